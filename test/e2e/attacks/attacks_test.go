@@ -46,35 +46,34 @@ type attack struct {
 	method string // default GET
 	target string
 	// header holds lines, as "Name: value". The user's Authorization comes before them, unless
-	// bare.
-	header []string
-	bare   bool
-	body   string
+	// noAuthorization says otherwise.
+	header          []string
+	noAuthorization bool
+	body            string
 
 	bytes  string
 	frames func(*wire)
 
-	as   []string // who attacks
-	want verdict
-	// status is that of the answer, where it is refused; 0 is any, or none.
-	status int
-	// hit names users whose answer must come from memory.
-	hit []string
-	// unread says that the body is malformed, which the API server may not notice before it
-	// answers. listproxy, that has to pass the body on, may: then it answers 400 and ends the
-	// connection or the stream. Or net/http notices before the upstream has answered, and ends the
-	// stream with what it is.
-	unread bool
-	// closes allows listproxy to close the connection behind the answer.
-	closes bool
+	users []string // who attack
+	want  verdict
+	// wantStatus is that of the answer, where it is refused; 0 is any, or none.
+	wantStatus int
+	// wantHitFor names users whose answer must come from memory.
+	wantHitFor []string
+	// malformedBody: the API server may not notice before it answers. listproxy, that has to pass the body on, may:
+	// then it answers 400 and ends the connection or the stream. Or net/http notices before the upstream has
+	// answered, and ends the stream with what it is.
+	malformedBody bool
+	// mayClose allows listproxy to close the connection behind the answer.
+	mayClose bool
 }
 
-// users are who attack; with -short one of them, since make test-all has all.
-func (a attack) users() []string {
+// usersOfRun are all users, with -short one of them, since make test-all has all.
+func (a attack) usersOfRun() []string {
 	if testing.Short() {
-		return a.as[len(a.as)-1:]
+		return a.users[len(a.users)-1:]
 	}
-	return a.as
+	return a.users
 }
 
 // http1 is the attack's bytes.
@@ -83,8 +82,9 @@ func (a attack) http1() string {
 		return a.bytes
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n", a.verb(), a.target)
-	if !a.bare {
+	const head = "%s %s HTTP/1.1\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n"
+	fmt.Fprintf(&b, head, a.verb(), a.target)
+	if !a.noAuthorization {
 		b.WriteString("{authorization}")
 	}
 	for _, line := range a.header {
@@ -104,7 +104,7 @@ func (a attack) http2(w *wire) {
 	}
 	fields := request(a.target)
 	fields[0][1] = a.verb()
-	if a.bare || w.fill.Replace("{token}") == "" {
+	if a.noAuthorization || w.fill.Replace("{token}") == "" {
 		fields = fields[:len(fields)-1] // without the user's Authorization
 	}
 	for _, line := range a.header {
@@ -119,7 +119,7 @@ func (a attack) http2(w *wire) {
 
 func (a attack) verb() string { return cmp.Or(a.method, http.MethodGet) }
 
-// adminInvolved tells whether the attack has the admin's rights, by the user or in its bytes.
+// adminInvolved reports whether the attack has the admin's rights, by the user or in its bytes.
 func (a attack) adminInvolved(user string) bool {
 	return logins[user].all || slices.ContainsFunc(append(a.header, a.bytes, a.target), func(s string) bool {
 		return strings.Contains(s, "{token:admin") || strings.Contains(s, "{bearer:admin")
@@ -170,7 +170,8 @@ func (a attack) send(ctx context.Context, d door, protocol, user string) (try, e
 	}
 	for name, l := range logins {
 		if l.token != "" && l.certificate == nil {
-			pairs = append(pairs, "{token:"+name+"}", l.token, "{bearer:"+name+"}", bearerProtocol+base64.RawURLEncoding.EncodeToString([]byte(l.token)))
+			bearer := bearerProtocol + base64.RawURLEncoding.EncodeToString([]byte(l.token))
+			pairs = append(pairs, "{token:"+name+"}", l.token, "{bearer:"+name+"}", bearer)
 		}
 	}
 	fill := strings.NewReplacer(pairs...)
@@ -203,8 +204,8 @@ var records struct {
 func groups() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
-		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(), "reads": readAttacks(), "resources": resourceAttacks(),
-		"certificates": certificateAttacks(),
+		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(), "reads": readAttacks(),
+		"resources": resourceAttacks(), "certificates": certificateAttacks(),
 	}
 	one, two := http1Attacks(), http2Attacks()
 	one["queries"] = queryAttacks() // which are the same string in both
@@ -214,7 +215,8 @@ func groups() map[string]map[string][]attack {
 	return map[string]map[string][]attack{http1: one, http2: two}
 }
 
-// TestAttacks runs the table, and then asks the API server what it saw.
+// TestAttacks: each attack gets through listproxy what it gets straight from the API server, or is refused where it
+// says so; and the API server has seen the same requests of the same users either way.
 func TestAttacks(t *testing.T) {
 	warm(t)
 	// The group ends when its parallel tests have.
@@ -222,8 +224,9 @@ func TestAttacks(t *testing.T) {
 		for protocol, chapters := range groups() {
 			for chapter, attacks := range chapters {
 				for _, a := range attacks {
-					for _, user := range a.users() {
-						t.Run(strings.Join([]string{strings.ReplaceAll(protocol, "http/1.1", "http1"), chapter, a.name, user}, "/"), func(t *testing.T) {
+					for _, user := range a.usersOfRun() {
+						name := strings.Join([]string{strings.ReplaceAll(protocol, "http/1.1", "http1"), chapter, a.name, user}, "/")
+						t.Run(name, func(t *testing.T) {
 							t.Parallel()
 							run(t, protocol, a, user)
 						})
@@ -249,7 +252,8 @@ func warm(t *testing.T) {
 
 // fromTheRequest are the reasons that say nothing of the cluster, of the policy and of memory.
 var fromTheRequest = []reason.Reason{
-	reason.NotList, reason.NotCanonical, reason.Consistent, reason.Representation, reason.Credentials, reason.UnknownCaller, reason.ReviewFailed,
+	reason.NotList, reason.NotCanonical, reason.Consistent, reason.Representation, reason.Credentials,
+	reason.UnknownCaller, reason.ReviewFailed,
 }
 
 // run makes one attack, straight and through listproxy.
@@ -281,49 +285,51 @@ func run(t *testing.T, protocol string, a attack, user string) {
 			break
 		}
 		// Whatever the API server itself has said of this attack is right.
-		if i := slices.IndexFunc(seen, func(s try) bool { return diff(s.outcome, got.outcome, a.closes) == "" }); i >= 0 {
+		alike := func(s try) bool { return diff(s.outcome, got.outcome, a.mayClose) == "" }
+		if i := slices.IndexFunc(seen, alike); i >= 0 {
 			straight = seen[i]
 		}
-		d := diff(straight.outcome, got.outcome, a.closes)
+		d := diff(straight.outcome, got.outcome, a.mayClose)
 		// What should come from memory is forwarded where, for one, the review could not be made.
-		if d == "" && (got.hit() || !slices.Contains(a.hit, user)) {
+		if d == "" && (got.hit() || !slices.Contains(a.wantHitFor, user)) {
 			break
 		}
 		t.Logf("try %d, %s: %s (-direct +via):\n%s", again+1, got.id, got.cacheStatus(), d)
 	}
 	switch a.want {
 	case refused:
-		wantRefused(t, user, straight.outcome, got.outcome, a.status)
+		wantRefused(t, user, straight.outcome, got.outcome, a.wantStatus)
 	case refusedAlike:
 		wantRefused(t, user, straight.outcome, got.outcome, straight.first().Status)
 	case answeredAsUpstream:
-		if d := diff(straight.outcome, got.outcome, a.closes); d != "" && !a.gaveUp(got.outcome) {
+		if d := diff(straight.outcome, got.outcome, a.mayClose); d != "" && !a.gaveUp(got.outcome) {
 			t.Errorf("%s (-direct +via):\n%s", got.cacheStatus(), d)
 		}
-		if slices.Contains(a.hit, user) && !got.hit() {
+		if slices.Contains(a.wantHitFor, user) && !got.hit() {
 			t.Errorf("not from memory: %q", got.cacheStatus())
 		}
 	}
 	_, why, _ := strings.Cut(got.cacheStatus(), "detail=")
-	if straight.first().Status == http.StatusUnauthorized && why != "" && !slices.Contains(fromTheRequest, reason.Reason(why)) {
-		t.Errorf("whom the API server does not accept learns %q", why)
+	unauthorized := straight.first().Status == http.StatusUnauthorized
+	if unauthorized && why != "" && !slices.Contains(fromTheRequest, reason.Reason(why)) {
+		t.Errorf("a caller whom the API server does not accept learns %q", why)
 	}
 	records.Lock()
 	defer records.Unlock()
 	records.all = append(records.all, record{
 		name: t.Name(), direct: straight.id, via: got.id, want: a.want, hit: got.hit(),
 		noFollower: !got.followerArrived(),
-		less:       a.gaveUp(got.outcome) || a.closes, reset: got.End != "" || got.first().Reset != "",
+		less:       a.gaveUp(got.outcome) || a.mayClose, reset: got.End != "" || got.first().Reset != "",
 	})
 }
 
-// gaveUp tells whether listproxy noticed that a body is malformed, and has said so.
+// gaveUp reports whether listproxy noticed that a body is malformed, and has said so.
 func (a attack) gaveUp(got outcome) bool {
 	first := got.first()
 	if first.Status == 0 {
-		return a.unread && first.Reset == h2.ErrCodeProtocol.String()
+		return a.malformedBody && first.Reset == h2.ErrCodeProtocol.String()
 	}
-	return a.unread && first.Status == http.StatusBadRequest && (len(got.Answers) == 1 || first.Stream != 0)
+	return a.malformedBody && first.Status == http.StatusBadRequest && (len(got.Answers) == 1 || first.Stream != 0)
 }
 
 // wantRefused requires a 4xx, which one if status is not 0, or no answer at all; and that the

@@ -14,31 +14,33 @@ const (
 	whoAmI     = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	reviews    = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	asJSON     = "Content-Type: application/json"
-	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"list","resource":"pods","namespace":"team-a"}}}`
-	whoBody    = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
+		`"spec":{"resourceAttributes":{"verb":"list","resource":"pods","namespace":"team-a"}}}`
+	whoBody = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 )
 
-// who is the question who somebody is.
-func who(a attack) attack {
+// askWhoIAm returns an attack with the question who its user is.
+func askWhoIAm(a attack) attack {
 	a.method, a.target, a.body = http.MethodPost, whoAmI, whoBody
 	a.header = append([]string{asJSON}, a.header...)
-	a.name, a.hit = a.name+", who", nil
+	a.name, a.wantHitFor = a.name+", who", nil
 	return a
 }
 
-// asking is an attack that asks for a list that the reader may have; for one that only the admin may,
-// which from memory all are to get; for an object; and who one is.
-func asking(a attack, all ...string) []attack {
+// listsGetAndWho makes four attacks of one: for a list that the reader may have; for one that only the admin may, which
+// those named must get from memory; for an object; and for who the user is.
+func listsGetAndWho(a attack, wantAllFromMemory ...string) []attack {
 	list, whole, object := a, a, a
 	list.name, list.target = a.name+", list", podsOfA
-	whole.name, whole.target, whole.hit = a.name+", list all", pods, all
-	object.name, object.target, object.hit = a.name+", get", podOfA, nil
-	return []attack{list, whole, object, who(a)}
+	whole.name, whole.target, whole.wantHitFor = a.name+", list all", pods, wantAllFromMemory
+	object.name, object.target, object.wantHitFor = a.name+", get", podOfA, nil
+	return []attack{list, whole, object, askWhoIAm(a)}
 }
 
 // goodCerts are users whom both servers know by a certificate.
 var goodCerts = []string{
-	adminCert, readerCert, identifiedCert, developerCert, namedCert, accountCert, memberCert, nobodyCert, outsiderCert, spelledCert,
+	adminCert, readerCert, identifiedCert, developerCert, namedCert, accountCert, memberCert, nobodyCert, outsiderCert,
+	spelledCert,
 }
 
 // podReaderCerts may list what podsOfA is.
@@ -51,25 +53,35 @@ func certificateAttacks() []attack {
 
 // knownByCertificate is all that one can do, by those who have nothing but a certificate.
 func knownByCertificate() []attack {
-	return by(goodCerts,
-		attack{name: "list all", target: pods, hit: []string{adminCert}},
-		attack{name: "list", target: podsOfA, hit: podReaderCerts},
-		attack{name: "list another namespace", target: podsOfB, hit: []string{adminCert}},
-		attack{name: "list by name", target: onlyOpen, hit: []string{adminCert, namedCert}},
-		attack{name: "list beside the name", target: configMapsOfA, hit: []string{adminCert}},
+	return withUsers(goodCerts,
+		attack{name: "list all", target: pods, wantHitFor: []string{adminCert}},
+		attack{name: "list", target: podsOfA, wantHitFor: podReaderCerts},
+		attack{name: "list another namespace", target: podsOfB, wantHitFor: []string{adminCert}},
+		attack{name: "list by name", target: onlyOpen, wantHitFor: []string{adminCert, namedCert}},
+		attack{name: "list beside the name", target: configMapsOfA, wantHitFor: []string{adminCert}},
 		attack{name: "list as it is now", target: podsOfANow},
 		attack{name: "get", target: podOfA},
-		attack{name: "watch", target: podsOfA + "&watch=1&timeoutSeconds=1", as: []string{readerCert, memberCert, accountCert}},
-		attack{name: "discovery", target: "/api/v1", as: []string{readerCert, outsiderCert}},
-		attack{name: "version", target: "/version", as: []string{readerCert, outsiderCert}},
-		who(attack{name: "by certificate"}),
+		attack{
+			name: "watch", target: podsOfA + "&watch=1&timeoutSeconds=1",
+			users: []string{readerCert, memberCert, accountCert},
+		},
+		attack{name: "discovery", target: "/api/v1", users: []string{readerCert, outsiderCert}},
+		attack{name: "version", target: "/version", users: []string{readerCert, outsiderCert}},
+		askWhoIAm(attack{name: "by certificate"}),
 		attack{name: "may I", method: http.MethodPost, target: reviews, header: []string{asJSON}, body: reviewBody},
 		attack{
-			name: "create what is there", method: http.MethodPost, target: "/api/v1/namespaces/team-a/configmaps", header: []string{asJSON},
+			name: "create what is there", method: http.MethodPost,
+			target: "/api/v1/namespaces/team-a/configmaps", header: []string{asJSON},
 			body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"open"}}`,
 		},
-		attack{name: "delete, but not really", method: http.MethodDelete, target: "/api/v1/namespaces/team-a/configmaps/open?dryRun=All"},
-		attack{name: "exec without an upgrade", method: http.MethodPost, target: podOfA + "/exec?command=x", as: []string{adminCert, readerCert}},
+		attack{
+			name: "delete, but not really", method: http.MethodDelete,
+			target: "/api/v1/namespaces/team-a/configmaps/open?dryRun=All",
+		},
+		attack{
+			name: "exec without an upgrade", method: http.MethodPost, target: podOfA + "/exec?command=x",
+			users: []string{adminCert, readerCert},
+		},
 	)
 }
 
@@ -78,32 +90,44 @@ func certificateAndToken() []attack {
 	both := []string{
 		with(readerCert, admin), with(readerCert, stranger), with(adminCert, reader), with(nobodyCert, admin),
 	}
-	out := asking(attack{name: "two users", as: both, hit: both[:3]}, with(adminCert, reader))
+	out := listsGetAndWho(attack{name: "two users", users: both, wantHitFor: both[:3]}, with(adminCert, reader))
 	one := []string{readerCert}
 	for _, lines := range []string{
 		"Authorization:", "Authorization: Bearer", "Authorization: Basic YWRtaW46YWRtaW4=",
 		"Authorization: Bearer {token:admin}\nAuthorization: Bearer {token:alice}", "Proxy-Authorization: Bearer {token:admin}",
 		"Sec-WebSocket-Protocol: {bearer:admin}, x",
 	} {
-		out = append(out, asking(attack{name: lines, header: strings.Split(lines, "\n"), as: one, hit: one, bare: true})...)
+		out = append(out, listsGetAndWho(attack{
+			name: lines, header: strings.Split(lines, "\n"), users: one, wantHitFor: one, noAuthorization: true,
+		})...)
 	}
 	return out
 }
 
 // unbelievedCertificates are those that are wrong, and those whose user cannot be stated.
 func unbelievedCertificates() []attack {
-	out := asking(attack{name: "unbelieved", as: badCerts, want: refusedAlike})
-	for _, line := range []string{"Authorization: Basic YTph", "Authorization: Bearer ", "Impersonate-User: alice", "X-Remote-User: alice"} {
-		out = append(out, attack{name: "unbelieved, and " + line, target: podsOfA, header: []string{line}, as: badCerts, want: refusedAlike, bare: true})
+	out := listsGetAndWho(attack{name: "unbelieved", users: badCerts, want: refusedAlike})
+	for _, line := range []string{
+		"Authorization: Basic YTph", "Authorization: Bearer ", "Impersonate-User: alice", "X-Remote-User: alice",
+	} {
+		out = append(out, attack{
+			name: "unbelieved, and " + line, target: podsOfA, header: []string{line}, users: badCerts,
+			want: refusedAlike, noAuthorization: true,
+		})
 	}
 	for _, bad := range badCerts {
 		good := with(bad, reader)
-		out = append(out, asking(attack{name: "unbelieved, a token", as: []string{good, with(bad, stranger)}, hit: []string{good}})...)
+		out = append(out, listsGetAndWho(attack{
+			name: "unbelieved, a token", users: []string{good, with(bad, stranger)}, wantHitFor: []string{good},
+		})...)
 	}
 	for _, target := range []string{podsOfA, pods, podOfA} {
-		out = append(out, attack{name: "cannot be stated, " + target, target: target, as: []string{anonymousCert, oddCert}, want: refusedAlike})
+		out = append(out, attack{
+			name: "cannot be stated, " + target, target: target, users: []string{anonymousCert, oddCert}, want: refusedAlike,
+		})
 	}
-	return append(out, asking(attack{
-		name: "cannot be stated", as: []string{anonymousCert, oddCert, ungroupedCert}, want: refused, status: http.StatusForbidden,
+	return append(out, listsGetAndWho(attack{
+		name: "cannot be stated", users: []string{anonymousCert, oddCert, ungroupedCert},
+		want: refused, wantStatus: http.StatusForbidden,
 	})...)
 }

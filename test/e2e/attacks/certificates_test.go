@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,8 +23,8 @@ const (
 	identifiedCert = "alice with a uid by certificate"
 	developerCert  = "a developer by certificate"               // of a group that lists pods in team-a
 	namedCert      = "named by certificate"                     // the service account's name, which is enough for its rights
-	accountCert    = "a service account by certificate"         // its name; its group, which lists pods in team-a, is not in the certificate
-	memberCert     = "a service account's group by certificate" // and here it is
+	accountCert    = "a service account by certificate"         // its name without its group, which lists pods in team-a
+	memberCert     = "a service account's group by certificate" // with it
 	nobodyCert     = "nobody by certificate"
 	outsiderCert   = "an outsider by certificate" // not in system:authenticated
 	anonymousCert  = "anonymous by certificate"
@@ -57,9 +58,10 @@ const (
 func certificateRights() []controlplane.Grant {
 	const authentication = "authentication.k8s.io"
 	return []controlplane.Grant{
-		{To: []string{"group:developers", "group:system:serviceaccounts:team-b"}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{
-			controlplane.Rule("get,list,watch", "", "pods"),
-		}},
+		{
+			To: []string{"group:developers", "group:system:serviceaccounts:team-b"}, Namespace: controlplane.TeamA,
+			Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch", "", "pods")},
+		},
 		{To: []string{controlplane.FeedUserName}, Rules: controlplane.Impersonation()},
 		{To: []string{controlplane.FeedUserName}, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("impersonate", authentication, "uids", certificateUID),
@@ -92,33 +94,41 @@ func furnishCertificates(ctx context.Context) error {
 	)
 	member := account
 	member.Organization = []string{"system:serviceaccounts", "system:serviceaccounts:team-b"}
-	for user, c := range map[string]struct {
-		by      *controlplane.Authority
-		subject pkix.Name
-		but     func(*x509.Certificate)
-		all     bool
-	}{
-		adminCert:      {clients, boss, nil, true},
-		readerCert:     {clients, alice(), nil, false},
-		identifiedCert: {clients, alice(pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: certificateUID}), nil, false},
-		developerCert:  {clients, pkix.Name{CommonName: dora, Organization: []string{"cooks", "developers", "b, c"}}, nil, false},
-		namedCert:      {clients, named, nil, false},
-		accountCert:    {clients, account, nil, false},
-		memberCert:     {clients, member, nil, false},
-		nobodyCert:     {clients, pkix.Name{CommonName: nobody}, nil, false},
-		outsiderCert:   {clients, pkix.Name{CommonName: nobody, Organization: []string{"system:unauthenticated"}}, nil, false},
-		namelessCert:   {clients, pkix.Name{Organization: []string{"system:masters"}}, nil, false},
-		anonymousCert:  {clients, pkix.Name{CommonName: "system:anonymous"}, nil, false},
-		spelledCert:    {clients, pkix.Name{CommonName: spelled, Organization: []string{"a/b%2Fc", "Two Three", "ünï", "system:authenticated"}}, nil, false},
-		oddCert:        {clients, pkix.Name{CommonName: " " + reader}, nil, false},
-		ungroupedCert:  {clients, pkix.Name{CommonName: reader, Organization: []string{""}}, nil, false},
+	type certificate struct {
+		subject   pkix.Name
+		change    func(*x509.Certificate)
+		authority *controlplane.Authority // clients' if it is nil
+		all       bool                    // its user may list everything
+	}
+	nobodyIn := func(group string) pkix.Name { return pkix.Name{CommonName: nobody, Organization: []string{group}} }
+	for user, c := range map[string]certificate{
+		adminCert:      {subject: boss, all: true},
+		readerCert:     {subject: alice()},
+		identifiedCert: {subject: alice(pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: certificateUID})},
+		developerCert: {
+			subject: pkix.Name{CommonName: dora, Organization: []string{"cooks", "developers", "b, c"}},
+		},
+		namedCert:     {subject: named},
+		accountCert:   {subject: account},
+		memberCert:    {subject: member},
+		nobodyCert:    {subject: pkix.Name{CommonName: nobody}},
+		outsiderCert:  {subject: nobodyIn("system:unauthenticated")},
+		namelessCert:  {subject: pkix.Name{Organization: []string{"system:masters"}}},
+		anonymousCert: {subject: pkix.Name{CommonName: "system:anonymous"}},
+		spelledCert: {
+			subject: pkix.Name{
+				CommonName: spelled, Organization: []string{"a/b%2Fc", "Two Three", "ünï", "system:authenticated"},
+			},
+		},
+		oddCert:       {subject: pkix.Name{CommonName: " " + reader}},
+		ungroupedCert: {subject: pkix.Name{CommonName: reader, Organization: []string{""}}},
 
-		expiredCert: {clients, boss, expired, false},
-		futureCert:  {clients, boss, tomorrow, false},
-		foreignCert: {foreign, boss, nil, false},
-		serverCert:  {clients, boss, server, false},
+		expiredCert: {subject: boss, change: expired},
+		futureCert:  {subject: boss, change: tomorrow},
+		foreignCert: {subject: boss, authority: foreign},
+		serverCert:  {subject: boss, change: server},
 	} {
-		cert, key, err := c.by.Issue(c.subject, c.but)
+		cert, key, err := cmp.Or(c.authority, clients).Issue(c.subject, c.change)
 		if err != nil {
 			return err
 		}

@@ -9,12 +9,14 @@ import (
 
 // smuggled is a request that must never be answered. Who has rights would show that it was: the
 // attacks that hold it come from somebody without.
-const smuggled = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: {host}\r\nAudit-Id: {id}.smuggled\r\nAuthorization: Bearer {token:alice}\r\n\r\n"
+const smuggled = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: {host}\r\nAudit-Id: {id}.smuggled\r\n" +
+	"Authorization: Bearer {token:alice}\r\n\r\n"
 
-// line is the beginning of a request for a list that is in memory.
+// The beginnings of a GET, of a list that is in memory, and of a POST: their headers up to where more may come.
 const (
-	line = "GET " + podsOfA + " HTTP/1.1\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}"
-	post = "POST /api/v1/namespaces/team-a/pods HTTP/1.1\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\nContent-Type: application/json\r\n{authorization}"
+	getHead  = "GET " + podsOfA + " HTTP/1.1\r\n" + headers
+	postHead = "POST /api/v1/namespaces/team-a/pods HTTP/1.1\r\nContent-Type: application/json\r\n" + headers
+	headers  = "Host: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}"
 )
 
 // http1Attacks can only be said in HTTP/1.1.
@@ -33,21 +35,22 @@ func nameOf(bytes string) string { return fmt.Sprintf("%.80q", bytes) }
 // targetAttacks ask for something other than a path, or have odd bytes in the first line.
 func targetAttacks() []attack {
 	var out []attack
-	say := func(want verdict, lines ...string) {
+	add := func(want verdict, lines ...string) {
 		for _, first := range lines {
-			bytes := first + "\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}\r\n"
-			out = append(out, attack{name: nameOf(first), bytes: bytes, want: want})
+			out = append(out, attack{name: nameOf(first), bytes: first + "\r\n" + headers + "\r\n", want: want})
 		}
 	}
-	say(
+	add(
 		refused,
-		"GET https://{host}"+podsOfA+" HTTP/1.1", "GET http://{host}"+podsOfA+" HTTP/1.1", "GET https://example.com"+podsOfA+" HTTP/1.1",
-		"GET https://admin@{host}"+podsOfA+" HTTP/1.1", "GET file:///etc/passwd HTTP/1.1", "GET {host} HTTP/1.1", "GET * HTTP/1.1",
+		"GET https://{host}"+podsOfA+" HTTP/1.1", "GET http://{host}"+podsOfA+" HTTP/1.1",
+		"GET https://example.com"+podsOfA+" HTTP/1.1", "GET https://admin@{host}"+podsOfA+" HTTP/1.1",
+		"GET file:///etc/passwd HTTP/1.1", "GET {host} HTTP/1.1", "GET * HTTP/1.1",
 		"CONNECT {host} HTTP/1.1", "CONNECT 169.254.169.254:80 HTTP/1.1", "CONNECT "+podsOfA+" HTTP/1.1",
 	)
-	say(
+	add(
 		answeredAsUpstream,
-		"OPTIONS * HTTP/1.1", "GET api/v1/pods HTTP/1.1", "GET HTTP/1.1", "GET "+podsOfA+" /version HTTP/1.1", "GET  "+podsOfA+" HTTP/1.1",
+		"OPTIONS * HTTP/1.1", "GET api/v1/pods HTTP/1.1", "GET HTTP/1.1",
+		"GET "+podsOfA+" /version HTTP/1.1", "GET  "+podsOfA+" HTTP/1.1",
 		"GET\t"+podsOfA+"\tHTTP/1.1", " GET "+podsOfA+" HTTP/1.1", "\r\nGET "+podsOfA+" HTTP/1.1", "GET /api/v1/pods\x00 HTTP/1.1",
 		"GET /api/v1/pods\r HTTP/1.1", "GET /api/v1/pods\x7f HTTP/1.1", "GET "+podsOfA+"#x HTTP/1.1", "GET "+podsOfA+" HTTP/1.0",
 		"GET "+podsOfA+" HTTP/1.2", "GET "+podsOfA+" HTTP/2.0", "GET "+podsOfA+" HTTP/3.0", "GET "+podsOfA+" http/1.1",
@@ -57,13 +60,14 @@ func targetAttacks() []attack {
 		out = append(out, attack{name: nameOf(bytes), bytes: bytes})
 	}
 	out = append(out, attack{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", want: refused})
-	return by(podReaders, out...)
+	return withUsers(podReaders, out...)
 }
 
 // lineAttacks have odd bytes in header lines.
 func lineAttacks() []attack {
 	lines := []string{
-		": admin\r\n", "Imperson@te-User: admin\r\n", "Imp\xc3\xa9rsonate-User: admin\r\n", "Imper\u017fonate-User: admin\r\n", "Host: example.com\r\n",
+		": admin\r\n", "Imperson@te-User: admin\r\n", "Imp\xc3\xa9rsonate-User: admin\r\n",
+		"Imper\u017fonate-User: admin\r\n", "Host: example.com\r\n",
 	}
 	for _, name := range []string{"Impersonate-User", "X-Remote-User", "Authorization", "Transfer-Encoding"} {
 		for _, lie := range []string{
@@ -76,18 +80,18 @@ func lineAttacks() []attack {
 	}
 	var out []attack
 	for _, odd := range lines {
-		out = append(out, attack{name: nameOf(odd), bytes: line + odd + "\r\n"})
+		out = append(out, attack{name: nameOf(odd), bytes: getHead + odd + "\r\n"})
 	}
 	for _, host := range []string{"", "example.com", "{host}/api", "a b", "admin@{host}"} {
-		out = append(out, attack{name: "Host: " + host, bytes: strings.Replace(line, "{host}", host, 1) + "\r\n"})
+		out = append(out, attack{name: "Host: " + host, bytes: strings.Replace(getHead, "{host}", host, 1) + "\r\n"})
 	}
 	out = append(out,
-		attack{name: "bare line feeds", bytes: strings.ReplaceAll(line, "\r\n", "\n") + "\n"},
-		attack{name: "bare line feed at the end", bytes: line + "\n"},
+		attack{name: "bare line feeds", bytes: strings.ReplaceAll(getHead, "\r\n", "\n") + "\n"},
+		attack{name: "bare line feed at the end", bytes: getHead + "\n"},
 		attack{name: "bare carriage returns", bytes: "GET " + podsOfA + " HTTP/1.1\rHost: {host}\r\r"},
-		attack{name: "no Host", bytes: strings.Replace(line, "Host: {host}\r\n", "", 1) + "\r\n"},
+		attack{name: "no Host", bytes: strings.Replace(getHead, "Host: {host}\r\n", "", 1) + "\r\n"},
 	)
-	return by([]string{reader}, out...)
+	return withUsers([]string{reader}, out...)
 }
 
 // lengthAttacks lie about where a request ends.
@@ -95,45 +99,52 @@ func lengthAttacks() []attack {
 	const chunked = "Transfer-Encoding: chunked\r\n"
 	length := func(n any) string { return fmt.Sprintf("Content-Length: %v\r\n", n) }
 	var out []attack
-	say := func(malformed bool, rest string) {
-		for _, begin := range []string{line, post} {
-			out = append(out, attack{name: begin[:4] + nameOf(rest), bytes: begin + rest + smuggled, unread: malformed})
+	add := func(malformed bool, rest string) {
+		for _, begin := range []string{getHead, postHead} {
+			out = append(out, attack{name: begin[:4] + nameOf(rest), bytes: begin + rest + smuggled, malformedBody: malformed})
 		}
 	}
 	for _, headers := range []string{
 		length(4) + chunked, length(len(smuggled)+5) + chunked, chunked + length(5), length(0) + chunked, chunked + chunked,
-		"Transfer-Encoding: chunked, chunked\r\n", chunked + "Transfer-Encoding: identity\r\n", "Transfer-Encoding: identity\r\n" + length(5),
-		"Transfer-Encoding: cow\r\n", "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: CHUNKED\r\n", "Transfer-Encoding : chunked\r\n",
-		"Transfer-Encoding:\tchunked\r\n", "Transfer-Encoding:\r\n chunked\r\n", "Transfer-Encoding: \vchunked\r\n" + length(5),
+		"Transfer-Encoding: chunked, chunked\r\n", chunked + "Transfer-Encoding: identity\r\n",
+		"Transfer-Encoding: identity\r\n" + length(5), "Transfer-Encoding: cow\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+		"Transfer-Encoding: CHUNKED\r\n", "Transfer-Encoding : chunked\r\n", "Transfer-Encoding:\tchunked\r\n",
+		"Transfer-Encoding:\r\n chunked\r\n", "Transfer-Encoding: \vchunked\r\n" + length(5),
 		"Transfer-Encoding: \"chunked\"\r\n",
 	} {
-		say(false, headers+"\r\n0\r\n\r\n")
+		add(false, headers+"\r\n0\r\n\r\n")
 	}
 	for _, chunks := range []string{
-		"0;x=\"\r\n\r\n", "0;x\n\r\n", "0x0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n\r\n", "+0\r\n\r\n", "0 \r\n\r\n", "2\r\n{}0\r\n\r\n",
+		"0;x=\"\r\n\r\n", "0;x\n\r\n", "0x0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n\r\n", "+0\r\n\r\n",
+		"0 \r\n\r\n", "2\r\n{}0\r\n\r\n",
 		"1\r\n{}\r\n0\r\n\r\n", "0\n\n", "0\r\nnothing\r\n\r\n",
 	} {
-		say(true, chunked+"\r\n"+chunks)
+		add(true, chunked+"\r\n"+chunks)
 	}
-	say(false, chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n")
-	say(false, chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n")
-	say(false, chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n")
+	add(false, chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n")
+	add(false, chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n")
+	add(false, chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n")
 	for _, headers := range []string{
 		"Transfer_Encoding: chunked\r\n" + length(0), "Transfer-Encoding:\r\n" + length(0), length(0) + length(len(smuggled)),
 		length(len(smuggled)) + length(0), length("0, 2"), length(-1), length("99999999999999999999"), length(""), length("1_0"),
 		"Content-Length : 0\r\n", "Content_Length: 500\r\n", length(len(smuggled)), length(0),
 	} {
-		say(false, headers+"\r\n")
+		add(false, headers+"\r\n")
 	}
-	for _, headers := range []string{length(2) + length(2), length("2, 2"), length("+2"), length("2 2"), length("0x2"), length("0002")} {
-		say(false, headers+"\r\n{}")
+	for _, headers := range []string{
+		length(2) + length(2), length("2, 2"), length("+2"), length("2 2"), length("0x2"), length("0002"),
+	} {
+		add(false, headers+"\r\n{}")
 	}
-	out = append(out, attack{name: "HTTP/1.0 with chunks", bytes: strings.Replace(line, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n\r\n0\r\n\r\n" + smuggled})
-	return by([]string{reader}, out...)
+	http10 := strings.Replace(getHead, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n"
+	out = append(out, attack{name: "HTTP/1.0 with chunks", bytes: http10 + "\r\n0\r\n\r\n" + smuggled})
+	return withUsers([]string{reader}, out...)
 }
 
 // webSocket are the headers of a request to go on with that protocol.
-var webSocket = []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
+var webSocket = []string{
+	"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+}
 
 // connectionAttacks are about who hears which header, and about what the connection becomes: by token, and
 // by a certificate, for whom listproxy sends its own credentials and says whose request it is.
@@ -148,54 +159,59 @@ func connectionAttacks() []attack {
 		"keep-alive,authorization",
 	} {
 		out = append(out, attack{
-			name: "names " + name, target: pods, header: []string{"Connection: " + name, "Impersonate-User: nobody"}, want: refused, as: all,
+			name: "names " + name, target: pods, header: []string{"Connection: " + name, "Impersonate-User: nobody"},
+			want: refused, users: all,
 		})
 		for _, target := range []string{podsOfA, podOfA} {
 			out = append(out, attack{
-				name: "names " + name + ", which is not there, of " + target, target: target, header: []string{"Connection: " + name}, want: refused, as: all,
+				name: "names " + name + ", which is not there, of " + target, target: target,
+				header: []string{"Connection: " + name}, want: refused, users: all,
 			})
 		}
 	}
 	for _, name := range []string{
-		"X-Remote-User", "Host", "X-Forwarded-For", "close, X-Forwarded-For", "Accept", "Content-Length", "Connection", "Cache-Status", "x", "",
-		"\"Authorization\"", "Authorization;x", "Auth orization", "*", ",,,", "Authorization_", "Te", "User-Agent",
+		"X-Remote-User", "Host", "X-Forwarded-For", "close, X-Forwarded-For", "Accept", "Content-Length", "Connection",
+		"Cache-Status", "x", "", "\"Authorization\"", "Authorization;x", "Auth orization", "*", ",,,", "Authorization_", "Te", "User-Agent",
 	} {
 		for _, target := range []string{podsOfA, podOfA} {
 			out = append(out, attack{
-				name: fmt.Sprintf("names %q of %s", name, target), target: target, header: []string{"Connection: " + name, "X-Remote-User: admin"}, as: all[:3],
+				name: fmt.Sprintf("names %q of %s", name, target), target: target,
+				header: []string{"Connection: " + name, "X-Remote-User: admin"}, users: all[:3],
 			})
 		}
 	}
-	say := func(hit []string, lines ...string) {
-		out = append(out, attack{name: strings.Join(lines, ", "), target: podsOfA, header: lines, hit: hit})
+	add := func(wantHitFor []string, lines ...string) {
+		out = append(out, attack{
+			name: strings.Join(lines, ", "), target: podsOfA, header: lines, wantHitFor: wantHitFor,
+		})
 	}
-	say(podReaders, "Connection: close")
-	say(podReaders, "Connection: keep-alive", "Keep-Alive: timeout=1000")
-	say(nil, "Proxy-Connection: Impersonate-User")
-	say(nil, "Upgrade: websocket")
-	say(nil, "Expect: 100-continue")
+	add(podReaders, "Connection: close")
+	add(podReaders, "Connection: keep-alive", "Keep-Alive: timeout=1000")
+	add(nil, "Proxy-Connection: Impersonate-User")
+	add(nil, "Upgrade: websocket")
+	add(nil, "Expect: 100-continue")
 	out = append(out, attack{
-		name: "upgrade, and a request behind", closes: true,
-		bytes: strings.Replace(line, podsOfA, execOfNone, 1) + "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled,
+		name: "upgrade, and a request behind", mayClose: true,
+		bytes: strings.Replace(getHead, podsOfA, execOfNone, 1) + "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled,
 	}, attack{
 		name: "two Connections", target: pods, want: refused,
 		header: []string{"Connection: keep-alive", "Connection: Impersonate-User", "Impersonate-User: nobody"},
 	})
-	return by([]string{reader, anonymous}, slices.Concat(out, upgradeAttacks(), tokenAsProtocol())...)
+	return withUsers([]string{reader, anonymous}, slices.Concat(out, upgradeAttacks(), tokenAsProtocol())...)
 }
 
 // asProtocol are the headers of a request to go on with a protocol in a WebSocket.
-func asProtocol(of string) []string {
-	return append(slices.Clone(webSocket), "Sec-WebSocket-Protocol: "+of)
+func asProtocol(protocol string) []string {
+	return append(slices.Clone(webSocket), "Sec-WebSocket-Protocol: "+protocol)
 }
 
 // upgradeAttacks ask for another protocol.
 func upgradeAttacks() []attack {
 	tokens, certificates := []string{reader, anonymous}, []string{readerCert, adminCert, memberCert, accountCert}
 	var out []attack
-	upgrade := func(as []string, a attack, lines ...string) {
+	upgrade := func(users []string, a attack, lines ...string) {
 		a.name = strings.Join(lines, ", ") + " of " + a.method + a.target
-		a.header, a.closes, a.as = lines, true, as
+		a.header, a.mayClose, a.users = lines, true, users
 		out = append(out, a)
 	}
 	all := slices.Concat(tokens, certificates)
@@ -220,13 +236,14 @@ func upgradeAttacks() []attack {
 	} {
 		for _, a := range []attack{list, watch} {
 			upgrade(tokens, a, lines...)
-			a.want, a.status = refused, http.StatusBadRequest
+			a.want, a.wantStatus = refused, http.StatusBadRequest
 			upgrade(certificates, a, lines...)
 		}
 	}
 	return append(out, attack{
-		name: "upgrade and impersonation", target: exec, header: append(asProtocol("x"), "Impersonate-User: alice"), as: certificates,
-		want: refused, status: http.StatusForbidden,
+		name: "upgrade and impersonation", target: exec, users: certificates,
+		header: append(asProtocol("x"), "Impersonate-User: alice"),
+		want:   refused, wantStatus: http.StatusForbidden,
 	})
 }
 
@@ -235,7 +252,7 @@ func upgradeAttacks() []attack {
 func tokenAsProtocol() []attack {
 	var out []attack
 	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, with(expiredCert, stranger)} {
-		for of, token := range map[string]bool{
+		for protocols, hasToken := range map[string]bool{
 			"{bearer:alice}, v4.channel.k8s.io":           true,
 			"v4.channel.k8s.io, {bearer:admin}":           true,
 			"{bearer:stranger}, v4.channel.k8s.io":        true,
@@ -247,11 +264,14 @@ func tokenAsProtocol() []attack {
 			"x, y": false,
 		} {
 			want := answeredAsUpstream
-			if !token && (user == expiredCert || user == foreignCert) {
+			if !hasToken && (user == expiredCert || user == foreignCert) {
 				want = refusedAlike
 			}
 			for _, target := range []string{podsOfA, pods, podsOfA + "&watch=1&timeoutSeconds=1"} {
-				out = append(out, attack{name: of + ", " + target, target: target, header: asProtocol(of), as: []string{user}, want: want, closes: true})
+				out = append(out, attack{
+					name: protocols + ", " + target, target: target, header: asProtocol(protocols), users: []string{user},
+					want: want, mayClose: true,
+				})
 			}
 		}
 	}

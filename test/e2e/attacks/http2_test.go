@@ -62,7 +62,9 @@ func (w *wire) headers(stream uint32, end bool, fields ...field) {
 	block := w.fields(fields)
 	part := block[:min(most, len(block))]
 	block = block[len(part):]
-	_ = w.framer.WriteHeaders(h2.HeadersFrameParam{StreamID: stream, BlockFragment: part, EndStream: end, EndHeaders: len(block) == 0})
+	_ = w.framer.WriteHeaders(h2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: part, EndStream: end, EndHeaders: len(block) == 0,
+	})
 	for len(block) > 0 {
 		part = block[:min(most, len(block))]
 		block = block[len(part):]

@@ -77,7 +77,8 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	running, err := s.Proxy(harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
+		Upstream: cp.RESTConfig(controlplane.Feed),
+		Args:     []string{"--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
 	})
 	if err != nil {
 		return err
@@ -129,16 +130,19 @@ func furnish(ctx context.Context) error {
 	logins[legacy] = login{token: token, all: true}
 	return errors.Join(cp.Apply(ctx, strings.ReplaceAll(objects, "MARKER", marker)), cp.GrantAll(
 		ctx,
-		controlplane.Grant{To: []string{controlplane.TeamA + "/" + named}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{
-			controlplane.Rule("get,list,watch", "", "configmaps", "open"),
-		}},
-		controlplane.Grant{To: []string{controlplane.TeamA + "/" + deputy}, Rules: []rbacv1.PolicyRule{
-			controlplane.Rule("impersonate", "", "users", reader),
-		}},
+		controlplane.Grant{
+			To: []string{controlplane.TeamA + "/" + named}, Namespace: controlplane.TeamA,
+			Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch", "", "configmaps", "open")},
+		},
+		controlplane.Grant{
+			To:    []string{controlplane.TeamA + "/" + deputy},
+			Rules: []rbacv1.PolicyRule{controlplane.Rule("impersonate", "", "users", reader)},
+		},
 		controlplane.Grant{To: []string{controlplane.TeamA + "/" + reviewer}, Rules: controlplane.ReviewsAs(reader)},
-		controlplane.Grant{To: []string{controlplane.TeamA + "/" + legacy}, Rules: []rbacv1.PolicyRule{
-			controlplane.Rule("get,list,watch", "", "*"),
-		}},
+		controlplane.Grant{
+			To:    []string{controlplane.TeamA + "/" + legacy},
+			Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch", "", "*")},
+		},
 	))
 }
 
@@ -153,17 +157,22 @@ const objects = `
 ---
 {apiVersion: v1, kind: Secret, metadata: {namespace: team-a, name: open, annotations: {content: MARKER}}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {namespace: team-a, name: open-0, labels: {of: team-a}}, spec: {containers: [{name: main, image: example.com/main}]}}
+{apiVersion: v1, kind: Pod, metadata: {namespace: team-a, name: open-0, labels: {of: team-a}},
+ spec: {containers: [{name: main, image: example.com/main}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {namespace: team-a, name: open-1, labels: {of: team-a}}, spec: {containers: [{name: main, image: example.com/main}]}}
+{apiVersion: v1, kind: Pod, metadata: {namespace: team-a, name: open-1, labels: {of: team-a}},
+ spec: {containers: [{name: main, image: example.com/main}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {namespace: team-b, name: shut-0, labels: {of: team-b}, annotations: {content: MARKER}}, spec: {containers: [{name: main, image: example.com/main}]}}
+{apiVersion: v1, kind: Pod, metadata: {namespace: team-b, name: shut-0, labels: {of: team-b}, annotations: {content: MARKER}},
+ spec: {containers: [{name: main, image: example.com/main}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {namespace: team-b, name: shut-1, labels: {of: team-b}, annotations: {content: MARKER}}, spec: {containers: [{name: main, image: example.com/main}]}}
+{apiVersion: v1, kind: Pod, metadata: {namespace: team-b, name: shut-1, labels: {of: team-b}, annotations: {content: MARKER}},
+ spec: {containers: [{name: main, image: example.com/main}]}}
 ---
-{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gadgets.attacks.test}, spec: {group: attacks.test, scope: Namespaced,
- names: {plural: gadgets, singular: gadget, kind: Gadget}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}
+{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gadgets.attacks.test},
+ spec: {group: attacks.test, scope: Namespaced, names: {plural: gadgets, singular: gadget, kind: Gadget},
+ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}
 ---
-{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.elsewhere.example}, spec: {group: elsewhere.example, version: v1,
- groupPriorityMinimum: 1000, versionPriority: 1, insecureSkipTLSVerify: true, service: {namespace: default, name: none}}}
+{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.elsewhere.example},
+ spec: {group: elsewhere.example, version: v1, groupPriorityMinimum: 1000, versionPriority: 1, insecureSkipTLSVerify: true, service: {namespace: default, name: none}}}
 `

@@ -19,11 +19,11 @@ const (
 // podReaders may list what podsOfA is.
 var podReaders = []string{admin, reader}
 
-// by gives attacks their users where they have none.
-func by(users []string, attacks ...attack) []attack {
+// withUsers gives attacks their users where they have none.
+func withUsers(users []string, attacks ...attack) []attack {
 	for i := range attacks {
-		if attacks[i].as == nil {
-			attacks[i].as = users
+		if attacks[i].users == nil {
+			attacks[i].users = users
 		}
 	}
 	return attacks
@@ -33,25 +33,31 @@ func by(users []string, attacks ...attack) []attack {
 // only the admin may.
 func identityAttacks() []attack {
 	var out []attack
-	claim := func(harmless bool, lines string) {
-		whole := attack{name: lines + " for all", target: pods, header: strings.Split(lines, "\n"), as: []string{reader, nobody, anonymous}} // whom it would help
-		part := attack{name: lines + " for one namespace", target: podsOfA, header: whole.header, as: []string{reader, anonymous}}
+	addClaim := func(harmless bool, lines string) {
+		whole := attack{
+			name: lines + " for all", target: pods, header: strings.Split(lines, "\n"),
+			users: []string{reader, nobody, anonymous}, // whom it would help
+		}
+		part := attack{
+			name: lines + " for one namespace", target: podsOfA, header: whole.header, users: []string{reader, anonymous},
+		}
 		switch {
 		case strings.HasPrefix(strings.ToLower(lines), "impersonate"):
-			whole.as = append(whole.as, admin, deputy)
-			part.as = append(part.as, reviewer, deputy)
+			whole.users = append(whole.users, admin, deputy)
+			part.users = append(part.users, reviewer, deputy)
 			if strings.EqualFold(lines, "impersonate-user: alice") {
-				part.hit = []string{deputy}
+				part.wantHitFor = []string{deputy}
 			}
 			// Whom listproxy states cannot impersonate: the API server would judge listproxy's right to.
-			out = append(out, asking(attack{
-				name: lines + " by certificate", header: whole.header, as: []string{adminCert, readerCert, with(readerCert, admin)},
-				want: refused, status: http.StatusForbidden,
+			out = append(out, listsGetAndWho(attack{
+				name: lines + " by certificate", header: whole.header,
+				users: []string{adminCert, readerCert, with(readerCert, admin)}, want: refused, wantStatus: http.StatusForbidden,
 			})...)
 		case harmless:
-			part.hit = []string{reader}
-			out = append(out, asking(attack{
-				name: lines + " by certificate", header: whole.header, as: []string{readerCert, nobodyCert}, hit: []string{readerCert},
+			part.wantHitFor = []string{reader}
+			out = append(out, listsGetAndWho(attack{
+				name: lines + " by certificate", header: whole.header,
+				users: []string{readerCert, nobodyCert}, wantHitFor: []string{readerCert},
 			})...)
 		}
 		out = append(out, whole, part)
@@ -62,36 +68,41 @@ func identityAttacks() []attack {
 		as + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", "Impersonate-User:", as + " ",
 		as + "alice\n" + as + "admin", "Impersonate-User:\n" + as + "admin", "impersonate-user: alice\nIMPERSONATE-USER: admin",
 		"Impersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:masters",
-		as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters", "Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin",
+		as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters",
+		"Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin",
 		"Impersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-: all",
 		"Impersonate-Something: all", "Impersonate-: all", "Impersonate: admin", as + "system:serviceaccount:team-a:named",
-		as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous", as + "alice", "IMPERSONATE-user: alice", "Impersonate_User: admin",
+		as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous", as + "alice",
+		"IMPERSONATE-user: alice", "Impersonate_User: admin",
 		as + "alice\nImpersonate-User: alice", as + "alice\nImpersonate-Tomorrow: x", as + "alice\nImpersonate-Group: system:authenticated",
 		as + "alice\nImpersonate-Extra-%61: y", as + "alice\nImpersonate-Uid:",
 
 		"X_Remote_User: admin\nX_Remote_Group: system:masters", "x-remote-user: admin\nx-remote-group: system:masters",
-		"X-Remote-User: admin\nX-Remote-Uid: 1\nX-Remote-Extra-Scopes: all\nX-Remote-Extra-: all", "X-Remote-User: alice\nX-Remote-User: admin",
-		"Remote-User: admin\nX-User: admin\nX-Auth-Request-User: admin\nSsl-Client-Cert: x\nX-Ssl-Client-Cn: admin\nX-Forwarded-Client-Cert: By=admin",
+		"X-Remote-User: admin\nX-Remote-Uid: 1\nX-Remote-Extra-Scopes: all\nX-Remote-Extra-: all",
+		"X-Remote-User: alice\nX-Remote-User: admin",
+		"Remote-User: admin\nX-User: admin\nX-Auth-Request-User: admin\n" +
+			"Ssl-Client-Cert: x\nX-Ssl-Client-Cn: admin\nX-Forwarded-Client-Cert: By=admin",
 		"Proxy-Authorization: Bearer {token:admin}", "Cookie: Authorization=Bearer {token:admin}; token={token:admin}",
 	} {
-		claim(false, lines)
+		addClaim(false, lines)
 	}
-	claim(true, "X-Remote-User: admin\nX-Remote-Group: system:masters")
-	claim(true, "X-Forwarded-User: admin\nX-Forwarded-Groups: system:masters\nX-Forwarded-For: 10.0.0.1\nForwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1")
-	claim(true, "Audience: https://kubernetes.default.svc")
+	addClaim(true, "X-Remote-User: admin\nX-Remote-Group: system:masters")
+	addClaim(true, "X-Forwarded-User: admin\nX-Forwarded-Groups: system:masters\nX-Forwarded-For: 10.0.0.1\n"+
+		"Forwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1")
+	addClaim(true, "Audience: https://kubernetes.default.svc")
 	return out
 }
 
 // credentialAttacks write Authorization as nobody would.
 func credentialAttacks() []attack {
 	var out []attack
-	say := func(hit bool, lines ...string) {
+	add := func(hit bool, lines ...string) {
 		name := strings.Join(lines, ", ")
-		part := attack{name: name + " for one namespace", target: podsOfA, header: lines, bare: true}
+		part := attack{name: name + " for one namespace", target: podsOfA, header: lines, noAuthorization: true}
 		if hit {
-			part.hit = []string{anonymous}
+			part.wantHitFor = []string{anonymous}
 		}
-		out = append(out, part, attack{name: name + " for all", target: pods, header: lines, bare: true})
+		out = append(out, part, attack{name: name + " for all", target: pods, header: lines, noAuthorization: true})
 	}
 	const is, alice, boss = "Authorization: ", "Bearer {token:alice}", "Bearer {token:admin}"
 	for _, value := range []string{
@@ -100,26 +111,34 @@ func credentialAttacks() []attack {
 		"Token {token:alice}", "Negotiate YII=", alice + "\xc3\xa9", alice + "\xff", "Bearer\u00a0{token:alice}",
 		"Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImdyb3VwcyI6WyJzeXN0ZW06bWFzdGVycyJdfQ.",
 	} {
-		say(false, is+value)
+		add(false, is+value)
 	}
 	for _, value := range []string{"bearer {token:alice}", "BEARER {token:alice}", "   " + alice, alice + "   "} {
-		say(true, is+value)
+		add(true, is+value)
 	}
 	for _, first := range []string{alice, "", "Basic eDp5", "Bearer x"} {
-		say(false, is+first, is+boss)
+		add(false, is+first, is+boss)
 	}
-	say(false, is+alice, is+alice)
-	say(false, is+boss, is+alice)
-	say(false, "authorization: "+alice, "AUTHORIZATION: "+boss)
-	say(false)
-	say(false, "Sec-WebSocket-Protocol: "+bearerProtocol+base64.RawURLEncoding.EncodeToString([]byte("x"))+", v4.channel.k8s.io")
-	long := attack{name: "very long", target: podsOfA, header: []string{is + "Bearer " + strings.Repeat("x", 100_000)}, bare: true, want: refused}
-	out = append(out, long)
-	out = append(out, attack{name: "token in the query", target: pods + "&access_token={token:admin}&token={token:admin}", bare: true})
-	return by([]string{anonymous}, out...)
+	add(false, is+alice, is+alice)
+	add(false, is+boss, is+alice)
+	add(false, "authorization: "+alice, "AUTHORIZATION: "+boss)
+	add(false)
+	token := base64.RawURLEncoding.EncodeToString([]byte("x"))
+	add(false, "Sec-WebSocket-Protocol: "+bearerProtocol+token+", v4.channel.k8s.io")
+	return withUsers([]string{anonymous}, append(
+		out,
+		attack{
+			name: "very long", target: podsOfA, header: []string{is + "Bearer " + strings.Repeat("x", 100_000)},
+			noAuthorization: true, want: refused,
+		},
+		attack{
+			name: "token in the query", target: pods + "&access_token={token:admin}&token={token:admin}",
+			noAuthorization: true,
+		},
+	)...)
 }
 
-// targets are attacks that are nothing but a target, which is their name, too.
+// targets returns attacks that are nothing but a target, which is their name, too.
 func targets(all ...string) []attack {
 	var out []attack
 	for _, target := range all {
@@ -156,13 +175,13 @@ func pathAttacks() []attack {
 	} {
 		out = append(out, targets(path+"?resourceVersion=0&timeoutSeconds=1")...)
 	}
-	out = append(out, attack{name: "plain", target: pods + "&timeoutSeconds=1", hit: []string{admin}})
-	return by(podReaders, out...)
+	out = append(out, attack{name: "plain", target: pods + "&timeoutSeconds=1", wantHitFor: []string{admin}})
+	return withUsers(podReaders, out...)
 }
 
 // queryAttacks say two things in one query, or none.
 func queryAttacks() []attack {
-	made := func(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
+	encode := func(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
 	var out []attack
 	both := func(hits map[string][]string, queries ...string) {
 		for _, list := range []string{podsOfA, configMapsOfA} {
@@ -172,7 +191,7 @@ func queryAttacks() []attack {
 			}
 			for _, query := range queries {
 				for _, a := range targets(list + query) {
-					a.as, a.hit = readers, hits[list]
+					a.users, a.wantHitFor = readers, hits[list]
 					out = append(out, a)
 				}
 			}
@@ -206,12 +225,14 @@ func queryAttacks() []attack {
 		"&fieldSelector=metadata.name%3Dopen,", "&fieldSelector=metadata.name%3D", "&fieldSelector=metadata.name%3D*",
 		"&fieldSelector=metadata.name%3Dopen/../shut", "&fieldSelector=metadata.name%3DOPEN",
 		"&fieldSelector=metadata.name%3Dopen&labelSelector=a",
-		"&fieldSelector=metadata.name%3Dopen&continue="+made(`{"v":"meta.k8s.io/v1","rv":1,"start":"shut"}`),
+		"&fieldSelector=metadata.name%3Dopen&continue="+encode(`{"v":"meta.k8s.io/v1","rv":1,"start":"shut"}`),
 		"&labelSelector="+strings.Repeat("a,", 20_000)+"a", strings.Repeat("&x=1", 10_000),
 	)
 	// The name that one may list, elsewhere.
 	const open = "&fieldSelector=metadata.name%3Dopen"
-	out = append(out, by([]string{named}, targets(configMaps+open, "/api/v1/namespaces/team-b/configmaps?resourceVersion=0"+open)...)...)
+	out = append(out, withUsers([]string{named}, targets(
+		configMaps+open, "/api/v1/namespaces/team-b/configmaps?resourceVersion=0"+open,
+	)...)...)
 	// Continue tokens that leave the namespace, or the known.
 	tokens := []string{"x", `{"v":"meta.k8s.io/v1","rv":-1}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}{}`}
 	for _, start := range []string{
@@ -223,20 +244,23 @@ func queryAttacks() []attack {
 	for _, revision := range []string{"0", "1", "-2", "9223372036854775807", "9223372036854775808", `"1"`, "1.5"} {
 		tokens = append(tokens, `{"v":"meta.k8s.io/v1","rv":`+revision+`,"start":"open-0\u0000"}`)
 	}
-	tokens = append(tokens, `{"v":"meta.k8s.io/v2","rv":-1,"start":"open-0\u0000"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"../team-b/\u0000"}`,
+	tokens = append(tokens,
+		`{"v":"meta.k8s.io/v2","rv":-1,"start":"open-0\u0000"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"../team-b/\u0000"}`,
 		`{"V":"meta.k8s.io/v1","RV":-1,"START":"../team-b/\u0000"}`)
 	for _, token := range tokens {
 		for _, list := range []string{"/api/v1/namespaces/team-a/pods", "/api/v1/pods"} {
-			a := attack{name: list + " " + token[:min(len(token), 80)], target: list + "?limit=2&continue=" + made(token)}
-			out = append(out, a)
+			out = append(out, attack{
+				name: list + " " + token[:min(len(token), 80)], target: list + "?limit=2&continue=" + encode(token),
+			})
 		}
 	}
+	const ofA = "/api/v1/namespaces/team-a/pods?"
+	padded := base64.URLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"} `))
 	out = append(out, targets(
-		"/api/v1/namespaces/team-a/pods?",
-		"/api/v1/namespaces/team-a/pods?limit=2&continue="+base64.URLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"} `)),
-		"/api/v1/namespaces/team-a/pods?limit=2&continue=&continue="+made(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../team-b/"}`),
+		ofA, ofA+"limit=2&continue="+padded,
+		ofA+"limit=2&continue=&continue="+encode(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../team-b/"}`),
 	)...)
-	return by(podReaders, out...)
+	return withUsers(podReaders, out...)
 }
 
 // methodAttacks use other methods on what is in memory.
@@ -249,33 +273,29 @@ func methodAttacks() []attack {
 		out = append(out, attack{name: method, method: method, target: podsOfA})
 	}
 	for _, header := range []string{"X-Http-Method-Override", "X-Method-Override", "X-Http-Method"} {
-		out = append(out, attack{name: header, target: podsOfA, header: []string{header + ": DELETE"}, hit: podReaders})
+		out = append(out, attack{name: header, target: podsOfA, header: []string{header + ": DELETE"}, wantHitFor: podReaders})
 	}
+	const request = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"
+	json := []string{asJSON}
 	out = append(out,
 		attack{name: "POST, nothing", method: http.MethodPost, target: podsOfA},
-		attack{name: "POST, no object", method: http.MethodPost, target: podsOfA, header: []string{"Content-Type: application/json"}, body: "{}"},
-		attack{
-			name: "POST, GET behind", method: http.MethodPost, target: podsOfA,
-			header: []string{"Content-Type: application/json"},
-			body:   "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n",
-		},
+		attack{name: "POST, no object", method: http.MethodPost, target: podsOfA, header: json, body: "{}"},
+		attack{name: "POST, GET behind", method: http.MethodPost, target: podsOfA, header: json, body: request},
 		attack{name: "DELETE of one that is not", method: http.MethodDelete, target: "/api/v1/namespaces/team-a/pods/none"},
-		attack{name: "GET with a body", target: podsOfA, header: []string{"Content-Type: application/json"}, body: `{"kind":"DeleteOptions"}`},
-		attack{
-			name: "GET with a body that is a request", target: podsOfA,
-			body: "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n",
-		},
+		attack{name: "GET with a body", target: podsOfA, header: json, body: `{"kind":"DeleteOptions"}`},
+		attack{name: "GET with a body that is a request", target: podsOfA, body: request},
 		attack{name: "HEAD with a body", method: http.MethodHead, target: podsOfA, body: "x"},
 	)
-	return by(podReaders, out...)
+	return withUsers(podReaders, out...)
 }
 
 // headerAttacks are about all other headers.
 func headerAttacks() []attack {
 	var out []attack
-	say := func(want verdict, hit []string, lines string) {
+	add := func(want verdict, wantHitFor []string, lines string) {
 		out = append(out, attack{
-			name: lines[:min(len(lines), 80)], target: podsOfA, header: strings.Split(lines, "\n"), as: []string{reader}, want: want, hit: hit,
+			name: lines[:min(len(lines), 80)], target: podsOfA, header: strings.Split(lines, "\n"), users: []string{reader},
+			want: want, wantHitFor: wantHitFor,
 		})
 	}
 	// Nobody gets another's list by what could say that he has one already.
@@ -284,29 +304,34 @@ func headerAttacks() []attack {
 		"If-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT", "Range: bytes=0-9\nIf-Range: \"x\"", "Cache-Control: only-if-cached, max-age=0",
 	}
 	for _, lines := range conditions {
-		out = append(out, attack{name: lines + " for all", target: pods, header: strings.Split(lines, "\n"), as: []string{admin, reader, named, anonymous}})
+		out = append(out, attack{
+			name: lines + " for all", target: pods, header: strings.Split(lines, "\n"),
+			users: []string{admin, reader, named, anonymous},
+		})
 	}
 	for _, lines := range append(
 		conditions,
 		"X-Original-Url: /api/v1/pods\nX-Rewrite-Url: /api/v1/pods\nX-Original-Uri: /api/v1/secrets",
 		"Forwarded: for=10.0.0.1;host=example.com;proto=http", "X-Forwarded-For: 127.0.0.1",
-		"X-Forwarded-Host: example.com\nX-Forwarded-Proto: http\nX-Forwarded-Port: 1\nX-Forwarded-Prefix: /x\nX-Forwarded-Uri: /api/v1/secrets",
+		"X-Forwarded-Host: example.com\nX-Forwarded-Proto: http\nX-Forwarded-Port: 1\n"+
+			"X-Forwarded-Prefix: /x\nX-Forwarded-Uri: /api/v1/secrets",
 		"Te: trailers", "X-Odd: \xff\xfe", "Content-Type: application/json", "Cookie: a=b",
 		"Traceparent: 00-11111111111111111111111111111111-2222222222222222-01",
 	) {
-		say(answeredAsUpstream, []string{reader}, lines)
+		add(answeredAsUpstream, []string{reader}, lines)
 	}
 	for _, lines := range []string{
-		"Origin: https://example.com", "Origin: null", "Origin: https://example.com\nAccess-Control-Request-Method: GET", "Accept: text/html",
+		"Origin: https://example.com", "Origin: null", "Origin: https://example.com\nAccess-Control-Request-Method: GET",
+		"Accept: text/html",
 		"Accept: application/json\nAccept: application/yaml", "Accept: ;;;,,,", "Accept: application/json;as=Secret;v=v1;g=core",
 		"Accept: " + strings.Repeat("a/b,", 15_000) + "*/*", "Accept-Encoding: gzip;q=0, *;q=1", "Expect: everything", "Audit-Id: other",
 		"User-Agent: Mozilla/5.0", "X-Too-Huge: " + strings.Repeat("x", 1_200_000),
 	} {
-		say(answeredAsUpstream, nil, lines)
+		add(answeredAsUpstream, nil, lines)
 	}
 	// More than 64 KiB.
-	say(refused, nil, "X-Huge: "+strings.Repeat("x", 500_000))
-	say(refused, nil, strings.Repeat("X-Many: x\n", 10_000)+"X-Many: x")
+	add(refused, nil, "X-Huge: "+strings.Repeat("x", 500_000))
+	add(refused, nil, strings.Repeat("X-Many: x\n", 10_000)+"X-Many: x")
 	return out
 }
 
@@ -320,33 +345,46 @@ func watchAttacks() []attack {
 	onlyAdmin := targets(pods+watch, pods+streaming, podsOfB+watch, pods+watch+"&fieldSelector=metadata.namespace%3Dteam-a",
 		pods+watch+"&labelSelector=of%3Dteam-b")
 	for i := range onlyAdmin {
-		onlyAdmin[i].hit = []string{admin}
+		onlyAdmin[i].wantHitFor = []string{admin}
 	}
-	both := targets(podsOfA+watch, podsOfA+streaming, podsOfA+watch+"&fieldSelector=metadata.namespace%3Dteam-b", podsOfA+watch+"&limit=1")
+	both := targets(
+		podsOfA+watch, podsOfA+streaming, podsOfA+watch+"&fieldSelector=metadata.namespace%3Dteam-b", podsOfA+watch+"&limit=1",
+	)
 	for i := range both {
-		both[i].hit = podReaders
+		both[i].wantHitFor = podReaders
 	}
 	nobodyElse := targets(
-		"/api/v1/pods?resourceVersion=99999999"+watch, ofA+"99999999"+watch, "/api/v1/pods?resourceVersion=1"+watch, ofA+"x"+watch,
+		"/api/v1/pods?resourceVersion=99999999"+watch, ofA+"99999999"+watch, "/api/v1/pods?resourceVersion=1"+watch,
+		ofA+"x"+watch,
 		podsOfA+watch+"&continue=x", podsOfA+watch+"&resourceVersionMatch=Exact", podsOfA+watch+"&sendInitialEvents=true",
 		podsOfA+watch+"&shardSelector=x",
 	)
-	ofOne := targets(configMapsOfA+watch+"&fieldSelector=metadata.name%3Dopen", configMapsOfA+watch+"&fieldSelector=metadata.name%3Dshut",
-		configMapsOfA+watch, configMapsOfA+watch+"&fieldSelector=metadata.name!%3Dopen")
+	const watchMaps = configMapsOfA + watch
+	ofOne := targets(
+		watchMaps+"&fieldSelector=metadata.name%3Dopen", watchMaps+"&fieldSelector=metadata.name%3Dshut",
+		watchMaps, watchMaps+"&fieldSelector=metadata.name!%3Dopen",
+	)
 	return slices.Concat(
-		by(podReaders, append(
+		withUsers(podReaders, append(
 			slices.Concat(onlyAdmin, both, nobodyElse),
-			attack{name: "in protobuf", target: pods + watch, header: []string{"Accept: application/vnd.kubernetes.protobuf;stream=watch"}},
-			attack{name: "metadata only", target: pods + watch, header: []string{"Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}},
+			attack{
+				name: "in protobuf", target: pods + watch,
+				header: []string{"Accept: application/vnd.kubernetes.protobuf;stream=watch"},
+			},
+			attack{
+				name: "metadata only", target: pods + watch,
+				header: []string{"Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"},
+			},
 			attack{name: "with a body", target: podsOfA + watch, body: "x"},
 			attack{name: "by HEAD", method: http.MethodHead, target: podsOfA + watch},
 			attack{name: "as somebody else", target: pods + watch, header: []string{"Impersonate-User: admin"}},
 		)...),
 		[]attack{{
-			name: "as the reader", target: podsOfA + watch, header: []string{"Impersonate-User: alice"}, as: []string{admin, nobody, reviewer, deputy},
-			hit: []string{deputy},
+			name: "as the reader", target: podsOfA + watch, header: []string{"Impersonate-User: alice"},
+			users:      []string{admin, nobody, reviewer, deputy},
+			wantHitFor: []string{deputy},
 		}},
-		by([]string{named}, ofOne...),
+		withUsers([]string{named}, ofOne...),
 	)
 }
 
@@ -354,9 +392,11 @@ func watchAttacks() []attack {
 func readAttacks() []attack {
 	const maps = "/api/v1/namespaces/team-a/configmaps"
 	out := targets(
-		podOfA, podOfA+"?pretty=true&resourceVersion=0", podOfA+"/status", podOfA+"/log?container=main", podOfA+"/proxy/index.html?q=1",
-		"/api/v1/nodes/none/proxy/healthz", maps+"/none", maps+"/%6fpen%2F?x=%zz", "/apis/apps/v1/namespaces/team-a/deployments/none/scale",
-		"/api/v1/events?resourceVersion=0", "/api/v1/endpoints", "/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/openapi/v3/apis/batch/v1",
+		podOfA, podOfA+"?pretty=true&resourceVersion=0", podOfA+"/status", podOfA+"/log?container=main",
+		podOfA+"/proxy/index.html?q=1",
+		"/api/v1/nodes/none/proxy/healthz", maps+"/none", maps+"/%6fpen%2F?x=%zz",
+		"/apis/apps/v1/namespaces/team-a/deployments/none/scale", "/api/v1/events?resourceVersion=0", "/api/v1/endpoints",
+		"/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/openapi/v3/apis/batch/v1",
 		"/version", "/livez?verbose", "/.well-known/openid-configuration", "/nowhere",
 	)
 	for _, read := range []string{
@@ -364,20 +404,22 @@ func readAttacks() []attack {
 		podOfA + " Accept: application/cbor", maps + " Accept-Encoding: gzip", // tables have ages: the differential compares them without
 		podsOfA + " Accept: application/yaml", podsOfA + " Accept: application/json;drop=metadata.managedFields",
 		"/apis Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-		"/openapi/v2 Accept: application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "/openapi/v3/apis/batch/v1 If-None-Match: *",
+		"/openapi/v2 Accept: application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+		"/openapi/v3/apis/batch/v1 If-None-Match: *",
 	} {
 		target, header, _ := strings.Cut(read, " ")
 		out = append(out, attack{name: read, target: target, header: []string{header}})
 	}
 	// Each answer to this one has a Warning, so none comes from memory.
-	return append(by([]string{admin}, out...), by([]string{legacy}, targets(podsOfA, pods, podOfA)...)...)
+	return append(withUsers([]string{admin}, out...), withUsers([]string{legacy}, targets(podsOfA, pods, podOfA)...)...)
 }
 
 // resourceAttacks ask whether there are these resources, whether they are kept, and in which state; and
 // for listproxy's own pages, of which nothing can be reached where clients are.
 func resourceAttacks() []attack {
-	return by([]string{admin, nobody, stranger}, targets(
-		"/api/v1/limitranges?resourceVersion=0", "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1", "/api/v1/secrets?resourceVersion=0",
+	return withUsers([]string{admin, nobody, stranger}, targets(
+		"/api/v1/limitranges?resourceVersion=0", "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1",
+		"/api/v1/secrets?resourceVersion=0",
 		"/api/v1/no-such-things?resourceVersion=0", "/apis/apps/v9/deployments?resourceVersion=0",
 		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0", "/apis/no.such.group/v1/things?resourceVersion=0",
 		"/apis/attacks.test/v1/gadgets?resourceVersion=0", "/apis/elsewhere.example/v1/things?resourceVersion=0",

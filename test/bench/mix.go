@@ -69,27 +69,27 @@ func (b *bench) clientKinds() []clientKind {
 	}
 	node := func(i int) string { return b.nodes().Node(i % mixNodes) }
 	return []clientKind{
-		{"informers that start", 0.5, read(start)},
-		{"lists of all pods at resourceVersion=0", 2, read(in("", podsPath+ask.AnyVersion, false, goClients)[0])},
-		{"polls of a namespace, newest", 5, read(in("", team, false, zipped)[0])},
-		{"walks over all pods, 500 a page", 0.5, b.walk},
-		{"lists by label, newest", 2, read(in("", byLabel, false, zipped)[0])},
-		{"tables of a namespace", 0.5, read(table)},
-		{"GETs of a pod", 3.5, one(http.MethodGet, pod, nil)},
-		{"changes of a pod", 8, one(http.MethodPatch, pod, func() any {
+		{name: "informers that start", perSecond: 0.5, do: read(start)},
+		{name: "lists of all pods at resourceVersion=0", perSecond: 2, do: read(in("", podsPath+ask.AnyVersion, false, goClients)[0])},
+		{name: "polls of a namespace, newest", perSecond: 5, do: read(in("", team, false, zipped)[0])},
+		{name: "walks over all pods, 500 a page", perSecond: 0.5, do: b.walk},
+		{name: "lists by label, newest", perSecond: 2, do: read(in("", byLabel, false, zipped)[0])},
+		{name: "tables of a namespace", perSecond: 0.5, do: read(table)},
+		{name: "GETs of a pod", perSecond: 3.5, do: oneObject(http.MethodGet, pod, nil)},
+		{name: "changes of a pod", perSecond: 8, do: oneObject(http.MethodPatch, pod, func() any {
 			return kinds.Fields{"metadata": kinds.Fields{"annotations": kinds.Fields{"bench.listproxy.io/at": stamp(time.Now())}}}
 		})},
-		{"reports of a node's status", 21, one(http.MethodPatch, func(i int) string { return nodesPath + node(i) + "/status" }, func() any {
+		{name: "reports of a node's status", perSecond: 21, do: oneObject(http.MethodPatch, func(i int) string { return nodesPath + node(i) + "/status" }, func() any {
 			return kinds.Fields{"status": kinds.Fields{"conditions": []kinds.Fields{{"type": "Ready", "status": "True", "lastHeartbeatTime": metav1.Now()}}}}
 		})},
-		{"renewals of a Lease", 60, one(http.MethodPatch, func(i int) string { return leasesPath + node(i) }, func() any {
+		{name: "renewals of a Lease", perSecond: 60, do: oneObject(http.MethodPatch, func(i int) string { return leasesPath + node(i) }, func() any {
 			return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}}
 		})},
 	}
 }
 
-// one returns what clients do who read or write one object.
-func one(method string, path func(i int) string, body func() any) func(context.Context, connected, int) (answer, error) {
+// oneObject returns what clients do who read or write one object.
+func oneObject(method string, path func(i int) string, body func() any) func(context.Context, connected, int) (answer, error) {
 	return func(ctx context.Context, server connected, i int) (answer, error) {
 		var object any
 		if body != nil {

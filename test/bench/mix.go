@@ -64,7 +64,7 @@ func (b *bench) clientKinds() []clientKind {
 	table := in("", team, false, zipped)[0]
 	table.accept = "application/json;as=Table;g=meta.k8s.io;v=v1" // as kubectl get
 	pod := func(i int) string {
-		i = i * len(workload.Namespaces()) % b.settings.pods // all are in the first namespace
+		i %= b.settings.pods
 		return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods/" + b.nodes().Pod(i, workload.NamespaceOf(i)).Name
 	}
 	node := func(i int) string { return b.nodes().Node(i % mixNodes) }

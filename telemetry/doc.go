@@ -1,23 +1,14 @@
-// Package telemetry has the process's log, metrics registry and tracer. What they say of requests is
-// in proxy/observe; the status page is in proxy/admin.
+// Package telemetry makes the process's log, metrics registry and tracer. Package proxy/observe writes to them about
+// requests; the status page is in proxy/admin.
 //
-// # Design
-//
-// The process makes one [log/slog.Logger] with [NewLogger] and hands it to
-// everything that logs. Nothing in this package is global, and it imports no other
-// package of listproxy.
+// The process makes one [log/slog.Logger] with [NewLogger], and hands it to everything that logs. This package imports
+// no other package of listproxy.
 //
 // # Invariants
 //
-//   - No credential reaches the log. The first line of defence is that no code
-//     logs one. This package is the second, for error texts of libraries and for
-//     mistakes. Attributes whose key names a credential are masked, whatever
-//     their value, and every finished line is searched for text that looks like
-//     a credential before it is written.
-//   - A record is one line and one Write, so that lines of concurrent requests
-//     do not mix.
-//   - The names that clients give themselves ([UserAgent]) are bounded in length,
-//     characters and number before anything keeps them.
-//   - When in doubt, text is masked: harmless words may be masked, but a credential in a known form
-//     never passes.
+//   - No credential reaches the log. The first line of defence is that no code logs one. This package is the second,
+//     for the error texts of libraries and for mistakes. It masks every attribute whose key names a credential, and in
+//     every finished line all text in the form of a credential. Harmless words of that form are masked, too.
+//   - A record is one line and one Write, so that the lines of concurrent requests do not mix.
+//   - The name that a client gives itself ([UserAgent]) is bounded in length and characters.
 package telemetry

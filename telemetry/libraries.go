@@ -5,9 +5,8 @@ import (
 	"log/slog"
 )
 
-// Libraries returns a logger for libraries whose messages are for programmers: it lowers their
-// messages to the level debug, except those that are lower already. What operators must know,
-// listproxy finds out and logs itself.
+// Libraries returns a logger for libraries whose messages are for programmers. It lowers their messages to the level
+// debug, if they are above it. What operators must know, listproxy logs itself.
 func Libraries(log *slog.Logger) *slog.Logger { return slog.New(debugHandler{log.Handler()}) }
 
 // debugHandler lowers records to the level debug.

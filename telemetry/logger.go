@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// LevelAccess is the level of the access log, which has one line for each request. It is between
-// slog's Info and Debug, and is written as ACCESS.
+// LevelAccess is the level of the access log, which has one line for each request. It is between slog's Info and Debug,
+// and is written as ACCESS.
 const LevelAccess = slog.LevelInfo - 2
 
-// ParseLevel reads the name of a level.
+// ParseLevel returns the level with a name.
 func ParseLevel(name string) (slog.Level, error) {
 	if strings.EqualFold(name, "access") {
 		return LevelAccess, nil
@@ -33,11 +33,9 @@ const (
 	FormatJSON Format = "json"
 )
 
-// NewLogger returns a logger that writes records of at least the given level to
-// w, one line and one Write for each, with everything that looks like a
-// credential replaced by [Masked]. A format other than [FormatJSON] means
-// [FormatText]. The logger is safe for concurrent use, and calls w.Write from
-// one goroutine at a time.
+// NewLogger returns a logger that writes records of at least the given level to w, one line and one Write for each.
+// Everything that looks like a credential is [Masked]. A format other than [FormatJSON] means [FormatText]. The logger
+// is safe for concurrent use, and calls w.Write from one goroutine at a time.
 func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	masked := &maskingWriter{w: w}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replaceAttr}

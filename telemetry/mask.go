@@ -9,20 +9,19 @@ import (
 	"strings"
 )
 
-// Masked stands in the log where a credential stood.
+// Masked is what the log has in place of a credential.
 const Masked = "MASKED"
 
-// sensitiveWords are words of credentials: an attribute's key, or a header's name, that contains one names a
-// credential. They are compared with the key in lower case and without hyphens and underscores.
+// sensitiveWords are words by which the key of an attribute, or the name of a header, names a credential. They are
+// looked for in lower case and without hyphens and underscores.
 var sensitiveWords = []string{
 	"authorization", "bearer", "token", "cookie", "password", "passwd",
 	"secret", "credential", "apikey", "privatekey", "keydata",
-	// A browser's websocket carries its bearer token here.
-	"secwebsocketprotocol",
+	"secwebsocketprotocol", // has a browser's bearer token
 }
 
-// sensitiveText finds credentials in a finished line by their looks. The first
-// group, where there is one, is kept, so that the reader sees what was there.
+// sensitiveText finds credentials in a finished line by their form. The first group, if there is one, is kept, so that
+// the reader sees what stood there.
 var sensitiveText = []*regexp.Regexp{
 	// Authorization values, with or without the header's name.
 	regexp.MustCompile(`(?i)(\bbearer\s+)[a-z0-9._~+/=-]+`),
@@ -31,6 +30,8 @@ var sensitiveText = []*regexp.Regexp{
 	regexp.MustCompile(`(base64url\.bearer\.authorization\.k8s\.io\.)[A-Za-z0-9_-]+`),
 	// JSON web tokens, as service accounts have them.
 	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`),
+	// Bootstrap tokens (k8s.io/cluster-bootstrap, token/api), but not the names of Events, which end like them.
+	regexp.MustCompile(`(^|[^0-9A-Za-z._-])[0-9a-z]{6}\.[0-9a-z]{16}\b`),
 	// User and password in a URL.
 	regexp.MustCompile(`(://)[^/\s@"]+(?:@)`),
 	// Query parameters.
@@ -45,8 +46,7 @@ var sensitiveText = []*regexp.Regexp{
 	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
 }
 
-// maskAttr is the handlers' ReplaceAttr: it masks attributes by their key, or by
-// the key of a group they are in.
+// maskAttr masks an attribute by its key, or by the key of a group that it is in.
 func maskAttr(groups []string, a slog.Attr) slog.Attr {
 	if isSensitive(a.Key) || slices.ContainsFunc(groups, isSensitive) {
 		return slog.String(a.Key, Masked)
@@ -71,19 +71,14 @@ func maskHeader(h http.Header) http.Header {
 	return masked
 }
 
+// isSensitive reports whether a key names a credential.
 func isSensitive(key string) bool {
 	key = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(key))
-	for _, word := range sensitiveWords {
-		if strings.Contains(key, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(sensitiveWords, func(word string) bool { return strings.Contains(key, word) })
 }
 
-// maskingWriter masks what looks like a credential in each line. It looks at the
-// line as it will be written, and not at the attributes, because there errors,
-// nested structures and values of any type have all become text.
+// maskingWriter masks what looks like a credential in each line. In a finished line errors, nested structures and
+// values of any type have become text.
 type maskingWriter struct{ w io.Writer }
 
 // Write implements [io.Writer].
@@ -94,16 +89,16 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 			masked = pattern.ReplaceAll(masked, []byte("${1}"+Masked))
 		}
 	}
-	if _, err := m.w.Write(maskBootstrapTokens(masked)); err != nil {
+	if _, err := m.w.Write(masked); err != nil {
 		return 0, err
 	}
 	return len(line), nil
 }
 
-// MaskText replaces what looks like a credential in a text, as the log does.
+// MaskText masks what looks like a credential in a text, as the log does.
 func MaskText(text string) string {
 	for _, pattern := range sensitiveText {
 		text = pattern.ReplaceAllString(text, "${1}"+Masked)
 	}
-	return string(maskBootstrapTokens([]byte(text)))
+	return text
 }

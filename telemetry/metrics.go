@@ -12,9 +12,8 @@ import (
 // maxScrapes is the number of scrapes that are answered at a time.
 const maxScrapes = 4
 
-// NewMetrics returns a registry for the metrics of a process of this version. It has those of the Go
-// runtime and of the process already (go_*, process_*), and the version itself (target_info). Nothing
-// of it is global.
+// NewMetrics returns a registry with the metrics of the Go runtime and of the process (go_*, process_*), and with the
+// version (target_info).
 func NewMetrics(version string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	target := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -26,7 +25,7 @@ func NewMetrics(version string) *prometheus.Registry {
 	return registry
 }
 
-// MetricsHandler answers scrapes of Prometheus. Metrics that cannot be read are left out and logged.
+// MetricsHandler returns a handler for scrapes of Prometheus. Metrics that cannot be read are left out and logged.
 func MetricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,

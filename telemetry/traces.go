@@ -19,13 +19,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// serviceName is the service's name in traces and metrics; for traces, OTEL_SERVICE_NAME or
-// OTEL_RESOURCE_ATTRIBUTES may give another.
+// serviceName is the service's name in metrics, and in traces unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES give
+// another.
 const serviceName = "listproxy"
 
-// The variables of the environment that are read here. All others of OpenTelemetry's specification
-// are read by its exporters and its SDK: endpoints, headers, certificates, time-outs, the sizes of
-// batches.
+// The variables of the environment that are read here. OpenTelemetry's exporters and SDK read the others: endpoints,
+// headers, certificates, timeouts, the sizes of batches.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
 	envExporter       = "OTEL_TRACES_EXPORTER"
@@ -37,24 +36,23 @@ const (
 	envSamplerArg     = "OTEL_TRACES_SAMPLER_ARG"
 )
 
-// The two ways in which OTLP travels.
+// The protocols of OTLP.
 const (
 	protocolGRPC = "grpc"
 	protocolHTTP = "http/protobuf"
 )
 
-// errorsEvery is how often the log says that traces cannot be sent.
+// errorsEvery is the time between two lines of the log about traces that cannot be sent.
 const errorsEvery = time.Minute
 
-// NewTraces makes of the environment what OpenTelemetry's specification says
-// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables), with one
-// other default: without OTEL_TRACES_EXPORTER=otlp and without an endpoint nothing is sent, and nil
-// is returned. The specification's default would look for a collector on localhost that nobody has
-// set up. The protocol is grpc by default. An error names the variable and never its value's secrets:
-// headers are not in it.
+// NewTraces returns the tracer provider that the environment configures, by OpenTelemetry's specification
+// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables), with one other default: without
+// OTEL_TRACES_EXPORTER=otlp and without an endpoint it returns nil, and nothing is sent. The specification's default
+// would look for a collector on localhost that nobody has set up. The protocol is grpc by default. An error names a
+// variable, and has nothing of the headers.
 //
-// What OpenTelemetry's libraries cannot do, such as to send traces, is said in log from then on, once
-// a minute at most. That is one for the process, like klog's logger: the libraries have no other way.
+// From then on the errors of OpenTelemetry's libraries, for example in sending, go to log once a minute at most. The
+// libraries have only one such handler in a process.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {
@@ -68,7 +66,7 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	if err != nil {
 		return nil, err
 	}
-	var wrong error // the SDK tells only the handler of errors what is wrong with the sampler, and samples all
+	var wrong error // of the sampler: the SDK tells only the error handler, and samples everything
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { wrong = err }))
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
 	sometimes := rate.Sometimes{First: 1, Interval: errorsEvery}
@@ -83,7 +81,7 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	return provider, nil
 }
 
-// newResource returns which process traces come from: its name, its version, and an ID of its own.
+// newResource returns the resource that traces come from: this process, by its name, its version and a random ID.
 // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to these, and take precedence.
 func newResource(ctx context.Context, version string) (*resource.Resource, error) {
 	res, err := resource.New(ctx,
@@ -93,7 +91,7 @@ func newResource(ctx context.Context, version string) (*resource.Resource, error
 			semconv.ServiceVersion(version),
 			semconv.ServiceInstanceID(uuid.NewString()),
 		),
-		resource.WithFromEnv(), // last: the later counts
+		resource.WithFromEnv(), // the last takes precedence
 	)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES cannot be read, write key=value,key=value: %w", err)
@@ -118,6 +116,7 @@ func tracesWanted() (bool, error) {
 	}
 }
 
+// newExporter returns the exporter for the protocol that the environment names.
 func newExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	name, protocol := envTracesProtocol, os.Getenv(envTracesProtocol)
 	if protocol == "" {
@@ -134,7 +133,7 @@ func newExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 		return nil, fmt.Errorf("%s=%q: choose %s or %s", name, protocol, protocolGRPC, protocolHTTP)
 	}
 	if err != nil {
-		// What it quotes of the environment may be a secret.
+		// The error may quote a secret from the environment.
 		return nil, errors.New("the OTLP exporter for traces cannot be made: check the variables OTEL_EXPORTER_OTLP_*")
 	}
 	return exporter, nil

@@ -4,13 +4,11 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-
-	"github.com/listproxy/listproxy/telemetry"
 )
 
-// loggedWord is what groups, versions, resources, subresources and verbs look like. Tokens have
-// capitals, dots between long parts, or are longer; see also [telemetry.LooksSecret].
-var loggedWord = regexp.MustCompile(`^[a-z0-9.-]{1,40}$`)
+// loggedWord is the form of groups, versions, resources, subresources and verbs. Most tokens have capitals or are
+// longer, and the log masks bootstrap tokens.
+var loggedWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
 
 // loggedNamespace is what namespaces look like (RFC 1123, a label).
 var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -57,7 +55,7 @@ func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 
 // loggableWord is a word of a path, if it looks as it should.
 func loggableWord(word string, form *regexp.Regexp) string {
-	if !form.MatchString(word) || telemetry.LooksSecret(word) {
+	if !form.MatchString(word) {
 		return unloggable
 	}
 	return word

@@ -179,7 +179,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		if clients[i], err = kubehttp.NewClient(config); err != nil {
 			return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
 		}
-		clients[i].Transport = observing.FeedTransport(clients[i].Transport, api.transports.URL(), source.KindOf)
+		clients[i].Transport = observing.FeedTransport(clients[i].Transport, source.Describe)
 	}
 	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.bytes.Value())); err != nil {
 		return f, err

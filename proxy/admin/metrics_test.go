@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -49,7 +48,8 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	review, err := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)
 	_ = review.Body.Close()
-	feed, err := o.FeedTransport(answer, &url.URL{}, source.KindOf).RoundTrip(httptest.NewRequestWithContext(source.With(t.Context(), source.ForWatch), http.MethodGet, "/api/v1/pods", nil))
+	ctx := source.WithCollection(source.With(t.Context(), source.ForWatch), keyOf("", "pods", media.JSON))
+	feed, err := o.FeedTransport(answer, source.Describe).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	expect.NoError(t, err)
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()

@@ -10,16 +10,15 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// log writes the one line that a request has in the log. It holds the namespace (see
-// [kubehttp.DescribeWithNamespace]), and neither the query nor names of objects or callers nor
-// credentials.
+// log writes the request's line in the access log. It has the namespace (see [kubehttp.DescribeWithNamespace]), but not
+// the query, the names of objects and callers, or credentials.
 func (rec *Record) log(log *slog.Logger) {
 	if rec.ignored {
 		return
 	}
 	r := rec.request
 	target, namespace := kubehttp.DescribeWithNamespace(r)
-	method, _ := methodName(r.Method) // any that is not HTTP's own is a word of the caller's
+	method, _ := methodName(r.Method) // a caller may make up methods
 	attrs := []slog.Attr{
 		slog.String("method", method),
 		slog.String("target", target),
@@ -33,7 +32,7 @@ func (rec *Record) log(log *slog.Logger) {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
 	if kubehttp.Of(r).Watch {
-		attrs = append(attrs, slog.Bool("watch", true)) // its target says list, unless its path says watch
+		attrs = append(attrs, slog.Bool("watch", true)) // the target of most watches says list
 	}
 	switch rec.labels.decision {
 	case DecisionRefuse:

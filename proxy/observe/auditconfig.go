@@ -19,25 +19,22 @@ const (
 	folderMode = 0o700
 )
 
-// AuditConfig says where the audit log is written and how much of it is kept. The fields and
-// their meanings are those of kube-apiserver's flags --audit-log-*.
+// AuditConfig configures where the audit log is written and how much of it is kept. Its fields have the meanings of
+// kube-apiserver's flags --audit-log-*.
 type AuditConfig struct {
-	// Path of the log. "-" is standard output, "" is no log.
+	// Path is the file. "-" stands for standard output, "" for no log.
 	Path string
-	// MaxSize is the size in megabytes at which the file is rotated. Zero means never.
+	// MaxSize is the size in megabytes at which the file is rotated. At zero it never is.
 	MaxSize uint32
-	// MaxBackups is how many rotated files are kept. Zero means all.
+	// MaxBackups is the number of rotated files that are kept. At zero all are.
 	MaxBackups uint32
 }
 
-// Enabled reports whether there is to be an audit log.
+// Enabled reports whether an audit log is written.
 func (c AuditConfig) Enabled() bool { return c.Path != "" }
 
-// OpenAuditLog opens the audit log that c describes; c must be enabled. A file that does not
-// exist is created, readable by its owner only; an existing file keeps its mode and content. No
-// other process may write to the file.
-//
-// The log must be closed in the end.
+// OpenAuditLog opens the audit log that c describes; c must be enabled. A new file is readable by its owner only; an
+// existing one keeps its mode and content. No other process may write to the file. The log must be closed.
 func OpenAuditLog(c AuditConfig, log *slog.Logger) (*AuditLog, error) {
 	out, err := openOutput(c)
 	if err != nil {
@@ -46,9 +43,10 @@ func OpenAuditLog(c AuditConfig, log *slog.Logger) (*AuditLog, error) {
 	return NewAuditLog(out, log), nil
 }
 
+// openOutput opens the file, or standard output.
 func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
-		// While nobody is notified of SIGPIPE, a write ends the process when the reader of standard output has gone.
+		// Unless somebody is notified of SIGPIPE, a write ends the process when the reader of standard output has gone.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		return os.Stdout, nil
 	}

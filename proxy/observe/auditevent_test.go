@@ -7,10 +7,10 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
-	"k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
@@ -47,7 +47,7 @@ func auditedPods() *policy.Request {
 // headers it has the User-Agent alone.
 func TestEvent(t *testing.T) {
 	r := auditedRequest("/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb&resourceVersion=1234")
-	event := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived.Add(time.Millisecond), AuditedAnswer{
+	event := line(t, r, auditedPods(), auditedAlice(), AuditedAnswer{
 		ID: "1b671a64-40d5-491e-99b0-da01ff1f3341", Semantics: policy.Exact, Representation: media.MetadataJSON, Revision: 1234, Items: 1,
 	})
 	want := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",` +
@@ -58,25 +58,24 @@ func TestEvent(t *testing.T) {
 		`"sourceIPs":["192.0.2.7"],"userAgent":"kubectl/v1.36.3",` +
 		`"objectRef":{"resource":"pods","namespace":"team-a","name":"web","apiVersion":"v1"},` +
 		`"responseStatus":{"metadata":{},"code":200},` +
-		`"requestReceivedTimestamp":"2025-03-04T05:06:07.008009Z","stageTimestamp":"2025-03-04T05:06:07.009009Z",` +
+		`"requestReceivedTimestamp":"2025-03-04T05:06:07.008009Z","stageTimestamp":"2000-01-01T00:00:00.000000Z",` +
 		`"annotations":{"authorization.k8s.io/decision":"allow","listproxy.io/answered-from":"memory",` +
 		`"listproxy.io/items":"1","listproxy.io/representation":"metadata-json","listproxy.io/revision":"1234",` +
 		`"listproxy.io/semantics":"exact"}}` + "\n"
-	expect.Same(t, want, line(t, event))
-	impersonating := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived, AuditedAnswer{Impersonated: &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}})
-	if text := line(t, impersonating); !strings.Contains(text, `}},"impersonatedUser":{"username":"bob","groups":["b"]},"sourceIPs"`) {
-		t.Error(text)
+	expect.Same(t, want, event)
+	impersonating := line(t, r, auditedPods(), auditedAlice(), AuditedAnswer{Impersonated: &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}})
+	if !strings.Contains(impersonating, `}},"impersonatedUser":{"username":"bob","groups":["b"]},"sourceIPs"`) {
+		t.Error(impersonating)
 	}
 }
 
-// line is what is written of an event.
-func line(t *testing.T, event *audit.Event) string {
+// line is what is written of an event at the beginning of a bubble's time.
+func line(t *testing.T, r *http.Request, list *policy.Request, who user.Info, answer AuditedAnswer) string {
 	t.Helper()
 	out := &sink{}
-	l := NewAuditLog(out, proxytest.DiscardLog())
-	if !l.backend.ProcessEvents(event) {
-		t.Fatal(l.out.failed)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		expect.NoError(t, NewAuditLog(out, proxytest.DiscardLog()).Write(r, list, who, auditReceived, answer))
+	})
 	return out.String()
 }
 
@@ -91,7 +90,7 @@ func FuzzEvent(f *testing.F) {
 		r.Header = http.Header{"User-Agent": {agent}}
 		list := &policy.Request{Group: group, Version: value, Resource: key, Namespace: path, Name: name}
 		who := &user.DefaultInfo{Name: name, UID: id, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}}}
-		text := line(t, newEvent(r, list, who, auditReceived, auditReceived, AuditedAnswer{ID: id, Revision: 1<<64 - 1, Items: 1<<63 - 1}))
+		text := line(t, r, list, who, AuditedAnswer{ID: id, Revision: 1<<64 - 1, Items: 1<<63 - 1})
 		if !json.Valid([]byte(text)) || !utf8.ValidString(text) || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
 			t.Errorf("not one line of JSON: %q", text)
 		}

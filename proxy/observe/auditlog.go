@@ -18,14 +18,8 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// These are reasons why an event is not in the log.
-var (
-	errBusy   = errors.New("an event is still being written")
-	errEncode = errors.New("it cannot be encoded")
-)
-
-// AuditLog writes an event of audit.k8s.io/v1, a line of JSON, for every answer from memory, before it is
-// given, as kube-apiserver's --audit-log-mode=blocking-strict does. It is safe for concurrent use.
+// AuditLog writes an event of audit.k8s.io/v1, a line of JSON, for every answer from memory before it is given, as
+// kube-apiserver's --audit-log-mode=blocking-strict does. It is safe for concurrent use.
 type AuditLog struct {
 	backend audit.Backend
 	log     *slog.Logger
@@ -35,7 +29,12 @@ type AuditLog struct {
 	failing bool       // whether the last event could not be written
 }
 
-// NewAuditLog returns an audit log that is written to out. Its user must close it.
+var (
+	errBusy   = errors.New("an event is still being written")
+	errEncode = errors.New("it cannot be encoded")
+)
+
+// NewAuditLog returns an audit log that writes to out. It must be closed.
 func NewAuditLog(out io.WriteCloser, log *slog.Logger) *AuditLog {
 	l := &AuditLog{out: &lines{out: out}, log: log}
 	l.backend = auditlog.NewBackend(l.out, auditlog.FormatJson, auditv1.SchemeGroupVersion)
@@ -44,13 +43,12 @@ func NewAuditLog(out io.WriteCloser, log *slog.Logger) *AuditLog {
 
 // Write writes the event of an answer to r that is about to be given. list is the parsed request, who the caller, and
 // received the time at which the request came. After an error the answer must not be given.
-func (l *AuditLog) Write(r *http.Request, list *policy.Request, who user.Info, received time.Time, a AuditedAnswer) error {
-	event := newEvent(r, list, who, received, time.Now(), a)
+func (l *AuditLog) Write(r *http.Request, list *policy.Request, who user.Info, received time.Time, answer AuditedAnswer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.out.failed = nil
 	var err error
-	if !l.backend.ProcessEvents(event) {
+	if !processEvent(l.backend, r, list, who, received, answer) {
 		err = fmt.Errorf("write an audit event: %w", cmp.Or(l.out.failed, errEncode))
 	}
 	switch {
@@ -73,8 +71,8 @@ func (l *AuditLog) Close() error {
 	return l.out.out.Close()
 }
 
-// lines writes lines for the backend. It keeps the error of the last line, since the backend returns none. If a line
-// was written in part only, the next one begins on a new line.
+// lines writes the backend's lines. It keeps the error of the last line, since the backend returns none. After a line
+// of which only a part was written, it begins a new line.
 type lines struct {
 	out    io.WriteCloser
 	torn   bool  // only a part of the last line was written

@@ -13,26 +13,24 @@ import (
 )
 
 const (
-	// OtherLabel is the label's value for everything that has no value of its own.
+	// OtherLabel is the value of a label for everything that has no value of its own.
 	OtherLabel = "other"
-	// noneLabel is the value of a label where it does not apply. Prometheus takes an empty value
-	// for a label that is not there.
+	// noneLabel is the value of a label that does not apply. To Prometheus a label with an empty value is not there.
 	noneLabel = "none"
-	// maxResourceLabels bounds the resources that have a label of their own.
+	// maxResourceLabels bounds the number of resources that have labels.
 	maxResourceLabels = 512
 )
 
-// servedResources are resources that the upstream is known to serve, and their values in metrics,
-// "pods" or "deployments.apps". Made-up resources have none. The first maxResourceLabels have one
-// until the process ends, all further ones are [OtherLabel]. The zero value is empty. It is safe for
-// concurrent use.
+// servedResources has the labels ("pods", "deployments.apps") of resources that the upstream is known to serve. Made-up
+// resources have none. The first maxResourceLabels keep theirs until the process ends, all others are [OtherLabel]. The
+// zero value is empty. It is safe for concurrent use.
 type servedResources struct {
 	mu    sync.RWMutex
 	known map[schema.GroupVersionResource]string
 }
 
-// of returns a resource's label, if it has one.
-func (l *servedResources) of(gvr schema.GroupVersionResource) (string, bool) {
+// label returns a resource's label, if it has one.
+func (l *servedResources) label(gvr schema.GroupVersionResource) (string, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	label, ok := l.known[gvr]
@@ -56,16 +54,15 @@ func (l *servedResources) add(gvr schema.GroupVersionResource) string {
 	return l.known[gvr]
 }
 
-// resource returns which resource a request is of, where the upstream serves it: that is so if the
-// catalog knows it, or if the upstream has just answered a GET for it with a 2xx. Some aggregated
-// API servers have as many resources as they have metrics, so what looks unlike a resource of
-// Kubernetes has no label all the same.
+// resource returns the label of the request's resource, if the upstream serves it: if the cluster's catalog has it, or
+// the upstream has just answered a GET for it with a 2xx. It is [OtherLabel] for names that are unlike Kubernetes':
+// some aggregated API servers have as many resources as they have metrics.
 func (rec *Record) resource(code int) string {
 	gvr := rec.namedResource()
 	if gvr.Resource == "" {
 		return OtherLabel
 	}
-	if label, ok := rec.observer.served.of(gvr); ok {
+	if label, ok := rec.observer.served.label(gvr); ok {
 		return label
 	}
 	answered := rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
@@ -80,8 +77,7 @@ func (o *Observer) serves(gvr schema.GroupVersionResource) bool {
 	return o.Serves != nil && o.Serves(gvr.Group, gvr.Version, gvr.Resource)
 }
 
-// namedResource is the resource that the path of a request names, if it was not refused. There may be no such
-// resource.
+// namedResource returns the resource in the path of the request, unless it was refused. There may be no such resource.
 func (rec *Record) namedResource() schema.GroupVersionResource {
 	switch {
 	case rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward:
@@ -90,33 +86,31 @@ func (rec *Record) namedResource() schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: rec.list.Group, Version: rec.list.Version, Resource: rec.list.Resource}
 	}
 	info := kubehttp.Of(rec.request).Info
-	if !info.IsResourceRequest || !nameable(info) {
+	if !info.IsResourceRequest || !hasKubernetesNames(info) {
 		return schema.GroupVersionResource{}
 	}
 	return schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 }
 
-// nameable reports whether group, version and resource are written as those of Kubernetes are.
-func nameable(info *request.RequestInfo) bool {
+// hasKubernetesNames reports whether group, version and resource have the form that Kubernetes demands.
+func hasKubernetesNames(info *request.RequestInfo) bool {
 	return (info.APIGroup == "" || len(validation.IsDNS1123Subdomain(info.APIGroup)) == 0) &&
 		len(validation.IsDNS1035Label(info.APIVersion)) == 0 && len(validation.IsDNS1035Label(info.Resource)) == 0
 }
 
-// verbOf returns what a request asks for, as kube-apiserver reads it: a list, a watch, which also a
-// streaming list is, or something else.
+// verbOf returns the verb of a request as kube-apiserver reads it: list, watch (also for a streaming list), or other.
 func verbOf(r *http.Request) string {
-	switch asks := kubehttp.Of(r); {
-	case !asks.Info.IsResourceRequest || asks.Info.Verb != "list" && asks.Info.Verb != "watch":
+	switch parsed := kubehttp.Of(r); {
+	case !parsed.Info.IsResourceRequest || parsed.Info.Verb != "list" && parsed.Info.Verb != "watch":
 		return OtherLabel
-	case asks.LongRunning:
+	case parsed.LongRunning:
 		return VerbWatch
 	}
 	return VerbList
 }
 
-// codeLabel is a status code as a label: none where an answer was broken off before it began, other
-// where nobody has defined the code. An aggregated API server, or a pod behind kube-apiserver's
-// proxy, can answer with any.
+// codeLabel returns the label of a status code: none if an answer was broken off before it began, and other if the code
+// is not defined, since an aggregated API server, or a pod behind kube-apiserver's proxy, can answer with any code.
 func codeLabel(code int) string {
 	switch {
 	case code == 0:

@@ -14,20 +14,19 @@ import (
 const (
 	DecisionServe   = "serve"
 	DecisionForward = "forward"
-	// DecisionRefuse means that listproxy itself said no (see refused.go).
+	// DecisionRefuse means that listproxy itself has refused the request (see refused.go).
 	DecisionRefuse = "refuse"
 )
 
-// What a request asks for, in metrics: all else but a list or a watch is [OtherLabel].
+// The verbs of requests in metrics. Other verbs are [OtherLabel].
 const (
 	VerbList  = "list"
 	VerbWatch = "watch"
 )
 
-// Purpose is what a question to the upstream is for.
+// Purpose is the purpose of a request to the upstream, in metrics.
 type Purpose string
 
-// The purposes.
 const (
 	purposeForward Purpose = "forward"
 	purposeFeed    Purpose = "feed"
@@ -37,13 +36,13 @@ const (
 	PurposeWhoAmI Purpose = "whoami"
 )
 
-// What became of a proof of the newest state, beside the reasons.
+// The results of a proof of the newest state, beside the reasons for which there is none.
 const (
 	proofProven = "proven"
 	proofGone   = "gone" // the caller has left
 )
 
-// Labels of several metrics.
+// The names of labels of several metrics.
 const (
 	LabelResource       = "resource"
 	LabelVersion        = "version"
@@ -55,7 +54,7 @@ const (
 	LabelCode           = "code"
 )
 
-// metrics count what happens. Those of state are in proxy/admin.
+// metrics has the counters and histograms of requests. The gauges of state are in proxy/admin.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
@@ -110,7 +109,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// requestLabels are the labels of one request, and whether it may take as long as its client likes. Each has few values.
+// requestLabels has the labels of one request. Each has few values. Of a long-running request the duration is not
+// counted.
 type requestLabels struct {
 	long      bool
 	resource  string
@@ -121,12 +121,13 @@ type requestLabels struct {
 	code      string
 }
 
-// requestMetrics count requests with the same labels. To find them all by their labels takes longer than to count.
+// requestMetrics has the metrics of requests with the same labels. They are kept, since to look them up by label takes
+// longer than to count.
 type requestMetrics struct {
 	requests, sent prometheus.Counter
-	duration       prometheus.Observer // nil if the requests may take as long as their clients like
-	savedBytes     prometheus.Counter  // of answers from memory, else nil
-	upstream       prometheus.Counter  // of forwarded requests, else nil
+	duration       prometheus.Observer // nil for long-running requests
+	savedBytes     prometheus.Counter  // nil unless the answers come from memory
+	upstream       prometheus.Counter  // nil unless the requests are forwarded
 }
 
 // count counts a request that has ended.
@@ -135,7 +136,7 @@ func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served
 	found := m.byLabels[*l]
 	m.mu.RUnlock()
 	if found == nil {
-		found = m.find(l)
+		found = m.lookUp(l)
 	}
 	found.requests.Inc()
 	found.sent.Add(float64(sent))
@@ -150,8 +151,8 @@ func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served
 	}
 }
 
-// find finds the metrics of requests with these labels, and remembers them.
-func (m *metrics) find(l *requestLabels) *requestMetrics {
+// lookUp looks up the metrics of requests with these labels, and remembers them.
+func (m *metrics) lookUp(l *requestLabels) *requestMetrics {
 	semantics, decision := OrNone(string(l.semantics)), OrNone(l.decision)
 	found := &requestMetrics{
 		requests: m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), l.code),
@@ -172,12 +173,12 @@ func (m *metrics) find(l *requestLabels) *requestMetrics {
 	return found
 }
 
-// asked counts a request to the API server; code is 0 where there was no answer.
-func (m *metrics) asked(purpose Purpose, code int) {
+// countUpstream counts a request to the API server. code is 0 if there was no answer.
+func (m *metrics) countUpstream(purpose Purpose, code int) {
 	m.upstream.WithLabelValues(string(purpose), codeLabel(code)).Inc()
 }
 
-// OrNone returns the value of a label, which is "none" where it does not apply.
+// OrNone returns value, or "none" if it is empty, for a label that does not apply.
 func OrNone(value string) string {
 	if value == "" {
 		return noneLabel

@@ -13,22 +13,21 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
-// each. It holds no request up, and nothing of it depends on what a caller makes up: labels and
-// names of spans have few values. No credential, no caller's name, no object's name, no selector
-// and no other query is in either. It is safe for concurrent use.
+// Observer reports requests in metrics, in spans and in the access log. Labels and the names of spans have few values,
+// whatever a caller makes up. They have no credential, no name of a caller or object, and nothing of a query. It is
+// safe for concurrent use.
 type Observer struct {
 	metrics *metrics
-	spans   *spans // nil: nothing of a trace is made or changed
+	spans   *spans // nil: no spans are made
 	served  servedResources
 
-	// Serves says, without asking anyone, whether the upstream is known to have a resource. It is
-	// set before the first request; nil knows none.
+	// Serves reports, without I/O, whether the upstream is known to serve a resource. It is set before the first
+	// request; nil stands for no resource.
 	Serves func(group, version, resource string) bool
 }
 
-// New returns an Observer that counts in registry, which has none of its metrics yet. A nil traces
-// means that no traces are wanted: then a caller's traceparent passes untouched.
+// New returns an Observer with metrics in registry. If traces is nil no spans are made, and a caller's traceparent is
+// forwarded unchanged.
 func New(traces trace.TracerProvider, registry prometheus.Registerer) *Observer {
 	o := &Observer{metrics: newMetrics(registry)}
 	if traces != nil {
@@ -37,16 +36,16 @@ func New(traces trace.TracerProvider, registry prometheus.Registerer) *Observer 
 	return o
 }
 
-// Observe returns next, observed: each request has a [Record] and a span, is counted at its end, and
-// has its line in the access log if log wants one.
+// Observe returns a handler that gives each request of next a [Record] and a span, counts it at its end, and writes its
+// line of the access log, if that is enabled.
 func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := o.begin(w, r)
 		if log.Enabled(r.Context(), telemetry.LevelAccess) {
 			defer record.log(log)
 		}
-		defer record.end()                                    // also of an answer that is broken off by a panic
-		if o.spans != nil && r.Method != http.MethodConnect { // the requests in a tunnel have spans
+		defer record.end()                                    // also after a panic, which breaks the answer off
+		if o.spans != nil && r.Method != http.MethodConnect { // the requests in a tunnel have spans of their own
 			record.request = o.spans.begin(record.request)
 		}
 		next.ServeHTTP(&record.answer, record.request)
@@ -54,9 +53,9 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// Proving begins the wait of a list of the newest state for the proof that memory has it; ctx is the
-// request's. The function that it returns must be called when the wait is over, with the reason why
-// there is no proof, or None. It returns the result.
+// Proving measures how long a request waits for the proof of the newest state; ctx is the request's. over must be
+// called when the wait is over, with the reason for which there is no proof, or None. It returns the result for the
+// span.
 func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason) string) {
 	begun := time.Now()
 	return func(why reason.Reason) string {

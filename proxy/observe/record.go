@@ -15,24 +15,23 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Record is what is known of one request: what was decided about it, and what was sent.
-// [Observer.Observe] puts it into the request's context and counts it at the end. It belongs to the
-// request's goroutine.
+// Record is the record of one request: the decision about it, and the answer. [Observer.Observe] puts it into the
+// request's context, and counts it at the end. It belongs to the request's goroutine.
 type Record struct {
-	observer *Observer // nil: nobody wants to know
+	observer *Observer // nil: the record is not used
 	answer   CountingWriter
 	request  *http.Request // its context has the record and the span
 
 	begun    time.Time
 	labels   requestLabels // without the code
-	returned bool          // the handler has, without a panic
+	returned bool          // whether the handler has returned without a panic
 	ignored  bool
 
 	list   *policy.Request
 	served Served
 }
 
-// Served is an answer from memory.
+// Served describes an answer from memory.
 type Served struct {
 	Representation media.Representation
 	Revision       uint64
@@ -42,7 +41,7 @@ type Served struct {
 
 type recordKey struct{}
 
-// recordContext is a context with a record, in one allocation.
+// recordContext has a context and its record in one allocation.
 type recordContext struct {
 	context.Context
 	record Record
@@ -56,8 +55,7 @@ func (c *recordContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// RecordOf returns the record of the request that ctx belongs to; if it has none, one that nobody
-// reads.
+// RecordOf returns the record of the request that ctx belongs to. If there is none it returns one that is not used.
 func RecordOf(ctx context.Context) *Record {
 	if record, ok := ctx.Value(recordKey{}).(*Record); ok {
 		return record
@@ -65,7 +63,7 @@ func RecordOf(ctx context.Context) *Record {
 	return &Record{begun: time.Now()}
 }
 
-// begin begins a record. It must be ended.
+// begin returns a new record, which must be ended.
 func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 	ctx := &recordContext{r.Context(), Record{observer: o, begun: time.Now(), answer: CountingWriter{ResponseWriter: w}}}
 	ctx.record.labels.resource = OtherLabel
@@ -76,71 +74,63 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 // Begun returns the time at which the request came.
 func (rec *Record) Begun() time.Time { return rec.begun }
 
-// LongRunning notes whether the request may take as long as its client likes. Its duration is not
-// counted then.
+// LongRunning notes whether the request is long-running, so that its duration is not counted.
 func (rec *Record) LongRunning(long bool) { rec.labels.long = long }
 
-// Ignore makes the request one that is neither counted nor logged.
+// Ignore keeps the request from being counted and logged.
 func (rec *Record) Ignore() { rec.ignored = true }
 
-// Refused notes that listproxy says no to the request, whatever was decided before.
+// Refused notes that listproxy refuses the request, whatever was decided before.
 func (rec *Record) Refused(reason string) {
-	rec.labels.decision, rec.labels.reason, rec.labels.semantics = DecisionRefuse, reason, ""
+	rec.labels.decision = DecisionRefuse
+	rec.labels.reason = reason
+	rec.labels.semantics = ""
 }
 
-// Decided notes what was found out about a request. With a reason it is forwarded.
-func (rec *Record) Decided(list *policy.Request, semantics policy.Semantics, reason reason.Reason) {
-	rec.list, rec.served = list, Served{}
-	rec.labels.decision, rec.labels.reason, rec.labels.semantics = DecisionServe, string(reason), semantics
-	if reason != "" {
+// Decided notes the decision about a request: to answer it from memory, or with a reason to forward it.
+func (rec *Record) Decided(list *policy.Request, semantics policy.Semantics, why reason.Reason) {
+	rec.list = list
+	rec.served = Served{}
+	rec.labels.decision = DecisionServe
+	if why != reason.None {
 		rec.labels.decision = DecisionForward
 	}
+	rec.labels.reason = string(why)
+	rec.labels.semantics = semantics
 }
 
-// Serving notes what is about to be written from memory.
+// Serving notes the answer from memory that is about to be written.
 func (rec *Record) Serving(answer Served) { rec.served = answer }
 
-// Forwarding returns what sends the request to the upstream: via, in a span. end is to be called when the
-// answer is over.
+// Forwarding returns a transport that sends the request through via, in a span. end must be called at the end of the
+// answer.
 func (rec *Record) Forwarding(via http.RoundTripper) (_ http.RoundTripper, end func()) {
-	if rec.observer == nil || rec.observer.spans == nil {
-		return via, func() {}
+	endSpan := func() {}
+	if rec.observer == nil {
+		return via, endSpan
 	}
-	f := &forwarding{spans: rec.observer.spans, via: via}
-	return f, func() {
-		if f.end != nil {
-			f.end()
-		}
-	}
+	return sender(func(r *http.Request) (res *http.Response, err error) {
+		endSpan() // r may be sent again
+		res, endSpan, err = rec.observer.spans.send(SpanForward, via, r)
+		return res, err
+	}), func() { endSpan() }
 }
 
-// forwarding is an [http.RoundTripper] for one request.
-type forwarding struct {
-	spans *spans
-	via   http.RoundTripper
-	end   func()
-}
-
-func (f *forwarding) RoundTrip(r *http.Request) (res *http.Response, err error) {
-	if f.end != nil { // it is sent again
-		f.end()
-	}
-	res, f.end, err = f.spans.send(SpanForward, f.via, r)
-	return res, err
-}
-
-// Answered notes that the upstream has begun to answer a request that was forwarded. The writer
-// does not hear of the 101 of a connection that is taken over.
+// Answered notes the status of the upstream's answer to a forwarded request. A 101, after which the connection is taken
+// over, does not reach the ResponseWriter.
 func (rec *Record) Answered(code int) {
 	if code == http.StatusSwitchingProtocols {
 		rec.answer.Code = code
 	}
 }
 
-// Sent notes an answer that was not written with the ResponseWriter, but on the connection.
-func (rec *Record) Sent(code int, bytes int64) { rec.answer.Code, rec.answer.Bytes = code, bytes }
+// Sent notes an answer that was written on the connection, and not with the ResponseWriter.
+func (rec *Record) Sent(code int, bytes int64) {
+	rec.answer.Code = code
+	rec.answer.Bytes = bytes
+}
 
-// end counts the request, and says in its span what became of it.
+// end counts the request, and ends its span.
 func (rec *Record) end() {
 	span := trace.SpanFromContext(rec.request.Context())
 	defer span.End()
@@ -148,16 +138,18 @@ func (rec *Record) end() {
 		return
 	}
 	if rec.returned && rec.answer.Code == 0 {
-		rec.answer.Code = http.StatusOK // as net/http says for a handler that wrote nothing
+		rec.answer.Code = http.StatusOK // as net/http sends for a handler that wrote nothing
 	}
-	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code), verbOf(rec.request), codeLabel(rec.answer.Code)
+	rec.labels.resource = rec.resource(rec.answer.Code)
+	rec.labels.verb = verbOf(rec.request)
+	rec.labels.code = codeLabel(rec.answer.Code)
 	rec.observer.metrics.count(&rec.labels, time.Since(rec.begun), rec.answer.Bytes, rec.served)
 	if span.IsRecording() {
 		rec.describe(span)
 	}
 }
 
-// describe says in the request's span what became of it.
+// describe sets the name, attributes and status of the request's span.
 func (rec *Record) describe(span trace.Span) {
 	_, name := methodName(rec.request.Method)
 	attributes := []attribute.KeyValue{attrDecision.String(rec.labels.decision), attrBytes.Int64(rec.answer.Bytes)}
@@ -191,10 +183,10 @@ func (rec *Record) describe(span trace.Span) {
 	}
 }
 
-// CountingWriter counts what is written.
+// CountingWriter is an [http.ResponseWriter] that notes the status, and counts the bytes of the body.
 type CountingWriter struct {
 	http.ResponseWriter
-	Code  int // of the final answer; 0 until it has begun
+	Code  int // of the final answer; 0 until that has begun
 	Bytes int64
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Asking returns send, observed: it asks the API server for that purpose about a caller. Each question
-// is counted, and has a span below that of the first request that asked for it.
+// Asking returns a function that sends questions about callers through send, counts them by their purpose, and gives
+// each a span below that of the first request that waits for the answer.
 func Asking[Caller any](
 	o *Observer, purpose Purpose, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
@@ -19,16 +19,10 @@ func Asking[Caller any](
 		if err == nil {
 			code = res.StatusCode
 		}
-		o.metrics.asked(purpose, code)
+		o.metrics.countUpstream(purpose, code)
 		if purpose == PurposeReview {
 			o.metrics.reviews.WithLabelValues(codeLabel(code)).Observe(time.Since(begun).Seconds())
 		}
 		return res, err
 	}
 }
-
-// sender is a function that is an [http.RoundTripper].
-type sender func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements [http.RoundTripper].
-func (s sender) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }

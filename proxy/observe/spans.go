@@ -10,10 +10,10 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// The attributes of a request's span, beside those of OpenTelemetry's semantic conventions for
-// HTTP: the words of metrics, of Cache-Status and of the documentation.
+// The attributes of a request's span, beside those of OpenTelemetry's semantic conventions for HTTP.
 var (
 	attrResource       = attribute.Key("listproxy.resource")
 	attrSemantics      = attribute.Key("listproxy.semantics")
@@ -28,7 +28,7 @@ var (
 	attrWatchEnd       = attribute.Key("listproxy.watch.end")
 )
 
-// The spans of a request's steps, below its own.
+// The names of the spans of a request's steps, below its own.
 const (
 	SpanReview   = "review"
 	SpanSnapshot = "snapshot"
@@ -38,17 +38,16 @@ const (
 	SpanForward  = "forward"
 )
 
-// WatchEnd is what the span of a watch says at its end: how many events were written, and why it
-// has ended.
+// WatchEnd returns the attributes of a watch's span at its end: the number of events written, and why it has ended.
 func WatchEnd(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
 
-// Proof is what the span of a proof of the newest state says at its end: what became of it.
+// Proof returns the attribute of the span of a proof of the newest state at its end.
 func Proof(result string) attribute.KeyValue { return attrProofResult.String(result) }
 
-// Step begins the span of a step; ctx is the request's, and the one that is returned is for what is done in
-// that step. Where nothing is recorded, it costs nothing.
+// Step begins the span of a step. ctx is the request's; the context that is returned is for the step. It costs nothing
+// if the request is not recorded.
 func Step(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -57,22 +56,22 @@ func Step(ctx context.Context, name string) (context.Context, trace.Span) {
 	return span.TracerProvider().Tracer(tracerName).Start(ctx, name)
 }
 
-// spans makes the spans of requests that come and of those that are sent. They have nothing of a request's path,
-// query, headers and addresses, which may hold what must not be in a trace.
+// spans makes the spans of requests from callers and of requests to the upstream. They have nothing of a request's
+// path, query, headers and addresses, in which there may be a secret.
 type spans struct{ tracer trace.Tracer }
 
 // tracerName is the name of the tracer of all spans.
 const tracerName = "github.com/listproxy/listproxy"
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context).
-// Baggage passes as it came: it is the caller's.
+// Baggage is the caller's, and is forwarded unchanged.
 var propagator propagation.TraceContext
 
-// begin begins the span of a request that came, and returns the request with the span in its context. The span
-// must be ended.
+// begin begins the span of a caller's request, and returns the request with the span in its context. The span must be
+// ended.
 //
-// Anybody can write a traceparent. So, as at kube-apiserver for ordinary users, a request begins a trace of its
-// own, with a link to the caller's, and the caller does not decide whether it is sampled.
+// Anybody can write a traceparent. So, as at kube-apiserver for ordinary users, the span begins a new trace with a link
+// to the caller's, and the caller does not decide whether it is sampled.
 func (s *spans) begin(r *http.Request) *http.Request {
 	method, name := methodName(r.Method)
 	scheme := "http"
@@ -84,9 +83,9 @@ func (s *spans) begin(r *http.Request) *http.Request {
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.URLScheme(scheme),
 			semconv.ServerAddress("listproxy"), semconv.NetworkProtocolVersion(protocolVersion(r))),
 	}
-	callers := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
-	if callers.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: callers}))
+	parent := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
+	if parent.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
 	}
 	ctx, _ := s.tracer.Start(r.Context(), name, options...)
 	return r.WithContext(ctx)
@@ -100,8 +99,20 @@ func protocolVersion(r *http.Request) string {
 	return fmt.Sprintf("%d.%d", r.ProtoMajor, r.ProtoMinor)
 }
 
-// send sends r by via, in a client's span with that name, and sends the span's traceparent with it. end must
-// be called when the answer is over; it may be called again. Nil spans make none.
+// httpMethods are the methods that the semantic conventions know.
+var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
+	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
+
+// methodName returns a request's method as an attribute, and as a part of the name of its span.
+func methodName(method string) (attribute, inName string) {
+	if httpMethods.Has(method) {
+		return method, method
+	}
+	return "_OTHER", "HTTP"
+}
+
+// send sends r through via with the traceparent of a new client span. end must be called at the end of the answer, and
+// may be called again. Without spans it only sends r.
 func (s *spans) send(
 	name string, via http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
 ) (_ *http.Response, end func(), _ error) {
@@ -120,7 +131,7 @@ func (s *spans) send(
 	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	res, err := via.RoundTrip(r)
 	if err != nil {
-		span.SetStatus(codes.Error, "no answer") // the text of an error may be about anything
+		span.SetStatus(codes.Error, "no answer") // the error's own text might have a secret
 		span.End()
 		return res, func() {}, err
 	}
@@ -130,3 +141,9 @@ func (s *spans) send(
 	}
 	return res, func() { span.End() }, nil
 }
+
+// sender makes an [http.RoundTripper] of a function.
+type sender func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements [http.RoundTripper].
+func (s sender) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
@@ -170,13 +170,15 @@ func inHalves(contentType, body string) http.RoundTripper {
 func TestFeedsAreObserved(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
-	base := &url.URL{Scheme: "https", Host: "upstream", Path: "/prefix"}
-	ask := func(kind source.Kind, accept string, transport http.RoundTripper) {
+	ask := func(kind source.Kind, representation media.Representation, transport http.RoundTripper) {
 		t.Helper()
-		ctx, target := source.With(t.Context(), kind), base.String()+"/apis/apps/v1/deployments"
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+		deployments := source.CollectionKey{
+			GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+			Representation:       representation,
+		}
+		ctx := source.WithCollection(source.With(t.Context(), kind), deployments)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://upstream", http.NoBody)
 		expect.NoError(t, err)
-		r.Header.Set("Accept", accept)
 		res, err := transport.RoundTrip(r)
 		expect.NoError(t, err)
 		if _, err := io.Copy(io.Discard, res.Body); err != nil {
@@ -187,15 +189,15 @@ func TestFeedsAreObserved(t *testing.T) {
 			t.Error("the request of the caller was changed")
 		}
 	}
-	json := o.FeedTransport(inHalves("application/json", "{}\n{}\n{}\n"), base, source.KindOf)
+	json := o.FeedTransport(inHalves("application/json", "{}\n{}\n{}\n"), source.Describe)
 	for _, kind := range []source.Kind{
 		source.ForList, source.ForLoad, source.ForWatch, source.ForProbe, source.ForLearn, source.ForLoad,
 	} {
-		ask(kind, "application/json", json)
+		ask(kind, media.JSON, json)
 	}
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
-	protobuf := o.FeedTransport(inHalves("application/vnd.kubernetes.protobuf;stream=watch", frames), base, source.KindOf)
-	ask(source.ForWatch, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protobuf)
+	protobuf := o.FeedTransport(inHalves("application/vnd.kubernetes.protobuf;stream=watch", frames), source.Describe)
+	ask(source.ForWatch, media.MetadataProtobuf, protobuf)
 
 	got := proxytest.Gather(t, metrics)
 	for name, want := range map[string][]string{

@@ -15,24 +15,36 @@ const (
 	ForLearn    Kind = "learn"    // learns the form of objects and bookmarks in a watch, and the fields of selectors
 )
 
-// kindKey is the key of a Kind in a request's context.
-type kindKey struct{}
+// kindKey and collectionContextKey are the keys of a Kind and a CollectionKey in a request's context.
+type (
+	kindKey              struct{}
+	collectionContextKey struct{}
+)
 
 // With returns a context whose requests have that kind.
 func With(ctx context.Context, kind Kind) context.Context {
 	return context.WithValue(ctx, kindKey{}, kind)
 }
 
-// KindOf returns the kind of a request with that context, and reports whether its answer is the stream that a feed reads.
-// The kind is empty for requests that no Source sent.
-func KindOf(ctx context.Context) (kind string, isStream bool) {
+// WithCollection returns a context whose requests read that collection.
+func WithCollection(ctx context.Context, key CollectionKey) context.Context {
+	return context.WithValue(ctx, collectionContextKey{}, key)
+}
+
+// Describe returns the kind of a request with that context, the resource, version and representation that it reads, and
+// whether its answer is the stream that a feed reads. The kind is empty for requests that read no collection.
+func Describe(ctx context.Context) (kind string, collection []string, isStream bool) {
+	key, ok := ctx.Value(collectionContextKey{}).(CollectionKey)
+	if !ok {
+		return "", nil, false
+	}
 	k, _ := ctx.Value(kindKey{}).(Kind)
-	return string(k), k == ForLoad || k == ForWatch
+	return string(k), []string{key.GroupResource().String(), key.Version, string(key.Representation)}, k == ForLoad || k == ForWatch
 }
 
 // withDefault is [With], unless ctx has a kind already.
 func withDefault(ctx context.Context, kind Kind) context.Context {
-	if kind, _ := KindOf(ctx); kind != "" {
+	if _, ok := ctx.Value(kindKey{}).(Kind); ok {
 		return ctx
 	}
 	return With(ctx, kind)

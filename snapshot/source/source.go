@@ -45,7 +45,7 @@ func (s *Source) Encoding() wire.Encoding { return wire.EncodingOf(s.Resource.Re
 func (s *Source) get(ctx context.Context, namespace, accept string, query url.Values) (*http.Response, error) {
 	u := s.Base.JoinPath(s.Resource.path(namespace))
 	u.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(WithCollection(ctx, s.Resource), http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -119,16 +120,21 @@ type answer struct {
 
 // attributesFor returns what a review must ask about a list or watch.
 func attributesFor(asked *policy.Request) auth.Attributes {
-	return auth.Attributes{
-		Verb:          asked.Verb(),
-		Group:         asked.Group,
-		Version:       asked.Version,
-		Resource:      asked.Resource,
-		Namespace:     asked.Namespace,
-		Name:          asked.Name,
-		LabelSelector: asked.LabelSelector,
-		FieldSelector: asked.FieldSelector,
+	attributes := auth.Attributes{
+		Verb:      asked.Verb(),
+		Group:     asked.Group,
+		Version:   asked.Version,
+		Resource:  asked.Resource,
+		Namespace: asked.Namespace,
+		Name:      asked.Name,
 	}
+	if asked.LabelSelector != "" {
+		attributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: asked.LabelSelector}
+	}
+	if asked.FieldSelector != "" {
+		attributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: asked.FieldSelector}
+	}
+	return attributes
 }
 
 // review sees to the right that an answer needs: it keeps the one that is there, if that is still valid; else

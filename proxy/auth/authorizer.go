@@ -3,7 +3,6 @@ package auth
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,71 +16,26 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
 const (
 	maxDecisions = 16 << 10
 
-	// maxReviewBody bounds the answer to a review, in bytes. What was asked
-	// comes back in it, so a request's longest selector fits.
+	// maxReviewBody bounds the answer to a review, in bytes. The question comes back in it, so it has room for the
+	// longest selector of a request.
 	maxReviewBody = 1 << 20
 
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
-// Decision is what the upstream said about a right.
-type Decision int
-
-const (
-	// No is everything that is not one of the others.
-	No Decision = iota
-	// Yes means that the caller may.
-	Yes
-	// Done means that the upstream has done it for the caller. So the caller may, and whoever impersonates the caller may do so.
-	Done
-	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
-	Unauthenticated
-	// Warned means that the answer to a review with the caller's own token came with a warning. kube-apiserver does
-	// not warn of reviews, so this is about the token (it may be one that was generated into a Secret)
-	// and comes with every answer to this caller. An answer from memory would lack it. (Warnings of
-	// listproxy's own token, with which it impersonates users, are not for them.)
-	Warned
-	// NotPermitted means that the caller may, but the upstream would not let listproxy's account do it as the caller.
-	NotPermitted
-)
-
-// Right is the result of a review, and how long it is valid.
-type Right struct {
-	answer[Decision]
-	// impersonation has the other answers that a yes depends on.
-	impersonation []answer[Decision]
-}
-
-// Decision is what the upstream said.
-func (r *Right) Decision() Decision { return r.value }
-
-// Attributes describe what a review asks about: a request as the API server would authorize it. All
-// of them come from one parsed request. The selectors are written as in the query parameters.
-type Attributes struct {
-	Verb          string
-	Group         string // empty for the core group
-	Version       string
-	Resource      string
-	Subresource   string
-	Namespace     string // empty for all namespaces and for cluster-scoped resources
-	Name          string // empty unless the request is about one name
-	LabelSelector string
-	FieldSelector string
-}
-
-// Authorizer asks the upstream whether a caller may do something, as the caller: it sends a
-// SelfSubjectAccessReview with the caller's own Authorization header and Impersonate-* headers, or as the
-// user whom listproxy impersonates. kube-apiserver authenticates that request as it would authenticate the caller's
-// own, and answers by the same authorizer that its filters ask. Every authenticated user may create
-// such reviews (the ClusterRole system:basic-user); for a user who may not, the answer is a no.
+// Authorizer asks the upstream whether a caller may do something. It sends a SelfSubjectAccessReview as the caller:
+// with the caller's own Authorization and Impersonate-* headers, or as the user whom listproxy impersonates.
+// kube-apiserver authenticates it like a request of the caller, and asks the same authorizer. Every authenticated user
+// may create such reviews (the ClusterRole system:basic-user); for a user who may not, the decision is No.
 //
-// Answers are remembered for the TTL. So a right can outlive its revocation by the TTL; Revoked ends
-// it sooner. After a no, requests are forwarded, so a new right counts at once.
+// Decisions are remembered for the TTL. So a right can outlive its revocation by the TTL, unless Revoked ends it
+// sooner. After a No, requests are forwarded, so a new right counts at once.
 //
 // It is safe for concurrent use.
 type Authorizer struct {
@@ -91,18 +45,54 @@ type Authorizer struct {
 	reviews  *questions[Decision]
 }
 
-// NewAuthorizer returns an Authorizer that sends its reviews through send to the API
-// server at base.
+// Decision is the upstream's decision about a right.
+type Decision int
+
+const (
+	// No stands for everything that is not one of the others.
+	No Decision = iota
+	// Yes means that the caller may do it.
+	Yes
+	// Done means that the upstream has done it for the caller. So the caller may do it, and so may whoever impersonates
+	// the caller.
+	Done
+	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
+	Unauthenticated
+	// Warned means that the answer to a review with the caller's own token came with a warning. kube-apiserver does not
+	// warn of reviews, so the warning is about the token (which may be one that was generated into a Secret), and comes
+	// with every answer to this caller. An answer from memory would lack it. Warnings of listproxy's own token, with
+	// which it impersonates users, are not for these users.
+	Warned
+	// NotPermitted means that the caller may do it, but the upstream would not let listproxy's account do it as the
+	// caller.
+	NotPermitted
+)
+
+// Right is a decision with its time of validity.
+type Right struct {
+	answer[Decision]
+	// impersonation has the other answers on which a Yes depends.
+	impersonation []answer[Decision]
+}
+
+// Decision returns the decision, which may be out of date ([Authorizer.Left]).
+func (r *Right) Decision() Decision { return r.value }
+
+// Attributes describe the request that a review asks about. An empty namespace stands for all namespaces, or for a
+// resource without namespaces. The selectors are written as in query parameters.
+type Attributes = authorizationv1.ResourceAttributes
+
+// NewAuthorizer returns an Authorizer that sends its reviews through send to the API server at base.
 func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger) *Authorizer {
 	endpoint := base.JoinPath(reviewPath)
 	endpoint.User = nil
 	return &Authorizer{send: send, endpoint: endpoint.String(), log: log, reviews: newQuestions[Decision](cfg, maxDecisions)}
 }
 
-// Review returns what the upstream says about whether the caller may do what a describes: both as the user
-// who is impersonated, if any, and whether this user may be impersonated for it. An error
-// means that the upstream could not be asked or gave no answer (a transport error, a 5xx, a 429, ctx
-// ended), or [ErrNoSeat]; it comes with a no and does not contain the credential.
+// Review returns whether the caller may do what a describes. If a user is impersonated, that is whether this user may
+// do it, and whether this user may be impersonated for it. An error means that the upstream could not be asked, or did
+// not answer the question (a 5xx, a 429, the end of ctx), or is [ErrNoSeat]. It comes with a No, and does not contain
+// the credential.
 func (r *Authorizer) Review(ctx context.Context, who *Caller, a *Attributes) (right Right, err error) {
 	right.answer, err = r.ask(ctx, who, a)
 	if err != nil || right.value != Yes || who.Identity.Named() == nil {
@@ -123,7 +113,7 @@ func (r *Authorizer) Review(ctx context.Context, who *Caller, a *Attributes) (ri
 
 // ask returns the answer to one question.
 func (r *Authorizer) ask(ctx context.Context, who *Caller, a *Attributes) (answer[Decision], error) {
-	// In a review, unlike in a request, an empty version means all versions.
+	// In a review an empty version stands for all versions.
 	if !who.Identity.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
 		return answer[Decision]{}, nil
 	}
@@ -132,8 +122,8 @@ func (r *Authorizer) ask(ctx context.Context, who *Caller, a *Attributes) (answe
 	})
 }
 
-// Remembered returns what is remembered of the caller's right; known is false if the upstream would have to be asked. The
-// right of a caller who impersonates somebody depends on more answers, and stays zero.
+// Remembered returns the remembered right of a caller. known is false if the upstream would have to be asked. The right
+// of a caller who impersonates somebody depends on more answers, and is zero.
 func (r *Authorizer) Remembered(id Identity, a *Attributes) (right Right, known bool) {
 	right.answer, known = r.reviews.remembered(decisionKey(id, a), time.Now())
 	if !known || id.Named() != nil {
@@ -143,13 +133,13 @@ func (r *Authorizer) Remembered(id Identity, a *Attributes) (right Right, known 
 	return right, true
 }
 
-// Learn remembers that the upstream has done what a describes for a caller, as the answer to a review that was sent
-// when that request was. It says nothing of other users, nor of anything else.
+// Learn remembers that the upstream has done what a describes for a caller. It counts as the answer to a review that
+// was sent when the request was.
 func (r *Authorizer) Learn(id Identity, a *Attributes, sent time.Time) {
 	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Done, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
 }
 
-// Left returns the time that a yes is still valid; 0 if that is over.
+// Left returns the time for which a Yes is still valid. It is 0 for all other decisions.
 func (r *Authorizer) Left(right *Right, now time.Time) time.Duration {
 	if right.value != Yes && right.value != Done {
 		return 0
@@ -161,23 +151,26 @@ func (r *Authorizer) Left(right *Right, now time.Time) time.Duration {
 	return left
 }
 
-// Revoked says that RBAC may have taken rights away in a namespace, or in all if it is "". A yes that this may
-// concern, asked for until then or within authorizerLag, counts for a second from when it was asked for.
+// Revoked notes that RBAC may have taken rights away in a namespace, or in all if it is "". An answer that this may
+// concern, and that was asked for before now or within authorizerLag, is valid for a second from when it was asked for.
 func (r *Authorizer) Revoked(namespace string) { r.reviews.revoke(namespace) }
 
-// Stats is what an [Authorizer] has been asked since it was made: Hits are the questions whose
-// answer was remembered, Misses those for which the upstream was asked, or was just being asked.
+// Stats counts the questions to an [Authorizer]. Hits are those whose answer was remembered. For Misses the upstream
+// was asked, or was already being asked.
 type Stats struct{ Hits, Misses uint64 }
 
-// Stats returns how often what was asked was known.
+// Stats returns the counts since the beginning.
 func (r *Authorizer) Stats() Stats {
 	return Stats{Hits: r.reviews.hits.Load(), Misses: r.reviews.misses.Load()}
 }
 
-// post makes the request and judges the response.
+// post sends a review, and returns the decision that follows from the answer.
 func (r *Authorizer) post(ctx context.Context, id Identity, a *Attributes) (Decision, error) {
-	review := newReview(a)
-	code, header, answer, err := sendQuestion(ctx, r.send, id, r.endpoint, review, maxReviewBody)
+	review := &authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
+		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a},
+	}
+	code, header, body, err := sendQuestion(ctx, r.send, id, r.endpoint, review, maxReviewBody)
 	switch {
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return No, fmt.Errorf("the upstream answered the review with status %d", code)
@@ -190,7 +183,7 @@ func (r *Authorizer) post(ctx context.Context, id Identity, a *Attributes) (Deci
 	case id.BringsToken() && len(header.Values("Warning")) > 0:
 		return Warned, nil
 	}
-	allowed, problem := judgeReview(answer, review)
+	allowed, problem := judgeReview(body, review)
 	if problem != "" {
 		r.log.DebugContext(ctx, "the upstream's answer to a review cannot be used, which counts as a no", "problem", problem)
 	}
@@ -200,30 +193,36 @@ func (r *Authorizer) post(ctx context.Context, id Identity, a *Attributes) (Deci
 	return No, nil
 }
 
-// decisionKey returns the full key of a decision: who asks, and every
-// attribute with its length before it, so that no two questions share one.
+// decisionKey returns the key under which the answer to a question is remembered: the caller, and all attributes in
+// protobuf, so that no two questions have one key.
 func decisionKey(id Identity, a *Attributes) string {
 	caller := id.Key()
-	key := append(make([]byte, 0, 256), caller[:]...)
-	for _, field := range [...]string{
-		a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
-	} {
-		key = binary.AppendUvarint(key, uint64(len(field)))
-		key = append(key, field...)
-	}
-	return string(key)
+	attributes, _ := a.Marshal() // has no way to fail
+	return string(caller[:]) + string(attributes)
 }
 
-// sendQuestion sends a question to the upstream as a caller. It returns the status, 0 if there was no
-// answer, the headers, and the body, which has atMost bytes.
+// scope has the namespaces whose Roles and RoleBindings decide about a right: the one that the question is about, and
+// that of a service account who is impersonated. "" stands for ClusterRoles and ClusterRoleBindings.
+type scope [3]string
+
+func scopeOf(id Identity, a *Attributes) scope {
+	namespaces := scope{"", a.Namespace}
+	if user := id.Named(); user != nil {
+		namespaces[2], _, _ = serviceaccount.SplitUsername(user.Name) // "" if it is no service account
+	}
+	return namespaces
+}
+
+// sendQuestion sends a question to the upstream as a caller. It returns the status, which is 0 if there was no answer,
+// the headers, and the body, which may have maxBody bytes.
 func sendQuestion(
-	ctx context.Context, send SendAs, id Identity, endpoint string, question any, atMost int64,
-) (code int, header http.Header, answer []byte, err error) {
-	body, err := json.Marshal(question)
+	ctx context.Context, send SendAs, id Identity, endpoint string, question any, maxBody int64,
+) (code int, header http.Header, body []byte, err error) {
+	sent, err := json.Marshal(question)
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("it cannot be written: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(sent))
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("its request cannot be made: %w", err)
 	}
@@ -235,49 +234,23 @@ func sendQuestion(
 		return 0, nil, nil, fmt.Errorf("it did not reach the upstream or was not answered: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, atMost+1))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
 		err = fmt.Errorf("its answer broke off: %w", err)
-	case int64(len(answer)) > atMost:
+	case int64(len(body)) > maxBody:
 		err = errors.New("its answer is too long")
 	}
-	return resp.StatusCode, resp.Header, answer, err
+	return resp.StatusCode, resp.Header, body, err
 }
 
-// newReview returns the review that asks for a.
-func newReview(a *Attributes) *authorizationv1.SelfSubjectAccessReview {
-	attributes := &authorizationv1.ResourceAttributes{
-		Verb:        a.Verb,
-		Group:       a.Group,
-		Version:     a.Version,
-		Resource:    a.Resource,
-		Subresource: a.Subresource,
-		Namespace:   a.Namespace,
-		Name:        a.Name,
-	}
-	if a.FieldSelector != "" {
-		attributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: a.FieldSelector}
-	}
-	if a.LabelSelector != "" {
-		attributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: a.LabelSelector}
-	}
-	return &authorizationv1.SelfSubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{
-			APIVersion: authorizationv1.SchemeGroupVersion.String(),
-			Kind:       "SelfSubjectAccessReview",
-		},
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
-	}
-}
-
-// judgeReview reports whether answer is a yes to asked. problem says why it is no answer; it is empty
-// if it is one. The review in the answer must equal asked: an upstream that does not know a selector
-// drops it, and bytes that are not UTF-8 come back changed.
-func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
+// judgeReview reports whether body is a yes to the review that was asked. problem says why body is no answer, and is
+// empty if it is one. The review in the answer must equal the question: an upstream that does not know a selector drops
+// it, and bytes that are not UTF-8 come back changed.
+func judgeReview(body []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
 	var review authorizationv1.SelfSubjectAccessReview
 	switch {
-	case utiljson.Unmarshal(answer, &review) != nil:
+	case utiljson.Unmarshal(body, &review) != nil:
 		return false, "not JSON of the expected form"
 	case review.TypeMeta != asked.TypeMeta || !reflect.DeepEqual(review.Spec, asked.Spec):
 		return false, "another question"
@@ -285,7 +258,7 @@ func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) 
 	return review.Status.Allowed && !review.Status.Denied, ""
 }
 
-// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
-// no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
-// this caller. It follows no redirects. Its errors contain no credential.
+// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r comes without
+// credentials, and gets the caller's, or listproxy's with headers that impersonate exactly this caller. SendAs follows
+// no redirects. Its errors contain no credential.
 type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)

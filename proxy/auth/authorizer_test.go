@@ -188,7 +188,7 @@ func TestReviewAnswers(t *testing.T) {
 // the API server's answer is to another question, and counts as a no.
 func TestReviewNotAsked(t *testing.T) {
 	token, noText := proxytest.Identify(NewAuthenticator(nil), "Bearer token"), listPods()
-	noText.LabelSelector = "a=\xff"
+	noText.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: "a=\xff"}
 	for name, test := range map[string]struct {
 		id         Identity
 		attributes *Attributes

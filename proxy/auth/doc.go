@@ -1,10 +1,10 @@
-// Package auth says who calls and what the caller may do.
+// Package auth identifies callers, and asks the API server what they may do.
 //
-//   - authenticator.go: who calls, by a client certificate or by a token
-//   - identity.go, impersonateheaders.go: how a request presents the caller to the API server
-//   - flow.go: to which flow a caller's requests belong
-//   - tokens.go: what the API server has said of the caller's token
-//   - authorizer.go, impersonation.go: what it says the caller may do, which it is asked as the caller
-//   - whoami.go: and who the caller is
-//   - reviewcache.go, revocations.go: the answers to both, which are remembered for a short time
+//   - authenticator.go identifies the caller of a request by a client certificate or a token
+//   - identity.go, impersonateheaders.go: the headers that show the API server who the caller is
+//   - flow.go: the callers who share one part of the limits
+//   - tokens.go: the API server's verdicts on tokens
+//   - authorizer.go, impersonation.go: reviews of the rights of callers and of impersonators
+//   - whoami.go: reviews of who a caller is
+//   - reviewcache.go remembers the answers to reviews for a short time
 package auth

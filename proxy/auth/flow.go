@@ -10,51 +10,48 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-// maxReadToken is the length of the longest token, in bytes, whose subject is read. A longer one
-// is a flow of its own.
+// maxReadToken is the length in bytes of the longest token whose subject is read.
 const maxReadToken = 64 << 10
 
 // The first string of a flow's key distinguishes users, token subjects and addresses.
 const (
-	flowOfUser    = "user"
-	flowOfSubject = "subject"
-	flowOfAddress = "address"
+	userFlow    = "user"
+	subjectFlow = "subject"
+	addressFlow = "address"
 )
 
-// FlowOf returns to which flow a caller's requests belong: who has the limits together.
+// FlowOf returns the flow of a caller's requests. Requests of one flow share its part of the limits.
 //
-// A flow is a user's, where that is known, and not a token's: somebody with many tokens must not get
-// more. For a user who was verified here it is the user's name, and for a JSON web token its issuer
-// and subject. These are believed because kube-apiserver has accepted the token. Any other token says
-// nothing of its user, and is a flow of its own.
+// A flow is that of a user where the user is known, so that nobody gets more by using many tokens. The user is the name
+// in a verified certificate, or the issuer and subject of a JSON web token, which are believed because kube-apiserver
+// has accepted the token. Any other accepted token is a flow of its own.
 //
-// All callers whom kube-apiserver has not accepted are one flow for each IPv4 address or IPv6
-// network (/64): made-up tokens cost their sender nothing.
+// The callers whom kube-apiserver has not accepted are one flow for each IPv4 address or IPv6 network (/64), since
+// made-up tokens cost their sender nothing.
 func FlowOf(id Identity, accepted bool, remoteAddr string) limits.Flow {
 	if !accepted {
-		return flowOf(flowOfAddress, limits.NetworkOf(remoteAddr))
+		return hashFlow(addressFlow, limits.NetworkOf(remoteAddr))
 	}
 	if id.Impersonated() != nil {
-		return flowOf(flowOfUser, id.Impersonated().Name)
+		return hashFlow(userFlow, id.Impersonated().Name)
 	}
 	if id.token != nil {
 		if issuer, subject, ok := tokenSubject(*id.token); ok {
-			return flowOf(flowOfSubject, issuer, subject)
+			return hashFlow(subjectFlow, issuer, subject)
 		}
 	}
-	return limits.Flow(id.credentials)
+	return limits.Flow(id.callerKey)
 }
 
-func flowOf(of ...string) (key limits.Flow) {
+func hashFlow(words ...string) (flow limits.Flow) {
 	h := sha256.New()
-	writeStrings(h, of...)
-	h.Sum(key[:0])
-	return key
+	writeStrings(h, words...)
+	h.Sum(flow[:0])
+	return flow
 }
 
-// tokenSubject reads issuer and subject of a JSON web token (RFC 7519). It verifies nothing: use it
-// only for tokens that kube-apiserver has accepted, and only to find out which of them belong to
-// the same user.
+// tokenSubject returns the issuer and subject of a JSON web token (RFC 7519). It does not verify the token: it is only
+// for tokens that kube-apiserver has accepted, to find those of the same user.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	if len(token) > maxReadToken || strings.Count(token, ".") != 2 {
 		return "", "", false
@@ -65,13 +62,13 @@ func tokenSubject(token string) (issuer, subject string, ok bool) {
 	if err != nil {
 		return "", "", false
 	}
-	var who struct {
+	var registered struct {
 		Issuer  string `json:"iss"`
 		Subject string `json:"sub"`
 	}
-	// Names are case-sensitive here, as in the programs that verify tokens.
-	if err := utiljson.Unmarshal(claims, &who); err != nil {
+	// The names of members are case-sensitive here, as in the programs that verify tokens.
+	if err := utiljson.Unmarshal(claims, &registered); err != nil {
 		return "", "", false
 	}
-	return who.Issuer, who.Subject, who.Issuer != "" && who.Subject != ""
+	return registered.Issuer, registered.Subject, registered.Issuer != "" && registered.Subject != ""
 }

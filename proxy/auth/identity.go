@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -19,77 +18,75 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// hiddenIdentity is all that an Identity ever prints.
-const hiddenIdentity = "Identity(hidden)"
-
-// Identity is what shows the upstream who the caller is. It is one of
+// Identity shows the upstream who the caller is. It is one of
 //
-//   - the value of the request's own Authorization header, which is sent on with a
-//     review, and which a forwarded request has anyway; with it go the request's own
-//     Impersonate-* headers;
-//   - a user whom listproxy has verified and impersonates towards the upstream, with the
-//     proxy's credentials and Impersonate-* headers;
-//   - nobody, the zero Identity: an Authorizer never says yes to it, and its requests are forwarded
-//     as they came.
+//   - a caller with credentials in the request's Authorization header. A review is sent with this header and the
+//     request's Impersonate-* headers; a forwarded request has them anyway.
+//   - a user whom listproxy has verified. Requests are sent with listproxy's credentials, and Impersonate-* headers
+//     that name this user.
+//   - nobody, the zero Identity. An Authorizer never says yes to it, and its requests are forwarded unchanged.
+//   - listproxy's own account (see [Identity.IsOwn]).
 //
-// Wherever something is remembered for an Identity, its key stands for it, so that no credential is
-// kept longer than its request, or, on a connection, than that.
+// What is remembered of a caller is stored under the caller's key. So no credential is kept longer than its request or
+// its connection.
 //
 // An Identity never prints its credential or its user, whatever the verb. It is immutable.
 type Identity struct {
-	// These are pointers because of fmt: it calls no methods on the unexported fields of a struct, so
-	// it would print strings, but of pointers it prints only addresses. token is the part of
-	// authorization that is the token; nil if authorization is not a token in its usual form.
+	// authorization is the Authorization header, and token the token in it, nil if it has none in the usual form.
+	// They are pointers because fmt calls no methods on unexported fields of a struct: it would print strings, but it
+	// prints only the addresses of pointers.
 	authorization, token *string
-	// impersonated is impersonated by listproxy, and named by the caller.
+	// impersonated is the user whom listproxy has verified, and named the one whom the caller's own headers name.
 	impersonated, named *user.DefaultInfo
-	// by is the kind of credentials in the request's headers.
-	by policy.Credentials
-	// key includes the user who is named; credentials does not.
-	key, credentials Key
-	own              bool // listproxy's own account
+	// kind is the kind of credentials in the request's headers.
+	kind policy.Credentials
+	// key stands for the caller and the user who is named, callerKey for the caller alone.
+	key, callerKey Key
+	// own reports whether this is listproxy's own account.
+	own bool
 }
 
-// Key is an HMAC of a token, of another credential, or of an impersonated user.
+// Key is an HMAC of a token, of another credential, or of a user.
 type Key [sha256.Size]byte
 
-// The first byte of the HMAC's input distinguishes tokens, other credentials, users, and tokens that
-// impersonate a user.
+// The first byte of an HMAC's input distinguishes what its key stands for.
 const (
-	keyOfAuthorization = 'a'
-	keyOfToken         = 't'
-	keyOfImpersonated  = 's'
-	keyOfImpersonating = 'i'
+	prefixToken         = 't'
+	prefixAuthorization = 'a' // an Authorization header without a token in the usual form
+	prefixVerifiedUser  = 's'
+	prefixImpersonating = 'i' // a token, and the user whom its caller impersonates
 )
 
-// Key stands for the caller, and for the user whom the caller impersonates, wherever something is
-// remembered of what they may do.
+// Key returns the key under which is remembered what the caller may do as the user whom the caller impersonates, if
+// any.
 func (id Identity) Key() Key { return id.key }
 
-// Impersonated is the user as whom listproxy sends requests with its own credentials, or nil: then
-// the caller's credentials are sent.
+// Impersonated returns the user as whom listproxy sends requests with its own credentials. It returns nil if the
+// caller's credentials are sent.
 func (id Identity) Impersonated() *user.DefaultInfo { return id.impersonated }
 
-// Named returns the user whom Impersonate-* headers name to the upstream, or nil: listproxy's, or the caller's own.
+// Named returns the user whom Impersonate-* headers, listproxy's or the caller's own, name to the upstream, or nil.
 func (id Identity) Named() *user.DefaultInfo { return cmp.Or(id.impersonated, id.named) }
 
-// Impersonator returns who needs the right to impersonate [Identity.Named]: the caller, without the user
-// whom the caller names, or listproxy's own account.
+// Impersonator returns the identity that needs the right to impersonate [Identity.Named]: the caller's own, or that of
+// listproxy's account.
 func (id Identity) Impersonator() Identity {
 	if id.impersonated != nil {
 		return Identity{own: true}
 	}
 	if id.named != nil {
-		id.named, id.by, id.key = nil, policy.PlainToken, id.credentials
+		id.named = nil
+		id.kind = policy.PlainToken
+		id.key = id.callerKey
 	}
 	return id
 }
 
-// IsOwn reports whether it is listproxy's own account, which no caller is. Its key is zero.
+// IsOwn reports whether id is listproxy's own account, which is no caller's. Its key is zero.
 func (id Identity) IsOwn() bool { return id.own }
 
-// Present sets the headers in h that show the upstream who the caller is. For nobody, and for listproxy's
-// own account, it changes nothing.
+// Present sets the headers in h that show the upstream who the caller is. It sets none for nobody and for listproxy's
+// own account.
 func (id Identity) Present(h http.Header) {
 	if named := id.Named(); named != nil {
 		setImpersonation(h, named)
@@ -99,12 +96,12 @@ func (id Identity) Present(h http.Header) {
 	}
 }
 
-// Known reports whether there is a caller: it is false for nobody, the zero Identity.
+// Known reports whether id is somebody's. It is false for the zero Identity.
 func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil || id.own }
 
 // BringsToken reports whether the upstream sees a token in what the caller brings.
 func (id Identity) BringsToken() bool {
-	return id.authorization != nil && id.by != policy.NoToken
+	return id.authorization != nil && id.kind != policy.NoToken
 }
 
 // Credentials returns the kind of the caller's credentials, for policy.Parse.
@@ -112,70 +109,56 @@ func (id Identity) Credentials() policy.Credentials {
 	if id.impersonated != nil {
 		return policy.Impersonated
 	}
-	return id.by
+	return id.kind
 }
 
-// String implements fmt.Stringer without the credential.
-func (Identity) String() string { return hiddenIdentity }
+var _ fmt.Formatter = Identity{}
 
-// GoString implements fmt.GoStringer without the credential.
-func (Identity) GoString() string { return hiddenIdentity }
+// Format implements [fmt.Formatter] without the credential, for every verb. slog uses it, too.
+func (Identity) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "Identity(hidden)") }
 
-// Format implements fmt.Formatter without the credential, for every verb.
-func (Identity) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hiddenIdentity) }
-
-// LogValue implements slog.LogValuer without the credential.
-func (Identity) LogValue() slog.Value { return slog.StringValue(hiddenIdentity) }
-
-var (
-	_ fmt.Formatter  = Identity{}
-	_ fmt.Stringer   = Identity{}
-	_ fmt.GoStringer = Identity{}
-	_ slog.LogValuer = Identity{}
-)
-
-// identitySecret makes the keys of identities. It is random and lives as long as the process.
-// So a key alone is of no use to anyone who reads it in a dump: without the secret nobody can
-// check guesses of a token against it, or compare it with the keys of another process.
+// identitySecret makes the keys of identities. It is random and lives as long as the process. So nobody who reads a
+// key in a dump can check guesses of a token against it, or compare it with the keys of another process.
 type identitySecret [sha256.Size]byte
 
 func newIdentitySecret() (s identitySecret) {
-	_, _ = rand.Read(s[:]) // which never fails
+	_, _ = rand.Read(s[:]) // never fails
 	return s
 }
 
-// ofAuthorization returns the identity of a caller who sends this Authorization value. by is the
-// kind of credentials in the value. token is the token in it, if it has one in the usual form.
-func (s *identitySecret) ofAuthorization(value string, by policy.Credentials, token string) Identity {
-	id := Identity{authorization: &value, by: by}
-	kind, credential := byte(keyOfAuthorization), value
-	if by == policy.PlainToken {
+// identify returns the identity of a caller who sends this Authorization header. token is the token in it, if it has
+// one in the usual form.
+func (s *identitySecret) identify(authorization string, kind policy.Credentials, token string) Identity {
+	id := Identity{authorization: &authorization, kind: kind}
+	prefix, credential := byte(prefixAuthorization), authorization
+	if kind == policy.PlainToken {
 		id.token = &token
-		kind, credential = keyOfToken, token // however the scheme is written
+		prefix, credential = prefixToken, token // however the scheme is written
 	}
 	mac := hmac.New(sha256.New, s[:])
-	_, _ = mac.Write([]byte{kind}) // a hash takes everything
+	_, _ = mac.Write([]byte{prefix}) // a hash returns no error
 	_, _ = io.WriteString(mac, credential)
-	mac.Sum(id.credentials[:0])
-	id.key = id.credentials
+	mac.Sum(id.callerKey[:0])
+	id.key = id.callerKey
 	return id
 }
 
-// ofImpersonated returns the identity of a verified user.
-func (s *identitySecret) ofImpersonated(u *user.DefaultInfo) Identity {
-	key := s.keyOf(u, keyOfImpersonated)
-	return Identity{impersonated: u, key: key, credentials: key}
+// identifyUser returns the identity of a user whom listproxy has verified.
+func (s *identitySecret) identifyUser(u *user.DefaultInfo) Identity {
+	key := s.userKey(u, prefixVerifiedUser)
+	return Identity{impersonated: u, key: key, callerKey: key}
 }
 
-// impersonating returns the identity of a caller with a token who impersonates a user.
-func (s *identitySecret) impersonating(id Identity, u *user.DefaultInfo) Identity {
-	id.named, id.by = u, policy.Impersonating
-	id.key = s.keyOf(u, append([]byte{keyOfImpersonating}, id.credentials[:]...)...)
+// identifyImpersonating returns the identity of a caller with a token who impersonates u.
+func (s *identitySecret) identifyImpersonating(id Identity, u *user.DefaultInfo) Identity {
+	id.named = u
+	id.kind = policy.Impersonating
+	id.key = s.userKey(u, append([]byte{prefixImpersonating}, id.callerKey[:]...)...)
 	return id
 }
 
-// keyOf returns the key of a user, after a prefix whose length follows from its first byte.
-func (s *identitySecret) keyOf(u *user.DefaultInfo, prefix ...byte) (key Key) {
+// userKey returns an HMAC of a prefix, whose first byte determines its length, and of u.
+func (s *identitySecret) userKey(u *user.DefaultInfo, prefix ...byte) (key Key) {
 	mac := hmac.New(sha256.New, s[:])
 	_, _ = mac.Write(prefix)
 	writeStrings(mac, u.Name, u.UID)
@@ -188,14 +171,13 @@ func (s *identitySecret) keyOf(u *user.DefaultInfo, prefix ...byte) (key Key) {
 	return key
 }
 
-// writeStrings writes a list, each of its strings after its length, so that no two lists
-// write the same.
+// writeStrings writes the number of strings, and each string after its length, so that no two lists write the same.
 func writeStrings(h hash.Hash, list ...string) {
-	var number [binary.MaxVarintLen64]byte
-	write := func(n uint64) { _, _ = h.Write(binary.AppendUvarint(number[:0], n)) }
-	write(uint64(len(list)))
+	var buffer [binary.MaxVarintLen64]byte
+	writeNumber := func(n int) { _, _ = h.Write(binary.AppendUvarint(buffer[:0], uint64(n))) } // #nosec G115 -- a length
+	writeNumber(len(list))
 	for _, s := range list {
-		write(uint64(len(s)))
+		writeNumber(len(s))
 		_, _ = io.WriteString(h, s)
 	}
 }

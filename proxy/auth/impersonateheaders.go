@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// asksToImpersonate reports whether h has a header that asks to act as another user.
-func asksToImpersonate(h http.Header) bool {
+// hasImpersonation reports whether h has an Impersonate-* header.
+func hasImpersonation(h http.Header) bool {
 	for name := range h {
 		if policy.NamesImpersonation(name) {
 			return true
@@ -24,12 +24,12 @@ func asksToImpersonate(h http.Header) bool {
 	return false
 }
 
-// readImpersonation returns the user whom the Impersonate-* headers in h name, and whether there are such
-// headers and they can be read in one way only: they are the ones that listproxy itself would write
-// for that user. So kube-apiserver neither refuses them nor ignores a part (two users, a group without a user, a
-// header that is not known), and two keys of extra are not the same one in two spellings.
+// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true if there are such headers,
+// and they are exactly those that listproxy would write for this user. So kube-apiserver neither refuses them nor
+// ignores a part (a second user, a group without a user, an unknown header), and no key of extra is there in two
+// spellings.
 func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
-	if !asksToImpersonate(h) {
+	if !hasImpersonation(h) {
 		return nil, false
 	}
 	given, written := http.Header{}, http.Header{}
@@ -40,26 +40,22 @@ func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
 		}
 		given[name] = values
 		if escaped, isExtra := strings.CutPrefix(name, "Impersonate-Extra-"); isExtra {
-			key, _ := url.PathUnescape(strings.ToLower(escaped)) // as the upstream reads it
+			key, _ := url.PathUnescape(strings.ToLower(escaped)) // as kube-apiserver reads it
 			named.Extra[key] = values
 		}
 	}
 	setImpersonation(written, named)
-	return named, exactlyNamed(named) && reflect.DeepEqual(written, given)
+	return named, isNamedExactly(named) && reflect.DeepEqual(written, given)
 }
 
-// impersonable returns the user to impersonate for info, and whether Impersonate-* headers can name
-// that user exactly.
+// impersonable returns the user to impersonate for info, and whether Impersonate-* headers can name this user exactly.
 //
-// Impersonating gives no more rights than the certificate would at the upstream:
-//
-//   - The groups always hold the one that every authenticated user gets there. Without any group
-//     the upstream would add the groups of a service account for a user with such a name
-//     (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
-//   - system:anonymous would get the group system:unauthenticated: see exactlyNamed.
+// The user gets no more rights than the certificate would give at kube-apiserver. There every authenticated user is in
+// system:authenticated, so that group is added here. Without any group kube-apiserver would add those of a service
+// account to a user with such a name (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func impersonable(info user.Info) (*user.DefaultInfo, bool) {
 	impersonated := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: slices.Clone(info.GetGroups()), Extra: info.GetExtra()}
-	if !exactlyNamed(impersonated) {
+	if !isNamedExactly(impersonated) {
 		return nil, false
 	}
 	if !slices.Contains(impersonated.Groups, user.AllAuthenticated) && !slices.Contains(impersonated.Groups, user.AllUnauthenticated) {
@@ -68,32 +64,32 @@ func impersonable(info user.Info) (*user.DefaultInfo, bool) {
 	return impersonated, true
 }
 
-// exactlyNamed reports whether Impersonate-* headers can name a user exactly: each value must arrive as it
-// was sent, and system:anonymous is nobody.
-func exactlyNamed(u *user.DefaultInfo) bool {
-	if u.Name == user.Anonymous || !arrivesAsSent(u.Name) || u.UID != "" && !arrivesAsSent(u.UID) || !allArriveAsSent(u.Groups) {
+// isNamedExactly reports whether Impersonate-* headers can name u exactly: each value must arrive unchanged, and
+// kube-apiserver would put system:anonymous into the group system:unauthenticated.
+func isNamedExactly(u *user.DefaultInfo) bool {
+	if u.Name == user.Anonymous || !arrivesUnchanged(u.Name) || u.UID != "" && !arrivesUnchanged(u.UID) || !allArriveUnchanged(u.Groups) {
 		return false
 	}
 	for name, values := range u.Extra {
-		// The upstream reads these names in lower case.
-		if name == "" || name != strings.ToLower(name) || !allArriveAsSent(values) {
+		// kube-apiserver reads these names in lower case.
+		if name == "" || name != strings.ToLower(name) || !allArriveUnchanged(values) {
 			return false
 		}
 	}
 	return true
 }
 
-func allArriveAsSent(values []string) bool {
-	return !slices.ContainsFunc(values, func(v string) bool { return !arrivesAsSent(v) })
+func allArriveUnchanged(values []string) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return !arrivesUnchanged(v) })
 }
 
-// arrivesAsSent reports whether a header's value arrives as it was sent.
-func arrivesAsSent(value string) bool {
+// arrivesUnchanged reports whether a header with this value arrives as it was sent.
+func arrivesUnchanged(value string) bool {
 	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }
 
-// setImpersonation sets the Impersonate-* headers that name a user. All such headers that h had
-// before are removed, in any spelling.
+// setImpersonation replaces the Impersonate-* headers in h, in whatever spelling, and Authorization by headers that
+// name u.
 func setImpersonation(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
 		if strings.EqualFold(name, "Authorization") || policy.NamesImpersonation(name) {
@@ -113,8 +109,8 @@ func setImpersonation(h http.Header, u *user.DefaultInfo) {
 	}
 }
 
-// escapeExtra writes the name of an extra so that it can be part of a header's name. The
-// upstream reads it with url.PathUnescape.
+// escapeExtra escapes the name of an extra, so that it can be part of a header's name. kube-apiserver reads it with
+// url.PathUnescape.
 func escapeExtra(name string) string {
 	var escaped strings.Builder
 	for _, b := range []byte(name) {

@@ -14,82 +14,83 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// maxNamed bounds the questions about one user who is impersonated. For somebody in more groups the answer is a no.
-const maxNamed = 64
+// maxImpersonationQuestions is the number of questions that may be asked about one impersonated user. A user in more
+// groups is not permitted.
+const maxImpersonationQuestions = 64
 
-// impersonation returns the answers that show that the upstream would let who impersonates the caller's
-// user, the caller or listproxy's own account, do what a describes. Without them it would not.
-// A review as that user does not show it: with constrained impersonation (KEP-5284) somebody may be
-// allowed to create reviews as jane, and not to list as her. A request that the upstream would refuse if it
-// were forwarded is not answered from memory.
+// impersonation returns the answers that prove that the impersonator, the caller or listproxy's own account, may do
+// what a describes as the user who is named. It returns none if that is not so. A review as that user does not prove
+// it: with constrained impersonation (KEP-5284) an impersonator may be allowed to create reviews as jane, and not to
+// list as her.
 //
-// The upstream (k8s.io/apiserver/pkg/endpoints/filters/impersonation) lets somebody do something as a user
+// kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) allows it to an impersonator
 //
-//   - who may "impersonate" the name, each group, the uid and each value of an extra; or
-//   - who may "impersonate:user-info" all of them, and "impersonate-on:user-info:VERB" what is done. The user's own
-//     review, which was sent with all of them, was allowed in this way if not in the other. So only the
-//     second right is left to ask for.
+//   - with the right to "impersonate" the name, each group, the uid and each value of an extra; or
+//   - with the right to "impersonate:user-info" for all of these, and to "impersonate-on:user-info:VERB" for the
+//     request. The user's own review, which named all of these, was allowed by the former if not by "impersonate". So
+//     only the latter is asked for.
 //
-// There are more modes, for nodes and service accounts without groups; in these lists are forwarded.
+// It has more modes, for nodes and for service accounts without groups. Lists by these are forwarded.
 func (r *Authorizer) impersonation(ctx context.Context, who *Caller, a *Attributes) ([]answer[Decision], error) {
 	named := who.Identity.Named()
 	impersonator := *who
 	impersonator.Identity = who.Identity.Impersonator()
-	shown, err := r.allOf(ctx, &impersonator, toImpersonate(named)...)
-	if err != nil || shown != nil || hasModeOfItsOwn(named.Name) {
-		return shown, err
+	proof, err := r.askAll(ctx, &impersonator, questionsToImpersonate(named)...)
+	if err != nil || proof != nil || hasOtherMode(named.Name) {
+		return proof, err
 	}
-	on := *a
-	on.Verb = "impersonate-on:user-info:" + a.Verb
-	return r.allOf(ctx, &impersonator, on)
+	constrained := *a
+	constrained.Verb = "impersonate-on:user-info:" + a.Verb
+	return r.askAll(ctx, &impersonator, constrained)
 }
 
-// allOf returns the answers to questions if all are a yes, else none.
-func (r *Authorizer) allOf(ctx context.Context, who *Caller, questions ...Attributes) (answers []answer[Decision], err error) {
-	if len(questions) > maxNamed {
+// askAll returns the answers to the questions if all are Yes, otherwise none.
+func (r *Authorizer) askAll(ctx context.Context, who *Caller, questions ...Attributes) (answers []answer[Decision], err error) {
+	if len(questions) > maxImpersonationQuestions {
 		return nil, nil
 	}
 	for _, question := range questions {
-		got, err := r.ask(ctx, who, &question)
-		if err != nil || got.value != Yes {
+		answered, err := r.ask(ctx, who, &question)
+		if err != nil || answered.value != Yes {
 			return nil, err
 		}
-		answers = append(answers, got)
+		answers = append(answers, answered)
 	}
 	return answers, nil
 }
 
-// toImpersonate returns the questions whether somebody may impersonate a user for any request.
-func toImpersonate(u *user.DefaultInfo) []Attributes {
-	ask := func(group, resource, subresource, name string) Attributes {
+// questionsToImpersonate returns the questions whether a caller may impersonate u for all requests.
+func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
+	question := func(group, resource, subresource, name string) Attributes {
 		return Attributes{Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Subresource: subresource, Name: name}
 	}
-	all := []Attributes{ask("", "users", "", u.Name)}
+	questions := []Attributes{question("", "users", "", u.Name)}
 	if namespace, account, err := serviceaccount.SplitUsername(u.Name); err == nil {
-		all[0] = ask("", "serviceaccounts", "", account)
-		all[0].Namespace = namespace
+		questions[0] = question("", "serviceaccounts", "", account)
+		questions[0].Namespace = namespace
 	}
 	for _, group := range u.Groups {
-		all = append(all, ask("", "groups", "", group))
+		questions = append(questions, question("", "groups", "", group))
 	}
 	if u.UID != "" {
-		all = append(all, ask(authenticationv1.GroupName, "uids", "", u.UID))
+		questions = append(questions, question(authenticationv1.GroupName, "uids", "", u.UID))
 	}
 	for key, values := range u.Extra {
 		for _, value := range values {
-			all = append(all, ask(authenticationv1.GroupName, "userextras", key, value))
+			questions = append(questions, question(authenticationv1.GroupName, "userextras", key, value))
 		}
 	}
-	return all
+	return questions
 }
 
-// hasModeOfItsOwn reports whether constrained impersonation of a user is not that of user-info.
-func hasModeOfItsOwn(name string) bool {
+// hasOtherMode reports whether constrained impersonation of a user with this name has another mode than user-info.
+func hasOtherMode(name string) bool {
 	_, _, err := serviceaccount.SplitUsername(name)
 	return err == nil || strings.HasPrefix(name, "system:node:")
 }
 
-// WithOwnAccount returns send, except that what is asked as listproxy's own account is sent with the credentials of cfg.
+// WithOwnAccount returns a SendAs that sends questions of listproxy's own account with the credentials of cfg, and all
+// others through send.
 func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 	client, err := kubehttp.NewClient(cfg)
 	if err != nil {

@@ -168,8 +168,8 @@ func TestImpersonation(t *testing.T) {
 				nil, userForReviews, userForList, "impersonate:user-info authentication.k8s.io/users/ /system:node:a ",
 			),
 		},
-		"many groups":     {user: inGroups(maxNamed - 1), rights: janeForAll, wantUpstream: true},
-		"too many groups": {user: inGroups(maxNamed), rights: janeForAll, wantUpstream: true, wantUnknown: true},
+		"many groups":     {user: inGroups(maxImpersonationQuestions - 1), rights: janeForAll, wantUpstream: true},
+		"too many groups": {user: inGroups(maxImpersonationQuestions), rights: janeForAll, wantUpstream: true, wantUnknown: true},
 	}
 	for i, right := range janeForAll {
 		others := slices.Delete(slices.Clone(janeForAll), i, i+1)
@@ -179,7 +179,8 @@ func TestImpersonation(t *testing.T) {
 		}
 	}
 	list := &Attributes{
-		Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "team-a", LabelSelector: "a=b",
+		Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "team-a",
+		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"},
 	}
 	info := &request.RequestInfo{
 		IsResourceRequest: true, Verb: "list", APIGroup: "apps", APIVersion: "v1", Resource: "deployments",

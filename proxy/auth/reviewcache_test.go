@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -495,7 +496,7 @@ func TestRightEnds(t *testing.T) {
 func TestLongQuestionsAreNotRemembered(t *testing.T) {
 	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		asked := listPods()
-		asked.LabelSelector = strings.Repeat("x", maxKey)
+		asked.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: strings.Repeat("x", maxKey)}
 		for range 2 {
 			u.wantReview(t, "a", asked, true)
 		}
@@ -507,15 +508,21 @@ func TestLongQuestionsAreNotRemembered(t *testing.T) {
 // TestDecisionKeys: no two questions have one key, wherever their words are cut, nor have two callers.
 func TestDecisionKeys(t *testing.T) {
 	var asked []Attributes
+	attributes := func(words []string) Attributes {
+		return Attributes{
+			Verb: words[0], Group: words[1], Version: words[2], Resource: words[3], Subresource: words[4], Namespace: words[5], Name: words[6],
+			LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: words[7]},
+			FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: words[8]},
+		}
+	}
 	for i := range reflect.TypeFor[Attributes]().NumField() {
-		var one Attributes
-		reflect.ValueOf(&one).Elem().Field(i).SetString("x")
-		asked = append(asked, one)
-		for j := range reflect.TypeFor[Attributes]().NumField() {
-			two := one
-			field := reflect.ValueOf(&two).Elem().Field(j)
-			field.SetString(field.String() + "y") // which is "xy" in one field
-			asked = append(asked, two)
+		words := make([]string, reflect.TypeFor[Attributes]().NumField())
+		words[i] = "x"
+		asked = append(asked, attributes(words))
+		for j := range words {
+			both := slices.Clone(words)
+			both[j] += "y" // "xy" in one field, or "x" and "y" in two
+			asked = append(asked, attributes(both))
 		}
 	}
 	callers, seen := NewAuthenticator(nil), map[string]string{}

@@ -10,45 +10,43 @@ import (
 )
 
 const (
-	// acceptedTokens is how many accepted tokens are remembered: those that were used last. A token
-	// that was forgotten is reviewed as a new one.
+	// acceptedTokens is the number of accepted tokens that are remembered: those that were used last. A forgotten one
+	// is reviewed like a new one.
 	acceptedTokens = 64 << 10
 	acceptedFor    = time.Hour
-	// refusedTokens is how many refused tokens are remembered, so that made-up tokens do not push out
-	// accepted ones.
+	// refusedTokens is the number of refused tokens that are remembered. Made-up tokens do not push out accepted ones.
 	refusedTokens = 4 << 10
 	refusedFor    = 10 * time.Second
 )
 
-// Verdict is what the API server said last of a caller's credentials.
+// Verdict is the API server's last judgement of a caller's credentials.
 type Verdict int
 
 const (
-	// Unasked means that the API server has not been asked yet, or not for long.
+	// Unasked means that the API server has not judged the token, or not within the last hour.
 	Unasked Verdict = iota
-	// Accepted means that it has accepted the token, or listproxy has verified the caller itself.
+	// Accepted means that it has accepted the token, or that listproxy has verified the caller itself.
 	Accepted
 	// Refused means that it has answered 401 to the token within the last ten seconds.
 	Refused
-	// Anonymous means that the caller brings no token, so there is nothing to ask about.
+	// Anonymous means that the caller has no token.
 	Anonymous
 )
 
-// Tokens remembers what the API server has said of tokens, by their keys, in bounded memory. It is
-// safe for concurrent use.
+// Tokens remembers the verdicts on tokens, by the keys of their callers, in bounded memory. It is safe for concurrent
+// use.
 type Tokens struct {
 	accepted *cache.LRUExpireCache // of limits.Flow
 	refused  *cache.LRUExpireCache
 }
 
-// NewTokens returns Tokens that remember nothing yet.
+// NewTokens returns Tokens without any verdict.
 func NewTokens() *Tokens {
 	return &Tokens{accepted: cache.NewLRUExpireCache(acceptedTokens), refused: cache.NewLRUExpireCache(refusedTokens)}
 }
 
-// Caller returns what the API server has said of the caller's credentials, and to which flow its
-// requests belong: its own if it is accepted, else that of its address. The handler keeps both for a
-// request; what sends the request asks again, and the caller may be accepted by then.
+// Caller returns the verdict on a caller's credentials, and the flow of the caller's requests: the caller's own if it
+// is accepted, otherwise that of its address.
 func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	switch {
 	case id.Impersonated() != nil:
@@ -56,40 +54,39 @@ func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	case !id.BringsToken():
 		return Anonymous, FlowOf(id, false, remoteAddr)
 	}
-	if flow, ok := t.accepted.Get(id.credentials); ok {
+	if flow, ok := t.accepted.Get(id.callerKey); ok {
 		flow, _ := flow.(limits.Flow)
 		return Accepted, flow
 	}
-	if _, ok := t.refused.Get(id.credentials); ok {
+	if _, ok := t.refused.Get(id.callerKey); ok {
 		return Refused, FlowOf(id, false, remoteAddr)
 	}
 	return Unasked, FlowOf(id, false, remoteAddr)
 }
 
-// accepts reports whether the API server has accepted the caller's token not long ago.
+// accepts reports whether the caller's token is remembered as accepted.
 func (t *Tokens) accepts(id Identity) bool {
-	_, ok := t.accepted.Get(id.credentials)
+	_, ok := t.accepted.Get(id.callerKey)
 	return ok && id.BringsToken()
 }
 
-// Answered remembers what the status of the API server's answer to a request says of the caller's
-// token. The answer to a request for an upgrade says nothing: its token may be in a WebSocket header.
+// Answered remembers the verdict that follows from the status of the API server's answer to a request. None follows if
+// the request asked for an upgrade: its token may be in a WebSocket header.
 func (t *Tokens) Answered(id Identity, upgrade bool, method string, status int) {
 	switch {
 	case upgrade || !id.BringsToken():
 	case status == http.StatusUnauthorized:
-		t.accepted.Remove(id.credentials)
-		t.refused.Add(id.credentials, nil, refusedFor)
+		t.accepted.Remove(id.callerKey)
+		t.refused.Add(id.callerKey, nil, refusedFor)
 	case provesAuthentication(method, status) && !t.accepts(id):
-		t.refused.Remove(id.credentials)
-		t.accepted.Add(id.credentials, FlowOf(id, true, ""), acceptedFor)
+		t.refused.Remove(id.callerKey)
+		t.accepted.Add(id.callerKey, FlowOf(id, true, ""), acceptedFor)
 	}
 }
 
-// provesAuthentication reports whether kube-apiserver gives such an answer only to callers whom it has
-// authenticated. It gives some answers before it checks a token (DefaultBuildHandlerChain in
-// k8s.io/apiserver/pkg/server): 400 to a malformed timeout, an answer to the preflights of CORS,
-// 429 and 5xx when it is overloaded or shuts down. Callers with made-up tokens get these too.
+// provesAuthentication reports whether kube-apiserver gives such an answer only to callers whom it has authenticated.
+// It gives some answers before it checks a token (DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server): 400 to a
+// malformed timeout, the answer to a CORS preflight, 429 and 5xx when it is overloaded or shuts down.
 func provesAuthentication(method string, status int) bool {
 	if method == http.MethodOptions {
 		return false

@@ -16,38 +16,35 @@ import (
 const (
 	whoAmIPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
-	// maxWhoAmIBody bounds the answer to the question who a caller is, in bytes: more than a thousand
-	// groups.
+	// maxWhoAmIBody bounds the answer in bytes, with room for more than a thousand groups.
 	maxWhoAmIBody = 64 << 10
 	maxUsers      = 4 << 10
 )
 
 var errNoIdentity = errors.New("the caller has no credentials to ask with")
 
-// WhoAmI learns who callers are, for the audit log only: what a caller may see is the Authorizer's to
-// say. For a token only the upstream knows, so it is asked with a SelfSubjectReview
-// (authentication.k8s.io/v1, since Kubernetes 1.28) sent as the caller. Everyone who is authenticated
-// may create such reviews (the ClusterRole system:basic-user).
+// WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
+// (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller, which every authenticated user may create (the
+// ClusterRole system:basic-user).
 //
-// Answers are remembered by the key of the caller's identity, never by a credential, and used
-// within the TTL only. It is safe for concurrent use.
+// Answers are remembered for the TTL, by the key of the caller's identity and never by a credential. It is safe for
+// concurrent use.
 type WhoAmI struct {
 	send      SendAs
 	endpoint  string
 	questions *questions[*user.DefaultInfo] // the users are shared and must not be changed
 }
 
-// NewWhoAmI returns a WhoAmI that asks the API server at base, through send. The TTL should be no
-// longer than that of the reviews.
+// NewWhoAmI returns a WhoAmI that asks the API server at base, through send. The TTL should be no longer than that of
+// the Authorizer.
 func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 	endpoint := base.JoinPath(whoAmIPath)
 	endpoint.User = nil
 	return &WhoAmI{send: send, endpoint: endpoint.String(), questions: newQuestions[*user.DefaultInfo](cfg, maxUsers)}
 }
 
-// User returns the user that the upstream takes the caller for. The caller of User must not change
-// the user. An error means that the upstream could not be asked or did not say; it holds nothing of
-// the credential and nothing of the user.
+// User returns the user as whom the upstream authenticates the caller. It must not be changed. An error means that the
+// upstream could not be asked, or did not answer. It contains nothing of the credential and the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.Known() {
 		return nil, errNoIdentity
@@ -62,27 +59,27 @@ func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	return learned.value, nil
 }
 
-// post makes the request and judges the response.
+// post sends a review, and returns the user in the answer.
 func (w *WhoAmI) post(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
 	question := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
-	code, _, answer, err := sendQuestion(ctx, w.send, id, w.endpoint, question, maxWhoAmIBody)
+	code, _, body, err := sendQuestion(ctx, w.send, id, w.endpoint, question, maxWhoAmIBody)
 	switch {
 	case code != 0 && code != http.StatusCreated && code != http.StatusOK:
 		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", code)
 	case err != nil:
 		return nil, fmt.Errorf("the question who a caller is: %w", err)
 	}
-	return readWhoAmI(answer)
+	return readWhoAmI(body)
 }
 
 func selfSubjectReviewType() metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}
 }
 
-// readWhoAmI reads the user from a SelfSubjectReview.
-func readWhoAmI(answer []byte) (*user.DefaultInfo, error) {
+// readWhoAmI returns the user in a SelfSubjectReview.
+func readWhoAmI(body []byte) (*user.DefaultInfo, error) {
 	var review authenticationv1.SelfSubjectReview
-	if err := utiljson.Unmarshal(answer, &review); err != nil || review.TypeMeta != selfSubjectReviewType() || review.Status.UserInfo.Username == "" {
+	if err := utiljson.Unmarshal(body, &review); err != nil || review.TypeMeta != selfSubjectReviewType() || review.Status.UserInfo.Username == "" {
 		return nil, errors.New("the upstream's answer who a caller is cannot be used: it is no SelfSubjectReview with a name")
 	}
 	info := review.Status.UserInfo

@@ -1,9 +1,8 @@
-// Package admin is the port for operators: health, readiness, metrics, the status page, flags and
-// profiles. It needs no credentials, so it refuses requests that another site causes in somebody's
-// browser.
+// Package admin serves the operators' port: health, readiness, metrics, the status page, flags and profiles. The port
+// needs no credentials, so it refuses requests that another site causes in somebody's browser.
 //
-//   - port.go: what is at which path; guard.go: who may read it, and how many at a time
-//   - ready.go: whether clients should come
-//   - status.go: what the status page says; source.go: where that is read; page.go: how it is written
-//   - metrics.go: metrics of state, read when somebody scrapes
+//   - port.go: the paths; guard.go: the checks and bounds before them
+//   - ready.go: the checks of /readyz
+//   - status.go: the content of the status page; source.go reads it, and page.go writes it
+//   - metrics.go: metrics of state, which are read at each scrape
 package admin

@@ -9,48 +9,49 @@ import (
 	"time"
 )
 
-// guard keeps other sites from reading the port through somebody's browser (DNS rebinding): the port
-// needs no credentials, so any page that a person has open could read it by a name of its own that
-// it lets lead here. So a request needs a name that nobody outside can own, or one of hosts. At most
-// so many requests are answered at a time, and others get 429; a reader who is not done within
-// patience loses the connection.
-func guard(hosts []string, atATime int, patience time.Duration, pages http.Handler) http.Handler {
-	known := []string{"", "localhost"} // without a Host it is HTTP/1.0, which no browser speaks
+// guard protects handler against DNS rebinding: a web page whose name an attacker lets resolve to this port could read
+// it through the browser of a person inside, since the port needs no credentials. So the Host of a request must be one
+// of hosts, or a name that nobody can own in the public DNS.
+//
+// At most maxRequests are answered at a time; others get 429. A client that has not read the answer within timeout
+// loses its connection.
+func guard(hosts []string, maxRequests int, timeout time.Duration, handler http.Handler) http.Handler {
+	allowed := []string{"", "localhost"} // only HTTP/1.0 has no Host, and no browser speaks it
 	for _, host := range hosts {
-		known = append(known, hostName(host))
+		allowed = append(allowed, hostName(host))
 	}
-	readers := make(chan struct{}, atATime)
+	seats := make(chan struct{}, maxRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if name := hostName(r.Host); !slices.Contains(known, name) && !isInside(name) {
+		name := hostName(r.Host)
+		if !slices.Contains(allowed, name) && !isPrivateName(name) {
 			writeText(w, http.StatusForbidden, "listproxy's admin port is not known by the name in this address: use an IP address, localhost "+
 				"or a Service's name (NAME.NAMESPACE.svc).\n")
 			return
 		}
 		select {
-		case readers <- struct{}{}:
-			defer func() { <-readers }()
+		case seats <- struct{}{}:
+			defer func() { <-seats }()
 		default:
 			w.Header().Set("Retry-After", "1")
 			writeText(w, http.StatusTooManyRequests, "Many ask for this at the moment: try again in a second.\n")
 			return
 		}
-		// An error means that the writer has no deadlines. The next request on the connection has none.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
-		pages.ServeHTTP(w, r)
+		// net/http resets the deadline before the next request. An error means that w has no deadlines.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout))
+		handler.ServeHTTP(w, r)
 	})
 }
 
-// isInside reports whether a name is an address, as probes and Prometheus use it, or one that nobody can
-// own in the public DNS: without a dot, as of machines and of the Services of a namespace; of
-// localhost (RFC 6761); a Service's full name.
-func isInside(name string) bool {
+// isPrivateName reports whether nobody can own a name in the public DNS. That is so for IP addresses, which probes and
+// Prometheus use; names without a dot, of machines and of Services within a namespace; names below localhost (RFC
+// 6761); and the full names of Services.
+func isPrivateName(name string) bool {
 	_, err := netip.ParseAddr(name)
 	return err == nil || !strings.Contains(name, ".") ||
 		strings.HasSuffix(name, ".localhost") || strings.HasSuffix(name, ".svc") || strings.HasSuffix(name, ".svc.cluster.local")
 }
 
-// hostName is the name, or the address, of a Host: in lower case, without a port, brackets or the
-// root's dot.
+// hostName returns the name or address in a Host header, in lower case and without a port, brackets or a trailing dot.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -58,9 +59,8 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// hardened adds headers that keep browsers from storing, framing or embedding the answers, and from
-// taking them for another type.
-func hardened(pages http.Handler) http.Handler {
+// addSecurityHeaders returns a handler whose answers browsers do not store, embed, or take for another type.
+func addSecurityHeaders(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
@@ -68,6 +68,6 @@ func hardened(pages http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Content-Type-Options", "nosniff")
-		pages.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 	})
 }

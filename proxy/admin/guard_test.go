@@ -132,7 +132,7 @@ func TestPort(t *testing.T) {
 		{method: http.MethodGet, path: "/debug/pprof/", code: 200, says: "goroutine"},
 		{method: http.MethodGet, path: "/debug/pprof/goroutine?debug=1", code: 200, says: "goroutine profile:"},
 		{method: http.MethodGet, path: "/debug/pprof/cmdline", code: 200, says: "admin.test"},
-		{method: http.MethodPost, path: "/debug/pprof/symbol", code: 200, says: "num_symbols"},
+		{method: http.MethodGet, path: "/debug/pprof/symbol", code: 200, says: "num_symbols"},
 		{method: http.MethodGet, path: "/debug/pprof/none", code: 404},
 	} {
 		w := ask(port, tt.method, tt.path, nil)

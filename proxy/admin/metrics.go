@@ -17,7 +17,29 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// metric is one that is read when somebody scrapes.
+// State is a [prometheus.Collector] of metrics that are read at each scrape, and cost nothing in between.
+type State struct {
+	Collections func() []snapshot.CollectionStats
+	// Eager returns the collections that are to be loaded, of which some may not exist yet.
+	Eager func() []proxy.EagerStats
+	// Staleness is the age from which on a newest state is no longer given.
+	Staleness time.Duration
+	// Stored returns the number of bytes that all collections store, and its bound, 0 if there is none.
+	Stored      func() (bytes, bound int64)
+	Compression func() gzip.CompressorStats
+	// SelfChecks returns the number of comparisons with the upstream by their result.
+	SelfChecks func() map[snapshot.CheckResult]uint64
+	Reviews    func() auth.Stats
+	Inflight   func() map[string]limits.Stats
+	// Connections has the connections of each port, by its name.
+	Connections map[string]*limits.Connections
+	// Certificates returns the times at which the certificates in use end.
+	Certificates func() []serve.Expiry
+	// Health returns the state of the API server.
+	Health func() upstream.HealthStats
+}
+
+// metric describes one metric.
 type metric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -31,30 +53,31 @@ func counter(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
 }
 
-// collectionLabels say which collection it is.
+// collectionLabels has the names of the labels that identify a collection.
 var collectionLabels = []string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}
 
-func ofCollections(more ...string) []string { return append(collectionLabels[:3:3], more...) }
+// perCollection returns the labels of a metric that each collection has: the collectionLabels and more.
+func perCollection(more ...string) []string { return append(collectionLabels[:3:3], more...) }
 
 var (
 	collectionLive = gauge("listproxy_collection_live",
-		"1 if lists of the newest state can be answered, else 0 and why (reason).", ofCollections(observe.LabelReason)...)
-	collectionObjects = gauge("listproxy_collection_objects", "Objects in the newest state.", ofCollections()...)
+		"1 if lists of the newest state can be answered, else 0 and why (reason).", perCollection(observe.LabelReason)...)
+	collectionObjects = gauge("listproxy_collection_objects", "Objects in the newest state.", perCollection()...)
 	collectionSize    = gauge("listproxy_collection_size_bytes",
-		"Bytes stored: objects, their history, and an estimate of the structures around them.", ofCollections()...)
-	collectionHistory = gauge("listproxy_collection_history_seconds", "How far back a revision can be asked for.", ofCollections()...)
+		"Bytes stored: objects, their history, and an estimate of the structures around them.", perCollection()...)
+	collectionHistory = gauge("listproxy_collection_history_seconds", "How far back a revision can be asked for.", perCollection()...)
 	feedLag           = gauge("listproxy_feed_lag_seconds", "How old the newest state is at most: the time since the API server was "+
 		"asked for the revision that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.",
-		ofCollections()...)
+		perCollection()...)
 	feedRestarts = counter("listproxy_feed_restarts_total",
-		"How often a state was lost, or had to be loaded anew, and why (cause). History begins anew each time.", ofCollections("cause")...)
+		"How often a state was lost, or had to be loaded anew, and why (cause). History begins anew each time.", perCollection("cause")...)
 
-	watches     = gauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.", ofCollections()...)
+	watches     = gauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.", perCollection()...)
 	watchEvents = counter("listproxy_watch_events_total",
 		"Events of watches from memory, bookmarks included and initial events not, each counted for every client that got it.",
-		ofCollections()...)
+		perCollection()...)
 	watchEnds = counter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
-		ofCollections(observe.LabelReason)...)
+		perCollection(observe.LabelReason)...)
 
 	stored = gauge("listproxy_stored_bytes",
 		"Bytes that all collections store together, including what is reserved for those that load.")
@@ -83,50 +106,28 @@ var (
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
 )
 
-// State is a [prometheus.Collector] of what is read when somebody scrapes; between two scrapes it
-// costs nothing.
-type State struct {
-	Collections func() []snapshot.CollectionStats
-	// Eager are the collections that are to be loaded: some may not be there.
-	Eager func() []proxy.EagerStats
-	// Staleness is the age from which on a newest state is no longer given.
-	Staleness time.Duration
-	// Stored is the number of bytes that all collections have together, and the bound, 0 if there is none.
-	Stored      func() (bytes, bound int64)
-	Compression func() gzip.CompressorStats
-	// SelfChecks is how many comparisons of collections with the upstream had which result.
-	SelfChecks func() map[snapshot.CheckResult]uint64
-	Reviews    func() auth.Stats
-	Inflight   func() map[string]limits.Stats
-	// Connections are those of the ports, by name.
-	Connections map[string]*limits.Connections
-	// Certificates says when those in use end.
-	Certificates func() []serve.Expiry
-	// Health says how the API server is.
-	Health func() upstream.HealthStats
-}
-
-// Describe implements [prometheus.Collector]. Without descriptions the registry checks the metrics when they are read.
+// Describe implements [prometheus.Collector]. It gives no descriptions, so the registry checks metrics at each scrape.
 func (s State) Describe(chan<- *prometheus.Desc) {}
 
-// scrape is where the metrics of one scrape go.
+// scrape takes the metrics of one scrape.
 type scrape chan<- prometheus.Metric
 
-// put adds a metric with a value and labels to a scrape.
+// put adds a metric with a value and the values of its labels to a scrape.
 func put[N int | int64 | uint64 | float64](to scrape, m metric, value N, labels ...string) {
 	to <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
 }
 
 // Collect implements [prometheus.Collector].
 func (s State) Collect(metrics chan<- prometheus.Metric) {
-	to, now := scrape(metrics), time.Now()
-	kept := map[proxy.EagerCollection]bool{}
+	to := scrape(metrics)
+	now := time.Now()
+	exists := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections() {
-		s.collection(to, c, now)
-		kept[proxy.EagerCollection{GroupVersionResource: c.Resource.GroupVersionResource, Representation: c.Resource.Representation}] = true
+		s.collectCollection(to, c, now)
+		exists[proxy.EagerCollection{GroupVersionResource: c.Resource.GroupVersionResource, Representation: c.Resource.Representation}] = true
 	}
 	for _, e := range s.Eager() {
-		if !kept[e.EagerCollection] {
+		if !exists[e.EagerCollection] {
 			put(to, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.Waits))
 		}
 	}
@@ -143,7 +144,7 @@ func (s State) Collect(metrics chan<- prometheus.Metric) {
 	for result, n := range s.SelfChecks() {
 		put(to, selfChecks, n, string(result))
 	}
-	s.load(to)
+	s.collectLoad(to)
 	for _, c := range s.Certificates() {
 		if !c.NotAfter.IsZero() {
 			put(to, certificateEnd, c.NotAfter.Unix(), c.Name)
@@ -153,32 +154,32 @@ func (s State) Collect(metrics chan<- prometheus.Metric) {
 	put(to, upstreamOK, one(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
-// collection reads what is known of one collection.
-func (s State) collection(to scrape, c snapshot.CollectionStats, now time.Time) {
-	which := []string{c.Resource.GroupResource().String(), c.Resource.Version, string(c.Resource.Representation)}
-	and := func(label string) []string { return append(which[:3:3], label) }
-	unavailable := absenceOf(c, now, s.Staleness)
-	put(to, collectionLive, one(unavailable == reason.None), and(observe.OrNone(string(unavailable)))...)
-	put(to, collectionObjects, c.Objects, which...)
-	put(to, collectionSize, c.Bytes, which...)
+// collectCollection puts the metrics of one collection.
+func (s State) collectCollection(to scrape, c snapshot.CollectionStats, now time.Time) {
+	labels := []string{c.Resource.GroupResource().String(), c.Resource.Version, string(c.Resource.Representation)}
+	labelsWith := func(label string) []string { return append(labels[:3:3], label) }
+	unavailable := reasonUnavailable(c, now, s.Staleness)
+	put(to, collectionLive, one(unavailable == reason.None), labelsWith(observe.OrNone(string(unavailable)))...)
+	put(to, collectionObjects, c.Objects, labels...)
+	put(to, collectionSize, c.Bytes, labels...)
 	for cause, n := range c.Feed.Losses {
-		put(to, feedRestarts, n, and(string(cause))...)
+		put(to, feedRestarts, n, labelsWith(string(cause))...)
 	}
 	if !c.Oldest.IsZero() {
-		put(to, collectionHistory, now.Sub(c.Oldest).Seconds(), which...)
+		put(to, collectionHistory, now.Sub(c.Oldest).Seconds(), labels...)
 	}
 	if !c.CurrentAt.IsZero() {
-		put(to, feedLag, clock.Age(c.CurrentAt, now).Seconds(), which...)
+		put(to, feedLag, clock.Age(c.CurrentAt, now).Seconds(), labels...)
 	}
-	put(to, watches, c.Watches.Open, which...)
-	put(to, watchEvents, c.Watches.Delivered, which...)
+	put(to, watches, c.Watches.Open, labels...)
+	put(to, watchEvents, c.Watches.Delivered, labels...)
 	for why, n := range c.Watches.Ended {
-		put(to, watchEnds, n, and(string(why))...)
+		put(to, watchEnds, n, labelsWith(string(why))...)
 	}
 }
 
-// load reads what is in flight, and what is open.
-func (s State) load(to scrape) {
+// collectLoad puts the metrics of requests in flight, and of open connections.
+func (s State) collectLoad(to scrape) {
 	for kind, l := range s.Inflight() {
 		if kind == "bytes" {
 			put(to, inflightBytes, l.InUse)
@@ -196,9 +197,9 @@ func (s State) load(to scrape) {
 	}
 }
 
-// one is 1 for what is true.
-func one(is bool) int {
-	if is {
+// one returns 1 for true, and 0 for false.
+func one(condition bool) int {
+	if condition {
 		return 1
 	}
 	return 0

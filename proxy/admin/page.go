@@ -27,27 +27,26 @@ var (
 		"style": func() template.CSS { return template.CSS(pageCSS) }, // #nosec G203 -- our own
 	}).Parse(pageHTML))
 
-	// contentPolicy lets a page load nothing, and have no style but ours and no script.
+	// contentPolicy forbids pages everything but our style.
 	contentPolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 		digest(pageCSS))
 )
 
+// digest returns the SHA-256 of text in base64.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// serve answers /statusz.
-func (s *Source) serve(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, s.Read()) }
-
-// writeStatus answers with a status: as JSON with ?format=json, or to who accepts JSON and no HTML,
-// as browsers do; else as a page.
+// writeStatus answers with a status. That is JSON with ?format=json, and for clients that accept JSON but not HTML;
+// otherwise it is a page.
 func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 	var body bytes.Buffer
 	var err error
-	kind, accept := "text/html; charset=utf-8", r.Header.Get("Accept")
+	contentType := "text/html; charset=utf-8"
+	accept := r.Header.Get("Accept")
 	if r.URL.Query().Get("format") == "json" || strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
-		kind = "application/json"
+		contentType = "application/json"
 		encoder := json.NewEncoder(&body)
 		encoder.SetIndent("", "  ")
 		err = encoder.Encode(status)
@@ -59,20 +58,20 @@ func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 		return
 	}
 	w.Header().Set("Vary", "Accept")
-	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Type", contentType)
 	// An error means that the client has gone.
 	_, _ = w.Write(body.Bytes())
 }
 
-// Bytes is a size of a [Status], for people; so are Seconds and Share.
+// Bytes returns a size of a [Status] for people.
 func Bytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) } // #nosec G115 -- not negative
 
-// Seconds is a time: see [Bytes].
+// Seconds returns a duration of a [Status] for people.
 func Seconds(s float64) string {
 	return duration.HumanDuration(time.Duration(s * float64(time.Second)))
 }
 
-// Share is a part of all: see [Bytes]. What is not quite all does not look like all.
+// Share returns a share of a [Status] for people. Only 1 is written as 100 %.
 func Share(share *float64) string {
 	switch {
 	case share == nil:

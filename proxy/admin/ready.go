@@ -8,14 +8,26 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
-// Check is one thing that must be right.
+// Readiness decides whether clients should come (docs/operate.md). Its functions must be safe for concurrent use and
+// must not block.
+type Readiness struct {
+	// Draining reports whether shutdown has begun.
+	Draining func() bool
+	// Discovery, Schemas and Servers report whether the resources of the API server, the definitions of custom
+	// resources, and the API servers behind the upstream are known.
+	Discovery, Schemas, Servers func() bool
+	Upstream                    func() upstream.HealthStats
+	Eager                       func() []proxy.EagerStats
+}
+
+// Check is the result of one check.
 type Check struct {
 	Name    string `json:"name"`
 	OK      bool   `json:"ok"`
 	Message string `json:"message,omitempty"`
 }
 
-// String is in the form that kube-apiserver's own health pages have.
+// String returns the check in the form of kube-apiserver's own health pages.
 func (c Check) String() string {
 	sign, message := "[+]", "ok"
 	if !c.OK {
@@ -27,24 +39,15 @@ func (c Check) String() string {
 	return fmt.Sprintf("%s%s %s", sign, c.Name, message)
 }
 
-// allOK reports whether all is right.
+// allOK reports whether all checks are OK.
 func allOK(checks []Check) bool {
 	return !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
 }
 
-// Readiness decides whether clients should come (docs/operate.md). Its functions must be safe for
-// concurrent use and must not block.
-type Readiness struct {
-	// Draining says whether shutdown has begun.
-	Draining func() bool
-	// Discovery, Schemas and Servers say whether it is known what the API server serves, how custom
-	// resources are defined, and which servers there are.
-	Discovery, Schemas, Servers func() bool
-	Upstream                    func() upstream.HealthStats
-	Eager                       func() []proxy.EagerStats
-}
+// upstreamCheck is the name of the check of the API server.
+const upstreamCheck = "upstream"
 
-// Checks returns one check for each thing that must be right: clients should come if all are.
+// Checks returns all checks. Clients should come if all are OK.
 func (r Readiness) Checks() []Check {
 	health := r.Upstream()
 	checks := []Check{
@@ -52,10 +55,10 @@ func (r Readiness) Checks() []Check {
 		check("discovery", r.Discovery(), "the API server has not said yet which resources it has: see whether it can be reached, and the log"),
 		check("schemas", r.Schemas(), "the definitions of custom resources are not read yet: see whether the API server can be reached, and the log"),
 		check("servers", r.Servers(), "the API servers behind the upstream are not known yet: see whether it can be reached, and the log"),
-		// A replica that never was of use keeps out: its address, CA or account may be wrong, and a rollout
-		// should stop. Later trouble is mostly that of all replicas: if all were taken out, clients could not
-		// even connect, and would not be told why.
-		{Name: upstreamCheck, OK: !health.NeverOK, Message: troubleOf(health)},
+		// A replica that never reached the API server keeps out: its address, CA or account may be wrong, and a rollout
+		// should stop. Later failures are mostly those of all replicas. If all were taken out, clients could not even
+		// connect, and would not be told why.
+		{Name: upstreamCheck, OK: !health.NeverOK, Message: describeFailure(health)},
 	}
 	for _, e := range r.Eager() {
 		checks = append(checks, Check{Name: "collection/" + e.String(), OK: e.Ready, Message: e.Waits})
@@ -63,7 +66,7 @@ func (r Readiness) Checks() []Check {
 	return checks
 }
 
-// check has a message only if it is not OK.
+// check returns a check that has the message only if it is not OK.
 func check(name string, ok bool, message string) Check {
 	if ok {
 		message = ""
@@ -71,12 +74,9 @@ func check(name string, ok bool, message string) Check {
 	return Check{Name: name, OK: ok, Message: message}
 }
 
-// upstreamCheck names the check that says how the API server is.
-const upstreamCheck = "upstream"
-
-// troubleOf says in one line what is wrong with the API server, why, and what to do; it is empty if
-// nothing is.
-func troubleOf(s upstream.HealthStats) string {
+// describeFailure returns a line with the failure of the API server, its cause, and what to do. It is empty if there is
+// none.
+func describeFailure(s upstream.HealthStats) string {
 	if s.Condition == upstream.ConditionOK {
 		return ""
 	}

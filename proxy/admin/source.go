@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Source is where the [Status] is read when somebody asks for it. What metrics count is read from the
-// metrics, so that both agree. Its fields are safe for concurrent use, and so is Read.
+// Source reads the [Status]. Counts come from the metrics, so that both agree. It is safe for concurrent use, if its
+// fields are.
 type Source struct {
 	Version, Upstream string
 	// Started is the time at which the process began.
@@ -28,11 +28,11 @@ type Source struct {
 	Collections collections
 	// Staleness is the age from which on a newest state is no longer given.
 	Staleness time.Duration
-	// Window says how long the history of a resource is to reach back.
+	// Window returns the length of the history that is to be kept of a resource.
 	Window func(schema.GroupVersionResource) time.Duration
 }
 
-// collections is what [snapshot.Collections] tell of themselves.
+// collections is the part of [snapshot.Collections] that a Source reads.
 type collections interface {
 	Stats() []snapshot.CollectionStats
 	Stored() (bytes, bound int64)
@@ -40,7 +40,7 @@ type collections interface {
 	Mismatched() map[snapshot.CollectionKey]snapshot.CheckStats
 }
 
-// Read returns the status of now.
+// Read returns the current status.
 func (s *Source) Read() Status {
 	now := time.Now()
 	health := s.Ready.Upstream()
@@ -49,7 +49,7 @@ func (s *Source) Read() Status {
 		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{},
 	}
 	for _, c := range s.Ready.Checks() {
-		if c.Name == upstreamCheck { // clients may come even if it is not well: see Readiness.Checks
+		if c.Name == upstreamCheck { // readiness does not end with it: see Readiness.Checks
 			c.OK = health.Condition == upstream.ConditionOK
 		}
 		status.Checks = append(status.Checks, c)
@@ -60,14 +60,14 @@ func (s *Source) Read() Status {
 	for _, c := range s.Collections.Changes() {
 		status.Changes = append(status.Changes, Change{Of: c.Of, Cause: string(c.Cause), What: c.What, Age: now.Sub(c.At).Seconds()})
 	}
-	for r, found := range s.Collections.Mismatched() {
+	for key, checks := range s.Collections.Mismatched() {
 		status.Mismatches = append(status.Mismatches, Mismatch{
-			Resource: r.GroupResource().String(), Version: r.Version, Representation: string(r.Representation),
-			Times: found.Mismatches, Age: now.Sub(found.Mismatched).Seconds(),
+			Resource: key.GroupResource().String(), Version: key.Version, Representation: string(key.Representation),
+			Times: checks.Mismatches, Age: now.Sub(checks.Mismatched).Seconds(),
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
-	status.Checks = append(status.Checks, status.readMetrics(s.Metrics), status.feedsCheck())
+	status.Checks = append(status.Checks, status.readMetrics(s.Metrics), status.checkFeeds())
 	status.Healthy = allOK(status.Checks)
 	status.sort()
 	return status
@@ -91,7 +91,7 @@ func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collectio
 		State: StateLive, From: c.From, To: c.To, Objects: c.Objects, Bytes: c.Bytes, Watches: c.Watches.Open,
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
 	}
-	if unavailable := absenceOf(c, now, s.Staleness); unavailable != reason.None {
+	if unavailable := reasonUnavailable(c, now, s.Staleness); unavailable != reason.None {
 		collection.State = string(unavailable)
 	}
 	if !c.CurrentAt.IsZero() {
@@ -103,9 +103,9 @@ func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collectio
 	return collection
 }
 
-// absenceOf returns the reason why a collection cannot answer lists of the newest state now: its state may be too
-// old for that, or nothing can be proven.
-func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
+// reasonUnavailable returns the reason for which a collection cannot answer lists of the newest state now, or None. Its
+// state may be too old, or cannot be proven to be the newest.
+func reasonUnavailable(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
 	if c.Unavailable == reason.None && c.NoBookmarks {
 		return reason.NotProven
 	}
@@ -115,36 +115,36 @@ func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duratio
 	return c.Unavailable
 }
 
-// feedsCheck reports whether all feeds hear from the upstream. A resource that is not kept for another
-// reason is rightly forwarded.
-func (s *Status) feedsCheck() Check {
+// checkFeeds returns the check that no collection is stale. One that is unavailable for another reason is rightly
+// forwarded.
+func (s *Status) checkFeeds() Check {
 	const maxNamed = 5
-	var silent []string
+	var stale []string
 	for _, c := range s.Collections {
 		if c.State == string(reason.Stale) {
-			silent = append(silent, c.Name())
+			stale = append(stale, c.Name())
 		}
 	}
-	slices.Sort(silent)
-	names := strings.Join(silent[:min(len(silent), maxNamed)], ", ")
-	if more := len(silent) - maxNamed; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
+	slices.Sort(stale)
+	names := strings.Join(stale[:min(len(stale), maxNamed)], ", ")
+	if len(stale) > maxNamed {
+		names += fmt.Sprintf(" and %d more", len(stale)-maxNamed)
 	}
-	return check("feeds", len(silent) == 0, "nothing new was heard of these for longer than --staleness-bound, so lists of their newest "+
+	return check("feeds", len(stale) == 0, "nothing new was heard of these for longer than --staleness-bound, so lists of their newest "+
 		"state are forwarded (stale): "+names)
 }
 
-// The metrics that are read, by their names at Prometheus (docs/observability.md).
+// The names of the metrics that are read (docs/observability.md).
 const (
 	requestsTotal   = "listproxy_requests_total"
 	compressedBytes = "listproxy_compression_size_bytes"
 	processBytes    = "process_resident_memory_bytes"
 	processLimit    = "go_gc_gomemlimit_bytes"
-	// noLimit is far above any limit: without one, the runtime says that it is 8 EiB.
+	// noLimit is above any real limit. Without one, the runtime's is 8 EiB.
 	noLimit = 1 << 60
 )
 
-// readMetrics reads what metrics count, and says whether that could be read.
+// readMetrics sets the counts and sizes of s, and returns the check that they can be read.
 func (s *Status) readMetrics(metrics prometheus.Gatherer) Check {
 	families, err := metrics.Gather()
 	if err != nil {
@@ -153,7 +153,8 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) Check {
 	reasons := map[string]Reason{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			switch value := int64(m.GetGauge().GetValue()); family.GetName() {
+			value := int64(m.GetGauge().GetValue())
+			switch family.GetName() {
 			case requestsTotal:
 				s.countRequests(m, reasons)
 			case compressedBytes:
@@ -168,8 +169,9 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) Check {
 		}
 	}
 	for _, answers := range []*Answers{&s.Lists, &s.Watches} {
-		if all := answers.Answered + answers.Forwarded; all > 0 {
-			answers.Share = new(float64(answers.Answered) / float64(all))
+		total := answers.Answered + answers.Forwarded
+		if total > 0 {
+			answers.Share = new(float64(answers.Answered) / float64(total))
 		}
 	}
 	for _, r := range reasons {
@@ -178,7 +180,7 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) Check {
 	return Check{Name: "metrics", OK: true}
 }
 
-// countRequests counts those of one series of requests, if they are lists or watches.
+// countRequests adds one series of listproxy_requests_total, if it is of lists or watches.
 func (s *Status) countRequests(m *dto.Metric, reasons map[string]Reason) {
 	labels := map[string]string{}
 	for _, label := range m.GetLabel() {
@@ -193,18 +195,20 @@ func (s *Status) countRequests(m *dto.Metric, reasons map[string]Reason) {
 	default:
 		return
 	}
-	n := int64(m.GetCounter().GetValue())
-	switch why := labels[observe.LabelReason]; labels[observe.LabelDecision] {
+	count := int64(m.GetCounter().GetValue())
+	switch labels[observe.LabelDecision] {
 	case observe.DecisionServe:
-		answers.Answered += n
+		answers.Answered += count
 	case observe.DecisionForward:
-		answers.Forwarded += n
+		answers.Forwarded += count
+		why := labels[observe.LabelReason]
 		r := reasons[why]
-		r.Reason, r.Meaning = why, reason.Reason(why).Summary()
+		r.Reason = why
+		r.Meaning = reason.Reason(why).Summary()
 		if answers == &s.Lists {
-			r.Lists += n
+			r.Lists += count
 		} else {
-			r.Watches += n
+			r.Watches += count
 		}
 		reasons[why] = r
 	}

@@ -159,7 +159,7 @@ func newTroubledSource(t *testing.T) *Source {
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := httptest.NewRecorder()
-		newTroubledSource(t).serve(w, httptest.NewRequest(http.MethodGet, "/statusz?format=json", nil))
+		writeStatus(w, httptest.NewRequest(http.MethodGet, "/statusz?format=json", nil), newTroubledSource(t).Read())
 		const path = "testdata/statusz.golden.json"
 		if *update {
 			expect.NoError(t, os.WriteFile(path, w.Body.Bytes(), 0o600))

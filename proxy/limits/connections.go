@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// lastFrames is the time after an answer over HTTP/2 for which its connection counts as in use: the server reports it
-// as idle before it has sent the answer's end. The server gives clients as long after a GOAWAY.
-const lastFrames = time.Second
-
-// Connections bounds the connections that are open at a time. At the bound, a new one replaces one that waits for a
-// request: of the network that then has most of these, the one that has waited longest. So a client that only opens
-// connections replaces its own. If all have a request, new ones wait, as they do at kube-apiserver when it has no file
-// descriptors left. It is safe for concurrent use.
+// Connections bounds the number of open connections. At the bound, a new one replaces one that waits for a request: the
+// one that has waited longest, of the network that has most of them, with the new one. So a client that only opens
+// connections replaces its own. If all connections have a request, new ones wait, as they do at kube-apiserver when it
+// has no file descriptors left. It is safe for concurrent use.
 type Connections struct {
-	most int64 // 0: any number
+	most int64 // 0: no bound
 	open atomic.Int64
 
-	mu      sync.Mutex            // also of changes of open
+	mu      sync.Mutex            // guards changes of open, too
 	changed sync.Cond             // open has become smaller, waiting larger, or a listener was closed
-	waiting map[string]*list.List // of *connection, by network: those that have waited longest first
+	waiting map[string]*list.List // of *connection, by network, sorted by since
 }
 
-// NewConnections returns Connections with that bound; 0 is no bound.
+// answerEndDelay is the time after an answer over HTTP/2 for which its connection counts as in use. net/http reports
+// the connection as idle before it has sent the end of the answer. It gives clients the same time after a GOAWAY.
+const answerEndDelay = time.Second
+
+// NewConnections returns Connections with a bound. 0 is no bound.
 func NewConnections(most int) *Connections {
 	c := &Connections{most: int64(most), waiting: map[string]*list.List{}}
 	c.changed.L = &c.mu
 	return c
 }
 
-// Open is the number of connections that are open.
+// Open returns the number of open connections.
 func (c *Connections) Open() int64 { return c.open.Load() }
 
-// Most is the number of connections that may be open; 0 is any number.
+// Most returns the bound, or 0 if there is none.
 func (c *Connections) Most() int { return int(c.most) }
 
-// Listen returns l with its connections bounded, together with those of other listeners.
+// Listen returns a listener whose connections are bounded together with those of other listeners.
 func (c *Connections) Listen(l net.Listener) net.Listener {
 	return &listener{Listener: l, connections: c}
 }
@@ -51,7 +51,7 @@ type listener struct {
 	closed      bool // guarded by connections.mu
 }
 
-// Accept implements [net.Listener]. At the bound it waits until there is room, or the listener is closed.
+// Accept implements [net.Listener]. At the bound it waits until there is room.
 func (l *listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -67,8 +67,8 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, net.ErrClosed
 		}
 		if replaced := c.replaceable(admitted.network); replaced != nil {
-			replaced.retire()
-			go func() { _ = replaced.Conn.Close() }() // it may take a while
+			replaced.giveUpPlace()
+			go func() { _ = replaced.Conn.Close() }() // may take a while
 		} else {
 			c.changed.Wait()
 		}
@@ -78,7 +78,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return admitted, nil
 }
 
-// replaceable returns the connection that a new one of a network replaces, or nil if all have a request.
+// replaceable returns the connection that a new one from network replaces, or nil if all have a request.
 func (c *Connections) replaceable(network string) (found *connection) {
 	most := 0
 	for name, waiting := range c.waiting {
@@ -103,22 +103,24 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
+// connection is a connection of a listener.
 type connection struct {
 	net.Conn
 	connections *Connections
 	network     string
 
 	// These are guarded by connections.mu.
-	element *list.Element // in connections.waiting; nil: it is in use, or closed
-	since   time.Time     // the beginning of its wait
-	changes int           // of its state
+	element *list.Element // in connections.waiting; nil if it has a request, or is closed
+	since   time.Time     // the time at which it began to wait for a request
+	changes int           // counts its changes of state
 
-	// These change under connections.mu, except that NoteRequest, which each request calls, takes no lock: it sets http2.
+	// closed changes under connections.mu. http2 is set without the lock, by NoteRequest for each request, and reset
+	// when the connection becomes idle.
 	closed atomic.Bool
-	http2  atomic.Bool // since it was last idle, a request has come over HTTP/2
+	http2  atomic.Bool
 }
 
-// setWaiting notes whether the connection waits for a request. Its caller holds connections.mu.
+// setWaiting notes whether the connection waits for a request. connections.mu must be held.
 func (c *connection) setWaiting(waits bool) {
 	all := c.connections.waiting
 	if c.element != nil {
@@ -138,8 +140,8 @@ func (c *connection) setWaiting(waits bool) {
 	c.connections.changed.Broadcast()
 }
 
-// retire gives up the connection's place. Its caller holds connections.mu.
-func (c *connection) retire() {
+// giveUpPlace makes room for another connection. connections.mu must be held.
+func (c *connection) giveUpPlace() {
 	if !c.closed.Swap(true) {
 		c.connections.open.Add(-1)
 		c.setWaiting(false)
@@ -149,16 +151,17 @@ func (c *connection) retire() {
 // Close implements [net.Conn].
 func (c *connection) Close() error {
 	c.connections.mu.Lock()
-	c.retire()
+	c.giveUpPlace()
 	c.connections.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// NetConn is the connection below, for those who need to know its kind.
+// NetConn returns the underlying connection, as that of [crypto/tls.Conn] does.
 func (c *connection) NetConn() net.Conn { return c.Conn }
 
-// admitted returns the connection of a listener that conn, which may be of TLS or in a tunnel, runs over; nil: none.
-func admitted(conn net.Conn) *connection {
+// underlying returns the connection of a listener below conn, which may be of TLS or in a tunnel, or nil if there is
+// none.
+func underlying(conn net.Conn) *connection {
 	for {
 		switch c := conn.(type) {
 		case *connection:
@@ -171,9 +174,9 @@ func admitted(conn net.Conn) *connection {
 	}
 }
 
-// NoteState notes which connections wait for a request. It is a server's [http.Server.ConnState].
+// NoteState notes whether a connection waits for a request. It is a server's [http.Server.ConnState].
 func NoteState(conn net.Conn, state http.ConnState) {
-	c := admitted(conn)
+	c := underlying(conn)
 	if c == nil || state != http.StateActive && state != http.StateIdle {
 		return
 	}
@@ -186,7 +189,7 @@ func NoteState(conn net.Conn, state http.ConnState) {
 	}
 	c.http2.Store(false)
 	changes := c.changes
-	time.AfterFunc(lastFrames, func() {
+	time.AfterFunc(answerEndDelay, func() {
 		c.connections.mu.Lock()
 		defer c.connections.mu.Unlock()
 		if c.changes == changes {
@@ -195,10 +198,10 @@ func NoteState(conn net.Conn, state http.ConnState) {
 	})
 }
 
-// NoteRequest notes that a request has come on a connection, and returns false if it was closed for a new one just
-// then. The request must not be carried out, since nobody is told.
+// NoteRequest notes that a request has come on a connection. It returns false if the connection was just then closed
+// for a new one. The request must not be carried out then, since its client learns nothing of it.
 func NoteRequest(conn net.Conn, r *http.Request) bool {
-	c := admitted(conn)
+	c := underlying(conn)
 	if c == nil {
 		return true
 	}
@@ -206,13 +209,14 @@ func NoteRequest(conn net.Conn, r *http.Request) bool {
 	return !c.closed.Load()
 }
 
-// NetworkOf returns the network that an address of TCP is in; any other address stays as it is.
+// NetworkOf returns the network of a TCP address: an IPv4 address, or the first half of an IPv6 address. It returns any
+// other address unchanged.
 func NetworkOf(remoteAddr string) string {
 	peer, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {
 		return remoteAddr
 	}
-	const bits = 64 // what one IPv6 host can have all of
+	const bits = 64 // one host can have all IPv6 addresses beyond these
 	address := peer.Addr().Unmap().WithZone("")
 	if address.Is6() {
 		address = netip.PrefixFrom(address, bits).Masked().Addr()

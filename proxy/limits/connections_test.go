@@ -122,7 +122,7 @@ func TestConnections(t *testing.T) {
 func apply(conn net.Conn, what string) {
 	switch what {
 	case "closed":
-		_ = admitted(conn).Close()
+		_ = underlying(conn).Close()
 	case "active":
 		NoteState(conn, http.StateActive)
 	case "idle":

@@ -11,32 +11,31 @@ import (
 	"github.com/google/btree"
 )
 
-// LimiterConfig bounds a [Limiter]. Units are whatever costs are given in: requests, or bytes.
+// LimiterConfig configures a [Limiter]. Its units are requests, or bytes.
 type LimiterConfig struct {
-	// Capacity is the number of units that can be held at a time; 0 is any number. One flow can hold half of it.
+	// Capacity is the number of units that can be held at a time. At 0 there is no bound. One flow can hold half of it.
 	Capacity int64
-	// MaxWaiting bounds how many requests wait, paused ones included; those of one flow can be an eighth of them.
+	// MaxWaiting is the number of requests that can wait or be paused. One flow can have an eighth of it.
 	MaxWaiting int
-	// MaxWait is the time for which a request waits before it is refused. 0: nobody waits.
+	// MaxWait is the time for which a request waits before it is refused. At 0 no request waits.
 	MaxWait time.Duration
 }
 
-// flowsWaiting is which part of the requests that may wait can be of one flow.
-const flowsWaiting = 8
+// waitingPartOfOneFlow is the divisor of LimiterConfig.MaxWaiting for one flow.
+const waitingPartOfOneFlow = 8
 
-// Overload is an error that says why a [Limiter] refuses a request, which is answered with 429.
+// Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
 type Overload string
 
 // Error implements error.
 func (o Overload) Error() string { return "too many requests: " + string(o) }
 
-// The reasons to refuse.
 const (
-	// OverloadQueueFull means that as many requests wait as may wait.
+	// OverloadQueueFull means that as many requests wait as can.
 	OverloadQueueFull Overload = "queue-full"
-	// OverloadCallerQueueFull means that as many requests of this flow wait as may wait.
+	// OverloadCallerQueueFull means that as many requests of this flow wait as can.
 	OverloadCallerQueueFull Overload = "caller-queue-full"
-	// OverloadTimeOut means that the request has waited as long as it may, or may not wait at all.
+	// OverloadTimeOut means that the request has waited for MaxWait, which may be 0.
 	OverloadTimeOut Overload = "time-out"
 )
 
@@ -49,51 +48,51 @@ func Overloads() []Overload {
 type Stats struct {
 	// InUse is the number of units that are held.
 	InUse int64
-	// Waiting is the number of requests that wait, paused ones included.
+	// Waiting is the number of requests that wait or are paused.
 	Waiting int
-	// Refused counts the requests refused since the beginning, by reason. Those whose context ended are
-	// not among them.
+	// Refused counts the refused requests since the beginning, by reason, without those whose context has ended.
 	Refused map[Overload]uint64
 }
 
-// Limiter bounds what is in flight, and shares it fairly between flows.
+// Limiter bounds the units that requests hold, and shares them fairly between flows.
 //
-// Free units are granted at once, up to half of the capacity for one flow. If there are too few,
-// requests wait. Units that become free go to the waiting flow that holds the fewest (max-min
-// fairness); between flows that hold the same, to the one whose oldest request came first. A flow's
-// own requests are granted in the order in which they came. The request that is next is not
-// overtaken, so it is granted when enough has become free, however much it costs. A flow that holds
-// as much as it may waits for its own requests to end, and holds up nobody.
+// Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units
+// that become free go to the waiting flow that holds the fewest (max-min fairness), and among those that hold the same,
+// to the one whose oldest request came first. Within a flow, requests are granted in the order in which they came.
+// Nobody overtakes the next request, so it is granted when enough has become free, whatever it costs. A flow that holds
+// as much as it can waits for its own requests to end, and holds up nobody.
 //
-// A request that costs more than one flow may hold is counted as costing just that much.
+// For example, of ten units flows A and B hold four each and C two, and A and B wait for more, A for longer. The first
+// unit that C releases goes to A, the second to B.
 //
-// A Limiter is safe for concurrent use. A flow that neither holds nor waits for anything costs no
-// memory.
+// A request that costs more than one flow can hold counts as costing that much.
+//
+// It is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
 type Limiter struct {
-	config      LimiterConfig
-	perFlow     int64
-	flowWaiting int // how many requests of one flow may wait
+	config         LimiterConfig
+	maxPerFlow     int64 // units that one flow can hold
+	maxFlowWaiting int   // requests of one flow that can wait
 
 	mu      sync.Mutex
 	inUse   int64
 	waiting int
-	arrived uint64 // counts requests that had to wait
+	arrived uint64 // the number of requests that had to wait
 	refused map[Overload]uint64
 	flows   map[Flow]*flow
-	// inNeed has the flows with requests in their queues, in the order in which these are granted. A flow is
-	// taken out before what it holds, or its oldest request, changes.
-	inNeed *btree.BTreeG[*flow]
+	// waitingFlows has the flows with requests in their queues, in the order in which these are granted. A flow is
+	// taken out before the units that it holds, or its oldest request, change.
+	waitingFlows *btree.BTreeG[*flow]
 }
 
-// flow is what one flow holds and waits for.
+// flow has the requests of one flow.
 type flow struct {
 	key    Flow
-	held   int64
+	held   int64     // units
 	queue  list.List // of *claim, oldest first
-	paused int       // how many requests are
+	paused int       // requests
 }
 
-// waiting returns how many of its requests wait, paused ones included.
+// waiting returns the number of its requests that wait or are paused.
 func (f *flow) waiting() int { return f.queue.Len() + f.paused }
 
 // oldest returns the first of the requests that wait. There must be one.
@@ -102,14 +101,14 @@ func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolin
 // claim is a request that waits.
 type claim struct {
 	flow    *flow
-	at      *list.Element // in flow.queue; nil once it is granted
+	element *list.Element // in flow.queue; nil once it is granted
 	cost    int64
 	arrival uint64
-	granted chan struct{} // closed when it is
+	granted chan struct{} // closed when it is granted
 }
 
-// inNeedDegree is that of a small tree whose items come and go.
-const inNeedDegree = 8
+// waitingFlowsDegree is the degree of a small tree whose items come and go.
+const waitingFlowsDegree = 8
 
 // NewLimiter returns a Limiter in which nothing is held. No bound may be negative.
 func NewLimiter(config LimiterConfig) *Limiter {
@@ -117,21 +116,21 @@ func NewLimiter(config LimiterConfig) *Limiter {
 		config.Capacity = math.MaxInt64
 	}
 	return &Limiter{
-		config: config, perFlow: config.Capacity/2 + config.Capacity%2, flowWaiting: max(1, config.MaxWaiting/flowsWaiting),
-		refused: map[Overload]uint64{}, flows: map[Flow]*flow{}, inNeed: btree.NewG(inNeedDegree, needsMore),
+		config: config, maxPerFlow: config.Capacity/2 + config.Capacity%2, maxFlowWaiting: max(1, config.MaxWaiting/waitingPartOfOneFlow),
+		refused: map[Overload]uint64{}, flows: map[Flow]*flow{}, waitingFlows: btree.NewG(waitingFlowsDegree, isNext),
 	}
 }
 
-// needsMore orders flows that wait.
-func needsMore(a, b *flow) bool {
+// isNext reports whether free units go to a before b. Both wait.
+func isNext(a, b *flow) bool {
 	if a.held != b.held {
 		return a.held < b.held
 	}
 	return a.oldest().arrival < b.oldest().arrival
 }
 
-// Grant is what [Limiter.Acquire] gives. The zero Grant holds nothing. A Grant must not be copied
-// once Release may be called, nor be used by several goroutines at once.
+// Grant holds the units that [Limiter.Acquire] has granted. The zero Grant holds none. A Grant must not be copied once
+// Release may be called, nor be used by several goroutines at once.
 type Grant struct {
 	limiter *Limiter
 	flow    *flow
@@ -139,7 +138,7 @@ type Grant struct {
 	paused  bool
 }
 
-// Release gives back what was granted. Only the first call does anything.
+// Release gives the units back. A second call does nothing.
 func (g *Grant) Release() {
 	if l := g.limiter; l != nil {
 		l.mu.Lock()
@@ -153,8 +152,8 @@ func (g *Grant) Release() {
 	}
 }
 
-// Pause gives back what was granted while its request waits for something else, and keeps a place among those
-// that wait. If there is no such place, the request keeps what it holds.
+// Pause gives the units back while the request waits for something else, and keeps a place among the requests that
+// wait. If there is no such place, the request keeps its units.
 func (g *Grant) Pause() {
 	l := g.limiter
 	if l == nil || g.paused {
@@ -162,15 +161,15 @@ func (g *Grant) Pause() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting < l.config.MaxWaiting && g.flow.waiting() < l.flowWaiting {
+	if l.waiting < l.config.MaxWaiting && g.flow.waiting() < l.maxFlowWaiting {
 		g.paused = true
 		l.changePausedLocked(g.flow, 1)
 		l.releaseLocked(g.flow, g.cost)
 	}
 }
 
-// Resume takes again what Pause has given back, and waits for it if it must. With an error, which is as
-// [Limiter.Acquire]'s, nothing is held.
+// Resume acquires again the units that Pause has given back, and waits for them if it must. An error is as that of
+// [Limiter.Acquire].
 func (g *Grant) Resume(ctx context.Context) error {
 	if !g.paused {
 		return nil
@@ -178,40 +177,40 @@ func (g *Grant) Resume(ctx context.Context) error {
 	l := g.limiter
 	l.mu.Lock()
 	l.changePausedLocked(g.flow, -1)
-	granted, waits, err := l.takeLocked(ctx, g.flow.key, g.cost)
+	granted, waiting, err := l.acquireLocked(ctx, g.flow.key, g.cost)
 	l.mu.Unlock()
-	if waits != nil {
-		granted, err = l.await(ctx, waits)
+	if waiting != nil {
+		granted, err = l.await(ctx, waiting)
 	}
 	*g = granted
 	return err
 }
 
-// Acquire takes cost units (one at least) for a flow, and waits for them if it must. The error is an
-// [Overload], or ctx's own if ctx ended first; then nothing is held.
-func (l *Limiter) Acquire(ctx context.Context, of Flow, cost int64) (Grant, error) {
+// Acquire acquires cost units (at least one) for a flow, and waits for them if it must. An error is an [Overload], or
+// that of ctx; with an error no units are held.
+func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	l.mu.Lock()
-	granted, waits, err := l.takeLocked(ctx, of, l.costOf(cost))
+	granted, waiting, err := l.acquireLocked(ctx, key, l.boundedCost(cost))
 	l.mu.Unlock()
-	if waits != nil {
-		return l.await(ctx, waits)
+	if waiting != nil {
+		return l.await(ctx, waiting)
 	}
 	return granted, err
 }
 
-// takeLocked grants what is free, or queues a claim and returns it.
-func (l *Limiter) takeLocked(ctx context.Context, of Flow, cost int64) (Grant, *claim, error) {
+// acquireLocked returns a grant of units that are free, or a claim that waits.
+func (l *Limiter) acquireLocked(ctx context.Context, key Flow, cost int64) (Grant, *claim, error) {
 	if err := ctx.Err(); err != nil {
 		return Grant{}, nil, err
 	}
-	if granted, ok := l.tryLocked(of, cost); ok {
+	if granted, ok := l.tryLocked(key, cost); ok {
 		return granted, nil, nil
 	}
-	waits, refusal := l.queueLocked(l.flowLocked(of), cost)
+	waiting, refusal := l.queueLocked(l.flowLocked(key), cost)
 	if refusal != "" {
 		return Grant{}, nil, refusal
 	}
-	return Grant{}, waits, nil
+	return Grant{}, waiting, nil
 }
 
 // await waits until a claim is granted.
@@ -228,7 +227,7 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if !l.leave(c, err) { // granted in the meantime
+	if !l.giveUp(c, err) { // granted in the meantime
 		if ctx.Err() == nil {
 			return granted, nil
 		}
@@ -237,56 +236,56 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	return Grant{}, err
 }
 
-// TryAcquire is Acquire for who can do without: it does not wait, no refusal is counted, and half of the
-// capacity is left to others.
-func (l *Limiter) TryAcquire(of Flow, cost int64) (Grant, bool) {
+// TryAcquire acquires units for a request that can do without. It does not wait, counts no refusal, and leaves half of
+// the capacity free.
+func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if cost > l.config.Capacity/2-l.inUse {
 		return Grant{}, false
 	}
-	return l.tryLocked(of, l.costOf(cost))
+	return l.tryLocked(key, l.boundedCost(cost))
 }
 
-// costOf is what a request counts as costing.
-func (l *Limiter) costOf(cost int64) int64 { return min(max(cost, 1), l.perFlow) }
+// boundedCost returns the cost that counts: at least 1, and at most what one flow can hold.
+func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.maxPerFlow) }
 
-// tryLocked grants what is free, unless others wait for it.
-func (l *Limiter) tryLocked(of Flow, cost int64) (Grant, bool) {
-	if l.inNeed.Len() > 0 || cost > l.config.Capacity-l.inUse {
+// tryLocked grants free units, unless other requests wait for them.
+func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
+	if l.waitingFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
 	}
-	if f := l.flows[of]; f != nil && cost > l.perFlow-f.held {
+	if f := l.flows[key]; f != nil && cost > l.maxPerFlow-f.held {
 		return Grant{}, false
 	}
-	f := l.flowLocked(of)
+	f := l.flowLocked(key)
 	l.inUse += cost
 	f.held += cost
 	return Grant{limiter: l, flow: f, cost: cost}, true
 }
 
-// Stats returns the state of now.
+// Stats returns the current state.
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{InUse: l.inUse, Waiting: l.waiting, Refused: maps.Clone(l.refused)}
 }
 
-// queueLocked lets a request wait, and grants what can be granted, which may be this very request. If
-// it may not wait, the reason is returned.
+// queueLocked queues a request, and grants what can be granted, which may be this request. If the request can neither
+// be granted nor wait, it returns the reason.
 func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	l.arrived++
 	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
-	l.changeLocked(f, func() { c.at = f.queue.PushBack(c) })
+	l.changeLocked(f, func() { c.element = f.queue.PushBack(c) })
 	l.waiting++
 	l.grantLocked()
 	var why Overload
 	switch {
-	case c.at == nil:
+	case c.element == nil:
 		return c, ""
 	case l.config.MaxWait == 0:
 		why = OverloadTimeOut
-	case f.waiting() > l.flowWaiting:
+	case f.waiting() > l.maxFlowWaiting:
 		why = OverloadCallerQueueFull
 	case l.waiting > l.config.MaxWaiting:
 		why = OverloadQueueFull
@@ -298,15 +297,15 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	return nil, why
 }
 
-// leave takes a request out of the queue, unless it has been granted in the meantime. An [Overload] is
-// counted.
-func (l *Limiter) leave(c *claim, err error) bool {
+// giveUp takes a request out of the queue because of err, and returns false if it has been granted in the meantime. It
+// counts an [Overload].
+func (l *Limiter) giveUp(c *claim, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.at == nil {
+	if c.element == nil {
 		return false
 	}
-	if why, is := err.(Overload); is { //nolint:errorlint // it is not wrapped
+	if why, ok := err.(Overload); ok { //nolint:errorlint // it is not wrapped
 		l.refused[why]++
 	}
 	l.dequeueLocked(c)
@@ -314,26 +313,27 @@ func (l *Limiter) leave(c *claim, err error) bool {
 	return true
 }
 
-// changePausedLocked counts a request of a flow as paused (1), or no longer (-1).
+// changePausedLocked adds 1 or -1 to the number of a flow's paused requests.
 func (l *Limiter) changePausedLocked(f *flow, by int) {
 	l.waiting += by
 	l.changeLocked(f, func() { f.paused += by })
 }
 
-// releaseLocked takes back what was granted.
+// releaseLocked takes back a flow's units.
 func (l *Limiter) releaseLocked(f *flow, cost int64) {
 	l.inUse -= cost
 	l.changeLocked(f, func() { f.held -= cost })
 	l.grantLocked()
 }
 
-// grantLocked grants all that can be granted.
+// grantLocked grants all requests that can be granted.
 func (l *Limiter) grantLocked() {
 	for {
 		var next *claim
-		l.inNeed.Ascend(func(f *flow) bool {
-			if next = f.oldest(); next.cost > l.perFlow-f.held {
-				next = nil // it waits for its own
+		l.waitingFlows.Ascend(func(f *flow) bool {
+			next = f.oldest()
+			if next.cost > l.maxPerFlow-f.held {
+				next = nil // it waits for requests of its own flow
 			}
 			return next == nil
 		})
@@ -344,40 +344,41 @@ func (l *Limiter) grantLocked() {
 		l.waiting--
 		l.changeLocked(next.flow, func() {
 			next.flow.held += next.cost
-			next.flow.queue.Remove(next.at)
-			next.at = nil
+			next.flow.queue.Remove(next.element)
+			next.element = nil
 		})
 		close(next.granted)
 	}
 }
 
-// dequeueLocked takes a request out that is not granted.
+// dequeueLocked takes a request out of the queue that is not granted.
 func (l *Limiter) dequeueLocked(c *claim) {
 	l.waiting--
 	l.changeLocked(c.flow, func() {
-		c.flow.queue.Remove(c.at)
-		c.at = nil
+		c.flow.queue.Remove(c.element)
+		c.element = nil
 	})
 }
 
-// changeLocked changes what a flow holds or waits for, and forgets the flow if that is nothing.
+// changeLocked changes the held units or the requests of a flow, and forgets the flow if it has neither.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
-		l.inNeed.Delete(f)
+		l.waitingFlows.Delete(f)
 	}
 	change()
 	if f.queue.Len() > 0 {
-		l.inNeed.ReplaceOrInsert(f)
+		l.waitingFlows.ReplaceOrInsert(f)
 	} else if f.held == 0 && f.paused == 0 {
 		delete(l.flows, f.key)
 	}
 }
 
-func (l *Limiter) flowLocked(of Flow) *flow {
-	f := l.flows[of]
+// flowLocked returns the flow with a key, which may be new.
+func (l *Limiter) flowLocked(key Flow) *flow {
+	f := l.flows[key]
 	if f == nil {
-		f = &flow{key: of}
-		l.flows[of] = f
+		f = &flow{key: key}
+		l.flows[key] = f
 	}
 	return f
 }

@@ -20,7 +20,7 @@ func newLimiter(tb testing.TB, config LimiterConfig) *Limiter {
 // wantIdle wants nothing to be held and nobody to wait.
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
-	if s := l.Stats(); s.InUse != 0 || s.Waiting != 0 || len(l.flows) != 0 || l.inNeed.Len() != 0 {
+	if s := l.Stats(); s.InUse != 0 || s.Waiting != 0 || len(l.flows) != 0 || l.waitingFlows.Len() != 0 {
 		t.Errorf("not given back: %+v", s)
 	}
 }
@@ -135,7 +135,7 @@ func (m *model) ask(of byte, cost int64) {
 	m.wait(r)
 	switch {
 	case r.state != waits:
-	case m.waiting(of) > max(1, m.config.MaxWaiting/flowsWaiting):
+	case m.waiting(of) > max(1, m.config.MaxWaiting/waitingPartOfOneFlow):
 		r.state = OverloadCallerQueueFull.Error()
 	case m.waiting(0) > m.config.MaxWaiting:
 		r.state = OverloadQueueFull.Error()
@@ -155,7 +155,7 @@ func (m *model) waiting(of byte) int { return len(m.in(waits, of)) + len(m.in(pa
 
 // pause has a request give back what it holds, if there is a place to wait.
 func (m *model) pause(r *modelRequest) {
-	if m.waiting(0) < m.config.MaxWaiting && m.waiting(r.of) < max(1, m.config.MaxWaiting/flowsWaiting) {
+	if m.waiting(0) < m.config.MaxWaiting && m.waiting(r.of) < max(1, m.config.MaxWaiting/waitingPartOfOneFlow) {
 		m.become(r, paused)
 	}
 }

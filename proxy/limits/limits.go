@@ -6,20 +6,26 @@ import (
 	"time"
 )
 
-// Flow is whose requests share one part of a bound: those of a user, or of callers with the same
-// address who are not known yet.
+// Limits has the bounds of the process. It is safe for concurrent use.
+type Limits struct {
+	Requests, LongRunning *Limiter
+	bytes                 *Limiter
+}
+
+// Flow identifies the requests that share one part of the bounds: those of a user, or of all unknown callers with one
+// address.
 type Flow [sha256.Size]byte
 
-// Config bounds what is in flight; 0 is no bound.
+// Config configures Limits. At 0 there is no bound.
 type Config struct {
-	// Requests bounds the short requests at a time, those that wait for the upstream included; who waits for memory
-	// is paused ([Grant.Pause]).
+	// Requests bounds the short requests at a time, with those that wait for the upstream. Those that wait for memory
+	// are paused ([Grant.Pause]).
 	Requests int
-	// LongRunning bounds watches, logs, execs and the like (kubehttp.Request.LongRunning). Nobody waits for
-	// one of them to end.
+	// LongRunning bounds the watches, logs, execs and the like at a time (kubehttp.Request.LongRunning). No request
+	// waits for one of them to end.
 	LongRunning int
-	// Bytes bounds the large answers that are being written from memory, before compression, and the large
-	// bodies of requests that are kept: those of more than a thousandth of it.
+	// Bytes bounds the bytes of the large answers from memory that are being written, before compression, and of the
+	// large request bodies that are kept. Large means more than a thousandth of it.
 	Bytes int64
 	// Wait is the time for which a short request, or a large answer, waits for its turn.
 	Wait time.Duration
@@ -31,15 +37,9 @@ const (
 	waitingPerRequest = 16
 	// waitingAnswers bounds the large answers that wait to be written.
 	waitingAnswers = 4096
-	// smallPart is the part of all bytes up to which an answer or body is not counted.
+	// smallPart is the part of Config.Bytes up to which an answer or body is not counted.
 	smallPart = 1024
 )
-
-// Limits are the bounds of a listproxy. They are safe for concurrent use.
-type Limits struct {
-	Requests, LongRunning *Limiter
-	bytes                 *Limiter
-}
 
 // New returns Limits with nothing in flight. No bound may be negative.
 func New(cfg Config) *Limits {
@@ -50,25 +50,25 @@ func New(cfg Config) *Limits {
 	}
 }
 
-// Answer waits until an answer of so many bytes may be written. Small answers need not wait.
-func (l *Limits) Answer(ctx context.Context, of Flow, size int) (Grant, error) {
+// Answer waits until an answer of size bytes may be written. Small answers do not wait.
+func (l *Limits) Answer(ctx context.Context, flow Flow, size int) (Grant, error) {
 	if l.small(int64(size)) {
 		return Grant{}, nil
 	}
-	return l.bytes.Acquire(ctx, of, int64(size))
+	return l.bytes.Acquire(ctx, flow, int64(size))
 }
 
-// Body reports whether the body of a request, of so many bytes, may be kept until it is answered.
-func (l *Limits) Body(of Flow, size int64) (Grant, bool) {
+// Body returns a grant to keep a request's body of size bytes until the request is answered, if there is room.
+func (l *Limits) Body(flow Flow, size int64) (Grant, bool) {
 	if l.small(size) {
 		return Grant{}, true
 	}
-	return l.bytes.TryAcquire(of, size)
+	return l.bytes.TryAcquire(flow, size)
 }
 
 func (l *Limits) small(size int64) bool { return size <= l.bytes.config.Capacity/smallPart }
 
-// Stats returns the state of each bound, by its name in metrics.
+// Stats returns the state of each bound by its name in metrics.
 func (l *Limits) Stats() map[string]Stats {
 	return map[string]Stats{"short": l.Requests.Stats(), "long-running": l.LongRunning.Stats(), "bytes": l.bytes.Stats()}
 }

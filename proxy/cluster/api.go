@@ -20,24 +20,21 @@ import (
 )
 
 const (
-	// pageSize is the number of objects that a page of a list has. An API server holds a page in its memory, and a
+	// pageSize is the number of objects in a page of a list. The API server holds a page in its memory, and a
 	// definition may have 1.5 MB.
 	pageSize = 50
-	// pageTimeout bounds one page, and any other answer that is not a watch.
+	// pageTimeout bounds the time for a page, and for any other answer that is not a watch.
 	pageTimeout = time.Minute
 )
 
-// errNoList means that an answer is none of an API server's.
-var errNoList = errors.New("the answer is no list: it has no resourceVersion")
-
-// api reads from the upstream with listproxy's own credentials. Of lists and watches there is one object at a
-// time in memory, and only [object] is kept of it: a cluster can have hundreds of megabytes of definitions.
+// api reads from the upstream with listproxy's own credentials. It reads one object of a list or watch at a time, since
+// a cluster can have hundreds of megabytes of definitions.
 type api struct {
 	client *http.Client
 	base   *url.URL
 }
 
-// newAPI returns an api with the credentials of cfg. These are for the upstream only: it follows no redirect.
+// newAPI returns an api with the credentials of cfg. It follows no redirects, since they are for the upstream only.
 func newAPI(cfg *rest.Config) (*api, error) {
 	base, err := upstream.Base(cfg)
 	if err != nil {
@@ -50,7 +47,7 @@ func newAPI(cfg *rest.Config) (*api, error) {
 	return &api{client: client, base: base}, nil
 }
 
-// object is what is read of an object, of whatever resource.
+// object has the fields that are read of objects of all resources.
 type object struct {
 	Metadata struct {
 		Namespace       string    `json:"namespace"`
@@ -87,7 +84,7 @@ type object struct {
 	RoleRef  json.RawMessage   `json:"roleRef"`
 }
 
-// condition returns the status of a condition, "" if there is none.
+// condition returns the status of the named condition, or "" if there is none.
 func (o *object) condition(name string) string {
 	for _, c := range o.Status.Conditions {
 		if c.Type == name {
@@ -97,7 +94,7 @@ func (o *object) condition(name string) string {
 	return ""
 }
 
-// get sends a request, and returns the answer if it is a 200.
+// get sends a GET, and returns the answer if it is a 200.
 func (a *api) get(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	u := a.base.JoinPath(path)
 	u.RawQuery = query.Encode()
@@ -117,7 +114,10 @@ func (a *api) get(ctx context.Context, path string, query url.Values) (*http.Res
 	return resp, nil
 }
 
-// read reads a document that is no list of objects.
+// errNoList means that the answer is not an API server's.
+var errNoList = errors.New("the answer is no list: it has no resourceVersion")
+
+// read decodes a document into a value.
 func (a *api) read(ctx context.Context, path string, timeout time.Duration, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -129,7 +129,7 @@ func (a *api) read(ctx context.Context, path string, timeout time.Duration, into
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// list calls take with each object of the newest state, and returns its revision.
+// list calls take with each object of the newest state, and returns the state's revision.
 func (a *api) list(ctx context.Context, path, labels string, take func(*object)) (revision string, err error) {
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	if labels != "" {
@@ -144,6 +144,7 @@ func (a *api) list(ctx context.Context, path, labels string, take func(*object))
 	}
 }
 
+// page reads one page of a list.
 func (a *api) page(ctx context.Context, path string, query url.Values, take func(*object)) (meta metav1.ListMeta, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
@@ -181,8 +182,9 @@ func readPage(in *json.Decoder, take func(*object)) (meta metav1.ListMeta, err e
 	return meta, err
 }
 
+// readItems calls take with each item.
 func readItems(in *json.Decoder, take func(*object)) error {
-	if begin, err := in.Token(); err != nil || begin == nil { // null: there are none
+	if begin, err := in.Token(); err != nil || begin == nil { // null, for no items
 		return err
 	}
 	for in.More() {
@@ -196,7 +198,7 @@ func readItems(in *json.Decoder, take func(*object)) error {
 	return err
 }
 
-// readEvent returns the next event of a watch.
+// readEvent returns the next event of a watch. An event of the type ERROR is an error.
 func readEvent(in *json.Decoder) (kind watch.EventType, o *object, err error) {
 	var event struct {
 		Type   watch.EventType `json:"type"`

@@ -18,40 +18,45 @@ import (
 )
 
 const (
-	// discoveryEvery is the time between two reads of discovery, and up to a fifth more; discoveryRetry is
+	// discoveryInterval is the time between two reads of discovery, and up to a fifth more; discoveryRetryInterval is
 	// the time after one that failed.
-	discoveryEvery = 5 * time.Minute
-	discoveryRetry = 5 * time.Second
-	// routesEvery is the time between two looks at whether routes are known, at the start.
-	routesEvery = 100 * time.Millisecond
+	discoveryInterval      = 5 * time.Minute
+	discoveryRetryInterval = 5 * time.Second
+	// routesPollInterval is the time between two looks whether routes are known, at the start.
+	routesPollInterval = 100 * time.Millisecond
 )
 
-// builtins are what discovery says of a group and version that is built into kube-apiserver.
+// builtins has the built-in resources of a group and version, by discovery.
 type builtins struct {
-	// namespaced has the resources that can be listed and watched.
+	// namespaced has the resources that can be listed and watched, and whether they are namespaced.
 	namespaced map[string]bool
-	why        reason.Reason // why there are none; None if there are
+	// why is the reason for which all are forwarded, or None.
+	why reason.Reason
 }
 
-// followDiscovery reads what kube-apiserver serves that is built in: when routes are known, when one
-// or the API servers have changed, once more [snapshot.Skew] later, and now and then. While nothing can
-// be read, what was read before counts.
+// followDiscovery reads the built-in resources of kube-apiserver: when routes are known, when a route or the API
+// servers have changed, once more [snapshot.Skew] later, and every discoveryInterval. If they cannot be read, those
+// that were read before count.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	changed, failing := true, time.Time{}
+	changed := true
+	var failing time.Time
 	for {
-		pause := routesEvery
+		pause := routesPollInterval
 		if c.routes.ready() {
 			err := c.readDiscovery(ctx)
 			switch {
 			case err != nil:
-				pause = discoveryRetry
+				pause = discoveryRetryInterval
 				if failing.IsZero() {
 					failing = time.Now()
 				}
 			case changed:
-				pause, changed, failing = snapshot.Skew, false, time.Time{}
+				pause = snapshot.Skew
+				changed = false
+				failing = time.Time{}
 			default:
-				pause, failing = wait.Jitter(discoveryEvery, 0.2), time.Time{}
+				pause = wait.Jitter(discoveryInterval, 0.2)
+				failing = time.Time{}
 			}
 			if err != nil && isWarning(err, failing) {
 				c.config.Log.WarnContext(ctx, "discovery cannot be read for a minute: what it said before counts", "error", err)
@@ -68,15 +73,15 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 	}
 }
 
-// builtinsChanged has discovery read again.
-func (c *Cluster) builtinsChanged() {
+// wakeDiscovery makes followDiscovery read again.
+func (c *Cluster) wakeDiscovery() {
 	select {
 	case c.changed <- struct{}{}:
-	default: // it is going to be
+	default: // it was woken already
 	}
 }
 
-// readDiscovery reads all groups and versions that are built in. It fails if not all could be.
+// readDiscovery reads the resources of all built-in groups and versions. It fails if one of these cannot be read.
 func (c *Cluster) readDiscovery(ctx context.Context) error {
 	versions := map[schema.GroupVersion]builtins{}
 	for _, gv := range append(c.builtinVersions(), coreV1) {
@@ -103,14 +108,14 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 	return nil
 }
 
-// hasRead reports whether discovery has said what there is of a group and version.
+// hasRead reports whether the resources of a group and version were read before.
 func (c *Cluster) hasRead(gv schema.GroupVersion) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.builtins[gv].namespaced != nil
 }
 
-// servable returns which resources of list can be served from memory, and whether they are namespaced.
+// servable returns the resources that can be listed and watched, and whether they are namespaced.
 func servable(list *metav1.APIResourceList) map[string]bool {
 	resources := map[string]bool{}
 	for _, r := range list.APIResources {
@@ -122,7 +127,7 @@ func servable(list *metav1.APIResourceList) map[string]bool {
 	return resources
 }
 
-// builtin returns what discovery said of a resource.
+// builtin returns the entry of a built-in resource, or the reason to forward.
 func (c *Cluster) builtin(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

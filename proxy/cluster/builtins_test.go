@@ -34,11 +34,11 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 		"a server, while nobody answers": func(f *proxytest.FakeAPI) {
 			f.Answer(http.StatusServiceUnavailable, appsPath)
 			f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2))
-			time.Sleep(discoveryRetry / 2)
+			time.Sleep(discoveryRetryInterval / 2)
 			f.Answer(0, appsPath)
-			time.Sleep(discoveryRetry)
+			time.Sleep(discoveryRetryInterval)
 		},
-		"nothing, yet": func(*proxytest.FakeAPI) { time.Sleep(discoveryEvery * 6 / 5) },
+		"nothing, yet": func(*proxytest.FakeAPI) { time.Sleep(discoveryInterval * 6 / 5) },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := newFakeCluster(t)
@@ -100,14 +100,14 @@ func TestDiscoveryFails(t *testing.T) {
 			expectLookup(t, c, "apps v1 deployments", forwardedAs(tt.never))
 			before := f.Asked(appsPath)
 			time.Sleep(10 * time.Minute)
-			if got, most := f.Asked(appsPath)-before, int(10*time.Minute/discoveryRetry); got > most {
+			if got, most := f.Asked(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
 				t.Errorf("%d reads in ten minutes, want %d at most", got, most)
 			}
 			f.Answer(0, appsPath)
-			time.Sleep(2 * discoveryEvery)
+			time.Sleep(2 * discoveryInterval)
 			expectLookup(t, c, "apps v1 deployments", foundDeployments)
 			f.Answer(tt.status, appsPath)
-			time.Sleep(2 * discoveryEvery)
+			time.Sleep(2 * discoveryInterval)
 			expectLookup(t, c, "apps v1 deployments", tt.then)
 		})
 	}
@@ -119,7 +119,7 @@ func TestDiscoveryStalls(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runLookups(t, f)
 		f.Stall("/apis/apps/v1")
-		time.Sleep(2 * discoveryEvery)
+		time.Sleep(2 * discoveryInterval)
 		began := time.Now()
 		expectLookup(t, c, "apps v1 deployments", foundDeployments)
 		if waited := time.Since(began); waited != 0 {

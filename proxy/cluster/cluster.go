@@ -15,44 +15,44 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Cluster knows what the upstream serves, and tells when that changes: who answers for each group and
-// version (by APIServices), custom resources (by their definitions), those that are built in (by
-// discovery), and which API servers there are.
+// Cluster is the catalog of what the upstream serves: the server of each group and version (by APIServices), custom
+// resources (by their definitions), built-in ones (by discovery), and the API servers. It reports changes.
 //
 // It is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
 	routes      reflector[route]      // by name of an APIService
 	definitions reflector[definition] // by name
-	versions    reflector[bool]       // whether the API servers agree, by name of a StorageVersion
+	versions    reflector[bool]       // by name of a StorageVersion: whether the API servers agree
 	servers     *servers
 	api         *api
 	config      Config
-	changed     chan struct{} // has a value if discovery is to be read
+	changed     chan struct{} // has a value if discovery must be read
 
 	mu       sync.RWMutex
-	builtins map[schema.GroupVersion]builtins // nil: not read yet
+	builtins map[schema.GroupVersion]builtins // nil until they are read
 }
 
 // Config configures a Cluster.
 type Config struct {
-	// Invalidate is called for every change, from several goroutines. When it returns, no answer may
-	// use what was learned before the change.
+	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
+	// learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Verify is called when other API servers than before stand behind the upstream.
+	// Verify is called when the API servers behind the upstream have changed; what describes the change.
 	Verify func(what string)
-	// AsOf returns the time at which to judge how old something is that the API server has said; nil: now.
+	// AsOf returns the time at which the age of what the API server has sent is judged: now, or during an outage the
+	// time at which it was last heard. Nil stands for now.
 	AsOf func(time.Time) time.Time
 	Log  *slog.Logger
 }
 
-// Entry is what is known of a resource.
+// Entry describes a resource.
 type Entry struct {
 	Namespaced bool
-	// Custom is true if a CustomResourceDefinition defines it.
+	// Custom reports whether a CustomResourceDefinition defines it.
 	Custom bool
 }
 
-// New returns a Cluster that knows nothing until Run runs. cfg has listproxy's own credentials.
+// New returns a Cluster that is empty until Run runs. cfg has listproxy's own credentials.
 func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config, changed: make(chan struct{}, 1)}
 	var err error
@@ -60,7 +60,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 		return nil, fmt.Errorf("cannot follow what the API server serves: %w", err)
 	}
 	c.servers, err = newServers(cfg, c.api, config.Log, func(what string) {
-		c.builtinsChanged()
+		c.wakeDiscovery()
 		config.Verify(what)
 	})
 	if err != nil {
@@ -70,7 +70,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 		resource: "apiservices",
 		from:     c.api, path: "/apis/apiregistration.k8s.io/v1/apiservices",
 		read:    readAPIService,
-		changed: c.rerouted,
+		changed: c.routeChanged,
 		asOf:    config.AsOf,
 		refusal: "APIServices may not be read, so it is not known which API groups another server answers: only lists of the core " +
 			"group are answered from memory",
@@ -81,7 +81,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 		resource: "customresourcedefinitions",
 		from:     c.api, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		read:    readDefinition,
-		changed: c.redefined,
+		changed: c.definitionChanged,
 		asOf:    config.AsOf,
 		refusal: "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
 		grant:   "list and watch on customresourcedefinitions.apiextensions.k8s.io",
@@ -89,7 +89,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	}
 	c.versions = reflector[bool]{
 		resource: "storageversions", from: c.api, path: storageVersions,
-		read: readStorageVersion, changed: c.stored, log: config.Log,
+		read: readStorageVersion, changed: c.storageVersionChanged, log: config.Log,
 	}
 	return c, nil
 }
@@ -110,37 +110,34 @@ func (c *Cluster) Run(ctx context.Context) {
 	parts.Wait()
 }
 
-// DiscoveryReady reports whether it is known what is built in and which group/versions are aggregated, or
-// that it cannot be known.
+// DiscoveryReady reports whether discovery was read.
 func (c *Cluster) DiscoveryReady() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.builtins != nil
 }
 
-// DefinitionsReady reports whether the definitions are known, or cannot be known: before that a change
-// could go unnoticed.
+// DefinitionsReady reports whether definitions are followed, so that a change is noticed, or may not be.
 func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
 
-// ServersReady reports whether a change of the API servers would be noticed from now on, or cannot be.
+// ServersReady reports whether the API servers' Leases are followed, so that a change is noticed, or may not be.
 func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 
-// Lookup returns what is known of a resource, with an empty reason if it is one of the API server's own
-// that can be listed and watched, and a change of it would be heard of; else why it is to be forwarded:
+// Lookup returns the entry of a resource that the API server itself serves, that can be listed and watched, and whose
+// changes are noticed. For all others it returns the reason to forward:
 //
-//   - [reason.UnknownResource]: not served, or without list or watch, or a subresource, or another
-//     server answers for it, or may do so
-//   - [reason.Upstream]: definitions forbid it. A change of them would not be noticed; or they and the
-//     APIService disagree whether it is a custom resource, which is written differently (the APIService
-//     was made again, or before the definition)
-//   - [reason.Warming]: not known yet, or not any more
+//   - [reason.UnknownResource]: it is not served, cannot be listed and watched, is a subresource, or another server
+//     answers for it, or may do so
+//   - [reason.Upstream]: a change of its definition would not be noticed; or its definition and its APIService disagree
+//     whether it is a custom resource, which is written differently (one of them was made before the other)
+//   - [reason.Warming]: it is not known yet, or not any more
 //   - [reason.NotPermitted]: listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	route, why := c.routeOf(gvr.GroupVersion())
 	if why != reason.None {
 		return Entry{}, why
 	}
-	d, defined, current := c.definitions.get(gvr.GroupResource().String())
+	definition, defined, current := c.definitions.get(gvr.GroupResource().String())
 	switch {
 	case !c.ServersReady(), !c.DefinitionsReady():
 		return Entry{}, reason.Warming
@@ -149,18 +146,18 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	case route.custom != defined, route.custom && !current:
 		return Entry{}, reason.Upstream
 	case route.custom:
-		return d.entry(gvr.Version)
+		return definition.entry(gvr.Version)
 	}
 	return c.builtin(gvr)
 }
 
-// Stands reports whether a resource is known, and is what it was before.
-func (c *Cluster) Stands(gvr schema.GroupVersionResource, was Entry) bool {
-	is, why := c.Lookup(gvr)
-	return why == reason.None && is == was
+// Stands reports whether Lookup still returns an entry for a resource.
+func (c *Cluster) Stands(gvr schema.GroupVersionResource, entry Entry) bool {
+	current, why := c.Lookup(gvr)
+	return why == reason.None && current == entry
 }
 
-// Serves reports whether the upstream is known to serve a resource that can be listed and watched.
+// Serves reports whether Lookup returns an entry for a resource.
 func (c *Cluster) Serves(group, version, resource string) bool {
 	_, why := c.Lookup(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 	return why == reason.None
@@ -174,8 +171,8 @@ func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]
 	case why != reason.None:
 		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), why)
 	case entry.Custom:
-		d, _, _ := c.definitions.get(gvr.GroupResource().String())
-		return d.fields[gvr.Version], nil
+		definition, _, _ := c.definitions.get(gvr.GroupResource().String())
+		return definition.fields[gvr.Version], nil
 	}
 	return wire.BuiltinFields(gvr), nil
 }

@@ -78,7 +78,7 @@ func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Inv
 	c, err := New(f.Config(), Config{Invalidate: invalidate, Verify: func(string) {}, Log: proxytest.DiscardLog()})
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, c.Run)
-	time.Sleep(routesEvery)
+	time.Sleep(routesPollInterval)
 	synctest.Wait()
 	return c
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// definition is what counts of a CustomResourceDefinition. What is not in it, like annotations, changes
-// no answer: kube-apiserver serves a resource anew only if the spec or the accepted names have changed
+// definition has the parts of a CustomResourceDefinition on which answers depend. They do not depend on others, like
+// annotations: kube-apiserver serves a resource anew only if the spec or the accepted names have changed
 // (k8s.io/apiextensions-apiserver, updateCustomResourceDefinition).
 type definition struct {
 	uid         types.UID
-	generation  int64  // counts changes of the spec
-	names       string // the accepted ones, in JSON
+	generation  int64  // changes with the spec
+	names       string // the accepted names in JSON
 	established bool
 	namespaced  bool
-	// fields are those that a field selector may name, by served version (Kubernetes 1.30 and later).
+	// fields has the fields that a field selector may name, by served version (Kubernetes 1.30 and later).
 	fields map[string][]wire.Field
 }
 
-// entry returns what the definition says of one of its versions.
+// entry returns the entry of a version, or the reason to forward.
 func (d definition) entry(version string) (Entry, reason.Reason) {
 	if _, served := d.fields[version]; !served || !d.established {
 		return Entry{}, reason.UnknownResource
@@ -34,15 +34,16 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 	return Entry{Namespaced: d.namespaced, Custom: true}, reason.None
 }
 
-// redefined tells that a CustomResourceDefinition has appeared, changed or gone. After that the upstream may write
-// the same objects in other bytes, without any event about them. Each API server learns of it by itself,
-// and its watches from before go on with the old schema for a while. A definition's name is plural.group.
-func (c *Cluster) redefined(of change[definition]) {
-	if of.was == nil || !of.was.established {
-		return // so nothing was kept
+// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream
+// may write the same objects in other bytes from now on, without an event about them. Each API server learns of the
+// change by itself, and its old watches go on with the old schema for a while. A definition's name is plural.group.
+func (c *Cluster) definitionChanged(d change[definition]) {
+	if d.before == nil || !d.before.established {
+		return // nothing was kept
 	}
-	resource, group, _ := strings.Cut(of.name, ".")
-	gr, what := schema.GroupResource{Group: group, Resource: resource}, difference(of)
+	resource, group, _ := strings.Cut(d.name, ".")
+	gr := schema.GroupResource{Group: group, Resource: resource}
+	what := difference(d)
 	c.config.Log.Info("a CustomResourceDefinition changed: what is kept of its resource is dropped",
 		"definition", gr.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
@@ -50,20 +51,21 @@ func (c *Cluster) redefined(of change[definition]) {
 	})
 }
 
-// difference says in words what has changed about a definition.
-func difference(c change[definition]) string {
-	switch was, is := c.was, c.is; {
-	case is == nil:
+// difference describes the change of a definition.
+func difference(d change[definition]) string {
+	switch {
+	case d.after == nil:
 		return "deleted"
-	case was.uid != is.uid:
+	case d.before.uid != d.after.uid:
 		return "deleted and made again"
-	case was.generation == is.generation:
+	case d.before.generation == d.after.generation:
 		return "accepted names, or whether it is established"
 	default:
-		return fmt.Sprintf("generation %d to %d", was.generation, is.generation)
+		return fmt.Sprintf("generation %d to %d", d.before.generation, d.after.generation)
 	}
 }
 
+// readDefinition reads a CustomResourceDefinition.
 func readDefinition(o *object) definition {
 	d := definition{
 		uid: o.Metadata.UID, generation: o.Metadata.Generation, names: string(o.Status.AcceptedNames), fields: map[string][]wire.Field{},
@@ -77,7 +79,7 @@ func readDefinition(o *object) definition {
 	return d
 }
 
-// definitionVersion is what is read of a version of a CustomResourceDefinition.
+// definitionVersion has the fields that are read of a version of a CustomResourceDefinition.
 type definitionVersion struct {
 	Name             string `json:"name"`
 	Served           bool   `json:"served"`
@@ -86,12 +88,11 @@ type definitionVersion struct {
 	} `json:"selectableFields"`
 }
 
-// simplePath is the path of a selectable field that consists of names only. The API server allows
-// more; requests with such fields are forwarded.
+// simplePath is the form of a selectable field's path that consists of names. Requests with other fields, which the API
+// server allows, are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
-// selectableFields returns the fields that a field selector may name. It leaves out what does not have
-// the expected form: requests with unknown fields are forwarded.
+// selectableFields returns the fields that a field selector may name, if they have a simplePath.
 func (v definitionVersion) selectableFields() []wire.Field {
 	var found []wire.Field
 	for _, f := range v.SelectableFields {

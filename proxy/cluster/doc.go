@@ -1,9 +1,8 @@
-// Package cluster knows what the cluster serves, and tells when that changes.
+// Package cluster follows what the cluster serves, and reports its changes.
 //
-// [Cluster] says which resources there are ([Cluster.Lookup]), and turns every change that makes memory
-// invalid into a [snapshot.Invalidation]. It follows who answers for a group (routes.go), custom
-// resources (definitions.go), what is built in (builtins.go), which API servers there are (servers.go),
-// and whether they agree on how they store a resource (storageversions.go). [WatchRBAC] tells when
-// rights may have changed. All of these are followed in one way (reflector.go), and read one object at a time
-// (api.go).
+// [Cluster] has the catalog of resources ([Cluster.Lookup]), and makes a [snapshot.Invalidation] of every change that
+// makes memory invalid. It follows the servers of each group (routes.go), custom resources (definitions.go), built-in
+// resources (builtins.go), the API servers (servers.go), and the versions in which these store a resource
+// (storageversions.go). [WatchRBAC] reports that rights were taken away. All of them use one reflector (reflector.go),
+// which reads one object at a time (api.go).
 package cluster

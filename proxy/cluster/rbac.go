@@ -12,18 +12,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// WatchRBAC calls revoked whenever RBAC may have taken a right away: when a rule of a role, or a subject of a
-// binding, is no longer there. What is only added can take nothing away, since RBAC never denies
-// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac), nor can metadata. namespace is that of a Role or
-// RoleBinding, which grants nothing beyond it. It is "" for ClusterRoles and ClusterRoleBindings.
-// WatchRBAC runs until ctx ends; the error is about cfg.
+// WatchRBAC calls revoked whenever RBAC may have taken a right away: when a rule of a role, or a subject of a binding,
+// has gone. Additions and metadata take no right away, since RBAC never denies
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). namespace is that of a Role or RoleBinding, which grants nothing
+// beyond it, and "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC runs
+// until ctx ends; an error is about cfg.
 //
-// It only makes revocations take effect sooner. If it misses one (while it is cut off, if it is not
-// permitted, or if other authorizers than RBAC decide), the TTL of the decisions bounds the delay.
-// So if listproxy may not watch these objects, it logs that once, and tries again every few
-// minutes.
-//
-// revoked is called from several goroutines.
+// It only makes revocations take effect sooner. The TTL of the decisions bounds the delay if it misses one: while it is
+// cut off, if it is not permitted, or if other authorizers than RBAC decide. So if listproxy may not watch these
+// objects, it logs that once, and tries again every few minutes.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
 	from, err := newAPI(cfg)
 	if err != nil {
@@ -36,14 +33,14 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 			from:     from, path: "/apis/rbac.authorization.k8s.io/v1/" + resource,
 			read: readGrants,
 			changed: func(c change[grants]) {
-				isGone := func(one uint64) bool { return c.is == nil || !slices.Contains(*c.is, one) }
-				if c.was != nil && slices.ContainsFunc(*c.was, isGone) {
+				hasGone := func(grant uint64) bool { return c.after == nil || !slices.Contains(*c.after, grant) }
+				if c.before != nil && slices.ContainsFunc(*c.before, hasGone) {
 					revoked(c.name[:max(0, strings.IndexByte(c.name, '/'))])
 				}
 			},
 			log: log,
 		}
-		if resource == "clusterroles" { // whoever may not watch these may not watch the others
+		if resource == "clusterroles" { // one warning is enough for all four
 			r.refusal = "RBAC objects may not be watched: decisions live for their whole TTL, also after a revocation"
 			r.grant = "list and watch on all resources of rbac.authorization.k8s.io"
 		}
@@ -53,15 +50,15 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 	return nil
 }
 
-// grants are the rules of a role, or the subjects of a binding, each with the role that it is bound to. They
-// are kept as hashes: clusters have many.
+// grants has a hash of each rule of a role, or of each subject of a binding with the binding's role.
 type grants []uint64
 
 var grantSeed = maphash.MakeSeed()
 
-func readGrants(o *object) (g grants) {
-	for _, one := range slices.Concat(o.Rules, o.Subjects) {
-		g = append(g, maphash.Bytes(grantSeed, slices.Concat(o.RoleRef, one)))
+// readGrants reads a role or a binding.
+func readGrants(o *object) (all grants) {
+	for _, grant := range slices.Concat(o.Rules, o.Subjects) {
+		all = append(all, maphash.Bytes(grantSeed, slices.Concat(o.RoleRef, grant)))
 	}
-	return g
+	return all
 }

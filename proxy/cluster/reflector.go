@@ -26,37 +26,35 @@ import (
 const (
 	// streamSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver
 	// sends a bookmark about every minute, but none while its cache is where the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process): a silent watch need not be a dead one. What
-	// is known counts until that list fails or has had pageTimeout: an API server that is slow is not another.
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process), so a silent watch need not be dead. The known
+	// objects count until that list fails or has taken pageTimeout: the API server may only be slow.
 	streamSilence = 80 * time.Second
-	// watchLeast is the time for which a watch is asked for, at least; at most it is twice as long. client-go's
-	// reflectors do the same.
-	watchLeast = 5 * time.Minute
-	// A stream that has lasted for followHealthy has not failed: the next attempt is made soon. What fails for as
-	// long is told.
+	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
+	minWatchTime = 5 * time.Minute
+	// followHealthy is the time after which a stream that breaks counts as healthy, and is opened again soon, and after
+	// which failures are warned of.
 	followHealthy = time.Minute
-	// refusedRetry is the longest pause after a stream was refused, until somebody grants the right.
+	// refusedRetry is the longest pause after a stream was refused.
 	refusedRetry = 5 * time.Minute
 )
 
-// reflector keeps what it reads of the objects of one resource, and tells what changes. It lists
-// them, and then follows watches, one after the other, as long as each ends at its timeout. After anything
-// else it lists again, and tells what has changed meanwhile: etcd may have been restored.
+// reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and then follows
+// watches, one after the other, as long as each ends at its timeout. After any other end it lists again, and reports
+// what has changed meanwhile: etcd may have been restored.
 //
-// It is not one of client-go's, since those do not say whether their watch is open
-// (so that a change would be heard of), and wait for up to a minute before they open it again
-// (https://github.com/kubernetes/kubernetes/issues/136943).
+// It is not client-go's reflector, which does not say whether its watch is open, and waits for up to a minute before
+// it opens a watch again (https://github.com/kubernetes/kubernetes/issues/136943).
 type reflector[V any] struct {
-	// resource is its name, for the log.
+	// resource is its name in the log.
 	resource string
 	from     *api
-	// path is where its objects are, and labels the selector of those that are followed.
+	// path is the path of its objects, and labels a selector.
 	path, labels string
-	// read returns what is kept of an object.
+	// read returns the value that is kept of an object.
 	read func(*object) V
-	// changed is called after each change, and for all that the first list has.
+	// changed is called for each change, and for all objects in the first list.
 	changed func(change[V])
-	// refusal, unless it is empty, is logged once if the resource may not be followed, or is not there: what
+	// refusal is logged once if the resource may not be followed, or is not there, unless it is empty. It says what
 	// follows from that. grant is the right that would help.
 	refusal, grant string
 	// asOf is [Config.AsOf].
@@ -64,30 +62,31 @@ type reflector[V any] struct {
 	log  *slog.Logger
 
 	mu sync.RWMutex
-	// known is what was read, by name (namespace/name); nil until there was a list.
+	// known has the values by name (namespace/name). It is nil until there was a list. Only the goroutine of run
+	// changes it.
 	known map[string]V
-	// refused reports whether it may not be listed or watched, or is not there.
+	// refused reports whether the resource may not be listed or watched, or is not there.
 	refused bool
-	// open reports whether there is or was a watch, and nothing has failed since. heard is when the upstream last said something,
-	// closed when something failed.
+	// open reports whether there was a watch, and nothing has failed since. heard is the time of the upstream's last
+	// answer or event, and closed that of the last failure.
 	open          bool
 	heard, closed time.Time
 }
 
-// change is what has changed about an object.
+// change is the change of an object.
 type change[V any] struct {
 	name string
-	// was is nil if the object came, is if it went.
-	was, is *V
-	// first reports whether it was there when the resource was listed for the first time.
+	// before is nil if the object is new, and after if it was deleted.
+	before, after *V
+	// first reports whether the object was in the first list.
 	first bool
 }
 
 // run follows the resource until ctx ends.
 func (r *reflector[V]) run(ctx context.Context) {
 	var retry, refusals wait.Backoff
-	var failing time.Time // since when it could not be followed for long
-	said := false         // the log has told that
+	var failing time.Time // the time since which it could not be followed for long
+	warned := false       // whether the log has a warning of that
 	for first := true; ; first = false {
 		began := time.Now()
 		err := r.follow(ctx)
@@ -99,28 +98,30 @@ func (r *reflector[V]) run(ctx context.Context) {
 			// refusing is to be left alone.
 			retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second}
 			refusals = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: refusedRetry}
-			failing, said = time.Now(), false
+			failing = time.Now()
+			warned = false
 		}
 		if !errors.Is(err, errSilent) {
 			r.setOpen(false)
 		}
-		refused, pause := isRefused(err), &retry
+		refused := isRefused(err)
+		backoff := &retry
 		if refused {
-			pause = &refusals
+			backoff = &refusals
 			r.mu.Lock()
 			r.refused = true
 			r.mu.Unlock()
 		}
-		delay := pause.Step()
-		// A right that there never was is missed at once.
-		warns := !said && (isWarning(err, failing) || refused && r.known == nil)
+		delay := backoff.Step()
+		neverPermitted := refused && r.known == nil
+		warns := !warned && (isWarning(err, failing) || neverPermitted)
 		switch {
 		case warns && refused && r.refusal != "":
 			r.log.WarnContext(ctx, r.refusal, "grant", r.grant, "error", err)
-			said = true
+			warned = true
 		case warns && !refused:
 			r.log.WarnContext(ctx, "what the API server serves cannot be followed for a minute", "stream", r.resource, "error", err)
-			said = true
+			warned = true
 		default:
 			r.log.DebugContext(ctx, "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
 		}
@@ -130,7 +131,7 @@ func (r *reflector[V]) run(ctx context.Context) {
 	}
 }
 
-// follow lists, and watches until something is amiss.
+// follow lists the resource, and watches it until a watch fails.
 func (r *reflector[V]) follow(ctx context.Context) error {
 	revision, err := r.list(ctx)
 	for err == nil {
@@ -139,30 +140,31 @@ func (r *reflector[V]) follow(ctx context.Context) error {
 	return err
 }
 
-// list takes in the newest state, and returns its revision.
+// list replaces the known objects by those of the newest state, and returns its revision.
 func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	listed := map[string]V{}
 	var changes []change[V]
 	revision, err = r.from.list(ctx, r.path, r.labels, func(o *object) {
 		c := r.compare(o)
-		listed[c.name] = *c.is
+		listed[c.name] = *c.after
 		changes = append(changes, c)
 	})
 	if err != nil {
 		return "", err
 	}
-	for name, was := range r.known { // which only this goroutine changes
-		if _, there := listed[name]; !there {
-			changes = append(changes, change[V]{name: name, was: &was})
+	for name, value := range r.known {
+		if _, ok := listed[name]; !ok {
+			changes = append(changes, change[V]{name: name, before: &value})
 		}
 	}
 	first := r.known == nil
 	r.mu.Lock()
-	r.known, r.heard = listed, time.Now()
+	r.known = listed
+	r.heard = time.Now()
 	r.mu.Unlock()
 	for _, c := range changes {
 		c.first = first
-		r.tell(c)
+		r.report(c)
 	}
 	return revision, nil
 }
@@ -172,14 +174,13 @@ var (
 	errEarly  = errors.New("the watch ended before its time")
 )
 
-// watch follows what happens after a revision until the watch comes to its timeout, and returns the
-// revision up to which it has told everything.
+// watch follows the changes after a revision until the watch ends at its timeout, and returns the last revision.
 func (r *reflector[V]) watch(ctx context.Context, revision string) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(streamSilence, func() { cancel(errSilent) })
 	defer silence.Stop()
-	seconds := int64((watchLeast + rand.N(watchLeast)) / time.Second) // #nosec G404 -- no secret
+	seconds := int64((minWatchTime + rand.N(minWatchTime)) / time.Second) // #nosec G404 -- no secret
 	asked := time.Now()
 	resp, err := r.from.get(ctx, r.path, url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "labelSelector": {r.labels},
@@ -202,14 +203,14 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 		revision = r.take(kind, o)
 		r.setOpen(true)
 	}
-	// What the upstream counts by is another clock.
-	if early := time.Since(asked) < time.Duration(seconds-1)*time.Second; early || ctx.Err() != nil {
+	// The upstream has another clock, so a second less is not early.
+	if time.Since(asked) < time.Duration(seconds-1)*time.Second || ctx.Err() != nil {
 		return "", errors.Join(context.Cause(ctx), errEarly)
 	}
 	return revision, nil
 }
 
-// take takes in an event, and returns its revision.
+// take applies an event, and returns its revision.
 func (r *reflector[V]) take(kind watch.EventType, o *object) (revision string) {
 	if kind == watch.Bookmark {
 		return o.Metadata.ResourceVersion
@@ -217,34 +218,34 @@ func (r *reflector[V]) take(kind watch.EventType, o *object) (revision string) {
 	c := r.compare(o)
 	r.mu.Lock()
 	if kind == watch.Deleted {
-		c.is = nil
+		c.after = nil
 		delete(r.known, c.name)
 	} else {
-		r.known[c.name] = *c.is
+		r.known[c.name] = *c.after
 	}
 	r.mu.Unlock()
-	r.tell(c)
+	r.report(c)
 	return o.Metadata.ResourceVersion
 }
 
-// compare reads an object, and says what was known of it before.
+// compare returns the change from the known value of an object to its new one.
 func (r *reflector[V]) compare(o *object) change[V] {
-	is := r.read(o)
-	c := change[V]{name: strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/"), is: &is}
-	if was, found := r.known[c.name]; found { // which only this goroutine changes
-		c.was = &was
+	value := r.read(o)
+	c := change[V]{name: strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/"), after: &value}
+	if known, ok := r.known[c.name]; ok {
+		c.before = &known
 	}
 	return c
 }
 
-// tell calls changed, if anything has changed of what is kept.
-func (r *reflector[V]) tell(c change[V]) {
-	if (c.was != nil || c.is != nil) && (c.was == nil || c.is == nil || !reflect.DeepEqual(*c.was, *c.is)) {
+// report calls changed if the values differ.
+func (r *reflector[V]) report(c change[V]) {
+	if !reflect.DeepEqual(c.before, c.after) {
 		r.changed(c)
 	}
 }
 
-// setOpen notes that the upstream has said something on a watch now, or that a watch or a list has failed.
+// setOpen notes that an answer or event of a watch has come, or that a watch or a list has failed.
 func (r *reflector[V]) setOpen(open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -264,8 +265,8 @@ func (r *reflector[V]) ready() bool {
 	return r.known != nil || r.refused
 }
 
-// get returns what is known of an object. current: a change that is older than [snapshot.Skew] would be known,
-// unless the API server itself is late to tell of it.
+// get returns the known value of an object. current reports whether a change that is older than [snapshot.Skew] would
+// be known, unless the API server itself is late.
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -280,7 +281,7 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	return v, found, r.known != nil && heard && follows
 }
 
-// each calls do with all that is known.
+// each calls do with all known values.
 func (r *reflector[V]) each(do func(name string, v V)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -296,15 +297,14 @@ func (r *reflector[V]) isRefused() bool {
 	return r.refused
 }
 
-// isRefused reports whether the upstream answered that this is not ours to read,
-// or not there to be read: trying again soon will not change it.
+// isRefused reports whether the upstream has answered that listproxy may not read a resource, or that there is none, so
+// that another attempt should wait.
 func isRefused(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// isWarning reports whether the log has to warn of an error, where there were errors since then. What passes within
-// a minute is a normal restart. What says how the upstream or the way to it is, and nothing of what was asked for,
-// is told once for all ([upstream.Health]).
-func isWarning(err error, since time.Time) bool {
-	return time.Since(since) >= followHealthy && !source.IsUpstreamFailure(err)
+// isWarning reports whether the log must warn of an error. A failure that passes within a minute is a normal restart,
+// and [upstream.Health] warns of one of the upstream itself.
+func isWarning(err error, failing time.Time) bool {
+	return time.Since(failing) >= followHealthy && !source.IsUpstreamFailure(err)
 }

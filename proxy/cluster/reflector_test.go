@@ -71,11 +71,11 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...
 		read: readHolder,
 		changed: func(c change[string]) {
 			before, after, first := "none", "none", ""
-			if c.was != nil {
-				before = *c.was
+			if c.before != nil {
+				before = *c.before
 			}
-			if c.is != nil {
-				after = *c.is
+			if c.after != nil {
+				after = *c.after
 			}
 			if c.first {
 				first = ", at first"
@@ -317,12 +317,12 @@ func TestReflectorGoesOn(t *testing.T) {
 		lists   int
 		watches []string // from which revision they go on
 	}{
-		"at its timeout":     {lives: 2*watchLeast + time.Second, end: (*proxytest.FakeAPI).End, lists: 1, watches: []string{"1", "8"}},
+		"at its timeout":     {lives: 2*minWatchTime + time.Second, end: (*proxytest.FakeAPI).End, lists: 1, watches: []string{"1", "8"}},
 		"too early":          {lives: time.Minute, end: (*proxytest.FakeAPI).End, lists: 2, watches: []string{"1", "1"}},
 		"at once":            {end: (*proxytest.FakeAPI).End, lists: 2, watches: []string{"1", "1"}},
 		"cut":                {lives: time.Minute, end: (*proxytest.FakeAPI).Cut, lists: 2, watches: []string{"1", "1"}},
 		"then a list fails":  {lives: time.Minute, end: (*proxytest.FakeAPI).Cut, refused: "list ", lists: 3, watches: []string{"1", "1"}},
-		"then a watch fails": {lives: 2*watchLeast + time.Second, end: (*proxytest.FakeAPI).End, refused: "watch ", lists: 3, watches: []string{"1", "1"}},
+		"then a watch fails": {lives: 2*minWatchTime + time.Second, end: (*proxytest.FakeAPI).End, refused: "watch ", lists: 3, watches: []string{"1", "1"}},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()

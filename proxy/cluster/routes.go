@@ -17,53 +17,50 @@ const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 // coreV1 is the one version of the core group.
 var coreV1 = schema.GroupVersion{Version: "v1"}
 
-// route is who answers for a group and version. What is not in it, like whether that server is available,
-// changes no answer.
+// route identifies the server of a group and version. Answers do not depend on other parts of an APIService, like
+// whether that server is available.
 type route struct {
 	aggregated bool // another server than kube-apiserver
 	custom     bool // kube-apiserver, by CustomResourceDefinitions
 }
 
-// routeOf returns the route of a group and version, if that is kube-apiserver itself; else why requests for it
-// are forwarded.
+// routeOf returns the route of a group and version that kube-apiserver itself serves, or the reason to forward.
 //
-// It fails closed. A group and version counts as the API server's own only if its APIService is known and
-// names no service; kube-apiserver registers one for everything it serves itself, custom resources
-// included (and except for the group of the APIServices, which is therefore forwarded). If the
-// APIServices may not be read, only the core group counts as local. (An APIService could redirect the
-// core group, too, but whoever may do that may already do everything, since all Secrets and
-// ServiceAccounts would go there.)
+// It fails closed. kube-apiserver serves a group and version only if its APIService is known and names no service.
+// kube-apiserver registers one for everything that it serves, also for custom resources (but not for the group of the
+// APIServices, which is therefore forwarded). If APIServices may not be read, only the core group counts as served by
+// it. An APIService could redirect the core group, too, but who may write that could already read all Secrets.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
-	// An APIService's name is version.group: validation demands it, and a version has no dots.
-	is, registered, current := c.routes.get(gv.Version + "." + gv.Group)
+	// Validation demands that the name of an APIService is version.group. A version has no dots.
+	found, registered, current := c.routes.get(gv.Version + "." + gv.Group)
 	switch {
-	case is.aggregated:
-		return is, reason.UnknownResource
+	case found.aggregated:
+		return found, reason.UnknownResource
 	case registered && current, gv == coreV1 && c.routes.ready():
-		return is, reason.None
+		return found, reason.None
 	case current, gv.Group == "" && c.routes.ready(), c.routes.isRefused():
-		return is, reason.UnknownResource
+		return found, reason.UnknownResource
 	default:
-		return is, reason.Warming
+		return found, reason.Warming
 	}
 }
 
-// rerouted tells that another server than before, or none, answers for a group and version from now on. Each API
-// server learns of that by itself; until then it still passes requests to the former server.
-func (c *Cluster) rerouted(of change[route]) {
-	version, group, _ := strings.Cut(of.name, ".")
+// routeChanged invalidates a group and version for which another server, or none, answers from now on. Each API server
+// learns of that by itself; until then it passes requests to the former server.
+func (c *Cluster) routeChanged(r change[route]) {
+	version, group, _ := strings.Cut(r.name, ".")
 	gv := schema.GroupVersion{Group: group, Version: version}
 	server := "none"
-	if of.is != nil {
-		server = of.is.String()
+	if r.after != nil {
+		server = r.after.String()
 	}
-	if of.was.isBuiltin() || of.is.isBuiltin() {
-		c.builtinsChanged()
+	if r.before.isBuiltin() || r.after.isBuiltin() {
+		c.wakeDiscovery()
 	}
-	if of.was == nil {
-		return // nobody answered, so nothing was kept
+	if r.before == nil {
+		return // nothing was kept
 	}
-	what := of.was.String() + " to " + server
+	what := r.before.String() + " to " + server
 	c.config.Log.Info("another server answers for a group and version: what is kept of it is dropped",
 		"groupVersion", gv.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
@@ -71,7 +68,7 @@ func (c *Cluster) rerouted(of change[route]) {
 	})
 }
 
-// builtinVersions are the groups and versions that are built into the API server, as far as is known.
+// builtinVersions returns the groups and versions that are built into the API server, except for the core group.
 func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	c.routes.each(func(name string, r route) {
 		if version, group, _ := strings.Cut(name, "."); r.isBuiltin() && group != "" {
@@ -81,10 +78,10 @@ func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	return all
 }
 
-// isBuiltin reports whether it is kube-apiserver itself, by what is built into it. A nil route leads to nobody.
+// isBuiltin reports whether the route leads to resources that are built into kube-apiserver.
 func (r *route) isBuiltin() bool { return r != nil && !r.aggregated && !r.custom }
 
-// String returns who answers, for people.
+// String returns the server for people.
 func (r route) String() string {
 	switch {
 	case r.aggregated:
@@ -96,8 +93,7 @@ func (r route) String() string {
 	}
 }
 
-// readAPIService reads the route that an APIService is. One that does not say what kind of resources it has
-// counts as one with a service.
+// readAPIService reads an APIService. One without a service and without the label counts as aggregated.
 func readAPIService(o *object) route {
 	label := o.Metadata.Labels.Automanaged
 	return route{

@@ -23,58 +23,55 @@ const (
 	serverLeases        = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 	serverLeaseSelector = "apiserver.kubernetes.io/identity=kube-apiserver"
 
-	// versionEvery is the time between two reads of /version, and up to a fifth more. versionTimeout bounds
-	// one.
-	versionEvery   = 10 * time.Second
-	versionTimeout = 5 * time.Second
-	// versionRest is the least time between two changes of the version, while two versions answer in turn.
+	// versionInterval is the time between two reads of /version, and up to a fifth more. versionTimeout bounds one.
+	versionInterval = 10 * time.Second
+	versionTimeout  = 5 * time.Second
+	// versionRest is the shortest time between two changes of the version while two versions answer in turn.
 	versionRest = 2 * time.Minute
 )
 
-// servers watches which API servers stand behind the upstream, and which version they are. When
-// that changes, the same objects may be written in other bytes from now on, without any event
-// about them: other defaults, new fields, another encoding.
+// servers watches the API servers behind the upstream, and their versions. When these change, the same objects may be
+// written in other bytes from now on, without an event about them: with other defaults, new fields, or another
+// encoding.
 //
-// Each API server holds a Lease. Its name is made from the host's name, and its holder changes with
-// every start: kube-apiserver deletes the Lease when it shuts down and when it starts, and makes a
-// new one. Older versions use the Lease of the same host again and leave the holder as it is; then
-// only /version shows a change. So a restart is seen as a change, twice within a second. A server that
-// was killed and does not come back leaves its Lease to be collected when it has expired, an hour later:
-// that is a change as well.
+// Each API server holds a Lease, whose name is made from the host's name. kube-apiserver deletes it at the end and at
+// the beginning, and makes a new one with another holder. So a restart is two changes within a second. Older versions
+// use the Lease of their host again, with the same holder; then only /version shows a change. The Lease of a server
+// that was killed and does not come back is collected when it has expired, an hour later. That is a change as well.
 //
-// The servers that are found first are not a change. If that is in the middle of a rolling upgrade,
-// each server that is still to be replaced will be one. To lose the stream of the Leases is not a
-// change either: what was missed shows when it is opened again. While neither the stream can be
-// opened nor /version be read, nothing is told, since feeds themselves ask for the upstream's revision.
+// The servers that are found first are not a change. In the middle of a rolling upgrade each server that is still to be
+// replaced will be one. A broken stream of Leases is no change: changes that it has missed show when it is opened
+// again. If neither Leases nor /version can be read, nothing is reported, since feeds themselves ask for the upstream's
+// revision.
 //
 // It is safe for concurrent use.
 type servers struct {
 	leases  reflector[string] // their holders
 	from    *api
-	version *api // for /version, over a new connection each time: a balancer chooses by connection who answers
+	version *api // for /version, over a new connection each time, since a balancer chooses the server by connection
 	changed func(what string)
 	log     *slog.Logger
-	// announcesStarts is set while the version that answered last changes the holder of its Lease at each start.
+	// announcesStarts reports whether the version that answered last changes the holder of its Lease at each start.
 	announcesStarts atomic.Bool
 
 	mu sync.Mutex
-	// since is the time at which each holder of a Lease was first read.
+	// since has the time at which each holder of a Lease was first read.
 	since map[string]time.Time
 
 	reading sync.Mutex
 	last    leaseRead
 }
 
-// leaseRead is what a list of the API servers' Leases had that was sent at a time: at which revision each holder wrote
-// its Lease last.
+// leaseRead is a list of the API servers' Leases that was sent at a time. revisions has the revision at which each
+// holder last wrote its Lease.
 type leaseRead struct {
 	sent      time.Time
 	revisions map[string]uint64
 	err       error
 }
 
-// newServers returns servers that call changed at each change. They do nothing until run runs. cfg has
-// listproxy's own credentials, and from as well.
+// newServers returns servers that call changed at each change, once run runs. cfg and from have listproxy's own
+// credentials.
 func newServers(cfg *rest.Config, from *api, log *slog.Logger, changed func(what string)) (*servers, error) {
 	version, err := newAPI(upstream.WithoutReuse(cfg))
 	if err != nil {
@@ -107,22 +104,22 @@ func (s *servers) report(what string) {
 	s.changed(what)
 }
 
-// readHolder returns who holds a Lease. Mostly a Lease is renewed, which is no change.
+// readHolder returns the holder of a Lease, which stays the same when a Lease is renewed.
 func readHolder(o *object) string { return o.Spec.HolderIdentity }
 
-// leaseChanged notes who holds Leases since when, and reports a change.
+// leaseChanged notes the time since which a Lease has its holder, and reports the change.
 func (s *servers) leaseChanged(c change[string]) {
 	s.mu.Lock()
-	if c.was != nil {
-		delete(s.since, *c.was)
+	if c.before != nil {
+		delete(s.since, *c.before)
 	}
-	if c.is != nil {
-		s.since[*c.is] = time.Now()
+	if c.after != nil {
+		s.since[*c.after] = time.Now()
 	}
 	s.mu.Unlock()
 	switch {
 	case c.first:
-	case c.is == nil:
+	case c.after == nil:
 		s.report("an API server took its leave: " + c.name)
 	default:
 		s.report("an API server announced itself: " + c.name)
@@ -130,30 +127,30 @@ func (s *servers) leaseChanged(c change[string]) {
 }
 
 const (
-	// knownBefore is the time that the holder of a Lease must have been known before a stream was last heard, to have been
-	// there before the stream broke: what comes late, or after this process was suspended, must not count.
+	// knownBefore is the time for which the holder of a Lease must have been known when a stream was last heard. Events
+	// of Leases may come late, or after this process was suspended.
 	knownBefore = time.Minute
 	// leaseTimeout bounds a read of the Leases.
 	leaseTimeout = 10 * time.Second
 )
 
-// sameTimeline reports whether the timeline up to a revision is the one that was known when a stream was last heard. Whoever
-// restores etcd stops the API servers first, and each announces its start with a new holder of its Lease. So the timeline
-// is the same if a Lease has the holder that it had before, and was written at that revision or later: either this
-// server still runs, or the backup that was restored has all up to there. With mayBe, a holder is the same that will
-// write its Lease in the next seconds.
+// sameTimeline reports whether the timeline up to a revision is the one that was known when a stream was last heard.
+// Before etcd is restored the API servers are stopped, and at its start each becomes a new holder of its Lease. So the
+// timeline is the same if a Lease has the same holder as before, and was written at that revision or later: either this
+// server still runs, or the restored backup has everything up to that revision. mayBe reports whether there is the same
+// holder, which will write its Lease in the next seconds.
 func (s *servers) sameTimeline(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
 	if !s.announcesStarts.Load() {
 		return false, false
 	}
-	now := s.read(ctx, time.Now())
-	if now.err != nil {
-		s.log.DebugContext(ctx, "the API servers' Leases cannot be read", "error", now.err)
+	leases := s.read(ctx, time.Now())
+	if leases.err != nil {
+		s.log.DebugContext(ctx, "the API servers' Leases cannot be read", "error", leases.err)
 		return false, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for holder, written := range now.revisions {
+	for holder, written := range leases.revisions {
 		if since, known := s.since[holder]; known && heard.Sub(since) >= knownBefore {
 			same, mayBe = same || written >= revision, true
 		}
@@ -161,7 +158,7 @@ func (s *servers) sameTimeline(ctx context.Context, revision uint64, heard time.
 	return same, mayBe
 }
 
-// read lists the Leases. All who ask at the same time share one list, which is sent after they asked.
+// read returns a list of the Leases that was sent after asked. Concurrent calls share one.
 func (s *servers) read(ctx context.Context, asked time.Time) leaseRead {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -181,53 +178,54 @@ func (s *servers) read(ctx context.Context, asked time.Time) leaseRead {
 	return read
 }
 
-// announces reports whether kube-apiserver of a version deletes its Lease when it starts, and so becomes another
-// holder: from 1.35 on (k8s.io/component-helpers, apimachinery/lease).
-func announces(of version.Info) bool {
-	parsed, err := utilversion.ParseGeneric(of.GitVersion)
+// announcesStart reports whether kube-apiserver of a version deletes its Lease when it starts, and so becomes another
+// holder. That is so from 1.35 on (k8s.io/component-helpers, apimachinery/lease).
+func announcesStart(info version.Info) bool {
+	parsed, err := utilversion.ParseGeneric(info.GitVersion)
 	return err == nil && parsed.AtLeast(utilversion.MajorMinor(1, 35))
 }
 
-// followVersion asks for /version again and again until ctx ends.
+// followVersion reads /version every versionInterval until ctx ends.
 func (s *servers) followVersion(ctx context.Context) {
-	var answered versions
+	var seen versions
 	for {
-		var said version.Info
-		if err := s.version.read(ctx, "/version", versionTimeout, &said); err != nil {
+		var answered version.Info
+		if err := s.version.read(ctx, "/version", versionTimeout, &answered); err != nil {
 			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
 		} else {
-			s.announcesStarts.Store(announces(said))
-			if answered.hear(said, time.Now()) {
-				s.report("version " + said.GitVersion + " answers")
+			s.announcesStarts.Store(announcesStart(answered))
+			if seen.add(answered, time.Now()) {
+				s.report("version " + answered.GitVersion + " answers")
 			}
 		}
-		if !clock.Sleep(ctx, wait.Jitter(versionEvery, 0.2)) {
+		if !clock.Sleep(ctx, wait.Jitter(versionInterval, 0.2)) {
 			return
 		}
 	}
 }
 
-// versions says when the version behind one address changes.
+// versions finds changes of the version behind one address.
 type versions struct {
-	known version.Info // the first, or since the last change
-	since time.Time    // when the last change was; zero: there was none
-	mixed bool         // another version has answered since then, too
+	known version.Info // the first, or that of the last change
+	since time.Time    // of the last change; zero if there was none
+	mixed bool         // whether another version has answered since then
 }
 
-// hear takes in the version that was said, and says whether that is a change. While two versions answer
-// in turn, there is one every versionRest, and a last one when they are done.
+// add adds the version of an answer, and reports whether it is a change. While two versions answer in turn, there is a
+// change every versionRest, and a last one when only one answers.
 //
-//	v1.36   the first, no change
+//	v1.36   the first: no change
 //	v1.37   a change
-//	v1.36   v1.37   v1.36  ...  for versionRest: none
+//	v1.36   v1.37   v1.36  ...  no change for versionRest
 //	v1.37   a change, whichever answers
-func (v *versions) hear(said version.Info, now time.Time) bool {
-	v.mixed = v.mixed || said != v.known && !v.since.IsZero()
-	if said == v.known && !v.mixed || !v.since.IsZero() && clock.Age(v.since, now) < versionRest {
+func (v *versions) add(answered version.Info, now time.Time) bool {
+	v.mixed = v.mixed || answered != v.known && !v.since.IsZero()
+	if answered == v.known && !v.mixed || !v.since.IsZero() && clock.Age(v.since, now) < versionRest {
 		return false
 	}
 	first := v.known == version.Info{}
-	v.known, v.mixed = said, false
+	v.known = answered
+	v.mixed = false
 	if !first {
 		v.since = now
 	}

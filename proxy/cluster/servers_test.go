@@ -129,7 +129,7 @@ func TestServersTellOfVersions(t *testing.T) {
 		}
 
 		f.Document("/version", proxytest.VersionOf("v1.37.0"))
-		time.Sleep(2 * versionEvery)
+		time.Sleep(2 * versionInterval)
 		told.expect(t, "an upgrade", "version v1.37.0 answers")
 		f.Answer(http.StatusServiceUnavailable, "get /version")
 		time.Sleep(time.Hour)
@@ -155,19 +155,19 @@ func TestVersionsThatAreHeard(t *testing.T) {
 		want  bool
 	}{
 		{name: "the first", said: old},
-		{name: "the same", after: versionEvery, said: old},
-		{name: "another", after: versionEvery, said: fresh, want: true},
-		{name: "in turn", after: versionEvery, said: old},
-		{name: "and again", after: versionEvery, said: fresh},
+		{name: "the same", after: versionInterval, said: old},
+		{name: "another", after: versionInterval, said: fresh, want: true},
+		{name: "in turn", after: versionInterval, said: old},
+		{name: "and again", after: versionInterval, said: fresh},
 		{name: "only one, for long", after: time.Hour, said: fresh, want: true},
 		{name: "the same, for long", after: time.Hour, said: fresh},
-		{name: "back again", after: versionEvery, said: old, want: true},
-		{name: "in turn", after: versionEvery, said: fresh},
-		{name: "in turn, for so long", after: versionRest - versionEvery, said: fresh, want: true},
+		{name: "back again", after: versionInterval, said: old, want: true},
+		{name: "in turn", after: versionInterval, said: fresh},
+		{name: "in turn, for so long", after: versionRest - versionInterval, said: fresh, want: true},
 		{name: "for good", after: time.Hour, said: fresh},
 	} {
 		now = now.Add(step.after)
-		if got := v.hear(step.said, now); got != step.want {
+		if got := v.add(step.said, now); got != step.want {
 			t.Errorf("%s: %v, want %v", step.name, got, step.want)
 		}
 	}

@@ -70,7 +70,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxytest.RunInBubble(t, certificates.Run)
 		look := func() []byte {
-			time.Sleep(2 * readEvery) // of the bubble's time
+			time.Sleep(2 * readInterval) // of the bubble's time
 			synctest.Wait()
 			main, connect := greeted(t, certificates.TLS()).Certificates[0], greeted(t, certificates.ConnectTLS()).Certificates[0]
 			expect.Same(t, main.Certificate, connect.Certificate) // at both ports

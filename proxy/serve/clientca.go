@@ -7,14 +7,14 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// ClientCA is a file with the CAs of client certificates. [Certificates] read it again. It is safe
-// for concurrent use.
+// ClientCA has the CAs of client certificates in a file, which [Certificates.Run] reads again. It is safe for
+// concurrent use.
 type ClientCA struct {
 	path    string
 	content *dynamiccertificates.DynamicFileCAContent
 }
 
-// LoadClientCA reads the file at path.
+// LoadClientCA returns the ClientCA in the file at path.
 func LoadClientCA(path string) (*ClientCA, error) {
 	content, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", path)
 	if err != nil {
@@ -23,5 +23,5 @@ func LoadClientCA(path string) (*ClientCA, error) {
 	return &ClientCA{path: path, content: content}, nil
 }
 
-// VerifyOptions returns how certificates are verified now: they must be for client authentication.
+// VerifyOptions returns the options for verifying a certificate now: it must be for client authentication.
 func (c *ClientCA) VerifyOptions() (x509.VerifyOptions, bool) { return c.content.VerifyOptions() }

@@ -1,13 +1,13 @@
-// Package serve takes the requests of clients, and limits what they can do with connections, the same
-// for all requests.
+// Package serve has the HTTPS server for clients, and the bounds on their connections, in the same way for all
+// requests.
 //
-//   - server.go: the HTTPS server, its timeouts and bounds
-//   - certificates.go, clientca.go, selfsigned.go: what clients are shown over TLS, and the CAs of their
-//     certificates, read again when the files change
-//   - onlypaths.go: the filter that lets in only requests for a path
-//   - tunnel.go, targets.go: the port for CONNECT, and the names of the API server it leads to
-//   - stall.go: clients that do not read their answer are cut off
-//   - bodylimit.go: how long a body may take
-//   - drain.go: graceful shutdown: requests may finish
-//   - goaway.go: answers that make clients close their connections
+//   - server.go: the server, its timeouts and bounds
+//   - certificates.go, clientca.go, selfsigned.go: the serving certificate and the CAs of clients, which are read again
+//     when their files change
+//   - onlypaths.go refuses requests that are not for a path
+//   - tunnel.go, targets.go: the port for CONNECT, and the names of the API server to which it leads
+//   - stall.go ends answers that their clients do not read
+//   - bodylimit.go bounds the time that the body of a request may take
+//   - drain.go shuts the server down gracefully
+//   - goaway.go makes clients close their connections
 package serve

@@ -9,53 +9,52 @@ import (
 )
 
 const (
-	// The ends of watches are spread over maxWatchSpread, or over a quarter of the whole time if
-	// that is less.
+	// maxWatchSpread is the time over which the ends of watches are spread, if it is not more than a quarter of the
+	// whole.
 	maxWatchSpread = 5 * time.Second
 	// lastFlush is the default of [Drain.LastFlush].
 	lastFlush = 250 * time.Millisecond
-	// cutTime is the time for which requests that were cut have to return, so that metrics and logs say how
-	// they ended.
+	// cutTime is the time in which requests that were cut must return, so that metrics and logs have their end.
 	cutTime = time.Second
 )
 
-// Drain shuts down a server of [New] gracefully. net/http's Shutdown does not know which requests
-// never end by themselves, and does not wait for upgraded connections. A Drain ends the watches
-// first, gives all other requests time, exec and port-forward included, and then cuts those that
-// are left.
+// Drain shuts down a server of [New] gracefully. net/http's Shutdown does not know which requests never end by
+// themselves, and does not wait for upgraded connections. A Drain ends the watches first, gives all other requests
+// time, also exec and port-forward, and then cuts those that are left.
 //
 // It is safe for concurrent use.
 type Drain struct {
-	// LastFlush is the time for which the server has to send the last frames after all handlers have returned:
-	// to net/http an HTTP/2 connection is idle, and may be closed, shortly before these are sent.
+	// LastFlush is the time in which the server must send the last frames after all handlers have returned. To net/http
+	// an HTTP/2 connection is idle, and may be closed, shortly before it has sent them.
 	LastFlush time.Duration
 
 	server     *http.Server
-	endWatches func(within time.Duration)
+	endWatches func(spread time.Duration)
 	cut        context.CancelFunc // ends all requests
 
 	running atomic.Int64  // handlers
-	none    chan struct{} // holds a value if running was 0 at any time since a value was last taken
+	idle    chan struct{} // has a value if running was 0 since the last value was taken
 }
 
-// NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its
-// BaseContext. endWatches begins to end all watches, spread over the given time.
-func NewDrain(server *http.Server, endWatches func(within time.Duration)) *Drain {
+// NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its BaseContext.
+// endWatches begins to end all watches, spread over the given time.
+func NewDrain(server *http.Server, endWatches func(spread time.Duration)) *Drain {
 	base, cut := context.WithCancel(context.Background())
-	d := &Drain{server: server, endWatches: endWatches, cut: cut, LastFlush: lastFlush, none: make(chan struct{}, 1)}
+	d := &Drain{server: server, endWatches: endWatches, cut: cut, LastFlush: lastFlush, idle: make(chan struct{}, 1)}
 	server.BaseContext = func(net.Listener) context.Context { return base }
-	server.Handler = d.counted(server.Handler)
+	server.Handler = d.countRunning(server.Handler)
 	return d
 }
 
-// counted counts the running calls of next. A call runs as long as its upgraded connection is open.
-func (d *Drain) counted(next http.Handler) http.Handler {
+// countRunning returns a handler that counts the running calls of next. A call runs as long as its upgraded connection
+// is open.
+func (d *Drain) countRunning(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.running.Add(1)
 		defer func() {
 			if d.running.Add(-1) == 0 {
 				select {
-				case d.none <- struct{}{}:
+				case d.idle <- struct{}{}:
 				default:
 				}
 			}
@@ -64,26 +63,25 @@ func (d *Drain) counted(next http.Handler) http.Handler {
 	})
 }
 
-// End ends the server. It stops accepting connections and begins to end watches at once. When all
-// requests have ended, or after timeout, it closes all connections. It returns how many requests it
-// cut. The end was clean if it cut no request, and no connection on which a request was still
-// coming in or an answer going out.
+// End ends the server. It accepts no more connections, and begins to end watches at once. When all requests have ended,
+// or after timeout, it closes all connections. It returns the number of requests that it has cut. The end is clean if
+// it has cut no request, and no connection on which a request was still coming in or an answer going out.
 func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cut()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// With a context that is over, Shutdown closes listeners and idle connections, sends GOAWAY on
-	// HTTP/2 connections, and does not wait.
-	over, stop := context.WithCancel(ctx)
+	// With a cancelled context, Shutdown closes listeners and idle connections, sends GOAWAY on HTTP/2 connections, and
+	// does not wait.
+	cancelled, stop := context.WithCancel(ctx)
 	stop()
-	_ = d.server.Shutdown(over)
+	_ = d.server.Shutdown(cancelled)
 	d.endWatches(min(timeout/4, maxWatchSpread))
 	if d.awaitRequests(ctx) && d.awaitConnections(ctx) {
 		return 0, true
 	}
 	cut = d.running.Load()
-	// This ends upgraded connections, which Close does not close. Those whose clients read nothing end
-	// with the process.
+	// This ends upgraded connections, which Close does not close. Those whose clients read nothing end with the
+	// process.
 	d.cut()
 	_ = d.server.Close()
 	noticed, cancelNoticed := context.WithTimeout(context.Background(), cutTime)
@@ -92,8 +90,8 @@ func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 	return cut, false
 }
 
-// awaitConnections waits until the server has closed all its connections, and until requests that
-// were still coming in on them have ended.
+// awaitConnections waits until the server has closed all its connections, and requests that were still coming in on
+// them have ended. It returns false if ctx ends before.
 func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -103,13 +101,13 @@ func (d *Drain) awaitConnections(ctx context.Context) bool {
 	return d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
 }
 
-// awaitRequests waits until no handler runs.
+// awaitRequests waits until no handler runs. It returns false if ctx ends before.
 func (d *Drain) awaitRequests(ctx context.Context) bool {
 	for d.running.Load() > 0 {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-d.none:
+		case <-d.idle:
 		}
 	}
 	return true

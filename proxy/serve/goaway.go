@@ -7,10 +7,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// CloseWhileDraining returns a handler like next. While draining reports true, each answer makes
-// its client give up the connection: over HTTP/1.1 with Connection: close; over HTTP/2 net/http
-// sends a GOAWAY instead, and requests in progress still finish. So no client sends a request on a
-// connection that is about to be closed.
+// CloseWhileDraining returns a handler that answers like next. While draining reports true, each answer makes its
+// client close the connection, so that it sends no request on one that is about to be closed. Over HTTP/2 net/http
+// sends a GOAWAY instead of the header, and requests in flight still finish.
 func CloseWhileDraining(next http.Handler, draining func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if draining() && kubehttp.Of(r).Upgrade == "" {
@@ -20,8 +19,8 @@ func CloseWhileDraining(next http.Handler, draining func() bool) http.Handler {
 	})
 }
 
-// Goaway returns a handler like next. For a part of the requests over HTTP/2, from 0 to 1, the client is
-// told to connect again: for the header, net/http sends a GOAWAY, and what is under way goes on. It is
+// Goaway returns a handler that answers like next. After a share of the requests over HTTP/2, from 0 to 1, net/http
+// sends a GOAWAY for the header: the client opens another connection, and requests in flight still finish. It is
 // kube-apiserver's WithProbabilisticGoaway, whose package would bring all of priority and fairness.
 func Goaway(next http.Handler, chance float64) http.Handler {
 	if chance == 0 {

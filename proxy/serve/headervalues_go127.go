@@ -4,8 +4,8 @@ package serve
 
 import "net/http"
 
-// allowHeaderValues allows as many header values in a request as kube-apiserver does from 1.38 on: net/http
-// itself answers 431 to more than 500. MaxHeaderBytes bounds their bytes.
+// allowHeaderValues allows as many header values in a request as kube-apiserver does from 1.38 on. By default net/http
+// answers 431 to more than 500. MaxHeaderBytes bounds their bytes.
 func allowHeaderValues(server *http.Server) *http.Server {
 	server.MaxHeaderValueCount = 16384
 	return server

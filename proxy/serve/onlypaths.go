@@ -10,16 +10,15 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// OnlyPaths returns a handler that passes requests for a path on to inner, with the same
-// ResponseWriter, and refuses everything else that a client can ask of an HTTP proxy: CONNECT with
-// 405 ([NewConnect] has a port of its own), and a whole URL, or *, in place of a path with 400 (OPTIONS *
-// never comes here: net/http answers it, as at kube-apiserver). A request in a tunnel whose Host is not the
-// tunnel's API server is refused with 421.
-func OnlyPaths(inner http.Handler) http.Handler {
+// OnlyPaths returns a handler that passes requests for a path on to next, and refuses everything else that a client can
+// ask of an HTTP proxy: CONNECT with 405 ([NewConnect] has a port of its own), and a whole URL, or *, with 400.
+// (net/http itself answers OPTIONS *, as at kube-apiserver.) It refuses a request in a tunnel with 421 if its Host is
+// not the API server.
+func OnlyPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodConnect:
-			w.Header().Set("Connection", "close") // what comes after it is for no HTTP server
+			w.Header().Set("Connection", "close") // what follows a CONNECT is not HTTP
 			refuse(w, r, observe.RefusedConnect, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 				"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url.")
 		case !strings.HasPrefix(r.RequestURI, "/"):
@@ -29,12 +28,12 @@ func OnlyPaths(inner http.Handler) http.Handler {
 			refuse(w, r, observe.RefusedMisdirected, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
 				"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
 		default:
-			inner.ServeHTTP(w, r)
+			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// refuse answers a request with a Status, and records why.
+// refuse answers a request with a Status, and records the reason.
 func refuse(w http.ResponseWriter, r *http.Request, why string, code int, reason metav1.StatusReason, message string) {
 	observe.RecordOf(r.Context()).Refused(why)
 	kubehttp.WriteStatus(w, r, code, reason, message)

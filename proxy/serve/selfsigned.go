@@ -26,24 +26,24 @@ const (
 	certFile = "tls.crt"
 	keyFile  = "tls.key"
 
-	// selfSignedLifetime is that of a pair made here: its clients hold a copy of the certificate, so it
-	// should not change. client-go's CAs last as long.
+	// selfSignedLifetime is the lifetime of a self-signed certificate. Clients have a copy of it, so it should not
+	// change. client-go's CAs last as long.
 	selfSignedLifetime = 10 * 365 * 24 * time.Hour
-	// renewBefore is the time for which a pair that was made before must still be valid to be used.
+	// renewBefore is the time for which an existing pair must still be valid to be used again.
 	renewBefore = 30 * 24 * time.Hour
 )
 
-// ownHosts are in every pair made here: those of this machine, and the name that API servers have and
-// kubeconfigs of pods ask for.
+// ownHosts returns the hosts that are in every certificate: those of this machine, and the name of the API server in
+// the kubeconfigs of pods.
 func ownHosts() []string { return []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"} }
 
-// SelfSigned returns the files of a serving pair for localhost, the loopback addresses, the machine's
-// name, kubernetes.default.svc and hosts (names or IP addresses). They are in dir, tls.crt and tls.key
-// (0600). Clients that trust what is in tls.crt accept the pair.
+// SelfSigned returns the files of a serving certificate and its key for localhost, the loopback addresses, the
+// machine's name, kubernetes.default.svc and hosts (names or IP addresses). They are tls.crt and tls.key (0600) in dir.
+// Clients that trust the certificates in tls.crt accept it.
 //
-// A pair in dir is used again if it covers all hosts and is valid for another 30 days; else one is
-// made, which clients do not know yet. It is for trying listproxy out: several replicas need one
-// pair, which somebody gives to all of them. Only one process may use dir at a time.
+// A pair in dir is used again if it covers all hosts and is valid for another 30 days. Otherwise a new one is made,
+// which clients do not know yet. It is for trying listproxy out: several replicas need the same pair. Only one process
+// may use dir at a time.
 func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error) {
 	if dir == "" {
 		return "", "", errors.New("no TLS certificate was given, and no directory to keep a self-signed one in")
@@ -59,7 +59,7 @@ func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error
 	if errors.Is(err, fs.ErrPermission) {
 		return "", "", fmt.Errorf("the self-signed certificate: %w: let this user read it, or take another directory", err)
 	}
-	if err == nil && usable(pair.Leaf, hosts, time.Now()) {
+	if err == nil && isUsable(pair.Leaf, hosts, time.Now()) {
 		return certPath, keyPath, nil
 	}
 	if name, err := os.Hostname(); err == nil && ValidName(name) {
@@ -75,22 +75,22 @@ func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error
 	return certPath, keyPath, nil
 }
 
-// usable reports whether a pair that was made before is good for hosts.
-func usable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
+// isUsable reports whether an existing certificate covers hosts and is valid for long enough.
+func isUsable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	lacks := func(host string) bool { return leaf.VerifyHostname(host) != nil }
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
 }
 
-// makePair is client-go's GenerateSelfSignedCertKey with ECDSA keys in place of RSA, with which each
-// handshake costs a fifteenth of the time: a certificate for hosts, then the CA that signed it, whose
-// key is forgotten.
+// makePair returns a certificate for hosts, followed by the CA that signed it, whose key is forgotten, and the
+// certificate's key. It is client-go's GenerateSelfSignedCertKey with ECDSA keys, with which a handshake takes a
+// fifteenth of the time.
 func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
 	caKey, err1 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	key, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, nil, err
 	}
-	begin := now.Add(-time.Hour) // clocks differ
+	begin := now.Add(-time.Hour) // the clocks of clients differ
 	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: fmt.Sprintf("listproxy-ca-%d", now.Unix()), NotBefore: begin}, caKey)
 	if err != nil {
 		return nil, nil, err
@@ -116,14 +116,14 @@ func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error)
 	return certPEM, keyPEM, errors.Join(err1, err2)
 }
 
-// hostPattern is what crypto/x509 compares with a certificate's names.
+// hostPattern is the form of names that crypto/x509 compares with a certificate's.
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)*$`)
 
 // ValidName reports whether host can be a name in a certificate.
 func ValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
 
-// DefaultDir is where listproxy keeps the certificate that it makes, if a person starts it. In a
-// container without a home it is empty: a directory that others can write to is no place for a key.
+// DefaultDir returns the directory for the self-signed certificate of listproxy if a person starts it. It is empty in a
+// container without a home: a directory that others can write to is no place for a key.
 func DefaultDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -132,5 +132,5 @@ func DefaultDir() string {
 	return filepath.Join(dir, "listproxy")
 }
 
-// SelfSignedFile is the file in dir that clients are to trust.
+// SelfSignedFile returns the file in dir that clients must trust.
 func SelfSignedFile(dir string) string { return filepath.Join(dir, certFile) }

@@ -17,26 +17,24 @@ import (
 const (
 	readHeaderTimeout = 32 * time.Second // kube-apiserver's
 	idleTimeout       = 90 * time.Second
-	// maxHeaderBytes bounds the head of a request. Other proxies do the same; kube-apiserver takes
-	// 1 MiB.
+	// maxHeaderBytes bounds the head of a request, as in other proxies. kube-apiserver takes 1 MiB.
 	maxHeaderBytes = 64 << 10
 	// maxStreams bounds the requests at a time on one HTTP/2 connection.
 	maxStreams = 250
-	// uploadBufferPerStream and uploadBufferPerConnection bound the memory of uploads that the
-	// upstream does not read. One such upload must not stop the others on its connection, so the
-	// connection has room for sixteen of them.
+	// uploadBufferPerStream and uploadBufferPerConnection bound the memory of uploads that the upstream does not read.
+	// One such upload must not stop the others on its connection, so the connection has room for sixteen of them.
 	uploadBufferPerStream     = 128 << 10
 	uploadBufferPerConnection = 2 << 20
 )
 
-// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle
-// connections, streams and their buffers. It does not bound how long a request or an answer takes:
-// watches and uploads take long. Nor does it send pings: as at kube-apiserver, a client that is stopped
-// for a while finds its streams open, and TCP's own keep-alive finds who is gone. Serve clients with
-// ServeTLS(listener, "", ""), since tlsConfig has the certificate, and tunnels with Serve([Tunnels]).
+// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle connections, streams and
+// their buffers, but not the time of a request or an answer, since watches and uploads take long. It sends no pings: as
+// at kube-apiserver, a client that was stopped for a while finds its streams open, and TCP's keep-alive finds those
+// that are gone. Serve clients with ServeTLS(listener, "", ""), since tlsConfig has the certificate, and tunnels with
+// Serve([Tunnels]).
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return allowHeaderValues(&http.Server{
-		Handler:           abortReplaced(handler),
+		Handler:           abortOnReplacedConnection(handler),
 		TLSConfig:         tlsConfig,
 		ConnContext:       connectionContext,
 		ConnState:         limits.NoteState,
@@ -52,15 +50,14 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 	})
 }
 
-// connectionContext is the ConnContext of [New]. It notes the connection, for [AnswerWriter], and the
-// tunnel that the connection runs in.
+// connectionContext adds the connection, for [AnswerWriter], and its tunnel to the context of requests.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return withConnection(withTunnel(ctx, conn), conn)
 }
 
-// abortReplaced does nothing for a request that came just when its connection was closed for a new one
-// ([limits.Connections]): its client is told nothing, and may send it again.
-func abortReplaced(next http.Handler) http.Handler {
+// abortOnReplacedConnection returns a handler that does not carry out a request whose connection was just closed for a
+// new one ([limits.Connections]): its client gets no answer, and may send it again.
+func abortOnReplacedConnection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.NoteRequest(conn, r) {
 			panic(http.ErrAbortHandler)
@@ -70,8 +67,8 @@ func abortReplaced(next http.Handler) http.Handler {
 	})
 }
 
-// growStack grows the goroutine's stack to the 8 KiB that a request needs. Over HTTP/2, net/http begins a goroutine for
-// each request. Its stack would grow twice when the chain is already deep, and all frames be copied each time.
+// growStack grows the goroutine's stack to the 8 KiB that a request needs. Over HTTP/2 net/http starts a goroutine for
+// each request. Its stack would otherwise grow twice when the chain is already deep, and copy all frames each time.
 //
 //go:noinline
 func growStack() {
@@ -79,8 +76,8 @@ func growStack() {
 	runtime.KeepAlive(&room)
 }
 
-// serverErrorLog logs net/http's own messages: at debug level those about failed handshakes, which
-// every port scan and TCP health check causes, and all others as warnings.
+// serverErrorLog returns a logger for net/http's own messages. Those about failed handshakes, which every port scan and
+// TCP health check causes, are debug messages, and all others warnings.
 func serverErrorLog(logger *slog.Logger) *log.Logger {
 	return log.New(lineFunc(func(line string) {
 		level := slog.LevelWarn

@@ -187,7 +187,7 @@ func TestRequestOnAClosedConnection(t *testing.T) {
 				}
 			}()
 			r := httptest.NewRequestWithContext(withConnection(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
-			abortReplaced(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })).ServeHTTP(httptest.NewRecorder(), r)
+			abortOnReplacedConnection(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })).ServeHTTP(httptest.NewRecorder(), r)
 		}()
 		expect.NoError(t, conn.Close())
 	}

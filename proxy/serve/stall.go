@@ -12,32 +12,20 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-const (
-	// stallChunk is the number of bytes that must be written within the limit. Pages are written in pieces of at
-	// most this size, so that their writes are not split.
-	stallChunk = 256 << 10
-	// streamEnd is the time that the end of an HTTP/2 stream may take, before its connection is closed.
-	streamEnd = time.Second
-)
-
-// errStalled is what writing an answer ends with when its client does not read.
-var errStalled = errors.New("the client does not read the answer")
-
-// AnswerWriter writes an answer, and ends it if its client does not read it. It is for answers from
-// memory, whose objects stay there as long as they last, and for short requests that are forwarded,
-// which hold a turn: kube-apiserver ends these after a minute, too (--request-timeout). Forwarded
-// streams have no such bound: as at kube-apiserver, a stopped client may go on.
+// AnswerWriter is an [http.ResponseWriter] that ends an answer whose client does not read it. It is for answers from
+// memory, whose objects stay there until the end, and for short requests that are forwarded, which hold a seat:
+// kube-apiserver ends these after a minute, too (--request-timeout). It is not for forwarded streams: as at
+// kube-apiserver, a client that was stopped for a while may go on reading.
 //
-// It limits the time of each write and each flush, and splits large writes into pieces of 256 KiB.
-// As long as each is done in time, an answer may take any time. Between writes no time is measured,
-// so watches may be idle.
+// It limits the time of each write and each flush, and splits large writes into chunks of 256 KiB. An answer may take
+// any time as long as each chunk is written within the limit. Between writes there is no limit, so watches may be idle.
 //
-// How much a client must read in that time also depends on the kernel: Linux wakes a writer only
-// when a third of its send buffer is free (sk_stream_is_writeable), which over a good connection is
-// a megabyte or more. So the limit should be half a minute or more.
+// The number of bytes that a client must read within the limit also depends on the kernel: Linux wakes a writer only
+// when a third of its send buffer is free (sk_stream_is_writeable), which over a good connection is a megabyte or more.
+// So the limit should be half a minute or more.
 //
-// To end an answer, its stream is reset over HTTP/2, so that others on the connection go on. If that
-// is stuck itself, or over HTTP/1.1, the connection is closed.
+// To end an answer over HTTP/2, its stream is reset, so that the others on the connection go on. The connection is
+// closed if that does not end the stream within a second, or over HTTP/1.1.
 //
 // Like other ResponseWriters it is used by one goroutine at a time. It must be finished.
 type AnswerWriter struct {
@@ -48,17 +36,28 @@ type AnswerWriter struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	writing bool      // something is being written
-	since   time.Time // when that began
-	stalled bool      // the answer was ended
-	// timer runs on when a write has ended: to stop and reset it for each event of a watch would cost
-	// more. When it ends, it is set again if there is a write that is younger, and not otherwise: so
-	// an idle watch has none.
-	timer     *time.Timer
-	timerRuns bool
+	writing bool      // whether a write has begun and not ended
+	begun   time.Time // the time at which it began
+	stalled bool      // whether the answer was ended
+	// timer is not stopped at the end of a write, since that would cost more for each event of a watch. When it fires
+	// during a later write it is set again; when it fires between writes it is not, so an idle watch has none.
+	timer        *time.Timer
+	timerRunning bool
 }
 
-// NewAnswerWriter returns what the answer to r is written with. A limit of 0 is none.
+const (
+	// stallChunk is the number of bytes that must be written within the limit. Pages are written in pieces of at most
+	// this size, so that their writes are not split.
+	stallChunk = 256 << 10
+	// streamResetTime is the time in which an HTTP/2 stream must end after it was reset, before its connection is
+	// closed.
+	streamResetTime = time.Second
+)
+
+// errStalled is the error of a write whose client does not read.
+var errStalled = errors.New("the client does not read the answer")
+
+// NewAnswerWriter returns the writer of the answer to r. A limit of 0 is none.
 func NewAnswerWriter(w http.ResponseWriter, r *http.Request, limit time.Duration, log *slog.Logger) *AnswerWriter {
 	return &AnswerWriter{ResponseWriter: w, control: http.NewResponseController(w), request: r, limit: limit, log: log}
 }
@@ -68,7 +67,7 @@ func (a *AnswerWriter) Write(p []byte) (written int, err error) {
 	for {
 		chunk := p[:min(len(p), stallChunk)]
 		n := 0
-		err = a.limited(func() (err error) { n, err = a.ResponseWriter.Write(chunk); return err })
+		err = a.writeWithin(func() (err error) { n, err = a.ResponseWriter.Write(chunk); return err })
 		written += n
 		if p = p[n:]; err != nil || len(p) == 0 {
 			return written, err
@@ -77,13 +76,13 @@ func (a *AnswerWriter) Write(p []byte) (written int, err error) {
 }
 
 // FlushError is what [http.ResponseController.Flush] calls.
-func (a *AnswerWriter) FlushError() error { return a.limited(a.control.Flush) }
+func (a *AnswerWriter) FlushError() error { return a.writeWithin(a.control.Flush) }
 
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// limited writes, and ends the answer if that takes too long.
-func (a *AnswerWriter) limited(write func() error) error {
+// writeWithin calls write, and ends the answer if that takes longer than the limit.
+func (a *AnswerWriter) writeWithin(write func() error) error {
 	if a.limit <= 0 {
 		return write()
 	}
@@ -93,40 +92,42 @@ func (a *AnswerWriter) limited(write func() error) error {
 	err := write()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.writing = false; a.stalled {
+	a.writing = false
+	if a.stalled {
 		return errors.Join(errStalled, err)
 	}
 	return err
 }
 
-// begin notes that a write begins. It says no if the answer has been ended.
+// begin notes that a write begins. It returns false if the answer was ended.
 func (a *AnswerWriter) begin() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stalled {
 		return false
 	}
-	a.writing, a.since = true, time.Now()
+	a.writing = true
+	a.begun = time.Now()
 	switch {
-	case a.timerRuns:
+	case a.timerRunning:
 	case a.timer == nil:
 		a.timer = time.AfterFunc(a.limit, a.expire)
 	default:
 		a.timer.Reset(a.limit)
 	}
-	a.timerRuns = true
+	a.timerRunning = true
 	return true
 }
 
-// expire is the timer's call.
+// expire is called by the timer. It ends the answer if the current write has taken the limit.
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	left := a.limit - time.Since(a.since)
+	left := a.limit - time.Since(a.begun)
 	switch {
 	case !a.writing:
-		a.timerRuns = false
-	case a.stalled: // and the stream has not ended
+		a.timerRunning = false
+	case a.stalled: // but the stream has not ended
 		if conn, ok := a.request.Context().Value(connectionKey{}).(net.Conn); ok {
 			_ = conn.Close()
 		}
@@ -134,29 +135,29 @@ func (a *AnswerWriter) expire() {
 		a.timer.Reset(left)
 	default:
 		a.stalled = true
-		// The handler is in a write, so the ResponseWriter is still in use. For a server's it fails only if
-		// the connection is already gone.
+		// The handler is in a write, so the ResponseWriter may still be used. An error means that the connection is
+		// gone.
 		_ = a.control.SetWriteDeadline(time.Unix(1, 0))
-		a.timer.Reset(streamEnd)
+		a.timer.Reset(streamResetTime)
 		a.log.Debug("an answer was ended, because its client does not read it",
 			"target", kubehttp.Describe(a.request), "limit", a.limit)
 	}
 }
 
-// Finish gives the server a limit for sending what is still in its buffers when the handler has
-// returned. The server forgets it when it has done that.
+// Finish sets the limit for the rest of the answer, which the server sends after the handler has returned. The server
+// resets it afterwards.
 func (a *AnswerWriter) Finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.timer != nil {
-		a.timer.Stop() // if it has ended already, it finds no write
+		a.timer.Stop() // if it fires just now, no write has begun
 	}
 	if a.limit > 0 && !a.stalled {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.limit))
 	}
 }
 
-// connectionKey is the key of a request's connection in its context.
+// connectionKey is the context key of a request's connection.
 type connectionKey struct{}
 
 func withConnection(ctx context.Context, conn net.Conn) context.Context {

@@ -11,25 +11,30 @@ import (
 	"strings"
 )
 
+// Targets has the names under which clients know the one API server. It is immutable.
+type Targets struct{ list []string }
+
 // httpsPort is the port of a host without one: API servers speak HTTPS.
 const httpsPort = "443"
 
-// errNoTarget says what a target must look like. Callers add the text that was refused.
+// errNoTarget describes the form of a target. Callers add the text that was refused.
 var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
-// parseTarget reads exactly host:port (RFC 9110, 9.3.6), and writes it in one way: names in lower
-// case, addresses as netip does, so that equal targets are equal strings. Names with a trailing dot,
-// addresses with zones, a user before the host, and ports with a sign or leading zeros are refused.
-// Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one number) are names here.
+// parseTarget returns the canonical form of exactly host:port (RFC 9110, 9.3.6): names in lower case, addresses as
+// netip writes them. It refuses names with a trailing dot, addresses with zones, a user before the host, and ports with
+// a sign or leading zeros. Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one number) are names
+// here.
 func parseTarget(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
-	if err != nil || strings.HasPrefix(s, "[") != strings.Contains(host, ":") { // brackets for IPv6, and for nothing else
+	if err != nil || strings.HasPrefix(s, "[") != strings.Contains(host, ":") { // brackets are for IPv6 only
 		return "", errNoTarget
 	}
-	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 || port != strconv.FormatUint(number, 10) {
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 || port != strconv.FormatUint(number, 10) {
 		return "", errNoTarget
 	}
-	switch address, err := netip.ParseAddr(host); {
+	address, err := netip.ParseAddr(host)
+	switch {
 	case err == nil && address.Zone() == "":
 		host = address.String()
 	case err == nil || !ValidName(host):
@@ -38,8 +43,7 @@ func parseTarget(s string) (string, error) {
 	return net.JoinHostPort(strings.ToLower(host), port), nil
 }
 
-// parseHost is parseTarget for the Host of a request (RFC 9112, 3.2) and for flags, where a missing
-// port means 443.
+// parseHost is parseTarget for the Host of a request (RFC 9112, 3.2) and for flags. A missing port stands for 443.
 func parseHost(s string) (string, error) {
 	if t, err := parseTarget(s); err == nil {
 		return t, nil
@@ -47,11 +51,7 @@ func parseHost(s string) (string, error) {
 	return parseTarget(s + ":" + httpsPort)
 }
 
-// Targets are the names under which clients know the one API server. It is immutable.
-type Targets struct{ list []string }
-
-// NewTargets returns the target of upstream, the API server's URL, and those of more, each a host
-// or a host:port. A missing port means 443.
+// NewTargets returns the targets in the API server's URL and in more, which has hosts with or without a port.
 func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	first, err := parseHost(upstream.Host)
 	if err != nil {
@@ -85,7 +85,7 @@ func (ts Targets) AllowHost(host string) bool {
 	return err == nil && slices.Contains(ts.list, t)
 }
 
-// Hosts returns the DNS names and addresses, each once, which a certificate must be for.
+// Hosts returns the DNS names and addresses that a certificate must have, each once.
 func (ts Targets) Hosts() []string {
 	var hosts []string
 	for _, t := range ts.list {
@@ -96,5 +96,5 @@ func (ts Targets) Hosts() []string {
 	return hosts
 }
 
-// String lists the targets for people. The one of the API server's URL is first.
+// String returns the targets for people, that of the API server's URL first.
 func (ts Targets) String() string { return strings.Join(ts.list, ", ") }

@@ -21,32 +21,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-const (
-	// connectTimeout bounds each step of opening a tunnel: the head of the CONNECT, the TLS
-	// handshake of its connection, the answer.
-	connectTimeout = 10 * time.Second
-	// connectHeaderBytes bounds the head of a CONNECT, with room for a large Proxy-Authorization.
-	connectHeaderBytes = 64 << 10
-)
-
-// tunnelOpened is the answer to a CONNECT that is granted. HTTP/1.0 clients get it as HTTP/1.1 too
-// (RFC 9110, 2.5).
-const tunnelOpened = "HTTP/1.1 200 Connection established\r\n\r\n"
-
-// withTunnel returns ctx with the tunnel that conn runs in, if there is one.
-func withTunnel(ctx context.Context, conn net.Conn) context.Context {
-	if t, ok := conn.(*tls.Conn); ok {
-		if tunnel, ok := t.NetConn().(*tunnelConn); ok {
-			return kubehttp.WithTunnel(ctx, tunnel.targets.AllowHost)
-		}
-	}
-	return ctx
-}
-
-// Tunnels is a net.Listener whose connections are the tunnels of clients that sent CONNECT for the
-// API server to the port of [NewConnect]. The http.Server of the main port serves them too, so TLS,
-// HTTP/2, timeouts, the recovery of panics, cancellation, upgrades and the shutdown are the same
-// inside a tunnel, and so is the certificate, which must be for the API server's names too.
+// Tunnels is a [net.Listener] whose connections are the tunnels that clients have opened by a CONNECT for the API
+// server at the port of [NewConnect]. The [http.Server] of the main port serves them, so requests inside a tunnel are
+// handled like all others. They get the same certificate, which must also have the API server's names.
 //
 // It is safe for concurrent use.
 type Tunnels struct {
@@ -58,6 +35,15 @@ type Tunnels struct {
 	close  sync.Once
 }
 
+const (
+	// connectTimeout bounds each step of opening a tunnel: the TLS handshake, the head of the CONNECT, the answer.
+	connectTimeout = 10 * time.Second
+	// connectHeaderBytes bounds the head of a CONNECT, with room for a large Proxy-Authorization.
+	connectHeaderBytes = 64 << 10
+	// tunnelOpened is the answer to a CONNECT that is granted, also over HTTP/1.0 (RFC 9110, 2.5).
+	tunnelOpened = "HTTP/1.1 200 Connection established\r\n\r\n"
+)
+
 // NewTunnels returns Tunnels to targets, with TLS by config (see [Certificates.TLS]).
 func NewTunnels(targets Targets, config *tls.Config) *Tunnels {
 	return &Tunnels{targets: targets, config: config, opened: make(chan *tunnelConn), closed: make(chan struct{})}
@@ -65,8 +51,8 @@ func NewTunnels(targets Targets, config *tls.Config) *Tunnels {
 
 var _ net.Listener = (*Tunnels)(nil)
 
-// Accept implements net.Listener. It returns a *tls.Conn before its handshake, which the
-// http.Server does, with a timeout, as on its own port.
+// Accept implements [net.Listener]. It returns a [tls.Conn] before the handshake, which the [http.Server] does, with a
+// timeout, as on its own port.
 func (t *Tunnels) Accept() (net.Conn, error) {
 	select {
 	case <-t.closed:
@@ -76,13 +62,13 @@ func (t *Tunnels) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. It closes tunnels that nobody has accepted.
+// Close implements [net.Listener]. It closes tunnels that were not accepted.
 func (t *Tunnels) Close() error {
 	t.close.Do(func() { close(t.closed) })
 	return nil
 }
 
-// Addr implements net.Listener.
+// Addr implements [net.Listener].
 func (t *Tunnels) Addr() net.Addr { return tunnelAddr{} }
 
 type tunnelAddr struct{}
@@ -90,15 +76,15 @@ type tunnelAddr struct{}
 func (tunnelAddr) Network() string { return "tunnel" }
 func (tunnelAddr) String() string  { return "tunnel" }
 
-// open answers a CONNECT that is granted, and waits until its connection is accepted.
+// open answers a CONNECT that is granted, and waits until its connection is accepted. It is a handler of goproxy.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	tunnel, ok := conn.(*tunnelConn)
 	if !ok {
-		_ = conn.Close() // newConnectHandler has not wrapped the writer
+		_ = conn.Close() // not of a hijackable
 		return
 	}
 	tunnel.targets = t.targets
-	// Until now the deadline is the one that hijackable has set.
+	// Until here the deadline is that of hijackable.
 	if _, err := io.WriteString(conn, tunnelOpened); err != nil || conn.SetDeadline(time.Time{}) != nil {
 		_ = conn.Close()
 		return
@@ -110,11 +96,21 @@ func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	}
 }
 
+// withTunnel returns ctx with the tunnel that conn runs in, if there is one.
+func withTunnel(ctx context.Context, conn net.Conn) context.Context {
+	if t, ok := conn.(*tls.Conn); ok {
+		if tunnel, ok := t.NetConn().(*tunnelConn); ok {
+			return kubehttp.WithTunnel(ctx, tunnel.targets.AllowHost)
+		}
+	}
+	return ctx
+}
+
 // tunnelConn is a tunnel's connection with the client. Its RemoteAddr is the client's.
 type tunnelConn struct {
 	net.Conn
-	// in begins with what net/http has already read beyond the CONNECT: a client may begin its TLS
-	// before it has the answer (RFC 9110, 9.3.6).
+	// in begins with the bytes that net/http has read after the CONNECT: a client may begin its TLS handshake before it
+	// has the answer (RFC 9110, 9.3.6).
 	in      io.Reader
 	targets Targets
 }
@@ -122,16 +118,16 @@ type tunnelConn struct {
 // NetConn returns the connection that the tunnel runs over.
 func (c *tunnelConn) NetConn() net.Conn { return c.Conn }
 
-// Read implements net.Conn.
+// Read implements [net.Conn].
 func (c *tunnelConn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// hijackable makes goproxy's Hijack return a *tunnelConn with a deadline. goproxy itself drops what
-// net/http has read beyond the request, and sets no deadline.
+// hijackable gives goproxy a *tunnelConn with a deadline. goproxy itself drops the bytes that net/http has read after
+// the request, and sets no deadline.
 type hijackable struct{ http.ResponseWriter }
 
 var _ http.Hijacker = hijackable{}
 
-// Hijack implements http.Hijacker.
+// Hijack implements [http.Hijacker].
 func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
@@ -146,14 +142,13 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &tunnelConn{Conn: conn, in: io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)}, rw, nil
 }
 
-// Unwrap lets http.ResponseController find what else the writer can do.
+// Unwrap lets [http.ResponseController] find what else the writer can do.
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// NewConnect returns the server for the port of CONNECT: HTTP/1.1, over TLS by tlsConfig (see
-// [Certificates.ConnectTLS]), which tests may leave out. A CONNECT to one of the targets of
-// tunnels becomes a tunnel, whoever asks: callers are authenticated by the requests inside. Every
-// other CONNECT is refused with 403, and every other request with 400. The observer counts refusals,
-// and log has their access lines. The server never opens a connection.
+// NewConnect returns the server of the port for CONNECT: HTTP/1.1 over TLS by tlsConfig (see
+// [Certificates.ConnectTLS]). Anybody's CONNECT to one of the targets of tunnels becomes a tunnel, since callers are
+// authenticated by the requests inside. Every other CONNECT is refused with 403, and every other request with 400. The
+// observer counts refusals, and writes them to the access log. The server never opens a connection.
 func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -162,7 +157,7 @@ func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Obser
 		TLSConfig:         tlsConfig,
 		Protocols:         protocols,
 		ReadHeaderTimeout: connectTimeout,
-		// For refusals: a tunnel has the deadlines of the server that accepts it.
+		// These are for refusals. A tunnel has the deadlines of the server that accepts it.
 		ReadTimeout:    connectTimeout,
 		WriteTimeout:   connectTimeout,
 		IdleTimeout:    connectTimeout,
@@ -173,17 +168,18 @@ func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Obser
 	})
 }
 
+// newConnectHandler returns the handler of [NewConnect].
 func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	front := newGoproxy(log)
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
-		// RequestURI is what the client wrote; net/http has already parsed the host out of it. Both
-		// must be the same.
-		if r := ctx.Req; r.RequestURI == host && tunnels.targets.allowConnect(host) {
+		// RequestURI has the bytes of the client, and net/http has parsed the host out of it. Both must be the same.
+		r := ctx.Req
+		if r.RequestURI == host && tunnels.targets.allowConnect(host) {
 			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel have records
 			return &goproxy.ConnectAction{Action: goproxy.ConnectHijack, Hijack: tunnels.open}, host
 		}
-		// goproxy would grant a CONNECT that no rule is for.
-		ctx.Resp = refusedConnect(ctx.Req, tunnels.targets) //nolint:bodyclose // there is nothing to close in a body from memory
+		// goproxy would grant a CONNECT for which there is no rule.
+		ctx.Resp = refuseConnect(r, tunnels.targets) //nolint:bodyclose // a body from memory has nothing to close
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -192,7 +188,7 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 			refuse(w, r, observe.RefusedNoConnect, http.StatusBadRequest, metav1.StatusReasonBadRequest, "This port of listproxy is for "+
 				"CONNECT only, as proxy-url in a kubeconfig. To use listproxy as the server, take its other port.")
 		case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
-			// One reader may read these bytes as the body, another as bytes in the tunnel.
+			// One program may read these bytes as a body, and another as bytes in the tunnel.
 			w.Header().Set("Connection", "close")
 			refuse(w, r, observe.RefusedConnect, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
 		default:
@@ -201,8 +197,7 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	})
 }
 
-// newGoproxy returns a proxy server that cannot dial. Its user must add rules that answer every
-// proxy request; a request that got past these rules would still reach nobody.
+// newGoproxy returns a proxy server that cannot dial. A request for which it has no rule would not get anywhere.
 func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
 	p.Logger = debugPrinter{log}
@@ -214,9 +209,8 @@ func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 	return p
 }
 
-// refusedConnect is what refuse writes, where goproxy wants a response. The connection is closed
-// after it.
-func refusedConnect(r *http.Request, targets Targets) *http.Response {
+// refuseConnect is refuse for goproxy, which wants a response. The connection is closed after it.
+func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	const code = http.StatusForbidden
 	body := kubehttp.EncodeStatus(code, metav1.StatusReasonForbidden,
 		"listproxy opens tunnels to its own API server only, which is "+targets.String()+".")
@@ -232,7 +226,7 @@ func refusedConnect(r *http.Request, targets Targets) *http.Response {
 // debugPrinter is a [goproxy.Logger].
 type debugPrinter struct{ log *slog.Logger }
 
-// Printf logs the format alone: the arguments may be whole requests, with credentials.
+// Printf logs only the format. The arguments may be whole requests, with credentials.
 func (d debugPrinter) Printf(format string, _ ...any) {
 	d.log.Debug("goproxy", "message", strings.TrimSpace(format))
 }

@@ -128,8 +128,7 @@ func TestIndentedGzipThreshold(t *testing.T) {
 	}
 }
 
-// TestUnfitToBeIndented: what json.Indent refuses is not written, nor what would be many times as
-// long.
+// TestUnfitToBeIndented: an object that json.Indent refuses, or that would be many times as long, is not indented.
 func TestUnfitToBeIndented(t *testing.T) {
 	nested := func(depth int, inside string) string {
 		return strings.Repeat("[", depth) + inside + strings.Repeat("]", depth)
@@ -137,16 +136,16 @@ func TestUnfitToBeIndented(t *testing.T) {
 	pad := `"` + strings.Repeat("x", 16<<20) + `"` // so that the depth alone decides
 	const list = 2                                 // levels around each object
 	for name, tt := range map[string]struct {
-		object string
-		unfit  bool
+		object    string
+		wantUnfit bool
 	}{
-		"flat":       {`{"a":1}`, false},
-		"deep":       {nested(wire.MaxIndentDepth-list, pad), false},
-		"too deep":   {nested(wire.MaxIndentDepth-list+1, pad), true},
-		"a schema":   {nested(50, `{"description":"what it is","type":"string"}`), false},
-		"grows":      {nested(20, strings.Repeat("1,", 100_000)+"1"), true},
-		"grows less": {nested(10, strings.Repeat("1,", 100_000)+"1"), false},
-		"is short":   {nested(20, strings.Repeat("1,", 1000)+"1"), false},
+		"flat":       {object: `{"a":1}`},
+		"deep":       {object: nested(wire.MaxIndentDepth-list, pad)},
+		"too deep":   {object: nested(wire.MaxIndentDepth-list+1, pad), wantUnfit: true},
+		"a schema":   {object: nested(50, `{"description":"what it is","type":"string"}`)},
+		"grows":      {object: nested(20, strings.Repeat("1,", 100_000)+"1"), wantUnfit: true},
+		"grows less": {object: nested(10, strings.Repeat("1,", 100_000)+"1")},
+		"is short":   {object: nested(20, strings.Repeat("1,", 1000)+"1")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answer{asked: &policy.Request{}, snapshot: snapshot.Fixed(7, "ThingList", "v1", []*index.Object{{
@@ -155,10 +154,10 @@ func TestUnfitToBeIndented(t *testing.T) {
 			plain, b := newBody(a), newBody(indented(a))
 			defer plain.release()
 			defer b.release()
-			if b.unindentable != tt.unfit {
+			if b.unindentable != tt.wantUnfit {
 				t.Errorf("unfit: %t, %d bytes of %d", b.unindentable, b.size, plain.size)
 			}
-			if (b.size == plain.size) != tt.unfit {
+			if (b.size == plain.size) != tt.wantUnfit {
 				t.Errorf("counted as %d bytes of %d", b.size, plain.size)
 			}
 		})

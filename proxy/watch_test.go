@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestCompressedWatch: a watch comes with gzip exactly if the upstream would send it so: it
-// compresses streaming lists, the client takes gzip, and wants the state and bookmarks. It is told the same.
+// TestCompressedWatch: a watch comes with gzip exactly if the upstream would send it so: it compresses streaming lists,
+// and the client takes gzip and wants the state and bookmarks. The events are the same without.
 func TestCompressedWatch(t *testing.T) {
 	const quiet = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
 	for name, tt := range map[string]struct {
@@ -25,13 +25,17 @@ func TestCompressedWatch(t *testing.T) {
 		query    string
 		want     bool
 	}{
-		"streaming":            {upstream: true, encoding: "gzip", query: streaming + "&resourceVersion=0", want: true},
-		"taken for streaming":  {upstream: true, encoding: "br, gzip", query: "watch=true&resourceVersion=0&allowWatchBookmarks=true", want: true},
+		"streaming": {upstream: true, encoding: "gzip", query: streaming + "&resourceVersion=0", want: true},
+		"taken for streaming": {
+			upstream: true, encoding: "br, gzip", query: "watch=true&resourceVersion=0&allowWatchBookmarks=true", want: true,
+		},
 		"by an older upstream": {encoding: "gzip", query: streaming + "&resourceVersion=0"},
 		"without bookmarks":    {upstream: true, encoding: "gzip", query: quiet},
-		"not the state":        {upstream: true, encoding: "gzip", query: "watch=true&resourceVersion=" + now + "&allowWatchBookmarks=true"},
-		"no gzip":              {upstream: true, encoding: "identity", query: streaming + "&resourceVersion=0"},
-		"another spelling":     {upstream: true, encoding: "gzip;q=1", query: streaming + "&resourceVersion=0"},
+		"not the state": {
+			upstream: true, encoding: "gzip", query: "watch=true&resourceVersion=" + now + "&allowWatchBookmarks=true",
+		},
+		"no gzip":          {upstream: true, encoding: "identity", query: streaming + "&resourceVersion=0"},
+		"another spelling": {upstream: true, encoding: "gzip;q=1", query: streaming + "&resourceVersion=0"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -66,13 +70,16 @@ func TestCompressedWatch(t *testing.T) {
 // for the proof than a list does: forwarding it would cost the upstream more.
 func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
-		query       string
-		proof, want time.Duration
+		query string
+		proof time.Duration // it takes
+		want  time.Duration // until the end
 	}{
-		"a watch":                             {"watch=true&timeoutSeconds=20&resourceVersion=" + now, 0, 20 * time.Second},
-		"a streaming list":                    {streaming + "&timeoutSeconds=20", 0, 20 * time.Second},
-		"one that waited":                     {streaming + "&timeoutSeconds=20", 6 * time.Second, 20 * time.Second},
-		"one that waited longer than it asks": {streaming + "&timeoutSeconds=4", 6 * time.Second, 6*time.Second + time.Nanosecond},
+		"a watch":          {query: "watch=true&timeoutSeconds=20&resourceVersion=" + now, want: 20 * time.Second},
+		"a streaming list": {query: streaming + "&timeoutSeconds=20", want: 20 * time.Second},
+		"one that waited":  {query: streaming + "&timeoutSeconds=20", proof: 6 * time.Second, want: 20 * time.Second},
+		"one that waited longer than it asks": {
+			query: streaming + "&timeoutSeconds=4", proof: 6 * time.Second, want: 6*time.Second + time.Nanosecond,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)

@@ -24,24 +24,35 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestInterruptedStates: a client reads the state slowly with which its watch begins. What happens
-// meanwhile that ends the watch ends the state, too: nothing more of it is written than the event
-// under way, and its room is free, though the watch may end later.
+// TestInterruptedStates: whatever ends a watch while its client still reads the state, slowly, ends the state, too:
+// nothing more of it is written than the event under way, and its room is free, though the watch may end later.
 func TestInterruptedStates(t *testing.T) {
 	const reads, room = 25 * time.Second, 10 << 20 // longer than what is left of a lost span is told
 	for name, tt := range map[string]struct {
 		timeout int // in seconds
 		// happens after five seconds.
 		happens func(*modelWorld, *client)
-		end     watch.Ending // "": it goes on
+		wantEnd watch.Ending // "": it goes on
 	}{
-		"nothing":                {3600, func(*modelWorld, *client) {}, ""},
-		"the timeout":            {10, func(*modelWorld, *client) {}, watch.EndTimeout},
-		"a shutdown":             {3600, func(w *modelWorld, _ *client) { w.handler.Collections.EndWatches(0) }, watch.EndShutdown},
-		"the client leaves":      {3600, func(_ *modelWorld, c *client) { c.leave() }, watch.EndGone},
-		"the span is lost":       {3600, func(w *modelWorld, _ *client) { w.cut(func() { w.revision++ }) }, watch.EndLost},
-		"the state is dropped":   {3600, func(w *modelWorld, _ *client) { w.drop() }, watch.EndLost},
-		"the definition changed": {3600, func(w *modelWorld, _ *client) { w.redefine() }, watch.EndLost},
+		"nothing":     {timeout: 3600, happens: func(*modelWorld, *client) {}},
+		"the timeout": {timeout: 10, happens: func(*modelWorld, *client) {}, wantEnd: watch.EndTimeout},
+		"a shutdown": {
+			timeout: 3600,
+			happens: func(w *modelWorld, _ *client) { w.handler.Collections.EndWatches(0) },
+			wantEnd: watch.EndShutdown,
+		},
+		"the client leaves": {
+			timeout: 3600, happens: func(_ *modelWorld, c *client) { c.leave() }, wantEnd: watch.EndGone,
+		},
+		"the span is lost": {
+			timeout: 3600, happens: func(w *modelWorld, _ *client) { w.cut(func() { w.revision++ }) }, wantEnd: watch.EndLost,
+		},
+		"the state is dropped": {
+			timeout: 3600, happens: func(w *modelWorld, _ *client) { w.drop() }, wantEnd: watch.EndLost,
+		},
+		"the definition changed": {
+			timeout: 3600, happens: func(w *modelWorld, _ *client) { w.redefine() }, wantEnd: watch.EndLost,
+		},
 	} {
 		for _, encoding := range []string{"identity", "gzip"} {
 			proxytest.Bubble(t, name+", "+encoding, func(t *testing.T) {
@@ -53,11 +64,11 @@ func TestInterruptedStates(t *testing.T) {
 				w.openAs(t, c, fmt.Sprint(streaming, "&resourceVersion=0&timeoutSeconds=", tt.timeout))
 				expect.Same(t, true, w.handler.Limits.Stats()["bytes"].InUse > 0)
 				time.AfterFunc(5*time.Second, func() { tt.happens(w, c) })
-				expect.Same(t, tt.end, c.end(t, reads+time.Second))
+				expect.Same(t, tt.wantEnd, c.end(t, reads+time.Second))
 				expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
 				told := c.told(t)
 				whole := strings.Contains(told, "initial-events-end")
-				if whole != (tt.end == "") || !strings.HasSuffix(told, "}\n") {
+				if whole != (tt.wantEnd == "") || !strings.HasSuffix(told, "}\n") {
 					t.Errorf("%d bytes are written, with the end of the state: %t", len(told), whole)
 				}
 			})
@@ -65,8 +76,7 @@ func TestInterruptedStates(t *testing.T) {
 	}
 }
 
-// TestNothingOfADoubtfulState: once it is in doubt, no byte of an object follows, with gzip or
-// without: what waits to be handed on is left out, or has been handed on before.
+// TestNothingOfADoubtfulState: once a state is in doubt, no byte of an object of it follows, with gzip or without.
 func TestNothingOfADoubtfulState(t *testing.T) {
 	const size, objects = 2 << 10, 500
 	var state []*index.Object
@@ -204,11 +214,13 @@ func TestSpanOfAWatch(t *testing.T) {
 func TestWatchesOutliveReopenings(t *testing.T) {
 	for name, tt := range map[string]struct {
 		meanwhile func(*modelWorld)
-		told      int
-		end       watch.Ending // "": it goes on
+		wantTold  int
+		wantEnd   watch.Ending // "": it goes on
 	}{
-		"it is as it was": {func(*modelWorld) {}, 1, ""},
-		"it was changed":  {func(w *modelWorld) { w.change(modelDefinitions, w.redefined) }, 0, watch.EndLost},
+		"it is as it was": {meanwhile: func(*modelWorld) {}, wantTold: 1},
+		"it was changed": {
+			meanwhile: func(w *modelWorld) { w.change(modelDefinitions, w.redefined) }, wantEnd: watch.EndLost,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -225,8 +237,8 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 				t.Errorf("told while it was in doubt: %s", early)
 			}
 			w.Flow(modelDefinitions)
-			expect.Same(t, tt.end, c.end(t, 6*time.Minute))
-			expect.Same(t, tt.told, c.events(t))
+			expect.Same(t, tt.wantEnd, c.end(t, 6*time.Minute))
+			expect.Same(t, tt.wantTold, c.events(t))
 		})
 	}
 }

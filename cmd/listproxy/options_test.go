@@ -152,15 +152,15 @@ func TestNamesThatAreRight(t *testing.T) {
 // TestMemory: what follows from --cache-bytes and from the limit of memory, as docs/operate.md has it.
 func TestMemory(t *testing.T) {
 	const gi = 1 << 30
-	for _, tt := range []struct{ stored, least, most int64 }{
-		{0, math.MaxInt64, math.MaxInt64},
-		{math.MaxInt64, math.MaxInt64, math.MaxInt64},
-		{2 * gi, 3 * gi, 4 * gi},
-		{16 * gi, 27 * gi, 28 * gi},
-		{1, otherMemory, otherMemory + 1<<20},
+	for _, tt := range []struct{ stored, wantLeast, wantMost int64 }{
+		{stored: 0, wantLeast: math.MaxInt64, wantMost: math.MaxInt64},
+		{stored: math.MaxInt64, wantLeast: math.MaxInt64, wantMost: math.MaxInt64},
+		{stored: 2 * gi, wantLeast: 3 * gi, wantMost: 4 * gi},
+		{stored: 16 * gi, wantLeast: 27 * gi, wantMost: 28 * gi},
+		{stored: 1, wantLeast: otherMemory, wantMost: otherMemory + 1<<20},
 	} {
-		if got := memoryLimit(tt.stored); got < tt.least || got > tt.most {
-			t.Errorf("%d stored: %d, not from %d to %d", tt.stored, got, tt.least, tt.most)
+		if got := memoryLimit(tt.stored); got < tt.wantLeast || got > tt.wantMost {
+			t.Errorf("%d stored: %d, not from %d to %d", tt.stored, got, tt.wantLeast, tt.wantMost)
 		}
 	}
 	for stored, want := range map[int64]int64{0: gi / 4, 2 * gi: gi / 4, 64 << 10: 8 << 10} {

@@ -26,7 +26,8 @@ func rbacObject(resource, body string) string {
 	if !strings.HasPrefix(resource, "cluster") {
 		namespace = `"namespace":"n",`
 	}
-	return fmt.Sprintf(`{"kind":%q,"apiVersion":"rbac.authorization.k8s.io/v1","metadata":{%s"name":"x"%s`, rbacKinds[resource], namespace, body)
+	const object = `{"kind":%q,"apiVersion":"rbac.authorization.k8s.io/v1","metadata":{%s"name":"x"%s`
+	return fmt.Sprintf(object, rbacKinds[resource], namespace, body)
 }
 
 const (
@@ -47,37 +48,65 @@ func rules(meta string, all ...string) string {
 }
 
 func bound(meta, role string, all ...string) string {
-	return meta + `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"` + role + `"},"subjects":[` + strings.Join(all, ",") + `]}`
+	return meta + `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"` + role +
+		`"},"subjects":[` + strings.Join(all, ",") + `]}`
 }
 
-// TestRBACRevocations: what takes a rule or a subject away is told, once, with the namespace that it concerns.
-// What adds some, or changes only metadata, is not, nor what was there at first.
+// TestRBACRevocations: a change that takes a rule or a subject away is told, once, with the namespace that it concerns.
+// One that adds some, or changes only metadata, is not, nor is what was there at first.
 func TestRBACRevocations(t *testing.T) {
 	type row struct {
-		kind, was, is string
-		revokes       bool
+		event         string // its type
+		before, after string // the object's body
+		wantRevokes   bool
 	}
 	rowsOf := map[string]map[string]row{
 		"roles": {
-			"a rule more":      {"MODIFIED", rules(unlabelled, pods), rules(unlabelled, configMaps, pods), false},
-			"metadata":         {"MODIFIED", rules(unlabelled, pods), rules(labelled, pods), false},
-			"another order":    {"MODIFIED", rules(unlabelled, pods, configMaps), rules(unlabelled, configMaps, pods), false},
-			"a rule less":      {"MODIFIED", rules(unlabelled, pods, configMaps), rules(unlabelled, configMaps), true},
-			"no rule":          {"MODIFIED", rules(unlabelled, pods), rules(unlabelled), true},
-			"a verb less":      {"MODIFIED", rules(unlabelled, pods), rules(unlabelled, fewerPods), true},
-			"deleted":          {"DELETED", rules(unlabelled, pods), rules(unlabelled, pods), true},
-			"deleted, without": {"DELETED", rules(unlabelled), rules(unlabelled), false},
-			"a bookmark":       {"BOOKMARK", rules(unlabelled, pods), rules(unlabelled), false},
+			"a rule more": {event: "MODIFIED", before: rules(unlabelled, pods), after: rules(unlabelled, configMaps, pods)},
+			"metadata":    {event: "MODIFIED", before: rules(unlabelled, pods), after: rules(labelled, pods)},
+			"another order": {
+				event: "MODIFIED", before: rules(unlabelled, pods, configMaps), after: rules(unlabelled, configMaps, pods),
+			},
+			"a rule less": {
+				event:       "MODIFIED",
+				before:      rules(unlabelled, pods, configMaps),
+				after:       rules(unlabelled, configMaps),
+				wantRevokes: true,
+			},
+			"no rule": {event: "MODIFIED", before: rules(unlabelled, pods), after: rules(unlabelled), wantRevokes: true},
+			"a verb less": {
+				event: "MODIFIED", before: rules(unlabelled, pods), after: rules(unlabelled, fewerPods), wantRevokes: true,
+			},
+			"deleted": {
+				event: "DELETED", before: rules(unlabelled, pods), after: rules(unlabelled, pods), wantRevokes: true,
+			},
+			"deleted, without": {event: "DELETED", before: rules(unlabelled), after: rules(unlabelled)},
+			"a bookmark":       {event: "BOOKMARK", before: rules(unlabelled, pods), after: rules(unlabelled)},
 		},
 		"bindings": {
-			"a subject more":     {"MODIFIED", bound(unlabelled, "a", jane), bound(unlabelled, "a", joe, jane), false},
-			"metadata":           {"MODIFIED", bound(unlabelled, "a", jane), bound(labelled, "a", jane), false},
-			"another subject":    {"MODIFIED", bound(unlabelled, "a", jane), bound(unlabelled, "a", joe), true},
-			"a group of a user":  {"MODIFIED", bound(unlabelled, "a", jane), bound(unlabelled, "a", janes), true},
-			"a subject less":     {"MODIFIED", bound(unlabelled, "a", jane, joe), bound(unlabelled, "a", joe), true},
-			"another role":       {"MODIFIED", bound(unlabelled, "a", jane), bound(unlabelled, "b", jane), true},
-			"deleted":            {"DELETED", bound(unlabelled, "a", jane), bound(unlabelled, "a", jane), true},
-			"deleted, of nobody": {"DELETED", bound(unlabelled, "a"), bound(unlabelled, "a"), false},
+			"a subject more": {
+				event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "a", joe, jane),
+			},
+			"metadata": {event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(labelled, "a", jane)},
+			"another subject": {
+				event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "a", joe), wantRevokes: true,
+			},
+			"a group of a user": {
+				event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "a", janes), wantRevokes: true,
+			},
+			"a subject less": {
+				event:       "MODIFIED",
+				before:      bound(unlabelled, "a", jane, joe),
+				after:       bound(unlabelled, "a", joe),
+				wantRevokes: true,
+			},
+			"another role": {
+				event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "b", jane), wantRevokes: true,
+			},
+			"deleted": {
+				event: "DELETED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "a", jane), wantRevokes: true,
+			},
+			"deleted, of nobody": {event: "DELETED", before: bound(unlabelled, "a"), after: bound(unlabelled, "a")},
 		},
 	}
 	for resource, kind := range rbacKinds {
@@ -89,22 +118,25 @@ func TestRBACRevocations(t *testing.T) {
 			proxytest.Bubble(t, resource+": "+name, func(t *testing.T) {
 				f := proxytest.NewFakeAPI()
 				for resource, kind := range rbacKinds {
-					f.Collections[rbacPath+resource] = &proxytest.FakeCollection{Kind: kind + "List", APIVersion: "rbac.authorization.k8s.io/v1"}
+					f.Collections[rbacPath+resource] = &proxytest.FakeCollection{
+						Kind: kind + "List", APIVersion: "rbac.authorization.k8s.io/v1",
+					}
 				}
-				f.Hold(rbacPath+resource, rbacObject(resource, tt.was))
+				f.Hold(rbacPath+resource, rbacObject(resource, tt.before))
 				var told []string
 				proxytest.RunInBubble(t, func(ctx context.Context) {
-					expect.NoError(t, WatchRBAC(ctx, f.Config(), func(namespace string) { told = append(told, "in "+namespace) }, proxytest.DiscardLog()))
+					revoked := func(namespace string) { told = append(told, "in "+namespace) }
+					expect.NoError(t, WatchRBAC(ctx, f.Config(), revoked, proxytest.DiscardLog()))
 				})
 				time.Sleep(time.Minute)
-				f.Event(rbacPath+resource, tt.kind, rbacObject(resource, tt.is))
+				f.Event(rbacPath+resource, tt.event, rbacObject(resource, tt.after))
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				var want []string
 				switch namespaced := !strings.HasPrefix(kind, "Cluster"); {
-				case tt.revokes && namespaced:
+				case tt.wantRevokes && namespaced:
 					want = []string{"in n"}
-				case tt.revokes:
+				case tt.wantRevokes:
 					want = []string{"in "}
 				}
 				expect.Same(t, want, told)

@@ -109,25 +109,37 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 		}
 		event := func(kind, object string) func() { return func() { f.Event(thingsPath, kind, object) } }
 		for _, step := range []struct {
-			name string
-			do   func()
-			want []string
+			name    string
+			happens func()
+			want    []string
 		}{
-			{"the first list", func() {}, []string{"n/a none to 1, at first", "n/b none to 1, at first"}},
-			{"what is not read", event("MODIFIED", thing("a", "1", 2)), nil},
-			{"a bookmark", event("BOOKMARK", thing("a", "2", 3)), nil},
-			{"a change", event("MODIFIED", thing("a", "2", 4)), []string{"n/a 1 to 2"}},
-			{"a new one", event("ADDED", thing("c", "1", 5)), []string{"n/c none to 1"}},
-			{"one goes", event("DELETED", thing("c", "1", 6)), []string{"n/c 1 to none"}},
-			{"a gap in which nothing changed", gap(thing("b", "1", 1), thing("a", "2", 7)), nil},
-			{"a gap", gap(thing("a", "3", 8), thing("d", "1", 8)), []string{"n/a 2 to 3", "n/b 1 to none", "n/d none to 1"}},
-			{"what cannot be read is a gap", event("MODIFIED", strings.Replace(thing("a", "4", 9), `"4"`, "4", 1)), nil},
-			{"in which nothing changed", reopen, nil},
-			{"an error is one, too", event("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`), nil},
-			{"in which nothing changed either", reopen, nil},
-			{"a change after it", event("MODIFIED", thing("d", "2", 10)), []string{"n/d 1 to 2"}},
+			{
+				name: "the first list", happens: func() {}, want: []string{"n/a none to 1, at first", "n/b none to 1, at first"},
+			},
+			{name: "what is not read", happens: event("MODIFIED", thing("a", "1", 2))},
+			{name: "a bookmark", happens: event("BOOKMARK", thing("a", "2", 3))},
+			{name: "a change", happens: event("MODIFIED", thing("a", "2", 4)), want: []string{"n/a 1 to 2"}},
+			{name: "a new one", happens: event("ADDED", thing("c", "1", 5)), want: []string{"n/c none to 1"}},
+			{name: "one goes", happens: event("DELETED", thing("c", "1", 6)), want: []string{"n/c 1 to none"}},
+			{name: "a gap in which nothing changed", happens: gap(thing("b", "1", 1), thing("a", "2", 7))},
+			{
+				name:    "a gap",
+				happens: gap(thing("a", "3", 8), thing("d", "1", 8)),
+				want:    []string{"n/a 2 to 3", "n/b 1 to none", "n/d none to 1"},
+			},
+			{
+				name:    "what cannot be read is a gap",
+				happens: event("MODIFIED", strings.Replace(thing("a", "4", 9), `"4"`, "4", 1)),
+			},
+			{name: "in which nothing changed", happens: reopen},
+			{
+				name:    "an error is one, too",
+				happens: event("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`),
+			},
+			{name: "in which nothing changed either", happens: reopen},
+			{name: "a change after it", happens: event("MODIFIED", thing("d", "2", 10)), want: []string{"n/d 1 to 2"}},
 		} {
-			step.do()
+			step.happens()
 			told.expect(t, step.name, step.want...)
 		}
 		expect.Same(t, map[string]string{"n/a": "3", "n/d": "2"}, r.known)
@@ -253,19 +265,19 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 	})
 }
 
-// TestReflectorWarns: of what lasts, once. An API server that restarts ends streams, and then refuses everybody until
-// it has read its roles.
+// TestReflectorWarns: a failure that lasts is logged once. One that ends soon is not: an API server that restarts ends
+// streams, and refuses everybody until it has read its roles.
 func TestReflectorWarns(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status int
 		lasts  time.Duration
 		want   string
 	}{
-		"ends early":                 {0, 0, ""},
-		"not permitted for a moment": {http.StatusForbidden, 30 * time.Second, ""},
-		"not permitted":              {http.StatusForbidden, 3 * time.Minute, "grant="},
-		"another answer":             {http.StatusBadRequest, 3 * time.Minute, "cannot be followed"},
-		"nobody answers":             {http.StatusTooManyRequests, time.Hour, ""}, // upstream.Health tells of that
+		"ends early":                 {},
+		"not permitted for a moment": {status: http.StatusForbidden, lasts: 30 * time.Second},
+		"not permitted":              {status: http.StatusForbidden, lasts: 3 * time.Minute, want: "grant="},
+		"another answer":             {status: http.StatusBadRequest, lasts: 3 * time.Minute, want: "cannot be followed"},
+		"nobody answers":             {status: http.StatusTooManyRequests, lasts: time.Hour}, // upstream.Health tells of that
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()

@@ -170,18 +170,22 @@ func TestUnauthorized(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 	})
 	for target, want := range map[string]struct {
-		token, certificate int
-		verdict            auth.Verdict
+		wantForToken, wantForCertificate int // the answer's code
+		wantVerdict                      auth.Verdict
 	}{
-		"/api": {401, 503, auth.Refused},
-		"/api/v1/namespaces/a/services/grafana:80/proxy/login": {401, 401, auth.Accepted},
-		"/api/v1/proxy/namespaces/a/pods/b/login":              {401, 401, auth.Accepted},
-		"/apis/metrics.k8s.io/v1beta1/pods":                    {401, 401, auth.Accepted},
+		"/api": {wantForToken: 401, wantForCertificate: 503, wantVerdict: auth.Refused},
+		"/api/v1/namespaces/a/services/grafana:80/proxy/login": {
+			wantForToken: 401, wantForCertificate: 401, wantVerdict: auth.Accepted,
+		},
+		"/api/v1/proxy/namespaces/a/pods/b/login": {
+			wantForToken: 401, wantForCertificate: 401, wantVerdict: auth.Accepted,
+		},
+		"/apis/metrics.k8s.io/v1beta1/pods": {wantForToken: 401, wantForCertificate: 401, wantVerdict: auth.Accepted},
 	} {
 		f, own := newForwarder(t, api.Config()), api.Config()
 		own.BearerToken = "listproxy"
 		expect.NoError(t, f.up.Impersonate(own))
-		for who, code := range map[*auth.Identity]int{&f.caller: want.token, new(proxytest.Jane(auth.NewAuthenticator(nil))): want.certificate} {
+		for who, code := range map[*auth.Identity]int{&f.caller: want.wantForToken, new(proxytest.Jane(auth.NewAuthenticator(nil))): want.wantForCertificate} {
 			w := httptest.NewRecorder()
 			f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("user=x")), *who, nil)
 			own, again := strings.Contains(w.Body.String(), "own account (401)"), w.Header().Get("Retry-After") != ""
@@ -189,7 +193,7 @@ func TestUnauthorized(t *testing.T) {
 				t.Errorf("%s, impersonated %t: %d %v %s", target, who.Impersonated() != nil, w.Code, w.Header(), w.Body)
 			}
 		}
-		if verdict, _ := f.up.Caller(f.caller, "192.0.2.1:1"); verdict != want.verdict {
+		if verdict, _ := f.up.Caller(f.caller, "192.0.2.1:1"); verdict != want.wantVerdict {
 			t.Errorf("%s: the token is %v", target, verdict)
 		}
 	}

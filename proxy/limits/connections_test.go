@@ -44,25 +44,43 @@ func (a addressed) RemoteAddr() net.Addr {
 // connection that ends, or that waits for its next request.
 func TestConnections(t *testing.T) {
 	for name, tt := range map[string]struct {
-		steps string // separated by commas: who dials (an address), or what becomes of the connection with a number
-		open  string // then, by number; those that still wait for a place are not
+		steps    string // separated by commas: who dials (an address), or what becomes of the connection with a number
+		wantOpen string // then, by number; those that still wait for a place are not
 	}{
-		"the one that has waited longest":  {"10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", "123"},
-		"of the network with most":         {"10.0.0.2, 10.0.0.1, 10.0.0.1, 10.0.0.3", "023"},
-		"the new one counts":               {"10.0.0.1, 0 active, 10.0.0.2, 10.0.0.3, 10.0.0.3, 10.0.0.3", "014"},
-		"an IPv6 host has one network":     {"10.0.0.2, 2001:db8::1, 2001:db8::2, 10.0.0.3", "023"},
-		"of two alike, who waited longest": {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 10.0.0.4", "023"},
-		"one with a request is kept":       {"10.0.0.1, 0 active, 10.0.0.1, 10.0.0.2, 10.0.0.3", "023"},
-		"all have one":                     {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4", "012"},
-		"one of them ends":                 {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4, 1 closed", "023"},
-		"one of them is idle":              {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4, 1 idle", "023"},
-		"idle, and in use again":           {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 0 active, 1 active, 10.0.0.4", "013"},
-		"another state changes nothing":    {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 new, 10.0.0.4", "123"},
-		"closed twice":                     {"10.0.0.1, 0 closed, 0 closed, 0 idle, 10.0.0.2, 10.0.0.3, 10.0.0.4", "123"},
-		"answered over HTTP/2 just now":    {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4", "012"},
-		"a second ago":                     {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4, 1 active, 1 active", "123"},
-		"in use again since":               {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 0 active, 10.0.0.4, 2 active", "012"},
-		"its request comes too late":       {"10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4, 0 active, 0 idle, 10.0.0.5", "234"},
+		"the one that has waited longest": {steps: "10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", wantOpen: "123"},
+		"of the network with most":        {steps: "10.0.0.2, 10.0.0.1, 10.0.0.1, 10.0.0.3", wantOpen: "023"},
+		"the new one counts":              {steps: "10.0.0.1, 0 active, 10.0.0.2, 10.0.0.3, 10.0.0.3, 10.0.0.3", wantOpen: "014"},
+		"an IPv6 host has one network":    {steps: "10.0.0.2, 2001:db8::1, 2001:db8::2, 10.0.0.3", wantOpen: "023"},
+		"of two alike, who waited longest": {
+			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 10.0.0.4", wantOpen: "023",
+		},
+		"one with a request is kept": {steps: "10.0.0.1, 0 active, 10.0.0.1, 10.0.0.2, 10.0.0.3", wantOpen: "023"},
+		"all have one":               {steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4", wantOpen: "012"},
+		"one of them ends": {
+			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4, 1 closed", wantOpen: "023",
+		},
+		"one of them is idle": {
+			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4, 1 idle", wantOpen: "023",
+		},
+		"idle, and in use again": {
+			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 0 active, 1 active, 10.0.0.4", wantOpen: "013",
+		},
+		"another state changes nothing": {steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 new, 10.0.0.4", wantOpen: "123"},
+		"closed twice":                  {steps: "10.0.0.1, 0 closed, 0 closed, 0 idle, 10.0.0.2, 10.0.0.3, 10.0.0.4", wantOpen: "123"},
+		"answered over HTTP/2 just now": {
+			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4", wantOpen: "012",
+		},
+		"a second ago": {
+			steps:    "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4, 1 active, 1 active",
+			wantOpen: "123",
+		},
+		"in use again since": {
+			steps:    "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 0 active, 10.0.0.4, 2 active",
+			wantOpen: "012",
+		},
+		"its request comes too late": {
+			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4, 0 active, 0 idle, 10.0.0.5", wantOpen: "234",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -98,7 +116,7 @@ func TestConnections(t *testing.T) {
 						open += fmt.Sprint(i)
 					}
 				}
-				expect.Same(t, tt.open, open)
+				expect.Same(t, tt.wantOpen, open)
 				if bound.Open() != int64(len(open)) || bound.Most() != 3 {
 					t.Errorf("%d of %d are open", bound.Open(), bound.Most())
 				}

@@ -114,70 +114,90 @@ func (rig *healthRig) get(t *testing.T, path string) io.ReadCloser {
 
 const told = 20 * time.Second
 
-// TestHealthTellsEachTroubleOnce: whatever happens is told within twenty seconds; the log has one line for
-// it however long it lasts, and one for its end; it is not asked more meanwhile; and a replica that has
-// been of use stays in its balancer.
-func TestHealthTellsEachTroubleOnce(t *testing.T) {
+// TestHealthTellsEachFailureOnce: each failure is told within twenty seconds; the log has one line for it however long it
+// lasts, and one for its end; the upstream is not asked more meanwhile; and a replica that has been of use stays ready.
+func TestHealthTellsEachFailureOnce(t *testing.T) {
 	unready := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed\nreadyz check failed"
 	for name, tt := range map[string]struct {
-		how     proxytest.Transport
-		want    Condition
-		problem string
+		transport   proxytest.Transport
+		want        Condition
+		wantProblem string
 	}{
-		"ended":          {ended, ConditionUnreachable, "connection refused"},
-		"frozen":         {frozen, ConditionUnreachable, "no answer within 2s"},
-		"another CA":     {failing(x509.UnknownAuthorityError{}), ConditionUnreachable, "unknown authority"},
-		"no account":     {saying(http.StatusUnauthorized, ""), ConditionUnauthorized, "401"},
-		"no rights":      {saying(http.StatusForbidden, ""), ConditionForbidden, "allows nothing"},
-		"no etcd":        {saying(http.StatusInternalServerError, unready), ConditionNotReady, "/readyz answers 500: etcd, etcd-readiness"},
-		"sent elsewhere": {saying(http.StatusFound, "<html></html>"), ConditionNotReady, "302, which no kube-apiserver does"},
-		"another path":   {saying(http.StatusNotFound, ""), ConditionNotReady, "404, which no kube-apiserver does"},
+		"ended":  {transport: ended, want: ConditionUnreachable, wantProblem: "connection refused"},
+		"frozen": {transport: frozen, want: ConditionUnreachable, wantProblem: "no answer within 2s"},
+		"another CA": {
+			transport: failing(x509.UnknownAuthorityError{}), want: ConditionUnreachable, wantProblem: "unknown authority",
+		},
+		"no account": {transport: saying(http.StatusUnauthorized, ""), want: ConditionUnauthorized, wantProblem: "401"},
+		"no rights": {
+			transport: saying(http.StatusForbidden, ""), want: ConditionForbidden, wantProblem: "allows nothing",
+		},
+		"no etcd": {
+			transport:   saying(http.StatusInternalServerError, unready),
+			want:        ConditionNotReady,
+			wantProblem: "/readyz answers 500: etcd, etcd-readiness",
+		},
+		"sent elsewhere": {
+			transport:   saying(http.StatusFound, "<html></html>"),
+			want:        ConditionNotReady,
+			wantProblem: "302, which no kube-apiserver does",
+		},
+		"another path": {
+			transport:   saying(http.StatusNotFound, ""),
+			want:        ConditionNotReady,
+			wantProblem: "404, which no kube-apiserver does",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 				rig.await(t, ConditionOK, time.Second)
 				time.Sleep(17 * time.Second)
-				rig.set(tt.how)
+				rig.set(tt.transport)
 				rig.await(t, tt.want, told)
 				before := rig.asked.Load()
 				time.Sleep(10 * time.Minute)
 				if n := rig.asked.Load() - before; n < 40 || n > 60 {
 					t.Errorf("it was asked %d times in ten minutes", n)
 				}
-				if s := rig.Stats(); s.Condition != tt.want || s.NeverOK || !strings.Contains(s.Problem, tt.problem) || s.Advice == "" ||
-					time.Since(s.Since) < 10*time.Minute {
-					t.Errorf("it is %+v", s)
+				s := rig.Stats()
+				expect.Says(t, s.Problem, tt.wantProblem)
+				if s.Condition != tt.want || s.NeverOK || s.Advice == "" || time.Since(s.Since) < 10*time.Minute {
+					t.Errorf("the upstream is %+v, want it %s for ten minutes, with advice", s, tt.want)
 				}
 				rig.set(saying(http.StatusOK, "ok"))
 				rig.await(t, ConditionOK, told)
-				if s := rig.Stats(); s.NeverOK || s.Problem != "" || s.Advice != "" || time.Since(s.Answered) > time.Second {
+				if s = rig.Stats(); s.NeverOK || s.Problem != "" || s.Advice != "" || time.Since(s.Answered) > time.Second {
 					t.Errorf("in the end it is %+v", s)
 				}
 				lines := strings.Split(strings.TrimSpace(rig.log.String()), "\n")
-				if len(lines) != 3 || !strings.Contains(lines[0], `level=INFO msg="kube-apiserver answers" state=ok`) ||
-					!strings.Contains(lines[1], "level=WARN") || !strings.Contains(lines[1], " do=") || !strings.Contains(lines[1], "state="+string(tt.want)) ||
-					!strings.Contains(lines[2], "level=INFO") {
-					t.Errorf("the log has\n%s", rig.log)
+				if len(lines) != 3 {
+					t.Fatalf("the log has %d lines, want 3:\n%s", len(lines), rig.log)
 				}
+				expect.Says(t, lines[0], `level=INFO msg="kube-apiserver answers" state=ok`)
+				expect.Says(t, lines[1], "level=WARN", " do=", "state="+string(tt.want))
+				expect.Says(t, lines[2], "level=INFO")
 			})
 		})
 	}
 }
 
-// TestHealthOfAMoment: what is over in a moment, as while a balancer changes API servers, or while
-// one that has just started does not know anybody's rights, is no trouble; nor is an API server that
-// has too much to do.
+// TestHealthOfAMoment: a failure that is over in a moment is none, as while a balancer changes API servers, or while one
+// that has just started does not know anybody's rights; nor is an API server that has too much to do.
 func TestHealthOfAMoment(t *testing.T) {
 	for _, moment := range []struct {
-		how     proxytest.Transport
-		lasting time.Duration
-	}{{failing(io.EOF), 4900 * time.Millisecond}, {saying(http.StatusForbidden, ""), 4900 * time.Millisecond}, {saying(http.StatusTooManyRequests, ""), time.Minute}} {
+		transport proxytest.Transport
+		lasts     time.Duration
+	}{
+		{transport: failing(io.EOF), lasts: 4900 * time.Millisecond},
+		{transport: saying(http.StatusForbidden, ""), lasts: 4900 * time.Millisecond},
+		{transport: saying(http.StatusTooManyRequests, ""), lasts: time.Minute},
+	} {
 		run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 			rig.await(t, ConditionOK, time.Second)
 			for range 100 {
-				rig.set(moment.how)
+				rig.set(moment.transport)
 				_ = rig.get(t, "/api/v1/pods")
-				time.Sleep(moment.lasting)
+				time.Sleep(moment.lasts)
 				if c := rig.Stats().Condition; c != ConditionOK {
 					t.Fatalf("it is %s", c)
 				}

@@ -14,10 +14,12 @@ func TestAge(t *testing.T) {
 		at, now time.Time
 		want    time.Duration
 	}{
-		"by both clocks":    {at, at.Add(time.Minute), time.Minute},
-		"by the wall clock": {at.Round(0), at.Round(0).Add(time.Hour), time.Hour},
-		"suspended":         {proxytest.EarlierByTheWallClock(at, time.Hour), at.Add(time.Minute), time.Hour + time.Minute},
-		"set back":          {proxytest.EarlierByTheWallClock(at, -time.Hour), at.Add(time.Minute), time.Minute},
+		"by both clocks":    {at: at, now: at.Add(time.Minute), want: time.Minute},
+		"by the wall clock": {at: at.Round(0), now: at.Round(0).Add(time.Hour), want: time.Hour},
+		"suspended": {
+			at: proxytest.EarlierByTheWallClock(at, time.Hour), now: at.Add(time.Minute), want: time.Hour + time.Minute,
+		},
+		"set back": {at: proxytest.EarlierByTheWallClock(at, -time.Hour), now: at.Add(time.Minute), want: time.Minute},
 	} {
 		if got := Age(tt.at, tt.now); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)

@@ -14,17 +14,18 @@ func TestEnded(t *testing.T) {
 	life := lifetime{asked: asked, answered: asked.Add(20 * time.Second), timeout: time.Minute}
 	due := asked.Add(80 * time.Second)
 	for _, tt := range []struct {
-		now     time.Time
-		at      time.Time
-		inOrder bool
+		now         time.Time
+		wantAt      time.Time
+		wantInOrder bool
 	}{
-		{asked.Add(58 * time.Second), asked.Add(58 * time.Second), false},
-		{asked.Add(59 * time.Second), asked.Add(59 * time.Second), true},
-		{asked.Add(90 * time.Second), due, true},
-		{asked.Add(time.Hour), due, true},
+		{now: asked.Add(58 * time.Second), wantAt: asked.Add(58 * time.Second)},
+		{now: asked.Add(59 * time.Second), wantAt: asked.Add(59 * time.Second), wantInOrder: true},
+		{now: asked.Add(90 * time.Second), wantAt: due, wantInOrder: true},
+		{now: asked.Add(time.Hour), wantAt: due, wantInOrder: true},
 	} {
-		if at, inOrder := life.Ended(tt.now); !at.Equal(tt.at) || inOrder != tt.inOrder {
-			t.Errorf("after %v: %v, %v", tt.now.Sub(asked), at.Sub(asked), inOrder)
+		if at, inOrder := life.Ended(tt.now); !at.Equal(tt.wantAt) || inOrder != tt.wantInOrder {
+			t.Errorf("after %v: ended after %v, in order: %t; want %v, %t",
+				tt.now.Sub(asked), at.Sub(asked), inOrder, tt.wantAt.Sub(asked), tt.wantInOrder)
 		}
 	}
 	// The machine was suspended for an hour of which the monotonic clock knows nothing.

@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// TestRhythm: a feed whose probes are answered at once, on a resource of which only the bookmarks
+// TestProbeSchedule: a feed whose probes are answered at once, on a resource of which only the bookmarks
 // of a stream tell, asks often enough, and leaves no stream whose bookmark comes in time.
-func TestRhythm(t *testing.T) {
+func TestProbeSchedule(t *testing.T) {
 	for _, tt := range []struct {
 		bound, bookmarks time.Duration
-		leaves           bool
+		wantLeaves       bool // the stream
 	}{
-		{90 * time.Second, BookmarkEvery, false},
-		{90 * time.Second, time.Hour, true},
-		{5 * time.Minute, BookmarkEvery, false},
-		{60 * time.Second, BookmarkEvery, true},
-		{6 * time.Second, BookmarkEvery, true},
-		{6 * time.Second, time.Second, false},
+		{bound: 90 * time.Second, bookmarks: BookmarkEvery},
+		{bound: 90 * time.Second, bookmarks: time.Hour, wantLeaves: true},
+		{bound: 5 * time.Minute, bookmarks: BookmarkEvery},
+		{bound: 60 * time.Second, bookmarks: BookmarkEvery, wantLeaves: true},
+		{bound: 6 * time.Second, bookmarks: BookmarkEvery, wantLeaves: true},
+		{bound: 6 * time.Second, bookmarks: time.Second},
 	} {
 		for _, variety := range []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1} {
-			testRhythm(t, newProbeSchedule(tt.bound, variety), tt.bound, tt.bookmarks, tt.leaves)
+			testProbeSchedule(t, newProbeSchedule(tt.bound, variety), tt.bound, tt.bookmarks, tt.wantLeaves)
 		}
 	}
 }
 
-func testRhythm(t *testing.T, r probeSchedule, bound, bookmarks time.Duration, leaves bool) {
+func testProbeSchedule(t *testing.T, r probeSchedule, bound, bookmarks time.Duration, wantLeaves bool) {
 	t.Helper()
 	start := time.Now()
 	now, asked, currentAt, bookmark, probes, left := start, start, start, start.Add(bookmarks), 0, false
@@ -41,10 +41,11 @@ func testRhythm(t *testing.T, r probeSchedule, bound, bookmarks time.Duration, l
 			t.Errorf("bound %v, bookmarks every %v: a state of %v", bound, bookmarks, old)
 		}
 	}
-	if left != leaves {
-		t.Errorf("bound %v, bookmarks every %v: left is %v, want %v", bound, bookmarks, left, leaves)
+	if left != wantLeaves {
+		t.Errorf("bound %v, bookmarks every %v: left is %v, want %v", bound, bookmarks, left, wantLeaves)
 	}
-	if atMost := int(now.Sub(start)/r.every) + 1; probes > atMost && !left {
-		t.Errorf("bound %v, bookmarks every %v: %d probes in %v, want %d at most", bound, bookmarks, probes, now.Sub(start), atMost)
+	if most := int(now.Sub(start)/r.every) + 1; probes > most && !left {
+		t.Errorf("bound %v, bookmarks every %v: %d probes in %v, want at most %d",
+			bound, bookmarks, probes, now.Sub(start), most)
 	}
 }

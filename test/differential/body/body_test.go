@@ -74,17 +74,17 @@ func TestTokens(t *testing.T) {
 			a, b []byte
 			want string
 		}{
-			"only the slash":               {list(slashed, "i"), list(unslashed, "i"), same},
-			"another start":                {list(slashed, "i"), list(encoded(7, "/b\x00"), "i"), ""},
-			"another revision":             {list(slashed, "i"), list(encoded(8, "/a\x00"), "i"), ""},
-			"of no token's form":           {list("abc", "i"), list("abd", "i"), ""},
-			"another item":                 {list(slashed, "i"), list(unslashed, "j"), ""},
-			"one has none":                 {list("", "i"), list(slashed, "i"), missing},
-			"one has none, the other way":  {list(slashed, "i"), list("", "i"), ""},
-			"one has none, another item":   {list("", "i"), list(slashed, "j"), ""},
-			"none has one":                 {list("", "i"), list("", "i"), ""},
-			"one of them in another form":  {list("", "i"), slices.Concat([]byte(" "), list(slashed, "i")), ""},
-			"the same, and nothing to say": {list(slashed, "i"), list(slashed, "i"), same},
+			"only the slash":               {a: list(slashed, "i"), b: list(unslashed, "i"), want: same},
+			"another start":                {a: list(slashed, "i"), b: list(encoded(7, "/b\x00"), "i")},
+			"another revision":             {a: list(slashed, "i"), b: list(encoded(8, "/a\x00"), "i")},
+			"of no token's form":           {a: list("abc", "i"), b: list("abd", "i")},
+			"another item":                 {a: list(slashed, "i"), b: list(unslashed, "j")},
+			"one has none":                 {a: list("", "i"), b: list(slashed, "i"), want: missing},
+			"one has none, the other way":  {a: list(slashed, "i"), b: list("", "i")},
+			"one has none, another item":   {a: list("", "i"), b: list(slashed, "j")},
+			"none has one":                 {a: list("", "i"), b: list("", "i")},
+			"one of them in another form":  {a: list("", "i"), b: slices.Concat([]byte(" "), list(slashed, "i"))},
+			"the same, and nothing to say": {a: list(slashed, "i"), b: list(slashed, "i"), want: same},
 		} {
 			t.Run(form+": "+name, func(t *testing.T) {
 				if got := SameButToken(test.a, test.b); got != (test.want == same) {

@@ -9,41 +9,45 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// maxAcceptClauses bounds the media types that one request may name. The API server sorts them by an order that is not
-// transitive, so the result depends on the algorithm. Up to 12 elements Go's sort is an insertion sort, as the API server's own is.
-const maxAcceptClauses = 12
-
 // Accept has the representations that a client accepts, read once from its Accept header. It never changes. The zero
 // value accepts no representation that is kept.
 type Accept struct {
-	builtin, custom negotiated
+	builtin, custom choice
+	// ambiguous reports whether the header has several readings.
+	ambiguous bool
 }
 
-// negotiated is the result for one kind of resource: a representation, or a reason.
-type negotiated struct {
+// choice is what the API server chooses from the header for one kind of resource. The zero value means that the API
+// server writes a form that is not kept, or none (406), or that it is not certain which.
+type choice struct {
 	representation media.Representation
 	// pretty reports whether the clause that was chosen asks for indented JSON.
 	pretty bool
-	reason reason.Reason
 }
 
+// maxAcceptClauses bounds the media types that one request may name. The API server sorts them by an order that is not
+// transitive, so the result depends on the algorithm. Up to 12 elements Go's sort is an insertion sort, as the API
+// server's own is.
+const maxAcceptClauses = 12
+
 // Representation returns the form in which the API server would write the list, or
-// the reason why the request has to be forwarded: reason.Representation if the server
-// would write another form, or none (406), or it is not certain which;
-// reason.NotCanonical if the header has several readings.
+// the reason why the request has to be forwarded.
 //
 // It depends on whether the resource is a custom one: these have no protobuf
 // (except of their metadata), and no routes of their own in the server's router.
 func (a Accept) Representation(custom bool) (media.Representation, reason.Reason) {
-	result := a.negotiated(custom)
-	if result == (negotiated{}) {
+	representation := a.choiceFor(custom).representation
+	switch {
+	case a.ambiguous:
+		return "", reason.NotCanonical
+	case representation == "":
 		return "", reason.Representation
 	}
-	return result.representation, result.reason
+	return representation, reason.None
 }
 
-// negotiated returns the result for custom resources, or for all others.
-func (a Accept) negotiated(custom bool) negotiated {
+// choiceFor returns the choice for custom resources, or for all others.
+func (a Accept) choiceFor(custom bool) choice {
 	if custom {
 		return a.custom
 	}
@@ -62,13 +66,13 @@ func (a Accept) reasonForAll() reason.Reason {
 // parseAccept reads the values of the Accept header of a list or a watch.
 func parseAccept(values []string, watch bool) Accept {
 	switch {
-	case len(values) > 1:
-		// The API server reads only the first line.
-		return forAllKinds(negotiated{reason: reason.NotCanonical})
+	case len(values) > 1: // the API server reads only the first line
+		return Accept{ambiguous: true}
 	case len(values) == 0 || values[0] == "":
-		return forAllKinds(negotiated{representation: media.JSON})
+		plain := choice{representation: media.JSON}
+		return Accept{builtin: plain, custom: plain}
 	case strings.Count(values[0], ",") >= maxAcceptClauses:
-		return forAllKinds(negotiated{reason: reason.NotCanonical})
+		return Accept{ambiguous: true}
 	}
 	clauses := goautoneg.ParseAccept(values[0])
 	accept := Accept{custom: negotiate(clauses, true, watch)}
@@ -77,9 +81,6 @@ func parseAccept(values []string, watch bool) Accept {
 	}
 	return accept
 }
-
-// forAllKinds returns an Accept with the same result for every kind of resource.
-func forAllKinds(result negotiated) Accept { return Accept{builtin: result, custom: result} }
 
 // routed reports whether the API server's router lets the header through to the negotiation. For built-in resources
 // go-restful compares the text of each clause, without its parameters, with the types of the route
@@ -100,12 +101,11 @@ func routed(accept string) bool {
 	return false
 }
 
-// negotiate chooses the first clause that can be answered, as the API server does; clauses of quality 0 count, too. If
-// there is none, the API server answers 406, so the request is forwarded.
+// negotiate chooses the first clause that can be answered, as the API server does. Clauses of quality 0 count, too.
 //
 // A clause is skipped only if no API server answers it. Any other clause that listproxy does not know ends the search
-// without a representation, since the upstream may know it.
-func negotiate(clauses []goautoneg.Accept, custom, watch bool) negotiated {
+// without a choice, since the upstream may know it.
+func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
 		result := represent(clause, watch)
 		if custom && result.representation == media.Protobuf {
@@ -113,12 +113,12 @@ func negotiate(clauses []goautoneg.Accept, custom, watch bool) negotiated {
 		}
 		return result
 	}
-	return negotiated{reason: reason.Representation}
+	return choice{}
 }
 
-// represent returns the representation that one clause of an Accept header asks for. A watch asks for the kind of single
-// objects, which its events hold, and may have the parameter stream=watch.
-func represent(clause goautoneg.Accept, watch bool) negotiated {
+// represent returns the choice of one clause of an Accept header. A watch asks for the kind of single objects, which
+// its events hold, and may have the parameter stream=watch.
+func represent(clause goautoneg.Accept, watch bool) choice {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
 	case "application/json", "application/*", "*/*":
@@ -126,10 +126,10 @@ func represent(clause goautoneg.Accept, watch bool) negotiated {
 	case "application/vnd.kubernetes.protobuf":
 		plain, metadata = media.Protobuf, media.MetadataProtobuf
 	default:
-		return negotiated{reason: reason.Representation}
+		return choice{}
 	}
 	unread := len(clause.Params) // q is not among them
-	result := negotiated{representation: plain, pretty: clause.Params["pretty"] == "1"}
+	result := choice{representation: plain, pretty: clause.Params["pretty"] == "1"}
 	if result.pretty {
 		unread--
 	}
@@ -149,7 +149,7 @@ func represent(clause goautoneg.Accept, watch bool) negotiated {
 		return result
 	}
 	// Another transformation (a list as PartialObjectMetadata gets a 406), or an unknown parameter.
-	return negotiated{reason: reason.Representation}
+	return choice{}
 }
 
 // acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. Only the

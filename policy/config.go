@@ -71,8 +71,8 @@ type Rule struct {
 }
 
 // Representation returns the representation in which a list or watch is answered. With a reason other than None it must
-// be forwarded: the namespace, the Accept header or the selectors do not fit this kind of resource. Then a representation
-// that was returned as well says only what the client had asked for.
+// be forwarded: the namespace, the Accept header or the selectors do not fit this kind of resource. A representation
+// beside such a reason only tells what the client asks for.
 func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
@@ -88,7 +88,7 @@ func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Repr
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
 
 // Config is a policy: it says which resources are kept in memory, and how. It does not change, so it is safe for
-// concurrent use. DefaultConfig and ParseConfig return one.
+// concurrent use. [DefaultConfig] and [ParseConfig] return one.
 type Config struct {
 	// defaults has the settings of every resource without a rule of its own.
 	defaults Rule
@@ -98,8 +98,8 @@ type Config struct {
 	order []schema.GroupResource
 }
 
-// DefaultConfig returns the policy without a file: all resources are kept on demand. ([Config.For] makes an exception of
-// Secrets and Events.)
+// DefaultConfig returns the policy without a file: all resources are kept on demand. ([Config.RuleFor] makes an exception
+// of Secrets and Events.)
 func DefaultConfig() *Config {
 	return &Config{defaults: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: BuiltIn}}
 }
@@ -112,8 +112,8 @@ type Switches struct {
 	Watches bool
 }
 
-// With returns a copy of the policy in which the rules that leave something to the flags have their values.
-func (c *Config) With(s Switches) *Config {
+// WithSwitches returns a copy of the policy in which the flags decide for each rule that does not.
+func (c *Config) WithSwitches(s Switches) *Config {
 	fill := func(r Rule) Rule {
 		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.Consistent)
 		r.Watches = cmp.Or(r.Watches, &s.Watches)
@@ -128,8 +128,8 @@ func (c *Config) With(s Switches) *Config {
 	return &filled
 }
 
-// For returns the settings of a resource; group is empty for the core group. It does not allocate.
-func (c *Config) For(group, resource string) Rule {
+// RuleFor returns the settings of a resource; group is empty for the core group. It does not allocate.
+func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
 	}
@@ -151,7 +151,7 @@ func (c *Config) Defaults() Rule { return c.defaults }
 func (c *Config) Targets() []schema.GroupResource { return slices.Clone(c.order) }
 
 // mustBeNamed reports whether a resource is kept only if a rule names it. With Secrets in it, listproxy's memory needs
-// as much protection as etcd. (A rule that names Events cannot keep them either, see isEvents.)
+// as much protection as etcd. (Not even a rule that names Events can keep them, see isEvents.)
 func mustBeNamed(group, resource string) bool {
 	return (group == "" && resource == "secrets") || isEvents(group, resource)
 }
@@ -163,23 +163,22 @@ func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }
 
-// Evaluation says what follows from a request and the policy alone, before kube-apiserver is asked for rights and the
-// state is looked at.
+// Evaluation is the decision that follows from a request and the policy alone, before rights and state are looked up.
 type Evaluation struct {
 	// Decision follows from the request and the rule. Semantics is Consistent also if the request is forwarded for that
 	// reason.
 	Decision
-	// NotKept is the reason why the policy forbids an answer from memory, or None. Only callers whom kube-apiserver knows
-	// may learn it.
+	// NotKept is the reason why the policy forbids an answer from memory, or None. It is told only to callers whom
+	// kube-apiserver knows.
 	NotKept reason.Reason
 	// Rule is the rule for the resource.
 	Rule Rule
 }
 
-// Evaluate evaluates a list or watch that [Parse] has read. parseReason is Parse's reason to forward it, or None. If the
-// rule answers no watches, the reason of every watch is reason.Watch, whatever parseReason is.
+// Evaluate decides about a list or watch that [Parse] has read. parseReason is Parse's reason to forward it, or None. If
+// the rule answers no watches, the reason of every watch is reason.Watch, whatever parseReason is.
 func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
-	e := Evaluation{Rule: c.For(req.Group, req.Resource)}
+	e := Evaluation{Rule: c.RuleFor(req.Group, req.Resource)}
 	switch {
 	case req.Watch && !e.Rule.AnswersWatches():
 		e.Decision = forward(reason.Watch)

@@ -52,7 +52,7 @@ func TestEveryField(t *testing.T) {
 	} {
 		c, err := ParseConfig("p", []byte(text))
 		expect.NoError(t, err)
-		expect.Same(t, want, c.For("example.com", "things"))
+		expect.Same(t, want, c.RuleFor("example.com", "things"))
 	}
 	for text, want := range map[string]ConsistentLists{
 		"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways,
@@ -113,7 +113,7 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		{file: resource("", "events", CacheNever), resource: "events", want: fromFirstRule(CacheNever)},
 	} {
 		gr := schema.ParseGroupResource(test.resource)
-		if diff := cmp.Diff(test.want, parsed(t, test.file).For(gr.Group, gr.Resource)); diff != "" {
+		if diff := cmp.Diff(test.want, parsed(t, test.file).RuleFor(gr.Group, gr.Resource)); diff != "" {
 			t.Errorf("%s in %q (-want +got):\n%s", gr, test.file, diff)
 		}
 	}
@@ -203,24 +203,6 @@ func TestWrongConfig(t *testing.T) {
 				"resources[0].cache", "resources[1].group", "resources[1].resource",
 			},
 		},
-
-		// What earlier versions had.
-		"eager": {
-			text:       pods("cache: eager"),
-			wantErrors: []string{`resources[0].cache: Invalid value: "eager"|--eager|write onDemand`},
-		},
-		"a version": {
-			text:       pods("version: v1"),
-			wantErrors: []string{"resources[0].version is no longer there|leave it out"},
-		},
-		"bytes": {
-			text:       head + "defaults: {maxBytes: 1Gi}\n",
-			wantErrors: []string{"defaults.maxBytes is no longer there|--cache-bytes"},
-		},
-		"an unknown one, too": {
-			text:       pods("version: v1, versions: []"),
-			wantErrors: []string{"resources[0].version is", `unknown field "resources[0].versions"`},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := ParseConfig("p", []byte(test.text))
@@ -271,7 +253,7 @@ func FuzzParseConfig(f *testing.F) {
 			c.Targets(), schema.GroupResource{Resource: "events"},
 			schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, schema.GroupResource{Group: "x", Resource: "z"},
 		) {
-			rule := c.For(target.Group, target.Resource)
+			rule := c.RuleFor(target.Group, target.Resource)
 			if isEvents(target.Group, target.Resource) && rule.Cache != CacheNever {
 				t.Errorf("%s are kept", target)
 			}
@@ -298,7 +280,7 @@ func TestOutlineOfWhatIsForwarded(t *testing.T) {
 		{target: "/api/v1/pods?watch=true", watches: true, want: reason.Representation},
 	} {
 		request, why := parse(read(t, get(test.target, alice, table)))
-		got := DefaultConfig().With(Switches{Watches: test.watches}).Evaluate(request, why)
+		got := DefaultConfig().WithSwitches(Switches{Watches: test.watches}).Evaluate(request, why)
 		if got.Reason != test.want || got.Serve {
 			t.Errorf("%s, watches answered: %t: %+v, want %s", test.target, test.watches, got.Decision, test.want)
 		}

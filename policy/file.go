@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,8 +53,8 @@ type statement struct {
 	settings
 }
 
-// settings are what a rule says. What it does not say comes from the rule for "*" of its group, else
-// from defaults, else it is the default.
+// settings are the settings of a rule. Those that it lacks come from the rule for "*" of its group, else from defaults,
+// else they have their default.
 type settings struct {
 	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded,
 	// not-cached). Default: onDemand; never for Secrets, unless a rule that names them sets it, and for Events.
@@ -74,18 +72,6 @@ type settings struct {
 	ConsistentLists any `json:"consistentLists"`
 	// Watches is whether watches and streaming lists are answered from memory. Default: --watches.
 	Watches *bool `json:"watches"`
-}
-
-// removedFields are fields of earlier versions, and what to do instead.
-func removedFields() map[string]string {
-	return map[string]string{
-		"version":         "a rule is for all versions of its resource: leave it out",
-		"representations": "all are kept that somebody asks for: leave it out",
-		"maxBytes":        "--cache-bytes bounds all resources together: leave it out",
-		"idleTimeout":     "what nobody asks for is dropped after 15 minutes, unless --eager names it: leave it out",
-		"sameForEveryone": "aggregated APIs are always forwarded: leave it out",
-		"newestAsAny":     "let the client send resourceVersion=0, or set consistentLists for the resource",
-	}
 }
 
 // ParseConfig reads a policy file, YAML or JSON. It is strict: an unknown field, or one that is given twice, is an error.
@@ -127,18 +113,12 @@ func (d *document) read(data []byte) []error {
 		}
 	}
 	if text == nil {
-		return []error{fmt.Errorf("the file is empty: it begins with \"apiVersion: %s\" and \"kind: %s\"", ConfigAPIVersion, ConfigKind)}
+		return []error{fmt.Errorf("the file is empty: it begins with \"apiVersion: %s\" and \"kind: %s\"",
+			ConfigAPIVersion, ConfigKind)}
 	}
 	faults, err := json.UnmarshalStrict(text, d)
 	if err != nil {
 		return []error{err}
-	}
-	gone := removedFields()
-	for i, fault := range faults {
-		path, _ := strconv.Unquote(strings.TrimPrefix(fault.Error(), "unknown field "))
-		if instead, ok := gone[path[strings.LastIndexByte(path, '.')+1:]]; ok {
-			faults[i] = fmt.Errorf("%s is no longer there: %s", path, instead)
-		}
 	}
 	return faults
 }
@@ -185,11 +165,12 @@ func (s statement) validate(path *field.Path) field.ErrorList {
 		faults = append(faults, field.Invalid(group, *s.Group, `write the API group without its version, "" for the core group`))
 	}
 	if s.Resource != AllResources && len(validation.IsDNS1035Label(s.Resource)) > 0 {
-		faults = append(faults, field.Invalid(path.Child("resource"), s.Resource, `write the plural name in lower case, "*" for all of the group`))
+		faults = append(faults, field.Invalid(path.Child("resource"), s.Resource,
+			`write the plural name in lower case, "*" for all of the group`))
 	}
 	if isEvents(s.target().Group, s.Resource) && s.Cache == CacheOnDemand {
-		faults = append(faults, field.Invalid(path.Child("cache"), s.Cache, "events cannot be kept: their watches get no bookmarks, so nobody "+
-			"could say how far they are known; write never, or leave it out"))
+		faults = append(faults, field.Invalid(path.Child("cache"), s.Cache, "events cannot be kept: their watches get no "+
+			"bookmarks, so nobody could say how far they are known; write never, or leave it out"))
 	}
 	return append(faults, s.settings.validate(path)...)
 }
@@ -198,14 +179,12 @@ func (s settings) validate(path *field.Path) field.ErrorList {
 	var faults field.ErrorList
 	switch s.Cache {
 	case "", CacheOnDemand, CacheNever:
-	case "eager":
-		faults = append(faults, field.Invalid(path.Child("cache"), s.Cache, "name what is eager in --eager, pods/protobuf or deployments.v1.apps; "+
-			"write onDemand here"))
 	default:
 		faults = append(faults, field.NotSupported(path.Child("cache"), s.Cache, []CacheMode{CacheOnDemand, CacheNever}))
 	}
 	if s.LimitAtZero != "" && s.LimitAtZero != LimitIgnored && s.LimitAtZero != LimitHonoured {
-		faults = append(faults, field.NotSupported(path.Child("limitAtZero"), s.LimitAtZero, []LimitAtZero{LimitIgnored, LimitHonoured}))
+		faults = append(faults, field.NotSupported(path.Child("limitAtZero"), s.LimitAtZero,
+			[]LimitAtZero{LimitIgnored, LimitHonoured}))
 	}
 	if window := s.window(); s.HistoryWindow != nil && (window < minHistoryWindow || window > maxHistoryWindow) {
 		faults = append(faults, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
@@ -243,8 +222,8 @@ func (s statement) target() schema.GroupResource {
 	return target
 }
 
-// config returns the policy, with all that rules inherit: a rule for one resource from the rule for all of its group, and
-// that rule from the defaults.
+// config returns the policy. A rule for one resource inherits from the rule for all of its group, and that rule from
+// the defaults.
 func (d *document) config(name string) *Config {
 	c := DefaultConfig()
 	c.rules = make(map[schema.GroupResource]Rule, len(d.Resources))
@@ -258,7 +237,7 @@ func (d *document) config(name string) *Config {
 			}
 			base := c.defaults
 			if !forGroups {
-				base = c.For(s.target().Group, s.Resource)
+				base = c.RuleFor(s.target().Group, s.Resource)
 			}
 			c.rules[s.target()] = s.inherit(base, fmt.Sprintf("%s: resources[%d]", name, i))
 		}

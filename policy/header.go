@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// impersonatePrefix begins the name of every header that asks to act as another user. It has no dash at its end: an HTTP
-// server may read an underscore as one. Names that Kubernetes adds later (as Impersonate-Uid was) begin with it, too.
+// impersonatePrefix begins the name of every header that asks to act as another user. It has no dash at its end: some
+// HTTP servers read an underscore as one. Names that Kubernetes adds later (as Impersonate-Uid was) begin with it, too.
 const impersonatePrefix = "impersonate"
 
 // NamesImpersonation reports whether a header of this name asks to act as another user.
@@ -24,11 +24,11 @@ func checkFraming(r *http.Request) reason.Reason {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return reason.NotCanonical
 	}
-	if has(r.Header, "Upgrade") || !isPlainConnection(r.Header["Connection"]) {
+	if hasHeader(r.Header, "Upgrade") || !isPlainConnection(r.Header["Connection"]) {
 		return reason.NotCanonical
 	}
 	// An upstream with --cors-allowed-origins answers it with headers of its own.
-	if has(r.Header, "Origin") {
+	if hasHeader(r.Header, "Origin") {
 		return reason.NotCanonical
 	}
 	return reason.None
@@ -84,8 +84,8 @@ func ReadAuthorization(values []string) (credentials Credentials, token string) 
 }
 
 // BringsToken reports whether kube-apiserver sees a token in an Authorization header (k8s.io/apiserver,
-// authentication/request/bearertoken). It reads only the first of several headers. Who sends anything else in it is
-// anonymous.
+// authentication/request/bearertoken). It reads only the first of several headers. A caller who sends anything
+// else in it is anonymous.
 func BringsToken(authorization string) bool {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	token, _, _ := strings.Cut(rest, " ")
@@ -113,8 +113,8 @@ func checkIdentity(h http.Header, credentials Credentials) reason.Reason {
 	return reason.Credentials
 }
 
-// has reports whether the header occurs at all, even empty.
-func has(h http.Header, name string) bool {
+// hasHeader reports whether the header occurs at all, even empty.
+func hasHeader(h http.Header, name string) bool {
 	_, ok := h[name]
 	return ok
 }

@@ -8,8 +8,8 @@ import (
 // Indented reports whether the API server would indent the answer. It indents JSON only, if the clause that it chooses
 // from the Accept header asks for it, or Pretty is true.
 func (r *Request) Indented(custom bool) bool {
-	result := r.Accept.negotiated(custom)
-	return (r.Pretty || result.pretty) && result.representation != "" && !result.representation.IsProtobuf()
+	chosen := r.Accept.choiceFor(custom)
+	return (r.Pretty || chosen.pretty) && chosen.representation != "" && !chosen.representation.IsProtobuf()
 }
 
 // readPretty reads the parameter as the API server does (k8s.io/apiserver, endpoints/handlers/negotiation,

@@ -54,7 +54,7 @@ func (r *Request) Verb() string {
 // means that the request is a list or a watch in canonical form, by a caller who is identified, and that all of it was
 // understood. Only then may it be answered from memory.
 //
-// With any other Reason the Request has what was understood until then, and is good for logs only.
+// With any other Reason the Request has only what was understood before, and serves logs and metrics only.
 //
 // What depends on the kind of the resource is decided later, by [Accept.Representation], [Request.Indented] and
 // [Request.CheckSelectors].

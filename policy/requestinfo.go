@@ -19,7 +19,7 @@ var requestInfos = request.RequestInfoFactory{
 // reading of a request.
 //
 // The factory also reads watch and fieldSelector from a query, less strictly than this package does, and logs what it
-// cannot decode. So u should have only the parts that it is to see. u must not be nil.
+// cannot decode. So callers leave these parts out of u. u must not be nil.
 func RequestInfo(method string, u *url.URL) (*request.RequestInfo, error) {
 	return requestInfos.NewRequestInfo(&http.Request{Method: method, URL: u})
 }

@@ -36,7 +36,7 @@ type ListOptions struct {
 	Limit int64
 }
 
-// Decision is what to do with a list: serve it from memory, or forward it.
+// Decision says what to do with a list or watch: serve it from memory, or forward it.
 type Decision struct {
 	// Serve reports whether the list may be answered from memory. If not, only Reason is set.
 	Serve     bool
@@ -133,7 +133,7 @@ func decideContinue(o ListOptions) Decision {
 	}
 }
 
-// forward returns the decision to forward for a reason.
+// forward returns the decision to forward a request for a reason.
 func forward(why reason.Reason) Decision {
 	return Decision{Reason: why}
 }

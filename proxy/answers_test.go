@@ -135,7 +135,7 @@ func TestWhoAnswers(t *testing.T) {
 			answer := func(query string) *httptest.ResponseRecorder {
 				out := httptest.NewRecorder()
 				r := withCaller(w.request(t.Context(), query), who)
-				through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, r)
+				wrap(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, r)
 				return out
 			}
 			if tt.reviewed {
@@ -218,7 +218,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				reviews++
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.refuses})
 			})
-			h.Policy = policy.DefaultConfig().With(policy.Switches{
+			h.Policy = policy.DefaultConfig().WithSwitches(policy.Switches{
 				Consistent: cmp.Or(tt.consistentLists, policy.ConsistentOn), Watches: true,
 			})
 			tt.upstream.code = cmp.Or(tt.upstream.code, http.StatusOK)
@@ -226,7 +226,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			list := func(query string, verdict auth.Verdict) (told string, reviewed int) {
 				who, before, out := w.caller(t), reviews, httptest.NewRecorder()
 				who.verdict, who.Identity = verdict, identity
-				handler := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord)
+				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord)
 				handler.ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
 				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
 			}
@@ -362,7 +362,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
 				h.Limits = limits.New(limits.Config{Requests: 1, Wait: 5 * time.Second})
 				tt.begin(t, w)
-				handler := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withSeat)
+				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withSeat)
 				var crowd sync.WaitGroup
 				var answers [2]*seated
 				for i := range answers {
@@ -437,8 +437,8 @@ func TestNoAnswerToWhoLeft(t *testing.T) {
 	handler.refuse(httptest.NewRecorder(), r, ctx.Err())
 }
 
-// TestKeep: a body is kept whole only for a known caller, and never that of a stream, which may not end.
-func TestKeep(t *testing.T) {
+// TestBodyRoom: a body is kept whole only for a known caller, and never that of a stream, which may not end.
+func TestBodyRoom(t *testing.T) {
 	h := &Handler{Limits: limits.New(limits.Config{Bytes: 1 << 30})}
 	for target, want := range map[string]bool{
 		"/api/v1/namespaces/a/pods":                            true,
@@ -446,10 +446,10 @@ func TestKeep(t *testing.T) {
 		"/api/v1/namespaces/a/services/grafana:80/proxy/login": false,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
-		if got := h.keep(r, &caller{Caller: auth.Caller{Accepted: true}}) != nil; got != want {
+		if got := h.bodyRoom(r, &caller{Caller: auth.Caller{Accepted: true}}) != nil; got != want {
 			t.Errorf("the body to %s is kept: %t, want %t", target, got, want)
 		}
-		if h.keep(r, &caller{}) != nil {
+		if h.bodyRoom(r, &caller{}) != nil {
 			t.Errorf("the body to %s of an unknown caller is kept", target)
 		}
 	}

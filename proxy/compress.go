@@ -9,7 +9,7 @@ import (
 // (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
 const gzipAbove = 128 * 1024
 
-// compressIndented writes the same as writeIndented, compressed with gzip.
+// compressIndented writes the list as indented JSON, compressed with gzip.
 func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	stream := h.Compressor.Stream(out)
 	plain := h.writers.get(stream, b.size)
@@ -23,7 +23,7 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setCompressed sets what kube-apiserver sends with an answer in gzip.
+// setCompressed sets the headers that kube-apiserver sends with an answer in gzip.
 func setCompressed(h http.Header) {
 	h.Set("Content-Encoding", "gzip")
 	h.Set("Vary", "Accept-Encoding")

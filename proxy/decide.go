@@ -22,19 +22,23 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides about one request, stage by stage, and returns what was found. With a reason the request
-// must be forwarded. Of what was found, only the semantics count then, and what was asked for, as far as it
-// could be read. While a later stage waits, the result of an earlier one may become wrong, so [mayAnswer]
-// checks everything last.
+// decide decides about one request, stage by stage. If it returns a reason, the request must be forwarded, and the
+// answer only tells what the request asks for, as far as that could be read. While a later stage waits, the result of
+// an earlier one may become wrong, so [mayAnswer] checks everything last.
 //
 // The reasons of the first stage follow from the request and the rule's switches. Those of the policy
 // and the cluster are told only to callers whom kube-apiserver has accepted, and those of memory only
-// to callers who may list the resource. What is forwarded in any case is not reviewed: a list costs kube-apiserver
-// no more than a review. Then only the answer shows whether the caller may know the reason ([forwardedList]).
+// to callers who may list the resource. A list that is forwarded in any case is not reviewed, since it costs
+// kube-apiserver no more than a review. Then only its answer shows whether the caller may know the reason
+// ([forwardedList]).
 func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) {
-	asked, why := policy.Parse(r, kubehttp.Of(r).Info, who.Identity.Credentials())
-	want := &wanted{Evaluation: h.Policy.Evaluate(asked, why), watch: asked.Watch, lastProbe: who.lastProbe, seat: who.seat}
-	found := &answer{asked: asked, semantics: want.Semantics, initial: want.Initial, attributes: attributesFor(asked)}
+	asked, why := policy.Parse(r, kubehttp.RequestOf(r).Info, who.Identity.Credentials())
+	want := &wanted{
+		Evaluation: h.Policy.Evaluate(asked, why), watch: asked.Watch, lastProbe: who.lastProbe, seat: who.seat,
+	}
+	found := &answer{
+		asked: asked, semantics: want.Semantics, initial: want.Initial, attributes: attributesFor(asked),
+	}
 	switch {
 	case want.Reason != reason.None:
 		return found, want.Reason
@@ -52,7 +56,8 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	if found.entry, why = h.Cluster.Lookup(resourceOf(asked)); why != reason.None {
 		return found, why
 	}
-	if found.representation, why = want.Rule.Representation(asked, found.entry.Namespaced, found.entry.Custom); why != reason.None {
+	found.representation, why = want.Rule.Representation(asked, found.entry.Namespaced, found.entry.Custom)
+	if why != reason.None {
 		return found, why
 	}
 	resource := collectionOf(asked, found.entry, found.representation)
@@ -62,8 +67,8 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	if found.provesRight {
 		var known bool
 		if found.right, known = h.Authorizer.Remembered(who.Identity, &found.attributes); !known {
-			if why, over := h.forwardsAnyway(resource, want); why != reason.None {
-				found.unreviewed, found.whenForwarded = true, over
+			if why, found.whenForwarded = h.forwardsAnyway(resource, want); why != reason.None {
+				found.unreviewed = true
 				return found, why
 			}
 		}
@@ -89,25 +94,25 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	return found, reason.None
 }
 
-// answer is what is written for a list or watch that can be answered from memory, and everything that must
-// still be true then. It belongs to the request's goroutine.
+// answer is the answer from memory to a list or watch, with all that must still be true when it is written. It belongs
+// to the request's goroutine.
 type answer struct {
 	asked *policy.Request
-	// attributes are what a review asks about.
+	// attributes are those of the review.
 	attributes auth.Attributes
-	// semantics are those of the request.
-	semantics policy.Semantics
+	semantics  policy.Semantics
 	// whenForwarded is called when the request was forwarded, unless it is nil.
 	whenForwarded func()
-	// provesRight reports whether a 200 to the forwarded request shows that its caller has the right that a review asks for.
+	// provesRight reports whether a 200 to the forwarded request proves the right that a review asks for.
 	provesRight bool
-	// unreviewed reports whether it is forwarded without a review, for a reason that only those may know who have that right.
+	// unreviewed reports whether the request is forwarded without a review, for a reason that only callers with that
+	// right may know.
 	unreviewed bool
-	// user is who asks, and impersonated in whose name, for the audit log; nil if there is none.
+	// user is the caller, and impersonated the user whom the caller impersonates. Only the audit log needs them.
 	user           user.Info
 	impersonated   user.Info
 	representation media.Representation
-	// A watch is of the changes after a revision (after); initial reports whether it begins with the state.
+	// initial reports whether a watch begins with the state. It tells the changes after the revision after.
 	initial  bool
 	after    uint64
 	snapshot snapshot.Snapshot
@@ -118,7 +123,7 @@ type answer struct {
 	right      auth.Right
 }
 
-// attributesFor returns what a review must ask about a list or watch.
+// attributesFor returns the attributes that the review of a list or watch must have.
 func attributesFor(asked *policy.Request) auth.Attributes {
 	attributes := auth.Attributes{
 		Verb:      asked.Verb(),
@@ -137,8 +142,8 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 	return attributes
 }
 
-// review sees to the right that an answer needs: it keeps the one that is there, if that is still valid; else
-// kube-apiserver is asked whether it would answer this request.
+// review returns None if the caller has the right to the answer. It asks kube-apiserver, unless the right in the answer
+// is still valid.
 func (h *Handler) review(ctx context.Context, who *caller, a *answer) (why reason.Reason) {
 	if h.Authorizer.Left(&a.right, time.Now()) > 0 {
 		return reason.None
@@ -167,13 +172,15 @@ func (h *Handler) review(ctx context.Context, who *caller, a *answer) (why reaso
 	return reason.NotAllowed
 }
 
-// resourceOf names the resource that a list or watch is of.
+// resourceOf returns the resource of a list or watch.
 func resourceOf(asked *policy.Request) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: asked.Group, Version: asked.Version, Resource: asked.Resource}
 }
 
-// collectionOf names the collection that has its objects.
-func collectionOf(asked *policy.Request, entry cluster.Entry, representation media.Representation) snapshot.CollectionKey {
+// collectionOf returns the key of the collection that has its objects.
+func collectionOf(
+	asked *policy.Request, entry cluster.Entry, representation media.Representation,
+) snapshot.CollectionKey {
 	return snapshot.CollectionKey{
 		GroupVersionResource: resourceOf(asked),
 		Namespaced:           entry.Namespaced,
@@ -181,7 +188,7 @@ func collectionOf(asked *policy.Request, entry cluster.Entry, representation med
 	}
 }
 
-// setQuery sets what the page is to hold.
+// setQuery sets the query by which the page's objects are found.
 func (a *answer) setQuery(d policy.Decision) {
 	a.query = index.Query{
 		Scope:  index.Scope{Namespace: a.asked.Namespace},
@@ -199,7 +206,7 @@ func (a *answer) setQuery(d policy.Decision) {
 	}
 }
 
-// wanted is what a list or watch asks of memory.
+// wanted says which state a list or watch asks for, and how long it may wait.
 type wanted struct {
 	policy.Evaluation
 	query *index.Query
@@ -213,12 +220,12 @@ type wanted struct {
 // streamingList reports whether it is a watch that begins with the state.
 func (w *wanted) streamingList() bool { return w.watch && w.Initial }
 
-// mustProve reports whether the newest state is proven even for a list that is small.
+// mustProve reports whether the newest state is proven even for a small list.
 func (w *wanted) mustProve() bool {
 	return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways
 }
 
-// patience is the time for which a request waits, at most, for what memory does not have yet.
+// patience returns the longest time for which the request waits for its state.
 func (w *wanted) patience() time.Duration {
 	if w.watch {
 		return longestStreamWait
@@ -226,24 +233,24 @@ func (w *wanted) patience() time.Duration {
 	return longestWait
 }
 
-// waitsForLoad reports whether the state that is being loaded is what the request asks for, and would cost the upstream
-// something.
+// waitsForLoad reports whether the request may wait for a load: its end gives the state that the request asks for, and
+// the upstream would answer the request only at some cost.
 func (w *wanted) waitsForLoad() bool {
 	costly := w.streamingList() || !w.watch && w.query.Name == ""
 	return costly && (w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.Consistent)
 }
 
-// loadWait is the time for which a request waits, at most, until a collection is loaded that was just begun or
-// has just lost its state.
-func (w *wanted) loadWait(of *snapshot.Collection) time.Duration {
+// loadWait returns the longest time for which the request waits until a collection is loaded that was just begun or has
+// just lost its state.
+func (w *wanted) loadWait(collection *snapshot.Collection) time.Duration {
 	if !w.waitsForLoad() {
 		return 0
 	}
-	return of.LoadTimeLeft(w.patience(), w.Semantics == policy.Consistent)
+	return collection.LoadTimeLeft(w.patience(), w.Semantics == policy.Consistent)
 }
 
-// find finds the collection, and in it the state that the request asks for, and sets both in found. It waits for a
-// load or a proof if that is likely to come soon.
+// find sets the collection in found, and the state that the request asks for. It waits for a load or a proof if that is
+// likely to come soon.
 func (h *Handler) find(ctx context.Context, resource snapshot.CollectionKey, want *wanted, found *answer) (why reason.Reason) {
 	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
 	collection, why := h.Collections.Use(resource)
@@ -276,65 +283,64 @@ func (h *Handler) find(ctx context.Context, resource snapshot.CollectionKey, wan
 			}
 		}
 		why = h.findState(ctx, want, found)
-		if why != reason.Warming && why != reason.NotProven || want.loadWait(collection) == 0 || !time.Now().Before(deadline) {
+		lost := why == reason.Warming || why == reason.NotProven // meanwhile, or the state is loaded anew
+		if !lost || want.loadWait(collection) == 0 || !time.Now().Before(deadline) {
 			return why
-		} // else the state was lost meanwhile, or is loaded anew
+		}
 	}
 }
 
-// forwardsAnyway returns the reason why a list would be forwarded whatever a review says, as far as is known without waiting,
-// and what is to be called when it was; nil: nothing.
-func (h *Handler) forwardsAnyway(resource snapshot.CollectionKey, want *wanted) (why reason.Reason, whenForwarded func()) {
+// forwardsAnyway returns the reason why a list would be forwarded whatever a review says, as far as is known without
+// waiting. whenForwarded is to be called when the list was forwarded, unless it is nil.
+func (h *Handler) forwardsAnyway(
+	resource snapshot.CollectionKey, want *wanted,
+) (why reason.Reason, whenForwarded func()) {
 	collection, why := h.Collections.Find(resource)
 	switch {
 	case collection == nil:
 		return why, nil
 	case want.loadWait(collection) > 0:
 		return reason.None, nil
-	case want.Semantics == policy.Consistent:
-		return h.forwardsNewest(collection, want)
-	case want.Semantics == policy.Continue:
-		if why, whenForwarded := forwardsRest(collection, want); why != reason.None {
-			return why, whenForwarded
+	}
+	why, whenForwarded = h.forwardsAtOnce(collection, want)
+	if why != reason.None || want.Semantics == policy.Consistent {
+		return why, whenForwarded
+	}
+	exact := want.Semantics == policy.Exact || want.Semantics == policy.Continue
+	return collection.StateUnavailable(want.Revision, exact), nil
+}
+
+// forwardsAtOnce returns the reason why a list of the newest state, or a page after the first, is forwarded rather than
+// waited for. whenForwarded is to be called when it was forwarded, unless it is nil. forwardsAtOnce does not wait.
+func (h *Handler) forwardsAtOnce(
+	collection *snapshot.Collection, want *wanted,
+) (why reason.Reason, whenForwarded func()) {
+	switch want.Semantics {
+	case policy.Consistent:
+		why = collection.ConsistentUnavailable(*want.query, want.lastProbe, h.proofWait(want))
+		if why != reason.None || want.mustProve() {
+			return why, nil
+		}
+		if whenForwarded, small := collection.ForwardSmall(*want.query, want.lastProbe); small {
+			return reason.Consistent, whenForwarded
+		}
+	case policy.Continue:
+		if whenForwarded, rest := collection.ForwardRest(*want.query, want.Revision); rest {
+			return reason.NotProven, whenForwarded
 		}
 	}
-	return collection.StateUnavailable(want.Revision, want.Semantics == policy.Exact || want.Semantics == policy.Continue), nil
-}
-
-// forwardsNewest returns the reason why a list of the newest state is forwarded rather than proven, and what is to be called
-// when it was. It does not wait.
-func (h *Handler) forwardsNewest(collection *snapshot.Collection, want *wanted) (why reason.Reason, whenForwarded func()) {
-	if why := collection.ConsistentUnavailable(*want.query, want.lastProbe, h.proofWait(want)); why != reason.None || want.mustProve() {
-		return why, nil
-	}
-	if over, forward := collection.ForwardSmall(*want.query, want.lastProbe); forward {
-		return reason.Consistent, over
-	}
 	return reason.None, nil
 }
 
-// forwardsRest returns the reason why a page after the first is forwarded rather than waited for, and what is to be called
-// when it was. It does not wait.
-func forwardsRest(collection *snapshot.Collection, want *wanted) (why reason.Reason, whenForwarded func()) {
-	if over, forward := collection.ForwardRest(*want.query, want.Revision); forward {
-		return reason.NotProven, over
-	}
-	return reason.None, nil
-}
-
-// findState finds the state that the request asks for in the collection.
+// findState sets the state that the request asks for in found.
 func (h *Handler) findState(ctx context.Context, want *wanted, found *answer) (why reason.Reason) {
 	collection := found.collection
-	if want.Semantics == policy.Consistent {
-		if why, found.whenForwarded = h.forwardsNewest(collection, want); why == reason.None {
-			found.snapshot, why = h.proven(ctx, collection, want)
-		}
+	if why, found.whenForwarded = h.forwardsAtOnce(collection, want); why != reason.None {
 		return why
 	}
-	if want.Semantics == policy.Continue {
-		if why, found.whenForwarded = forwardsRest(collection, want); why != reason.None {
-			return why
-		}
+	if want.Semantics == policy.Consistent {
+		found.snapshot, why = h.proven(ctx, collection, want)
+		return why
 	}
 	ctx, span := observe.Step(ctx, observe.SpanSnapshot)
 	defer span.End()

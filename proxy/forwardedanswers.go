@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"net/http"
 	"time"
 
@@ -9,40 +8,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
-
-// forwardedWatch is the ResponseWriter of a watch that is forwarded. It notices if kube-apiserver answers that the
-// revision is too old (410), by the status code or by an event.
-type forwardedWatch struct {
-	http.ResponseWriter
-	expired bool // read when the watch is over; the collection's feed then probes at once
-}
-
-// kube-apiserver's event with a 410 is smaller than maxErrorEvent, and contains errorType and expiredReason literally,
-// in JSON and in protobuf. If another small event has both, or the event comes in two parts, a feed only probes too
-// early or too late, which does no harm.
-const maxErrorEvent = 1 << 10
-
-var (
-	errorType     = []byte("ERROR")
-	expiredReason = []byte("Expired")
-)
-
-// WriteHeader implements [http.ResponseWriter].
-func (w *forwardedWatch) WriteHeader(code int) {
-	w.expired = code == http.StatusGone
-	w.ResponseWriter.WriteHeader(code)
-}
-
-// Write implements [http.ResponseWriter].
-func (w *forwardedWatch) Write(p []byte) (int, error) {
-	if len(p) < maxErrorEvent && bytes.Contains(p, errorType) && bytes.Contains(p, expiredReason) {
-		w.expired = true
-	}
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap lets [http.ResponseController] find what else the writer can do.
-func (w *forwardedWatch) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // forwardedList is the ResponseWriter of a list that is forwarded. It calls answered before a status other than 1xx is
 // written.
@@ -62,7 +27,7 @@ func (w *forwardedList) WriteHeader(code int) {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// onListAnswer returns a function for [forwardedList] that is called when the list, which is sent now, is answered.
+// onListAnswer returns the function that [forwardedList] calls. It must be called right before the list is sent.
 //
 // kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200
 // means that the caller may list, since the request was sent as the caller. A 200 with a Warning is not remembered,
@@ -83,8 +48,8 @@ func (h *Handler) onListAnswer(r *http.Request, who *caller, found *answer) func
 			if code == http.StatusUnauthorized {
 				why = reason.UnknownCaller
 			}
-			// listproxy's value is the last: those of other caches stand before it. There is no value if listproxy
-			// itself refused the request.
+			// The last value is listproxy's, after those of other caches. There is none if listproxy itself refused
+			// the request.
 			if values := header[kubehttp.CacheStatusHeader]; len(values) > 0 {
 				values[len(values)-1] = kubehttp.CacheForwarded(why)
 				observe.RecordOf(r.Context()).Decided(found.asked, found.semantics, why)

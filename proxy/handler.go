@@ -24,7 +24,7 @@ import (
 // Handler has the parts that handle a request. [Handler.Chain] has their order. Those that may be nil say
 // so.
 type Handler struct {
-	// Draining says whether the process is about to end.
+	// Draining reports whether the process is about to end.
 	Draining func() bool
 	// GoawayChance is the part of requests over HTTP/2 after which the client is told to connect again.
 	GoawayChance float64
@@ -35,18 +35,18 @@ type Handler struct {
 	Authenticator *auth.Authenticator
 	Limits        *limits.Limits
 	Upstream      *upstream.Transports
-	// Unreachable reports whether nobody answers upstream; nil: that is never known.
+	// Unreachable reports whether no API server answers.
 	Unreachable func() bool
 	Forward     *forward.Forwarder
-	// Policy says what is kept.
+	// Policy says which resources are kept in memory.
 	Policy     *policy.Config
 	Cluster    *cluster.Cluster
 	Authorizer *auth.Authorizer
-	// WhoAmI says who callers are; nil if there is no audit log.
+	// WhoAmI finds out the names of callers; nil if there is no audit log.
 	WhoAmI      *auth.WhoAmI
 	Collections *snapshot.Collections
 	Compressor  *gzip.Compressor
-	// AuditLog has what is answered from memory; nil if there is none.
+	// AuditLog has the answers from memory; nil if there is no audit log.
 	AuditLog *observe.AuditLog
 	Observer *observe.Observer
 	Log      *slog.Logger
@@ -56,13 +56,10 @@ type Handler struct {
 	writers writerPool
 }
 
-// unreachable reports whether nobody answers upstream.
-func (h *Handler) unreachable() bool { return h.Unreachable != nil && h.Unreachable() }
-
 // Chain returns the handler of all requests, from all listeners. A request passes these filters,
 // from the first to the last, and then respond. A filter that refuses a request answers it.
 func (h *Handler) Chain() http.Handler {
-	return through(http.HandlerFunc(h.respond),
+	return wrap(http.HandlerFunc(h.respond),
 		kubehttp.WithRequestInfo, // what the request asks for, read once for all
 		h.withConnectionClose,    // while the process ends, each answer gives up its connection
 		h.withGoaway,             // now and then, an answer makes its client connect again
@@ -77,8 +74,8 @@ func (h *Handler) Chain() http.Handler {
 // filter wraps next: the handler that it returns calls next, or refuses the request.
 type filter func(next http.Handler) http.Handler
 
-// through puts the filters in front of end; a request passes the first one first.
-func through(end http.Handler, filters ...filter) http.Handler {
+// wrap puts the filters in front of end. A request passes the first one first.
+func wrap(end http.Handler, filters ...filter) http.Handler {
 	for _, f := range slices.Backward(filters) {
 		end = f(end)
 	}
@@ -109,8 +106,8 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 }
 
 // authenticate returns the request with its caller; nil if it has refused the request. Filters do
-// such work in functions of their own: what these need on the stack is not kept there while the rest
-// of the chain is running, which is hours for a watch.
+// such work in functions of their own, so that its stack is free again while the rest of the chain
+// runs, which is hours for a watch.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
 	who := &caller{lastProbe: h.Collections.LastProbe(), seat: &limits.Grant{}}
 	var refusal *auth.Refusal
@@ -126,11 +123,11 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Req
 	return withCaller(r, who)
 }
 
-// caller is who sends a request, and when. All but the seat stays the same for the whole request.
+// caller is the sender of a request. All but the seat stays the same for the whole request.
 type caller struct {
-	// Caller is who is asked about in reviews.
+	// Caller is the caller in reviews.
 	auth.Caller
-	// verdict is what kube-apiserver had said of the caller when the request came.
+	// verdict is kube-apiserver's verdict about the caller when the request came.
 	verdict auth.Verdict
 	// lastProbe is the number of the last probe that was sent before the request came: a later one
 	// proves the newest state for it, even one that was sent while the request waited for its seat.
@@ -166,7 +163,7 @@ func (h *Handler) withSeat(next http.Handler) http.Handler {
 
 // admit takes the request's seat, and returns false if it has refused the request.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request, seat *limits.Grant) bool {
-	long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
+	long, who := kubehttp.RequestOf(r).LongRunning, callerOf(r.Context())
 	observe.RecordOf(r.Context()).LongRunning(long)
 	limiter := h.Limits.Requests
 	if long {

@@ -8,20 +8,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// conditions are everything that an answer from memory depends on, as they are at one moment.
+// conditions has all that an answer from memory depends on, as it is at one moment.
 type conditions struct {
 	at time.Time
-	// entry is what is known about the resource, and unknown why nothing is; None if it is.
+	// entry is the catalog's entry of the resource. unknown is the reason why there is none, or None.
 	entry   cluster.Entry
 	unknown reason.Reason
-	// memory is what the collection depends on, with its epoch.
+	// memory is the validity of the collection's states.
 	memory snapshot.Validity
 	// allowed reports whether the review's yes still counts.
 	allowed bool
 }
 
-// mayAnswer reports whether a state that was found may still be written, on the conditions that are now. If not,
-// it returns the reason. It is called once, after the last wait.
+// mayAnswer returns None if a state that was found may still be written under the present conditions. It is called once,
+// after the last wait.
 func mayAnswer(a *answer, on *conditions) reason.Reason {
 	switch {
 	case on.unknown != reason.None:

@@ -25,8 +25,7 @@ const (
 // pages are reused: filling a page costs only the copying.
 var pages = sync.Pool{New: func() any { return new([]*index.Object) }}
 
-// body is a page of a list, ready to be written as kube-apiserver would have, or what a watch begins with; and
-// the room for its bytes.
+// body is a page of a list, ready to be written, or the state with which a watch begins.
 type body struct {
 	envelope     *wire.Envelope
 	head, tail   []byte // of a list, around its objects
@@ -34,12 +33,12 @@ type body struct {
 	size         int // in bytes, before compression
 	indented     bool
 	unindentable bool             // it would grow too much, or is nested too deeply
-	pooled       *[]*index.Object // what objects is a part of, to be given back
-	room         limits.Grant
-	auditID      string // of the answer
+	pooled       *[]*index.Object // from pages; objects is a part of it
+	room         limits.Grant     // for size
+	auditID      string           // of the answer
 }
 
-// newBody finds the objects that are written. The body must be released.
+// newBody returns the body of an answer. It must be released.
 func newBody(a *answer) *body {
 	if a.asked.Watch {
 		return newInitialEvents(a)
@@ -73,7 +72,7 @@ func newBody(a *answer) *body {
 // eventOverhead is about how many bytes an event has in addition to its object.
 const eventOverhead = 64
 
-// newInitialEvents finds the objects that a watch begins with. The body's size is an estimate.
+// newInitialEvents returns the state with which a watch begins. Its size is an estimate.
 func newInitialEvents(a *answer) *body {
 	b := &body{envelope: a.snapshot.Envelope, pooled: pages.Get().(*[]*index.Object)}
 	b.objects = (*b.pooled)[:0]
@@ -86,17 +85,30 @@ func newInitialEvents(a *answer) *body {
 	return b
 }
 
-// measureIndented sets the size that the body has when it is indented, or says that it cannot be.
-func (b *body) measureIndented() {
-	var in wire.Indenter
-	size := in.Size(b.head)
+// parts yields the bytes of a list, in order. Each part is valid until the next one.
+func (b *body) parts(yield func(part []byte) bool) {
+	if !yield(b.head) {
+		return
+	}
 	var scratch [16]byte
 	for i, o := range b.objects {
-		size += in.Size(b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))) + in.Size(o.Bytes)
+		if !yield(b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))) || !yield(o.Bytes) {
+			return
+		}
 	}
-	size += in.Size(b.tail)
-	grows := size > indentAnyway && size/maxIndentGrowth > b.size
-	if b.unindentable = grows || in.Deepest > wire.MaxIndentDepth; !b.unindentable {
+	yield(b.tail)
+}
+
+// measureIndented sets the size of the indented body, or unindentable.
+func (b *body) measureIndented() {
+	var indenter wire.Indenter
+	size := 0
+	for part := range b.parts {
+		size += indenter.Size(part)
+	}
+	growsTooMuch := size > indentAnyway && size/maxIndentGrowth > b.size
+	b.unindentable = growsTooMuch || indenter.Deepest > wire.MaxIndentDepth
+	if !b.unindentable {
 		b.size = size
 	}
 }
@@ -137,43 +149,28 @@ func (h *Handler) writePage(w http.ResponseWriter, asked *policy.Request, b *bod
 	}
 }
 
-// writeList writes stored bytes and what the envelope puts between them. It ends at the first
-// error: the client is gone.
+// writeList writes the list. It ends at the first error, since the client is gone then.
 func writeList(out *bufio.Writer, b *body) error {
-	if _, err := out.Write(b.head); err != nil {
-		return err
-	}
-	for i, o := range b.objects {
-		if _, err := out.Write(b.envelope.AppendItemHead(out.AvailableBuffer(), i, len(o.Bytes))); err != nil {
-			return err
-		}
-		if _, err := out.Write(o.Bytes); err != nil {
+	for part := range b.parts {
+		if _, err := out.Write(part); err != nil {
 			return err
 		}
 	}
-	_, err := out.Write(b.tail)
-	return err
+	return nil
 }
 
-// writeIndented is writeList for clients that get indented JSON.
+// writeIndented writes the list as indented JSON.
 func writeIndented(out *bufio.Writer, b *body) error {
-	var in wire.Indenter
-	if err := in.Write(out, b.head); err != nil {
-		return err
-	}
-	var scratch [16]byte
-	for i, o := range b.objects {
-		if err := in.Write(out, b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))); err != nil {
-			return err
-		}
-		if err := in.Write(out, o.Bytes); err != nil {
+	var indenter wire.Indenter
+	for part := range b.parts {
+		if err := indenter.Write(out, part); err != nil {
 			return err
 		}
 	}
-	return in.Write(out, b.tail)
+	return nil
 }
 
-// setHeaders sets what kube-apiserver sends with a list or a watch.
+// setHeaders sets the headers that kube-apiserver sends with a list or a watch.
 func setHeaders(h http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	h.Set(auditv1.HeaderAuditID, auditID)
 	for range envelope.AuditIDs - 1 {

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// stallTime is the time for which a client may read nothing of an answer before it is cut off, unless it is a
-// forwarded stream: until then what is read is held in memory.
+// stallTime is the time after which a client that reads nothing of its answer is cut off, since the unread bytes are
+// held in memory. Forwarded streams are not cut.
 const stallTime = time.Minute
 
 // respond is the last handler of the chain.
@@ -24,8 +24,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// handle decides, and answers from memory or forwards. A watch that is answered from memory is only
-// begun: it must be served.
+// handle decides, and answers from memory or forwards. It only begins a watch from memory, which must then be served.
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
 	found, why := h.decide(r, who)
@@ -42,8 +41,9 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 		if watch, why = h.fromMemory(w, r, who, found); why == reason.None {
 			return watch
 		}
-		found = &answer{ // lets go of the state
-			asked: found.asked, attributes: found.attributes, semantics: found.semantics, provesRight: found.provesRight,
+		found = &answer{ // without the state
+			asked: found.asked, attributes: found.attributes, semantics: found.semantics,
+			provesRight: found.provesRight,
 		}
 		record.Decided(found.asked, found.semantics, why)
 	}
@@ -51,29 +51,20 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	if found.provesRight {
 		w = &forwardedList{ResponseWriter: w, answered: h.onListAnswer(r, who, found)}
 	}
-	if asked := found.asked; asked.Watch {
-		watch := &forwardedWatch{ResponseWriter: w}
-		defer func() {
-			if watch.expired {
-				h.Collections.Expired(resourceOf(asked))
-			}
-		}()
-		w = watch
-	}
-	if !kubehttp.Of(r).LongRunning {
+	if !kubehttp.RequestOf(r).LongRunning {
 		short := serve.NewAnswerWriter(w, r, stallTime, h.Log)
 		defer short.Finish()
 		w = short
 	}
-	h.Forward.ServeAs(w, r, who.Identity, h.keep(r, who))
+	h.Forward.ServeAs(w, r, who.Identity, h.bodyRoom(r, who))
 	return nil
 }
 
-// keep gives room for the bodies that a caller sends, so that they can be sent again. A caller who is not
-// accepted gets none: its requests go over HTTP/1.1, where no other request ends their connection. A stream
-// has no whole body.
-func (h *Handler) keep(r *http.Request, who *caller) forward.Keep {
-	if !who.Accepted || kubehttp.Of(r).LongRunning {
+// bodyRoom returns a function that reserves room for the body of a request, so that it can be sent again. It returns nil
+// for a stream, which has no whole body, and for a caller who is not accepted: its requests go over HTTP/1.1, where no
+// other request ends their connection.
+func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Keep {
+	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
 	}
 	return func(bytes int64) (free func(), ok bool) {
@@ -82,10 +73,12 @@ func (h *Handler) keep(r *http.Request, who *caller) forward.Keep {
 	}
 }
 
-// fromMemory answers from memory: it writes a list, or begins a watch, which must be served. With a reason it
-// has written nothing, and the request is to be forwarded. With neither a watch nor a reason the request was
+// fromMemory answers from memory: it writes a list, or begins a watch, which must be served. If it returns a reason, it
+// has written nothing, and the request is to be forwarded. If it returns neither a watch nor a reason, the request was
 // answered or refused.
-func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who *caller, a *answer) (*watchStream, reason.Reason) {
+func (h *Handler) fromMemory(
+	w http.ResponseWriter, r *http.Request, who *caller, a *answer,
+) (*watchStream, reason.Reason) {
 	if a.asked.Watch {
 		if why := h.watchable(a); why != reason.None {
 			return nil, why
@@ -103,7 +96,7 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who *caller
 		h.refuse(w, r, err)
 		return nil, reason.None
 	}
-	// To wait for the state and for room may have taken longer than the yes is valid.
+	// The right may have become invalid while the request waited for the state and for room.
 	why := h.review(r.Context(), who, a)
 	if why == reason.None {
 		why = h.audit(r, who, a, page)
@@ -126,14 +119,14 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, p
 		return why
 	}
 	// The client may take minutes to read the answer. Meanwhile the body keeps its own objects in
-	// memory, which are counted, but not the rest of the state that they come from.
+	// memory, which are counted, but not the rest of the state.
 	revision := a.snapshot.Revision
 	a.snapshot, a.collection = snapshot.Snapshot{}, nil
 	record := observe.RecordOf(r.Context())
 	record.Serving(observe.Served{
 		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size,
 	})
-	kubehttp.SetCacheHit(w.Header(), a.semantics, h.unreachable())
+	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
 	defer w.Finish()
 	_, span := observe.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
@@ -141,9 +134,9 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, p
 	return reason.None
 }
 
-// audit writes into the audit log, if there is one, that an answer comes from memory. If it returns a
-// reason, the answer must not. It sets the users in a. So that the log does not have what is forwarded
-// in the end, it checks the conditions too; since it may wait, they are checked once more after it.
+// audit records an answer from memory in the audit log, if there is one. If it returns a reason, the request must be
+// forwarded. It checks the conditions first, so that the log has no request that is forwarded in the end. They are
+// checked once more after it, since it may wait.
 func (h *Handler) audit(r *http.Request, who *caller, a *answer, page *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
@@ -165,7 +158,7 @@ func (h *Handler) audit(r *http.Request, who *caller, a *answer, page *body) rea
 	return reason.None
 }
 
-// findUsers sets in a who the caller is, and whom the caller impersonates with credentials of its own.
+// findUsers sets in a the user who the caller is, and the user whom the caller impersonates.
 func (h *Handler) findUsers(ctx context.Context, who *caller, a *answer) (err error) {
 	if verified := who.Identity.Impersonated(); verified != nil {
 		a.user = verified
@@ -179,7 +172,7 @@ func (h *Handler) findUsers(ctx context.Context, who *caller, a *answer) (err er
 	return err
 }
 
-// conditions returns what an answer depends on, as it is now. It waits for nothing.
+// conditions returns the present conditions of an answer. It does not wait.
 func (h *Handler) conditions(a *answer) *conditions {
 	now := time.Now()
 	current := &conditions{

@@ -17,7 +17,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// EagerCollection is one that is loaded before anybody asks, and kept.
+// EagerCollection is a collection that is loaded before the first request, and kept.
 type EagerCollection struct {
 	schema.GroupVersionResource
 	Representation media.Representation
@@ -26,15 +26,15 @@ type EagerCollection struct {
 const (
 	// warmupRetry is the pause between two attempts to start or check a collection.
 	warmupRetry = 2 * time.Second
-	// refusedFor is the time for which kube-apiserver must refuse an eager resource before a replica gets ready without it.
+	// refusedFor is the time for which kube-apiserver must refuse an eager resource before a replica gets ready
+	// without it.
 	refusedFor = time.Minute
 )
 
-// Warmup loads the eager collections before the first request, and says when they are loaded: a
-// replica that got traffic earlier would send all of it upstream at once. It does not wait for what kube-apiserver
-// itself refuses: that there is no such resource, or that listproxy may not read it, is so for all replicas, and
-// somebody has to be served. Once it is ready, it stays so: if a collection is lost later, its lists are forwarded,
-// and Warmup starts it again as soon as possible, without waiting for a request.
+// Warmup loads the eager collections before the first request, and reports whether they are loaded: a replica that got
+// traffic earlier would send all of it upstream at once. It does not wait for a resource that kube-apiserver itself
+// refuses, since no replica would ever be ready. Once it is ready, it stays so: if a collection is lost later, its lists
+// are forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -49,15 +49,17 @@ type EagerStats struct {
 	EagerCollection
 	// Waits is the reason why it is not loaded now; empty if it is.
 	Waits string
-	// Ready reports whether it was loaded once, or kube-apiserver has refused it for a minute. So it keeps no replica from being ready.
+	// Ready reports whether it was loaded once, or kube-apiserver has refused it for a minute. The replica is ready if
+	// all are.
 	Ready bool
 
-	// refusedSince is the time of the first refusal in a row; zero if it is not refused. told reports whether the log says so.
+	// refusedSince is the time of the first refusal in a row; zero if it is not refused.
 	refusedSince time.Time
-	told         bool
+	// logged reports whether the refusal was logged.
+	logged bool
 }
 
-// refusals say what to do about a resource that kube-apiserver refuses to list.
+// refusals has advice about a resource that kube-apiserver refuses to list, by the reason.
 var refusals = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
@@ -82,7 +84,7 @@ func (w *Warmup) Run(ctx context.Context) {
 	for i := range w.stats {
 		started.Go(func() {
 			for {
-				w.note(&w.stats[i], w.start(ctx, w.stats[i].EagerCollection), time.Now())
+				w.record(&w.stats[i], w.start(ctx, w.stats[i].EagerCollection), time.Now())
 				if !clock.Sleep(ctx, warmupRetry) {
 					return
 				}
@@ -92,14 +94,13 @@ func (w *Warmup) Run(ctx context.Context) {
 	started.Wait()
 }
 
-// start makes sure that the collection runs, and waits for its first state. If there is none, it
-// returns why.
+// start makes sure that the collection runs, and waits for its first state. It returns the reason if there is none.
 func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
 	entry, why := w.cluster.Lookup(e.GroupVersionResource)
-	if why == "" && entry.Custom && e.Representation == media.Protobuf {
+	if why == reason.None && entry.Custom && e.Representation == media.Protobuf {
 		why = reason.Representation // custom resources do not have it
 	}
-	if why != "" {
+	if why != reason.None {
 		return string(why)
 	}
 	collection, unavailable := w.collections.Keep(snapshot.CollectionKey{
@@ -116,49 +117,50 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
 	return string(unavailable)
 }
 
-// longestTrouble bounds, in bytes, what is said of an error of the upstream.
-const longestTrouble = 500
+// maxError is the length in bytes at which an error of the upstream is cut.
+const maxError = 500
 
-// inOneLine is a text without line breaks, and not too long.
+// inOneLine returns a text without line breaks, cut after maxError bytes.
 func inOneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > longestTrouble {
-		text = strings.ToValidUTF8(text[:longestTrouble], "") + " …"
+	if len(text) > maxError {
+		text = strings.ToValidUTF8(text[:maxError], "") + " …"
 	}
 	return text
 }
 
-// note notes why a collection is not loaded, if it is not.
-func (w *Warmup) note(s *EagerStats, why string, now time.Time) {
+// record records the reason why a collection is not loaded; why is empty if it is.
+func (w *Warmup) record(s *EagerStats, why string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	advice, refused := refusals[why]
 	switch {
 	case !refused:
-		s.refusedSince, s.told = time.Time{}, false
+		s.refusedSince, s.logged = time.Time{}, false
 	case s.refusedSince.IsZero():
 		s.refusedSince = now
 	}
 	lasts := refused && now.Sub(s.refusedSince) >= refusedFor
 	switch {
-	case lasts && !s.told:
+	case lasts && !s.logged:
 		w.log.Warn("kube-apiserver refuses an eager resource: its lists are forwarded, and replicas get ready without it",
 			"resource", s.String(), "reason", why, "do", advice)
-		s.told = true
+		s.logged = true
 	case why != "" && why != s.Waits && !s.Ready:
 		w.log.Info("an eager collection is not loaded yet", "resource", s.String(), "reason", why)
 	}
 	s.Waits, s.Ready = why, s.Ready || lasts || why == ""
 }
 
-// Stats returns one for each eager collection, in their order.
+// Stats returns the state of each eager collection, in their order.
 func (w *Warmup) Stats() []EagerStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.stats)
 }
 
-// String names a collection as --eager does, always with the version: the representation follows, unless it is JSON.
+// String returns the name of the collection as --eager takes it, with the version, and with the representation unless
+// that is JSON.
 func (e EagerCollection) String() string {
 	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
 	if e.Representation != media.JSON {

@@ -71,7 +71,7 @@ func TestWarmupOfRefused(t *testing.T) {
 			{at: 4 * time.Hour, why: why, ready: true, lines: 4},
 			{at: 5 * time.Hour, why: why, ready: true, lines: 5},
 		} {
-			w.note(&w.stats[0], step.why, begun.Add(step.at))
+			w.record(&w.stats[0], step.why, begun.Add(step.at))
 			if s := w.Stats()[0]; s.Ready != step.ready || s.Waits != step.why || strings.Count(logged.String(), "\n") != step.lines {
 				t.Errorf("%s, after %v: %+v, and the log has\n%s", why, step.at, s, logged.String())
 			}

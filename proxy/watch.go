@@ -21,11 +21,35 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
+// watchStream is the answer to one watch. There may be thousands of idle ones, so it keeps nothing of the decision that
+// it no longer needs.
+type watchStream struct {
+	observe.CountingWriter
+	handler *Handler
+	request *http.Request
+	control *http.ResponseController
+	finish  func() // ends the answer, once something was written
+	span    trace.Span
+	form    *watch.Form
+	page    *body // the state with which the watch begins; nil once it was written
+	watcher *watch.Watcher
+
+	initial    bool // the watch begins with the state
+	bookmarks  bool // the client wants bookmarks
+	compressed bool
+
+	events       int // the number of events that were written
+	uncompressed int // their bytes before compression
+	served       observe.Served
+	err          error // the error of writing: the client has gone, or does not read
+	end          watch.Ending
+}
+
 const (
-	// leastTimeout is the time for which a watch lasts at least if its client does not say; it lasts up to twice
+	// leastTimeout is the shortest time for which a watch lasts if its client names none; it lasts up to twice
 	// as long. It is the default of kube-apiserver's --min-request-timeout.
 	leastTimeout = 30 * time.Minute
-	// watchWait is the time for which a watch waits until memory has what it asks for. kube-apiserver's own
+	// watchWait is the longest time for which a watch waits for the revision that it names. kube-apiserver's own
 	// cache waits as long (storage/cacher, blockTimeout).
 	watchWait = 3 * time.Second
 )
@@ -33,30 +57,7 @@ const (
 // batches are reused: a watch has one only while it writes.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
-// watchStream is the answer to one watch. There may be thousands that are told nothing: it keeps
-// nothing of the decision that it does not need any more.
-type watchStream struct {
-	observe.CountingWriter
-	handler *Handler
-	request *http.Request
-	control *http.ResponseController
-	finish  func() // of the answer, once something was written
-	span    trace.Span
-	form    *watch.Form
-	page    *body // the state that the watch begins with; nil once it was written
-	watcher *watch.Watcher
-
-	initial    bool // it begins with the state
-	bookmarks  bool // the client wants them
-	compressed bool
-
-	events, plain int // written: events, and their bytes before compression
-	served        observe.Served
-	err           error // of writing: the client has gone, or does not read
-	end           watch.Ending
-}
-
-// watchable returns the reason if a watch cannot be answered from memory, though the state is there.
+// watchable returns None if a watch whose state was found can be answered from memory, else the reason.
 func (h *Handler) watchable(a *answer) reason.Reason {
 	form := a.snapshot.WatchForm()
 	switch {
@@ -64,13 +65,13 @@ func (h *Handler) watchable(a *answer) reason.Reason {
 		return reason.Form
 	case form.InitialEnd == nil && (a.semantics != policy.After || a.asked.WatchOptions.SendInitialEvents != ""):
 		return reason.Watch // kube-apiserver has no streaming lists
-	case h.Draining != nil && h.Draining():
+	case h.Draining():
 		return reason.Watch
 	}
 	return reason.None
 }
 
-// beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
+// beginWatch begins to answer a watch from memory. The stream that it returns must be served. If it
 // returns a reason instead, it has written nothing. It takes over page.
 func (h *Handler) beginWatch(
 	w *serve.AnswerWriter, r *http.Request, a *answer, page *body,
@@ -96,7 +97,7 @@ func (h *Handler) beginWatch(
 		Timeout:   timeLeft(r.Context(), asked.WatchOptions.Timeout),
 		Defined:   func() bool { return h.Cluster.Stands(resource, entry) },
 	})
-	if s.watcher == nil { // its history is forgotten, or the span was lost meanwhile
+	if s.watcher == nil { // the history is forgotten, or the state was lost meanwhile
 		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)
 	}
 	if why := mayAnswer(a, h.conditions(a)); why != reason.None {
@@ -107,7 +108,7 @@ func (h *Handler) beginWatch(
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects),
 	}
 	record := observe.RecordOf(r.Context())
-	kubehttp.SetCacheHit(w.Header(), a.semantics, h.unreachable())
+	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
 	record.Serving(s.served)
 	setHeaders(w.Header(), page.auditID, form.Envelope, form.ContentType)
 	if s.compressed {
@@ -117,8 +118,8 @@ func (h *Handler) beginWatch(
 	return s, reason.None
 }
 
-// timeLeft is the time for which a watch with that timeout, 0 if its client did not say, still lasts: for the
-// client it began when its request came.
+// timeLeft returns the time for which a watch still lasts. timeout is the one that its client has named, or 0. It began
+// when the request came.
 func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return leastTimeout + rand.N(leastTimeout) // #nosec G404 -- no secret
@@ -126,24 +127,24 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	return max(timeout-time.Since(observe.RecordOf(ctx).Begun()), 1)
 }
 
-// serve writes what the watch is told until it ends. It waits most of the time, so respond calls it when
-// handle has returned: the stack that deciding needs can be given back.
+// serve writes the state and the events until the watch ends. It waits most of the time, so respond calls it when
+// handle has returned, and the stack for the decision is free again.
 func (s *watchStream) serve() {
 	defer s.close()
 	defer s.finish()
 	s.ResponseWriter.WriteHeader(http.StatusOK)
 	s.flush() // the header, before any event
-	end := s.tellState()
+	end := s.writeState()
 	if end == "" {
-		end = s.follow()
+		end = s.writeChanges()
 	}
 	s.end = s.watcher.AwaitEnd(s.request.Context(), end)
 	s.report()
 }
 
-// tellState writes the state, if the watch begins with one, and lets go of its objects. If the
-// watch must end before, it returns why.
-func (s *watchStream) tellState() (end watch.Ending) {
+// writeState writes the state, if the watch begins with it, and lets go of its objects. If the watch must end before,
+// it returns the ending.
+func (s *watchStream) writeState() (end watch.Ending) {
 	if s.initial {
 		if end = s.writeInitial(); end == "" {
 			s.watcher.InitialSent()
@@ -155,8 +156,8 @@ func (s *watchStream) tellState() (end watch.Ending) {
 
 // writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. With
 // gzip, clients that get the same objects share the compressed segments. A client may read slowly, and the
-// state must be valid all that time. If it is not any more, writeInitial returns why the watch must end; what
-// was written, and the gzip member, then ends between two events, as kube-apiserver's does.
+// state must be valid all that time. Once it is invalid, writeInitial returns the ending. The answer, and the gzip
+// member, then ends between two events, as kube-apiserver's does.
 func (s *watchStream) writeInitial() (end watch.Ending) {
 	out := s.handler.writers.get(&s.CountingWriter, s.page.size)
 	defer out.release()
@@ -164,27 +165,28 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 	if s.bookmarks {
 		last = s.form.InitialEnd.AppendTo(nil, s.served.Revision)
 	}
-	may := func() bool { end = s.interrupted(); return end == "" }
+	mayGoOn := func() bool { end = s.interrupted(); return end == "" }
 	if s.compressed {
-		// Before may is asked again, what it has allowed is flushed. So once it says no, only the end of the gzip
-		// member follows.
+		// Each segment is flushed before the check for the next one. So once the check fails, only the end of the
+		// gzip member follows.
 		begun := false
-		next := func() bool {
+		flushAndCheck := func() bool {
 			if begun { // at first there is only the member's header
 				s.err = out.Flush()
 			}
 			begun = true
-			return may()
+			return mayGoOn()
 		}
-		var plain uint32
-		s.events, plain, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Envelope, s.page.objects, last, next)
-		s.plain = int(plain)
+		var size uint32
+		s.events, size, s.err = s.handler.Compressor.WriteEvents(
+			out.Writer, s.form.Envelope, s.page.objects, last, flushAndCheck)
+		s.uncompressed = int(size)
 		if s.err == nil {
 			s.err = out.Flush()
 		}
 	} else {
-		s.events, s.err = s.writeEvents(out.Writer, last, may)
-		s.plain = int(s.Bytes)
+		s.events, s.err = s.writeEvents(out.Writer, last, mayGoOn)
+		s.uncompressed = int(s.Bytes)
 	}
 	if s.err == nil && end == "" && s.bookmarks {
 		s.events++
@@ -193,10 +195,10 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 	return end
 }
 
-// writeEvents writes the objects of the state as events, and the last event. It calls may before it
-// hands any to the connection, and if it may not go on, the rest is left out. It returns how many
-// objects it has written.
-func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() bool) (written int, err error) {
+// writeEvents writes the objects of the state as events, and the last event. It calls mayGoOn before it
+// hands any to the connection, and leaves out the rest if that returns false. It returns the number of
+// objects that were written.
+func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, mayGoOn func() bool) (written int, err error) {
 	var head []byte
 	for i, o := range s.page.objects {
 		var skip int
@@ -204,7 +206,7 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() boo
 		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		if size > out.Available() {
-			if !may() {
+			if !mayGoOn() {
 				return written, nil
 			}
 			if err := out.Flush(); err != nil {
@@ -222,14 +224,14 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() boo
 			written = i + 1
 		}
 	}
-	if !may() {
+	if !mayGoOn() {
 		return written, nil
 	}
 	_, _ = out.Write(last)
 	return len(s.page.objects), out.Flush()
 }
 
-// interrupted returns the reason why no more initial events may be written; "" if they may.
+// interrupted returns the ending if no more initial events may be written, else "".
 func (s *watchStream) interrupted() watch.Ending {
 	if s.err != nil {
 		return watch.EndGone
@@ -237,10 +239,10 @@ func (s *watchStream) interrupted() watch.Ending {
 	return s.watcher.Interrupted(s.request.Context())
 }
 
-// follow writes events until the watch ends, and returns why it does.
-func (s *watchStream) follow() watch.Ending {
+// writeChanges writes events until the watch ends, and returns the ending.
+func (s *watchStream) writeChanges() watch.Ending {
 	for s.err == nil {
-		more, end := s.tellNext()
+		more, end := s.writeNext()
 		if end != "" {
 			return end
 		}
@@ -252,24 +254,24 @@ func (s *watchStream) follow() watch.Ending {
 	return watch.EndGone
 }
 
-// tellNext writes what there is to tell now, and returns whether there is more, or why the watch
-// ends.
-func (s *watchStream) tellNext() (more bool, end watch.Ending) {
+// writeNext writes the next events, if there are any. It reports whether there are more, and returns the ending if the
+// watch ends.
+func (s *watchStream) writeNext() (more bool, end watch.Ending) {
 	b := batches.Get().(*watch.Batch)
 	defer func() {
 		b.Reset()
 		batches.Put(b)
 	}()
 	if end = s.watcher.Take(s.request.Context(), b); b.Events > 0 {
-		s.tell(b)
+		s.writeBatch(b)
 	}
 	return b.More, end
 }
 
-// tell writes events, to be flushed if no others follow at once. With gzip they are not compressed:
-// doing that again for each client would cost more than it saves.
-func (s *watchStream) tell(b *watch.Batch) {
-	s.plain += b.Size()
+// writeBatch writes events. They are flushed if no others follow at once. With gzip they are stored uncompressed:
+// to compress them again for each client would cost more than it saves.
+func (s *watchStream) writeBatch(b *watch.Batch) {
+	s.uncompressed += b.Size()
 	s.events += b.Events
 	if s.compressed {
 		s.err = gzip.WriteStored(s, b.Parts)
@@ -282,21 +284,21 @@ func (s *watchStream) tell(b *watch.Batch) {
 	}
 }
 
-// report says at the end what was told.
+// report records the number of events and bytes, and the ending.
 func (s *watchStream) report() {
-	s.served.Items, s.served.Bytes = s.events, s.plain
+	s.served.Items, s.served.Bytes = s.events, s.uncompressed
 	observe.RecordOf(s.request.Context()).Serving(s.served)
 	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
 }
 
-// flush sends what was written.
+// flush sends the events that were written.
 func (s *watchStream) flush() {
 	if s.err == nil {
 		s.err = s.control.Flush()
 	}
 }
 
-// release lets go of the state that the watch begins with.
+// release lets go of the state with which the watch begins.
 func (s *watchStream) release() {
 	if s.page != nil {
 		s.page.release()
@@ -304,7 +306,7 @@ func (s *watchStream) release() {
 	}
 }
 
-// close gives back what the watch holds.
+// close releases the state, and closes the watcher and the span.
 func (s *watchStream) close() {
 	s.release()
 	if s.watcher != nil {

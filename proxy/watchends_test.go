@@ -111,8 +111,8 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 				if got := strings.Count(text, "\n"); looks > 0 && (got == 0 || got != s.events) {
 					t.Errorf("%d events are written, and said to be %d", got, s.events)
 				}
-				if s.plain != len(text) {
-					t.Errorf("%d bytes are written, and said to be %d", len(text), s.plain)
+				if s.uncompressed != len(text) {
+					t.Errorf("%d bytes are written, and said to be %d", len(text), s.uncompressed)
 				}
 			})
 		}

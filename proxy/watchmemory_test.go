@@ -45,8 +45,8 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 			s.page = &body{objects: state, size: size}
 			s.writeInitial()
 		}},
-		"an event":            {false, func(s *watchStream) { s.tellNext() }},
-		"an event, with gzip": {true, func(s *watchStream) { s.tellNext() }},
+		"an event":            {false, func(s *watchStream) { s.writeNext() }},
+		"an event, with gzip": {true, func(s *watchStream) { s.writeNext() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

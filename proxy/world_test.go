@@ -228,7 +228,10 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 	compressor, err := gzip.NewCompressor(0)
 	expect.NoError(t, err)
 	w.handler = &Handler{
-		Policy: policy.DefaultConfig().With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}),
+		Draining:    func() bool { return false },
+		Unreachable: func() bool { return false },
+
+		Policy: policy.DefaultConfig().WithSwitches(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}),
 
 		ConsistentWait: 3 * time.Second,
 

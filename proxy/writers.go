@@ -8,32 +8,32 @@ import (
 )
 
 // Answers are written through buffers, each of which is handed to the connection at once. They have four
-// sizes, each four times the one before. An answer gets the smallest buffer that holds it: for its bytes there
-// is room, in --max-inflight-bytes, and a buffer that no answer fills would be memory beside it. One that is
-// longer than writeSize gets a buffer of that size. Only some that are longer than largeWriteSize get the
-// largest: over HTTP/1.1, net/http puts the beginning of each write into a TLS record of its own, of 4 KiB,
-// and the rest into full records.
+// sizes, each four times the one before. An answer gets the smallest buffer that holds it, since only its own
+// bytes count in --max-inflight-bytes. A longer answer gets a buffer of writeSize. Only some that are longer
+// than largeWriteSize get the largest: over HTTP/1.1, net/http puts the beginning of each write into a TLS
+// record of its own, of 4 KiB, and the rest into full records.
 const (
 	sizes          = 4
 	leastWriteSize = 4 << 10
 	writeSize      = leastWriteSize << (2 * (sizes - 2))
 	largeWriteSize = leastWriteSize << (2 * largest)
-	// largest is the place of the largest size, and largeWriters how many of these are used at a time.
-	largest      = sizes - 1
+	// largest is the index of the largest size.
+	largest = sizes - 1
+	// largeWriters is the number of writers of that size that may be in use at a time.
 	largeWriters = 64
 )
 
 // writerPool keeps writers for reuse. It is safe for concurrent use.
 type writerPool struct {
 	bySize [sizes]sync.Pool
-	inUse  atomic.Int64 // of the largest
+	inUse  atomic.Int64 // the number of largest writers in use
 }
 
 // pooledWriter is a buffered writer that must be released.
 type pooledWriter struct {
 	*bufio.Writer
 	pool  *writerPool
-	place int // in bySize
+	place int // the index in bySize
 }
 
 // get returns a writer to w for an answer of that many bytes.
@@ -58,7 +58,7 @@ func (p *writerPool) get(w io.Writer, bytes int) pooledWriter {
 	return out
 }
 
-// release gives the writer back. What it has not written is lost.
+// release gives the writer back. Bytes that were not flushed are lost.
 func (w pooledWriter) release() {
 	w.Reset(nil)
 	if w.place == largest {

@@ -177,16 +177,6 @@ func (c *Collections) find(key CollectionKey) *running {
 	return c.all[key]
 }
 
-// Expired wakes the feeds of a resource, since the upstream has answered a client's watch of it with a 410. It has
-// built its watch cache anew, so feeds that pause between two tries need not wait any longer.
-func (c *Collections) Expired(gvr schema.GroupVersionResource) {
-	for _, r := range c.list() {
-		if r.resource.GroupVersionResource == gvr {
-			r.requestProbe()
-		}
-	}
-}
-
 // Resume ends the pauses of all feeds that wait between two tries: the upstream answers again.
 func (c *Collections) Resume() {
 	for _, r := range c.list() {

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/admin"
 )
 
-// operatorsPort returns what the admin port shows of a.
-func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
+// operatorsPort returns the configuration of the admin port, which shows the state of a.
+func (o *options) operatorsPort(a *app, instruments *instruments) admin.Config {
 	address := a.transports.URL()
 	return admin.Config{
 		Ready:   a.ready,
@@ -24,7 +24,7 @@ func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
 			Upstream:    address.Scheme + "://" + address.Host,
 			Started:     time.Now(),
 			Ready:       a.ready,
-			Metrics:     observing.metrics,
+			Metrics:     instruments.metrics,
 			Collections: a.collections,
 			Staleness:   o.cache.staleness,
 			Window:      o.window,
@@ -36,7 +36,7 @@ func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
 
 // window returns the length of the history that is wanted for a resource.
 func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
-	if window := o.cache.policy.For(gvr.Group, gvr.Resource).HistoryWindow; window > 0 {
+	if window := o.cache.policy.RuleFor(gvr.Group, gvr.Resource).HistoryWindow; window > 0 {
 		return window
 	}
 	return o.cache.history

@@ -28,7 +28,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// apiServer has the ways in which listproxy reaches the API server.
+// apiServer has the clients and transports with which listproxy reaches the API server.
 type apiServer struct {
 	own        *rest.Config // with listproxy's own credentials; health observes its requests
 	health     *upstream.Health
@@ -64,8 +64,10 @@ type app struct {
 }
 
 // assemble makes the parts and connects them. Its caller must close the app.
-func (o *options) assemble(api apiServer, ports *ports, observing *observing, log *slog.Logger) (_ *app, err error) {
-	a := &app{apiServer: api, log: log, ports: ports, metrics: telemetry.MetricsHandler(observing.metrics, log)}
+func (o *options) assemble(
+	api apiServer, ports *ports, instruments *instruments, log *slog.Logger,
+) (_ *app, err error) {
+	a := &app{apiServer: api, log: log, ports: ports, metrics: telemetry.MetricsHandler(instruments.metrics, log)}
 	defer func() {
 		if err != nil {
 			a.close()
@@ -75,15 +77,15 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 	if a.auditLog, err = o.audit.open(&a.closers, log); err != nil {
 		return nil, err
 	}
-	if a.rights, err = o.newRights(api, observing, log); err != nil {
+	if a.rights, err = o.newRights(api, instruments, log); err != nil {
 		return nil, err
 	}
-	if a.feeds, err = o.newFeeds(api, observing, &a.closers, log); err != nil {
+	if a.feeds, err = o.newFeeds(api, instruments, &a.closers, log); err != nil {
 		return nil, err
 	}
-	observing.Serves = a.cluster.Serves
+	instruments.Serves = a.cluster.Serves
 	a.forward = forward.New(api.transports, log)
-	handler := o.newHandler(a, observing, log)
+	handler := o.newHandler(a, instruments, log)
 	a.handler = handler.Chain()
 	a.ready = admin.Readiness{
 		Draining:  a.draining.Load,
@@ -93,12 +95,12 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 		Upstream:  a.health.Stats,
 		Eager:     a.warmup.Stats,
 	}
-	o.showState(a, handler, observing)
+	o.showState(a, handler, instruments)
 	return a, nil
 }
 
 // newHandler returns the handler of all requests, which uses the parts of a.
-func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) *proxy.Handler {
+func (o *options) newHandler(a *app, instruments *instruments, log *slog.Logger) *proxy.Handler {
 	return &proxy.Handler{
 		Draining:       a.draining.Load,
 		GoawayChance:   o.serving.goawayChance,
@@ -115,13 +117,13 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) *pr
 		Compressor:     a.compressor,
 		WhoAmI:         a.whoAmI,
 		AuditLog:       a.auditLog,
-		Observer:       observing.Observer,
+		Observer:       instruments.Observer,
 		Log:            log,
 	}
 }
 
 // showState registers the metrics of a's state, and fills the admin port's pages.
-func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) {
+func (o *options) showState(a *app, handler *proxy.Handler, instruments *instruments) {
 	state := admin.State{
 		Collections:  a.collections.Stats,
 		Eager:        a.warmup.Stats,
@@ -135,8 +137,8 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 		Connections:  a.ports.connections(),
 		Certificates: a.ports.certificates.Expiries,
 	}
-	observing.metrics.MustRegister(state)
-	a.operators = o.operatorsPort(a, observing)
+	instruments.metrics.MustRegister(state)
+	a.operators = o.operatorsPort(a, instruments)
 }
 
 // rights are the parts that find out who callers are and what they may do.
@@ -146,7 +148,7 @@ type rights struct {
 	watchRBAC  func(context.Context) error
 }
 
-func (o *options) newRights(api apiServer, observing *observing, log *slog.Logger) (r rights, err error) {
+func (o *options) newRights(api apiServer, instruments *instruments, log *slog.Logger) (r rights, err error) {
 	reviews := auth.ReviewConfig{
 		TTL: o.callers.reviewTTL, KeptFor: o.cache.staleness,
 		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
@@ -157,10 +159,12 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 			return r, err
 		}
 	}
-	r.authorizer = auth.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log)
+	review := observe.Asking(instruments.Observer, observe.PurposeReview, send) //nolint:bodyclose // it is a function
+	r.authorizer = auth.NewAuthorizer(review, api.transports.URL(), reviews, log)
 	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, r.authorizer.Revoked, log) }
 	if o.audit.config.Enabled() {
-		r.whoAmI = auth.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews)
+		whoAmI := observe.Asking(instruments.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // it is a function
+		r.whoAmI = auth.NewWhoAmI(whoAmI, api.transports.URL(), reviews)
 	}
 	return r, nil
 }
@@ -173,13 +177,15 @@ type feeds struct {
 	warmup      *proxy.Warmup
 }
 
-func (o *options) newFeeds(api apiServer, observing *observing, closing *closers, log *slog.Logger) (f feeds, err error) {
+func (o *options) newFeeds(
+	api apiServer, instruments *instruments, closing *closers, log *slog.Logger,
+) (f feeds, err error) {
 	var clients [2]*http.Client
 	for i, config := range []*rest.Config{api.own, upstream.WithoutReuse(api.own)} {
 		if clients[i], err = kubehttp.NewClient(config); err != nil {
 			return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
 		}
-		clients[i].Transport = observing.FeedTransport(clients[i].Transport, source.Describe)
+		clients[i].Transport = instruments.FeedTransport(clients[i].Transport, source.Describe)
 	}
 	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.bytes.Value())); err != nil {
 		return f, err

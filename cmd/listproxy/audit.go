@@ -17,7 +17,8 @@ type auditOptions struct {
 func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 	c := &o.config
 	fs.StringVar(&c.Path, "audit-log-path", c.Path,
-		"`file` for an audit log of lists and watches answered from memory (audit.k8s.io/v1, JSON lines); - is standard output")
+		"`file` for an audit log of lists and watches answered from memory (audit.k8s.io/v1, JSON lines); "+
+			"- is standard output")
 	fs.Uint32Var(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which the audit log is rotated; 0 never")
 	fs.Uint32Var(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "`number` of rotated files that are kept; 0 all")
 }

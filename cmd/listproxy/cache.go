@@ -16,7 +16,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// cacheOptions has what is kept in memory, how much and for how long, and which requests are answered from it.
+// cacheOptions has the policy, the bounds on memory, history and age, and the kinds of requests that are answered.
 type cacheOptions struct {
 	flags *pflag.FlagSet // they tell whether --config was given
 
@@ -58,20 +58,26 @@ func defaultCacheOptions() cacheOptions {
 // AddFlags implements optionGroup.
 func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	o.flags = fs
-	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
-	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
-	fs.Var(&o.bytes, "cache-bytes", "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth of it: "+
-		"at the bound, history is shortened, then idle resources are dropped, then lists are forwarded")
-	fs.StringVar(&o.consistent, "consistent-lists", o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
-		"holds everything written before the list came. true: all but small ones; always: these, too; "+
-		"false: none. The policy can say otherwise for a resource")
+	fs.StringVar(&o.config, "config", o.config,
+		"policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
+	fs.StringSliceVar(&o.eager, "eager", o.eager,
+		"`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
+	fs.Var(&o.bytes, "cache-bytes",
+		"bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth "+
+			"of it: at the bound, history is shortened, then idle resources are dropped, then lists are forwarded")
+	fs.StringVar(&o.consistent, "consistent-lists", o.consistent,
+		"answer lists that name no resourceVersion from memory too, once it is proven that memory holds everything written "+
+			"before the list came. true: all but small ones; always: these, too; false: none. The policy can say otherwise "+
+			"for a resource")
 	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentOn)
-	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
-		"number of clients; the policy can say otherwise for a resource")
+	fs.BoolVar(&o.watches, "watches", o.watches,
+		"answer watches and streaming lists from memory too: one watch of kube-apiserver for any number of clients; "+
+			"the policy can say otherwise for a resource")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness,
 		"how old the newest state may be: an answer contains everything that the API server had this long ago")
-	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a resource that nobody asked for in this time is dropped from memory; 0 never")
+	fs.DurationVar(&o.idle, "idle-timeout", o.idle,
+		"a resource that nobody asked for in this time is dropped from memory; 0 never")
 	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck,
 		"how often each resource in memory is compared with the API server; 0 never")
 }
@@ -92,7 +98,7 @@ func (o *cacheOptions) Validate() (err error) {
 	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {
 		return err
 	}
-	o.policy = o.policy.With(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
+	o.policy = o.policy.WithSwitches(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
 	if o.eagerCollections, err = parseEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
@@ -122,7 +128,7 @@ func (o *cacheOptions) ApplyTo(c *snapshot.Config) {
 
 // settings returns the policy's settings for keeping a resource.
 func (o *cacheOptions) settings(gvr schema.GroupVersionResource) snapshot.Settings {
-	rule := o.policy.For(gvr.Group, gvr.Resource)
+	rule := o.policy.RuleFor(gvr.Group, gvr.Resource)
 	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.AnswersWatches()}
 }
 
@@ -141,11 +147,12 @@ func parseEager(c *policy.Config, names []string) ([]proxy.EagerCollection, erro
 		if strings.Contains(resource, ".") {
 			parsed, _ := schema.ParseResourceArg(resource)
 			if parsed == nil {
-				return nil, fmt.Errorf("%q: write resource.version.group, like deployments.v1.apps, or only the resource for the core group", name)
+				return nil, fmt.Errorf("%q: write resource.version.group, like deployments.v1.apps, "+
+					"or only the resource for the core group", name)
 			}
 			e.GroupVersionResource = *parsed
 		}
-		rule := c.For(e.Group, e.Resource)
+		rule := c.RuleFor(e.Group, e.Resource)
 		switch meant := pluralMeant(e.Group, e.Resource); {
 		case e.Resource == "":
 			return nil, fmt.Errorf("%q names no resource", name)
@@ -154,7 +161,8 @@ func parseEager(c *policy.Config, names []string) ([]proxy.EagerCollection, erro
 		case !slices.Contains(media.All(), e.Representation):
 			return nil, fmt.Errorf("%q: %q is no representation: choose among %v", name, representation, media.All())
 		case rule.Cache == policy.CacheNever:
-			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there", name, rule.Source)
+			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there",
+				name, rule.Source)
 		case slices.Contains(eager, e):
 			return nil, fmt.Errorf("%q is named twice", name)
 		}

@@ -26,7 +26,8 @@ func (o *callerOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile,
 		"`file` with CAs, PEM: a caller with a certificate from one of them is the user that the certificate names; "+
 			"listproxy impersonates that user at the API server")
-	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
+	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL,
+		"how long the API server's yes to a caller's list is remembered; 0 asks each time")
 }
 
 // Validate implements optionGroup.

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The exit codes.
@@ -32,8 +32,17 @@ func markUsageErrors(root *cobra.Command) {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(withHelp(err)) })
 	refuseUnknown(root)
+}
+
+// withHelp adds the help of a flag to the error about a value that the flag does not take.
+func withHelp(err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		_, help := pflag.UnquoteUsage(invalid.GetFlag())
+		return fmt.Errorf("%w; --%s: %s", err, invalid.GetFlag().Name, help)
+	}
+	return err
 }
 
 // refuseUnknown makes cmd, and each command below it, refuse unknown commands and arguments with a [usageError].
@@ -46,15 +55,8 @@ func refuseUnknown(cmd *cobra.Command) {
 		// Cobra checks the arguments of commands that can run, and shows help for all others.
 		cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
-	cmd.Args = func(c *cobra.Command, args []string) (err error) {
-		if check != nil {
-			err = check(c, args)
-		}
-		if found, rest, _ := c.Root().Find(args); c.Name() == "help" && (found == nil || len(rest) > 0) {
-			// Cobra's own help command would print listproxy's help, and succeed.
-			err = fmt.Errorf("unknown command %q", strings.Join(args, " "))
-		}
-		return usage(err)
+	if check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error { return usage(check(c, args)) }
 	}
 	if prepare != nil {
 		cmd.PreRunE = func(c *cobra.Command, args []string) error { return usage(prepare(c, args)) }

@@ -70,7 +70,9 @@ type connectListener struct {
 
 // openConnect opens the port for CONNECT. It has the certificate of p, and its connections count towards the bound on
 // those of clients. It returns nil if --connect-port opens no port.
-func (o *options) openConnect(targets serve.Targets, p *ports, observer *observe.Observer, log *slog.Logger) (*connectListener, error) {
+func (o *options) openConnect(
+	targets serve.Targets, p *ports, observer *observe.Observer, log *slog.Logger,
+) (*connectListener, error) {
 	if o.connect.port < 0 {
 		return nil, nil
 	}
@@ -78,12 +80,14 @@ func (o *options) openConnect(targets serve.Targets, p *ports, observer *observe
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
-	c := &connectListener{listener: p.clientBound.Listen(listener), tunnels: serve.NewTunnels(targets, p.certificates.TLS())}
+	c := &connectListener{
+		listener: p.clientBound.Listen(listener), tunnels: serve.NewTunnels(targets, p.certificates.TLS()),
+	}
 	c.server = serve.NewConnect(c.tunnels, p.certificates.ConnectTLS(), observer, log)
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "targets", targets.String())
 	if missing := p.certificates.Lacking(targets.Hosts()); len(missing) > 0 {
-		log.Warn("the serving certificate is not for all names of the API server: clients that use another one refuse it inside "+
-			"tunnels (docs/operate.md#two-ways-in)", "missing", strings.Join(missing, ", "))
+		log.Warn("the serving certificate is not for all names of the API server: clients that use another one refuse it "+
+			"inside tunnels (docs/operate.md#two-ways-in)", "missing", strings.Join(missing, ", "))
 	}
 	return c, nil
 }

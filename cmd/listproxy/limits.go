@@ -28,7 +28,8 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Uint32Var(&o.requests, "max-requests-inflight", o.requests,
 		"`number` of requests that are served at a time, shared fairly between callers; 0 any number")
 	fs.Uint32Var(&o.longRunning, "max-long-running-requests", o.longRunning,
-		"`number` of watches, logs, execs and the like that are open at a time, at most half of them of one caller; 0 any number")
+		"`number` of watches, logs, execs and the like that are open at a time, at most half of them of one caller; "+
+			"0 any number")
 	fs.Var(&o.answers, "max-inflight-bytes",
 		"how many bytes of large answers from memory are being written, and of large bodies of requests kept to be sent "+
 			"again, at a time (`quantity`), shared fairly between callers; answers and bodies of up to a thousandth of it "+

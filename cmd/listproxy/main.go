@@ -47,8 +47,8 @@ make one), and in another terminal:
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.AddFlags(cmd.Flags())
-	cmd.AddCommand(client.NewKubeconfigCommand(serve.SelfSignedFile(serve.DefaultDir())), newPolicyCommand(), client.NewStatusCommand(),
-		client.NewTryCommand(userAgent("listproxy-try")), analyze.NewCommand(readPolicyFlag))
+	cmd.AddCommand(client.NewKubeconfigCommand(serve.SelfSignedFile(serve.DefaultDir())), newPolicyCommand(),
+		client.NewStatusCommand(), client.NewTryCommand(userAgent("listproxy-try")), analyze.NewCommand(readPolicyFlag))
 	markUsageErrors(cmd)
 	showSections(cmd, &o.sections)
 	return cmd

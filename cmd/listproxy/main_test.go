@@ -38,6 +38,9 @@ func TestWrongCommandLines(t *testing.T) {
 		"no-such-command":  `unknown command "no-such-command"`,
 		"--log-level loud": "--log-level",
 
+		"--bind-address 1.2.3.4:443": "without the port",
+		"--cache-bytes 2GB":          "512Mi or 2Gi",
+
 		"kubeconfig --no-such-flag":       "unknown flag",
 		"kubeconfig extra":                "extra",
 		"policy nosuch":                   `unknown command "nosuch"`,
@@ -57,8 +60,6 @@ func TestWrongCommandLines(t *testing.T) {
 		"completion tcsh":                 `unknown command "tcsh"`,
 		"completion bash extra":           "extra",
 		"completion bash --no-such-flag":  "unknown flag",
-		"help nosuch":                     `unknown command "nosuch"`,
-		"help policy nosuch":              "unknown command",
 	} {
 		if code, out, err := execute(t, strings.Fields(line)...); code != exitUsage || out != "" || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: exit code %d, %v, want %q\n%s", line, code, err, says, out)

@@ -109,14 +109,14 @@ func newModel(t *testing.T, servers int, wrap func(http.RoundTripper) http.Round
 	expect.NoError(t, err)
 	discard := slog.New(slog.DiscardHandler)
 	ctx, stop := context.WithCancel(context.Background())
-	observing, err := newObserving(ctx, discard)
+	instruments, err := newInstruments(ctx, discard)
 	expect.NoError(t, err)
 	config := m.plane.Config()
 	config.Wrap(wrap)
-	api, err := reach(config, false, discard)
+	api, err := newAPIServer(config, false, discard)
 	expect.NoError(t, err)
 	m.isOut = func() bool { return api.health.Outage().Lasts }
-	a, err := o.assemble(api, &ports{}, observing, discard)
+	a, err := o.assemble(api, &ports{}, instruments, discard)
 	expect.NoError(t, err)
 	var parts sync.WaitGroup
 	parts.Go(func() { api.transports.Run(ctx, discard) })
@@ -135,7 +135,7 @@ func newModel(t *testing.T, servers int, wrap func(http.RoundTripper) http.Round
 		stop()
 		_ = server.Close()
 		a.close()
-		observing.close(discard)
+		instruments.close(discard)
 		for _, s := range m.plane.Servers() {
 			s.Stop()
 		}

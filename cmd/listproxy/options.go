@@ -10,7 +10,7 @@ import (
 )
 
 // options are the flags of the command line, in groups. Each group has a file of its own, with its flags, their
-// validation, and what the proxy makes of their values.
+// validation, and the parts of the proxy that are made from their values.
 type options struct {
 	upstream  upstreamOptions
 	cache     cacheOptions
@@ -43,7 +43,7 @@ type optionGroup interface {
 	// AddFlags adds the flags to fs. The current values of the group's fields are their defaults.
 	AddFlags(fs *pflag.FlagSet)
 	// Validate checks the values, reads the files that they name, and keeps the results for the group's other
-	// methods. An error names the flag and says what to do.
+	// methods. An error names the flag and says what to give.
 	Validate() error
 }
 
@@ -53,7 +53,7 @@ type namedGroup struct {
 	optionGroup
 }
 
-// groups returns all groups, in the order of help: what matters most comes first.
+// groups returns all groups in the order of help. The most important one is first.
 func (o *options) groups() []namedGroup {
 	return []namedGroup{
 		{"upstream", &o.upstream},
@@ -79,20 +79,17 @@ func (o *options) AddFlags(all *pflag.FlagSet) {
 	o.flags = all
 }
 
-// Validate checks each group, and then the rules that concern several groups.
+// Validate checks each group.
 func (o *options) Validate() error {
 	for _, group := range o.groups() {
 		if err := group.Validate(); err != nil {
 			return err
 		}
 	}
-	if o.connect.port > 0 && o.connect.port == int(o.serving.port) {
-		return fmt.Errorf("--connect-port %d is --secure-port too: the port for CONNECT is one of its own", o.connect.port)
-	}
 	return nil
 }
 
-// durationFlag is a flag with a duration, and the least value that it takes.
+// durationFlag is a flag with its duration, and the least duration that it takes.
 type durationFlag struct {
 	flag         string
 	value, least time.Duration
@@ -113,13 +110,14 @@ func byteQuantity(text string) resource.QuantityValue {
 	return resource.QuantityValue{Quantity: resource.MustParse(text)}
 }
 
-// leastBytes is the least bound that a flag takes. A smaller one is most likely a unit that was forgotten.
+// leastBytes is the least bound that a flag takes. A smaller one most likely lacks its unit.
 const leastBytes = 64 << 10
 
-// checkBytes returns an error if a number of bytes is not one that the flag takes.
+// checkBytes returns an error if the flag does not take the number of bytes.
 func checkBytes(flag string, given resource.QuantityValue) error {
 	if bytes := given.Value(); bytes < 0 || 0 < bytes && bytes < leastBytes {
-		return fmt.Errorf("%s %s is less than any list needs: give at least 64Ki, like 512Mi or 2Gi, or 0 for no bound", flag, &given)
+		return fmt.Errorf("%s %s is less than any list needs: give at least 64Ki, like 512Mi or 2Gi, or 0 for no bound",
+			flag, &given)
 	}
 	return nil
 }

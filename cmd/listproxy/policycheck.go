@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -31,12 +30,6 @@ func newPolicyCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, or print its rules",
 		Args:  cobra.ExactArgs(1),
-		PreRunE: func(_ *cobra.Command, args []string) error {
-			if args[0] == "" {
-				return errors.New("the name of the policy file is empty")
-			}
-			return nil
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := readPolicy(args[0])
 			if err != nil {
@@ -55,11 +48,13 @@ func writeRules(w io.Writer, file string, c *policy.Config) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "RESOURCE\tCACHE\tHISTORY\tLIMIT AT 0\tCONSISTENT\tWATCHES\tFROM")
 	for _, t := range c.Targets() {
-		writeRule(table, file, t.String(), c.For(t.Group, t.Resource))
+		writeRule(table, file, t.String(), c.RuleFor(t.Group, t.Resource))
 	}
 	writeRule(table, file, "everything else", c.Defaults())
-	for _, t := range []schema.GroupResource{{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}} {
-		if rule := c.For(t.Group, t.Resource); rule.Source == policy.BuiltIn {
+	for _, t := range []schema.GroupResource{
+		{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
+	} {
+		if rule := c.RuleFor(t.Group, t.Resource); rule.Source == policy.BuiltIn {
 			writeRule(table, file, t.String(), rule)
 		}
 	}

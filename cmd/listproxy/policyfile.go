@@ -42,7 +42,8 @@ func readPolicy(path string) (*policy.Config, error) {
 	var errs []error
 	for _, t := range c.Targets() {
 		if meant := pluralMeant(t.Group, t.Resource); meant != "" {
-			errs = append(errs, fmt.Errorf("%s: resource: %q is not a plural name: write %q", c.For(t.Group, t.Resource).Source, t.Resource, meant))
+			errs = append(errs, fmt.Errorf("%s: resource: %q is not a plural name: write %q",
+				c.RuleFor(t.Group, t.Resource).Source, t.Resource, meant))
 		}
 	}
 	return c, errors.Join(errs...)
@@ -51,10 +52,11 @@ func readPolicy(path string) (*policy.Config, error) {
 // pluralMeant returns the plural name of a built-in resource for a singular or capitalized one: "pods" for "pod" and
 // "Pods". It returns "" for all other names, since a later version of Kubernetes may have such a resource.
 func pluralMeant(group, resource string) string {
+	name := strings.ToLower(resource)
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
 		for kind := range scheme.Scheme.KnownTypes(version) {
 			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
-			if name := strings.ToLower(resource); resource != plural.Resource && (name == singular.Resource || name == plural.Resource) {
+			if resource != plural.Resource && (name == singular.Resource || name == plural.Resource) {
 				return plural.Resource
 			}
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// untilSignal returns a context that SIGINT or SIGTERM ends, which begins a graceful shutdown. After that the signals
-// have no handler, so a second one ends the process at once.
+// untilSignal returns a context that SIGINT or SIGTERM ends. After that the signals have no handler, so a second one
+// ends the process at once.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -36,60 +36,41 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	// Kubernetes' libraries write to the same log: in the same format, masked, and at the level debug.
 	klog.SetSlogLogger(telemetry.Libraries(log))
 
-	if err := setOwnPings(); err != nil {
-		return err
-	}
+	setOwnPings()
 	config, err := o.upstream.clientConfig()
 	if err != nil {
 		return err
 	}
-	api, err := reach(config, o.callers.clientCA != nil, log)
+	api, err := newAPIServer(config, o.callers.clientCA != nil, log)
 	if err != nil {
 		return err
 	}
-	observing, err := newObserving(ctx, log)
+	instruments, err := newInstruments(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer observing.close(log)
-	ports, err := o.listen(api.transports.URL(), observing.Observer, log)
+	defer instruments.close(log)
+	ports, err := o.listen(api.transports.URL(), instruments.Observer, log)
 	if err != nil {
 		return err
 	}
 	defer ports.close()
-	app, err := o.assemble(api, ports, observing, log)
+	app, err := o.assemble(api, ports, instruments, log)
 	if err != nil {
 		return err
 	}
 	defer app.close()
 	log.Info("serving", "address", ports.clients.Addr().String(), "admin", ports.admin.Addr().String(),
 		"upstream", api.own.Host, "version", version())
-	return app.serve(ctx, shutdownTimes{o.serving.delay, o.serving.drain})
+	return app.serve(ctx, o.serving.delay, o.serving.drain)
 }
 
-// shutdownTimes are the times of a graceful shutdown. For delay listproxy serves as before, while load balancers
-// notice. Then requests have the time drain to end.
-type shutdownTimes struct{ delay, drain time.Duration }
-
-// maxBrokenDrain bounds the time for requests to end if a part of the process has failed. The process may no longer
-// work, and another waits to replace it.
-const maxBrokenDrain = 10 * time.Second
-
-// timeout returns the time that requests have to end. failure is the error with which a part has failed, or nil.
-func (t shutdownTimes) timeout(failure error) time.Duration {
-	if failure != nil {
-		return min(t.drain, maxBrokenDrain)
-	}
-	return t.drain
-}
-
-// serve runs all parts until ctx ends or one of them fails, and then lets requests end.
-func (a *app) serve(ctx context.Context, times shutdownTimes) error {
+// serve runs all parts until ctx ends or one of them fails. When ctx ends, it serves as before for the time delay,
+// while load balancers notice. Then requests have the time timeout to end.
+func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	// The parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
 	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	broken, fail := context.WithCancelCause(context.WithoutCancel(ctx)) // its cause is the first failure
-	defer fail(nil)
 	clients := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
 	connContext := clients.ConnContext
 	clients.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -102,34 +83,39 @@ func (a *app) serve(ctx context.Context, times shutdownTimes) error {
 		})
 	})
 	operators := serve.New(admin.New(a.operators), nil, a.log)
-	parts := a.start(partsCtx, fail, clients, operators)
+	parts, failures := a.start(partsCtx, clients, operators)
 
+	var failure error
 	select {
 	case <-ctx.Done():
-	case <-broken.Done():
+	case failure = <-failures:
 	}
 	a.draining.Store(true)
-	a.log.Info("stopping", "delay", times.delay, "timeout", times.timeout(context.Cause(broken)))
-	select {
-	case <-time.After(times.delay):
-	case <-broken.Done():
+	a.log.Info("stopping", "delay", delay, "timeout", timeout)
+	if failure == nil {
+		select {
+		case <-time.After(delay):
+		case failure = <-failures:
+		}
 	}
-	err := context.Cause(broken)
-	a.drain(drain, times.timeout(err))
+	a.endRequests(drain, timeout)
 	_ = operators.Close()
 	stop()
 	parts.Wait()
-	return err
+	return failure
 }
 
-// start starts all parts. They run until ctx ends; servers run until they are closed. If a part fails, start calls
-// fail with its error.
-func (a *app) start(ctx context.Context, fail func(error), clients, operators *http.Server) *sync.WaitGroup {
-	parts := &sync.WaitGroup{}
+// start starts all parts. They run until ctx ends; servers run until they are closed. failures gets the error of the
+// first part that fails.
+func (a *app) start(ctx context.Context, clients, operators *http.Server) (_ *sync.WaitGroup, failures <-chan error) {
+	parts, failed := &sync.WaitGroup{}, make(chan error, 1)
 	run := func(name string, part func() error) {
 		parts.Go(func() {
 			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				fail(fmt.Errorf("%s: %w", name, err))
+				select {
+				case failed <- fmt.Errorf("%s: %w", name, err):
+				default: // another part has failed before
+				}
 			}
 		})
 	}
@@ -145,11 +131,11 @@ func (a *app) start(ctx context.Context, fail func(error), clients, operators *h
 	}
 	run("serving clients", func() error { return clients.ServeTLS(a.ports.clients, "", "") })
 	run("serving health checks", func() error { return operators.Serve(a.ports.admin) })
-	return parts
+	return parts, failed
 }
 
-// drain gives requests the time timeout to end, and cuts those that do not.
-func (a *app) drain(drain *serve.Drain, timeout time.Duration) {
+// endRequests gives requests the time timeout to end, and cuts those that do not.
+func (a *app) endRequests(drain *serve.Drain, timeout time.Duration) {
 	start := time.Now()
 	if a.ports.connect != nil {
 		a.ports.connect.shutdown()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,13 +46,15 @@ func defaultServingOptions() servingOptions {
 
 // AddFlags implements optionGroup.
 func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.IPVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
+	fs.IPVar(&o.bindAddress, "bind-address", o.bindAddress, "IP `address` to serve clients on, without the port")
 	fs.Uint16Var(&o.port, "secure-port", o.port, "`port` to serve clients on, over TLS; 0 any free one")
-	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "`file` with the serving certificate, PEM; made in --cert-dir if not given")
+	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile,
+		"`file` with the serving certificate, PEM; made in --cert-dir if not given")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
 		"`directory` for the certificate that listproxy makes if none is given: tls.crt, for clients to trust, and its key")
-	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion, "lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
+	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion,
+		"lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
 	fs.Float64Var(&o.goawayChance, "goaway-chance", o.goawayChance,
 		"part of the requests over HTTP/2 after which their client is told to connect again, so that clients spread over "+
 			"replicas; up to 0.02; 0 none, 0.001 is a good beginning")
@@ -73,14 +76,12 @@ func (o *servingOptions) Validate() error {
 	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // written so that it also refuses NaN
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
-	if !slices.Contains(tlsVersions(), o.tlsMinVersion) {
+	var err error
+	if o.minVersion, err = cliflag.TLSVersion(o.tlsMinVersion); err != nil || o.minVersion < tls.VersionTLS12 {
 		return fmt.Errorf("--tls-min-version %q: choose %s", o.tlsMinVersion, strings.Join(tlsVersions(), " or "))
 	}
-	var err error
-	if o.minVersion, err = cliflag.TLSVersion(o.tlsMinVersion); err != nil {
-		return fmt.Errorf("--tls-min-version: %w", err)
-	}
-	return checkDurations(durationFlag{"--shutdown-delay-duration", o.delay, 0}, durationFlag{"--shutdown-timeout", o.drain, 0})
+	return checkDurations(
+		durationFlag{"--shutdown-delay-duration", o.delay, 0}, durationFlag{"--shutdown-timeout", o.drain, 0})
 }
 
 // listen opens a port to serve clients on.
@@ -92,8 +93,8 @@ func (o *servingOptions) listen(port uint16) (net.Listener, error) {
 // kube-apiserver speaks 1.2.
 func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 
-// selfSignedHosts returns the hosts that a self-signed certificate must name, besides those that each one names: the
-// given hosts, and --bind-address unless that means all addresses.
+// selfSignedHosts returns the hosts that a self-signed certificate names besides the usual ones: the given hosts, and
+// --bind-address unless that means all addresses.
 func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	if o.bindAddress.IsUnspecified() {
 		return hosts
@@ -102,8 +103,12 @@ func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 }
 
 // certificates returns the certificates of both ports. If they are self-signed, they name hosts, too.
-func (o *servingOptions) certificates(hosts []string, clientCA *serve.ClientCA, log *slog.Logger) (*serve.Certificates, error) {
-	config := serve.CertificatesConfig{CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion}
+func (o *servingOptions) certificates(
+	hosts []string, clientCA *serve.ClientCA, log *slog.Logger,
+) (*serve.Certificates, error) {
+	config := serve.CertificatesConfig{
+		CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion,
+	}
 	flags := "--tls-cert-file, --tls-private-key-file"
 	if o.certFile == "" {
 		flags = "--cert-dir"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -24,9 +25,9 @@ func (o *upstreamOptions) AddFlags(fs *pflag.FlagSet) {
 // Validate implements optionGroup.
 func (o *upstreamOptions) Validate() error { return nil }
 
-// reach returns the ways to the API server that config names. config has listproxy's own credentials. With
-// impersonates, listproxy also uses them to impersonate callers whose certificates it has verified.
-func reach(config *rest.Config, impersonates bool, log *slog.Logger) (api apiServer, err error) {
+// newAPIServer returns the clients and transports to the API server that config names. config has listproxy's own
+// credentials. With impersonates, listproxy also uses them to impersonate callers whose certificates it has verified.
+func newAPIServer(config *rest.Config, impersonates bool, log *slog.Logger) (api apiServer, err error) {
 	if api.transports, err = upstream.New(config); err != nil {
 		return api, err
 	}
@@ -48,8 +49,8 @@ func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 	if o.kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("no --kubeconfig is given, and this is not a pod of a cluster: give listproxy a kubeconfig with an account " +
-				"of its own ($KUBECONFIG is yours, and is not used)")
+			return nil, errors.New("no --kubeconfig is given, and this is not a pod of a cluster: give listproxy a kubeconfig " +
+				"with an account of its own ($KUBECONFIG is yours, and is not used)")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the account of this pod: %w", err)
@@ -61,6 +62,20 @@ func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
 	}
 	return identified(cfg), nil
+}
+
+// setOwnPings sets the times of HTTP/2 pings on listproxy's own connections, in seconds, unless they are set:
+// the time without a frame after which a ping is sent, and the time to wait for its answer.
+// k8s.io/apimachinery/pkg/util/net takes them from nowhere else, and its defaults are 30 and 15. Until a half-open
+// connection is closed, lists of its feeds are forwarded, and a changed definition or a revoked right goes unnoticed.
+//
+// It must be called before the first connection is made. Callers' requests have connections and times of their own.
+func setOwnPings() {
+	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
+		if os.Getenv(name) == "" {
+			_ = os.Setenv(name, "5") // it fails for invalid names only
+		}
+	}
 }
 
 // identified sets the User-Agent of cfg and returns it. An exec plugin of cfg may not prompt.

@@ -59,131 +59,150 @@ const (
 	Other Reason = "other"
 )
 
-// forwarding has the reasons to forward, in the order of documentation and metrics. summary describes all lists that were
-// forwarded for the reason, sentence a single request.
+// forwarding has the reasons to forward a request, in the order of documentation and metrics, each with a sentence that
+// explains it. The remedy is what an operator or a client can do so that the request is answered from memory.
 var forwarding = []struct {
-	reason            Reason
-	summary, sentence string
+	reason           Reason
+	sentence, remedy string
 }{
 	{
-		NotList,
-		"not a list: a write, a single object, discovery",
-		"It is not a GET of a list of resources: a write, a single object, a " +
-			"subresource, or no resource at all.",
+		reason: NotList,
+		sentence: "It is not a GET of a list of resources: a write, a single object, a subresource, or no " +
+			"resource at all.",
+		remedy: "Nothing: it is kube-apiserver's to answer.",
 	},
 	{
-		Watch,
-		"watches and streaming lists, where --watches is not on",
-		"It is a watch, and --watches is not on for this resource, or kube-apiserver has no " +
-			"streaming lists, or listproxy is ending.",
+		reason: Watch,
+		sentence: "It is a watch, and --watches is not on for this resource, or kube-apiserver has no streaming " +
+			"lists, or listproxy is ending.",
+		remedy: "Switch on --watches. Old ways to write one (paths with /watch/, watch=yes) stay forwarded.",
 	},
 	{
-		NotCanonical,
-		"written in a way that kube-apiserver refuses or might read differently",
-		"Its path, query, selectors, headers or continue token are written in a way that " +
-			"kube-apiserver refuses, or might read differently from listproxy.",
+		reason: NotCanonical,
+		sentence: "Its path, query, selectors, headers or continue token are written in a way that kube-apiserver " +
+			"refuses, or might read differently from listproxy.",
+		remedy: "Look at the request at --log-level access, and at the client: double slashes, needless escapes, " +
+			"a body on a GET, hand-made tokens, parameters that are unknown, given twice or contradict each " +
+			"other; selectors that are very long, or on fields that kube-apiserver was not seen to accept; " +
+			"metadata.namespace=x or metadata.name=x with a limit.",
 	},
 	{
-		Consistent,
-		"the state at this moment, where --consistent-lists is not on, or the list is small: " +
-			"what kubectl and plain clients ask for",
-		"It asks for the state at this moment, and --consistent-lists is not on for this resource, or " +
-			"the list is so small that kube-apiserver answers it sooner than listproxy could prove that it has that state.",
+		reason: Consistent,
+		sentence: "It asks for the state at this moment, and --consistent-lists is not on for this resource, or " +
+			"the list is so small that kube-apiserver answers it sooner than listproxy could prove that it has " +
+			"that state.",
+		remedy: "Switch on --consistent-lists; always proves all, and makes small lists of quiet resources " +
+			"slower. Or let the client send resourceVersion=0 if a state that is a moment old will do, or the " +
+			"lowest revision that will do.",
 	},
 	{
-		Representation,
-		"a form that is not kept: tables (kubectl get), YAML, CBOR, indented JSON of very deep objects",
-		"It prefers a form that is not kept, such as a table or YAML, or one that " +
-			"kube-apiserver does not have, or indented JSON of objects that are nested very deeply.",
+		reason: Representation,
+		sentence: "It prefers a form that is not kept, such as a table or YAML, or one that kube-apiserver does " +
+			"not have, or indented JSON of objects that are nested very deeply.",
+		remedy: "Only kube-apiserver writes tables, YAML, CBOR, and protobuf of custom resources: let the program " +
+			"ask for JSON, not indented.",
 	},
 	{
-		Credentials,
-		"no bearer token and no certificate that listproxy accepts, several credentials, " +
-			"Impersonate-* headers that are unclear, or a warning of kube-apiserver with every answer",
-		"It has no bearer token and no certificate that listproxy accepts, or several credentials, or " +
-			"Impersonate-* headers that kube-apiserver refuses or might read differently, or kube-apiserver warns this caller with every answer, of the token for " +
-			"example.",
+		reason: Credentials,
+		sentence: "It has no bearer token and no certificate that listproxy accepts, or several credentials, or " +
+			"Impersonate-* headers that kube-apiserver refuses or might read differently, or kube-apiserver warns " +
+			"this caller with every answer, of the token for example.",
+		remedy: "Use one bearer token, the caller's own, or a client certificate with --client-ca-file; the user, " +
+			"UID and extras once, if there are Impersonate-* headers. With a Warning in the answer, the token was " +
+			"usually generated into a Secret: take one of the TokenRequest API (kubectl create token, a projected " +
+			"volume).",
 	},
 	{
-		UnknownCaller,
-		"kube-apiserver does not accept the caller's token, or too many new tokens came at the same moment",
-		"kube-apiserver does not accept this caller's token, or too many new tokens came at the same moment.",
+		reason: UnknownCaller,
+		sentence: "kube-apiserver does not accept this caller's token, or too many new tokens came at the same " +
+			"moment.",
+		remedy: "A valid token. That more new tokens come at the same moment than are reviewed within a second " +
+			"passes by itself.",
 	},
 	{
-		NotAllowed,
-		"kube-apiserver did not say that the caller may list it, or impersonate somebody for that",
-		"kube-apiserver did not say that this caller may list this, or impersonate the user of its Impersonate-* headers for that.",
+		reason: NotAllowed,
+		sentence: "kube-apiserver did not say that this caller may list this, or impersonate the user of its " +
+			"Impersonate-* headers for that.",
+		remedy: "Usually right: the body says what is missing. Callers must be allowed to create " +
+			"SelfSubjectAccessReviews, as by default. Who impersonates needs the right to impersonate the user " +
+			"and every group, UID and extra, 64 in all, or impersonate-on:user-info:list.",
 	},
 	{
-		ReviewFailed,
-		"kube-apiserver could not be asked whether the caller may list it, or its answer " +
-			"came too late or said neither yes nor no",
-		"kube-apiserver could not be asked whether this caller may list this, or there " +
-			"was no room for the review, or its answer came too late or said neither yes nor no.",
+		reason: ReviewFailed,
+		sentence: "kube-apiserver could not be asked whether this caller may list this, or there was no room for " +
+			"the review, or its answer came too late or said neither yes nor no.",
+		remedy: "The log has the cause, or kube-apiserver's answer, a 429 or 5xx.",
 	},
 	{
-		NotCached,
-		"the policy does not keep it: Secrets and Events by default",
-		"The policy keeps this resource out of memory.",
+		reason:   NotCached,
+		sentence: "The policy keeps this resource out of memory.",
+		remedy: "Change the policy; listproxy policy check shows its rules. Events are never kept, Secrets only " +
+			"if a rule names them.",
 	},
 	{
-		UnknownResource,
-		"not a resource that kube-apiserver itself is known to list and watch: another API server's, for example",
-		"Discovery has no such resource of kube-apiserver's own that can be listed and watched; another " +
+		reason: UnknownResource,
+		sentence: "Discovery has no such resource of kube-apiserver's own that can be listed and watched; another " +
 			"API server may show each caller something else.",
+		remedy: "Nothing: it is kube-apiserver's to answer. If all but the core group have this reason, " +
+			"listproxy's account may not list and watch apiservices.",
 	},
 	{
-		Audit,
-		"the audit log could not be written",
-		"The audit log cannot be written, or kube-apiserver could not be asked who the " +
-			"caller is.",
+		reason:   Audit,
+		sentence: "The audit log cannot be written, or kube-apiserver could not be asked who the caller is.",
+		remedy:   "The log says why: the disk of the audit log is full, its path is gone, or kube-apiserver is away.",
 	},
 	{
-		Warming,
-		"it was still being read: for the first time, or again after a loss",
-		"The resource is being read for the first time, or again after a loss; or it was just dropped, since " +
-			"nobody had asked for it or listproxy is ending.",
+		reason: Warming,
+		sentence: "The resource is being read for the first time, or again after a loss; or it was just dropped, " +
+			"since nobody had asked for it or listproxy is ending.",
+		remedy: "Passes by itself. If it comes at every start, name the resource in --eager; if again and again, " +
+			"the log says why the state is lost.",
 	},
 	{
-		NotPermitted,
-		"listproxy's own account may not list and watch it, or not as the caller",
-		"listproxy's own account may not list and watch the resource, or not as the caller, whom it " +
+		reason: NotPermitted,
+		sentence: "listproxy's own account may not list and watch the resource, or not as the caller, whom it " +
 			"would have to impersonate.",
+		remedy: "Give listproxy's account list and watch; it tries again within two minutes. With client " +
+			"certificates the 403 names what is missing: impersonate, or impersonate:user-info and " +
+			"impersonate-on:user-info:list.",
 	},
 	{
-		Form,
-		"lists and watches could not be reconciled byte for byte",
-		"What kube-apiserver sends in lists and in watches could not be reconciled byte " +
-			"for byte.",
+		reason:   Form,
+		sentence: "What kube-apiserver sends in lists and in watches could not be reconciled byte for byte.",
+		remedy: "RBAC objects with names that are not UTF-8 have this effect. Otherwise please report it, with " +
+			"the resource and the version of kube-apiserver.",
 	},
 	{
-		Stale,
-		"the newest known state was older than --staleness-bound",
-		"The newest state that listproxy knows is older than --staleness-bound.",
+		reason:   Stale,
+		sentence: "The newest state that listproxy knows is older than --staleness-bound.",
+		remedy: "kube-apiserver does not answer listproxy's questions, or its watches are late: look at it, and " +
+			"at the network between.",
 	},
 	{
-		History,
-		"a revision older than the history, or in a gap in it",
-		"The revision is older than the history that is kept, or from a time that " +
-			"listproxy missed.",
+		reason:   History,
+		sentence: "The revision is older than the history that is kept, or from a time that listproxy missed.",
+		remedy: "The client takes longer than --history-window to read all pages, or listproxy lost its watch " +
+			"meanwhile. A longer window costs memory.",
 	},
 	{
-		Memory,
-		"--cache-bytes left no room",
-		"--cache-bytes leaves no room.",
+		reason:   Memory,
+		sentence: "--cache-bytes leaves no room.",
+		remedy: "More --cache-bytes, a shorter window, or fewer resources. What did not fit is tried again after " +
+			"2 to 3 minutes, later after 20 to 30.",
 	},
 	{
-		Upstream,
-		"the API servers or the resource's definition had just changed, or did not agree",
-		"The API servers behind the upstream, or the definition of the custom resource, changed a moment " +
-			"ago; or they do not agree, or listproxy cannot watch the definitions now.",
+		reason: Upstream,
+		sentence: "The API servers behind the upstream, or the definition of the custom resource, changed a " +
+			"moment ago; or they do not agree, or listproxy cannot watch the definitions now.",
+		remedy: "Passes by itself. If not, the log says what changes, or on what API servers do not agree. If " +
+			"custom resources keep it, listproxy's account may not list and watch customresourcedefinitions.",
 	},
 	{
-		NotProven,
-		"the state at this moment, or one newer than any that listproxy knew, which it could not prove " +
-			"in time to have",
-		"It asks for the state at this moment, or for a revision newer than any that listproxy knows, and " +
-			"listproxy could not prove in time that it has that state.",
+		reason: NotProven,
+		sentence: "It asks for the state at this moment, or for a revision newer than any that listproxy knows, " +
+			"and listproxy could not prove in time that it has that state.",
+		remedy: "Passes by itself; else look at kube-apiserver, which may be slow. Without a watch cache for the " +
+			"resource (--watch-cache-sizes=…#0) nothing can be proven.",
 	},
 }
 
@@ -204,14 +223,15 @@ func Losses() []Reason {
 	}
 }
 
-// Explain returns a sentence that says why a request is forwarded; "" if this is no reason to forward.
-func (r Reason) Explain() string {
+// Explain returns a sentence that says why a request is forwarded, and a remedy: what to do so that it is answered from
+// memory. Both are empty if this is no reason to forward.
+func (r Reason) Explain() (sentence, remedy string) {
 	for _, row := range forwarding {
 		if row.reason == r {
-			return row.sentence
+			return row.sentence, row.remedy
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // Passes reports whether this reason to forward soon passes by itself, so that it pays to ask again.
@@ -221,14 +241,4 @@ func (r Reason) Passes() bool {
 		return true
 	}
 	return false
-}
-
-// Summary returns a few words that say why lists are forwarded; "" if this is no reason to forward.
-func (r Reason) Summary() string {
-	for _, row := range forwarding {
-		if row.reason == r {
-			return row.summary
-		}
-	}
-	return ""
 }

@@ -204,7 +204,7 @@ func (s *Status) countRequests(m *dto.Metric, reasons map[string]Reason) {
 		why := labels[observe.LabelReason]
 		r := reasons[why]
 		r.Reason = why
-		r.Meaning = reason.Reason(why).Summary()
+		r.Meaning, _ = reason.Reason(why).Explain()
 		if answers == &s.Lists {
 			r.Lists += count
 		} else {

@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// lateWatch bounds how long a watch lives that begins while the others are being ended.
+// lateWatch is the longest time for which a watch lasts that begins while the others are being ended.
 const lateWatch = time.Second
 
 var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
@@ -22,15 +22,14 @@ var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 // k8s.io/apiserver/pkg/endpoints/handlers): in order, with the end of the body, and between two
 // events. The clients open them again elsewhere, from the last event.
 //
-// The ends are spread in time, in no order, so that the clients do not all come back at once: pace says when
-// those of so many begin, and over how long they are spread. EndWatches does not wait for them. A second call
-// does nothing.
+// The ends are spread in time, in no order, so that the clients do not all come back at once. For a number of
+// watches, pace returns the time after which the first may end, and the time over which the ends are spread.
+// EndWatches does not wait for them. A second call does nothing.
 //
 // A watch in the middle of an event ends after that event, and a compressed one after a gzip member:
 // kube-apiserver sends its events in whole members. In media types other than JSON and protobuf
-// listproxy cannot tell where an event ends: such a watch is cut, and so is one whose members another
-// than kube-apiserver makes, when the process ends. A watch without an answer yet gets a 503 with
-// Retry-After.
+// listproxy cannot tell where an event ends, so such a watch is cut. A watch whose members never end is
+// cut when the process ends. A watch without an answer yet gets a 503 with Retry-After.
 func (f *Forwarder) EndWatches(pace func(watches int) (after, within time.Duration)) {
 	f.watches.end(pace)
 }
@@ -42,7 +41,7 @@ type openWatches struct {
 	ending bool
 }
 
-// open notes a watch; cancel ends its request to the upstream. It must be closed.
+// open adds a watch, which must be closed. cancel ends its request to the upstream.
 func (o *openWatches) open(cancel context.CancelFunc) *openWatch {
 	w := &openWatch{cancel: cancel}
 	o.mu.Lock()
@@ -58,7 +57,7 @@ func (o *openWatches) open(cancel context.CancelFunc) *openWatch {
 	return w
 }
 
-// close forgets a watch that is over.
+// close removes a watch that is over.
 func (o *openWatches) close(w *openWatch) {
 	w.cancel()
 	o.mu.Lock()
@@ -81,19 +80,17 @@ func (o *openWatches) end(pace func(watches int) (after, within time.Duration)) 
 
 // openWatch is a forwarded watch, and the body of its answer.
 type openWatch struct {
-	cancel context.CancelFunc // of the request to the upstream
-
-	// Of the answer, once there is one.
-	body io.ReadCloser
+	cancel context.CancelFunc // ends the request to the upstream
+	body   io.ReadCloser      // the answer's; nil if there is none yet
 
 	mu      sync.Mutex
-	events  kubehttp.EventFraming // of what was passed on
+	events  kubehttp.EventFraming // of the bytes that were passed on
 	refused bool                  // the answer is no stream of events, and ends by itself
-	ending  bool                  // the watch is to end, after the event under way
+	ending  bool                  // the watch ends after the current event
 	over    bool                  // nothing more is passed on
 }
 
-// end ends the watch: after the event under way, or now if none is or nobody can tell.
+// end ends the watch after the current event. It ends it at once if there is no such event, or if nobody can tell.
 func (w *openWatch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,8 +32,8 @@ type exchange struct {
 	watch     *openWatch  // nil if the request is no watch
 	transport http.RoundTripper
 
-	rewritten  bool // the request to the API server was made of the caller's
-	attempts   int  // how often a connection was found for it
+	rewritten  bool // the request to the API server was made from the caller's
+	attempts   int  // the number of connections on which it was sent
 	mayBeThere bool // it may have arrived at the API server
 	switched   bool // the API server has agreed to the upgrade
 }
@@ -42,15 +42,15 @@ func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller au
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())
-	asked := kubehttp.Of(r)
+	asked := kubehttp.RequestOf(r)
 	return &exchange{
 		forwarder: f, w: w, request: r, caller: caller, body: body,
 		added: added, upgrade: asked.Upgrade, transport: f.upstream.RoundTripper(caller, asked),
 	}
 }
 
-// reads says that the request changes nothing at the API server, so that it may be repeated.
-func (x *exchange) reads() bool {
+// isRead reports whether the request changes nothing at the API server, so that it may be repeated.
+func (x *exchange) isRead() bool {
 	return x.upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
 }
 
@@ -60,11 +60,11 @@ const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
-// traced returns a context for the request, through which the transport says how far it is:
+// traced returns a context for the request, through which the transport reports its progress:
 //
 //	GetConn  It looks for a connection: for the first time, or again, since the API server has not looked at
-//	         what went out on the last one, or since the request only reads. So nothing was carried out yet.
-//	         (After maxAttempts nobody relies on that.)
+//	         the last attempt, or since the request is a read. So nothing was carried out yet. (After
+//	         maxAttempts nobody relies on that.)
 //	GotConn  It has a connection, and sends: the request may be there soon. With more than maxAttempts the
 //	         request is ended.
 func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.Context {
@@ -79,11 +79,11 @@ func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.C
 	})
 }
 
-// RoundTrip sends the request. A read whose connection ends before the answer is sent once more, as a client
-// would do that had a connection of its own.
+// RoundTrip sends the request. A read whose connection ends before the answer is sent once more, as a client with a
+// connection of its own would do.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := x.transport.RoundTrip(r)
-	if err != nil && x.mayBeThere && x.reads() && r.Body == nil && r.Context().Err() == nil {
+	if err != nil && x.mayBeThere && x.isRead() && r.Body == nil && r.Context().Err() == nil {
 		res, err = x.transport.RoundTrip(r)
 	}
 	if err != nil && x.attempts > maxAttempts {
@@ -92,8 +92,8 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// rewrite makes the request to the API server. It runs after ReverseProxy has removed what the
-// Connection header lists, so nothing that is set here can be removed that way.
+// rewrite makes the request to the API server. It runs after ReverseProxy has removed the headers that the
+// Connection header lists, so none that is set here can be removed that way.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	x.rewritten = true
 	pr.Out.URL = x.forwarder.target(pr.In.RequestURI)
@@ -101,7 +101,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	// net/http fills the caller's own map when it has read the body. ReverseProxy's copy would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
 	if x.caller.Impersonated() != nil {
-		pr.Out.Trailer = nil // nothing that was not checked goes with listproxy's credentials
+		pr.Out.Trailer = nil // trailers are not checked, and must not go with listproxy's credentials
 	}
 	if pr.Out.Body != nil {
 		pr.Out.Body, _ = x.body.reader() // the first attempt
@@ -123,21 +123,21 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 
-// ofBackend says that the answer may be that of a pod, a Service, a kubelet or an aggregated API server.
-// kube-apiserver names a FlowSchema in its answer once it knows who asks (k8s.io/apiserver,
+// isBackends reports whether the answer may be that of a pod, a Service, a kubelet or an aggregated API server.
+// kube-apiserver names a FlowSchema in its answer once it knows the caller (k8s.io/apiserver,
 // WithPriorityAndFairness): after that, a 401 is not its own.
-func (x *exchange) ofBackend(res *http.Response) bool {
-	info := kubehttp.Of(x.request).Info
-	return info.Subresource == "proxy" || info.Verb == "proxy" || res.Header.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID) != ""
+func (x *exchange) isBackends(res *http.Response) bool {
+	info := kubehttp.RequestOf(x.request).Info
+	return info.Subresource == "proxy" || info.Verb == "proxy" ||
+		res.Header.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID) != ""
 }
 
-// errAccountRefused means that the 401 to a request that listproxy sent as somebody else is about listproxy's
-// own credentials.
+// errAccountRefused means that a request for an impersonated user got a 401, which is about listproxy's own credentials.
 var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
 
-// modifyResponse judges the final answer, 101 included, before its header is sent.
+// modifyResponse checks and adapts the final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
-	refused := res.StatusCode == http.StatusUnauthorized && !x.ofBackend(res)
+	refused := res.StatusCode == http.StatusUnauthorized && !x.isBackends(res)
 	switch {
 	case refused && x.caller.Impersonated() != nil:
 		return errAccountRefused
@@ -167,12 +167,12 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 	return nil
 }
 
-// adaptHeader makes the header of the answer one for the caller's connection, with what was added here.
+// adaptHeader adapts the answer's header to the caller's connection, and adds the headers that were set here.
 func (x *exchange) adaptHeader(res *http.Response, refused bool) {
-	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning &&
+	if x.request.ProtoMajor == 2 && !kubehttp.RequestOf(x.request).LongRunning &&
 		(refused || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
-		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known gets an HTTP/2
-		// connection, which costs much, for one request only.
+		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): an unknown caller gets an HTTP/2 connection,
+		// which costs much, for one request only.
 		res.Header.Set("Connection", "close")
 	}
 	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
@@ -191,11 +191,11 @@ func (x *exchange) adaptHeader(res *http.Response, refused bool) {
 	}
 }
 
-// fail ends an exchange to which the API server gave no usable answer. It answers itself, unless nobody could read
-// the answer.
+// fail ends an exchange for which there is no usable answer of the API server. It answers the caller itself, unless
+// nobody could read the answer.
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	r, failed := x.request, x.body.failure()
-	late := errors.Is(failed, os.ErrDeadlineExceeded) // net/http ends the context for that, too
+	r, bodyErr := x.request, x.body.failure()
+	late := errors.Is(bodyErr, os.ErrDeadlineExceeded) // net/http ends the context for that, too
 	gone := r.Context().Err() != nil && !late
 	if gone || x.switched {
 		// The client has gone, or its request was cut here and must not be repeated, or the connection no longer
@@ -205,7 +205,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	clear(w.Header())
 	maps.Copy(w.Header(), x.added)
-	if failed != nil || !x.rewritten {
+	if bodyErr != nil || !x.rewritten {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
 		if late {
@@ -222,46 +222,43 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		kubehttp.WriteTooManyRequests(w, r)
 		return
 	}
-	message, again := unanswered(err, x.mayBeThere, x.reads())
-	kubehttp.WriteUnavailable(w, r, message, again)
+	message, mayRepeat := unanswered(err, x.mayBeThere, x.isRead())
+	kubehttp.WriteUnavailable(w, r, message, mayRepeat)
 }
 
-// unanswered returns what became of a request to which the API server gave no usable answer, and whether
-// the client may repeat it. mayBeThere: it may have arrived; reads: it changes nothing.
-func unanswered(err error, mayBeThere, reads bool) (message string, again bool) {
+// unanswered returns the message to the client of a request for which there is no usable answer, and reports whether
+// the client may repeat the request.
+func unanswered(err error, mayBeThere, isRead bool) (message string, mayRepeat bool) {
 	switch {
 	case errors.Is(err, errAccountRefused):
 		return "The Kubernetes API server refuses listproxy's own account (401), with which listproxy sends requests of " +
 			"callers who log in with a client certificate. Nothing was carried out. The cause is in listproxy's log.", true
 	case !mayBeThere:
-		return "listproxy could not reach the Kubernetes API server. Nothing was carried out. The cause is in listproxy's log; " +
-			"check that the API server is up and that listproxy's client configuration has its address and CA.", true
-	case reads:
+		return "listproxy could not reach the Kubernetes API server. Nothing was carried out. The cause is in " +
+			"listproxy's log; check that the API server is up and that listproxy's client configuration has its " +
+			"address and CA.", true
+	case isRead:
 		return "listproxy got no answer from the Kubernetes API server. The cause is in listproxy's log.", true
 	}
 	return "listproxy got no answer from the Kubernetes API server. The request may or may not have been carried out: " +
 		"read the object before trying again. The cause is in listproxy's log.", false
 }
 
-// Write takes what ReverseProxy logs: that an answer broke off.
+// Write gets the log lines of ReverseProxy: an answer broke off.
 func (x *exchange) Write(line []byte) (int, error) {
 	x.report(x.request.Context().Err() != nil, strings.TrimSpace(string(line)))
 	return len(line), nil
 }
 
-// report logs why an exchange ended early.
-func (x *exchange) report(callersDoing bool, cause string) {
-	level := slog.LevelWarn
-	if callersDoing {
-		level = slog.LevelDebug
-	}
-	say := func() {
+// report logs that an exchange ended early. A warning is rate-limited, unlike a line about the caller at debug level.
+func (x *exchange) report(byCaller bool, cause string) {
+	log := func(level slog.Level) {
 		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
 			"method", x.request.Method, "target", kubehttp.Describe(x.request), "cause", cause)
 	}
-	if callersDoing {
-		say()
+	if byCaller {
+		log(slog.LevelDebug)
 		return
 	}
-	x.forwarder.seldom.Do(say)
+	x.forwarder.seldom.Do(func() { log(slog.LevelWarn) })
 }

@@ -23,7 +23,7 @@ import (
 type Upstream interface {
 	// URL returns the API server's base URL. Its path has no slash at the end.
 	URL() *url.URL
-	// RoundTripper returns the transport for a request of a caller.
+	// RoundTripper returns the transport for a caller's request.
 	RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper
 	// Answered records the status of the answer to such a request.
 	Answered(id auth.Identity, upgrade bool, method string, status int)
@@ -37,7 +37,7 @@ type Upstream interface {
 //
 //   - its Host
 //   - headers that are about one connection (hop-by-hop headers)
-//   - what a caller may not claim about itself ([kubehttp.RemoveCallerClaims])
+//   - claims that a caller may not make about itself ([kubehttp.RemoveCallerClaims])
 //   - X-Forwarded-For, which holds the caller's address
 //
 // It carries the caller's credentials and no others. The request of an impersonated user carries
@@ -48,12 +48,12 @@ type Upstream interface {
 // to the user last. Nothing else is added to an answer.
 //
 // If the API server does not answer, the caller gets a 503 with a metav1.Status. It has a Retry-After,
-// with which clients repeat what they have sent, unless a write may have been carried out. What the
-// API server has certainly not looked at is sent again, a few times; if its body was not kept ([Keep]), the caller
-// gets a 429 with Retry-After. A read without an answer is sent once more. If either side breaks off later, the other
-// side's connection or stream is broken off too, by a panic with [http.ErrAbortHandler]; handlers
-// around this one must let that panic pass. So an answer never just ends early, except a watch,
-// which may end between any two events ([Forwarder.EndWatches]).
+// with which clients repeat the request, unless a write may have been carried out. A request that the
+// API server has certainly not looked at is sent again, a few times. If its body was not kept ([Keep]), the caller
+// gets a 429 with Retry-After instead. A read without an answer is sent once more. If either side breaks off later,
+// the other side's connection or stream is broken off too, by a panic with [http.ErrAbortHandler], which handlers
+// around this one must let pass. So an answer never just ends early, except a watch, which may end between any two
+// events ([Forwarder.EndWatches]).
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server
@@ -64,22 +64,21 @@ type Forwarder struct {
 	seldom telemetry.Seldom
 }
 
-// New returns a Forwarder to up. What the API server does wrong is logged as a warning, and callers
-// that go away at debug level.
+// New returns a Forwarder to up. It logs the API server's failures as warnings, and callers that go away at debug level.
 func New(up Upstream, log *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, base: up.URL(), log: log}
 }
 
-// ServeAs forwards r as a request of id. A nil keep has no room.
+// ServeAs forwards r as a request of id. If keep is nil, no body is kept.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, keep Keep) {
 	if reason, message := malformed(r, id); reason != "" {
 		refuse(w, r, reason, message)
 		return
 	}
-	asked := kubehttp.Of(r)
-	flushes := time.Duration(-1) // each read is one write and one flush: watch events
+	asked := kubehttp.RequestOf(r)
+	flushInterval := time.Duration(-1) // each read is one write and one flush: watch events
 	if asked.Whole() && r.Method != http.MethodHead {
-		w, flushes = unflushed{w}, 0
+		w, flushInterval = unflushed{w}, 0
 	}
 	body, free := newUpload(r, keep)
 	defer free()
@@ -100,7 +99,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      transport,
-		FlushInterval:  flushes,
+		FlushInterval:  flushInterval,
 		ErrorLog:       log.New(x, "", 0),
 		BufferPool:     &f.buffers,
 		ModifyResponse: x.modifyResponse,
@@ -109,24 +108,26 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	reverse.ServeHTTP(w, r)
 }
 
-// malformed returns the reason why a request cannot be forwarded, and returns the message for its sender. An
-// empty reason means that it can.
+// malformed returns the reason why a request cannot be forwarded, and the message to its sender. The reason is empty if
+// it can be forwarded.
 func malformed(r *http.Request, id auth.Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
 	}
 	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
-		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
+		return observe.RefusedConnection,
+			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
-	if up := kubehttp.Of(r).Upgrade; id.Impersonated() != nil && up != "" &&
+	if up := kubehttp.RequestOf(r).Upgrade; id.Impersonated() != nil && up != "" &&
 		!strings.EqualFold(up, "websocket") && !strings.EqualFold(up, "SPDY/3.1") {
 		return observe.RefusedUpgrade,
-			"The connection can be upgraded to websocket and SPDY/3.1 only: it would carry listproxy's own credentials. Use a token."
+			"The connection can be upgraded to websocket and SPDY/3.1 only: it would carry listproxy's own credentials. " +
+				"Use a token."
 	}
 	return "", ""
 }
 
-// noteRefusal notes that listproxy refuses the request itself. Such an answer has no Cache-Status (RFC 9211, 2).
+// noteRefusal records that listproxy itself refuses the request. Such an answer has no Cache-Status (RFC 9211, 2).
 func noteRefusal(w http.ResponseWriter, r *http.Request, reason string) {
 	w.Header().Del(kubehttp.CacheStatusHeader)
 	observe.RecordOf(r.Context()).Refused(reason)

@@ -13,9 +13,10 @@ import (
 const maxKept = 3 << 20
 
 // errNotKept means that the API server has not looked at the request, and that it cannot be sent again.
-var errNotKept = errors.New("the API server closed the connection before it looked at the request, whose body was not kept")
+var errNotKept = errors.New(
+	"the API server closed the connection before it looked at the request, whose body was not kept")
 
-// Keep reserves memory for a body of so many bytes until free is called. ok is false if there is none left.
+// Keep reserves memory for the bytes of a body until free is called. ok is false if there is not enough left.
 type Keep func(bytes int64) (free func(), ok bool)
 
 // upload is the body of a caller's request on its way to the API server. Requests share connections
@@ -29,11 +30,11 @@ type upload struct {
 	failed atomic.Pointer[error] // the error of reading body, other than io.EOF
 }
 
-// newUpload returns the body of r. free releases the memory that it takes.
+// newUpload returns the body of r. free releases its memory.
 func newUpload(r *http.Request, keep Keep) (u *upload, free func()) {
 	u = &upload{body: r.Body}
 	free = func() {}
-	// A client that expects a 100 (Continue) sends its body only then, so the body need not be sent twice.
+	// A client that expects a 100 (Continue) sends its body only after it, so the body need not be sent twice.
 	if keep == nil || r.ContentLength <= 0 || r.ContentLength > maxKept || r.Header.Get("Expect") != "" {
 		return u, free
 	}
@@ -58,7 +59,7 @@ func (u *upload) reader() (io.ReadCloser, error) {
 	case u.begun.Load():
 		return nil, errNotKept
 	}
-	return &passedOn{upload: u}, nil
+	return &attempt{upload: u}, nil
 }
 
 // failure returns the error of reading the caller's body; nil if there was none.
@@ -69,31 +70,31 @@ func (u *upload) failure() error {
 	return nil
 }
 
-// passedOn is the reader of one attempt to send a body that is not kept.
-type passedOn struct {
+// attempt reads a body that is not kept, for one attempt to send it.
+type attempt struct {
 	*upload
 	closed atomic.Bool
 }
 
 // Read implements io.Reader.
-func (p *passedOn) Read(b []byte) (int, error) {
-	p.begun.Store(true)
-	if p.closed.Load() {
+func (a *attempt) Read(b []byte) (int, error) {
+	a.begun.Store(true)
+	if a.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	n, err := p.body.Read(b)
-	if err != nil && err != io.EOF && !p.closed.Load() {
-		p.failed.Store(&err)
+	n, err := a.body.Read(b)
+	if err != nil && err != io.EOF && !a.closed.Load() {
+		a.failed.Store(&err)
 	}
 	return n, err
 }
 
 // Close ends a Read that waits. If nothing was read, the body stays open, and another attempt can send it. Read stores
 // begun before it loads closed, and Close does it the other way round, so at least one of them sees the other.
-func (p *passedOn) Close() error {
-	p.closed.Store(true)
-	if !p.begun.Load() {
+func (a *attempt) Close() error {
+	a.closed.Store(true)
+	if !a.begun.Load() {
 		return nil
 	}
-	return p.body.Close()
+	return a.body.Close()
 }

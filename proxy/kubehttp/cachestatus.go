@@ -11,7 +11,7 @@ import (
 // CacheStatusHeader says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
 
-// SetCacheHit sets the header of an answer from memory. unreachable: nobody answers upstream.
+// SetCacheHit sets the header of an answer from memory. unreachable says whether no API server answers.
 func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
 	value := CacheHit(semantics)
 	if unreachable {
@@ -20,21 +20,21 @@ func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
 	h.Set(CacheStatusHeader, value)
 }
 
-// Unreachable is what the header has behind the value of [CacheHit] while nobody answers upstream.
+// Unreachable follows the value of [CacheHit] in the header while no API server answers.
 const Unreachable = "; upstream=unreachable"
 
-// SetCacheForwarded sets the header of an answer to a request that went upstream.
+// SetCacheForwarded sets the header of an answer to a forwarded request.
 func SetCacheForwarded(h http.Header, why reason.Reason) {
 	h.Set(CacheStatusHeader, CacheForwarded(why))
 }
 
-// CacheHit is the header's value for an answer from memory.
+// CacheHit returns the header's value for an answer from memory.
 func CacheHit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)
 }
 
-// CacheForwarded is the header's value for a request that went upstream. RFC 9211 demands one of its
-// own words for the reason (fwd); listproxy's own word is the detail.
+// CacheForwarded returns the header's value for a forwarded request. RFC 9211 demands one of its own words
+// for the reason (fwd); listproxy's own word is the detail.
 func CacheForwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {
@@ -46,8 +46,8 @@ func CacheForwarded(why reason.Reason) string {
 	return "listproxy; fwd=" + fwd + "; detail=" + string(why)
 }
 
-// ReadCacheStatus reads a value of the header as listproxy writes it: whether the answer came from
-// memory, and of what kind it is, or why it did not.
+// ReadCacheStatus reads a value of the header as listproxy writes it. hit reports whether the answer came from
+// memory. detail is its semantics then, else the reason to forward.
 func ReadCacheStatus(value string) (hit bool, detail string) {
 	for parameter := range strings.SplitSeq(value, ";") {
 		parameter = strings.TrimSpace(parameter)

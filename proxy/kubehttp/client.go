@@ -6,8 +6,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NewClient returns a client of one server, which follows no redirect: its credentials are for that
-// server only, and what it asks for is there or nowhere.
+// NewClient returns a client of one server. It follows no redirect, see [NoRedirect].
 func NewClient(cfg *rest.Config) (*http.Client, error) {
 	transport, err := rest.TransportFor(cfg)
 	if err != nil {
@@ -16,6 +15,6 @@ func NewClient(cfg *rest.Config) (*http.Client, error) {
 	return &http.Client{Transport: transport, Timeout: cfg.Timeout, CheckRedirect: NoRedirect}, nil
 }
 
-// NoRedirect is for [http.Client.CheckRedirect] of clients whose credentials are for one server
-// only: what would send them elsewhere is their answer.
+// NoRedirect is the [http.Client.CheckRedirect] of clients whose credentials are for one server only. A redirect
+// is the answer that they get.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

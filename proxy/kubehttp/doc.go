@@ -1,4 +1,4 @@
-// Package kubehttp holds facts about HTTP requests for the Kubernetes API: what a request asks for,
-// how long it may take, by which listener it came, and what of it may be logged. It also writes
-// listproxy's own answers, which look like those of kube-apiserver. It decides nothing.
+// Package kubehttp reads facts about HTTP requests to the Kubernetes API: the resource, the duration, the listener,
+// and the words that may be logged. It also writes listproxy's own answers, which look like those of kube-apiserver.
+// It decides nothing.
 package kubehttp

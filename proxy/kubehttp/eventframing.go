@@ -7,11 +7,23 @@ import (
 	"net/http"
 )
 
-// framing is how one can tell where an event of a watch ends.
+// EventFraming reads a stream of watch events to find the end of each. The zero value is for a stream whose
+// events cannot be told apart.
+type EventFraming struct {
+	by framing
+
+	inside bool // an event (framedByLine) or a member (framedByMember) has begun
+
+	length [4]byte // of the event (framedByLength)
+	seen   int     // the number of bytes of the length (framedByLength) or of memberEnd (framedByMember) that came
+	left   uint32  // the number of bytes that the event or the member's trailer still lacks after these
+}
+
+// framing is the way in which the end of an event is found.
 type framing int
 
 const (
-	// unframed means that nobody can tell where an event ends without decoding it. That is every media type except the two below.
+	// unframed means that the end is found by decoding only. That is every media type except those below.
 	unframed framing = iota
 	// framedByLine is JSON, each event with a newline at its end and none inside
 	// (k8s.io/apimachinery, pkg/runtime/serializer/json).
@@ -19,36 +31,21 @@ const (
 	// framedByLength is protobuf, each event behind its length (LengthDelimitedFramer in
 	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
 	framedByLength
-	// framedByMember is gzip. From 1.37 on, kube-apiserver compresses streaming lists, and each flush,
-	// which is behind an event, to a gzip member of its own (perFlushGzipWriter in k8s.io/apiserver,
-	// pkg/endpoints/handlers). Where one ends can be seen; where others end than kube-apiserver's, or
-	// an event inside one, cannot.
+	// framedByMember is gzip. From 1.37 on, kube-apiserver compresses streaming lists. Each of its flushes, which
+	// come after an event, becomes a gzip member of its own (perFlushGzipWriter in k8s.io/apiserver,
+	// pkg/endpoints/handlers). The end of such a member can be found, but not of an event inside it.
 	framedByMember
 )
 
-// memberEnd is the empty block with which compress/flate ends. The checksum and the length follow,
-// and then the member is over. (Compressed bytes are like this by chance once in a terabyte. A
-// watch that is cut there ends as one whose connection breaks.)
 const (
-	memberEnd     = "\x01\x00\x00\xff\xff"
+	// memberEnd is the empty block with which compress/flate ends. (Compressed bytes are like this by chance once in a
+	// terabyte. A watch that is cut there ends as if its connection broke.)
+	memberEnd = "\x01\x00\x00\xff\xff"
+	// memberTrailer is the length of the checksum and the size that follow. Then the member is over.
 	memberTrailer = 8
 )
 
-// EventFraming follows a stream of watch events to know where each ends. The zero value is for a
-// stream whose events cannot be told apart.
-type EventFraming struct {
-	by framing
-
-	inside bool // an event (framedByLine) or a member (framedByMember) has begun
-
-	// seen is how many bytes of the length (framedByLength) or of memberEnd (framedByMember) were seen, and left how
-	// many bytes are missing then: of the event, or of the member's trailer.
-	length [4]byte
-	seen   int
-	left   uint32
-}
-
-// FramingOf returns the framing of a watch's answer with that header, at its beginning.
+// FramingOf returns the framing of a watch's answer by its header, at the beginning of the answer.
 func FramingOf(h http.Header) EventFraming {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	encoding := h.Get("Content-Encoding")
@@ -65,17 +62,17 @@ func FramingOf(h http.Header) EventFraming {
 	return EventFraming{}
 }
 
-// Known reports whether one can tell where every event ends.
+// Known reports whether the end of every event can be found.
 func (f *EventFraming) Known() bool { return f.by == framedByLine || f.by == framedByLength }
 
-// Compressed reports whether the ends of gzip members can be seen, but not those of events.
+// Compressed reports whether the ends of gzip members can be found, but not those of events.
 func (f *EventFraming) Compressed() bool { return f.by == framedByMember }
 
 // Between reports whether the stream is known to be between two events.
 func (f *EventFraming) Between() bool { return f.by != unframed && !f.inside && f.seen == 0 }
 
-// Next takes bytes of p, which is not empty, up to the end of the event under way, or of the gzip
-// member. It returns how many, and whether the event or the member is known to be whole with them.
+// Next reads bytes of p, which is not empty, up to the end of the current event or gzip member. It returns their
+// number, and reports whether that end was reached.
 func (f *EventFraming) Next(p []byte) (n int, whole bool) {
 	switch f.by {
 	case framedByLine:

@@ -8,9 +8,9 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// RemoveCallerClaims removes from a request's header what a caller may not say
-// about itself through a proxy: who it is (X-Remote-*, which a front proxy sets)
-// and where it comes from (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver
+// RemoveCallerClaims removes from a request's header the claims that a caller may
+// not make through a proxy: its name (X-Remote-*, which a front proxy sets)
+// and its address (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver
 // writes the addresses of X-Forwarded-For and X-Real-Ip into its audit events
 // (k8s.io/apimachinery/pkg/util/net.SourceIPs).
 //
@@ -31,8 +31,7 @@ func RemoveCallerClaims(h http.Header) {
 // token. Nor do underscores and dashes: a server behind the upstream's address may read one as the other.
 func ReadAlike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// SetForwardedFor makes X-Forwarded-For say where the request came from: the
-// address of the connection's peer and nothing else.
+// SetForwardedFor sets X-Forwarded-For to the address of the connection's peer.
 func SetForwardedFor(h http.Header, remoteAddr string) {
 	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
 		h.Set("X-Forwarded-For", host)
@@ -40,9 +39,9 @@ func SetForwardedFor(h http.Header, remoteAddr string) {
 }
 
 // IdentityNamedInConnection returns the name of an identity header that the
-// Connection header lists, or "". A proxy has to remove what is listed there
-// (RFC 9110, 7.6.1). Without its Impersonate-User header a request would be done
-// with the rights of whoever authenticated it. If another proxy in front adds such
+// Connection header lists, or "". A proxy has to remove the headers that are listed
+// there (RFC 9110, 7.6.1). Without its Impersonate-User header a request would have
+// the rights of its authenticated sender. If another proxy in front adds such
 // headers, its callers must not be able to have them removed. So such a request is
 // refused as malformed: a sender must not list a field that is meant for all recipients.
 func IdentityNamedInConnection(h http.Header) string {
@@ -57,8 +56,8 @@ func IdentityNamedInConnection(h http.Header) string {
 	return ""
 }
 
-// UpgradeProtocol returns what the header asks, or agrees, to upgrade the
-// connection to: "websocket", "SPDY/3.1", or "" if it does not speak of that.
+// UpgradeProtocol returns the protocol to which the header asks, or agrees, to upgrade
+// the connection: "websocket", "SPDY/3.1", or "" for no upgrade.
 func UpgradeProtocol(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// A Listener is where a connection came in. Its value is written into logs and traces.
+// Listener names the port by which a connection came. Its value is written into logs and traces.
 type Listener string
 
 // The listeners.
@@ -25,7 +25,7 @@ func WithTunnel(ctx context.Context, allowHost func(host string) bool) context.C
 	return context.WithValue(ctx, tunnelKey{}, allowHost)
 }
 
-// ListenerOf returns where the request with this context came in.
+// ListenerOf returns the listener by which the request with this context came.
 func ListenerOf(ctx context.Context) Listener {
 	if _, tunnelled := ctx.Value(tunnelKey{}).(func(string) bool); tunnelled {
 		return ListenerTunnel

@@ -10,28 +10,27 @@ import (
 // longer, and the log masks bootstrap tokens.
 var loggedWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
 
-// loggedNamespace is what namespaces look like (RFC 1123, a label).
+// loggedNamespace matches namespaces (RFC 1123, a label).
 var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// unloggable stands for a word that may be a credential.
+// unloggable replaces a word that may be a credential.
 const unloggable = "?"
 
-// Describe returns what a request is for, in words of the API, for the log. Somebody may have put a
-// credential into a request, so these are left out: the query (with exec it holds what somebody
-// typed), names of objects, and every path that is not a resource's.
+// Describe returns the target of a request in words of the API, for the log. A request may have a credential in
+// any part, so it leaves out the query (that of an exec has a command), names of objects, and every path that is
+// not a resource's.
 func Describe(r *http.Request) string {
 	target, _ := DescribeWithNamespace(r)
 	return target
 }
 
-// DescribeWithNamespace is [Describe], with the namespace, which is empty if there is none: an
-// operator needs it to find who asks, and there are few. The names of objects are many, and some are
-// another's secret; kube-apiserver's audit log has them, for those who may read it.
+// DescribeWithNamespace returns the same as [Describe], and the namespace, if there is one: an operator needs it to find
+// the client. The names of objects are only in kube-apiserver's audit log, for those who may read it.
 func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 	if r.URL == nil {
 		return "other", ""
 	}
-	info := Of(r).Info
+	info := RequestOf(r).Info
 	if !info.IsResourceRequest {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch first {
@@ -53,7 +52,7 @@ func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 	return strings.Join(kept, " "), namespace
 }
 
-// loggableWord is a word of a path, if it looks as it should.
+// loggableWord returns a word of a path if it matches form, else unloggable.
 func loggableWord(word string, form *regexp.Regexp) string {
 	if !form.MatchString(word) {
 		return unloggable

@@ -13,10 +13,10 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// Request says what a request asks for, as kube-apiserver would read it. The first filter ([WithRequestInfo]) parses
+// Request has the facts about a request, as kube-apiserver would read it. The first filter ([WithRequestInfo]) parses
 // it once. All later code takes it from the request's context:
 //
-//	if kubehttp.Of(r).Watch { … }
+//	if kubehttp.RequestOf(r).Watch { … }
 //
 // It is read from the method, the path, the watch parameter and the Connection header, and from
 // nothing else. It is never changed.
@@ -27,12 +27,12 @@ type Request struct {
 	Info *request.RequestInfo
 	// Upgrade is the protocol to which the connection is to be upgraded. It is empty for most requests.
 	Upgrade string
-	// LongRunning reports whether the request may take as long as its client likes. Such are watches, logs, execs and
-	// the like, as in kube-apiserver, and all upgrades. A request that cannot be parsed is short.
+	// LongRunning reports whether the request may take as long as its client likes: watches, logs, execs and the like
+	// may, as in kube-apiserver, and all upgrades. A request that cannot be parsed is short.
 	LongRunning bool
 	// Watch reports whether the request is a watch that listproxy may end between two events: its client then goes on
-	// from there, at another replica for example. A watch over a WebSocket is not, since only its two ends know where
-	// an event ends.
+	// from there, at another replica for example. A watch over a WebSocket is not, since nobody between its two ends
+	// can tell where an event ends.
 	Watch bool
 }
 
@@ -52,8 +52,8 @@ func WithRequestInfo(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, withRequest(r)) })
 }
 
-// Of returns the Request of r from its context, or parses r if there is none.
-func Of(r *http.Request) *Request {
+// RequestOf returns the Request of r from its context, or parses r if there is none.
+func RequestOf(r *http.Request) *Request {
 	if parsed, ok := r.Context().Value(requestKey{}).(*Request); ok {
 		return parsed
 	}
@@ -79,8 +79,8 @@ func Parse(r *http.Request) *Request {
 }
 
 // Whole reports whether the answer may be buffered until it is complete, since no client can use a part of it. That is
-// so for single objects of Kubernetes' own groups, and for all answers of the core group but long-running ones:
-// kube-apiserver itself serves these. An aggregated API server may stream its answers bit by bit.
+// so for single objects of Kubernetes' own groups, and for all answers of the core group except long-running ones,
+// since kube-apiserver itself serves these. An aggregated API server may stream its answers bit by bit.
 func (r *Request) Whole() bool {
 	switch {
 	case !r.Info.IsResourceRequest || r.LongRunning:
@@ -98,8 +98,8 @@ func (r *Request) Whole() bool {
 	return false
 }
 
-// asksToWatch reports whether kube-apiserver takes a query for that of a watch. It decides by the first watch parameter,
-// even if another part of the query cannot be parsed.
+// asksToWatch reports whether kube-apiserver takes a query for that of a watch. It reads the first watch parameter, even
+// if another part of the query cannot be parsed.
 func asksToWatch(rawQuery string) bool {
 	if !strings.Contains(rawQuery, "watch") && !strings.Contains(rawQuery, "%") {
 		return false // nearly all queries: the word is not in it, and cannot be percent-encoded either

@@ -33,7 +33,7 @@ func TestWhole(t *testing.T) {
 	} {
 		for _, request := range requests {
 			method, target, _ := strings.Cut(request, " ")
-			if got := Of(httptest.NewRequest(method, target, nil)).Whole(); got != want {
+			if got := RequestOf(httptest.NewRequest(method, target, nil)).Whole(); got != want {
 				t.Errorf("%s: %t", request, got)
 			}
 		}
@@ -72,18 +72,18 @@ func TestLongRunning(t *testing.T) {
 		for _, request := range requests {
 			method, target, _ := strings.Cut(request, " ")
 			r := httptest.NewRequest(method, "http://x"+target, nil)
-			if got := (kind{Of(r).LongRunning, Of(r).Watch}); got != want {
+			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).Watch}); got != want {
 				t.Errorf("%s: %+v, want %+v", request, got, want)
 			}
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "websocket")
-			if got := (kind{Of(r).LongRunning, Of(r).Watch}); got != (kind{true, false}) {
+			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).Watch}); got != (kind{true, false}) {
 				t.Errorf("%s, to be upgraded: %+v", request, got)
 			}
 		}
 	}
 	for _, r := range []*http.Request{{}, {URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
-		if Of(r).LongRunning {
+		if RequestOf(r).LongRunning {
 			t.Errorf("%+v is long-running", r)
 		}
 	}
@@ -117,7 +117,7 @@ func FuzzLongRunning(f *testing.F) {
 		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}
 		info, err := policy.RequestInfo(r.Method, r.URL)
 		want := err == nil && isLongRunning(info)
-		expect.Same(t, want, Of(r).LongRunning)
+		expect.Same(t, want, RequestOf(r).LongRunning)
 	})
 }
 
@@ -127,8 +127,8 @@ func TestParsed(t *testing.T) {
 	r := withRequest(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
 	r.URL = &url.URL{Path: "/api/v1/nodes"}
 	again := withRequest(r)
-	if again != r || Of(again) != Of(r) || !Of(again).Watch || Of(again).Info.Resource != "pods" {
-		t.Errorf("parsed again: %+v", Of(again))
+	if again != r || RequestOf(again) != RequestOf(r) || !RequestOf(again).Watch || RequestOf(again).Info.Resource != "pods" {
+		t.Errorf("parsed again: %+v", RequestOf(again))
 	}
 }
 
@@ -196,7 +196,8 @@ func TestReference(t *testing.T) {
 	for _, why := range reason.Forwarding() {
 		_, fwd, _ := strings.Cut(CacheForwarded(why), "fwd=")
 		fwd, _, _ = strings.Cut(fwd, ";")
-		table += reference.Row("`"+string(why)+"`", fwd, why.Explain(), why.Remedy())
+		sentence, remedy := why.Explain()
+		table += reference.Row("`"+string(why)+"`", fwd, sentence, remedy)
 	}
 	reference.Check(t, "../../docs/reference.md", "reasons", table)
 }

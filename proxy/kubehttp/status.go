@@ -16,15 +16,14 @@ import (
 // kept. The message must not hold a credential; a full stop at its end and a
 // hint at what to do are welcome.
 //
-// It is for what listproxy refuses for itself. What the API server has to say is
-// forwarded, never rebuilt.
+// It is for listproxy's own refusals. The API server's answers are forwarded, never
+// rebuilt.
 func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
 	writeStatusBody(w, r, code, EncodeStatus(code, reason, message))
 }
 
-// retryAfterSeconds is what kube-apiserver asks of clients that it turns away
-// because it has too much to do (k8s.io/apiserver, pkg/server/filters,
-// retryAfter).
+// retryAfterSeconds is the pause that kube-apiserver asks of clients when it is
+// overloaded (k8s.io/apiserver, pkg/server/filters, retryAfter).
 const retryAfterSeconds = 1
 
 // WriteTooManyRequests answers r with 429 and asks the client to come back in a
@@ -54,9 +53,9 @@ func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []by
 // SetAuditID gives the answer to r its [AuditID].
 func SetAuditID(h http.Header, r *http.Request) { h.Set(auditv1.HeaderAuditID, AuditID(r)) }
 
-// AuditID is the Audit-Id of the answer to r: the one that r has, or a new one at each call, as
-// kube-apiserver gives it to whatever it answers, a 401 and a 429 included (k8s.io/apiserver,
-// WithAuditInit). What listproxy answers for itself is in no audit log of kube-apiserver's.
+// AuditID returns the Audit-Id of the answer to r: the one that r has, or a new one at each call, as
+// kube-apiserver gives it to all answers, a 401 and a 429 included (k8s.io/apiserver,
+// WithAuditInit). kube-apiserver's audit log does not have listproxy's own answers.
 func AuditID(r *http.Request) string {
 	if id := r.Header.Get(auditv1.HeaderAuditID); id != "" {
 		return id
@@ -83,11 +82,7 @@ func failure(code int, reason metav1.StatusReason, message string) metav1.Status
 
 // encode returns the JSON of a Status and a newline.
 func encode(status metav1.Status) []byte {
-	body, err := json.Marshal(status)
-	if err != nil {
-		// A Status of strings and numbers can always be encoded.
-		body = []byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure"}`)
-	}
+	body, _ := json.Marshal(status) // strings and numbers can always be encoded
 	return append(body, '\n')
 }
 
@@ -98,11 +93,11 @@ func SetStatusHeaders(h http.Header, body []byte) {
 	h.Set("Cache-Control", "no-cache, private")
 }
 
-// WriteUnavailable answers r with 503. With again it asks the client to come back in a second, which
+// WriteUnavailable answers r with 503. With mayRepeat it asks the client to come back in a second, which
 // clients then do with any request, writes too: nothing of it may have been carried out, unless it
 // only reads.
-func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, again bool) {
-	if again {
+func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, mayRepeat bool) {
+	if mayRepeat {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	}
 	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)

@@ -85,7 +85,7 @@ func (rec *Record) namedResource() schema.GroupVersionResource {
 	case rec.list.Resource != "":
 		return schema.GroupVersionResource{Group: rec.list.Group, Version: rec.list.Version, Resource: rec.list.Resource}
 	}
-	info := kubehttp.Of(rec.request).Info
+	info := kubehttp.RequestOf(rec.request).Info
 	if !info.IsResourceRequest || !hasKubernetesNames(info) {
 		return schema.GroupVersionResource{}
 	}
@@ -100,7 +100,7 @@ func hasKubernetesNames(info *request.RequestInfo) bool {
 
 // verbOf returns the verb of a request as kube-apiserver reads it: list, watch (also for a streaming list), or other.
 func verbOf(r *http.Request) string {
-	switch parsed := kubehttp.Of(r); {
+	switch parsed := kubehttp.RequestOf(r); {
 	case !parsed.Info.IsResourceRequest || parsed.Info.Verb != "list" && parsed.Info.Verb != "watch":
 		return OtherLabel
 	case parsed.LongRunning:

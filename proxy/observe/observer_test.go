@@ -134,7 +134,7 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 			r := httptest.NewRequest(cmp.Or(tt.method, http.MethodGet), tt.target, nil)
 			r.Header.Set("Authorization", "Bearer x")
 			observetest.Request(o, r, func(s observetest.Seen) {
-				list, _ := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
+				list, _ := policy.Parse(r, kubehttp.RequestOf(r).Info, policy.PlainToken)
 				s.Decided(list, "", tt.reason)
 				if tt.code == 0 {
 					panic(http.ErrAbortHandler)

@@ -15,7 +15,7 @@ const BodyTime = time.Minute
 // are streams. The API server itself bounds their size (413).
 func LimitBodies(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != nil && r.Body != http.NoBody && !kubehttp.Of(r).LongRunning {
+		if r.Body != nil && r.Body != http.NoBody && !kubehttp.RequestOf(r).LongRunning {
 			// An error means that the connection is gone. Over HTTP/1.1 net/http lifts the deadline at the end of the
 			// body, when it begins to watch for a client that leaves (connReader.startBackgroundRead). Over HTTP/2 the
 			// deadline is for the body alone.

@@ -12,7 +12,7 @@ import (
 // sends a GOAWAY instead of the header, and requests in flight still finish.
 func CloseWhileDraining(next http.Handler, draining func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if draining() && kubehttp.Of(r).Upgrade == "" {
+		if draining() && kubehttp.RequestOf(r).Upgrade == "" {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)

@@ -15,16 +15,20 @@ func Base(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		// The error may quote the host, which may hold a password.
-		return nil, errors.New("the API server's address in the client configuration is not a URL: write it as https://host:port")
+		return nil, errors.New(
+			"the API server's address in the client configuration is not a URL: write it as https://host:port")
 	}
 	switch {
 	case base.User != nil:
-		return nil, fmt.Errorf("the API server's URL %s holds a user or password: callers' requests must not carry it, remove it",
+		return nil, fmt.Errorf(
+			"the API server's URL %s holds a user or password: callers' requests must not carry it, remove it",
 			base.Redacted())
 	case base.Scheme != "https":
-		return nil, fmt.Errorf("the API server's URL %s is not https: callers' tokens would be readable on the way, use https", base.Redacted())
+		return nil, fmt.Errorf("the API server's URL %s is not https: callers' tokens would be readable on the way, use https",
+			base.Redacted())
 	case base.RawQuery != "" || base.Fragment != "":
-		return nil, fmt.Errorf("the API server's URL on %s has a query or a fragment: write it as https://host:port/prefix", base.Host)
+		return nil, fmt.Errorf("the API server's URL on %s has a query or a fragment: write it as https://host:port/prefix",
+			base.Host)
 	}
 	raw := strings.TrimRight(base.EscapedPath(), "/")
 	path, err := url.PathUnescape(raw)

@@ -14,37 +14,37 @@ import (
 func WithoutReuse(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.NextProtos = []string{"http/1.1"}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return closing{next} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return closingTransport{next} })
 	return cfg
 }
 
-// closing closes the connection of each request after its answer.
-type closing struct{ http.RoundTripper }
+// closingTransport closes the connection of each request after its answer.
+type closingTransport struct{ http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
-func (c closing) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c closingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Close = true
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// WrappedRoundTripper lets client-go find what cancels requests.
-func (c closing) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
+// WrappedRoundTripper lets client-go find the transport that closes idle connections.
+func (c closingTransport) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
 
-// maxAnswer is how many bytes of an answer are read.
+// maxAnswer is the largest number of bytes of an answer that are read.
 const maxAnswer = 64 << 10
 
-// read returns the answer at an address that is not a resource's.
-func read(ctx context.Context, client *http.Client, at *url.URL) (status int, body []byte, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+// statusOf returns the status of the answer to a GET of an address.
+func statusOf(ctx context.Context, client *http.Client, address *url.URL) (status int, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	res, err := client.Do(r)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	return res.StatusCode, body, err
+	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer)) // so that the connection can be used again
+	return res.StatusCode, err
 }

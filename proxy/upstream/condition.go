@@ -13,29 +13,32 @@ const (
 	ConditionUnreachable Condition = "unreachable"
 	// ConditionUnauthorized means that it refuses listproxy's credentials (401).
 	ConditionUnauthorized Condition = "unauthorized"
-	// ConditionForbidden means that it knows the account, and refuses all that the account asks for (403).
+	// ConditionForbidden means that it knows the account, and refuses all of its requests (403).
 	ConditionForbidden Condition = "forbidden"
 	// ConditionNotReady means that it answers that it cannot work (5xx).
 	ConditionNotReady Condition = "not-ready"
 )
 
-// conditionWords says for each condition what it means in plain words, and what to do about it.
+// conditionWords has the meaning of each condition in plain words, and advice what to do about it.
 var conditionWords = map[Condition]struct{ meaning, advice string }{
 	ConditionUnknown: {meaning: "not known yet"},
 	ConditionOK:      {meaning: "ok"},
 	ConditionUnreachable: {
 		meaning: "not reachable",
-		advice: "see whether it runs, and correct what is between: the address and the CA in the kubeconfig, name resolution, " +
-			"routes, the network proxy, a firewall, a NetworkPolicy. Until --staleness-bound after it was last heard, lists and " +
-			"watches that are in memory are answered to callers whose rights were reviewed just before",
+		advice: "see whether it runs, and correct what is between: the address and the CA in the kubeconfig, name " +
+			"resolution, routes, the network proxy, a firewall, a NetworkPolicy. Until --staleness-bound after it was " +
+			"last heard, lists and watches that are in memory are answered to callers whose rights were reviewed just " +
+			"before",
 	},
 	ConditionUnauthorized: {
 		meaning: "of no use: it refuses listproxy's credentials (401)",
-		advice:  "give listproxy a valid token or certificate: this one may have expired, or its account may have been deleted",
+		advice: "give listproxy a valid token or certificate: this one may have expired, or its account may have been " +
+			"deleted",
 	},
 	ConditionForbidden: {
 		meaning: "of no use: it refuses listproxy's account all it asks for (403)",
-		advice:  "grant listproxy's account to list and watch what is to be kept (docs/rbac.yaml, or the chart's ClusterRole)",
+		advice: "grant listproxy's account to list and watch what is to be kept (docs/rbac.yaml, or the chart's " +
+			"ClusterRole)",
 	},
 	ConditionNotReady: {
 		meaning: "not ready",
@@ -47,7 +50,7 @@ var conditionWords = map[Condition]struct{ meaning, advice string }{
 func (c Condition) Meaning() string { return conditionWords[c].meaning }
 
 // isCertain reports whether the condition that the last probe found is the upstream's. known is the condition until
-// now, and previous the one that the probe before found. OK is certain at once. Two equal failures are certain. So are
+// now, and previous the result of the probe before. OK is certain at once. Two equal failures are certain. So are
 // two different ones if all was well before. A single failure is not: it may be momentary, as when a load balancer
 // changes API servers, and an API server that has just started refuses everybody until it has read the roles.
 func isCertain(known, previous, found Condition) bool {

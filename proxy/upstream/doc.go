@@ -1,9 +1,9 @@
-// Package upstream has what is needed to reach the API server: its address, the connections for
-// callers' requests and for listproxy's own, and how the API server is.
+// Package upstream reaches the API server: it has the address, the connections for callers'
+// requests and for listproxy's own, and the condition of the API server.
 //
 //   - transports.go, transportsets.go: the connections for callers' requests, without credentials
 //   - impersonation.go: those of users whom listproxy impersonates; rotation.go: files that change
 //   - client.go, baseurl.go: listproxy's own requests, and the address
-//   - health.go: how the API server is, by questions; traffic.go: and by listproxy's own requests;
-//     condition.go: what is a trouble
+//   - health.go: the API server's condition by probes; traffic.go: and by listproxy's own requests;
+//     condition.go: all conditions, with advice
 package upstream

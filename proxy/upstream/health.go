@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,19 +18,12 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-const (
-	probeInterval = 10 * time.Second // between two probes, plus a little jitter
-	probeAgain    = 5 * time.Second  // until the next probe, after a failure that is not certain yet
-	probeTimeout  = 2 * time.Second  // bounds one probe, so that a failure is known within twenty seconds
-)
-
-// Health knows the state of the upstream. Every ten seconds it probes GET /readyz with listproxy's own credentials. It
-// also observes the answers to listproxy's other requests ([Health.Watch]): an upstream that answers those is not
+// Health knows the condition of the upstream. Every ten seconds it probes GET /readyz with listproxy's own credentials.
+// It also observes the answers to listproxy's other requests ([Health.Watch]): an upstream that answers those is not
 // unreachable, and one that refuses all of them is of no use. The log has one line for each change of the [Condition].
 //
 // A failure counts when two probes have found it, five seconds apart. It counts at once if an outage begins and the
-// probe's connection is refused. The first good answer ends it.
-// Health is safe for concurrent use.
+// probe's connection is refused. The first good answer ends it. Health is safe for concurrent use.
 type Health struct {
 	client  *http.Client
 	base    *url.URL
@@ -56,8 +48,14 @@ type HealthStats struct {
 	NeverOK bool
 }
 
-// NewHealth returns a Health of the API server that cfg names, with its credentials. It knows
-// nothing until Run runs.
+const (
+	probeInterval = 10 * time.Second // between two probes, plus a little jitter
+	probeAgain    = 5 * time.Second  // until the next probe, after a failure that is not certain yet
+	probeTimeout  = 2 * time.Second  // bounds one probe, so that a failure is known within twenty seconds
+)
+
+// NewHealth returns a Health of the API server that cfg names. It probes with the credentials of cfg. The condition is
+// unknown until Run runs.
 func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 	base, err := Base(cfg)
 	if err != nil {
@@ -114,7 +112,7 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// setCondition logs a change to c, and then sets the state: whoever sees a change there finds it in the log, too.
+// setCondition logs a change to c, and then sets the state. So every change that Stats shows is in the log.
 func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	before := h.Stats()
 	after := HealthStats{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionWords[c].advice}
@@ -146,20 +144,20 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	status, body, err := read(ctx, h.client, h.base.JoinPath("readyz"))
+	status, err := statusOf(ctx, h.client, h.base.JoinPath("readyz"))
 	if err != nil {
 		if h.traffic.lastHeard().After(sent) {
 			return ConditionOK, nil
 		}
 		h.traffic.failed(sent, err)
-		return ConditionUnreachable, probeError(err)
+		return ConditionUnreachable, err
 	}
 	h.traffic.answered(status)
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
 	case status >= http.StatusInternalServerError:
-		return ConditionNotReady, fmt.Errorf("/readyz answers %d%s", status, failedChecks(body))
+		return ConditionNotReady, fmt.Errorf("/readyz answers %d", status)
 	case h.traffic.isRefused(status == http.StatusForbidden):
 		return ConditionForbidden, errors.New("it allows nothing that listproxy asks for")
 	case status == http.StatusOK, status == http.StatusForbidden, status == http.StatusTooManyRequests:
@@ -167,31 +165,4 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	}
 	// It may be a login page, or the base path is wrong.
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status)
-}
-
-// probeError returns the reason why a probe got no answer, without the URL, which is always the same.
-func probeError(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %v", probeTimeout)
-	}
-	if urlError, ok := errors.AsType[*url.Error](err); ok {
-		return urlError.Err
-	}
-	return err
-}
-
-// failedChecks returns up to three failed checks that the body of a /readyz lists, after a colon.
-func failedChecks(body []byte) string {
-	const most = 3
-	var failed []string
-	for line := range strings.Lines(string(body)) {
-		if name, found := strings.CutPrefix(line, "[-]"); found && len(failed) < most {
-			name, _, _ = strings.Cut(name, " ")
-			failed = append(failed, strings.TrimSpace(name))
-		}
-	}
-	if len(failed) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(failed, ", ")
 }

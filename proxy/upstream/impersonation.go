@@ -20,15 +20,16 @@ func (t *Transports) Impersonate(cfg *rest.Config) error {
 	return err
 }
 
-// newImpersonatedSet returns a set that sends requests with listproxy's own credentials, which are
-// those of cfg. It sends only requests that name a user in Impersonate-* headers.
+// newImpersonatedSet returns a set that sends requests with the credentials of cfg, which are
+// listproxy's own. It sends only requests that name a user in Impersonate-* headers.
 func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
-		return nil, errors.New("the kubeconfig impersonates a user, and listproxy cannot be two at a time: remove that from the kubeconfig")
+		return nil, errors.New(
+			"the kubeconfig impersonates a user, and listproxy cannot be two at a time: remove that from the kubeconfig")
 	}
 	if base.Path != "" {
-		return nil, fmt.Errorf("the API server's URL has the path %s, which a caller could leave with .., and these credentials are for one API server only: "+
-			"use an address without a path, or leave out --client-ca-file", base.Path)
+		return nil, fmt.Errorf("the API server's URL has the path %s, which a caller could leave with .., and these "+
+			"credentials are for one API server only: use an address without a path, or leave out --client-ca-file", base.Path)
 	}
 	own := rest.CopyConfig(cfg)
 	own.UserAgent = "" // the caller's is sent, even if it is none

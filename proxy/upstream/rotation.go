@@ -14,19 +14,21 @@ import (
 // filesEvery is the time between two looks at the files of the client configuration.
 const filesEvery = 5 * time.Second
 
-// Run follows the files of the client configuration until ctx ends. As long as they cannot be read
-// or used, what they held before counts.
+// Run reloads the files of the client configuration until ctx ends. As long as they cannot be read
+// or used, their last content counts.
 func (t *Transports) Run(ctx context.Context, log *slog.Logger) {
 	problem := ""
 	wait.UntilWithContext(ctx, func(context.Context) {
 		switch changed, err := t.update(); {
 		case err != nil && err.Error() != problem:
 			problem = err.Error()
-			log.Warn("a CA or client certificate for kube-apiserver cannot be used: the last one that could stays in use", "error", err)
+			log.Warn("a CA or client certificate for kube-apiserver cannot be used: the last one that could stays in use",
+				"error", err)
 		case err == nil:
 			problem = ""
 			if changed {
-				log.Info("the CA or client certificate for kube-apiserver has changed: callers' requests use the new one from now on")
+				log.Info("the CA or client certificate for kube-apiserver has changed: " +
+					"callers' requests use the new one from now on")
 			}
 		}
 	}, filesEvery)
@@ -39,7 +41,7 @@ func (t *Transports) update() (changed bool, err error) {
 		return false, err
 	}
 	before := t.current.Load()
-	if before != nil && before.madeOf(cfg) {
+	if before != nil && before.isMadeOf(cfg) {
 		return false, nil
 	}
 	made, err := newTransportSets(cfg, t.base, t.impersonates)
@@ -68,8 +70,8 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// madeOf reports whether the sets were made of a configuration with the same files' content.
-func (s *transportSets) madeOf(cfg *rest.Config) bool {
+// isMadeOf reports whether the sets were made of a configuration with the same content of files.
+func (s *transportSets) isMadeOf(cfg *rest.Config) bool {
 	return bytes.Equal(s.config.CAData, cfg.CAData) && bytes.Equal(s.config.CertData, cfg.CertData) &&
 		bytes.Equal(s.config.KeyData, cfg.KeyData)
 }

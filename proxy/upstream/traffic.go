@@ -17,12 +17,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// startupTime is the time for which refusals and errors do not end an outage, once the upstream answers again. An API
-// server that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
-const startupTime = 15 * time.Second
-
-// traffic is the state of the upstream as the answers to requests show it: to all of listproxy's own requests, and
-// during an outage to callers' requests, too.
+// traffic observes the upstream by its answers: to all of listproxy's own requests, and during an outage to callers'
+// requests, too.
 type traffic struct {
 	// refused reports whether the last answer about a resource was a 403.
 	refused atomic.Bool
@@ -41,7 +37,11 @@ type traffic struct {
 	unwellSince time.Time // the time of the first answer during the current outage; zero if there was none
 }
 
-// answered notes that an answer with a status began. It ends an outage, unless the upstream may still be starting.
+// startupTime is the time for which refusals and errors do not end an outage, once the upstream answers again. An API
+// server that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
+const startupTime = 15 * time.Second
+
+// answered records that an answer with a status began. It ends an outage, unless the upstream may still be starting.
 func (t *traffic) answered(status int) {
 	now := time.Now()
 	t.mu.Lock()
@@ -63,7 +63,7 @@ func (t *traffic) answered(status int) {
 	}
 }
 
-// heard notes that more of an answer came. That does not end an outage: a kube-apiserver that is shutting down takes
+// heard records that more of an answer came. That does not end an outage: a kube-apiserver that is shutting down takes
 // no new requests, but its open watches go on until the end.
 func (t *traffic) heard() {
 	t.mu.Lock()
@@ -77,8 +77,8 @@ func isUnwell(status int) bool {
 		status >= http.StatusInternalServerError
 }
 
-// failed notes that a request got no answer, or that an answer broke off. It returns true if an outage begins with
-// that. sent is the time at which the request was sent, or the answer broke off.
+// failed records that a request got no answer, or that an answer broke off. sent is the time at which the request was
+// sent, or the answer broke off. begins reports whether an outage begins with that.
 func (t *traffic) failed(sent time.Time, err error) (begins bool) {
 	if errors.Is(err, context.Canceled) {
 		return false
@@ -193,7 +193,7 @@ func (h *Health) Outage() clock.Outage {
 	return clock.Outage{}
 }
 
-// Answered notes the status of an answer to a caller's request. It can end an outage, and does nothing without one.
+// Answered records the status of an answer to a caller's request. It can end an outage, and does nothing without one.
 func (h *Health) Answered(status int) {
 	if h.Outage().Lasts {
 		h.traffic.answered(status)

@@ -46,16 +46,16 @@ const (
 
 // Transports sends callers' requests to the API server: it knows the server's address and how to
 // verify its certificate. It holds no credentials, except those for requests of users whom
-// listproxy impersonates ([Transports.Impersonate]). While Run runs, it follows the files of the CA
+// listproxy impersonates ([Transports.Impersonate]). While Run runs, it reloads the files of the CA
 // and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
-	*auth.Tokens // what the API server has said of callers' tokens
+	*auth.Tokens // the API server's verdicts about callers' tokens
 
-	base         *url.URL     // path prefix without a trailing slash
+	base         *url.URL     // its path is a prefix without a trailing slash
 	cfg          *rest.Config // without credentials unless impersonates
 	impersonates bool
 	current      atomic.Pointer[transportSets]
-	heard        func(status int) // is told of each answer; nil: nobody is
+	onAnswer     func(status int) // called for each answer, unless it is nil
 }
 
 // New returns the Transports to the API server that cfg names. It uses from cfg the host, with a
@@ -76,13 +76,13 @@ func New(cfg *rest.Config) (*Transports, error) {
 	return t, nil
 }
 
-// OnAnswer has a function told the status of each answer. It must be called before any request is sent.
-func (t *Transports) OnAnswer(heard func(status int)) { t.heard = heard }
+// OnAnswer sets a function that is called with the status of each answer. It must be called before any request is sent.
+func (t *Transports) OnAnswer(onAnswer func(status int)) { t.onAnswer = onAnswer }
 
-// Answered takes in the status of the API server's answer to a request of a caller, see [auth.Tokens.Answered].
+// Answered records the status of the API server's answer to a caller's request, see [auth.Tokens.Answered].
 func (t *Transports) Answered(id auth.Identity, upgrade bool, method string, status int) {
-	if t.heard != nil {
-		t.heard(status)
+	if t.onAnswer != nil {
+		t.onAnswer(status)
 	}
 	t.Tokens.Answered(id, upgrade, method, status)
 }
@@ -95,7 +95,7 @@ func (t *Transports) URL() *url.URL {
 }
 
 // SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
-// no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
+// no credentials yet. It gets the caller's, or listproxy's with headers that impersonate exactly
 // this caller. SendAs follows no redirects, and its errors contain no credential. It uses
 // connections of its own.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
@@ -107,10 +107,9 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 	return res, err
 }
 
-// RoundTripper returns the transport for a request of a caller: over HTTP/1.1 if the request asks to take the
-// connection over (an upgrade), and else over HTTP/2 if the API server speaks it (see also unknownCallers and lanes).
-// It follows no redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
-// credentials for an impersonated user.
+// RoundTripper returns the transport for a caller's request: over HTTP/1.1 for an upgrade, which takes the connection
+// over, and else over HTTP/2 if the API server speaks it (see also unknownCallers and lanes). It follows no redirects,
+// decompresses nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	set := t.set(id)
 	verdict, flow := t.Caller(id, "")
@@ -140,7 +139,7 @@ func (t *Transports) ownRoundTripper(id auth.Identity) http.RoundTripper {
 	return set.sendAs
 }
 
-// set returns the transports for a caller; nil if nobody may be impersonated and the caller would be.
+// set returns the transports for a caller; nil if the caller is impersonated, and listproxy impersonates nobody.
 func (t *Transports) set(id auth.Identity) *transportSet {
 	if id.Impersonated() != nil {
 		return t.current.Load().impersonated
@@ -148,18 +147,18 @@ func (t *Transports) set(id auth.Identity) *transportSet {
 	return t.current.Load().anonymous
 }
 
-// overHTTP2 returns a transport over t that speaks HTTP/2 if the API server does. It sends a ping when a
-// connection was silent for so long, and closes it if none comes back.
-func overHTTP2(t *http.Transport, silent, answer time.Duration) http.RoundTripper {
+// overHTTP2 makes t speak HTTP/2 if the API server does, and returns it. It sends a ping when a connection was silent
+// for the time silence, and closes the connection if no answer comes within the time timeout.
+func overHTTP2(t *http.Transport, silence, timeout time.Duration) http.RoundTripper {
 	t.Protocols.SetHTTP2(true)
 	t.HTTP2 = &http.HTTP2Config{
-		SendPingTimeout: silent, PingTimeout: answer, MaxReceiveBufferPerStream: streamReceiveBuffer,
+		SendPingTimeout: silence, PingTimeout: timeout, MaxReceiveBufferPerStream: streamReceiveBuffer,
 	}
 	return t
 }
 
-// anonymousTLSConfig returns how to verify the API server, and nothing to
-// identify the proxy by.
+// anonymousTLSConfig returns a TLS configuration that verifies the API server and
+// does not identify the proxy.
 func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
 	anonymous := rest.AnonymousClientConfig(cfg)
 	anonymous.NextProtos = nil // each transport sets its own
@@ -173,7 +172,7 @@ func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
 	return tlsConfig, nil
 }
 
-// newTransport returns a transport for HTTP/1.1, as its Protocols say.
+// newTransport returns a transport for HTTP/1.1.
 func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -182,7 +181,8 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		proxy = http.ProxyFromEnvironment // as client-go does
 	}
 	return &http.Transport{
-		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) }, // there is one upstream
+		// There is one upstream.
+		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
 		DialContext:           dialer(cfg),
 		TLSClientConfig:       tlsConfig.Clone(),
 		TLSHandshakeTimeout:   tlsHandshakeTimeout,
@@ -208,8 +208,8 @@ func dialer(cfg *rest.Config) func(ctx context.Context, network, address string)
 	}
 }
 
-// verifyAnonymous checks that transports for callers' requests hold no credentials. It looks at
-// what was built, not at the configuration: if a change in client-go or here lets a credential in,
+// verifyAnonymous checks that transports for callers' requests hold no credentials. It checks the
+// transports and not their configuration: if a change in client-go or here lets a credential in,
 // listproxy does not start.
 func verifyAnonymous(transports []*http.Transport) error {
 	for _, transport := range transports {

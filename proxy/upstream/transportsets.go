@@ -10,10 +10,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// transportSets are all transports for callers' requests: one set without credentials, and one with
-// listproxy's own for users whom it impersonates. They are for one content of the files that the client
-// configuration names. When the content changes, they are replaced as a whole: no new request uses a
-// connection that was made with another CA or client certificate. What is open on such connections goes on.
+// transportSets has all transports for callers' requests: one set without credentials, and one with
+// listproxy's own for users whom it impersonates. It is for one content of the files that the client
+// configuration names. When the content changes, it is replaced as a whole: no new request uses a
+// connection that was made with another CA or client certificate. Requests on such connections go on.
 type transportSets struct {
 	config *rest.Config // with the files' content in place of their names
 
@@ -21,7 +21,7 @@ type transportSets struct {
 	impersonated *transportSet // nil if listproxy impersonates nobody
 }
 
-// newTransportSets returns the sets for cfg, which has the content of TLS files in place of their names.
+// newTransportSets returns the sets for cfg, which has the TLS files' content in place of their names.
 func newTransportSets(cfg *rest.Config, base *url.URL, impersonate bool) (*transportSets, error) {
 	tlsConfig, err := anonymousTLSConfig(cfg)
 	if err != nil {
@@ -84,7 +84,7 @@ func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.http2.RoundTrip(r)
 }
 
-// newTransportSet returns a set without credentials, except what tlsConfig has.
+// newTransportSet returns a set without credentials, except those of tlsConfig.
 func newTransportSet(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *transportSet {
 	s := &transportSet{}
 	add := func() *http.Transport {

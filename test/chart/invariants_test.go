@@ -45,7 +45,7 @@ func readPolicy(t *testing.T, all []runtime.Object) *policy.Config {
 func kept(c *policy.Config) []string {
 	var names []string
 	for _, target := range c.Targets() {
-		if c.For(target.Group, target.Resource).Cache != policy.CacheNever {
+		if c.RuleFor(target.Group, target.Resource).Cache != policy.CacheNever {
 			names = append(names, target.Group+"/"+target.Resource)
 		}
 	}

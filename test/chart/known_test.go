@@ -10,7 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/telemetry"
@@ -38,7 +38,7 @@ func everything(t *testing.T) knowledge {
 		"result":    append([]string{"hit", "miss", "agrees", "mismatch", "inconclusive", "proven", "gone"}, forwarding...),
 		"semantics": texts([]policy.Semantics{policy.Consistent, policy.Any, policy.NotOlderThan, policy.Exact, policy.Continue, "none"}),
 		"verb":      {observe.VerbList, observe.VerbWatch, observe.OtherLabel},
-		"reason":    slices.Concat(forwarding, []string{"none"}, proxy.RefusalReasons(), texts(watch.Endings())),
+		"reason":    slices.Concat(forwarding, []string{"none"}, observe.RefusalReasons(), texts(limits.Overloads()), texts(watch.Endings())),
 		"cause":     texts(reason.Losses()),
 	}}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(pages.Read(t, "docs/reference.md"), -1) {

@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Advice says what to change so that more requests are answered from memory, or why nothing helps.
+// Advice says what to change so that more requests are answered from memory.
 type Advice struct {
 	// What is a switch of listproxy, or the reason why kube-apiserver answers.
 	What string `json:"what"`
@@ -33,24 +33,25 @@ type Sender struct {
 const mostSenders = 3
 
 // remedies say what to change so that requests are answered from memory. The keys are switches (an [answerer]) and
-// reasons. For the reasons that are not here, [reason.Reason.Remedy] says it.
+// reasons. For all other reasons, [reason.Reason.Explain] has the remedy.
 var remedies = map[string]string{
 	string(withConsistentLists): "Start listproxy with --consistent-lists. With \"true\" it still forwards small lists; " +
 		"with \"always\" it answers nearly all. A client that need not see what was written a moment " +
 		"ago can send resourceVersion=0: its lists are then answered without the switch.",
 	string(withWatches): "Start listproxy with --watches.",
-	string(reason.Representation): "Let programs ask for JSON or protobuf. (Audit logs do not name the form: for kubectl with limit=500 a " +
-		"table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)",
-	string(reason.NotCached): "Secrets are kept only if a rule names them, Events never. A client can ask for less, or less often.",
-	string(reason.Watch): "A rule of the policy says watches: false; or they are written in an old form (paths with /watch/, watch=yes). " +
-		"Let the client write watch=true.",
-	string(reason.Consistent): "A rule of the policy says consistentLists: false. Or they are continued at the newest state, since their " +
-		"token has expired: let the client read its pages sooner.",
-	string(whyRefused): "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the revision has expired " +
-		"(410), or it is too busy (429). Mend the client.",
+	string(reason.Representation): "Let programs ask for JSON or protobuf. (Audit logs do not name the form: for " +
+		"kubectl with limit=500 a table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)",
+	string(reason.NotCached): "Secrets are kept only if a rule names them, Events never. " +
+		"A client can ask for less, or less often.",
+	string(reason.Watch): "A rule of the policy says watches: false; or they are written in an old form (paths with " +
+		"/watch/, watch=yes). Let the client write watch=true.",
+	string(reason.Consistent): "A rule of the policy says consistentLists: false. Or they are continued at the newest " +
+		"state, since their token has expired: let the client read its pages sooner.",
+	string(whyRefused): "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the " +
+		"revision has expired (410), or it is too busy (429). Mend the client.",
 }
 
-// shared says what requests have in common where [reason.Reason.Explain] does not. It has the keys of remedies.
+// shared says what requests have in common, for keys of remedies that [reason.Reason.Explain] does not know.
 var shared = map[string]string{
 	string(withConsistentLists): "They name no resourceVersion: they ask for the newest state.",
 	string(withWatches):         "They are watches and streaming lists.",
@@ -67,10 +68,8 @@ func advise(rows []Row) []Advice {
 			}
 			what := cmp.Or(string(form.Reason), string(form.AnsweredBy))
 			if found[what] == nil {
-				found[what] = &Advice{
-					What: what, Why: cmp.Or(shared[what], form.Reason.Explain()),
-					Do: cmp.Or(remedies[what], form.Reason.Remedy()),
-				}
+				why, do := form.Reason.Explain()
+				found[what] = &Advice{What: what, Why: cmp.Or(shared[what], why), Do: cmp.Or(remedies[what], do)}
 			}
 			found[what].add(row, form)
 		}
@@ -78,7 +77,8 @@ func advise(rows []Row) []Advice {
 	all := make([]Advice, 0, len(found))
 	for _, a := range found {
 		slices.SortFunc(a.Most, func(a, b Sender) int {
-			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.UserAgent, b.UserAgent), cmp.Compare(a.Resource, b.Resource))
+			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.UserAgent, b.UserAgent),
+				cmp.Compare(a.Resource, b.Resource))
 		})
 		a.Most = a.Most[:min(len(a.Most), mostSenders)]
 		all = append(all, *a)

@@ -1,7 +1,6 @@
 package analyze
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -30,8 +29,7 @@ type File struct {
 	// Problem is the reason why the file could not be read to its end, or is of no use. It is empty if all is well.
 	Problem string `json:"problem,omitempty"`
 
-	counted int64  // events of lists and watches
-	foreign string // what to do about it if the file is one of foreignLogs
+	counted int64 // the number of events of lists and watches
 }
 
 // newAnalyzer returns an analyzer for a listproxy with the policy p.
@@ -71,32 +69,7 @@ func (a *analyzer) line(f *File, line []byte) {
 	})
 	if !found {
 		f.Bad++
-		for _, other := range foreignLogs {
-			if f.foreign == "" && bytes.Contains(line, []byte(other.mark)) {
-				f.foreign = other.do
-			}
-		}
 	}
-}
-
-// foreignLogs are kinds of logs that look as if they could be analyzed, but cannot. Each line of one contains its mark.
-var foreignLogs = []struct{ mark, do string }{
-	{
-		"google.cloud.audit.AuditLog",
-		"these are Cloud Audit Logs of Google, made of audit events without what decides: the query with resourceVersion and limit. " +
-			"GKE does not give out the events themselves. Let clients ask a listproxy, and look at listproxy_requests_total",
-	},
-	{
-		`"RequestUri"`,
-		"these are rows of Azure's table AKSAudit. Let the diagnostic setting of kube-audit write to a storage account or an event hub: " +
-			"records there hold whole events (properties.log)",
-	},
-	{
-		"msg=request ", "this is listproxy's access log, which has no queries: give its audit log (--audit-log-path)",
-	},
-	{
-		`"msg":"request"`, "this is listproxy's access log, which has no queries: give its audit log (--audit-log-path)",
-	},
 }
 
 // checkCounted returns an error if the file has no list and no watch. The error says what to do.
@@ -104,12 +77,10 @@ func (f *File) checkCounted() error {
 	switch {
 	case f.counted > 0:
 		return nil
-	case f.foreign != "":
-		return errors.New("there is no audit event in it: " + f.foreign)
 	case f.Others > 0:
-		return fmt.Errorf("there is no list and no watch among its %d audit events: the audit policy must log these verbs, with the stage "+
-			"ResponseComplete", f.Others)
+		return fmt.Errorf("there is no list and no watch among its %d audit events: the audit policy must log these "+
+			"verbs, with the stage ResponseComplete", f.Others)
 	}
-	return errors.New("there is no audit event (audit.k8s.io/v1) in it: give an audit log of kube-apiserver as JSON, one event or record on " +
-		"a line (jq -c '.[]' FILE makes lines of an array)")
+	return errors.New("there is no audit event (audit.k8s.io/v1) in it: give an audit log of kube-apiserver, or " +
+		"listproxy's own (--audit-log-path), as JSON, one event or record on a line (jq -c '.[]' FILE makes lines of an array)")
 }

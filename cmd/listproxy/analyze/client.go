@@ -16,7 +16,7 @@ type client struct {
 	user  string
 }
 
-// newClient returns the client that sent a request. All nodes are one user: a cluster has thousands, and their
+// newClient returns the client that sent a request. All nodes count as one user: a cluster has thousands, and their
 // requests are alike.
 func newClient(userAgent, user string) client {
 	const node = "system:node:"

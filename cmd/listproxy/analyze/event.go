@@ -49,7 +49,8 @@ func (o *object) UnmarshalJSON(data []byte) error {
 
 // isEvent reports whether the JSON that was decoded is an audit event.
 func (e *auditEvent) isEvent() bool {
-	return e.Kind == "Event" && strings.HasPrefix(e.APIVersion, auditv1.GroupName+"/") && e.RequestURI != "" && e.Stage != ""
+	return e.Kind == "Event" && strings.HasPrefix(e.APIVersion, auditv1.GroupName+"/") &&
+		e.RequestURI != "" && e.Stage != ""
 }
 
 // counts reports whether the event counts: it is of a list or watch, and of a stage at which these are counted. A list
@@ -85,13 +86,14 @@ func (e *auditEvent) count(t *tally, j *judge) {
 
 const (
 	// acceptTable is the Accept header of kubectl get.
-	acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+	acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io," +
+		"application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 	// kubectlPage is the limit in lists of kubectl get. Few other commands of kubectl have it.
 	kubectlPage = "limit=500"
 )
 
-// httpRequest returns the request of the event, as far as the event has it. It has no headers but the User-Agent, so
-// the others are assumed: the request asks for JSON, or for a table if kubectl get seems to have sent it.
+// httpRequest returns the request of the event. Of its headers the event has only the User-Agent, so the others are
+// assumed: the request asks for JSON, or for a table if kubectl get seems to have sent it.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {

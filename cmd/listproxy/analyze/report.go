@@ -53,7 +53,7 @@ type Row struct {
 	Forms []Form `json:"forms"`
 }
 
-// Form is a form of requests, with their number.
+// Form is a form of requests, with the number of these.
 type Form struct {
 	// Kind is list or watch.
 	Kind kind `json:"kind"`
@@ -92,7 +92,8 @@ func (a *analyzer) report() Report {
 		r.Rows = append(r.Rows, *row)
 	}
 	slices.SortFunc(r.Rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(b.Lists.Count+b.Watches.Count, a.Lists.Count+a.Watches.Count),
+		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds),
+			cmp.Compare(b.Lists.Count+b.Watches.Count, a.Lists.Count+a.Watches.Count),
 			cmp.Compare(a.UserAgent, b.UserAgent), cmp.Compare(a.User, b.User), cmp.Compare(a.Resource, b.Resource))
 	})
 	r.Advice = advise(r.Rows)

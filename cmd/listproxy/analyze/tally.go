@@ -1,11 +1,9 @@
 package analyze
 
-import (
-	"time"
-)
+import "time"
 
-// maxRows bounds the number of rows of a tally. When there are so many, requests that would need another row count as
-// those of otherClients.
+// maxRows is the largest number of rows of a tally. Requests that would need another row count as those of
+// otherClients.
 const maxRows = 50_000
 
 // otherClients stands for all clients beyond maxRows.
@@ -26,7 +24,7 @@ type row struct {
 	took         time.Duration
 }
 
-// count is the number of requests.
+// count returns the number of requests.
 func (r *row) count() int64 { return max(r.begun, r.ended) }
 
 // tally counts requests. Its memory is bounded.

@@ -29,7 +29,7 @@ func (r Report) writeText(w io.Writer, rows int) error {
 		out.WriteString("\nWhat brings more, and why the rest is forwarded:\n")
 	}
 	for _, a := range r.Advice {
-		fmt.Fprintf(out, "\n%s: %s\n  %s\n  %s\n  Most: %s\n", a.What, a.about(r.Totals), a.Why, a.Do, a.most())
+		fmt.Fprintf(out, "\n%s: %s\n  %s\n  %s\n  Most: %s\n", a.What, a.extent(r.Totals), a.Why, a.Do, a.senders())
 	}
 	out.WriteString(caveat)
 	_, err := io.WriteString(w, out.String())
@@ -55,7 +55,8 @@ func (r Report) writeFiles(out *strings.Builder) {
 		fmt.Fprintf(out, "Lines without an audit event: %s.\n", humanize.Comma(all.Bad))
 	}
 	if all.TooLong > 0 {
-		fmt.Fprintf(out, "Lines longer than %s, which were left out: %s.\n", humanize.IBytes(maxLine), humanize.Comma(all.TooLong))
+		fmt.Fprintf(out, "Lines longer than %s, which were left out: %s.\n",
+			humanize.IBytes(maxLine), humanize.Comma(all.TooLong))
 	}
 	for _, f := range r.Files {
 		if f.Problem != "" {
@@ -91,7 +92,7 @@ func (r Report) writeRows(out *strings.Builder, most int) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nCLIENT\tRESOURCE\tLISTS\tMEMORY\t+CONSISTENT\tWATCHES\t+WATCHES\tTIME\tFORMS")
 	for _, row := range rows {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", name(row.UserAgent, row.User), row.Resource,
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", clientName(row.UserAgent, row.User), row.Resource,
 			row.Lists.Count, row.Lists.FromMemory, row.Lists.WithConsistentLists, row.Watches.Count, row.Watches.WithWatches,
 			time.Duration(row.Seconds*float64(time.Second)).Round(10*time.Millisecond), row.forms())
 	}
@@ -113,8 +114,8 @@ func share(n, all int64) string {
 	}
 }
 
-// name returns the name of a client for people. A service account is NAMESPACE/NAME, without its usual prefix.
-func name(userAgent, user string) string {
+// clientName returns the name of a client for people. A service account is NAMESPACE/NAME, without its usual prefix.
+func clientName(userAgent, user string) string {
 	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 		user = strings.Replace(account, ":", "/", 1)
 	}
@@ -137,8 +138,8 @@ func (r Row) forms() string {
 	return strings.Join(words, ", ")
 }
 
-// about returns the number of lists and watches that the advice is about, and their shares.
-func (a Advice) about(all Counts) string {
+// extent returns the number of lists and watches that the advice is about, and their shares.
+func (a Advice) extent(all Counts) string {
 	var words []string
 	if a.Lists > 0 {
 		words = append(words, fmt.Sprintf("%s lists (%s)", humanize.Comma(a.Lists), share(a.Lists, all.Lists.Count)))
@@ -149,11 +150,11 @@ func (a Advice) about(all Counts) string {
 	return strings.Join(words, ", ")
 }
 
-// most names the clients that sent the most requests.
-func (a Advice) most() string {
+// senders names the clients that sent the most requests.
+func (a Advice) senders() string {
 	words := make([]string, len(a.Most))
 	for i, s := range a.Most {
-		words[i] = fmt.Sprintf("%s: %s %s", name(s.UserAgent, s.User), humanize.Comma(s.Count), s.Resource)
+		words[i] = fmt.Sprintf("%s: %s %s", clientName(s.UserAgent, s.User), humanize.Comma(s.Count), s.Resource)
 	}
 	return strings.Join(words, "; ")
 }

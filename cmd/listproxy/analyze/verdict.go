@@ -59,7 +59,8 @@ type judge struct {
 }
 
 func newJudge(p *policy.Config) judge {
-	return judge{policy: p, withSwitches: p.With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true})}
+	on := policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}
+	return judge{policy: p, withSwitches: p.WithSwitches(on)}
 }
 
 // verdict returns what listproxy would do with the request of an audit event.
@@ -107,12 +108,12 @@ func (j *judge) answerer(list *policy.Request, why reason.Reason) (answerer, rea
 // whyForwarded returns the reason why a list or watch is forwarded under a policy. Without a cluster nobody knows
 // whether the resource has namespaces. If the request could be answered in one of the two cases, it counts as answered.
 func whyForwarded(p *policy.Config, list *policy.Request) reason.Reason {
-	o := p.Evaluate(list, "")
-	_, unkept := o.Rule.Representation(list, true, false)
-	if unkept != "" && list.Namespace == "" {
-		_, unkept = o.Rule.Representation(list, false, false)
+	evaluation := p.Evaluate(list, reason.None)
+	_, unkept := evaluation.Rule.Representation(list, true, false)
+	if unkept != reason.None && list.Namespace == "" {
+		_, unkept = evaluation.Rule.Representation(list, false, false)
 	}
-	return cmp.Or(o.Reason, o.NotKept, unkept)
+	return cmp.Or(evaluation.Reason, evaluation.NotKept, unkept)
 }
 
 // formOf returns the form of a list or watch. why is the reason of [policy.Parse] to forward it: depending on that,

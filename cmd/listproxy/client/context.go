@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -12,26 +13,12 @@ import (
 func loadKubeconfig(path, contextName string) (clientcmd.ClientConfig, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
-	if err := checkExists(path, rules.Precedence); err != nil {
-		return nil, err
+	exists := func(file string) bool { _, err := os.Stat(file); return err == nil }
+	// client-go takes a missing default file for an empty one.
+	if path == "" && !slices.ContainsFunc(rules.Precedence, exists) {
+		return nil, fmt.Errorf("there is no kubeconfig to take the context from: KUBECONFIG or the default is %q, which "+
+			"cannot be read: correct that, or give --kubeconfig", rules.Precedence)
 	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}), nil
-}
-
-// checkExists returns an error if none of the default files exists: client-go takes a missing file for an empty one.
-// explicit is --kubeconfig; client-go itself returns an error if that is missing.
-func checkExists(explicit string, files []string) error {
-	if explicit != "" {
-		return nil
-	}
-	for _, file := range files {
-		if _, err := os.Stat(file); err == nil {
-			return nil
-		}
-	}
-	where := "there is no ~/.kube/config, and KUBECONFIG is not set"
-	if set := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); set != "" {
-		where = fmt.Sprintf("KUBECONFIG is %q, and no such file can be read", set)
-	}
-	return fmt.Errorf("there is no kubeconfig to take the context from: %s: correct that, or give --kubeconfig", where)
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: contextName}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
 }

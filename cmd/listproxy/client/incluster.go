@@ -17,7 +17,7 @@ const (
 	apiServerName = "kubernetes.default.svc"
 )
 
-// inCluster has the flags for a kubeconfig for pods. Such a kubeconfig goes into ConfigMaps, so nothing in it is secret.
+// inCluster has the flags for a kubeconfig for pods. Such a kubeconfig goes into ConfigMaps, so it holds no secret.
 type inCluster struct {
 	wanted        bool
 	tlsServerName string
@@ -25,9 +25,9 @@ type inCluster struct {
 }
 
 // check returns an error if flags do not go together.
-func (in inCluster) check(cmd *cobra.Command) error {
+func (pods inCluster) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
-	if !in.wanted {
+	if !pods.wanted {
 		for _, flag := range []string{"tls-server-name", "namespace"} {
 			if changed(flag) {
 				return fmt.Errorf("--%s goes with --in-cluster", flag)
@@ -41,14 +41,15 @@ func (in inCluster) check(cmd *cobra.Command) error {
 		}
 	}
 	if !changed("server") {
-		return errors.New("--in-cluster needs --server: give the URL of listproxy's Service, https://listproxy.listproxy.svc for example")
+		return errors.New("--in-cluster needs --server: give the URL of listproxy's Service, " +
+			"https://listproxy.listproxy.svc for example")
 	}
 	return nil
 }
 
 // config returns a kubeconfig for pods with the server, and with the CAs in the files caPaths. It takes only the
 // certificates from the files: a private key in one of them must not get into a ConfigMap.
-func (in inCluster) config(server string, caPaths []string) (*api.Config, error) {
+func (pods inCluster) config(server string, caPaths []string) (*api.Config, error) {
 	all, err := readCAs(caPaths)
 	if err != nil {
 		return nil, err
@@ -64,11 +65,11 @@ func (in inCluster) config(server string, caPaths []string) (*api.Config, error)
 	return &api.Config{
 		CurrentContext: "listproxy",
 		Clusters: map[string]*api.Cluster{
-			"listproxy": {Server: server, CertificateAuthorityData: ca, TLSServerName: in.tlsServerName},
+			"listproxy": {Server: server, CertificateAuthorityData: ca, TLSServerName: pods.tlsServerName},
 		},
 		AuthInfos: map[string]*api.AuthInfo{"pod": {TokenFile: tokenFile}},
 		Contexts: map[string]*api.Context{
-			"listproxy": {Cluster: "listproxy", AuthInfo: "pod", Namespace: in.namespace},
+			"listproxy": {Cluster: "listproxy", AuthInfo: "pod", Namespace: pods.namespace},
 		},
 	}, nil
 }

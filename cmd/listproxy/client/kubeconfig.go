@@ -19,8 +19,8 @@ const (
 	viaProxyURL = "proxy-url"
 )
 
-// pointing says how a context is pointed at the proxy.
-type pointing struct {
+// proxyTarget says in which way a context is pointed at the proxy.
+type proxyTarget struct {
 	via      string
 	server   string // the proxy's URL as the server
 	proxyURL string // the proxy's URL for CONNECT
@@ -32,7 +32,7 @@ type pointing struct {
 func NewKubeconfigCommand(defaultCA string) *cobra.Command {
 	var kubeconfig, contextName string
 	var caPaths []string
-	var to pointing
+	var target proxyTarget
 	var pods inCluster
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
@@ -62,19 +62,19 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 				return err
 			}
 			for flag, via := range map[string]string{"server": viaServer, "proxy-url": viaProxyURL} {
-				if cmd.Flags().Changed(flag) && to.via != via {
+				if cmd.Flags().Changed(flag) && target.via != via {
 					return fmt.Errorf("--%s goes with --via=%s", flag, via)
 				}
 			}
-			return to.check()
+			return target.check()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var pointed *api.Config
 			var err error
 			if pods.wanted {
-				pointed, err = pods.config(to.server, caPaths)
+				pointed, err = pods.config(target.server, caPaths)
 			} else {
-				pointed, err = pointFile(kubeconfig, contextName, to, caPaths)
+				pointed, err = pointFile(kubeconfig, contextName, target, caPaths)
 			}
 			if err != nil {
 				return err
@@ -90,14 +90,16 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&kubeconfig, "kubeconfig", "", "`file` to take the context from; without it, $KUBECONFIG or ~/.kube/config")
+	fs.StringVar(&kubeconfig, "kubeconfig", "",
+		"`file` to take the context from; without it, $KUBECONFIG or ~/.kube/config")
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
-	fs.StringVar(&to.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
-	fs.StringVar(&to.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
-	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444",
+	fs.StringVar(&target.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
+	fs.StringVar(&target.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
+	fs.StringVar(&target.proxyURL, "proxy-url", "https://127.0.0.1:8444",
 		"`URL` of the proxy's --connect-port, with --via=proxy-url")
 	fs.StringArrayVar(&caPaths, "certificate-authority", []string{defaultCA},
-		"`file` with the CA of the proxy's certificate, which is the same inside tunnels; repeat it for several, as while a CA is replaced by another; with --in-cluster also the cluster's own, for the bypass")
+		"`file` with the CA of the proxy's certificate, which is the same inside tunnels; repeat it for several, as while a "+
+			"CA is replaced by another; with --in-cluster also the cluster's own, for the bypass")
 	fs.BoolVar(&pods.wanted, "in-cluster", false, "print one for pods, instead of taking a context from a kubeconfig")
 	fs.StringVar(&pods.tlsServerName, "tls-server-name", apiServerName,
 		"`name` that the certificate must have, with --in-cluster: API servers have this one, so that the kubeconfig also "+
@@ -107,14 +109,14 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 }
 
 // check returns an error if the way or its URL is not valid.
-func (to pointing) check() error {
-	switch to.via {
+func (target proxyTarget) check() error {
+	switch target.via {
 	case viaServer:
-		return checkURL("--server", to.server)
+		return checkURL("--server", target.server)
 	case viaProxyURL:
-		return checkURL("--proxy-url", to.proxyURL)
+		return checkURL("--proxy-url", target.proxyURL)
 	}
-	return fmt.Errorf("--via %q: choose %s or %s", to.via, viaServer, viaProxyURL)
+	return fmt.Errorf("--via %q: choose %s or %s", target.via, viaServer, viaProxyURL)
 }
 
 // readCAs returns the concatenated contents of the files.
@@ -123,7 +125,8 @@ func readCAs(paths []string) ([]byte, error) {
 	for _, path := range paths {
 		ca, err := os.ReadFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("the proxy's CA: %w: name its file in --certificate-authority, or start listproxy here once and leave the flag out", err)
+			return nil, fmt.Errorf("the proxy's CA: %w: name its file in --certificate-authority, or start listproxy here once "+
+				"and leave the flag out", err)
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM(ca) {
 			return nil, fmt.Errorf("--certificate-authority %s: there is no certificate (PEM) in it", path)
@@ -138,23 +141,23 @@ func readCAs(paths []string) ([]byte, error) {
 
 // pointFile calls [pointAt] for the kubeconfig at path, or for the default one if path is empty, with the CAs in the
 // files caPaths.
-func pointFile(path, contextName string, to pointing, caPaths []string) (*api.Config, error) {
+func pointFile(path, contextName string, target proxyTarget, caPaths []string) (*api.Config, error) {
 	loaded, err := loadKubeconfig(path, "")
 	if err != nil {
 		return nil, err
 	}
-	if to.ca, err = readCAs(caPaths); err != nil {
+	if target.ca, err = readCAs(caPaths); err != nil {
 		return nil, err
 	}
 	cfg, err := loaded.RawConfig()
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig to take the context from (--kubeconfig): %w", err)
 	}
-	return pointAt(&cfg, contextName, to)
+	return pointAt(&cfg, contextName, target)
 }
 
 // pointAt reduces cfg to one context, points that at the proxy, and returns cfg.
-func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, error) {
+func pointAt(cfg *api.Config, contextName string, target proxyTarget) (*api.Config, error) {
 	if contextName != "" {
 		cfg.CurrentContext = contextName
 	}
@@ -168,19 +171,19 @@ func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, err
 		return nil, fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)
 	}
 	cluster := cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster]
-	switch to.via {
+	switch target.via {
 	case viaServer:
-		cluster.Server, cluster.ProxyURL = to.server, ""
+		cluster.Server, cluster.ProxyURL = target.server, ""
 	case viaProxyURL:
 		// Go's clients open tunnels only to https servers; a request to an http server would not be a CONNECT.
 		if err := checkURL("the context's server", cluster.Server); err != nil {
 			return nil, err
 		}
-		cluster.ProxyURL = to.proxyURL
+		cluster.ProxyURL = target.proxyURL
 	}
 	// Go's clients use the same CAs for an https proxy and for the server behind it, and expect the name that they
 	// connect to. So the settings for the API server's certificate must not stay.
-	cluster.CertificateAuthorityData = to.ca
+	cluster.CertificateAuthorityData = target.ca
 	cluster.InsecureSkipTLSVerify = false
 	cluster.TLSServerName = ""
 	return cfg, nil
@@ -198,7 +201,7 @@ func checkURL(name, s string) error {
 func hintAtCertificate(w io.Writer, cfg *api.Config) {
 	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
 	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {
-		_, _ = fmt.Fprintf(w, "listproxy: the user %q has a client certificate, which listproxy takes only with --client-ca-file. Without "+
-			"it such a user is anonymous. ", name)
+		_, _ = fmt.Fprintf(w, "listproxy: the user %q has a client certificate, which listproxy takes only with "+
+			"--client-ca-file. Without it such a user is anonymous. ", name)
 	}
 }

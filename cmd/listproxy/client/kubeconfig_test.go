@@ -123,7 +123,7 @@ func TestKubeconfigThatIsNotThere(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	t.Setenv("KUBECONFIG", none)
 	_, _, err := clitest.Execute(t, NewKubeconfigCommand(""))
-	clitest.Refused(t, err, "no kubeconfig", "KUBECONFIG is", none)
+	clitest.Refused(t, err, "no kubeconfig", "KUBECONFIG", none)
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("HOME", t.TempDir())
 	if _, _, err := clitest.Execute(t, NewKubeconfigCommand("")); err == nil {

@@ -49,7 +49,8 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := fetchStatus(cmd.Context(), statusURL)
 			if err != nil {
-				return fmt.Errorf("%w: give the --admin-bind-address of a running listproxy as --address (of a pod: kubectl port-forward first)", err)
+				return fmt.Errorf("%w: give the --admin-bind-address of a running listproxy as --address "+
+					"(of a pod: kubectl port-forward first)", err)
 			}
 			if err := writeStatus(cmd.OutOrStdout(), status); err != nil {
 				return err
@@ -60,14 +61,19 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the listproxy to ask, at its --admin-bind-address")
+	cmd.Flags().StringVar(&address, "address", "http://127.0.0.1:8081",
+		"`URL` of the listproxy to ask, at its --admin-bind-address")
 	return cmd
 }
 
+const (
+	statusTimeout = 10 * time.Second
+	maxStatus     = 16 << 20 // in bytes
+)
+
 // fetchStatus gets the status from a status page. Its URL must ask for JSON.
 func fetchStatus(ctx context.Context, statusURL string) (status admin.Status, err error) {
-	const maxBody, timeout = 16 << 20, 10 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, statusURL, nil)
 	if err != nil {
@@ -79,77 +85,80 @@ func fetchStatus(ctx context.Context, statusURL string) (status admin.Status, er
 		return status, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxStatus))
 	if err != nil {
 		return status, err
 	}
 	if err := json.Unmarshal(raw, &status); res.StatusCode != http.StatusOK || err != nil || status.Version == "" {
 		excerpt := strings.Map(withoutControl, strings.ToValidUTF8(string(raw[:min(len(raw), 300)]), ""))
-		return status, fmt.Errorf("%s answers %s, and no status: %s", statusURL, res.Status, strings.Join(strings.Fields(excerpt), " "))
+		return status, fmt.Errorf("%s answers %s, and no status: %s",
+			statusURL, res.Status, strings.Join(strings.Fields(excerpt), " "))
 	}
 	return status, nil
 }
 
 // writeStatus writes a status for people. It drops control characters: the status came over the network, and must not
 // command the terminal.
-func writeStatus(w io.Writer, s admin.Status) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(format string, args ...any) {
-		for i, arg := range args {
-			if s, ok := arg.(string); ok {
-				args[i] = strings.Map(withoutControl, s)
-			}
-		}
-		fmt.Fprintf(table, format+"\n", args...)
-	}
+func writeStatus(w io.Writer, status admin.Status) error {
+	text := &strings.Builder{}
+	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
 	health := "healthy"
-	if !s.Healthy {
+	if !status.Healthy {
 		health = "NOT HEALTHY"
 	}
-	line("listproxy %s is %s, up for %s", s.Version, health, admin.Seconds(s.Uptime))
-	for _, c := range s.Checks {
+	fmt.Fprintf(table, "listproxy %s is %s, up for %s\n", status.Version, health, admin.Seconds(status.Uptime))
+	for _, c := range status.Checks {
 		if !c.OK {
-			line("%s", c.String())
+			fmt.Fprintln(table, c.String())
 		}
 	}
-	for _, m := range s.Mismatches {
-		line("WARNING: something wrong may have been answered of %s %s %s: %d times, the last %s ago", m.Resource, m.Version, m.Representation,
-			m.Times, admin.Seconds(m.Age))
+	for _, m := range status.Mismatches {
+		fmt.Fprintf(table, "WARNING: something wrong may have been answered of %s %s %s: %d times, the last %s ago\n",
+			m.Resource, m.Version, m.Representation, m.Times, admin.Seconds(m.Age))
 	}
-	answered := "no answer yet"
-	if s.Upstream.Answered != nil {
-		answered = "last answer " + admin.Seconds(*s.Upstream.Answered) + " ago"
+	upstream, answered := status.Upstream, "no answer yet"
+	if upstream.Answered != nil {
+		answered = "last answer " + admin.Seconds(*upstream.Answered) + " ago"
 	}
-	line("\nAPI server:\t%s for %s, %s (%s)", s.Upstream.State, admin.Seconds(s.Upstream.Seconds), answered, s.Upstream.Address)
-	line("lists:\t%s from memory (%d, and %d forwarded)", admin.Share(s.Lists.Share), s.Lists.Answered, s.Lists.Forwarded)
-	line("watches:\t%s from memory (%d, and %d forwarded)", admin.Share(s.Watches.Share), s.Watches.Answered, s.Watches.Forwarded)
-	line("memory:\t%s of %s kept, compressed lists %s, process %s of %s (0 B: no limit)", admin.Bytes(s.Memory.Stored),
-		admin.Bytes(s.Memory.StoredLimit), admin.Bytes(s.Memory.Compressed), admin.Bytes(s.Memory.Process), admin.Bytes(s.Memory.ProcessLimit))
-	line("\nRESOURCE\tVERSION\tREPRESENTATION\tSTATE\tOBJECTS\tHOW FAR BACK\tREVISIONS\tAGE\tASKED FOR\tWATCHES\tMEMORY")
-	for _, c := range s.Collections {
+	fmt.Fprintf(table, "\nAPI server:\t%s for %s, %s (%s)\n",
+		upstream.State, admin.Seconds(upstream.Seconds), answered, upstream.Address)
+	lists, watches, memory := status.Lists, status.Watches, status.Memory
+	fmt.Fprintf(table, "lists:\t%s from memory (%d, and %d forwarded)\n",
+		admin.Share(lists.Share), lists.Answered, lists.Forwarded)
+	fmt.Fprintf(table, "watches:\t%s from memory (%d, and %d forwarded)\n",
+		admin.Share(watches.Share), watches.Answered, watches.Forwarded)
+	fmt.Fprintf(table, "memory:\t%s of %s kept, compressed lists %s, process %s of %s (0 B: no limit)\n",
+		admin.Bytes(memory.Stored), admin.Bytes(memory.StoredLimit), admin.Bytes(memory.Compressed),
+		admin.Bytes(memory.Process), admin.Bytes(memory.ProcessLimit))
+	fmt.Fprintln(table, "\nRESOURCE\tVERSION\tREPRESENTATION\tSTATE\tOBJECTS\tHOW FAR BACK\tREVISIONS\tAGE\tASKED FOR"+
+		"\tWATCHES\tMEMORY")
+	for _, c := range status.Collections {
 		age := "none"
 		if c.Age != nil {
 			age = admin.Seconds(*c.Age)
 		}
-		line("%s\t%s\t%s\t%s\t%d\t%s of %s\t%d-%d\t%s\t%s ago\t%d\t%s", c.Resource, c.Version, c.Representation, c.State, c.Objects,
-			admin.Seconds(c.History), admin.Seconds(c.Window), c.From, c.To, age, admin.Seconds(c.Idle), c.Watches, admin.Bytes(c.Bytes))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s of %s\t%d-%d\t%s\t%s ago\t%d\t%s\n",
+			c.Resource, c.Version, c.Representation, c.State, c.Objects, admin.Seconds(c.History), admin.Seconds(c.Window),
+			c.From, c.To, age, admin.Seconds(c.Idle), c.Watches, admin.Bytes(c.Bytes))
 	}
-	for i, r := range s.Reasons {
+	for i, r := range status.Reasons {
 		if i == 0 {
-			line("\nFORWARDED\tLISTS\tWATCHES\tMEANING")
+			fmt.Fprintln(table, "\nFORWARDED\tLISTS\tWATCHES\tMEANING")
 		}
-		line("%s\t%d\t%d\t%s", r.Reason, r.Lists, r.Watches, r.Meaning)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\n", r.Reason, r.Lists, r.Watches, r.Meaning)
 	}
-	for i, c := range s.Changes {
+	for i, c := range status.Changes {
 		if i == 0 {
-			line("\nCHANGED LATELY\tCAUSE\tAGE\tWHAT")
+			fmt.Fprintln(table, "\nCHANGED LATELY\tCAUSE\tAGE\tWHAT")
 		}
-		line("%s\t%s\t%s\t%s", c.Of, c.Cause, admin.Seconds(c.Age), c.What)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Of, c.Cause, admin.Seconds(c.Age), c.What)
 	}
-	return table.Flush()
+	_ = table.Flush() // writing to a Builder never fails
+	_, err := io.WriteString(w, strings.Map(withoutControl, text.String()))
+	return err
 }
 
-// withoutControl is a function for [strings.Map] that drops control characters, which could command a terminal.
+// withoutControl is a mapping for [strings.Map]. It drops control characters, which could command a terminal.
 func withoutControl(r rune) rune {
 	if r != '\n' && unicode.IsControl(r) {
 		return -1

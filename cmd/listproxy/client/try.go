@@ -22,7 +22,7 @@ const (
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
 	// retryInterval is the time to wait before the list is requested again.
 	retryInterval = 500 * time.Millisecond
-	// answerTimeout is the time for which an answer is waited for. listproxy itself may have to wait for kube-apiserver.
+	// answerTimeout bounds the wait for an answer. listproxy itself may have to wait for kube-apiserver.
 	answerTimeout = time.Minute
 )
 
@@ -83,7 +83,8 @@ The exit code is 0 only if the list came from memory.
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&file, "kubeconfig", "", "`file` of the client, which leads to listproxy; without it, $KUBECONFIG or ~/.kube/config")
+	fs.StringVar(&file, "kubeconfig", "",
+		"`file` of the client, which leads to listproxy; without it, $KUBECONFIG or ~/.kube/config")
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.DurationVar(&wait, "wait", 30*time.Second,
 		"how long to ask again while the list is forwarded for a reason that passes by itself; 0 asks once")
@@ -148,8 +149,8 @@ func (a attempt) judge() (why reason.Reason, again bool, err error) {
 	case a.cacheStatus == "" && a.code >= http.StatusBadRequest:
 		return reason.None, false, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
 	case a.cacheStatus == "":
-		return reason.None, false, errors.New("the answer has no Cache-Status: the kubeconfig does not lead to a listproxy (listproxy " +
-			"kubeconfig makes one that does)")
+		return reason.None, false, errors.New("the answer has no Cache-Status: the kubeconfig does not lead to a " +
+			"listproxy (listproxy kubeconfig makes one that does)")
 	case hit:
 		return reason.None, false, nil
 	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
@@ -161,9 +162,11 @@ func (a attempt) judge() (why reason.Reason, again bool, err error) {
 
 // print prints where the answer came from, unless it printed the same last time.
 func (t *trial) print(a attempt, why reason.Reason) {
-	text := "forwarded: " + string(why) + ". " + why.Explain()
+	explanation, _ := why.Explain()
+	text := "forwarded: " + string(why) + ". " + explanation
 	if why == reason.None {
-		text = fmt.Sprintf("from memory: %s in %v", humanize.IBytes(uint64(a.bytes)), a.took.Round(100*time.Microsecond)) // #nosec G115 -- a size
+		size := humanize.IBytes(uint64(a.bytes)) // #nosec G115 -- not negative
+		text = fmt.Sprintf("from memory: %s in %v", size, a.took.Round(100*time.Microsecond))
 	}
 	if text == t.printed {
 		return

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -27,7 +26,8 @@ type telemetryOptions struct {
 
 // AddFlags implements optionGroup.
 func (o *telemetryOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug, access (a line for every request), info, warn or error")
+	fs.StringVar(&o.logLevel, "log-level", o.logLevel,
+		"`level`: debug, access (a line for every request), info, warn or error")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
 }
 
@@ -50,19 +50,19 @@ func (o *telemetryOptions) logger(w io.Writer) *slog.Logger {
 // flushTimeout is the time for which the process waits at its end until the last traces are sent.
 const flushTimeout = 5 * time.Second
 
-// observing has what tells operators about the process, besides its log: metrics and traces.
-type observing struct {
+// instruments has what tells operators about the process, besides its log: metrics and traces.
+type instruments struct {
 	*observe.Observer
 	traces  *sdktrace.TracerProvider // nil if no traces are wanted
 	metrics *prometheus.Registry
 }
 
-func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
+func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error) {
 	traces, err := telemetry.NewTraces(ctx, version(), log)
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	o := &observing{traces: traces, metrics: telemetry.NewMetrics(version())}
+	o := &instruments{traces: traces, metrics: telemetry.NewMetrics(version())}
 	if traces == nil {
 		o.Observer = observe.New(nil, o.metrics) // traces, a nil pointer, would not be a nil interface
 		return o, nil
@@ -73,7 +73,7 @@ func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
 }
 
 // close sends the last traces.
-func (o *observing) close(log *slog.Logger) {
+func (o *instruments) close(log *slog.Logger) {
 	if o.traces == nil {
 		return
 	}
@@ -82,14 +82,4 @@ func (o *observing) close(log *slog.Logger) {
 	if err := o.traces.Shutdown(ctx); err != nil {
 		log.Warn("the last traces could not be sent", "error", err)
 	}
-}
-
-// reviews returns a function that sends access reviews with send, counts them and adds them to traces.
-func (o *observing) reviews(send auth.SendAs) auth.SendAs {
-	return observe.Asking(o.Observer, observe.PurposeReview, send) //nolint:bodyclose // a function is returned, and no response
-}
-
-// whoAmI returns a function that sends SelfSubjectReviews with send, counts them and adds them to traces.
-func (o *observing) whoAmI(send auth.SendAs) auth.SendAs {
-	return observe.Asking(o.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // a function is returned, and no response
 }

@@ -197,8 +197,10 @@ func (r *Authorizer) post(ctx context.Context, id Identity, a *Attributes) (Deci
 // protobuf, so that no two questions have one key.
 func decisionKey(id Identity, a *Attributes) string {
 	caller := id.Key()
-	attributes, _ := a.Marshal() // has no way to fail
-	return string(caller[:]) + string(attributes)
+	key := make([]byte, len(caller)+a.Size())
+	copy(key, caller[:])
+	_, _ = a.MarshalToSizedBuffer(key[len(caller):]) // has no way to fail
+	return string(key)
 }
 
 // scope has the namespaces whose Roles and RoleBindings decide about a right: the one that the question is about, and

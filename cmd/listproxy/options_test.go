@@ -78,57 +78,75 @@ func TestWrongOptions(t *testing.T) {
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
 	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
 	config := policyFile(t, "resources:\n- {group: '', resource: nodes, cache: never}\n")
-	wrong := policyFile(t, "resources:\n- {group: '', resource: pod}\n- {group: apps, resource: deployment, cache: never}\n")
+	wrong := policyFile(t, "resources:\n- {group: '', resource: pod}\n"+
+		"- {group: apps, resource: deployment, cache: never}\n")
 	for _, tt := range []struct {
-		args []string
-		says []string
+		args     string // divided by spaces
+		wantSays []string
 	}{
-		{[]string{"--shutdown-delay-duration", "-1s"}, []string{"--shutdown-delay-duration", "too short"}},
-		{[]string{"--goaway-chance", "0.03"}, []string{"--goaway-chance 0.03", "from 0 (never) to 0.02"}},
-		{[]string{"--goaway-chance", "NaN"}, []string{"--goaway-chance NaN"}},
-		{[]string{"--tls-cert-file", "x"}, []string{"--tls-private-key-file", "both or none"}},
-		{[]string{"--tls-min-version", "VersionTLS11"}, []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},
-		{[]string{"--connect-port", "-2"}, []string{"--connect-port -2", "-1 opens none"}},
-		{[]string{"--connect-hosts", "a"}, []string{"--connect-hosts", "give --connect-port"}},
-		{[]string{"--connect-port", "0", "--connect-hosts", "https://a"}, []string{"--connect-hosts", `"https://a"`, "host:port"}},
-		{[]string{"--secure-port", "70000"}, []string{"--secure-port", "out of range"}},
-		{[]string{"--admin-bind-address", "8081"}, []string{"--admin-bind-address", "address:port"}},
-		{[]string{"--history-window", "0s"}, []string{"--history-window 0s", "at least 1s"}},
-		{[]string{"--staleness-bound", "1s"}, []string{"--staleness-bound 1s", "at least"}},
-		{[]string{"--consistent-lists=maybe"}, []string{`--consistent-lists "maybe"`, "true, always or false"}},
-		{[]string{"--review-ttl", "-1s"}, []string{"--review-ttl -1s"}},
-		{[]string{"--cache-bytes", "much"}, []string{"--cache-bytes", "quantities must match"}},
-		{[]string{"--eager", "pods.v1"}, []string{"--eager", "pods.v1", "deployments.v1.apps"}},
-		{[]string{"--eager", "secrets"}, []string{"--eager", "secrets", "never"}},
-		{[]string{"--log-level", "loud"}, []string{"--log-level", "debug, access, info, warn or error"}},
-		{[]string{"--log-format", "xml"}, []string{"--log-format", "text or json"}},
+		{args: "--shutdown-delay-duration -1s", wantSays: []string{"--shutdown-delay-duration", "too short"}},
+		{args: "--goaway-chance 0.03", wantSays: []string{"--goaway-chance 0.03", "from 0 (never) to 0.02"}},
+		{args: "--goaway-chance NaN", wantSays: []string{"--goaway-chance NaN"}},
+		{args: "--tls-cert-file x", wantSays: []string{"--tls-private-key-file", "both or none"}},
+		{args: "--tls-min-version VersionTLS11", wantSays: []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},
+		{args: "--connect-port -2", wantSays: []string{"--connect-port -2", "-1 opens none"}},
+		{args: "--connect-hosts a", wantSays: []string{"--connect-hosts", "give --connect-port"}},
+		{
+			args:     "--connect-port 0 --connect-hosts https://a",
+			wantSays: []string{"--connect-hosts", `"https://a"`, "host:port"},
+		},
+		{args: "--secure-port 70000", wantSays: []string{"--secure-port", "out of range"}},
+		{args: "--admin-bind-address 8081", wantSays: []string{"--admin-bind-address", "address:port"}},
+		{args: "--history-window 0s", wantSays: []string{"--history-window 0s", "at least 1s"}},
+		{args: "--staleness-bound 1s", wantSays: []string{"--staleness-bound 1s", "at least"}},
+		{args: "--consistent-lists=maybe", wantSays: []string{`--consistent-lists "maybe"`, "true, always or false"}},
+		{args: "--review-ttl -1s", wantSays: []string{"--review-ttl -1s"}},
+		{args: "--cache-bytes much", wantSays: []string{"--cache-bytes", "quantities must match"}},
+		{args: "--eager pods.v1", wantSays: []string{"--eager", "pods.v1", "deployments.v1.apps"}},
+		{args: "--eager secrets", wantSays: []string{"--eager", "secrets", "never"}},
+		{args: "--log-level loud", wantSays: []string{"--log-level", "debug, access, info, warn or error"}},
+		{args: "--log-format xml", wantSays: []string{"--log-format", "text or json"}},
 
-		{[]string{"--client-ca-file", noPEM}, []string{"--client-ca-file", noPEM, "PEM"}},
-		{[]string{"--max-requests-inflight", "-1"}, []string{"--max-requests-inflight", "invalid syntax"}},
-		{[]string{"--max-requests-inflight", "9223372036854775807"}, []string{"--max-requests-inflight", "out of range"}},
-		{[]string{"--max-long-running-requests", "-1"}, []string{"--max-long-running-requests", "invalid syntax"}},
-		{[]string{"--max-inflight-bytes", "-1"}, []string{"--max-inflight-bytes -1", "512Mi"}},
-		{[]string{"--self-check-interval", "-1s"}, []string{"--self-check-interval -1s", "at least 1s"}},
-		{[]string{"--self-check-interval", "10ms"}, []string{"--self-check-interval 10ms", "or 0"}},
-		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1"}, []string{"--audit-log-maxsize", "invalid syntax"}},
+		{args: "--client-ca-file " + noPEM, wantSays: []string{"--client-ca-file", noPEM, "PEM"}},
+		{args: "--max-requests-inflight -1", wantSays: []string{"--max-requests-inflight", "invalid syntax"}},
+		{
+			args:     "--max-requests-inflight 9223372036854775807",
+			wantSays: []string{"--max-requests-inflight", "out of range"},
+		},
+		{args: "--max-long-running-requests -1", wantSays: []string{"--max-long-running-requests", "invalid syntax"}},
+		{args: "--max-inflight-bytes -1", wantSays: []string{"--max-inflight-bytes -1", "512Mi"}},
+		{args: "--self-check-interval -1s", wantSays: []string{"--self-check-interval -1s", "at least 1s"}},
+		{args: "--self-check-interval 10ms", wantSays: []string{"--self-check-interval 10ms", "or 0"}},
+		{args: "--audit-log-path x --audit-log-maxsize -1", wantSays: []string{"--audit-log-maxsize", "invalid syntax"}},
 
-		{[]string{"--config", config, "--eager", "nodes"}, []string{"--eager", `"nodes" is never kept`, config + ": resources[0]"}},
-		{[]string{"--eager", "pods/yaml"}, []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
-		{[]string{"--eager", "pods,pods/json"}, []string{"--eager", `"pods/json" is named twice`}},
-		{[]string{"--eager", "/json"}, []string{"--eager", "names no resource"}},
-		{[]string{"--config", config + ".not"}, []string{"--config", "no such file"}},
-		{[]string{"--config", policyFile(t, "x: y\n")}, []string{"--config", `policy.yaml: unknown field "x"`}},
+		{
+			args:     "--config " + config + " --eager nodes",
+			wantSays: []string{"--eager", `"nodes" is never kept`, config + ": resources[0]"},
+		},
+		{args: "--eager pods/yaml", wantSays: []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
+		{args: "--eager pods,pods/json", wantSays: []string{"--eager", `"pods/json" is named twice`}},
+		{args: "--eager /json", wantSays: []string{"--eager", "names no resource"}},
+		{args: "--config " + config + ".not", wantSays: []string{"--config", "no such file"}},
+		{args: "--config " + policyFile(t, "x: y\n"), wantSays: []string{"--config", `policy.yaml: unknown field "x"`}},
 
-		{[]string{"--eager", "pod"}, []string{"--eager", `"pod" is not a plural name: write "pods"`}},
-		{[]string{"--eager", "deployment.v1.apps"}, []string{"--eager", `write "deployments"`}},
-		{[]string{"--config", wrong}, []string{"--config", wrong + `: resources[0]: resource: "pod" is not a plural name: write "pods"`, wrong + ": resources[1]", `write "deployments"`}},
-		{[]string{"--cache-bytes", "512"}, []string{"--cache-bytes 512 is less", "512Mi"}},
-		{[]string{"--cache-bytes", "32Ki"}, []string{"--cache-bytes 32Ki is less", "at least 64Ki"}},
-		{[]string{"--bind-address", "127.0.0.1:9443"}, []string{"--bind-address", "failed to parse IP"}},
+		{args: "--eager pod", wantSays: []string{"--eager", `"pod" is not a plural name: write "pods"`}},
+		{args: "--eager deployment.v1.apps", wantSays: []string{"--eager", `write "deployments"`}},
+		{
+			args: "--config " + wrong,
+			wantSays: []string{
+				"--config",
+				wrong + `: resources[0]: resource: "pod" is not a plural name: write "pods"`,
+				wrong + ": resources[1]",
+				`write "deployments"`,
+			},
+		},
+		{args: "--cache-bytes 512", wantSays: []string{"--cache-bytes 512 is less", "512Mi"}},
+		{args: "--cache-bytes 32Ki", wantSays: []string{"--cache-bytes 32Ki is less", "at least 64Ki"}},
+		{args: "--bind-address 127.0.0.1:9443", wantSays: []string{"--bind-address", "failed to parse IP"}},
 	} {
-		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
-			_, err := parse(tt.args...)
-			clitest.Refused(t, err, tt.says...)
+		t.Run(tt.args, func(t *testing.T) {
+			_, err := parse(strings.Fields(tt.args)...)
+			clitest.Refused(t, err, tt.wantSays...)
 		})
 	}
 }

@@ -83,7 +83,7 @@ func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Inv
 	return c
 }
 
-// runLookups is runCluster for who only looks up.
+// runLookups is runCluster for tests that only look up.
 func runLookups(t *testing.T, f *proxytest.FakeAPI) *Cluster {
 	t.Helper()
 	return runCluster(t, f, func(snapshot.Invalidation) {})
@@ -114,12 +114,13 @@ var (
 	foundWidgets     = found{Entry: Entry{Namespaced: true, Custom: true}}
 )
 
-// TestLookup: what can be listed and watched is found, with its scope; nothing else is.
+// TestLookup: resources that can be listed and watched are found, with their scope, and no others.
 func TestLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runLookups(t, newFakeCluster(t))
 		for resource, want := range map[string]found{
-			" v1 pods": foundPods, " v1 nodes": {Entry: Entry{}}, "apps v1 deployments": foundDeployments, "example.com v1 widgets": foundWidgets,
+			" v1 pods": foundPods, " v1 nodes": {Entry: Entry{}},
+			"apps v1 deployments": foundDeployments, "example.com v1 widgets": foundWidgets,
 		} {
 			expectLookup(t, c, resource, want)
 		}
@@ -137,7 +138,7 @@ func TestLookup(t *testing.T) {
 	})
 }
 
-// TestLookupOfMadeUpGroups: what callers make up costs neither a request nor memory.
+// TestLookupOfMadeUpGroups: groups that callers make up cost neither a request nor memory.
 func TestLookupOfMadeUpGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)

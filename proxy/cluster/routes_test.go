@@ -22,23 +22,23 @@ import (
 func TestWithoutRoutes(t *testing.T) {
 	list, watch := "list "+apiServicesPath, "watch "+apiServicesPath
 	for name, tt := range map[string]struct {
-		status int
-		of     []string
-		core   found
+		status   int
+		refused  []string // requests, with the status
+		wantCore found
 	}{
-		"forbidden":  {403, []string{list, watch}, foundPods},
-		"not found":  {404, []string{list, watch}, foundPods},
-		"lists only": {403, []string{watch}, foundPods},
-		"not yet":    {503, []string{list, watch}, forwardedAs(reason.Warming)},
+		"forbidden":  {status: 403, refused: []string{list, watch}, wantCore: foundPods},
+		"not found":  {status: 404, refused: []string{list, watch}, wantCore: foundPods},
+		"lists only": {status: 403, refused: []string{watch}, wantCore: foundPods},
+		"not yet":    {status: 503, refused: []string{list, watch}, wantCore: forwardedAs(reason.Warming)},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := newFakeCluster(t)
-			f.Answer(tt.status, tt.of...)
+			f.Answer(tt.status, tt.refused...)
 			c := runLookups(t, f)
-			expectLookup(t, c, " v1 pods", tt.core)
-			known := tt.core == foundPods
+			expectLookup(t, c, " v1 pods", tt.wantCore)
+			known := tt.wantCore == foundPods
 			if c.DiscoveryReady() != known {
-				t.Errorf("ready: %t", c.DiscoveryReady())
+				t.Errorf("discovery is ready: %t, want %t", c.DiscoveryReady(), known)
 			}
 			if known {
 				for _, resource := range []string{" v1 none", " v2 pods", "apps v1 deployments", "none.example.com v1 x"} {
@@ -55,8 +55,7 @@ func TestWithoutRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesChange: who keeps objects of a group/version must let go of them when another server answers
-// for it, or none.
+// TestRoutesChange: the objects of a group/version are invalidated when another server answers for it, or none.
 func TestRoutesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -110,8 +109,8 @@ func TestRoutesChange(t *testing.T) {
 	})
 }
 
-// TestRoutesWithoutTheirStream are believed for a while, not for ever. The core group is the API server's
-// own, as far as anybody knows.
+// TestRoutesWithoutTheirStream: without their stream routes are believed for a while, not for ever, but for the core
+// group's, which is the API server's own.
 func TestRoutesWithoutTheirStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -132,22 +131,23 @@ func TestRoutesWithoutTheirStream(t *testing.T) {
 	})
 }
 
-// TestWhoAnswers: what kind of resources a group/version has is said by the API server's own label.
-// Without it nobody knows, and they are left alone.
+// TestWhoAnswers: the API server's own label says which kind of resources a group/version has. Without it they count as
+// another server's.
 func TestWhoAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		label, spec string
 		want        route
 	}{
-		{"onstart", `{"service":null}`, route{}},
-		{"true", `{}`, route{custom: true}},
-		{"", `{}`, route{aggregated: true}},
-		{"other", `{}`, route{aggregated: true}},
-		{"onstart", `{"service":{}}`, route{aggregated: true}},
-		{"true", `{"service":{}}`, route{aggregated: true, custom: true}},
+		{label: "onstart", spec: `{"service":null}`, want: route{}},
+		{label: "true", spec: `{}`, want: route{custom: true}},
+		{spec: `{}`, want: route{aggregated: true}},
+		{label: "other", spec: `{}`, want: route{aggregated: true}},
+		{label: "onstart", spec: `{"service":{}}`, want: route{aggregated: true}},
+		{label: "true", spec: `{"service":{}}`, want: route{aggregated: true, custom: true}},
 	} {
 		var o object
-		expect.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{"metadata":{"name":"v1.a.b","labels":{%q:%q}},"spec":%s}`, automanaged, tt.label, tt.spec), &o))
+		const apiService = `{"metadata":{"name":"v1.a.b","labels":{%q:%q}},"spec":%s}`
+		expect.NoError(t, json.Unmarshal(fmt.Appendf(nil, apiService, automanaged, tt.label, tt.spec), &o))
 		if got := readAPIService(&o); got != tt.want {
 			t.Errorf("label %q, spec %s: %+v, want %+v", tt.label, tt.spec, got, tt.want)
 		}

@@ -209,20 +209,25 @@ var (
 	isMissing = func(state index.Tree) { state.Remove("n/1100") }
 )
 
-// TestSelfCheckFindsWhatIsWrong in memory, wherever it is; the answers are right afterwards, and it is known
-// what was wrong.
+// TestSelfCheckFindsWhatIsWrong: a self-check finds whatever is wrong in memory, wherever it is; the log says what was
+// wrong, and the answers are right afterwards.
 func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(index.Tree)
-		says   string
+		change   func(index.Tree)
+		wantSays string // in the log
 	}{
-		"one byte":                   {aByte, "n/1100 has other bytes"},
-		"a revision":                 {otherwise(func(o *index.Object) { o.Revision-- }), "n/1100 is of revision"},
-		"a missing object":           {isMissing, "n/1100 is missing"},
-		"the last object is missing": {func(state index.Tree) { state.Remove("n/1199") }, "n/1199 is missing"},
-		"an object too many": {func(state index.Tree) {
-			state.Set(index.NewObject(0, "n/1100x", 700, []byte(`{"metadata":{"name":"1100x"}}`)))
-		}, "n/1100x is not there upstream"},
+		"one byte":         {change: aByte, wantSays: "n/1100 has other bytes"},
+		"a revision":       {change: otherwise(func(o *index.Object) { o.Revision-- }), wantSays: "n/1100 is of revision"},
+		"a missing object": {change: isMissing, wantSays: "n/1100 is missing"},
+		"the last object is missing": {
+			change: func(state index.Tree) { state.Remove("n/1199") }, wantSays: "n/1199 is missing",
+		},
+		"an object too many": {
+			change: func(state index.Tree) {
+				state.Set(index.NewObject(0, "n/1100x", 700, []byte(`{"metadata":{"name":"1100x"}}`)))
+			},
+			wantSays: "n/1100x is not there upstream",
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, checkEvery)
@@ -236,23 +241,22 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 				t.Fatalf("got %+v; log:\n%s", stats, c.log)
 			}
 			if why := wrong.whyRetired(); why != reason.Warming {
-				t.Errorf("what was wrong is retired: %q", why)
+				t.Errorf("the wrong state is retired because of %q, want %q", why, reason.Warming)
 			}
-			if log := c.log.String(); !strings.Contains(log, tt.says) || strings.Contains(log, "valu") {
-				t.Errorf("the log is to say %q, and nothing of the object:\n%s", tt.says, log)
-			}
+			expect.Says(t, c.log.String(), tt.wantSays)
+			proxytest.AssertNotContains(t, c.log.String(), "valu") // of the object
 			c.expectRight(t)
 			if all := c.collections.Stats(); len(all) != 1 || all[0].Feed.Losses[reason.Mismatch] != 1 {
-				t.Errorf("the numbers for people: %+v", all)
+				t.Errorf("statistics %+v, want one loss because of %q", all, reason.Mismatch)
 			}
 			if all := c.collections.Mismatched(); len(all) != 1 || all[widgets] != stats || stats.Mismatched.IsZero() {
-				t.Errorf("what was ever wrong: %+v", all)
+				t.Errorf("mismatched collections: %+v, want the one with %+v", all, stats)
 			}
 		})
 	}
 }
 
-// TestSelfCheckGoesAround: names page by page, and after some checks every object's bytes. A mismatch is
+// TestSelfCheckGoesAround: each check compares all names, page by page, and the next page of bytes. A mismatch is
 // confirmed on the page where it is.
 func TestSelfCheckGoesAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -284,12 +288,13 @@ func times(n, code int, body string) func(*http.Request) (int, string) {
 	}
 }
 
-// TestSelfCheckRaisesNoFalseAlarm: what is wrong once, or cannot be read, is no mismatch.
+// TestSelfCheckRaisesNoFalseAlarm: a page that differs once only, or cannot be read, is no mismatch.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	const gone, later, tooMany, ok = http.StatusGone, http.StatusGatewayTimeout, http.StatusTooManyRequests, http.StatusOK
-	nothing := `{"apiVersion":"meta.k8s.io/v1","items":[],"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"%d"}}` + "\n"
+	const nothing = `{"apiVersion":"meta.k8s.io/v1","items":[],"kind":"PartialObjectMetadataList",` +
+		`"metadata":{"resourceVersion":"%d"}}` + "\n"
 	for name, tt := range map[string]struct {
-		times, code int
+		times, code int    // as many answers have this code
 		body        string // %d is the revision, ahead is added to it
 		ahead       int64
 		redefined   bool // meanwhile
@@ -324,8 +329,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestWhatIsNeverAnsweredHidesNothing: a page that the upstream does not give keeps no other from
-// being looked at.
+// TestWhatIsNeverAnsweredHidesNothing: a page that the upstream never gives keeps no other from being compared.
 func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
 	for name, unanswered := range map[string]func(request string) bool{
 		"a page of bytes": func(request string) bool { return request == "bytes n/0499\x00" },
@@ -353,8 +357,8 @@ func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
 	}
 }
 
-// TestWhatNeverAgreesIsNotKept: where the upstream writes an object in other bytes each time, to
-// load it again does not help. (How long it is not tried is TestHold's.)
+// TestWhatNeverAgreesIsNotKept: a collection that differs again after it was loaded anew is given up for a time.
+// (TestPauseAfterMismatches has for how long.)
 func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t, 10, checkEvery)

@@ -198,8 +198,8 @@ func (a *answer) setQuery(d policy.Decision) {
 		Fields: a.asked.Fields,
 		Shards: a.asked.Shards,
 		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
-		Newest:   d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
-		Indented: a.asked.Indented(a.entry.Custom),
+		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
+		Indented:      a.asked.Indented(a.entry.Custom),
 	}
 	if namespace, name, single := a.asked.Single(a.entry.Namespaced); single {
 		a.query.Scope.Namespace, a.query.Name = namespace, name

@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 // listOf is an answer with n objects of size bytes each.
@@ -29,7 +30,16 @@ func listOf(n, size int) *answer {
 			Bytes:    []byte(text + strings.Repeat("x", max(0, size-len(text)-2)) + `"}`),
 		})
 	}
-	return &answer{asked: &policy.Request{}, semantics: policy.Any, snapshot: snapshot.Fixed(7, "PodList", "v1", objects)}
+	return &answer{asked: &policy.Request{}, semantics: policy.Any, snapshot: snapshotOf("PodList", objects...)}
+}
+
+// snapshotOf has these objects.
+func snapshotOf(kind string, objects ...*index.Object) snapshot.Snapshot {
+	state := index.NewTree(false)
+	for _, o := range objects {
+		state.Set(o)
+	}
+	return snapshot.Snapshot{Revision: 7, Envelope: samples.Envelope(kind, "v1"), Tree: state}
 }
 
 func write(list *policy.Request, a *answer, header http.Header) *httptest.ResponseRecorder {
@@ -148,9 +158,7 @@ func TestUnfitToBeIndented(t *testing.T) {
 		"is short":   {object: nested(20, strings.Repeat("1,", 1000)+"1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &answer{asked: &policy.Request{}, snapshot: snapshot.Fixed(7, "ThingList", "v1", []*index.Object{{
-				Key: "a", Revision: 1, Bytes: []byte(tt.object),
-			}})}
+			a := &answer{asked: &policy.Request{}, snapshot: snapshotOf("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
 			plain, b := newBody(a), newBody(indented(a))
 			defer plain.release()
 			defer b.release()

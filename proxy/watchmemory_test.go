@@ -10,7 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
-	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 // hubOf has the creation of an object of about that size, at revision 2.
@@ -20,7 +20,7 @@ func hubOf(size int) *watch.Broadcaster {
 	span.Versions.Append(index.Version{Revision: 1, Tree: state.Clone()})
 	o := index.NewObject(0, "a", 2, []byte(`{"metadata":{"name":"a"},"data":"`+strings.Repeat("x", size)+`"}`))
 	span.Versions.Append(index.Version{Revision: 2, Tree: state.Clone(), Change: index.Change{After: o}})
-	return watch.NewBroadcaster(watch.Form{Envelope: wire.FixedEnvelope("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
+	return watch.NewBroadcaster(watch.Form{Envelope: samples.Envelope("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
 // hubStream is a watch of all that a broadcaster has, while stands says that the resource is defined as before.

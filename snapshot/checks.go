@@ -22,9 +22,8 @@ const (
 type CheckStats struct {
 	// At is the time at which the last check ended; zero if there was none.
 	At time.Time
-	// Result is the result of the last check, at Revision.
-	Result   CheckResult
-	Revision uint64
+	// Result is the result of the last check.
+	Result CheckResult
 	// Mismatches is the number of checks that found a mismatch. Mismatched is the time of the last; zero if none did.
 	Mismatches int
 	Mismatched time.Time
@@ -43,6 +42,7 @@ type selfChecks struct {
 	results map[CheckResult]uint64
 }
 
+// checkRecord has the results of the checks of one collection.
 type checkRecord struct {
 	CheckStats
 	next place
@@ -68,12 +68,13 @@ func (m *selfChecks) next(key CollectionKey) place {
 // which the collection must not be kept: first minPause, then ever more. The upstream may write the objects in other
 // bytes each time.
 func (m *selfChecks) record(
-	key CollectionKey, result CheckResult, rev uint64, next place, now time.Time, minPause time.Duration,
+	key CollectionKey, result CheckResult, next place, now time.Time, minPause time.Duration,
 ) (pause time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.records == nil {
-		m.records, m.results = map[CollectionKey]checkRecord{}, map[CheckResult]uint64{}
+		m.records = map[CollectionKey]checkRecord{}
+		m.results = map[CheckResult]uint64{}
 	}
 	rec := m.records[key]
 	if result == CheckMismatch {
@@ -81,9 +82,12 @@ func (m *selfChecks) record(
 			pause = min(mismatchMemory, max(minPause, 2*rec.pause))
 		}
 		rec.Mismatches++
-		rec.Mismatched, rec.pause = now, pause
+		rec.Mismatched = now
+		rec.pause = pause
 	}
-	rec.At, rec.Result, rec.Revision, rec.next = now, result, rev, next
+	rec.At = now
+	rec.Result = result
+	rec.next = next
 	m.records[key] = rec
 	m.results[result]++
 	return pause

@@ -28,11 +28,11 @@ func TestPauseAfterMismatches(t *testing.T) {
 		{time.Minute, least},
 	} {
 		now = now.Add(step.after)
-		if got := m.record(resourceNamed("r"), CheckMismatch, 7, place{}, now, least); got != step.want {
+		if got := m.record(resourceNamed("r"), CheckMismatch, place{}, now, least); got != step.want {
 			t.Errorf("mismatch %d: held for %v, want %v", i+1, got, step.want)
 		}
 	}
-	if got := m.record(resourceNamed("r"), CheckAgrees, 7, place{}, now, least) + m.record(resourceNamed("other"), CheckMismatch, 7, place{}, now, least); got != 0 {
+	if got := m.record(resourceNamed("r"), CheckAgrees, place{}, now, least) + m.record(resourceNamed("other"), CheckMismatch, place{}, now, least); got != 0 {
 		t.Errorf("held for %v without a second mismatch", got)
 	}
 }
@@ -41,13 +41,13 @@ func TestPauseAfterMismatches(t *testing.T) {
 func TestSelfChecksAreRemembered(t *testing.T) {
 	var m selfChecks
 	now := time.Unix(1_000_000, 0)
-	m.record(resourceNamed("right"), CheckAgrees, 3, place{Names: "b", Bytes: "c"}, now, 0)
-	m.record(resourceNamed("wrong"), CheckMismatch, 4, place{}, now, 0)
-	m.record(resourceNamed("wrong"), CheckInconclusive, 5, place{Names: "a"}, now.Add(1), 0)
+	m.record(resourceNamed("right"), CheckAgrees, place{Names: "b", Bytes: "c"}, now, 0)
+	m.record(resourceNamed("wrong"), CheckMismatch, place{}, now, 0)
+	m.record(resourceNamed("wrong"), CheckInconclusive, place{Names: "a"}, now.Add(1), 0)
 	if got := m.next(resourceNamed("right")); got != (place{"b", "c"}) {
 		t.Errorf("the next check begins at %v", got)
 	}
-	wrong := CheckStats{At: now.Add(1), Result: CheckInconclusive, Revision: 5, Mismatches: 1, Mismatched: now}
+	wrong := CheckStats{At: now.Add(1), Result: CheckInconclusive, Mismatches: 1, Mismatched: now}
 	m.forget(func(CollectionKey) bool { return true })
 	expect.Same(t, []CheckStats{{}, wrong}, []CheckStats{m.stats(resourceNamed("right")), m.stats(resourceNamed("wrong"))})
 	expect.Same(t, map[CollectionKey]CheckStats{resourceNamed("wrong"): wrong}, m.mismatched())

@@ -81,6 +81,7 @@ type Collection struct {
 // that comes to a collection which is not loaded costs the upstream little more than the load.
 const forwardSlots = 4
 
+// newCollection returns a collection that knows nothing yet.
 func newCollection(key CollectionKey, limits Limits, b *budget, pacer *watch.Pacer, probes *source.ProbeNumbers) *Collection {
 	c := &Collection{
 		resource:      key,
@@ -182,8 +183,8 @@ func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest
 }
 
 // LoadTimeLeft returns what is left of the time limit for a load that is under way; 0 if that is over, or there is no
-// load. The limit counts from the collection's begin, or from the loss of its last state. For a list of the newest state
-// a load beside the known state counts, too, from its begin.
+// load. The limit counts from the collection's begin, or from the loss of its last state. For a list of the newest
+// state a load beside the known state counts, too, from its begin.
 func (c *Collection) LoadTimeLeft(limit time.Duration, newest bool) time.Duration {
 	v := c.view.Load()
 	since := c.begun

@@ -38,7 +38,8 @@ type Config struct {
 	Bytes int64
 	// Idle is the time for which a collection that nobody asks for is kept; 0 is for ever.
 	Idle time.Duration
-	// Settings returns the settings of one resource, in which zero values stand for those here; nil if no resource has any.
+	// Settings returns the settings of one resource, in which zero values stand for those here; nil if no resource has
+	// any.
 	Settings func(schema.GroupVersionResource) Settings
 	// Fields returns the fields of a resource that a field selector may name, beside metadata.name and
 	// metadata.namespace; nil if there are none. Those that the upstream does not accept are not used. It is called
@@ -265,6 +266,7 @@ func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFun
 	return &running{Collection: collection, stop: stop, watches: settings.Watches}
 }
 
+// list returns all collections that run.
 func (c *Collections) list() []*running {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -275,6 +277,7 @@ func (c *Collections) list() []*running {
 	return all
 }
 
+// isEager reports whether [Collections.Keep] was called for a collection.
 func (c *Collections) isEager(r *running) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 // TestStartsAreBounded: someone who asks for everything does not make the upstream read
@@ -73,15 +73,14 @@ func TestSettingsOfAResource(t *testing.T) {
 	})
 }
 
-// TestWhatCannotFit is known by the first objects, but for large ones, or by what was read of it.
+// TestWhatCannotFit: what cannot fit is known by the first objects, unless they are large.
 func TestWhatCannotFit(t *testing.T) {
 	all := &budget{limit: 1000 << 20}
 	small := &budget{limit: 100 << 20}
 	for _, tt := range []struct {
-		learned      source.Learned
-		measuredMean int64
-		budget       *budget
-		want         bool
+		learned source.Learned
+		budget  *budget
+		want    bool
 	}{
 		{learned: source.Learned{Count: oversizeFactor * 900, Mean: 1 << 20}, budget: all, want: true},
 		{learned: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, budget: all, want: true},
@@ -89,13 +88,11 @@ func TestWhatCannotFit(t *testing.T) {
 		{learned: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, budget: small},
 		{learned: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 1 << 20}, budget: all},
 		{learned: source.Learned{Count: 4000, Mean: 1 << 20}, budget: all, want: true}, // the first may be larger than the others
-		{learned: source.Learned{Count: 4000, Mean: 1 << 20}, measuredMean: 200 << 10, budget: all, want: true},
-		{learned: source.Learned{Count: 5000, Mean: 1 << 10}, measuredMean: 200 << 10, budget: all},
 		{learned: source.Learned{}, budget: all, want: true},
 		{learned: source.Learned{Count: 1 << 40, Mean: 1 << 10}, budget: &budget{}, want: true},
 	} {
-		if got := fits(tt.learned, tt.budget, tt.measuredMean); got != tt.want {
-			t.Errorf("%+v, measuredMean %d: fits %t, want %t", tt.learned, tt.measuredMean, got, tt.want)
+		if got := mayFit(tt.learned, tt.budget); got != tt.want {
+			t.Errorf("%+v: may fit %t, want %t", tt.learned, got, tt.want)
 		}
 	}
 }
@@ -103,7 +100,7 @@ func TestWhatCannotFit(t *testing.T) {
 // TestALoadIsCountedBeforeItBegins: where little is left, nothing is read; and when it is over, only what
 // came is counted.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
-	envelope, o := wire.FixedEnvelope("PodList", "v1"), &index.Object{Key: "a", Bytes: make([]byte, 100)}
+	envelope, o := samples.Envelope("PodList", "v1"), &index.Object{Key: "a", Bytes: make([]byte, 100)}
 	for name, tt := range map[string]struct {
 		used, size   int64
 		want         error
@@ -138,21 +135,6 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 				t.Errorf("%d bytes on the account of nothing", b.used.Load())
 			}
 		})
-	}
-}
-
-// TestMeasured: what was read of a state that did not fit keeps only one try from reading again: the objects
-// that were read may have been larger than the others.
-func TestMeasured(t *testing.T) {
-	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-	c.budget.limit = 100 << 20
-	f := &feed{collection: c, loadSlots: make(chan struct{}, 1), measuredMean: 1 << 20}
-	learned := source.Learned{Count: 1000, Mean: 1 << 10}
-	if _, err := f.load(t.Context(), learned); !errors.Is(err, errFull) {
-		t.Errorf("larger than the room for it: %v", err)
-	}
-	if !fits(learned, c.budget, f.measuredMean) {
-		t.Error("it is never read again")
 	}
 }
 

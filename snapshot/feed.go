@@ -55,8 +55,6 @@ type feed struct {
 	noStreamingBefore time.Time
 	// refusedSince is the time of the first of the upstream's 403s in a row; zero if its last answer was another.
 	refusedSince time.Time
-	// measuredMean is the mean size of an object in the last state that did not fit; 0 if no object of it was read.
-	measuredMean int64
 	// retries gives the pauses between tries, refusals those after a 403, overflows those after a state that does not
 	// fit, and doubts those before a load because the timeline was not shown to be the same.
 	retries, refusals, overflows, doubts wait.Backoff
@@ -69,7 +67,7 @@ const (
 	// unlikelyRetry is the time for which a feed waits after a failure that a retry is unlikely to cure.
 	unlikelyRetry = 2 * time.Minute
 	// longestOverflow is the longest pause after a state that did not fit.
-	longestOverflow = 20 * time.Minute
+	longestOverflow = 40 * time.Minute
 	// longestDoubt is the longest pause before a load that is due because streams break.
 	longestDoubt = 2 * time.Minute
 	// noStreamingFor is the time for which states are loaded in pages after a streaming list without its bookmark.
@@ -94,6 +92,7 @@ var (
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
+// refusalBackoff grows: an account that lacks a right seldom gets it soon.
 func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry}
 }
@@ -109,6 +108,7 @@ func doubtBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: longestDoubt}
 }
 
+// retryBackoff is for failures that a retry is likely to cure.
 func retryBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 20 * time.Second}
 }
@@ -290,7 +290,7 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, atLeast time.Dura
 	if atLeast == 0 {
 		pause = f.retries.Step()
 	}
-	return pause, source.Wanted(atLeast, err)
+	return pause, source.RetryPause(atLeast, err)
 }
 
 // drop forgets the state, if there is one. Requests are told why; the loss is counted by its cause.

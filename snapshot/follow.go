@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap is the longest time from the end of a watch at its timeout to the answer of the next one in which both have
-// the same timeline: nobody can stop etcd, restore a backup and start it again in less.
+// maxOrderlyGap is the longest time from the end of a watch at its timeout to the answer of the next one in which
+// both have the same timeline: nobody can stop etcd, restore a backup and start it again in less.
 const maxOrderlyGap = 10 * time.Second
 
 // resume opens a watch that goes on from the interval's end. Before, it asks the upstream for its revision: a watch
@@ -75,32 +75,33 @@ func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
 // read applies the events of the stream until it ends or must be left. It returns nil if the stream ended at its
-// timeout. [source.Freshness] decides when the feed probes and opens progress watches meanwhile. Each turn of the loop
-// applies what the last progress watch has shown, does what Freshness decides, and waits for one event.
+// timeout. Meanwhile [source.Freshness] decides when a probe is sent and a progress watch is opened. Each turn of the
+// loop applies what the last progress watch has shown, does what Freshness decides, and waits until something
+// happens.
 func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
+	c, fresh := f.collection, &f.fresh
 	var probe call[probeResult]
 	var progressWatch call[progress]
-	defer probe.stop()
-	defer progressWatch.stop()
-	var shown progress // what a progress watch has shown, and the stream has not reached yet
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	c, fresh := f.collection, &f.fresh
 	c.setStreaming(true)
+	fresh.Follow(time.Now())
 	defer func() {
 		c.setStreaming(false)
 		fresh.Stop()
 		c.publish(*fresh)
+		progressWatch.stop()
+		probe.stop()
 	}()
-	fresh.Follow(time.Now())
-	watchProgress := func() {
+	openProgressWatch := func() {
 		from := c.view.Load().To
 		fresh.ProgressOpened()
 		progressWatch.start(ctx, func(ctx context.Context) (progress, error) { return f.watchProgress(ctx, from, math.MaxUint64, nil) })
 	}
 	if f.lacksBookmark() { // the stream's first bookmark may take a minute
-		watchProgress()
+		openProgressWatch()
 	}
+	var shown progress // what the last progress watch has shown, if the stream has not told all of it yet
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		if shown, err = c.takeProgress(shown); err != nil {
 			return err
@@ -117,7 +118,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 			probe.start(ctx, func(ctx context.Context) (probeResult, error) { return f.probe(ctx, sent) })
 			continue
 		case do.Progress:
-			watchProgress()
+			openProgressWatch()
 			continue
 		case do.Wake.IsZero():
 			timer.Stop()
@@ -133,9 +134,9 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 			if err := f.takeEvent(ctx, ev); err != nil {
 				return err
 			}
-			fresh.StreamSent(ev.Came)
+			fresh.StreamSent(ev.ReadAt)
 			if ev.Kind == wire.Bookmarked {
-				fresh.StreamBookmark(ev.Came)
+				fresh.StreamBookmark(ev.ReadAt)
 			}
 		case <-c.outOfDate:
 			return errOutOfDate

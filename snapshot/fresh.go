@@ -67,8 +67,9 @@ func (c *Collection) ForwardSmall(q index.Query, after uint64) (over func(), for
 	return c.forwardSmall(v, q)
 }
 
-// ForwardRest reports whether q, the rest of a list at a revision, is better forwarded than waited for: kube-apiserver has
-// begun that list, memory has not reached its revision, and q is small. Then over must be called when it was.
+// ForwardRest reports whether q, the rest of a list at a revision, is better forwarded than waited for:
+// kube-apiserver has begun that list, memory has not reached its revision, and q is small. Then over must be called
+// when it was.
 func (c *Collection) ForwardRest(q index.Query, revision uint64) (over func(), forward bool) {
 	v := c.view.Load()
 	if v.To >= revision {
@@ -81,6 +82,7 @@ func (c *Collection) ForwardRest(q index.Query, revision uint64) (over func(), f
 	return over, forward
 }
 
+// forwardSmall reports whether q is small and few others are being forwarded. Then over must be called when it was.
 func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward bool) {
 	if v.unavailable != reason.None || v.newest.Work(q) > smallList {
 		return nil, false

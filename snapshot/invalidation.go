@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Skew is the time after a change (of a definition, or of the server that answers for a group) in which some API servers
-// may not know the change yet: each learns of it by a watch of its own. So does listproxy.
+// Skew is the time after a change (of a definition, or of the server that answers for a group) in which some API
+// servers may not know the change yet: each learns of it by a watch of its own. So does listproxy.
 const Skew = 10 * time.Second
 
 // The causes of an [Invalidation]. Losses are counted by them.
@@ -47,6 +47,7 @@ func scopesOf(key CollectionKey) [4]Scope {
 	return [...]Scope{{}, {key.GroupVersion()}, {key.GroupResource()}, {key}}
 }
 
+// has reports whether a collection is in the scope.
 func (s Scope) has(key CollectionKey) bool {
 	scopes := scopesOf(key)
 	return slices.Contains(scopes[:], s)
@@ -97,11 +98,13 @@ func banReason(cause reason.Reason) reason.Reason {
 // bans say which collections must not be kept. Collections.mu guards them.
 type bans map[banKey]ban
 
+// banKey names a ban by the invalidation that began it.
 type banKey struct {
 	cause reason.Reason
 	scope Scope
 }
 
+// ban lasts until a time and, with untilLifted, until it is lifted.
 type ban struct {
 	untilLifted bool
 	until       time.Time
@@ -170,7 +173,8 @@ func (c *Collections) Invalidate(i Invalidation) {
 	}
 }
 
-// Validity is what decides, at one moment, whether a state that was taken from the collection before may still be given.
+// Validity is what decides, at one moment, whether a state that was taken from the collection before may still be
+// given.
 type Validity struct {
 	// Epoch is the epoch in which the present state was learned.
 	Epoch uint64

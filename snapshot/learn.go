@@ -53,7 +53,7 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 // streaming list of a name that cannot exist. It returns nil if no watches are served. An upstream without streaming
 // lists answers with an error, or never sends that bookmark: then only watches from a revision on are served.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
-	if !f.watches || learned.Envelope.Item.Known && !learned.Framed {
+	if !f.watches || learned.Envelope.Item.Known && !learned.Reproducible {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForLearn), source.AnswerTimeout)
@@ -129,11 +129,11 @@ func (f *feed) checkForm(ev wire.Event) {
 	if broadcaster == nil {
 		return
 	}
-	known := ev.Framed
+	known := ev.Reproducible
 	if ev.Kind == wire.Bookmarked && known {
 		plain, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if known = err == nil && !ev.Meta.EndsInitial; known {
-			broadcaster.Learn(plain)
+			broadcaster.SetBookmark(plain)
 		}
 	}
 	if !known {

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 var (
@@ -99,7 +100,7 @@ type life struct {
 }
 
 func newLife() *life {
-	l := &life{b: &budget{}, envelope: wire.FixedEnvelope("PodList", "v1")}
+	l := &life{b: &budget{}, envelope: samples.Envelope("PodList", "v1")}
 	l.c = newCollection(CollectionKey{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{}, &source.ProbeNumbers{})
 	l.c.outage = func() clock.Outage { return l.out }
 	l.trimmed = time.Now()

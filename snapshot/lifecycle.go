@@ -13,6 +13,15 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
+// lifecycle counts the states of one collection. They are loaded and lost in turn until the collection is dropped. If
+// it is dropped while its feed finds out that the state is lost, only the first of both is counted.
+type lifecycle struct {
+	// counts is shared by all collections with the same key. Its mu guards live and dropped.
+	counts *feedCounts
+	// live reports whether there is a state, dropped whether there will be none, even if the feed still reports one.
+	live, dropped bool
+}
+
 // FeedStats counts what happened to the states of all collections with one key since listproxy started. (If there are
 // too many keys, those without a collection are forgotten.)
 type FeedStats struct {
@@ -39,15 +48,6 @@ func (c *feedCounts) stats() FeedStats {
 	total := c.total
 	total.Losses = maps.Clone(c.total.Losses)
 	return total
-}
-
-// lifecycle counts the states of one collection. They are loaded and lost in turn until the collection is dropped. If it
-// is dropped while its feed finds out that the state is lost, only the first of both is counted.
-type lifecycle struct {
-	// counts is shared by all collections with the same key. Its mu guards live and dropped.
-	counts *feedCounts
-	// live reports whether there is a state, dropped whether there will be none, even if the feed still reports one.
-	live, dropped bool
 }
 
 // loaded records that a state was loaded.
@@ -98,7 +98,7 @@ func (l *lifecycle) lostAt() time.Time {
 	return l.counts.lostAt
 }
 
-// lossOf returns the cause by which a loss after an error is counted.
+// lossOf returns the cause that is counted for a loss after an error.
 func lossOf(err error) reason.Reason {
 	var contradiction wire.InconsistencyError
 	var other otherTimelineError
@@ -125,16 +125,16 @@ func lossOf(err error) reason.Reason {
 	return reason.Other
 }
 
-// countsLocked returns what counts for a resource. Those of resources that have no collection now
-// are forgotten where there are too many.
-func (c *Collections) countsLocked(r CollectionKey) *feedCounts {
-	if counts := c.counts[r]; counts != nil {
+// countsLocked returns the counts of all collections with a key. If there are too many, it forgets those of keys that
+// have no collection now.
+func (c *Collections) countsLocked(key CollectionKey) *feedCounts {
+	if counts := c.counts[key]; counts != nil {
 		return counts
 	}
 	if len(c.counts) >= 2*maxCollections {
 		maps.DeleteFunc(c.counts, func(other CollectionKey, _ *feedCounts) bool { return c.all[other] == nil })
 	}
 	counts := &feedCounts{}
-	c.counts[r] = counts
+	c.counts[key] = counts
 	return counts
 }

@@ -53,8 +53,7 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*loaded, error
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if !fits(learned, f.collection.budget, f.measuredMean) {
-		f.measuredMean = 0 // measure again at the next try: the objects that were read may have been larger than the rest
+	if !mayFit(learned, f.collection.budget) {
 		return nil, errFull
 	}
 	if time.Now().Before(f.noStreamingBefore) {
@@ -77,12 +76,8 @@ func refusesPages(err error) bool {
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// fits reports whether there may be room for a state, judged by the number of its objects and their mean size. If
-// measuredMean is not 0, it is better than the guess from the first few objects ([feed.measuredMean]).
-func fits(l source.Learned, b *budget, measuredMean int64) bool {
-	if measuredMean > 0 {
-		return l.Count*measuredMean <= b.maxUncrowded()
-	}
+// mayFit reports whether there may be room for a state, judged by the number of its objects and their mean size.
+func mayFit(l source.Learned, b *budget) bool {
 	return l.Count*min(l.Mean, maxLikelyMean)/oversizeFactor <= b.maxUncrowded()
 }
 
@@ -93,19 +88,11 @@ func (f *feed) loadWith(ctx context.Context, learned source.Learned, read func(c
 		return nil, err
 	}
 	if err := read(ctx, learned, l); err != nil {
-		f.measure(l, err)
 		l.discard(f.collection.budget)
 		return nil, err
 	}
 	l.endReservation(f.collection.budget)
 	return l, nil
-}
-
-// measure remembers the mean size of the objects of a state that did not fit.
-func (f *feed) measure(l *loaded, err error) {
-	if n := int64(l.state.Len()); errors.Is(err, errFull) && n > 0 {
-		f.measuredMean = l.size / n
-	}
 }
 
 // loadStream reads the initial events of a streaming list. The stream goes on as a watch.

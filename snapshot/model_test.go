@@ -196,7 +196,7 @@ func (l *life) check(revs []uint64) error {
 // and everybody from there, if there is a state.
 func (l *life) checkKept(v *View, state bool) error {
 	live, last := v.span(), l.told
-	kept, latest := live.Kept(), last.From
+	kept, latest := live.RetainedAfter(), last.From
 	var want, got []uint64
 	for _, h := range l.past {
 		if h.revision <= live.From {

@@ -35,6 +35,7 @@ func (f *feed) probe(ctx context.Context, sent source.Probe) (probeResult, error
 	return probeResult{revision: rev, Probe: sent}, err
 }
 
+// askRevision asks a source for the upstream's current revision.
 func (f *feed) askRevision(ctx context.Context, src source.Source) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -69,7 +70,7 @@ func (f *feed) handleProbe(result outcome[probeResult]) error {
 	case source.IsBusy(result.err):
 		// The stream goes on: to open it again would only add to the upstream's load. The state gets older meanwhile.
 		f.log.Debug("probe refused", "error", result.err)
-		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), result.err))
+		f.fresh.Refused(now, source.RetryPause(f.fresh.Pause(), result.err))
 	case otherTimeline, source.IsAnswer(result.err):
 		return result.err // a watch would be refused, too, or another server answers now
 	default:

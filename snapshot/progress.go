@@ -104,10 +104,15 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	return f.compareLastChange(ctx)
 }
 
-// compareLastChange returns nil if a progress watch tells the newest change that is no deletion once more, byte for
-// byte, then the deletions that followed it, and nothing else up to the interval's end. Deletions alone prove nothing,
-// since another timeline can have the same. It returns [errUnproven] if the watch tells something else, or if there was
-// no such change since the load.
+// compareLastChange compares the end of the known history with what a progress watch tells of it: the newest change
+// that is no deletion, byte for byte, and the deletions that followed it. It returns nil if the watch tells just
+// these, and [errUnproven] if it tells something else, or if all changes since the load were deletions: another
+// timeline can have the same deletions. For example, if the interval ends at 120:
+//
+//	the last changes known         the watch from 114 tells   result
+//	115 of a, deletions 117, 120   the same                   nil
+//	115 of a, deletions 117, 120   115 of a, 117              errUnproven
+//	115 of a, deletions 117, 120   115 of a with other bytes  errUnproven
 func (f *feed) compareLastChange(ctx context.Context) error {
 	v := f.collection.view.Load()
 	last, revisions := v.lastChange()
@@ -122,7 +127,7 @@ func (f *feed) compareLastChange(ctx context.Context) error {
 		return nil
 	})
 	switch {
-	// Where the upstream sends no bookmarks, what the watch told until its timeout must do.
+	// If the upstream sends no bookmarks, the watch has told all by its timeout.
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
 	case err == nil && p.revision < v.To:
@@ -145,7 +150,7 @@ const (
 	bridgeTellTimeout = time.Second
 )
 
-// errBridge says that the known state and what a watch tells do not lead to a state that was loaded.
+// errBridge says that the changes which a watch told, applied to the known state, do not give the loaded one.
 var errBridge = errors.New("a watch from the known state does not lead to the loaded one")
 
 // bridge lets the clients' watches go on over a state that was loaded beside the known one: it reads with a progress
@@ -167,7 +172,7 @@ func (f *feed) bridge(ctx context.Context, l *loaded) error {
 			return err
 		}
 		changes = append(changes, ch)
-		if len(changes) > maxBridged || !ev.Framed {
+		if len(changes) > maxBridged || !ev.Reproducible {
 			return errBridge
 		}
 		_, err = ch.applyTo(state)
@@ -211,13 +216,13 @@ func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 		}
 	default:
 		f.log.Debug("a progress watch proves nothing", "error", result.err)
-		f.fresh.ProgressFailed(now, source.Wanted(0, result.err))
+		f.fresh.ProgressFailed(now, source.RetryPause(0, result.err))
 	}
 	return progress{}, nil
 }
 
-// takeProgress advances the interval to the revision that a progress watch has shown, if the stream has told all changes
-// that the watch has shown. Otherwise it returns p, to be taken later.
+// takeProgress advances the interval to the revision that a progress watch has shown, if the stream has told all
+// changes that the watch has shown. Otherwise it returns p, to be taken later.
 func (c *Collection) takeProgress(p progress) (progress, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -71,8 +71,8 @@ func (c *Collections) longestUnchecked() (found *running) {
 	return found
 }
 
-// newest returns the newest state, if it may be given to callers now, as if it were a state at an exact revision: so its
-// age does not matter later. It does not count as a use of the collection.
+// newest returns the newest state, if it may be given to callers now, as if it were a state at an exact revision: so
+// its age does not matter later. It does not count as a use of the collection.
 func (c *Collection) newest() (Snapshot, reason.Reason) {
 	s, unavailable := c.view.Load().latest(c.moment(), 0)
 	s.CurrentAt = time.Time{}
@@ -98,7 +98,7 @@ func (c *Collections) check(r *running) {
 func (c *Collections) recordCheck(r *running, rev uint64, next place, err error) (pause time.Duration) {
 	log := c.config.Log.With("collection", r.resource.String(), "revision", rev)
 	record := func(result CheckResult) time.Duration {
-		return c.checks.record(r.resource, result, rev, next, time.Now(), unlikelyRetry)
+		return c.checks.record(r.resource, result, next, time.Now(), unlikelyRetry)
 	}
 	switch {
 	case err == nil:
@@ -145,8 +145,8 @@ func (c *Collections) compare(ctx context.Context, r *running, at place) (rev ui
 	}
 }
 
-// compareAt compares a part of s by names and revisions, and a page of it byte by byte. It returns the place at which to
-// go on. A page that the upstream never answers is skipped, so that all others are checked nevertheless.
+// compareAt compares a part of s by names and revisions, and a page of it byte by byte. It returns the place at which
+// to go on. A page that the upstream never answers is skipped, so that all others are checked nevertheless.
 func (c *Collections) compareAt(ctx context.Context, comparer *source.Comparison, s Snapshot, at place) (next place, err error) {
 	next = at
 	begun := time.Now()
@@ -162,21 +162,21 @@ func (c *Collections) compareAt(ctx context.Context, comparer *source.Comparison
 		}
 	}
 	from := at.Bytes
-	if !s.tree.Any(from, "") {
+	if !s.Tree.Any(from, "") {
 		from = "" // nothing is left: begin at the first page again
 	}
-	limit := s.tree.PageLimit(from, bytesPage, pageBytes)
+	limit := s.Tree.PageLimit(from, bytesPage, pageBytes)
 	page := s.Page(index.Query{Start: from, Limit: limit}, nil)
 	next.Bytes = page.Next
 	return next, errors.Join(err, comparer.Page(ctx, s.state(), from, limit))
 }
 
-// confirm compares once more after a pause. It returns the mismatch if it is still there, and any other error if that is
-// not certain. If only bytes differ, a definition may just have changed: listproxy learns of that as late as an API
-// server may.
+// confirm compares once more after a pause. It returns the mismatch if it is still there, and any other error if that
+// is not certain. If only bytes differ, a definition may just have changed: listproxy learns of that as late as an
+// API server may.
 func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *source.MismatchError) error {
 	pause := checkRetry
-	if wrong.OnlyBytes {
+	if wrong.SameObjects {
 		pause = Skew
 	}
 	if !clock.Sleep(ctx, pause) {

@@ -19,13 +19,14 @@ type Snapshot struct {
 	Revision uint64
 	// Envelope writes lists of this collection as the upstream does.
 	Envelope *wire.Envelope
+	// Tree has the objects.
+	Tree index.Tree
 	// CurrentAt is the time when the upstream was probed for a newest state, which has everything that was written
 	// before. It is zero for a state at an exact revision.
 	CurrentAt time.Time
 
 	// epoch is the epoch of the collection in which the state was learned.
 	epoch uint64
-	tree  index.Tree
 	// broadcaster serves the watches that begin with a newest state; nil if no watches are served.
 	broadcaster *watch.Broadcaster
 }
@@ -34,19 +35,10 @@ type Snapshot struct {
 // objects that it returns; the remaining ones are counted without visiting them. With selectors, it
 // also looks at objects that it does not return, but reads none of their bytes.
 func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
-	return s.tree.Page(s.Envelope, q, buf)
+	return s.Tree.Page(s.Envelope, q, buf)
 }
 
 // state returns the snapshot in the form in which it is compared with the upstream's list.
 func (s Snapshot) state() source.ListState {
-	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.tree}
-}
-
-// Fixed returns a snapshot of objects, with the JSON envelope of a built-in type, for tests of other packages.
-func Fixed(revision uint64, kind, apiVersion string, objects []*index.Object) Snapshot {
-	state := index.NewTree(false)
-	for _, o := range objects {
-		state.Set(o)
-	}
-	return Snapshot{Revision: revision, Envelope: wire.FixedEnvelope(kind, apiVersion), tree: state}
+	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.Tree}
 }

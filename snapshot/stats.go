@@ -52,6 +52,7 @@ func (c *Collections) Stored() (bytes, bound int64) {
 	return c.budget.used.Load(), c.budget.limit
 }
 
+// stats returns what the collection itself holds.
 func (c *Collection) stats() CollectionStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

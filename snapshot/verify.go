@@ -26,8 +26,8 @@ const (
 )
 
 // verification records whether and when a collection must be compared with the upstream, which may answer something
-// else now. Lists are answered from memory meanwhile: memory is needed most while API servers are upgraded or restarted.
-// Collections.mu guards it.
+// else now. Lists are answered from memory meanwhile: memory is needed most while API servers are upgraded or
+// restarted. Collections.mu guards it.
 type verification struct {
 	// since is the time before which states were loaded that must be compared; zero if none must be.
 	since time.Time
@@ -152,7 +152,7 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 		}
 		s := v.state()
 		asked := time.Now()
-		limit := s.tree.PageLimit(from, bytesPage, pageBytes)
+		limit := s.Tree.PageLimit(from, bytesPage, pageBytes)
 		err = comparer.Page(c.ctx, s.state(), from, limit)
 		if wrong, ok := errors.AsType[*source.MismatchError](err); ok {
 			err = c.confirm(c.ctx, r, s, wrong)
@@ -186,7 +186,7 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 	r.verification.running = false
 	switch {
 	case again:
-		r.verification.next = time.Now().Add(source.Wanted(r.verification.retries.Step(), err))
+		r.verification.next = time.Now().Add(source.RetryPause(r.verification.retries.Step(), err))
 	case r.verification.since.Equal(since):
 		r.verification.since = time.Time{}
 	}
@@ -197,7 +197,7 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 		log.Debug("verified")
 	case again:
 		log.Debug("not verified yet", "error", err)
-	case differs && !wrong.OnlyBytes:
+	case differs && !wrong.SameObjects:
 		c.recordCheck(r, revision, c.checks.next(r.resource), err)
 		c.restart(r, 0) // without a pause: etcd may have been restored, and a state that is loaded now is right
 	default:

@@ -38,7 +38,7 @@ func TestVerify(t *testing.T) {
 		},
 		"another state, again within the hour": {
 			happens: func(all *checked, c *Collection) {
-				all.collections.checks.record(widgets, CheckMismatch, 1, place{}, time.Now(), unlikelyRetry)
+				all.collections.checks.record(widgets, CheckMismatch, place{}, time.Now(), unlikelyRetry)
 				corrupt(c, isMissing)
 			},
 			loads: 1, within: Skew, dropped: true,

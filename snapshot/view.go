@@ -70,7 +70,7 @@ func (v *View) age(m moment) time.Duration {
 	if v.streaming {
 		return clock.Age(v.currentAt.Sent, m.now)
 	}
-	return clock.Age(v.currentAt.Sent, m.outage.AsOfBroken(m.now, m.bound))
+	return clock.Age(v.currentAt.Sent, m.outage.AsOfWithoutStream(m.now, m.bound))
 }
 
 // knowsTimeline reports whether requests that name a revision can be answered. While no stream is read they cannot: the
@@ -106,7 +106,7 @@ func (v *View) notOlder(m moment, rev uint64) (Snapshot, reason.Reason) {
 // state returns the newest state.
 func (v *View) state() Snapshot {
 	return Snapshot{
-		Revision: v.To, Envelope: v.envelope, epoch: v.epoch, tree: v.newest, broadcaster: v.broadcaster,
+		Revision: v.To, Envelope: v.envelope, epoch: v.epoch, Tree: v.newest, broadcaster: v.broadcaster,
 		CurrentAt: v.currentAt.Sent,
 	}
 }
@@ -131,7 +131,7 @@ func (v *View) exact(m moment, rev uint64) (Snapshot, reason.Reason) {
 	if !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
-	return Snapshot{Revision: rev, Envelope: v.envelope, epoch: v.epoch, tree: v.versions.Find(rev).Tree}, reason.None
+	return Snapshot{Revision: rev, Envelope: v.envelope, epoch: v.epoch, Tree: v.versions.Find(rev).Tree}, reason.None
 }
 
 // whyUnknown returns the reason why the state at rev is not known; None if it is. unavailable is the reason why there

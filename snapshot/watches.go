@@ -11,9 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state if it is at rev or later, for a client that is going to watch from it. If gapless is
-// set, every change after rev must be known. It waits at most atMost for the feed to get there, which costs the upstream
-// less than a forwarded watch.
+// Follow returns the newest state if it is at rev or later, for a client that is going to watch from it. If gapless
+// is set, every change after rev must be known. It waits at most atMost for the feed to get there, which costs the
+// upstream less than a forwarded watch.
 func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.moment(), rev, gapless) }
@@ -38,7 +38,7 @@ func (v *View) follow(m moment, rev uint64, gapless bool) (Snapshot, reason.Reas
 	if unavailable != reason.None {
 		return Snapshot{}, unavailable
 	}
-	if span := v.span(); gapless && span.Kept() > rev {
+	if span := v.span(); gapless && span.RetainedAfter() > rev {
 		return Snapshot{}, reason.History
 	}
 	if !v.knowsTimeline(m) {
@@ -91,11 +91,11 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	}
 }
 
-// endDeadWatches ends the clients' watches if the feed's own stream may be dead, that is half-open, or from an API server
-// that stands still: nothing came on it for the staleness bound and longer than bookmarks take, and no probe has shown
-// that nothing happened. Another API server may tell these clients more. An old state alone is no reason to end them:
-// nobody promises that a watch is up to date, and an upstream that is too busy for probes would have to answer each
-// watch that ends here. It also notes that a collection with watches is in use.
+// endDeadWatches ends the clients' watches if the feed's own stream may be dead, that is half-open, or from an API
+// server that stands still: nothing came on it for the staleness bound and longer than bookmarks take, and no probe
+// has shown that nothing happened. Another API server may tell these clients more. An old state alone is no reason to
+// end them: nobody promises that a watch is up to date, and an upstream that is too busy for probes would have to
+// answer each watch that ends here. It also notes that a collection with watches is in use.
 func (c *Collection) endDeadWatches(now time.Time) {
 	v := c.view.Load()
 	if v.broadcaster == nil || v.broadcaster.Watchers() == 0 {
@@ -109,8 +109,9 @@ func (c *Collection) endDeadWatches(now time.Time) {
 	}
 }
 
-// endWatches ends the watchers of a broadcaster, if it is still the collection's. With renew they are told what is left,
-// and others may begin. Without, what was not told yet is in doubt: they are told nothing more, and none may begin.
+// endWatches ends the watchers of a broadcaster, if it is still the collection's. With renew they are told what is
+// left, and others may begin. Without, what was not told yet is in doubt: they are told nothing more, and none may
+// begin.
 func (c *Collection) endWatches(broadcaster *watch.Broadcaster, renew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 // follow begins a watch of the newest state of a collection.
@@ -53,7 +54,7 @@ func TestWatchesOverALoad(t *testing.T) {
 	object := func(key string, rev uint64) *index.Object {
 		return index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
 	}
-	envelope := wire.FixedEnvelope("PodList", "v1")
+	envelope := samples.Envelope("PodList", "v1")
 	for name, tt := range map[string]struct {
 		drops       bool // the state is dropped before it is loaded
 		loads       bool // a state is loaded

@@ -109,6 +109,7 @@ func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 	return old, nil
 }
 
+// errFull says that a state, or a change of it, does not fit into memory.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
 // apply advances the newest state by one change. errFull means that the change was applied, but exceeds the byte bound.
@@ -183,7 +184,9 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	}
 	c.pendingProbes = slices.Delete(c.pendingProbes, 0, reached)
 	next := v.clone()
-	next.To, next.newest, next.currentAt = rev, state, currentAt
+	next.To = rev
+	next.newest = state
+	next.currentAt = currentAt
 	c.publishLocked(next)
 }
 
@@ -301,6 +304,7 @@ func (c *Collection) retire(why reason.Reason) {
 	c.dropLocked(why)
 }
 
+// dropLocked forgets everything. Requests are told why.
 func (c *Collection) dropLocked(why reason.Reason) {
 	c.epoch++
 	c.highest = 0 // what comes next may have another timeline

@@ -12,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
@@ -25,7 +26,7 @@ func liveCollection(limits Limits) *Collection {
 
 // load begins with a state, whose stream is read then.
 func (c *Collection) load(state index.Tree, rev uint64) {
-	c.install(loadedState{state: state, revision: rev, envelope: wire.FixedEnvelope("PodList", "v1"), Probe: c.probes.Next()})
+	c.install(loadedState{state: state, revision: rev, envelope: samples.Envelope("PodList", "v1"), Probe: c.probes.Next()})
 	c.setStreaming(true)
 }
 

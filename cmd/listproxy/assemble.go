@@ -215,7 +215,7 @@ func (o *options) newFeeds(
 	config := cluster.Config{
 		Invalidate: f.collections.Invalidate,
 		Verify:     f.collections.Verify,
-		AsOf:       func(now time.Time) time.Time { return api.health.Outage().AsOfBroken(now, o.cache.staleness) },
+		AsOf:       func(now time.Time) time.Time { return api.health.Outage().AsOfWithoutStream(now, o.cache.staleness) },
 		Log:        log,
 	}
 	if served, err = cluster.New(api.own, config); err != nil {

@@ -23,9 +23,9 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	return now
 }
 
-// AsOfBroken is AsOf for something that a stream keeps up to date which is not open. After an outage it takes some
-// seconds to open it again, in which nothing gets older either.
-func (o Outage) AsOfBroken(now time.Time, bound time.Duration) time.Time {
+// AsOfWithoutStream is AsOf for something that a stream keeps up to date, if no stream is open. After an outage it
+// takes some seconds to open one again. In these seconds nothing gets older either.
+func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
 	if !o.Lasts && Age(o.Ended, now) < resumeWithin && Age(o.Heard, o.Ended) < bound {
 		return o.Heard
 	}

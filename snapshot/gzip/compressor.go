@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"math/bits"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +18,37 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
+
+// Compressor writes lists with gzip, and compresses an object's bytes once, not once for every list. The objects are
+// cut into segments of neighbours. Each segment is compressed alone and kept in a bounded cache. A segment is cut
+// into pieces (see segment), and after a change only the pieces that changed are compressed again. A list is put
+// together from compressed segments: Deflate streams that end on a byte can be joined, and CRC-32s can be combined.
+//
+// Only the objects in a segment decide where it ends (see endsSegment). So when an object comes, goes or changes, all
+// other segments stay as they are. The cache has one version of a segment, found by its first and last object (see
+// placeOf). Its content is compared by the numbers of its objects: each version of each object has a number of its
+// own.
+//
+// An example: of the objects a to f, c and f end segments. A list is [a b c] , [d e f], where the comma between the
+// segments is not compressed. When b changes, [a b' c] is found in the place of [a b c], and its pieces without b are
+// used again.
+//
+// It is safe for concurrent use. If several requests need the same segment at the same time, one compresses it and the
+// others wait.
+type Compressor struct {
+	flights  singleflight.Group
+	encoders sync.Pool
+
+	// See CompressorStats.
+	found, made atomic.Uint64
+	// compressed is the number of bytes that were compressed, counted before compression.
+	compressed atomic.Int64
+
+	// mu is held for reading around every use of segments and for writing around its end:
+	// ristretto's Close races with its Get and Set.
+	mu       sync.RWMutex
+	segments *ristretto.Cache[uint64, *segment] // nil when nothing is kept
+}
 
 const (
 	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters).
@@ -31,33 +63,6 @@ const (
 	usualCompressedSize = 16 << 10
 )
 
-// Compressor writes lists with gzip, and compresses an object's bytes once, not once for every
-// list. The objects are cut into segments of neighbours. Each segment is compressed alone and kept in
-// a bounded cache. A segment is cut into pieces (see packed), and after a change only the pieces that
-// changed are compressed again. A list is put together from compressed segments: Deflate streams that
-// end on a byte can be joined, and CRC-32s can be combined.
-//
-// Only the objects in a segment decide where it ends (see endsSegment). So when an object comes,
-// goes or changes, all other segments stay as they are. The cache has one version of a segment,
-// found by where it begins and ends. Its content is compared by the numbers of its objects: each
-// version of each object has a number of its own.
-//
-// It is safe for concurrent use. If several requests need the same segment at the same time, one
-// compresses it and the others wait.
-type Compressor struct {
-	flights  singleflight.Group
-	encoders sync.Pool
-
-	// See CompressorStats.
-	found, made atomic.Uint64
-	compressed  atomic.Int64
-
-	// mu is held for reading around every use of segments and for writing around its end:
-	// ristretto's Close races with its Get and Set.
-	mu       sync.RWMutex
-	segments *ristretto.Cache[uint64, *packed] // nil when nothing is kept
-}
-
 // NewCompressor returns a Compressor that keeps about size bytes of segments at most; with 0 it
 // keeps none.
 func NewCompressor(size int64) (*Compressor, error) {
@@ -66,7 +71,7 @@ func NewCompressor(size int64) (*Compressor, error) {
 		return c, nil
 	}
 	var err error
-	c.segments, err = ristretto.NewCache(&ristretto.Config[uint64, *packed]{
+	c.segments, err = ristretto.NewCache(&ristretto.Config[uint64, *segment]{
 		NumCounters:        max(1000, 10*size/usualCompressedSize), // ten for each entry, as its documentation advises
 		MaxCost:            size,
 		BufferItems:        64, // as its documentation advises
@@ -88,44 +93,48 @@ func (c *Compressor) Close() {
 	}
 }
 
-// Write writes a list: the head, the objects with what the envelope puts before each, the tail. It
-// ends at the first error of w.
+// Write writes a list: the head, the objects with what the envelope puts around each, the tail. It ends at the first
+// error of w.
 func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, objects []*index.Object, tail []byte) error {
-	_, _, err := c.write(w, writing{envelope: envelope}, head, objects, tail, func() bool { return true })
+	_, _, err := c.write(w, format{envelope: envelope}, head, objects, tail, func() bool { return true })
 	return err
 }
 
-// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls mayGoOn right before it writes
-// a segment or the tail, and ends the gzip member if that returns false. It returns the number of objects that were
-// written, and the number of bytes before compression (modulo 2³²).
+// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls mayGoOn right before it
+// writes a segment or the tail, and ends the gzip member if that returns false. It returns the number of objects that
+// were written, and the number of bytes before compression (modulo 2³²).
 func (c *Compressor) WriteEvents(
 	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, mayGoOn func() bool,
 ) (written int, plain uint32, err error) {
-	return c.write(w, writing{envelope: envelope, events: true}, nil, objects, tail, mayGoOn)
+	return c.write(w, format{envelope: envelope, events: true}, nil, objects, tail, mayGoOn)
 }
 
+// write writes a list or initial events, as [Compressor.Write] and [Compressor.WriteEvents] say.
 func (c *Compressor) write(
-	w io.Writer, form writing, head []byte, objects []*index.Object, tail []byte, mayGoOn func() bool,
+	w io.Writer, f format, head []byte, objects []*index.Object, tail []byte, mayGoOn func() bool,
 ) (written int, plain uint32, err error) {
-	s := joined{w: w}
-	s.write(gzipHeader)
-	s.stored(head, false)
-	for written < len(objects) && s.err == nil {
+	m := member{w: w}
+	m.write(gzipHeader)
+	m.writeStored(head, false)
+	for written < len(objects) && m.err == nil {
 		rest := objects[written:]
 		n := segmentLength(rest)
-		segment := c.segment(form, rest[:n], form.role(written == 0))
+		s := c.segmentOf(f, rest[:n])
 		if !mayGoOn() {
 			break
 		}
-		s.segment(segment)
+		if written > 0 {
+			m.writeStored(f.separator(), false)
+		}
+		m.writeSegment(s)
 		written += n
 	}
 	if written < len(objects) || !mayGoOn() {
 		tail = nil
 	}
-	s.stored(tail, false)
-	s.end()
-	return written, s.length, s.err
+	m.writeStored(tail, false)
+	m.end()
+	return written, m.length, m.err
 }
 
 // segmentLength returns the number of objects in the first segment. It depends on nothing but these objects.
@@ -140,53 +149,63 @@ func segmentLength(objects []*index.Object) int {
 	return len(objects)
 }
 
-// endsSegment reports whether a segment ends with this object. That is decided by its Mark, a hash, and is as likely as
-// the object is large, so that segments have about segmentTarget bytes.
+// endsSegment reports whether a segment ends with this object. That is decided by the hash of its key, and is as
+// likely as the object is large, so that segments have about segmentTarget bytes.
 func endsSegment(o *index.Object) bool {
-	return uint64(o.Mark)*segmentTarget < uint64(len(o.Bytes))<<32
+	return uint64(o.KeyHash)*segmentTarget < uint64(len(o.Bytes))<<32
 }
 
-// segment returns the compressed segment of the objects, from the cache if it is there.
-func (c *Compressor) segment(form writing, objects []*index.Object, position role) *packed {
+// segmentOf returns the compressed segment of the objects, from the cache if it is there.
+func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 	if slices.ContainsFunc(objects, func(o *index.Object) bool { return o.Number == 0 }) {
-		return c.compress(form, objects, position, nil)
+		return c.compress(f, objects, nil)
 	}
-	place := placeOf(objects, position)
-	before := c.find(place)
-	if before != nil && before.holds(objects, position) {
+	place := placeOf(f, objects)
+	earlier := c.find(place)
+	if earlier != nil && earlier.holds(f, objects) {
 		c.found.Add(1)
-		return before
+		return earlier
 	}
 	flight := strconv.FormatUint(place, 36) + strconv.FormatUint(contentOf(objects), 36)
 	made, _, _ := c.flights.Do(flight, func() (any, error) {
-		s := c.compress(form, objects, position, before)
+		s := c.compress(f, objects, earlier)
 		c.keep(place, s)
 		return s, nil
 	})
-	if s, ok := made.(*packed); ok && s.holds(objects, position) {
+	if s, ok := made.(*segment); ok && s.holds(f, objects) {
 		return s
 	}
-	return c.compress(form, objects, position, before) // another one of the same name was on its way
+	return c.compress(f, objects, earlier) // another one of the same name was on its way
 }
 
-// placeOf returns the cache's key of a segment, made of its first and last object, the collection and its role. Two
+// placeOf returns the cache's key of a segment, made of its first and last object, the collection and the format. Two
 // segments may have the same, so what is found there must be compared.
-func placeOf(objects []*index.Object, position role) uint64 {
-	begin, end := objects[0], objects[len(objects)-1]
-	place := index.Mix(uint64(begin.Mark)<<32|uint64(end.Mark), begin.Number>>index.ObjectNumberBits)
-	return index.Mix(place, uint64(position))
+func placeOf(f format, objects []*index.Object) uint64 {
+	first, last := objects[0], objects[len(objects)-1]
+	place := mix(uint64(first.KeyHash)<<32|uint64(last.KeyHash), first.Number>>index.ObjectNumberBits)
+	if f.events {
+		place = mix(place, 1)
+	}
+	return place
 }
 
 // contentOf returns a hash of the versions of objects in a segment.
 func contentOf(objects []*index.Object) uint64 {
 	content := uint64(len(objects))
 	for _, o := range objects {
-		content = index.Mix(content, o.Number)
+		content = mix(content, o.Number)
 	}
 	return content
 }
 
-func (c *Compressor) find(place uint64) *packed {
+// mix returns a hash of two hashes.
+func mix(a, b uint64) uint64 {
+	high, low := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xbf58476d1ce4e5b9)
+	return bits.RotateLeft64(a, 23) ^ high ^ low
+}
+
+// find returns the segment that the cache has in a place, or nil.
+func (c *Compressor) find(place uint64) *segment {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.segments == nil {
@@ -196,11 +215,11 @@ func (c *Compressor) find(place uint64) *packed {
 	return s
 }
 
-func (c *Compressor) keep(place uint64, s *packed) {
+// keep puts a segment into a place of the cache. The cache may drop it at once: it keeps what is asked for often.
+func (c *Compressor) keep(place uint64, s *segment) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.segments != nil {
-		// The cache may drop it at once: it keeps what is asked for often.
 		_ = c.segments.Set(place, s, s.size())
 	}
 }
@@ -209,15 +228,13 @@ func (c *Compressor) keep(place uint64, s *packed) {
 type CompressorStats struct {
 	// Found is the number of segments that were found in the cache, Made the number of those that were compressed.
 	Found, Made uint64
-	// Compressed is the number of bytes that were compressed, counted before compression.
-	Compressed int64
 	// Kept is the number of bytes that the cache holds by its own count.
 	Kept int64
 }
 
-// Stats returns the counters. They are read one after the other.
+// Stats returns the counters.
 func (c *Compressor) Stats() CompressorStats {
-	s := CompressorStats{Found: c.found.Load(), Made: c.made.Load(), Compressed: c.compressed.Load()}
+	s := CompressorStats{Found: c.found.Load(), Made: c.made.Load()}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.segments != nil {
@@ -232,34 +249,41 @@ var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
 // maxStored is the number of bytes that a stored block of deflate may hold.
 const maxStored = 1<<16 - 1
 
-// joined writes a gzip member that is joined from segments and stored blocks.
-type joined struct {
-	w      io.Writer
-	err    error
+// member writes a gzip member that is put together from segments and stored blocks.
+type member struct {
+	w io.Writer
+	// err is the first error of w. Nothing is written after it.
+	err error
+	// crc and length are those of what the member holds; length is modulo 2³², as gzip has it.
 	crc    uint32
 	length uint32
 }
 
-func (j *joined) write(p []byte) {
-	if j.err == nil {
-		_, j.err = j.w.Write(p)
+// write writes bytes of the compressed form.
+func (m *member) write(p []byte) {
+	if m.err == nil {
+		_, m.err = m.w.Write(p)
 	}
 }
 
-func (j *joined) segment(s *packed) {
-	j.write(s.deflated)
-	j.crc, j.length = crcJoin(j.crc, s.crc, s.shift), j.length+s.length
+// writeSegment writes a segment.
+func (m *member) writeSegment(s *segment) {
+	m.write(s.deflated)
+	m.crc = crcJoin(m.crc, s.crc, s.shift)
+	m.length += s.length
 }
 
-// stored writes p in stored blocks, uncompressed, which is shortest for a few bytes. With last, the deflate stream ends.
-func (j *joined) stored(p []byte, last bool) {
-	j.crc, j.length = crc32.Update(j.crc, crc32.IEEETable, p), j.length+uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
+// writeStored writes p in stored blocks, uncompressed, which is shortest for a few bytes. With last, the deflate
+// stream ends.
+func (m *member) writeStored(p []byte, last bool) {
+	m.crc = crc32.Update(m.crc, crc32.IEEETable, p)
+	m.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
 	for {
 		block := p[:min(len(p), maxStored)]
 		p = p[len(block):]
 		head := storedHead(len(block), last && len(p) == 0)
-		j.write(head[:])
-		j.write(block)
+		m.write(head[:])
+		m.write(block)
 		if len(p) == 0 {
 			return
 		}
@@ -278,24 +302,20 @@ func storedHead(n int, last bool) (head [5]byte) {
 
 // end ends the member. At an empty block, readers hand out all that came before. At the last block, Go's reader first
 // reads on. So without the first of the two, it would hand out the end of a watch's member only with the next member.
-func (j *joined) end() {
-	j.stored(nil, false)
-	j.stored(nil, true)
-	j.write(j.trailer())
+func (m *member) end() {
+	m.writeStored(nil, false)
+	m.writeStored(nil, true)
+	m.write(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, m.crc), m.length))
 }
 
 // WriteStored writes a gzip member that holds the parts uncompressed, for bytes that are written
 // only once. It copies none of them.
 func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
-	s := joined{w: w}
-	s.write(gzipHeader)
+	m := member{w: w}
+	m.write(gzipHeader)
 	for part := range parts {
-		s.stored(part, false)
+		m.writeStored(part, false)
 	}
-	s.end()
-	return s.err
-}
-
-func (j *joined) trailer() []byte {
-	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, j.crc), j.length)
+	m.end()
+	return m.err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/workload"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 // unpack decompresses as any client does, with the standard library's reader, which shares no code with the writer.
@@ -62,7 +63,7 @@ func newTestCompressor(t testing.TB, size int64) *Compressor {
 // checkList writes a list, requires that it is the same when it is read again, and returns its compressed size.
 func checkList(t testing.TB, c *Compressor, objects []*index.Object) int {
 	t.Helper()
-	envelope := wire.FixedEnvelope("PodList", "v1")
+	envelope := samples.Envelope("PodList", "v1")
 	meta := wire.ListMeta{Revision: 7, Continue: "x"}
 	head, tail := envelope.AppendHead(nil, meta, len(objects), 0), envelope.AppendTail(nil, meta, len(objects))
 	var out bytes.Buffer
@@ -95,7 +96,7 @@ func readMember(t testing.TB, in *bytes.Buffer) []byte {
 // countKept returns how many segments and bytes are kept.
 func (c *Compressor) countKept() (segments int, bytes int64) {
 	c.segments.Wait()
-	c.segments.IterValues(func(s *packed) bool {
+	c.segments.IterValues(func(s *segment) bool {
 		segments++
 		bytes += s.size()
 		return false
@@ -106,7 +107,7 @@ func (c *Compressor) countKept() (segments int, bytes int64) {
 // TestWritten: lists and the initial events of watches are written as they are, whatever came, went and changed since
 // the last time. They are made of old pieces and new ones, and no more is kept than there is room for.
 func TestWritten(t *testing.T) {
-	// Where a list is cut differs from process to process (index.Object.Mark): it is of ten pieces or so.
+	// Where a list is cut differs from process to process (index.Object.KeyHash): it is of ten pieces or so.
 	const whole = 10 * segmentTarget
 	for _, tt := range []struct {
 		size int // of an object
@@ -165,7 +166,7 @@ func TestWritten(t *testing.T) {
 // they are the same when they are read again.
 func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
-	envelope, before := wire.FixedEnvelope("PodList", "v1"), -1
+	envelope, before := samples.Envelope("PodList", "v1"), -1
 	for allowed := 0; before < len(objects); allowed++ {
 		var out, want bytes.Buffer
 		asked := 0
@@ -195,7 +196,7 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 // waits for the next one, which may come much later.
 func TestJoinedMembers(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
-	envelope, objects := wire.FixedEnvelope("PodList", "v1"), newObjects(1_000, 500, 6600)
+	envelope, objects := samples.Envelope("PodList", "v1"), newObjects(1_000, 500, 6600)
 	var conn connection
 	_, _, err := c.WriteEvents(&conn, envelope, objects, []byte("the end\n"), func() bool { return true })
 	expect.NoError(t, err)
@@ -339,8 +340,9 @@ func TestCompressedSize(t *testing.T) {
 func TestSegmentsOfOnePlace(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	mine, yours := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
-	place := placeOf(mine, beginsList)
-	c.keep(place, c.compress(writing{envelope: wire.FixedEnvelope("PodList", "v1")}, yours, beginsList, nil))
+	f := format{envelope: samples.Envelope("PodList", "v1")}
+	place := placeOf(f, mine)
+	c.keep(place, c.compress(f, yours, nil))
 	c.segments.Wait()
 	if c.find(place) == nil {
 		t.Fatal("nothing is kept")
@@ -348,39 +350,35 @@ func TestSegmentsOfOnePlace(t *testing.T) {
 	checkList(t, c, mine)
 }
 
-// TestPiecesBehindTheFirst: pieces made of others have the right bytes, though the first object of a list lacks a comma
-// that it has elsewhere, and events have something else before each.
+// TestPiecesBehindTheFirst: the first object of a segment lacks a comma that it has elsewhere, and the piece behind it may
+// refer to that. Events have something else before each.
 func TestPiecesBehindTheFirst(t *testing.T) {
-	envelope := wire.FixedEnvelope("PodList", "v1")
+	envelope := samples.Envelope("PodList", "v1")
 	c := newTestCompressor(t, 0)
 	// Where pieces begin follows from the names, differently in each process: so there is more than one try.
 	for try, size := range append(slices.Repeat([]int{3000}, 12), 300, 20_000) {
 		objects := newObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // some pieces
-		roles := map[role]writing{
-			beginsList: {envelope: envelope}, inList: {envelope: envelope}, inWatch: {envelope: envelope, events: true},
-		}
-		for wholeRole, wholeWriting := range roles {
-			whole := c.compress(wholeWriting, objects, wholeRole, nil)
+		for _, earlier := range []bool{false, true} {
+			whole := c.compress(format{envelope: envelope, events: earlier}, objects, nil)
 			for from := range objects[:min(len(objects), 40)] {
-				for partRole, partWriting := range roles {
-					part := c.compress(partWriting, objects[from:], partRole, whole)
-					var plain bytes.Buffer
-					for i, o := range objects[from:] {
-						at := i
-						switch partRole {
-						case inWatch:
-							fmt.Fprintf(&plain, "{\"type\":\"ADDED\",\"object\":%s}\n", o.Bytes)
-							continue
-						case inList:
-							at++
+				for _, events := range []bool{false, true} {
+					// The objects from one on, and all objects behind one that is new.
+					front := append([]*index.Object{index.NewObject(uint64(100_000+from), "a", 1, objects[from].Bytes)}, objects...)
+					for _, part := range [][]*index.Object{objects[from:], front} {
+						got := c.compress(format{envelope: envelope, events: events}, part, whole)
+						var plain bytes.Buffer
+						for i, o := range part {
+							if events {
+								fmt.Fprintf(&plain, "{\"type\":\"ADDED\",\"object\":%s}\n", o.Bytes)
+								continue
+							}
+							plain.Write(envelope.AppendItemHead(nil, i, len(o.Bytes)))
+							plain.Write(o.Bytes)
 						}
-						plain.Write(envelope.AppendItemHead(nil, at, len(o.Bytes)))
-						plain.Write(o.Bytes)
-					}
-					got, _ := io.ReadAll(flate.NewReader(bytes.NewReader(part.deflated))) // which has no end
-					if !bytes.Equal(got, plain.Bytes()) || part.crc != crc32.ChecksumIEEE(plain.Bytes()) {
-						t.Fatalf("objects of %d bytes from %d on, role %d, made of role %d: other bytes come out",
-							size, from, partRole, wholeRole)
+						text, _ := io.ReadAll(flate.NewReader(bytes.NewReader(got.deflated))) // which has no end
+						if !bytes.Equal(text, plain.Bytes()) || got.crc != crc32.ChecksumIEEE(plain.Bytes()) {
+							t.Fatalf("objects of %d bytes from %d on, events %t, made of events %t: other bytes come out", size, from, events, earlier)
+						}
 					}
 				}
 			}

@@ -11,6 +11,31 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
+// segment is a run of neighbouring objects, compressed. It is immutable.
+//
+// It consists of pieces, each of which refers to what it holds itself and to the piece before it. So a piece
+// stays valid as long as the content of these two does not change:
+//
+//	objects  a b c ◄── d e ◄── f g h ◄── i    four pieces
+//
+// If e changes, the second and the third piece are compressed again.
+type segment struct {
+	numbers []uint64 // of the objects that it holds
+	events  bool     // says that they are written as events
+	pieces  []piece
+	// deflated ends on a byte, and is not the end of its stream.
+	deflated []byte
+	// crc and length are of what was compressed, length modulo 2³², as gzip has it. shift is the crcShift of length.
+	crc, shift, length uint32
+}
+
+// piece is a part of a segment.
+type piece struct {
+	numbers     int32  // the index in segment.numbers at which those of its objects end
+	bytes       int32  // the index in segment.deflated at which it ends
+	crc, length uint32 // of what was compressed
+}
+
 const (
 	// pieceTarget is the number of bytes that a piece holds on average, before compression; an object of more
 	// is a piece of its own. Each piece begins with tables of its own, and must read the bytes that it
@@ -28,94 +53,59 @@ const (
 	pieceOverhead   = 16
 )
 
-// role says where the objects of a segment are written.
-type role byte
-
-const (
-	inList     role = iota
-	beginsList      // the first of them lacks the comma that it has elsewhere
-	inWatch         // initial events
-)
-
-// writing says how objects are written: as the items of a list or as initial events.
-type writing struct {
+// format says how objects are written: as the items of a list or as initial events.
+type format struct {
 	envelope *wire.Envelope
 	events   bool
 }
 
-// role returns the role of a segment; first says that it is the first one.
-func (w writing) role(first bool) role {
-	switch {
-	case w.events:
-		return inWatch
-	case first:
-		return beginsList
+// append appends object i of a segment, and the bytes that belong around it.
+func (f format) append(dst []byte, i int, o *index.Object) []byte {
+	if f.events {
+		return f.envelope.AppendEvent(dst, wire.Added, o.Bytes)
 	}
-	return inList
+	return append(f.envelope.AppendItemHead(dst, i, len(o.Bytes)), o.Bytes...)
 }
 
-// append appends an object, the i-th of a list, and the bytes that belong before it.
-func (w writing) append(dst []byte, i int, o *index.Object) []byte {
-	if w.events {
-		return w.envelope.AppendEvent(dst, wire.Added, o.Bytes)
+// separator returns the bytes between two segments.
+func (f format) separator() []byte {
+	if f.events {
+		return nil
 	}
-	return append(w.envelope.AppendItemHead(dst, i, len(o.Bytes)), o.Bytes...)
+	return []byte(f.envelope.Separator())
 }
 
-// packed is a segment: a run of neighbours, compressed. It is immutable.
-//
-// It consists of pieces, each of which refers to what it holds itself and to the piece before it. So a piece
-// stays valid as long as the content of these two does not change, and as long as they are, or are not, at the
-// beginning of a list:
-//
-//	objects  a b c ◄── d e ◄── f g h ◄── i    four pieces
-//
-// If e changes, the second and the third piece are compressed again.
-type packed struct {
-	numbers []uint64 // of the objects that it holds
-	role    role
-	pieces  []piece
-	// deflated ends on a byte, and is not the end of its stream.
-	deflated []byte
-	// crc and length are of what was compressed, length modulo 2³², as gzip has it. shift is the crcShift of length.
-	crc, shift, length uint32
-}
-
-// piece is a part of a segment.
-type piece struct {
-	numbers     int32  // where those of its objects end in packed.numbers
-	bytes       int32  // where it ends in packed.deflated
-	crc, length uint32 // of what was compressed
-}
-
-func (p *packed) holds(objects []*index.Object, position role) bool {
-	return p.role == position && sameNumbers(p.numbers, objects)
+// holds reports whether the segment has these objects in this format.
+func (s *segment) holds(f format, objects []*index.Object) bool {
+	return s.events == f.events && sameNumbers(s.numbers, objects)
 }
 
 // size returns the number of bytes that the segment takes in the cache.
-func (p *packed) size() int64 {
-	return int64(segmentOverhead + 8*cap(p.numbers) + pieceOverhead*cap(p.pieces) + cap(p.deflated))
+func (s *segment) size() int64 {
+	return int64(segmentOverhead + 8*cap(s.numbers) + pieceOverhead*cap(s.pieces) + cap(s.deflated))
 }
 
+// sameNumbers reports whether the numbers are those of the objects.
 func sameNumbers(numbers []uint64, objects []*index.Object) bool {
 	return slices.EqualFunc(numbers, objects, func(number uint64, o *index.Object) bool { return number == o.Number })
 }
 
-// numbersOf returns the numbers of a piece's objects, and bytesOf its bytes.
-func (p *packed) numbersOf(i int) []uint64 {
+// numbersOf returns the numbers of the objects of piece i.
+func (s *segment) numbersOf(i int) []uint64 {
 	begin := int32(0)
 	if i > 0 {
-		begin = p.pieces[i-1].numbers
+		begin = s.pieces[i-1].numbers
 	}
-	return p.numbers[begin:p.pieces[i].numbers]
+	return s.numbers[begin:s.pieces[i].numbers]
 }
 
-func (p *packed) bytesOf(i int) []byte {
+// bytesOf returns the compressed bytes of piece i.
+func (s *segment) bytesOf(i int) []byte {
 	begin := int32(0)
 	if i > 0 {
-		begin = p.pieces[i-1].bytes
+		begin = s.pieces[i-1].bytes
 	}
-	return p.deflated[begin:p.pieces[i].bytes]
+	return s.deflated[begin:s.pieces[i].bytes]
 }
 
 // pieceLength returns the number of objects in the first piece. It depends on nothing but these objects.
@@ -130,44 +120,52 @@ func pieceLength(objects []*index.Object) int {
 	return len(objects)
 }
 
-// endsPiece reports whether a piece ends with this object, as endsSegment does for segments. A segment's end ends a piece.
+// endsPiece reports whether a piece ends with this object, as endsSegment does for segments. A segment's end ends a
+// piece.
 func endsPiece(o *index.Object) bool {
-	return uint64(o.Mark)*pieceTarget < uint64(len(o.Bytes))<<32
+	return uint64(o.KeyHash)*pieceTarget < uint64(len(o.Bytes))<<32
 }
 
-// compress returns a segment of the objects. It takes over the pieces that an earlier segment has; before may be nil.
-func (c *Compressor) compress(form writing, objects []*index.Object, position role, before *packed) *packed {
+// compress returns a segment of the objects. It uses the pieces of an earlier segment again that are still valid;
+// earlier may be nil.
+func (c *Compressor) compress(f format, objects []*index.Object, earlier *segment) *segment {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
-	if before != nil && before.role != position {
-		before = nil
+	if earlier != nil && earlier.events != f.events {
+		earlier = nil
 	}
-	s := &packed{role: position, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
+	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
 	e.out.Reset()
 	compressed := int64(0)
 	var previous []*index.Object // of the piece before this one
-	from := 0                    // the first piece of before that may be the next one here
+	from := 0                    // the first piece of earlier that may be the next one here
 	for rest := objects; len(rest) > 0; {
 		own := rest[:pieceLength(rest)]
-		first, second := position == beginsList && len(s.pieces) == 0, position == beginsList && len(s.pieces) == 1 // of the list
+		n := len(s.pieces)
 		var p piece
-		if at, found := before.find(from, previous, own, second); found {
-			p, from = before.pieces[at], at+1
-			e.out.Write(before.bytesOf(at))
+		if i, found := earlier.find(from, n, previous, own); found {
+			p = earlier.pieces[i]
+			from = i + 1
+			e.out.Write(earlier.bytesOf(i))
 		} else {
-			plain := e.render(&e.plain, form, own, first)
-			e.deflate(plain, e.render(&e.reference, form, previous, second))
-			p.crc, p.length = crc32.ChecksumIEEE(plain), uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
+			plain := e.render(&e.plain, f, own, n == 0)
+			e.deflate(plain, e.render(&e.reference, f, previous, n == 1))
+			p.crc = crc32.ChecksumIEEE(plain)
+			p.length = uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
 			compressed += int64(len(plain))
 		}
 		for _, o := range own {
 			s.numbers = append(s.numbers, o.Number)
 		}
-		p.numbers, p.bytes = int32(len(s.numbers)), int32(e.out.Len()) // #nosec G115 -- bounded by maxSegmentSize and an object's size
+		p.numbers = int32(len(s.numbers)) // #nosec G115 -- bounded by maxSegmentSize
+		p.bytes = int32(e.out.Len())      // #nosec G115 -- bounded by maxSegmentSize and an object's size
 		s.pieces = append(s.pieces, p)
 		shift := crcShift(int64(p.length))
-		s.crc, s.shift, s.length = crcJoin(s.crc, p.crc, shift), crcProduct(s.shift, shift), s.length+p.length
-		previous, rest = own, rest[len(own):]
+		s.crc = crcJoin(s.crc, p.crc, shift)
+		s.shift = crcProduct(s.shift, shift)
+		s.length += p.length
+		previous = own
+		rest = rest[len(own):]
 	}
 	s.deflated = bytes.Clone(e.out.Bytes())
 	c.made.Add(1)
@@ -175,21 +173,18 @@ func (c *Compressor) compress(form writing, objects []*index.Object, position ro
 	return s
 }
 
-// find looks for a piece that holds own and follows a piece that holds before, beginning with piece from. A nil segment has
-// none. second says that before begins a list: there it lacks the comma that it has elsewhere, to which the piece that
-// follows may refer.
-func (p *packed) find(from int, before, own []*index.Object, second bool) (at int, found bool) {
-	if p == nil {
+// find looks among the pieces from index from on for one that can be piece n of another segment: it holds the objects
+// own, and the piece before it holds the objects previous. The first object of a segment has no comma before it,
+// unlike all others. So the first piece of a segment, and the second, which may refer to it, can only be first and
+// second again. A nil segment has no pieces.
+func (s *segment) find(from, n int, previous, own []*index.Object) (i int, found bool) {
+	if s == nil {
 		return 0, false
 	}
-	for at := from; at < len(p.pieces); at++ {
-		if !sameNumbers(p.numbersOf(at), own) {
-			continue
+	for i := from; i < len(s.pieces); i++ {
+		if sameNumbers(s.numbersOf(i), own) {
+			return i, min(i, 2) == min(n, 2) && (i == 0 || sameNumbers(s.numbersOf(i-1), previous))
 		}
-		if at == 0 {
-			return at, len(before) == 0
-		}
-		return at, sameNumbers(p.numbersOf(at-1), before) && second == (p.role == beginsList && at == 1)
 	}
 	return 0, false
 }
@@ -211,15 +206,14 @@ func newEncoder() *encoder {
 	return e
 }
 
-// render writes objects into buf, a buffer of the encoder. first says that they begin a list.
-func (e *encoder) render(buf *[]byte, form writing, objects []*index.Object, first bool) []byte {
+// render writes objects into buf, a buffer of the encoder. first says that they begin a segment.
+func (e *encoder) render(buf *[]byte, f format, objects []*index.Object, first bool) []byte {
 	out := (*buf)[:0]
 	for i, o := range objects {
-		at := i
 		if !first {
-			at++ // any place but the first
+			i++ // any place but the first
 		}
-		out = form.append(out, at, o)
+		out = f.append(out, i, o)
 	}
 	*buf = out
 	return out

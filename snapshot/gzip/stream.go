@@ -12,12 +12,12 @@ import (
 type Stream struct {
 	compressor *Compressor
 	compressed []byte // of the last Write
-	out        joined
+	out        member
 }
 
 // Stream returns a Stream that writes to w, for answers of which no compressed parts are kept.
 func (c *Compressor) Stream(w io.Writer) *Stream {
-	s := &Stream{compressor: c, out: joined{w: w}}
+	s := &Stream{compressor: c, out: member{w: w}}
 	s.out.write(gzipHeader)
 	return s
 }
@@ -35,6 +35,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return len(p), s.out.err
 }
 
+// compress compresses p into s.compressed.
 func (s *Stream) compress(p []byte) {
 	e := s.compressor.encoders.Get().(*encoder)
 	defer s.compressor.encoders.Put(e)

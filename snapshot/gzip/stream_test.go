@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 // TestStream: what is written in parts of any size comes out of the standard library's reader.
@@ -32,7 +32,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("%v: %d bytes of %d", parts, len(got), want.Len())
 		}
 	}
-	if got := c.Stats().Compressed; got != 1+1+100_000+7+1<<20+2*maxStored+1 {
+	if got := c.compressed.Load(); got != 1+1+100_000+7+1<<20+2*maxStored+1 {
 		t.Errorf("%d bytes were counted", got)
 	}
 }
@@ -51,7 +51,7 @@ func (b *brokenWriter) Write(p []byte) (int, error) {
 // TestNobodyReads: what is written, a list or a stream, ends at the first error.
 func TestNobodyReads(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	err := c.Write(&brokenWriter{left: 10_000}, wire.FixedEnvelope("PodList", "v1"), nil, newObjects(1, 100, 6600), nil)
+	err := c.Write(&brokenWriter{left: 10_000}, samples.Envelope("PodList", "v1"), nil, newObjects(1, 100, 6600), nil)
 	if !errors.Is(err, errBroken) {
 		t.Errorf("a list: %v", err)
 	}
@@ -59,14 +59,14 @@ func TestNobodyReads(t *testing.T) {
 	if _, err := s.Write([]byte("x")); !errors.Is(err, errBroken) {
 		t.Errorf("the first write: %v", err)
 	}
-	compressed := c.Stats().Compressed
+	compressed := c.compressed.Load()
 	if n, err := s.Write([]byte("x")); n != 0 || !errors.Is(err, errBroken) {
 		t.Errorf("the next: %d, %v", n, err)
 	}
 	if err := s.Close(); !errors.Is(err, errBroken) {
 		t.Errorf("the end: %v", err)
 	}
-	if c.Stats().Compressed != compressed {
+	if c.compressed.Load() != compressed {
 		t.Error("it is compressed still")
 	}
 }

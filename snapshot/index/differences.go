@@ -10,8 +10,8 @@ import (
 // MaxDifferences is the number of differing objects that a comparison names.
 const MaxDifferences = 5
 
-// Differences describes the objects with from <= key < end whose revision in the tree differs from the one in theirs, which
-// has the upstream's revisions by key. It changes theirs.
+// Differences describes the objects with from <= key < end whose revision in the tree differs from the one in theirs,
+// which has the upstream's revisions by key. It changes theirs.
 func (t Tree) Differences(from, end string, theirs map[string]uint64) (found []string) {
 	t.Ascend(from, end, func(o *Object) bool {
 		if revision, there := theirs[o.Key]; !there {
@@ -28,7 +28,8 @@ func (t Tree) Differences(from, end string, theirs map[string]uint64) (found []s
 	return found[:min(len(found), MaxDifferences)]
 }
 
-// DifferentBytes describes the objects of a page whose bytes differ from the upstream's. The pages must differ somewhere.
+// DifferentBytes describes the objects of a page whose bytes differ from the upstream's. The pages must differ
+// somewhere.
 func DifferentBytes(ours []*Object, theirs [][]byte) (found []string) {
 	if len(ours) != len(theirs) {
 		return []string{fmt.Sprintf("a page of %d objects has %d upstream", len(ours), len(theirs))}
@@ -44,8 +45,8 @@ func DifferentBytes(ours []*Object, theirs [][]byte) (found []string) {
 	return found[:min(len(found), MaxDifferences)]
 }
 
-// PageLimit returns a limit for a page that begins with a key: atMost objects, or as many as have about atMostBytes, but
-// at least one.
+// PageLimit returns a limit for a page that begins with a key: atMost objects, or as many as have about atMostBytes,
+// but at least one.
 func (t Tree) PageLimit(from string, atMost, atMostBytes int64) int64 {
 	n, size := int64(0), int64(0)
 	t.Ascend(from, "", func(o *Object) bool {

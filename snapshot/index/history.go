@@ -1,9 +1,18 @@
 package index
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
-// chunkLen is the number of versions in one chunk of memory, which is allocated and freed as a whole.
-const chunkLen = 128
+// History has the versions of a collection by revision. Its one writer appends at the end and forgets at the
+// beginning. A copy of the value is a view that does not change. Many goroutines may read it while the writer goes
+// on, since memory that a copy can see is never written again.
+type History struct {
+	versions []*Version
+	// forgotten is the revision of the newest version that was forgotten; 0 if none was.
+	forgotten uint64
+}
 
 // Version is the state at its revision and at all later ones before the next version's.
 type Version struct {
@@ -27,37 +36,17 @@ type Change struct {
 	Deleted       bool
 }
 
-// History has the versions of a collection by revision. Its one writer appends at the end and forgets at the beginning. A
-// copy of the value is a view that does not change. Many goroutines may read it while the writer goes on, since memory
-// that a copy can see is never written again. The cost of appending does not depend on the history's length.
-type History struct {
-	chunks []*[chunkLen]Version
-	// skip is the number of forgotten versions at the beginning of the first chunk, n the number of versions after them.
-	skip, n int
-	// forgotten is the revision of the newest version that was forgotten; 0 if none was.
-	forgotten uint64
-}
-
 // At returns version i, counted from the oldest that is kept.
-func (h *History) At(i int) *Version {
-	i += h.skip
-	return &h.chunks[i/chunkLen][i%chunkLen]
-}
+func (h *History) At(i int) *Version { return h.versions[i] }
 
 // Append adds a version, which must have a higher revision than all others.
-func (h *History) Append(v Version) {
-	if end := h.skip + h.n; end == len(h.chunks)*chunkLen {
-		h.chunks = append(h.chunks, new([chunkLen]Version))
-	}
-	h.n++
-	*h.At(h.n - 1) = v
-}
+func (h *History) Append(v Version) { h.versions = append(h.versions, &v) }
 
 // Forgotten returns the revision of the newest version that was forgotten; 0 if none was.
 func (h *History) Forgotten() uint64 { return h.forgotten }
 
 // Len returns the number of versions.
-func (h *History) Len() int { return h.n }
+func (h *History) Len() int { return len(h.versions) }
 
 // Find returns the newest version at or before rev, or nil.
 func (h *History) Find(rev uint64) *Version {
@@ -70,34 +59,14 @@ func (h *History) Find(rev uint64) *Version {
 
 // FirstAfter returns the index of the first version after rev.
 func (h *History) FirstAfter(rev uint64) int {
-	low, high := 0, h.n
-	for low < high {
-		if middle := (low + high) / 2; h.At(middle).Revision <= rev {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return low
+	return sort.Search(len(h.versions), func(i int) bool { return h.versions[i].Revision > rev })
 }
 
 // Forget removes the n oldest versions. Their memory is freed when no copy has them any more.
 func (h *History) Forget(n int) {
-	if n > 0 {
-		h.forgotten = h.At(n - 1).Revision
-	}
-	h.skip += n
-	h.n -= n
-	if h.n == 0 {
-		*h = History{forgotten: h.forgotten}
+	if n == 0 {
 		return
 	}
-	// The slices are copied, since copies of the history share them.
-	h.chunks = slices.Clone(h.chunks[h.skip/chunkLen:])
-	h.skip %= chunkLen
-	if n > 0 && h.skip > 0 {
-		first := new([chunkLen]Version)
-		copy(first[h.skip:], h.chunks[0][h.skip:])
-		h.chunks[0] = first
-	}
+	h.forgotten = h.At(n - 1).Revision
+	h.versions = slices.Clone(h.versions[n:]) // else the memory of this slice would hold those that are forgotten
 }

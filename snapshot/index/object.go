@@ -19,8 +19,8 @@ type Object struct {
 
 	// Number identifies this version of this object within the process; 0 if it has none.
 	Number uint64
-	// Mark is a hash of the key, by which lists are cut into compressed segments.
-	Mark uint32
+	// KeyHash is a hash of the key, by which lists are cut into compressed segments.
+	KeyHash uint32
 
 	// Labels and Fields are read by selectors. Fields has the values of the fields in Envelope.Paths, in their order.
 	Labels wire.Labels
@@ -33,13 +33,13 @@ const ObjectNumberBits = 40
 
 // NewObject returns a version of an object. The number must be unique, or 0.
 func NewObject(number uint64, key string, revision uint64, bytes []byte) *Object {
-	return &Object{Key: key, Revision: revision, Bytes: bytes, Number: number, Mark: markOf(key)}
+	hash := uint32(maphash.String(keySeed, key)) // #nosec G115 -- half of it is enough
+	return &Object{Key: key, Revision: revision, Bytes: bytes, Number: number, KeyHash: hash}
 }
 
-// marks makes marks differ between processes: a caller who knew them could choose names with which lists are cut badly.
-var marks = maphash.MakeSeed()
-
-func markOf(key string) uint32 { return uint32(maphash.String(marks, key)) } // #nosec G115 -- half of it is enough
+// keySeed makes hashes of keys differ between processes: a caller who knew them could choose names with which lists
+// are cut badly.
+var keySeed = maphash.MakeSeed()
 
 const (
 	// ObjectOverhead is an estimate of the bytes of memory that an object takes in addition to its bytes and key: the
@@ -58,7 +58,17 @@ func (o *Object) Size() int64 {
 	return int64(size)
 }
 
-func objectLess(a, b *Object) bool { return a.Key < b.Key }
+// namespace returns the namespace in the key.
+func (o *Object) namespace() string {
+	namespace, _ := SplitKey(o.Key)
+	return namespace
+}
+
+// name returns the name in the key.
+func (o *Object) name() string {
+	_, name := SplitKey(o.Key)
+	return name
+}
 
 // Scope is the range of keys that a request is about: one namespace, or the whole resource with the zero value.
 type Scope struct {

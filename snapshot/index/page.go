@@ -23,10 +23,10 @@ type Query struct {
 	Fields fields.Selector
 	// Shards chooses among them, too; nil chooses all. It needs Envelope.Sharded, and no limit.
 	Shards sharding.Selector
-	// Newest reports whether the newest state was asked for. Then kube-apiserver reads the pods of a node from an index,
-	// and the last page is the one on which the index ends. At all other states it reads the whole range, and the last
-	// page is the one on which the range ends (storage/cacher, watchCache.waitUntilFreshAndList).
-	Newest bool
+	// EndsWithIndex reports whether the last page of a node's pods is the one on which the index of that node ends. It
+	// is so for NotOlderThan and Consistent, since kube-apiserver then reads an index. Otherwise it reads the whole
+	// range, and the last page is the one on which the range ends (storage/cacher, watchCache.waitUntilFreshAndList).
+	EndsWithIndex bool
 	// Indented reports whether the list is indented JSON, which takes longer to write.
 	Indented bool
 }
@@ -47,88 +47,64 @@ type Page struct {
 	Counted   bool
 }
 
-// Page returns what q asks for, with the objects appended to buf. Its cost grows with the number of
-// objects that it returns; the remaining ones are counted without visiting them. With selectors, it
-// also looks at objects that it does not return, but reads none of their bytes.
+// Page returns what q asks for, with the objects appended to buf. Its cost grows with the number of objects that it
+// returns; the remaining ones are counted without visiting them. With selectors, it also looks at objects that it
+// does not return, but reads none of their bytes.
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf}
 	m := newMatcher(envelope, q)
-	prefix := q.Scope.Prefix()
-	if q.Name != "" {
-		if o, found := t.Get(prefix + q.Name); found && (m == nil || m.matches(o)) {
-			page.Objects = append(page.Objects, o)
-		}
-		return page
-	}
-	from, end := prefix+q.Start, q.Scope.End()
-	if m == nil {
-		more := false
-		t.Ascend(from, end, func(o *Object) bool {
-			if page.full(q.Limit) {
-				more = true
-				return false
-			}
-			page.Objects = append(page.Objects, o)
-			return true
-		})
-		if more {
-			next := page.next(prefix)
-			page.Remaining, page.Counted = t.Count(next, end), true
-		}
-		return page
-	}
-	t.choose(&page, q, m, from, end)
-	return page
-}
-
-// choose fills a page with the objects that m chooses.
-func (t Tree) choose(page *Page, q Query, m *matcher, from, end string) {
-	if m.namespace != "" && q.Scope.Namespace == "" && q.Start == "" {
-		// The selector chooses from one namespace only.
-		narrow := Scope{Namespace: m.namespace}
-		from, end = narrow.Prefix(), narrow.End()
-	}
 	take := func(o *Object) bool {
 		if m.matches(o) {
 			page.Objects = append(page.Objects, o)
 		}
 		return !page.full(q.Limit)
 	}
-	indexed := m.hasNode && t.nodes != nil
+	prefix := q.Scope.Prefix()
+	if q.Name != "" {
+		if o, found := t.Get(prefix + q.Name); found {
+			take(o)
+		}
+		return page
+	}
+	from, end := prefix+q.Start, q.Scope.End()
+	if m.namespace != "" && q.Scope.Namespace == "" && q.Start == "" {
+		// The selector chooses from one namespace only.
+		narrow := Scope{Namespace: m.namespace}
+		from, end = narrow.Prefix(), narrow.End()
+	}
+	indexed := m.hasIndexed && t.byField != nil
 	switch {
 	case indexed:
-		t.ascendNode(m.node, from, end, take)
-	case m.name != "":
-		t.ascendName(m.name, from, end, take)
+		t.ascendIndex(m.indexed, from, end, take)
 	case m.labels != nil:
 		t.ascendLabels(from, end, m, take)
 	default:
 		t.Ascend(from, end, take)
 	}
 	if !page.full(q.Limit) {
-		return
+		return page
 	}
-	after := page.Objects[len(page.Objects)-1].Key + "\x00"
+	// The next page begins right after the last object, as kube-apiserver makes it (storage/continue.go).
+	next := page.Objects[len(page.Objects)-1].Key + "\x00"
 	more := false
-	if indexed && q.Newest {
-		t.ascendNode(m.node, after, end, func(*Object) bool { more = true; return false })
-	} else {
-		more = t.Any(after, end)
+	switch {
+	case q.ChoosesAll():
+		page.Remaining = t.Count(next, end)
+		more = page.Remaining > 0
+		page.Counted = more
+	case indexed && q.EndsWithIndex:
+		t.ascendIndex(m.indexed, next, end, func(*Object) bool { more = true; return false })
+	default:
+		more = t.Any(next, end)
 	}
 	if more {
-		page.next(q.Scope.Prefix())
+		page.Next = next[len(prefix):]
 	}
+	return page
 }
 
+// full reports whether the page has as many objects as it may have.
 func (p *Page) full(limit int64) bool { return limit > 0 && int64(len(p.Objects)) >= limit }
-
-// next sets Next, and returns that key with the scope's prefix: the one right after the last object, as kube-apiserver
-// makes it (storage/continue.go).
-func (p *Page) next(prefix string) string {
-	key := p.Objects[len(p.Objects)-1].Key + "\x00"
-	p.Next = key[len(prefix):]
-	return key
-}
 
 const (
 	// lookCost is what looking at an object costs kube-apiserver, in bytes that it encodes in the same time. (1.36.3,
@@ -138,7 +114,8 @@ const (
 	sampleSize = 16
 )
 
-// Work returns the number of bytes that kube-apiserver encodes for a list, or could encode in the time that the list takes.
+// Work returns the number of bytes that kube-apiserver encodes for a list, or could encode in the time that the list
+// takes.
 func (t Tree) Work(q Query) int64 {
 	if q.Name != "" {
 		return 0

@@ -1,150 +1,251 @@
 package index
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/google/btree"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// degree is the degree of the trees. Smaller nodes make a version cheaper, since each version copies the nodes on the path
-// to its change (2.0 KB with 16, 1.6 KB with 8 or 4), and make pages no slower.
-const degree = 8
-
-// The bytes that a version takes in addition to its objects: the nodes that it copied in the trees. Where an object comes
-// or goes, nodes in ranks, a run of labels, and nodes in the index, if there is one, are copied, too (TestVersionSize).
-const (
-	replacingSize  = 1650
-	membershipSize = 7000
-	indexSize      = 5000
-)
-
-// Tree is the state of a collection at one revision. It has the objects in the order of their keys, counts of them, their
-// labels, and an index by one field if the collection has that. Clones share the nodes that they have in common. Many
-// goroutines may read a clone while the original is changed.
+// Tree is the state of a collection at one revision. It has the objects in the order of their keys, and an index by one
+// field if the collection has that. Clones share what they have in common. Many goroutines may read a clone while the
+// original is changed.
+//
+// The objects are in runs of up to maxRun neighbours. A change copies one run and the path to it in the tree of runs:
+//
+//	before  [a b c] [d e f]    after d has changed  [a b c] [d' e f]
+//
+// The run [a b c] is shared by both states. Objects are counted by the lengths of runs, without visiting them.
 type Tree struct {
-	objects *btree.BTreeG[*Object]
-	ranks   ranks
-	labels  labelRuns
-	nodes   *btree.BTreeG[nodeKey] // nil if there is no index
+	// runs has the runs in the order of their first keys. There is always one that begins at "".
+	runs *btree.BTreeG[run]
+	// byField is the index; nil if there is none.
+	byField *btree.BTreeG[indexEntry]
 }
 
-// nodeKey is an object's place in the index: the value of the indexed field, and the object's key. It does not hold the
-// object, so that a new version with the same value leaves the index as it is.
-type nodeKey struct{ value, key string }
+// run has the objects from its first key up to the next run's first key. It is immutable.
+type run struct {
+	first string
+	// n is the number of objects. It is here so that counting reads nothing but the tree of runs.
+	n int
+	*columns
+}
 
-func (k nodeKey) less(l nodeKey) bool {
-	if k.value != l.value {
-		return k.value < l.value
+// columns has the objects of a run, and what a search for labels reads of them, side by side: so it reads only the
+// objects that match.
+type columns struct {
+	objects    []*Object
+	labels     []wire.Labels
+	signatures []signature
+	// all is the union of the signatures. Neighbours mostly have the same labels, so a search often skips the whole run.
+	all signature
+}
+
+// indexEntry is an object's place in the index: the value of the indexed field, and the object's key. It does not hold
+// the object, so that a new version with the same value leaves the index as it is.
+type indexEntry struct{ value, key string }
+
+const (
+	// degree is the degree of the trees. Small nodes make a version cheap, since it copies those on the path to its
+	// change.
+	degree = 4
+	// maxRun is the largest number of objects in a run.
+	maxRun = 64
+)
+
+// The bytes that a version takes in addition to its objects: the run and the nodes that it copied. Where an object
+// comes or goes, labels and nodes in the index, if there is one, are copied, too (TestVersionSize).
+const (
+	replacingSize  = 2000
+	membershipSize = 3200
+	indexSize      = 3000
+)
+
+func (e indexEntry) less(f indexEntry) bool {
+	if e.value != f.value {
+		return e.value < f.value
 	}
-	return k.key < l.key
+	return e.key < f.key
 }
 
-// nodeKey returns the object's place in the index, by its first field.
-func (o *Object) nodeKey() nodeKey { return nodeKey{o.Fields[0], o.Key} }
+// indexEntry returns the object's place in the index, by its first field.
+func (o *Object) indexEntry() indexEntry { return indexEntry{value: o.Fields[0], key: o.Key} }
 
 // NewTree returns an empty tree. If it is indexed, objects are found by their first field, too.
 func NewTree(indexed bool) Tree {
-	t := Tree{objects: btree.NewG(degree, objectLess), ranks: newRanks(), labels: newLabelRuns()}
+	t := Tree{runs: btree.NewG(degree, func(a, b run) bool { return a.first < b.first })}
+	t.runs.ReplaceOrInsert(newRun("", nil, nil))
 	if indexed {
-		t.nodes = btree.NewG(degree, nodeKey.less)
+		t.byField = btree.NewG(degree, indexEntry.less)
 	}
 	return t
 }
 
 // Clone returns a copy, in O(1). Clone, Set and Remove of one tree must not run at the same time; reads may.
 func (t Tree) Clone() Tree {
-	c := Tree{objects: t.objects.Clone(), ranks: t.ranks.clone(), labels: t.labels.clone()}
-	if t.nodes != nil {
-		c.nodes = t.nodes.Clone()
+	c := Tree{runs: t.runs.Clone()}
+	if t.byField != nil {
+		c.byField = t.byField.Clone()
 	}
 	return c
 }
 
-// VersionSize returns the number of bytes that a version takes in addition to its objects. replaces says that it replaces
-// an object of the version before; else it has one object more or less.
+// VersionSize returns the number of bytes that a version takes in addition to its objects. replaces says that it
+// replaces an object of the version before; else it has one object more or less.
 func (t Tree) VersionSize(replaces bool) int64 {
 	switch {
 	case replaces:
 		return replacingSize
-	case t.nodes == nil:
+	case t.byField == nil:
 		return membershipSize
 	}
 	return membershipSize + indexSize
 }
 
+// runOf returns the run in which a key belongs.
+func (t Tree) runOf(key string) (holding run) {
+	t.runs.DescendLessOrEqual(run{first: key}, func(r run) bool {
+		holding = r
+		return false
+	})
+	return holding
+}
+
+// search returns the index of the first object whose key is not below key, and reports whether it has that key.
+func (r run) search(key string) (i int, found bool) {
+	return slices.BinarySearchFunc(r.objects, key, func(o *Object, key string) int { return strings.Compare(o.Key, key) })
+}
+
 // Len returns the number of objects.
-func (t Tree) Len() int { return t.objects.Len() }
+func (t Tree) Len() int { return int(t.Count("", "")) }
 
 // Get returns the object with a key.
 func (t Tree) Get(key string) (*Object, bool) {
-	return t.objects.Get(&Object{Key: key})
+	r := t.runOf(key)
+	i, found := r.search(key)
+	if !found {
+		return nil, false
+	}
+	return r.objects[i], true
 }
 
 // Set adds or replaces an object and returns the one it replaces, or nil.
-func (t Tree) Set(o *Object) *Object {
-	old, replaced := t.objects.ReplaceOrInsert(o)
-	if t.nodes != nil && (!replaced || old.Fields[0] != o.Fields[0]) {
-		if replaced {
-			t.nodes.Delete(old.nodeKey())
+func (t Tree) Set(o *Object) (old *Object) {
+	r := t.runOf(o.Key)
+	i, found := r.search(o.Key)
+	if found {
+		old = r.objects[i]
+	}
+	switch {
+	case !found:
+		next := newRun(r.first, splice(r.objects, i, 0, o), splice(r.labels, i, 0, o.Labels))
+		if next.n > maxRun {
+			half := next.n / 2
+			if i == next.n-1 {
+				half = i // a load adds objects in order: leave full runs full
+			}
+			t.runs.ReplaceOrInsert(newRun(next.objects[half].Key, slices.Clone(next.objects[half:]), slices.Clone(next.labels[half:])))
+			next = newRun(next.first, slices.Clone(next.objects[:half]), slices.Clone(next.labels[:half]))
 		}
-		t.nodes.ReplaceOrInsert(o.nodeKey())
+		t.runs.ReplaceOrInsert(next)
+	case old.Labels != o.Labels:
+		t.runs.ReplaceOrInsert(newRun(r.first, splice(r.objects, i, 1, o), splice(r.labels, i, 1, o.Labels)))
+	default:
+		c := *r.columns
+		c.objects = splice(r.objects, i, 1, o)
+		t.runs.ReplaceOrInsert(run{first: r.first, n: r.n, columns: &c})
 	}
-	if !replaced || old.Labels != o.Labels {
-		t.labels.set(o.Key, o.Labels)
+	if t.byField != nil && (old == nil || old.Fields[0] != o.Fields[0]) {
+		if old != nil {
+			t.byField.Delete(old.indexEntry())
+		}
+		t.byField.ReplaceOrInsert(o.indexEntry())
 	}
-	if replaced {
-		return old
-	}
-	t.ranks.add(o.Key, t.objects)
-	return nil
-}
-
-// Remove removes an object and returns it, or nil if there was none.
-func (t Tree) Remove(key string) *Object {
-	old, found := t.objects.Delete(&Object{Key: key})
-	if !found {
-		return nil
-	}
-	if t.nodes != nil {
-		t.nodes.Delete(old.nodeKey())
-	}
-	t.labels.remove(key)
-	t.ranks.remove(key)
 	return old
 }
 
-// Ascend calls yield for the objects with from <= key < end in order, until it returns false. An empty end means no end.
-func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
-	if end == "" {
-		t.objects.AscendGreaterOrEqual(&Object{Key: from}, yield)
-		return
+// Remove removes an object and returns it, or nil if there was none. A run that has become small joins the one before
+// it.
+func (t Tree) Remove(key string) *Object {
+	r := t.runOf(key)
+	i, found := r.search(key)
+	if !found {
+		return nil
 	}
-	t.objects.AscendRange(&Object{Key: from}, &Object{Key: end}, yield)
+	old := r.objects[i]
+	next := newRun(r.first, splice(r.objects, i, 1), splice(r.labels, i, 1))
+	isSmall := next.n < maxRun/4
+	if before, found := t.runBefore(r); isSmall && found && before.n+next.n <= maxRun {
+		t.runs.Delete(r)
+		next = newRun(before.first, slices.Concat(before.objects, next.objects), slices.Concat(before.labels, next.labels))
+	}
+	t.runs.ReplaceOrInsert(next)
+	if t.byField != nil {
+		t.byField.Delete(old.indexEntry())
+	}
+	return old
 }
 
-// ascendNode is Ascend for the objects whose indexed field has a value.
-func (t Tree) ascendNode(value, from, end string, yield func(*Object) bool) {
-	var probe Object
-	t.nodes.AscendGreaterOrEqual(nodeKey{value, from}, func(k nodeKey) bool {
-		if k.value != value || end != "" && k.key >= end {
-			return false
+// runBefore returns the run before r, if there is one.
+func (t Tree) runBefore(r run) (before run, found bool) {
+	t.runs.DescendLessOrEqual(r, func(other run) bool {
+		before = other
+		found = other.first != r.first
+		return !found
+	})
+	return before, found
+}
+
+// newRun returns a run of these objects, which have these labels.
+func newRun(first string, objects []*Object, labels []wire.Labels) run {
+	c := &columns{objects: objects, labels: labels, signatures: make([]signature, len(labels))}
+	for i, set := range labels {
+		if i > 0 && set == labels[i-1] {
+			c.signatures[i] = c.signatures[i-1]
+		} else {
+			c.signatures[i] = signatureOf(set)
 		}
-		probe.Key = k.key
-		o, found := t.objects.Get(&probe)
-		return !found || yield(o)
+		c.all |= c.signatures[i]
+	}
+	return run{first: first, n: len(objects), columns: c}
+}
+
+// splice returns a copy of s in which the elements added replace as many from i on as removed says.
+func splice[T any](s []T, i, removed int, added ...T) []T {
+	return slices.Concat(s[:i], added, s[i+removed:])
+}
+
+// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until it returns false.
+// In each run these are the objects from the index low up to the index high. An empty end means no end.
+func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool) {
+	var last run
+	if end != "" {
+		if from >= end {
+			return
+		}
+		last = t.runOf(end)
+	}
+	t.runs.AscendGreaterOrEqual(t.runOf(from), func(r run) bool {
+		isLast := r.columns == last.columns
+		low, high := 0, r.n
+		if r.first < from {
+			low, _ = r.search(from)
+		}
+		if isLast {
+			high, _ = r.search(end)
+		}
+		return yield(r, low, high) && !isLast
 	})
 }
 
-// ascendLabels is Ascend for the objects whose labels m chooses.
-func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) bool) {
-	var probe Object
-	t.labels.scan(from, end, m, func(chosen []string, runLength int) bool {
-		probe.Key = chosen[0]
-		if len(chosen) > runLength/walkFraction {
-			// If many neighbours are chosen, walking over all of them is cheaper than looking up each one.
-			return t.ascendChosen(&probe, chosen, yield)
-		}
-		for _, key := range chosen {
-			probe.Key = key
-			if o, found := t.objects.Get(&probe); found && !yield(o) {
+// Ascend calls yield for the objects with from <= key < end in order, until it returns false. An empty end means no
+// end.
+func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
+	t.ascendRuns(from, end, func(r run, low, high int) bool {
+		for _, o := range r.objects[low:high] {
+			if !yield(o) {
 				return false
 			}
 		}
@@ -152,40 +253,30 @@ func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) boo
 	})
 }
 
-// If more than one in walkFraction objects of a run are chosen, all of the run are walked over.
-const walkFraction = 8
-
-// ascendChosen calls yield for the objects with the chosen keys, and reports whether it always returned true. from has the
-// first of these keys.
-func (t Tree) ascendChosen(from *Object, chosen []string, yield func(*Object) bool) (more bool) {
-	more = true
-	t.objects.AscendGreaterOrEqual(from, func(o *Object) bool {
-		if o.Key == chosen[0] {
-			chosen = chosen[1:]
-			more = yield(o)
+// ascendLabels is Ascend for the objects whose labels m chooses.
+func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) bool) {
+	t.ascendRuns(from, end, func(r run, low, high int) bool {
+		if !r.all.has(m.required) {
+			return true
 		}
-		return more && len(chosen) > 0 && o.Key < chosen[len(chosen)-1]
-	})
-	return more
-}
-
-// ascendName is Ascend for the objects with a name. It looks once into each namespace, which has at most one of them.
-func (t Tree) ascendName(name, from, end string, yield func(*Object) bool) {
-	probe := &Object{Key: from}
-	for found := true; found; {
-		var next *Object
-		t.objects.AscendGreaterOrEqual(probe, func(o *Object) bool { next = o; return false })
-		if next == nil || end != "" && next.Key >= end {
-			return
-		}
-		namespace, _ := SplitKey(next.Key)
-		if probe.Key = JoinKey(namespace, name); probe.Key >= from && (end == "" || probe.Key < end) {
-			if o, found := t.objects.Get(probe); found && !yield(o) {
-				return
+		for i := low; i < high; i++ {
+			if r.signatures[i].has(m.required) && m.matchesLabels(r.labels[i]) && !yield(r.objects[i]) {
+				return false
 			}
 		}
-		probe.Key, found = Scope{Namespace: namespace}.End(), namespace != ""
-	}
+		return true
+	})
+}
+
+// ascendIndex is Ascend for the objects whose indexed field has a value.
+func (t Tree) ascendIndex(value, from, end string, yield func(*Object) bool) {
+	t.byField.AscendGreaterOrEqual(indexEntry{value: value, key: from}, func(e indexEntry) bool {
+		if e.value != value || end != "" && e.key >= end {
+			return false
+		}
+		o, found := t.Get(e.key)
+		return !found || yield(o)
+	})
 }
 
 // Any reports whether there is an object with from <= key < end.
@@ -196,6 +287,10 @@ func (t Tree) Any(from, end string) bool {
 }
 
 // Count returns the number of objects with from <= key < end. An empty end means no end.
-func (t Tree) Count(from, end string) int64 {
-	return t.ranks.count(t, from, end)
+func (t Tree) Count(from, end string) (n int64) {
+	t.ascendRuns(from, end, func(_ run, low, high int) bool {
+		n += int64(high - low)
+		return true
+	})
+	return n
 }

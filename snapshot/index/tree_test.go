@@ -14,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 // TestTreeAgainstAMap: while objects come, go and change at random, pages and counts are what looking at every object
@@ -70,7 +71,7 @@ func newTreeModel(seed uint64) *treeModel {
 	nodeName := []string{"spec", "nodeName"}
 	m := &treeModel{
 		rnd: rand.New(rand.NewPCG(seed, 7)), tree: NewTree(true), all: map[string]object{},
-		envelope: wire.FixedEnvelope("PodList", "v1", wire.Field{Name: "spec.hostNetwork", Zero: "false"}, wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
+		envelope: samples.Envelope("PodList", "v1", wire.Field{Name: "spec.hostNetwork", Zero: "false"}, wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
 			wire.Field{Name: "spec.host", JSON: nodeName}, wire.Field{Name: "status.phase"}),
 	}
 	m.envelope.Namespaces = true
@@ -101,14 +102,14 @@ func (m *treeModel) set() {
 		}
 	}
 	if m.rnd.IntN(50) == 0 {
-		for i := range wire.ManyLabels {
+		for i := range 40 {
 			o.labels[fmt.Sprint("key-", i)] = "x"
 			pairs = append(pairs, fmt.Sprint("key-", i), "x")
 		}
 	}
 	key := JoinKey(namespace, name)
 	m.all[key] = o
-	m.tree.Set(&Object{Key: key, Labels: wire.MustLabels(pairs...), Fields: []string{node, host, node, phase}})
+	m.tree.Set(&Object{Key: key, Labels: samples.Labels(pairs...), Fields: []string{node, host, node, phase}})
 }
 
 func (m *treeModel) remove() {
@@ -120,18 +121,18 @@ func (m *treeModel) remove() {
 // checkIndexes compares what is kept beside the objects with the objects.
 func checkIndexes(t *testing.T, tree Tree) {
 	t.Helper()
-	labeled := 0
-	tree.labels.runs.Ascend(func(r *run) bool { labeled += len(r.keys); return true })
-	counts := []int{labeled, tree.nodes.Len(), int(tree.Count("", ""))}
-	expect.Same(t, []int{tree.Len(), tree.Len(), tree.Len()}, counts) // in the index of labels, in that of nodes, counted
-	tree.Ascend("", "", func(o *Object) bool {
-		r, _ := tree.labels.runOf(o.Key, false)
-		i, found := slices.BinarySearch(r.keys, o.Key)
-		if !found || r.labels[i] != o.Labels || r.signatures[i] != signatureOf(o.Labels) || !r.all.hasAll(r.signatures[i]) {
-			t.Fatalf("%s has other labels in the index", o.Key)
+	expect.Same(t, tree.Len(), tree.byField.Len())
+	tree.runs.Ascend(func(r run) bool {
+		if r.n > maxRun || r.n != len(r.objects) || r.n != len(r.labels) {
+			t.Fatalf("a run of %d objects with %d sets of labels", len(r.objects), len(r.labels))
 		}
-		if !tree.nodes.Has(o.nodeKey()) {
-			t.Fatalf("%s has another value in the index of a field", o.Key)
+		for i, o := range r.objects {
+			if o.Key < r.first || r.labels[i] != o.Labels || r.signatures[i] != signatureOf(o.Labels) {
+				t.Fatalf("%s has other labels in the run that begins at %q", o.Key, r.first)
+			}
+			if !tree.byField.Has(o.indexEntry()) {
+				t.Fatalf("%s has another value in the index of a field", o.Key)
+			}
 		}
 		return true
 	})
@@ -144,19 +145,10 @@ func (m *treeModel) check(t *testing.T) {
 		t.Fatalf("%d objects, want %d", m.tree.Len(), len(m.all))
 	}
 	checkIndexes(t, m.tree)
-	if runs, most := m.tree.labels.runs.Len(), 2+len(m.all)/(maxRun/8); runs > most {
-		t.Fatalf("%d labels in %d runs, want at most %d", len(m.all), runs, most)
+	// A page costs what it holds: what follows is counted by runs.
+	if runs, most := m.tree.runs.Len(), 2+len(m.all)/(maxRun/8); runs > most {
+		t.Fatalf("%d objects in %d runs, want at most %d", len(m.all), runs, most)
 	}
-	// A page costs what it holds: what follows is counted, of which no more than a segment or two are walked.
-	if segments, most := m.tree.ranks.segments.Len(), 2+len(m.all)/(maxSegment/4); segments > most {
-		t.Fatalf("%d objects in %d segments, want at most %d", len(m.all), segments, most)
-	}
-	m.tree.ranks.segments.Ascend(func(s segment) bool {
-		if s.n > maxSegment {
-			t.Errorf("a segment of %d objects would be walked", s.n)
-		}
-		return true
-	})
 	keys := slices.Sorted(maps.Keys(m.all))
 	for range 50 {
 		from, end := "", Scope{Namespace: m.pick("", "a", "a-b", "b", "none")}.End()
@@ -189,7 +181,7 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	selected := fields.ParseSelectorOrDie(fieldText)
 	q := Query{
 		Scope: Scope{Namespace: m.pick("", "", "a", "a-b", "a-", "none")}, Limit: int64([]int{0, 1, 2, 5, 300}[m.rnd.IntN(5)]),
-		Labels: chosen, Fields: selected, Newest: m.rnd.IntN(2) == 0,
+		Labels: chosen, Fields: selected, EndsWithIndex: m.rnd.IntN(2) == 0,
 	}
 	if _, narrowed := selected.RequiresExactMatch("metadata.namespace"); narrowed && q.Limit > 0 && q.Scope.Namespace == "" {
 		return // which is forwarded (policy)
@@ -213,7 +205,7 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	for _, key := range keys {
 		switch o, full := m.all[key], q.Limit > 0 && int64(len(found)) == q.Limit; {
 		case key < prefix+q.Start || !strings.HasPrefix(key, prefix), q.Name != "" && key != prefix+q.Name:
-		case full && q.Newest && byNode && o.fields["spec.nodeName"] != node: // the page ends where the index ends
+		case full && q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node: // the page ends where the index ends
 		case full:
 			want.Next = (found[len(found)-1] + "\x00")[len(prefix):]
 			if counted {
@@ -242,22 +234,27 @@ func TestNodeIndexEnds(t *testing.T) {
 		m.tree.Set(&Object{Key: key, Fields: []string{node, "", node, ""}})
 	}
 	for newest, want := range map[bool]string{true: "", false: "a/1\x00"} {
-		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), Newest: newest}
+		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), EndsWithIndex: newest}
 		expect.Same(t, want, m.tree.Page(m.envelope, q, nil).Next)
 	}
 }
 
-// TestCountWalksLittle: what follows a page is counted by segments, and not walked: objects that are taken away from
-// under the segments still count.
+// TestCountWalksLittle: what follows a page is counted by runs, and no object of it is looked at.
 func TestCountWalksLittle(t *testing.T) {
-	const n = 20 * maxSegment
+	const n = 20 * maxRun
 	tree := NewTree(false)
 	for i := range n {
 		tree.Set(&Object{Key: fmt.Sprintf("ns/%06d", i)})
 	}
-	for i := n / 4; i < 3*n/4; i++ {
-		tree.objects.Delete(&Object{Key: fmt.Sprintf("ns/%06d", i)})
+	if runs := tree.runs.Len(); runs > n/maxRun+1 {
+		t.Errorf("%d objects that came in order are in %d runs", n, runs)
 	}
+	tree.runs.Ascend(func(r run) bool {
+		if r.first > "ns/000100" && r.first < "ns/001000" {
+			clear(r.objects)
+		}
+		return true
+	})
 	for _, end := range []string{"", (Scope{Namespace: "ns"}).End()} {
 		expect.Same(t, int64(n-10), tree.Count("ns/000010", end))
 	}

@@ -16,34 +16,28 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// leastNames is the least number of objects whose names are asked for at once, even if the objects
-// are large: metadata is a small part of a large object, and for every page kube-apiserver 1.36
-// walks all objects that come after it.
-const leastNames = 20
+// Comparison compares states with the upstream's at the same revision. It is for one goroutine.
+type Comparison struct {
+	Source Source
+	// Insists reports whether lists that the upstream is too busy for are asked for again.
+	Insists bool
+	// noProtobuf reports whether the upstream has said that it gives metadata as JSON only.
+	noProtobuf bool
+}
 
-// ListState is what is compared: the objects of a list at one revision.
+// ListState is a state that is compared: the objects of a list at one revision.
 type ListState struct {
 	Revision uint64
 	Envelope *wire.Envelope
 	Tree     index.Tree
 }
 
-// Comparison compares states with the upstream's at the same revision. A state that was just
-// loaded, one that is verified, and the self-check use it. It is for one goroutine.
-type Comparison struct {
-	Source Source
-	// Insists reports whether what the upstream is too busy for is asked again.
-	Insists bool
-	// noProtobuf reports whether the upstream has said that it gives metadata as JSON only.
-	noProtobuf bool
-}
-
 // MismatchError is a difference between a state and the upstream's. It names objects, and has
 // nothing of what they hold.
 type MismatchError struct {
 	Differences []string
-	// OnlyBytes reports whether both have the same objects at the same revisions.
-	OnlyBytes bool
+	// SameObjects reports whether both have the same objects at the same revisions, and only bytes differ.
+	SameObjects bool
 	// Again repeats the comparison of the page that differed.
 	Again func(context.Context) error
 }
@@ -57,11 +51,18 @@ func IsMismatch(err error) bool {
 	return ok
 }
 
-// Names compares which objects are on the page that begins at a key, and their revisions. The page
-// has atMost objects, or objects of about atMostBytes. It returns where the next page begins,
-// even if the upstream failed. After a mismatch that is this page, which is to be compared again.
-func (c *Comparison) Names(ctx context.Context, s ListState, from string, atMost, atMostBytes int64) (next string, err error) {
-	limit := max(leastNames, s.Tree.PageLimit(from, atMost, atMostBytes))
+// minNames is the least number of objects whose names are asked for at once, even if the objects
+// are large: metadata is a small part of a large object, and for every page kube-apiserver 1.36
+// walks all objects that come after it.
+const minNames = 20
+
+// Names compares the names and revisions of the objects on the page that begins with the key from. The page has atMost
+// objects, or objects of about atMostBytes. It returns the key with which the next page begins, even if the upstream
+// failed. After a mismatch that is this page, which must be compared again.
+func (c *Comparison) Names(
+	ctx context.Context, s ListState, from string, atMost, atMostBytes int64,
+) (next string, err error) {
+	limit := max(minNames, s.Tree.PageLimit(from, atMost, atMostBytes))
 	theirs, next, err := c.readNames(ctx, c.Source.PageAt(s.Revision, from, limit), s.Revision)
 	if err != nil {
 		return s.Tree.Page(s.Envelope, index.Query{Start: from, Limit: limit}, nil).Next, err
@@ -75,16 +76,17 @@ func (c *Comparison) Names(ctx context.Context, s ListState, from string, atMost
 	return next, nil
 }
 
-// readNames reads the revisions of a page's objects, by key, and where the next page begins. It
-// asks for metadata: as protobuf, which is the cheapest, or as JSON if the upstream has no
-// protobuf.
-func (c *Comparison) readNames(ctx context.Context, query url.Values, revision uint64) (found map[string]uint64, next string, err error) {
+// readNames reads the revisions of a page's objects, by key, and returns the key with which the next page begins. It
+// asks for metadata: as protobuf, which is the cheapest, or as JSON if the upstream has no protobuf.
+func (c *Comparison) readNames(
+	ctx context.Context, query url.Values, revision uint64,
+) (found map[string]uint64, next string, err error) {
 	src := c.Source
 	src.Resource.Representation = media.MetadataProtobuf
 	if c.noProtobuf {
 		src.Resource.Representation = media.MetadataJSON
 	}
-	page, err := c.read(ctx, src, "", revision, query)
+	page, err := c.read(ctx, src, revision, query)
 	if !c.noProtobuf && Answered(err, http.StatusNotAcceptable) {
 		c.noProtobuf = true
 		return c.readNames(ctx, query, revision)
@@ -92,7 +94,8 @@ func (c *Comparison) readNames(ctx context.Context, query url.Values, revision u
 	if err != nil {
 		return nil, "", err
 	}
-	found, last := make(map[string]uint64, len(page.Items)), ""
+	found = make(map[string]uint64, len(page.Items))
+	last := ""
 	for _, item := range page.Items {
 		m, err := src.Encoding().Item(item)
 		if err == nil && m.Name == "" {
@@ -113,14 +116,14 @@ func (c *Comparison) readNames(ctx context.Context, query url.Values, revision u
 	return found, last + "\x00", nil
 }
 
-// Page compares a page with the bytes that the upstream writes: the objects, the envelope, the count
-// and the headers.
+// Page compares the bytes of the page that begins with the key from: the objects, the envelope, the count and the
+// headers.
 func (c *Comparison) Page(ctx context.Context, s ListState, from string, limit int64) error {
 	query := c.Source.PageAt(s.Revision, from, limit)
 	if s.Envelope.Sharded { // an API server that does not know shards any more is noticed
 		query.Set("shardSelector", wire.AllShards)
 	}
-	theirs, err := c.read(ctx, c.Source, "", s.Revision, query)
+	theirs, err := c.read(ctx, c.Source, s.Revision, query)
 	if err != nil {
 		return err
 	}
@@ -129,18 +132,19 @@ func (c *Comparison) Page(ctx context.Context, s ListState, from string, limit i
 		return err
 	}
 	ours := s.Tree.Page(s.Envelope, index.Query{Start: from, Limit: limit}, nil)
-	if s.writes(ours, theirs, headers) {
+	if s.hasBytes(ours, theirs, headers) {
 		return nil
 	}
+	sameCount := ours.Remaining == theirs.Meta.Remaining || s.isUncounted(theirs)
 	return &MismatchError{
 		Differences: index.DifferentBytes(ours.Objects, theirs.Items),
-		OnlyBytes:   c.same(ours.Objects, theirs.Items) && (ours.Remaining == theirs.Meta.Remaining || s.uncounted(theirs)),
+		SameObjects: sameCount && c.sameObjects(ours.Objects, theirs.Items),
 		Again:       func(ctx context.Context) error { return c.Page(ctx, s, from, limit) },
 	}
 }
 
-// same reports whether items are of the same objects, at the same revisions.
-func (c *Comparison) same(objects []*index.Object, items [][]byte) bool {
+// sameObjects reports whether items are these objects, at the same revisions.
+func (c *Comparison) sameObjects(objects []*index.Object, items [][]byte) bool {
 	return slices.EqualFunc(objects, items, func(o *index.Object, item []byte) bool {
 		m, err := c.Source.Encoding().Item(item)
 		return err == nil && index.JoinKey(m.Namespace, m.Name) == o.Key && m.Revision == o.Revision
@@ -148,36 +152,32 @@ func (c *Comparison) same(objects []*index.Object, items [][]byte) bool {
 }
 
 // read reads a list that the upstream must answer at exactly the given revision.
-func (c *Comparison) read(
-	ctx context.Context, src Source, namespace string, revision uint64, query url.Values,
-) (List, error) {
-	read := src.List
+func (c *Comparison) read(ctx context.Context, src Source, revision uint64, query url.Values) (List, error) {
+	list := src.List
 	if c.Insists {
-		read = src.Insist
+		list = src.Insist
 	}
-	l, err := read(ctx, namespace, query)
+	l, err := list(ctx, "", query)
 	if err == nil && l.Meta.Revision != revision {
 		err = wire.Inconsistent("a list at revision %d that was asked for at %d", l.Meta.Revision, revision)
 	}
 	return l, err
 }
 
-// uncounted says that the upstream did not count what remains after a page, as 1.37 does not where it is
-// asked for shards.
-func (s ListState) uncounted(theirs List) bool {
+// isUncounted reports whether the upstream did not count what remains after a page, as 1.37 does not if it is asked for
+// shards.
+func (s ListState) isUncounted(theirs List) bool {
 	return s.Envelope.Sharded && !theirs.Meta.HasRemaining
 }
 
-// writes reports whether a page of s, written as a list, is the list that the upstream wrote with
-// these headers.
-func (s ListState) writes(page index.Page, theirs List, headers http.Header) bool {
-	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted && !s.uncounted(theirs)}
+// hasBytes reports whether a page of s, written as a list, has the bytes of the upstream's list, and these headers.
+func (s ListState) hasBytes(page index.Page, theirs List, headers http.Header) bool {
+	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted && !s.isUncounted(theirs)}
 	if s.Envelope.Sharded {
 		meta.Shards = wire.AllShards
 	}
 	if page.Next != "" {
-		// Continue tokens are not compared: upstreams write them in two ways, which this package does not
-		// know.
+		// Continue tokens are not compared: upstreams write them in two ways, which this package does not know.
 		meta.Continue = theirs.Meta.Continue
 	}
 	var items [][]byte

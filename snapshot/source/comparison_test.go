@@ -38,7 +38,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		`,"remainingItemCount":3`:          false,
 	} {
 		s := ListState{Envelope: envelope, Revision: 9}
-		if got := s.writes(ours, read(meta), nil); got != want {
+		if got := s.hasBytes(ours, read(meta), nil); got != want {
 			t.Errorf("%s: the same bytes: %t", meta, got)
 		}
 	}

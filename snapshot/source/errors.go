@@ -23,8 +23,8 @@ func IsAnswer(err error) bool {
 	return ok
 }
 
-// Wanted returns the pause after an error: the given one, or a longer one that the upstream asks for (Retry-After).
-func Wanted(pause time.Duration, err error) time.Duration {
+// RetryPause returns the pause after an error: the given one, or a longer one that the upstream asks for (Retry-After).
+func RetryPause(pause time.Duration, err error) time.Duration {
 	if answer, ok := errors.AsType[*wire.AnswerError](err); ok {
 		return max(pause, answer.RetryAfter)
 	}
@@ -39,8 +39,8 @@ func IsBusy(err error) bool {
 	return ok && (answer.Code == http.StatusTooManyRequests || (answer.Code >= http.StatusInternalServerError && answer.Message != ""))
 }
 
-// IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, whatever the request was.
-// (An error that breaks off a stream of HTTP/2, like a ping without an answer, is no [net.Error].)
+// IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, whatever the request
+// was. (An error that breaks off a stream of HTTP/2, like a ping without an answer, is no [net.Error].)
 func IsUpstreamFailure(err error) bool {
 	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }

@@ -7,12 +7,12 @@ type Kind string
 
 // The purposes of requests.
 const (
-	ForList     Kind = "list"     // reads a page, to learn the form, to load, or to compare
-	ForLoad     Kind = "load"     // is a streaming list, which goes on as a watch
-	ForWatch    Kind = "watch"    // is a watch that goes on from a revision
-	ForProbe    Kind = "probe"    // reads the upstream's current revision
-	ForProgress Kind = "progress" // is a short watch beside the feed's own, for its bookmark
-	ForLearn    Kind = "learn"    // learns the form of objects and bookmarks in a watch, and the fields of selectors
+	ForList     Kind = "list"     // a page, to learn the form, to load, or to compare
+	ForLoad     Kind = "load"     // a streaming list, which goes on as a watch
+	ForWatch    Kind = "watch"    // a watch that goes on from a revision
+	ForProbe    Kind = "probe"    // the upstream's current revision
+	ForProgress Kind = "progress" // a short watch beside the feed's own, for its bookmark
+	ForLearn    Kind = "learn"    // the form of objects and bookmarks in a watch, and the fields of selectors
 )
 
 // kindKey and collectionContextKey are the keys of a Kind and a CollectionKey in a request's context.

@@ -12,24 +12,25 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
+// Learned is the form in which the upstream writes a resource, and an estimate of its size.
+type Learned struct {
+	Envelope *wire.Envelope
+	// Count is the number of objects, and Mean the mean number of bytes of one. Both are estimated from the first few.
+	Count, Mean int64
+	// Reproducible reports whether listproxy would write the event of the first object with the same bytes.
+	Reproducible bool
+}
+
 // sample is the number of objects that are read to estimate the size of all.
 const sample = 20
 
-// learnTries is how often [Source.Learn] tries to see an object, which changes, the same in a list and in a watch.
+// learnTries is the number of times that [Source.Learn] tries to see an object at one revision in a list and in a
+// watch.
 const learnTries = 5
 
-// Learned is how the upstream writes a resource, and about how much there is of it.
-type Learned struct {
-	Envelope *wire.Envelope
-	// Count is the number of objects, Mean how many bytes one has; both are estimated from the
-	// first few.
-	Count, Mean int64
-	// Framed reports whether the event of the first object has the bytes that listproxy would write.
-	Framed bool
-}
-
-// Learn makes the envelope of lists, from a list of few objects and one of none, and the form of items, from the
-// first as a watch sends it. fields returns those that a selector may name, if the upstream accepts them.
+// Learn learns the envelope of lists from a list of a few objects and from one of none. It learns the form of items
+// from the first object in that list, and in a watch. fields returns the fields that a selector may name, if the
+// upstream accepts them.
 func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (Learned, error) {
 	none, err := s.learnFields(ctx, fields)
 	if err != nil {
@@ -37,8 +38,8 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 	}
 	e := s.Encoding()
 	for range learnTries {
-		// An API server that knows shards repeats the selector in the list; others ignore the parameter. 1.37
-		// does not count what remains after a page of a shard.
+		// An API server that knows shards repeats the selector in the list; others ignore the parameter. 1.37 does not
+		// count what remains after a page of a shard, so the page is read again without shards.
 		l, err := s.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}, "shardSelector": {wire.AllShards}})
 		sharded := err == nil && l.Meta.Shards == wire.AllShards
 		if sharded && l.Meta.Continue != "" && !l.Meta.HasRemaining {
@@ -58,7 +59,7 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 		if n == 0 {
 			return Learned{Envelope: envelope}, nil
 		}
-		ev, err := s.sameInWatch(ctx, l.Items[0])
+		ev, err := s.findInWatch(ctx, l.Items[0])
 		if err != nil {
 			return Learned{}, err
 		}
@@ -67,12 +68,12 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 		}
 		envelope.Item, err = wire.LearnItem(e, l.Items[0], ev)
 		mean := int64(len(l.Body))/n + index.ObjectOverhead
-		return Learned{Envelope: envelope, Count: n + l.Meta.Remaining, Mean: mean, Framed: ev.Framed}, err
+		return Learned{Envelope: envelope, Count: n + l.Meta.Remaining, Mean: mean, Reproducible: ev.Reproducible}, err
 	}
 	return Learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
-// EnvelopeOf makes the envelope of a list. What this list does not show is as in another envelope.
+// EnvelopeOf returns the envelope of a list. What a list with objects does not show is taken from another envelope.
 func (s *Source) EnvelopeOf(ctx context.Context, l List, other *wire.Envelope) (*wire.Envelope, error) {
 	envelope, _, err := wire.LearnEnvelope(s.Encoding(), l.Body, l.Header.Get("Content-Type"), other.EmptyItems)
 	if err != nil {
@@ -84,8 +85,8 @@ func (s *Source) EnvelopeOf(ctx context.Context, l List, other *wire.Envelope) (
 	return envelope, err
 }
 
-// learnFields finds out which fields the upstream accepts in a selector: an older one knows
-// fewer. It returns the envelope of the empty list with which the upstream answers.
+// learnFields learns which fields the upstream accepts in a selector: an older one knows fewer. It asks for all in one
+// list, which is empty, and returns the envelope of that.
 func (s *Source) learnFields(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
 	var all []wire.Field
 	if fields != nil && !s.Resource.Representation.IsMetadata() {
@@ -102,7 +103,7 @@ func (s *Source) learnFields(ctx context.Context, fields func(context.Context) (
 	namespaces := true
 	empty, _, err := s.Probe(ctx, names...)
 	if Answered(err, http.StatusBadRequest) {
-		// The upstream does not know one of them. There are few, so each is asked for by itself.
+		// The upstream does not know one of them. They are few, so it is asked for each of them.
 		var accepted []wire.Field
 		for i, name := range names {
 			_, _, err := s.Probe(ctx, name)
@@ -129,9 +130,9 @@ func (s *Source) learnFields(ctx context.Context, fields func(context.Context) (
 	return envelope, nil
 }
 
-// sameInWatch returns the event with which a watch sends an object of a list, at the same revision; no event if none
-// does.
-func (s *Source) sameInWatch(ctx context.Context, item []byte) (wire.Event, error) {
+// findInWatch returns the event with which a watch sends an object of a list, at the same revision. It returns the zero
+// Event if no watch sends that revision.
+func (s *Source) findInWatch(ctx context.Context, item []byte) (wire.Event, error) {
 	ctx, cancel := context.WithTimeout(With(ctx, ForLearn), AnswerTimeout)
 	defer cancel()
 	m, err := s.Encoding().Item(item)
@@ -145,7 +146,7 @@ func (s *Source) sameInWatch(ctx context.Context, item []byte) (wire.Event, erro
 	// list, the event that made the listed version is recent, and the watch from just before it can
 	// still send it.
 	for _, from := range []uint64{0, m.Revision - 1} {
-		ev, err := s.seenFrom(ctx, m, from)
+		ev, err := s.findInWatchFrom(ctx, m, from)
 		if err != nil || ev.Object != nil {
 			return ev, err
 		}
@@ -153,9 +154,8 @@ func (s *Source) sameInWatch(ctx context.Context, item []byte) (wire.Event, erro
 	return wire.Event{}, nil
 }
 
-// seenFrom returns the object of that revision from a watch that begins after another, or no
-// event if the watch does not have it.
-func (s *Source) seenFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wire.Event, error) {
+// findInWatchFrom is findInWatch for one watch, which begins after the revision from.
+func (s *Source) findInWatchFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wire.Event, error) {
 	stream, err := s.Watch(ctx, m.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},
 		"fieldSelector":   {Named(m.Name)},

@@ -13,7 +13,7 @@ type lifetime struct {
 // Ended reports whether a watch that has ended may have ended at its timeout (inOrder), and returns the latest time at
 // which it can have ended. That is before now if this process or the machine stood still (see [clock.Age]).
 func (l lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
-	const early = time.Second // by how much the upstream's clock may end it earlier than this one
+	const early = time.Second // the most by which the upstream's clock may end it earlier than this one
 	if at = l.answered.Add(l.timeout); now.Before(at) && now.Round(0).Before(at.Round(0)) {
 		at = now
 	}

@@ -15,22 +15,22 @@ type probeSchedule struct {
 // the times: feeds with different values soon ask at different times.
 func newProbeSchedule(bound time.Duration, variety float64) probeSchedule {
 	vary := func(d time.Duration) time.Duration { return d - time.Duration(variety*float64(d/5)) }
-	r := probeSchedule{every: vary(bound / 5), everyIfOld: vary(bound / 10), progress: bound / 2}
+	s := probeSchedule{every: vary(bound / 5), everyIfOld: vary(bound / 10), progress: bound / 2}
 	// The stream's own bookmark, which comes every BookmarkEvery at the latest, proves that the state has
 	// everything from before the last probe. Where the bound leaves time for that and for a probe, it is waited
 	// for, and a progress watch is opened only two short watches before the bound.
-	if patient := bound - 2*ShortWatch; patient > BookmarkEvery+r.every {
-		r.progress = patient
+	if patient := bound - 2*ShortWatch; patient > BookmarkEvery+s.every {
+		s.progress = patient
 	}
-	return r
+	return s
 }
 
-// next returns the time at which to send the next probe, if the last one was sent at that time and the state was current at
-// currentAt.
-func (r probeSchedule) next(sent, currentAt time.Time) time.Time {
-	old := currentAt.Add(r.progress)
+// next returns the time at which to send the next probe, if the last one was sent at that time and the state was
+// current at currentAt.
+func (s probeSchedule) next(sent, currentAt time.Time) time.Time {
+	old := currentAt.Add(s.progress)
 	if !sent.Before(old) {
-		return sent.Add(r.everyIfOld)
+		return sent.Add(s.everyIfOld)
 	}
-	return earlier(sent.Add(r.every), old)
+	return earlier(sent.Add(s.every), old)
 }

@@ -90,8 +90,8 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 	return l, nil
 }
 
-// insistences is the number of tries of [Source.Insist].
-const insistences = 6
+// insistTries is the number of tries of [Source.Insist].
+const insistTries = 6
 
 // Insist is List, tried again after a pause if the upstream is too busy. It is for lists whose failure would cost the
 // upstream more than a repetition.
@@ -99,7 +99,7 @@ func (s *Source) Insist(ctx context.Context, namespace string, query url.Values)
 	pause := Backoff()
 	for try := 1; ; try++ {
 		l, err := s.List(ctx, namespace, query)
-		if try == insistences || !IsBusy(err) || !clock.Sleep(ctx, Wanted(pause.Step(), err)) {
+		if try == insistTries || !IsBusy(err) || !clock.Sleep(ctx, RetryPause(pause.Step(), err)) {
 			return l, err
 		}
 	}
@@ -114,10 +114,10 @@ func (s *Source) Nothing() (namespace, fieldSelector string) {
 	return namespace, wire.NameField + "=" + probeName
 }
 
-// Probe reads a single name that cannot exist, with Consistent. It costs the upstream the lookup of
-// one key, and makes its watch cache ask etcd for the current revision, which the answer has. (A
-// list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that
-// come after it.) It fails with a 400 if the upstream does not know one of the fields.
+// Probe lists a single name that cannot exist, and returns the list and its revision: the upstream's current one. It
+// costs the upstream the lookup of one key, and makes its watch cache ask etcd for the current revision, which the
+// answer has. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come
+// after it.) It fails with a 400 if the upstream does not know one of the fields.
 func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
 	namespace, nothing := s.Nothing()
 	var selector strings.Builder
@@ -142,7 +142,8 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
 	ctx, cancel := context.WithCancel(withDefault(ctx, ForWatch))
-	asked, late := time.Now(), time.AfterFunc(AnswerTimeout, cancel)
+	asked := time.Now()
+	late := time.AfterFunc(AnswerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptWatch(), query)
 	if !late.Stop() && err == nil {
 		resp.Body.Close()
@@ -153,7 +154,8 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 		return nil, err
 	}
 	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, lifetime{asked: asked, answered: time.Now(), timeout: timeout})
-	stream.ContentType, stream.Compressed = resp.Header.Get("Content-Type"), resp.Uncompressed
+	stream.ContentType = resp.Header.Get("Content-Type")
+	stream.Compressed = resp.Uncompressed
 	return stream, nil
 }
 

@@ -10,9 +10,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// eventsAhead is the number of decoded events that may wait for the reader.
-const eventsAhead = 64
-
 // Stream is a watch that is being read, by one goroutine.
 type Stream struct {
 	// Events is closed when the stream has ended; Err says how.
@@ -25,6 +22,10 @@ type Stream struct {
 	Compressed  bool
 }
 
+// eventsAhead is the number of decoded events that may wait for the reader.
+const eventsAhead = 64
+
+// newStream returns a stream of the events in body. ctx is the request's, which cancel ends.
 func newStream(ctx context.Context, cancel context.CancelFunc, e wire.Encoding, body io.ReadCloser, l lifetime) *Stream {
 	events := make(chan wire.Event, eventsAhead)
 	s := &Stream{Events: events, cancel: cancel, lifetime: l}
@@ -64,7 +65,7 @@ func read(ctx context.Context, e wire.Encoding, body io.Reader, events chan<- wi
 		if err != nil {
 			return err
 		}
-		ev.Came = time.Now()
+		ev.ReadAt = time.Now()
 		select {
 		case events <- ev:
 		case <-ctx.Done():

@@ -2,13 +2,6 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/index"
 
-const (
-	// batchSize is the number of bytes of events that a [Batch] copies, about.
-	batchSize = 16 << 10
-	// headSize is the number of bytes that an event has in addition to its object, about.
-	headSize = 256
-)
-
 // Batch has events that a client is told at once: a few small ones, which are copied; or one with a large object, which
 // is shared; or the newest event, which is encoded once for all clients. So a client that does not read holds little
 // memory of its own. The zero value is empty.
@@ -24,11 +17,18 @@ type Batch struct {
 	shared [2]part
 }
 
+const (
+	// batchSize is the number of bytes of events that a [Batch] copies, about.
+	batchSize = 16 << 10
+	// headSize is the number of bytes that an event has in addition to its object, about.
+	headSize = 256
+)
+
 // part is a part of an object's own bytes. They are immutable, and stay in memory as long as a batch has them, even if
 // the history has forgotten the object.
 type part struct {
 	bytes []byte
-	place int // the index in Batch.copied before which the bytes belong
+	at    int // the index in Batch.copied before which the bytes belong
 }
 
 // Reset makes the batch empty, and keeps the memory of what was copied.
@@ -49,10 +49,10 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 		if len(p.bytes) == 0 {
 			continue
 		}
-		if p.place > from && !yield(b.copied[from:p.place]) || !yield(p.bytes) {
+		if p.at > from && !yield(b.copied[from:p.at]) || !yield(p.bytes) {
 			return
 		}
-		from = p.place
+		from = p.at
 	}
 	if from < len(b.copied) {
 		yield(b.copied[from:])
@@ -123,10 +123,10 @@ func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (add
 }
 
 // put adds part i of an object, 0 or 1: a small part is copied, a large one is shared.
-func (b *Batch) put(i int, bytes []byte) {
-	if len(b.copied)+len(bytes) > batchSize {
-		b.shared[i] = part{bytes, len(b.copied)}
+func (b *Batch) put(i int, content []byte) {
+	if len(b.copied)+len(content) > batchSize {
+		b.shared[i] = part{bytes: content, at: len(b.copied)}
 		return
 	}
-	b.copied = append(b.copied, bytes...)
+	b.copied = append(b.copied, content...)
 }

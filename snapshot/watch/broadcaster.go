@@ -12,16 +12,55 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
+// Broadcaster wakes the watchers of one span when there is something to tell them. All methods are safe for concurrent
+// use, but Publish and Renew must not overlap.
+//
+// A change goes through three stages. The feed publishes it. It is dispatched when the watchers whose buckets it
+// touches were woken, and have recorded that it is due. It is confirmed when the broadcaster has asked, after it was
+// published, whether the resource is still defined as before. Only then do watchers tell it. A change may be
+// dispatched before it is confirmed, or confirmed before it is dispatched; it is always published before both.
+type Broadcaster struct {
+	form atomic.Pointer[Form]
+	// published is the newest span, confirmed the one whose changes watchers may tell.
+	published, confirmed atomic.Pointer[Span]
+	// dispatched is the revision up to which changes were dispatched, dispatching the one up to which that has begun.
+	dispatched, dispatching atomic.Uint64
+	// lost reports whether the published states may be wrong; then nothing more is told.
+	lost    atomic.Bool
+	defined func() bool // [Options].Defined of the first watcher
+	// newest is the newest event, encoded, if it is small and a client was told it.
+	newest atomic.Pointer[encodedEvent]
+	counts *Counts
+	pacer  *Pacer
+	// signal tells run that there is something to do.
+	signal chan struct{}
+
+	mu       sync.Mutex
+	running  bool
+	ended    bool // no watcher may begin
+	watchers int
+	buckets  map[index.Bucket][]*Watcher
+	// waitingSince is the time at which the first watcher began to wait for a change to be confirmed, or at which
+	// those that had waited too long began to end; zero if none waits. askedAt is the time of the last call of defined
+	// for them.
+	waitingSince, askedAt time.Time
+}
+
 // Span has the known states of a collection at one moment, those in [From, To].
 type Span struct {
 	Versions index.History
 	From, To uint64
 }
 
-// Kept returns the lowest revision after which all changes are known. The version that is the state at From is still
-// there. If it was loaded, changes are known from its revision on. If a change made it, changes are known from the
-// version before it on, even if that version was forgotten.
-func (s *Span) Kept() uint64 {
+// RetainedAfter returns the lowest revision after which all changes are known. The version that is the state at From
+// is still there. If it was loaded, changes are known from its revision on. If a change made it, that change is
+// known, too, and changes are known from the version before it on, even if that version was forgotten. Two examples
+// for From 25:
+//
+//	versions                                       RetainedAfter
+//	loaded at 20, changed at 30                    20
+//	changed at 20 and 30, the one at 10 forgotten  10
+func (s *Span) RetainedAfter() uint64 {
 	i := s.Versions.FirstAfter(s.From) - 1
 	switch {
 	case i < 0:
@@ -46,42 +85,6 @@ type Form struct {
 	InitialEnd, Plain *wire.Bookmark
 }
 
-// Broadcaster wakes the watchers of one span when there is something to tell them. All methods are safe for concurrent
-// use, but Publish and Renew must not overlap.
-//
-// A change goes through three stages. The feed publishes it. It is dispatched when the watchers whose buckets it touches
-// were woken, and have recorded that it is due. It is confirmed when the broadcaster has asked, after it was published,
-// whether the resource is still defined as before. Only then do watchers tell it. A change may be dispatched before it
-// is confirmed, or confirmed before it is dispatched; it is always published before both.
-type Broadcaster struct {
-	form atomic.Pointer[Form]
-	// published is the newest span, confirmed the one whose changes watchers may tell.
-	published, confirmed atomic.Pointer[Span]
-	// dispatched is the revision up to which changes were dispatched, dispatching the one up to which that has begun.
-	dispatched, dispatching atomic.Uint64
-	// lost reports whether the published states may be wrong; then nothing more is told.
-	lost    atomic.Bool
-	defined func() bool // [Options].Defined of the first watcher
-	// newest is the newest event, encoded, if it is small and a client was told it.
-	newest atomic.Pointer[encodedEvent]
-	counts *Counts
-	pacer  *Pacer
-	// signal tells run that there is something to do.
-	signal chan struct{}
-
-	mu       sync.Mutex
-	running  bool
-	ended    bool // no watcher may begin
-	watchers int
-	wanted   [index.BucketKinds]int // the number of watchers in buckets of each kind
-	buckets  map[index.Bucket][]*Watcher
-	times    schedule
-	// waitingSince is the time at which the first watcher began to wait for a change to be confirmed, or at which
-	// those that had waited too long began to end; zero if none waits. askedAt is the time of the last call of defined
-	// for them.
-	waitingSince, askedAt time.Time
-}
-
 // NewBroadcaster returns the broadcaster of a span. It counts its watchers and their ends in counts, and spreads their
 // ends together with those of all broadcasters that have the same pacer.
 func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadcaster {
@@ -95,8 +98,10 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 // Form returns the form in which events are written.
 func (b *Broadcaster) Form() *Form { return b.form.Load() }
 
-// Learn sets the form of bookmarks other than the one that ends initial events.
-func (b *Broadcaster) Learn(plain *wire.Bookmark) { b.updateForm(func(f *Form) { f.Plain = plain }) }
+// SetBookmark sets the form of bookmarks other than the one that ends initial events.
+func (b *Broadcaster) SetBookmark(plain *wire.Bookmark) {
+	b.updateForm(func(f *Form) { f.Plain = plain })
+}
 
 // SetEnvelope replaces the envelope by one in which the form of items is known. No event was told before.
 func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
@@ -117,7 +122,7 @@ func (b *Broadcaster) updateForm(edit func(*Form)) {
 
 // Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
-	if b.dispatched.Load() < span.Kept() { // as where memory is tight, and history is cut after each change
+	if b.dispatched.Load() < span.RetainedAfter() { // as where memory is tight, and history is cut after each change
 		b.mu.Lock()
 		b.dispatchPublishedLocked()
 		b.mu.Unlock()
@@ -157,6 +162,7 @@ func (b *Broadcaster) Renew(form Form, span Span) {
 	b.wakeDispatcher()
 }
 
+// wakeDispatcher makes run take another turn.
 func (b *Broadcaster) wakeDispatcher() {
 	select {
 	case b.signal <- struct{}{}:
@@ -164,9 +170,9 @@ func (b *Broadcaster) wakeDispatcher() {
 	}
 }
 
-// End ends all watchers, each at a moment of its own within the next seconds, and lets none begin. Before their ends they
-// are told what is left in the span, for drainTimeout at most. With lost, the published states may be wrong, and they are
-// told nothing more.
+// End ends all watchers, each at a moment of its own within the next seconds, and lets none begin. Before their ends
+// they are told what is left in the span, for drainTimeout at most. With lost, the published states may be wrong, and
+// they are told nothing more.
 func (b *Broadcaster) End(lost bool) {
 	if lost {
 		b.lost.Store(true)
@@ -192,7 +198,6 @@ func (b *Broadcaster) EndWithin(longest time.Duration, why Ending) {
 		all = append(all, bucket...)
 	}
 	b.endLocked(all, longest, why)
-	b.wakeDispatcher()
 }
 
 // endSoon plans the end of a watcher within maxEndSpread, unless it is planned already.
@@ -201,7 +206,6 @@ func (b *Broadcaster) endSoon(w *Watcher, why Ending) {
 	defer b.mu.Unlock()
 	if w.ending != EndLost {
 		b.endLocked([]*Watcher{w}, maxEndSpread, why)
-		b.wakeDispatcher()
 	}
 }
 
@@ -222,7 +226,7 @@ func (b *Broadcaster) endLocked(watchers []*Watcher, longest time.Duration, why 
 			w.deadline = at
 			w.ending = why
 		}
-		b.times.set(w, w.nextWake())
+		w.setTimer(w.nextWake())
 	}
 }
 
@@ -233,11 +237,11 @@ func (b *Broadcaster) add(w *Watcher, defined func() bool) bool {
 	if b.ended {
 		return false
 	}
-	w.place = len(b.buckets[w.bucket])
+	w.position = len(b.buckets[w.bucket])
 	b.buckets[w.bucket] = append(b.buckets[w.bucket], w)
-	b.wanted[w.bucket.Kind]++
 	b.watchers++
-	b.times.set(w, w.nextWake())
+	w.wakeAt = w.nextWake()
+	w.timer = time.AfterFunc(time.Until(w.wakeAt), func() { b.handleTimer(w) })
 	if !b.running {
 		b.running = true
 		// What is published already counts as dispatched: each watcher looks at it when it begins.
@@ -260,21 +264,41 @@ func (b *Broadcaster) remove(w *Watcher) {
 	defer b.mu.Unlock()
 	bucket := b.buckets[w.bucket]
 	last := len(bucket) - 1
-	bucket[w.place] = bucket[last]
-	bucket[w.place].place = w.place
+	bucket[w.position] = bucket[last]
+	bucket[w.position].position = w.position
 	bucket[last] = nil
 	if last == 0 {
 		delete(b.buckets, w.bucket)
 	} else {
 		b.buckets[w.bucket] = bucket[:last]
 	}
-	b.wanted[w.bucket.Kind]--
 	b.watchers--
-	b.times.remove(w)
+	w.timer.Stop()
+	w.timer = nil
 	if b.watchers == 0 {
 		b.wakeDispatcher() // run ends
 	}
 	b.counts.open.Add(-1)
+}
+
+// handleTimer wakes a watcher for its end or for a bookmark.
+func (b *Broadcaster) handleTimer(w *Watcher) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	switch {
+	case w.timer == nil || now.Before(w.wakeAt): // it was removed, or its timer was set anew meanwhile
+		return
+	case now.Before(w.deadline):
+		w.bookmarkDue.Store(true)
+		w.bookmarkAt = nextBookmark(now, w.deadline)
+		w.setTimer(w.nextWake())
+	default:
+		w.pastDrain.Store(w.pastDeadline.Load())
+		w.pastDeadline.Store(true)
+		w.setTimer(now.Add(drainTimeout))
+	}
+	w.wakeUp()
 }
 
 // AwaitTold waits for atMost until all watchers were told what is published.
@@ -288,12 +312,11 @@ func (b *Broadcaster) AwaitTold(ctx context.Context, atMost time.Duration) {
 	}
 }
 
-// waitingLocked returns the watchers that have still to be told something.
+// waitingLocked returns the watchers whose clients have still to be told something.
 func (b *Broadcaster) waitingLocked() (waiting []*Watcher) {
 	for _, bucket := range b.buckets {
 		for _, w := range bucket {
-			// due is read again after looking: Take may have put it back in between.
-			if w.due.Load() != 0 || w.bookmarkDue.Load() || w.looking.Load() || w.due.Load() != 0 {
+			if w.isWaiting() {
 				waiting = append(waiting, w)
 			}
 		}
@@ -320,11 +343,11 @@ func (b *Broadcaster) run() {
 	}
 }
 
-// turn confirms what may be confirmed, wakes the watchers that have something to do, and sets the timer for the next one
-// that will. It returns false if there are no watchers any more.
+// turn does what is to be done now: it confirms what may be confirmed, and wakes the watchers that have something to
+// do. It sets the timer if it must ask soon again. It returns false if there are no watchers any more.
 func (b *Broadcaster) turn(timer *time.Timer) bool {
-	published := b.published.Load() // before canConfirm: what is published later needs a later answer
-	canConfirm := b.canConfirm(time.Now())
+	published := b.published.Load() // before the question: what is published later needs a later answer
+	confirms := b.askToConfirm(time.Now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.watchers == 0 {
@@ -333,28 +356,23 @@ func (b *Broadcaster) turn(timer *time.Timer) bool {
 	}
 	now := time.Now()
 	next := time.Hour
-	// A watcher may have looked at a change that was dispatched before it was confirmed. Nothing else wakes it.
 	confirmed := b.confirmed.Load() // End replaces it without the lock, but sets lost before
-	dispatchedEarly := confirmed.To < b.dispatched.Load()
-	if canConfirm && published.To >= confirmed.To && !b.lost.Load() { // else a newer span was confirmed meanwhile
+	// A watcher may have looked at a change that was dispatched and not confirmed. Nothing else wakes it.
+	hadUnconfirmed := confirmed.To < b.dispatched.Load()
+	if confirms && published.To >= confirmed.To && !b.lost.Load() { // else a newer span was confirmed meanwhile
 		b.confirmed.Store(published)
 	}
 	b.dispatchLocked(published)
-	if b.awaitConfirmedLocked(canConfirm, dispatchedEarly, now) {
+	if b.handleUnconfirmedLocked(confirms, hadUnconfirmed, now) {
 		next = definedPollInterval
-	}
-	for w := b.times.first(); w != nil && !w.wakeAt.After(now); w = b.times.first() {
-		b.times.set(w, w.handleTimer(now))
-	}
-	if w := b.times.first(); w != nil {
-		next = min(next, w.wakeAt.Sub(now))
 	}
 	timer.Reset(next)
 	return true
 }
 
-// canConfirm asks whether what is published may be confirmed. After a no, it asks only once per definedPollInterval.
-func (b *Broadcaster) canConfirm(now time.Time) bool {
+// askToConfirm reports whether what is published may be confirmed. It asks [Options].Defined, but after a no only
+// once per definedPollInterval.
+func (b *Broadcaster) askToConfirm(now time.Time) bool {
 	if b.published.Load() == b.confirmed.Load() {
 		return true
 	}
@@ -367,16 +385,16 @@ func (b *Broadcaster) canConfirm(now time.Time) bool {
 	return !tooSoon && b.defined()
 }
 
-// awaitConfirmedLocked handles the watchers that wait for a change to be confirmed. It wakes them if it was, and ends
-// them if they have waited for too long. It reports whether any still wait. dispatchedEarly says that a change was
-// dispatched before it was confirmed.
-func (b *Broadcaster) awaitConfirmedLocked(canConfirm, dispatchedEarly bool, now time.Time) bool {
-	if canConfirm && !dispatchedEarly && b.waitingSince.IsZero() {
+// handleUnconfirmedLocked handles the watchers that wait for a change to be confirmed. It wakes them if all was
+// confirmed now (confirms), and ends them if they have waited for too long. It reports whether any still wait.
+// hadUnconfirmed says that a change was dispatched before it was confirmed.
+func (b *Broadcaster) handleUnconfirmedLocked(confirms, hadUnconfirmed bool, now time.Time) bool {
+	if confirms && !hadUnconfirmed && b.waitingSince.IsZero() {
 		return false
 	}
 	waiting := b.waitingLocked()
 	switch {
-	case canConfirm, len(waiting) == 0:
+	case confirms, len(waiting) == 0:
 		b.waitingSince = time.Time{}
 		for _, w := range waiting {
 			w.wakeUp()
@@ -396,34 +414,29 @@ func (b *Broadcaster) dispatchLocked(span *Span) {
 	versions := &span.Versions
 	dispatched := b.dispatched.Load()
 	b.dispatching.Store(max(dispatched, span.To))
-	if dispatched < span.Kept() {
+	if dispatched < span.RetainedAfter() {
 		// The history was cut before all of it was dispatched, so any watcher may miss something.
-		b.wakeBucketsLocked(dispatched+1, func(index.Bucket) bool { return true })
+		for bucket := range b.buckets {
+			b.wakeLocked(bucket, dispatched+1)
+		}
 	}
 	for i := versions.FirstAfter(dispatched); i < versions.Len(); i++ {
 		v := versions.At(i)
-		wake := func(bucket index.Bucket) {
-			for _, w := range b.buckets[bucket] {
-				w.changed(v.Revision)
-			}
-		}
 		for _, o := range []*index.Object{v.Change.Before, v.Change.After} {
-			if o != nil && !o.EachBucket(&b.wanted, wake) {
-				b.wakeBucketsLocked(v.Revision, o.HasLabelOf)
+			if o == nil {
+				continue
+			}
+			for _, bucket := range o.Buckets() {
+				b.wakeLocked(bucket, v.Revision)
 			}
 		}
 	}
 	b.dispatched.Store(max(dispatched, span.To))
 }
 
-// wakeBucketsLocked wakes all watchers of the buckets that are chosen.
-func (b *Broadcaster) wakeBucketsLocked(revision uint64, chosen func(index.Bucket) bool) {
-	for bucket, watchers := range b.buckets {
-		if !chosen(bucket) {
-			continue
-		}
-		for _, w := range watchers {
-			w.changed(revision)
-		}
+// wakeLocked wakes the watchers of a bucket for the change at a revision.
+func (b *Broadcaster) wakeLocked(bucket index.Bucket, revision uint64) {
+	for _, w := range b.buckets[bucket] {
+		w.changed(revision)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/samples"
 )
 
 var encoding = wire.EncodingOf(media.JSON)
@@ -31,7 +32,7 @@ var encoding = wire.EncodingOf(media.JSON)
 func testForm(t testing.TB) Form {
 	t.Helper()
 	nodeName := wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true}
-	envelope := wire.FixedEnvelope("PodList", "v1", nodeName)
+	envelope := samples.Envelope("PodList", "v1", nodeName)
 	envelope.Namespaces = true
 	learn := func(annotations string) *wire.Bookmark {
 		const line = `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"%s}}}`
@@ -88,7 +89,7 @@ func (c *cluster) object(namespace, name, app, node string, revision uint64) *in
 		`"spec":{"nodeName":%q}}`
 	encoded := fmt.Appendf(nil, text, name, namespace, revision, app, node)
 	o := index.NewObject(0, index.JoinKey(namespace, name), revision, encoded)
-	o.Labels, o.Fields = wire.MustLabels("app", app), []string{node}
+	o.Labels, o.Fields = samples.Labels("app", app), []string{node}
 	return o
 }
 
@@ -100,13 +101,6 @@ func (c *cluster) write() {
 	if c.rnd.IntN(25) == 0 { // a large one, before its revision and after it
 		pad := func() string { return strings.Repeat("x", c.rnd.IntN(batchSize*5/4)) }
 		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, pad(), o.Bytes[1:len(o.Bytes)-1], pad())
-	}
-	if c.rnd.IntN(15) == 0 { // a set that is not walked over
-		pairs := []string{"app", "1"}
-		for i := range wire.ManyLabels {
-			pairs = append(pairs, fmt.Sprint("l", i), "x")
-		}
-		o.Labels = wire.MustLabels(pairs...)
 	}
 	switch before, found := c.state.Get(o.Key); {
 	case c.rnd.IntN(10) == 0:

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Counts counts the watchers of some broadcasters, and what became of them. It is safe for concurrent use; the zero value
-// is ready for use.
+// Counts counts the watchers of some broadcasters, and what became of them. It is safe for concurrent use; the zero
+// value is ready for use.
 type Counts struct {
 	open      atomic.Int64
 	delivered atomic.Uint64
@@ -16,6 +16,7 @@ type Counts struct {
 	ended map[Ending]uint64
 }
 
+// end counts the end of a watcher.
 func (c *Counts) end(why Ending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

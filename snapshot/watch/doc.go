@@ -1,12 +1,12 @@
 // Package watch lets any number of clients follow the history of one collection.
 //
-// The history is the log. A [Broadcaster] has the log of one [Span], the interval of revisions that is known. Each client
-// has a [Watcher] with an [index.Filter], which knows the revision up to which the client was told everything. There are
-// no queues and no copies of events, so a client that reads slowly costs no more than its watcher. The newest event is
-// encoded once for all clients that are told it (batch.go).
+// The history is the log. A [Broadcaster] has the log of one [Span], the interval of revisions that is known. Each
+// client has a [Watcher] with an [index.Filter], which knows the revision up to which the client was told everything.
+// There are no queues and no copies of events, so a client that reads slowly costs no more than its watcher. The
+// newest event is encoded once for all clients that are told it (batch.go).
 //
 //	feed ──Publish──► Broadcaster ──wakes the watchers of the buckets that a change touches──► Watcher.Take
-//	                   └─ one goroutine and one timer, however many watchers
+//	                   └─ one goroutine, however many watchers
 //
 // Invariants, which the tests attack:
 //

@@ -118,10 +118,12 @@ func (m *model) whoWakes() {
 // nothing tells by an object that it is not.
 func (w *follower) concerns(l logged) bool {
 	switch w.name {
-	case "all", "not a label", "not a node":
+	case "all", "not a label", "not a node", "a name", "a label":
 		return true
 	}
-	return selects(w.query, l.Before) || !l.Deleted && selects(w.query, l.After)
+	query := w.query
+	query.Labels = nil
+	return selects(query, l.Before) || !l.Deleted && selects(query, l.After)
 }
 
 // tidy closes what has ended, and notes what is forgotten.

@@ -240,7 +240,7 @@ func TestFormTakesInBoth(t *testing.T) {
 	for range 2000 {
 		h := NewBroadcaster(Form{}, Span{}, new(Counts), new(Pacer))
 		var both sync.WaitGroup
-		both.Go(func() { h.Learn(new(wire.Bookmark)) })
+		both.Go(func() { h.SetBookmark(new(wire.Bookmark)) })
 		both.Go(func() { h.SetEnvelope(new(wire.Envelope)) })
 		both.Wait()
 		if f := h.Form(); f.Plain == nil || f.Envelope == nil {

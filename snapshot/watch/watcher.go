@@ -11,67 +11,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-const (
-	// A watch that asks for bookmarks gets one each bookmarkInterval, or up to bookmarkJitter later, and one
-	// lastBookmarkLead before its timeout (k8s.io/apiserver, storage/cacher).
-	bookmarkInterval = time.Minute
-	bookmarkJitter   = 1300 * time.Millisecond
-	lastBookmarkLead = 2 * time.Second
-
-	// drainTimeout is the time for which a watcher past its deadline is still told what is left in the log.
-	drainTimeout = 10 * time.Second
-
-	// definedTimeout is the time after which a watcher ends if [Options].Defined is false while changes wait. To answer,
-	// an API server must be asked, and a busy one keeps requests in its queue for less than this. Initial events hold
-	// memory for their bytes, so they wait for initialDefinedTimeout only. definedPollInterval is the time between two
-	// calls of Defined.
-	definedTimeout        = 30 * time.Second
-	initialDefinedTimeout = 3 * time.Second
-	definedPollInterval   = 100 * time.Millisecond
-	// toldPollInterval is the interval at which [Broadcaster.AwaitTold] looks whether watchers were told all.
-	toldPollInterval = 10 * time.Millisecond
-
-	// initialStateTimeout is the time that a client has to read the state with which its watch begins, if the history
-	// forgets meanwhile the changes that follow. Only a client that was told the whole state can go on elsewhere; but one
-	// that reads slowly holds memory.
-	initialStateTimeout = 30 * time.Second
-)
-
-// Ending is the reason why a watcher has ended.
-type Ending string
-
-// The reasons why watchers end. Each ends in order, between two events.
-const (
-	// EndTimeout is the timeout that the client had asked for.
-	EndTimeout Ending = "timeout"
-	// EndLost means that the feed has lost the state, or that it may be wrong.
-	EndLost Ending = "lost"
-	// EndBehind means that the history has forgotten the change that the client should have been told next.
-	EndBehind Ending = "behind"
-	// EndShutdown means that the process ends.
-	EndShutdown Ending = "shutdown"
-	// EndGone means that the client has gone, or cannot be written to.
-	EndGone Ending = "gone"
-)
-
-// Endings returns every Ending.
-func Endings() []Ending { return []Ending{EndTimeout, EndLost, EndBehind, EndShutdown, EndGone} }
-
-// Options say what a client asks for.
-type Options struct {
-	// After is the revision after which the client is told changes.
-	After uint64
-	// Filter chooses the objects that it is told of.
-	Filter index.Filter
-	// Bookmarks reports whether it is told bookmarks.
-	Bookmarks bool
-	// Timeout is the time for which its watch lasts.
-	Timeout time.Duration
-	// Defined reports whether the resource is still served and defined as it was when the client came. It must be the same
-	// for all clients of a broadcaster, and must not block. A change is told only if Defined is true after it came.
-	Defined func() bool
-}
-
 // Watcher has one client's place in the log. Take, Wait and Close are for one goroutine.
 //
 // A watch after revision 10 whose filter chooses the changes at 11 and 14, in a log that is at 12 when
@@ -106,15 +45,75 @@ type Watcher struct {
 
 	// The broadcaster's mu guards the fields below.
 	bucket     index.Bucket
-	place      int // the index in the bucket
+	position   int // the index in the bucket
 	begun      time.Time
 	deadline   time.Time
-	ending     Ending    // the reason of the end at the deadline
-	bookmarkAt time.Time // the time of the next bookmark; zero if there will be none
-	wakeAt     time.Time
-	heapIndex  int // the index in the schedule, if inHeap
-	inHeap     bool
+	ending     Ending      // the reason of the end at the deadline
+	bookmarkAt time.Time   // the time of the next bookmark; zero if there will be none
+	wakeAt     time.Time   // the time for which the timer is set
+	timer      *time.Timer // wakes the watcher for its end or a bookmark; nil once the watcher was removed
 }
+
+// Options say what a client asks for.
+type Options struct {
+	// After is the revision after which the client is told changes.
+	After uint64
+	// Filter chooses the objects that it is told of.
+	Filter index.Filter
+	// Bookmarks reports whether it is told bookmarks.
+	Bookmarks bool
+	// Timeout is the time for which its watch lasts.
+	Timeout time.Duration
+	// Defined reports whether the resource is still served and defined as it was when the client came. It must be the same
+	// for all clients of a broadcaster, and must not block. A change is told only if Defined is true after it came.
+	Defined func() bool
+}
+
+// Ending is the reason why a watcher has ended.
+type Ending string
+
+// The reasons why watchers end. Each ends in order, between two events.
+const (
+	// EndTimeout is the timeout that the client had asked for.
+	EndTimeout Ending = "timeout"
+	// EndLost means that the feed has lost the state, or that it may be wrong.
+	EndLost Ending = "lost"
+	// EndBehind means that the history has forgotten the change that the client should have been told next.
+	EndBehind Ending = "behind"
+	// EndShutdown means that the process ends.
+	EndShutdown Ending = "shutdown"
+	// EndGone means that the client has gone, or cannot be written to.
+	EndGone Ending = "gone"
+)
+
+// Endings returns every Ending.
+func Endings() []Ending { return []Ending{EndTimeout, EndLost, EndBehind, EndShutdown, EndGone} }
+
+const (
+	// A watch that asks for bookmarks gets one each bookmarkInterval, or up to bookmarkJitter later, and one
+	// lastBookmarkLead before its timeout (k8s.io/apiserver, storage/cacher).
+	bookmarkInterval = time.Minute
+	bookmarkJitter   = 1300 * time.Millisecond
+	lastBookmarkLead = 2 * time.Second
+
+	// drainTimeout is the time for which a watcher past its deadline is still told what is left in the log.
+	drainTimeout = 10 * time.Second
+
+	// definedTimeout is the time after which a watcher ends if [Options].Defined is false while changes wait. To answer,
+	// an API server must be asked, and a busy one keeps requests in its queue for less than this. Initial events hold
+	// memory for their bytes, so they wait for initialDefinedTimeout only. definedPollInterval is the time between two
+	// calls of Defined.
+	definedTimeout        = 30 * time.Second
+	initialDefinedTimeout = 3 * time.Second
+	definedPollInterval   = 100 * time.Millisecond
+	// toldPollInterval is the interval at which [Broadcaster.AwaitTold] looks whether watchers were told all.
+	toldPollInterval = 10 * time.Millisecond
+
+	// initialStateTimeout is the time that a client has to read the state with which its watch begins, if the history
+	// forgets meanwhile the changes that follow. Only a client that was told the whole state can go on elsewhere; but one
+	// that reads slowly holds memory.
+	initialStateTimeout = 30 * time.Second
+)
 
 // Watch returns a watcher, which must be closed. It returns nil if the broadcaster has ended, or the span does not have
 // all changes after o.After.
@@ -128,7 +127,7 @@ func (b *Broadcaster) Watch(o Options) *Watcher {
 		w.bookmarkAt = nextBookmark(now, w.deadline)
 	}
 	w.due.Store(o.After + 1)
-	if span := b.published.Load(); o.After < span.Kept() || o.After > span.To || !b.add(w, o.Defined) {
+	if span := b.published.Load(); o.After < span.RetainedAfter() || o.After > span.To || !b.add(w, o.Defined) {
 		return nil
 	}
 	return w
@@ -142,7 +141,7 @@ func (w *Watcher) Wait(ctx context.Context) {
 	}
 }
 
-// Take replaces the events in b by those that the client must be told now. If there are none and no ending, there is
+// Take replaces the events in b with those that the client must be told now. If there are none and no ending, there is
 // nothing to tell before [Watcher.Wait] returns. After an ending the client must be told nothing more. The ending is
 // [EndGone] if ctx is done.
 func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
@@ -156,14 +155,14 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 	dispatched := w.broadcaster.dispatched.Load()
 	w.looking.Store(true)
 	defer w.looking.Store(false)
-	due := w.due.Swap(0)
+	first := w.due.Swap(0)
 	dispatching := w.broadcaster.dispatching.Load()
 	span := w.broadcaster.confirmed.Load()
 	more := false
-	if due != 0 {
-		more, end = w.replay(b, span, due)
-		// due has only the first change. Later ones that were dispatched, but not confirmed yet, stay due.
-		if due <= span.To && !more && span.To < dispatching {
+	if first != 0 {
+		more, end = w.replay(b, span, first)
+		// due had only the first change. Later ones that were dispatched, but not confirmed yet, stay due.
+		if first <= span.To && !more && span.To < dispatching {
 			w.keepDue(span.To + 1)
 		}
 	}
@@ -194,8 +193,9 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 	return end
 }
 
-// replay adds the changes from a revision on that the client was not told to a batch, as many as fit, and reports whether
-// some are left. An ending means that they cannot be told: the history has forgotten some, or one cannot be written.
+// replay adds the changes from a revision on that the client was not told to a batch, as many as fit, and reports
+// whether some are left. An ending means that they cannot be told: the history has forgotten some, or one cannot be
+// written.
 func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
 	if from > span.To { // there is no change, or it is not confirmed yet
 		if from <= w.broadcaster.published.Load().To {
@@ -206,7 +206,7 @@ func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Endi
 	form := w.broadcaster.Form()
 	versions := &span.Versions
 	after := max(w.delivered, from-1)
-	if after < span.Kept() {
+	if after < span.RetainedAfter() {
 		return false, EndBehind
 	}
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
@@ -254,7 +254,7 @@ func (w *Watcher) Interrupted(ctx context.Context) Ending {
 			return end
 		case w.broadcaster.lost.Load():
 			return EndLost
-		case w.broadcaster.published.Load().Kept() > w.after && time.Since(w.begun) >= initialStateTimeout:
+		case w.broadcaster.published.Load().RetainedAfter() > w.after && time.Since(w.begun) >= initialStateTimeout:
 			return EndBehind
 		case defined:
 			return ""
@@ -288,7 +288,8 @@ func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	return why
 }
 
-// Close ends the watcher. The reason is counted; it is "" if the client was told nothing, so that the watch does not count.
+// Close ends the watcher. The reason is counted; it is "" if the client was told nothing, so that the watch does not
+// count.
 func (w *Watcher) Close(why Ending) {
 	w.broadcaster.remove(w)
 	if why != "" {
@@ -323,12 +324,23 @@ func (w *Watcher) plannedEnding() Ending {
 	return w.ending
 }
 
+// isWaiting reports whether the client has still to be told something. Take may put back what it has taken from due,
+// while looking is true. So due is read before looking and after it: one of the three reads then shows what is put
+// back.
+//
+//	Take:       looking = true    due = 0    due = 7    looking = false
+//	isWaiting:                       due?  looking?                      due?
+func (w *Watcher) isWaiting() bool {
+	return w.due.Load() != 0 || w.bookmarkDue.Load() || w.looking.Load() || w.due.Load() != 0
+}
+
 // changed wakes the watcher, since it may have to tell the change at a revision.
 func (w *Watcher) changed(revision uint64) {
 	w.due.CompareAndSwap(0, revision) // if an earlier change is due, Take looks at all that follow it
 	w.wakeUp()                        // always: the watcher may have looked before this change was confirmed
 }
 
+// wakeUp ends Wait.
 func (w *Watcher) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
@@ -349,24 +361,16 @@ func nextBookmark(now, deadline time.Time) time.Time {
 	return time.Time{}
 }
 
+// setTimer sets the time at which the watcher must be woken, whatever happens.
+func (w *Watcher) setTimer(at time.Time) {
+	w.wakeAt = at
+	w.timer.Reset(time.Until(at))
+}
+
 // nextWake returns the time at which the watcher must be woken, whatever happens.
 func (w *Watcher) nextWake() time.Time {
 	if !w.bookmarkAt.IsZero() && w.bookmarkAt.Before(w.deadline) {
 		return w.bookmarkAt
 	}
 	return w.deadline
-}
-
-// handleTimer wakes the watcher for its end or for a bookmark, and returns the time at which to wake it again.
-func (w *Watcher) handleTimer(now time.Time) time.Time {
-	if !now.Before(w.deadline) {
-		w.pastDrain.Store(w.pastDeadline.Load())
-		w.pastDeadline.Store(true)
-		w.wakeUp()
-		return now.Add(drainTimeout)
-	}
-	w.bookmarkDue.Store(true)
-	w.wakeUp()
-	w.bookmarkAt = nextBookmark(now, w.deadline)
-	return w.nextWake()
 }

@@ -54,8 +54,8 @@ func retryAfter(h http.Header) time.Duration {
 
 // statusMessage returns the message of a Status in either encoding, or "".
 func statusMessage(body []byte) string {
-	if object, err := unwrap(body); err == nil {
-		status, _ := protobufStatus(object) // after an error the message is empty, which is all that counts here
+	if w, err := parseWrapper(body); err == nil {
+		status, _ := w.status() // after an error the message is empty, which is all that counts here
 		return status.message
 	}
 	var status metav1.Status

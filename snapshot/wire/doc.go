@@ -2,7 +2,7 @@
 // of a watch, and the metadata, labels and selectable fields of an object. An object's bytes are
 // cut out of what came and never encoded again.
 //
-// encoding.go says what both encodings can do. jsonencoding.go (with jsonscan.go, jsonvalid.go) and
+// encoding.go says what both encodings can do. jsonencoding.go (with jsonscan.go) and
 // protobufencoding.go read, jsonshape.go and protobufshape.go write, event.go makes events and bookmarks, and
 // indent.go indents.
 //

@@ -6,13 +6,6 @@ import (
 	"time"
 )
 
-// maxEvent bounds one event. etcd takes requests of 1.5 MiB by default and JSON may be a
-// few times longer than what is stored.
-const maxEvent = 64 << 20
-
-// ErrEnded means that a stream ended at its timeout, or was cut.
-var ErrEnded = errors.New("the watch ended")
-
 // Encoding splits what the upstream writes into its parts: the bytes are kept, never decoded and
 // encoded again. Both encodings refuse bytes that they do not completely understand, with errShape
 // or an [InconsistencyError].
@@ -25,30 +18,37 @@ type Encoding interface {
 	Event(record []byte) (Event, error)
 	// Item reads the metadata of a list's item.
 	Item(item []byte) (ObjectMeta, error)
-	// Cut returns the list form of an object from an event, in the event's memory.
+	// Cut returns an object from an event as a list holds it. The result shares the event's memory.
 	Cut(form ItemForm, inEvent []byte) ([]byte, error)
-	// Revise returns a list's item with another resourceVersion, in three parts: what is before and
-	// after shares the item's memory.
+	// Revise returns a list's item with another resourceVersion, in three parts. The first and the last one share the
+	// item's memory.
 	Revise(item []byte, revision uint64) (before, instead, after []byte, err error)
-	// Values reads fields of a list's item.
+	// Values reads the fields of a list's item, in the order of paths.
 	Values(paths *FieldPaths, item []byte) ([]string, error)
-	// appendEventHead appends what comes in an event before a list's item of that size, whose form in
-	// events is known; the item's first skip bytes are left out. eventEnd is what comes after it.
+	// appendEventHead appends the bytes before a list's item of size bytes in an event. The item's first skip bytes are
+	// not sent. eventEnd returns the bytes after the item.
 	appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int)
 	eventEnd() string
-	// shapes are the ways to write a list.
+	// shapes returns the ways to write a list.
 	shapes() []shape
 }
+
+// maxEvent bounds one event. etcd takes requests of 1.5 MiB by default and JSON may be a
+// few times longer than what is stored.
+const maxEvent = 64 << 20
+
+// ErrEnded means that a stream ended at its timeout, or was cut.
+var ErrEnded = errors.New("the watch ended")
 
 // Event is one event of a watch.
 type Event struct {
 	Kind   string // ADDED, MODIFIED, DELETED, BOOKMARK
 	Meta   ObjectMeta
 	Object []byte // as received
-	// Came is the time at which the event was read.
-	Came time.Time
-	// Framed reports whether the bytes around the object are those that [Envelope.AppendEvent] writes.
-	Framed bool
+	// ReadAt is the time at which the event was read.
+	ReadAt time.Time
+	// Reproducible reports whether [Envelope.AppendEvent] would write this event with the same bytes.
+	Reproducible bool
 }
 
 // ObjectMeta has the fields of an object that a feed reads.
@@ -84,8 +84,8 @@ type ListMeta struct {
 	Shards string
 }
 
-// offset returns the index in whole at which its slice part begins. Slicing moves the beginning of a slice and leaves the
-// end of its memory, so the difference of the capacities is the distance by which the beginning has moved.
+// offset returns the index in whole at which part begins, a slice of whole. Slicing moves the beginning of a slice, and
+// leaves the end of its memory. So the difference of the capacities is the distance by which the beginning has moved.
 func offset(whole, part []byte) int { return cap(whole) - cap(part) }
 
 // check returns an error if the event lacks what every event must have.

@@ -9,8 +9,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
-
-	"github.com/listproxy/listproxy/policy/media"
 )
 
 // The fields that every resource has, which a field selector may name.
@@ -51,20 +49,14 @@ type Envelope struct {
 	Paths *FieldPaths
 }
 
-// FixedEnvelope returns the envelope of a built-in type in JSON, in which these fields can be selected, for tests.
-func FixedEnvelope(kind, apiVersion string, fields ...Field) *Envelope {
-	return &Envelope{
-		Encoding: jsonEncoding{}, ContentType: media.JSONType, kind: kind, APIVersion: apiVersion, shape: structShape{}, EmptyItems: "[]",
-		Paths: NewFieldPaths(fields),
-	}
-}
-
 // shape is a way to write a list.
 type shape interface {
 	// appendHead appends the bytes before the first of n items. The items and the bytes between them have size bytes.
 	appendHead(dst []byte, f *Envelope, meta ListMeta, n, size int) []byte
-	// appendItemHead appends the bytes before item i, which has size bytes.
-	appendItemHead(dst []byte, i, size int) []byte
+	// separator returns the bytes between two items.
+	separator() string
+	// appendItemHead appends the bytes with which an item of size bytes begins.
+	appendItemHead(dst []byte, size int) []byte
 	// appendTail appends the bytes after the last of n items.
 	appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []byte
 }
@@ -81,8 +73,8 @@ type ItemForm struct {
 // ErrForm means that lists and watches cannot be reconciled: the collection is not cached.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns the envelope of a real list. That list, written with the envelope, must have the same bytes; if it
-// has not, LearnEnvelope returns [ErrForm].
+// LearnEnvelope returns the envelope of a real list. That list, written with the envelope, must have the same bytes;
+// if it has not, LearnEnvelope returns [ErrForm].
 func LearnEnvelope(e Encoding, body []byte, contentType, emptyItems string) (*Envelope, List, error) {
 	l, err := e.List(body)
 	if err != nil {
@@ -117,15 +109,21 @@ func (f *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
 
 // AppendItemHead appends the bytes before item i, which has size bytes.
 func (f *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
-	return f.shape.appendItemHead(dst, i, size)
+	if i > 0 {
+		dst = append(dst, f.shape.separator()...)
+	}
+	return f.shape.appendItemHead(dst, size)
 }
+
+// Separator returns the bytes with which AppendItemHead begins for all items but the first.
+func (f *Envelope) Separator() string { return f.shape.separator() }
 
 // AppendTail appends the bytes after the last of n items.
 func (f *Envelope) AppendTail(dst []byte, meta ListMeta, n int) []byte {
 	return f.shape.appendTail(dst, f, meta, n)
 }
 
-// Render writes a whole list.
+// Render returns a whole list.
 func (f *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	size := 0
 	var scratch [16]byte
@@ -157,8 +155,8 @@ func (f *Envelope) Selects(selector fields.Selector) bool {
 	return true
 }
 
-// AgreesWith reports whether g writes the same objects with the same bytes and headers as f. g may know the form of items
-// where f does not.
+// AgreesWith reports whether g writes the same objects with the same bytes and headers as f. g may know the form of
+// items where f does not.
 func (f *Envelope) AgreesWith(g *Envelope) bool {
 	return f.ContentType == g.ContentType && maps.EqualFunc(f.Headers, g.Headers, slices.Equal) && f.AuditIDs == g.AuditIDs &&
 		f.APIVersion == g.APIVersion && f.kind == g.kind && f.shape == g.shape &&

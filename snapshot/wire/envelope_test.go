@@ -110,7 +110,7 @@ func TestLearnItem(t *testing.T) {
 
 // TestSelects: only what the upstream has accepted, and the objects hold, may choose.
 func TestSelects(t *testing.T) {
-	envelope := FixedEnvelope("PodList", "v1", Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}})
+	envelope := &Envelope{Paths: NewFieldPaths([]Field{{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}}})}
 	for selector, want := range map[string]bool{
 		"":                              true,
 		"metadata.name=a":               true,

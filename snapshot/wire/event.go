@@ -14,27 +14,28 @@ const (
 	Bookmarked = "BOOKMARK"
 )
 
-// AppendEvent appends an event of a watch as the upstream writes it, with the list form of an
-// object whose form in events was learned.
+// AppendEvent appends an event of a watch as the upstream writes it. item is the object as a list holds it;
+// Envelope.Item must be known.
 func (f *Envelope) AppendEvent(dst []byte, kind string, item []byte) []byte {
 	return appendEvent(dst, f.Encoding, kind, f.Item, item)
 }
 
+// appendEvent is AppendEvent for an encoding and a form of items.
 func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte) []byte {
 	dst, skip := e.appendEventHead(dst, kind, form, len(item))
 	return append(append(dst, item[skip:]...), e.eventEnd()...)
 }
 
-// AppendEventHead and [Envelope.EventEnd] are AppendEvent for an item that is not copied. AppendEventHead appends
-// what comes in an event before an item of that size, whose first skip bytes are left out.
+// AppendEventHead appends the bytes before the item in an event. The item has size bytes; its first skip bytes are
+// not sent. With it and [Envelope.EventEnd] an event is written without a copy of the item.
 func (f *Envelope) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
 	return f.Encoding.appendEventHead(dst, kind, f.Item, size)
 }
 
-// EventEnd is what comes after the item in an event.
+// EventEnd returns the bytes after the item in an event.
 func (f *Envelope) EventEnd() string { return f.Encoding.eventEnd() }
 
-// AtRevision returns a list's item with another resourceVersion, in memory of its own.
+// AtRevision returns a copy of a list's item with another resourceVersion.
 func AtRevision(e Encoding, item []byte, revision uint64) ([]byte, error) {
 	before, instead, after, err := e.Revise(item, revision)
 	if err != nil {
@@ -43,16 +44,16 @@ func AtRevision(e Encoding, item []byte, revision uint64) ([]byte, error) {
 	return slices.Concat(before, instead, after), nil
 }
 
-// Bookmark is how the upstream writes a bookmark of one collection: the zero value of the type at a
-// revision, and in the bookmark that ends the initial events an annotation. It is immutable.
+// Bookmark writes the bookmarks of one collection as the upstream does: each has an empty object of the collection's
+// type at a revision. The bookmark that ends the initial events has an annotation, too. It is immutable.
 type Bookmark struct {
 	encoding Encoding
 	form     ItemForm
-	item     []byte
+	item     []byte // the object of the bookmark that was learned
 }
 
-// LearnBookmark learns the form of a bookmark from one that the upstream has sent. It returns an
-// error if the bookmark could not be written again with the same bytes.
+// LearnBookmark returns the Bookmark that writes bookmarks like one that the upstream has sent. It returns an error
+// if that one could not be written again with the same bytes.
 func LearnBookmark(e Encoding, ev Event) (*Bookmark, error) {
 	b := &Bookmark{encoding: e, form: ItemForm{APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}}
 	var err error
@@ -60,7 +61,7 @@ func LearnBookmark(e Encoding, ev Event) (*Bookmark, error) {
 		return nil, err
 	}
 	again, err := AtRevision(e, b.item, ev.Meta.Revision)
-	if err != nil || !bytes.Equal(again, b.item) || !ev.Framed || ev.Kind != Bookmarked {
+	if err != nil || !bytes.Equal(again, b.item) || !ev.Reproducible || ev.Kind != Bookmarked {
 		return nil, fmt.Errorf("%w: a bookmark has an unknown form", ErrForm)
 	}
 	return b, nil

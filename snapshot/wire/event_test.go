@@ -54,7 +54,7 @@ func TestEventsAreWrittenAsTheyCame(t *testing.T) {
 	for name, tt := range records() {
 		t.Run(name, func(t *testing.T) {
 			ev := event(t, tt.encoding, tt.record)
-			if !ev.Framed {
+			if !ev.Reproducible {
 				t.Error("the frame of the event is not known again")
 			}
 			item, err := tt.encoding.Cut(tt.form, ev.Object)
@@ -150,10 +150,10 @@ func TestBookmark(t *testing.T) {
 				t.Errorf("written %q\nnot     %q", got, tt.record)
 			}
 			later := event(t, tt.encoding, b.AppendTo(nil, 100_000))
-			if later.Meta.Revision != 100_000 || !later.Meta.EndsInitial || !later.Framed {
+			if later.Meta.Revision != 100_000 || !later.Meta.EndsInitial || !later.Reproducible {
 				t.Errorf("at another revision: %+v", later)
 			}
-			ev.Framed = false
+			ev.Reproducible = false
 			if _, err := LearnBookmark(tt.encoding, ev); err == nil {
 				t.Error("a bookmark in an unknown frame was learned")
 			}

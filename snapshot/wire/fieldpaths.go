@@ -7,19 +7,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// FieldPaths finds the values of fields in an object, in one pass over it. It is immutable. The
-// indexed field comes first, if there is one.
+// FieldPaths finds the values of fields in an object, in one pass over it. It is immutable. The indexed field comes
+// first, if there is one.
+//
+// For example, the paths of spec.nodeName and spec.restartPolicy in JSON are a root with the child "spec", which has
+// the children "nodeName", where field 0 is, and "restartPolicy", where field 1 is.
 type FieldPaths struct {
 	fields   []Field
 	json     *pathNode[string]
 	protobuf *pathNode[protowire.Number]
 }
 
-// pathNode is a step on the way to fields.
+// pathNode is a step on the paths to fields, the name of a member or the number of a field.
 type pathNode[K comparable] struct {
-	// fields that end here: two can be names for one value.
-	fields []int
-	next   map[K]*pathNode[K]
+	// fields are the indexes of the fields whose path ends here: two can be names for one value.
+	fields   []int
+	children map[K]*pathNode[K]
 }
 
 // NewFieldPaths returns the paths to fields, in this order, except that the indexed one comes first.
@@ -36,15 +39,16 @@ func NewFieldPaths(all []Field) *FieldPaths {
 }
 
 func newPathNode[K comparable]() *pathNode[K] {
-	return &pathNode[K]{next: map[K]*pathNode[K]{}}
+	return &pathNode[K]{children: map[K]*pathNode[K]{}}
 }
 
+// add adds the path to a field.
 func (n *pathNode[K]) add(path []K, field int) {
 	for _, step := range path {
-		if n.next[step] == nil {
-			n.next[step] = newPathNode[K]()
+		if n.children[step] == nil {
+			n.children[step] = newPathNode[K]()
 		}
-		n = n.next[step]
+		n = n.children[step]
 	}
 	n.fields = append(n.fields, field)
 }
@@ -54,32 +58,34 @@ func (p *FieldPaths) Indexed() bool {
 	return len(p.fields) > 0 && p.fields[0].Indexed
 }
 
-// ReadsIndex reports whether a field is the indexed one, or another name for it.
-func (p *FieldPaths) ReadsIndex(field int) bool {
-	return p.Indexed() && field >= 0 && slices.Equal(p.fields[field].JSON, p.fields[0].JSON)
+// ReadsIndex reports whether field i is the indexed one, or another name for it.
+func (p *FieldPaths) ReadsIndex(i int) bool {
+	return p.Indexed() && i >= 0 && slices.Equal(p.fields[i].JSON, p.fields[0].JSON)
 }
 
-// Find returns the position of a field, or -1.
+// Find returns the index of the field with a name, or -1.
 func (p *FieldPaths) Find(name string) int {
 	return slices.IndexFunc(p.fields, func(f Field) bool { return f.Name == name })
 }
 
+// equal reports whether both have the same paths to the same fields.
 func (p *FieldPaths) equal(q *FieldPaths) bool {
 	return slices.EqualFunc(p.fields, q.fields, Field.equal)
 }
 
+// equal reports whether both fields are the same, with the same paths.
 func (f Field) equal(g Field) bool {
 	return f.Name == g.Name && f.Zero == g.Zero && f.Indexed == g.Indexed && slices.Equal(f.JSON, g.JSON) &&
 		slices.Equal(f.Protobuf, g.Protobuf)
 }
 
-// WithUID returns the same paths and that to [UIDField].
+// WithUID returns the same paths, and the one to [UIDField].
 func (p *FieldPaths) WithUID() *FieldPaths {
 	uid := Field{Name: UIDField, JSON: []string{"metadata", "uid"}, Protobuf: []protowire.Number{1, 5}}
 	return NewFieldPaths(append(slices.Clone(p.fields), uid))
 }
 
-// zeros are the values of an object that has none of the fields.
+// zeros returns the values of an object that has none of the fields.
 func (p *FieldPaths) zeros() []string {
 	values := make([]string, len(p.fields))
 	for i, f := range p.fields {

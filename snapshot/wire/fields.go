@@ -7,33 +7,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Field is a field of a resource that a field selector may name, and where an
-// object holds it.
+// Field is a field of a resource that a field selector may name, with the path to it in an object.
 type Field struct {
 	// Name is the field as a selector writes it: "spec.nodeName".
 	Name string
-	// JSON is the path of its value in the JSON form, a string, a number or a boolean.
+	// JSON is the path in JSON to its value: a string, a number or a boolean.
 	JSON []string
-	// Protobuf is the path of field numbers in the protobuf form (of the object, without the
-	// wrapper); nil if the object has no such form. The value is a string if Zero is "", else
-	// a varint, to be read as Zero is: an int32 or a boolean.
+	// Protobuf is the path in protobuf: the numbers of the fields in the object, without the wrapper. It is nil if the
+	// object has no such form. The value is a string, a boolean or an int32, as Zero is.
 	Protobuf []protowire.Number
-	// Indexed is true if kube-apiserver has an index of it, and so has a collection: then it
-	// decides where a page of the newest state ends (see Query.Newest).
+	// Indexed reports whether kube-apiserver has an index of it, and so has a collection (see Query.EndsWithIndex).
 	Indexed bool
-	// Zero is what an absent value reads as: "", "false" or "0".
+	// Zero is the value of an object that lacks the field: "", "false" or "0".
 	Zero string
 }
 
 // BuiltinFields returns the fields, beside metadata.name and metadata.namespace, that
 // kube-apiserver 1.36 knows for a built-in type in this version. The slice is the caller's.
 //
-// A field is listed if three things hold: the version's conversion of field labels lets it
-// through (kubernetes, pkg/apis, AddFieldLabelConversionFunc), the registry gives it a value
-// (pkg/registry, the GetAttrs of the type), and that value is certainly the one in the object's
-// wire form. So status.podIPs of pods is left out, which has no value upstream; and so are
-// status.replicas of replicasets and spec.leaseName of leasecandidates, which are not let
-// through. Events have no fields here because they are never kept.
+// A field is listed if kube-apiserver accepts it in a selector of this version (kubernetes, pkg/apis,
+// AddFieldLabelConversionFunc), gives it a value (pkg/registry, the GetAttrs of the type), and certainly sends that
+// value in the object. So status.podIPs of pods is left out, which has no value upstream; and so are status.replicas
+// of replicasets and spec.leaseName of leasecandidates, which are not accepted. Events have no fields here because
+// they are never kept.
 //
 // Another version of the upstream may know fields that are not listed. And not every type has
 // metadata.namespace: nodes, namespaces, resourceslices and all of certificates.k8s.io refuse it.
@@ -91,7 +87,7 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	return nil
 }
 
-// builtin is a field with its path in the protobuf form. Its name is its path in JSON.
+// builtin returns a field with that path in protobuf. Its name is its path in JSON.
 func builtin(name string, protobuf ...protowire.Number) Field {
 	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
 }

@@ -5,7 +5,23 @@ import (
 	"strings"
 )
 
-// MaxIndentDepth is the depth of nesting up to which kube-apiserver indents JSON: beyond it, json.Indent returns an error.
+// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the
+// text. The text comes in pieces, which may end anywhere but within a string. The zero value is at the beginning of a
+// text. White space around the text is left out: kube-apiserver indents texts without a line break at their end.
+//
+// It is for JSON that is known to be valid. For other input the output is undefined, but it never
+// reads or writes out of bounds.
+type Indenter struct {
+	// Deepest is the depth of nesting of the pieces that came so far.
+	Deepest int
+
+	depth int
+	// opened reports whether the last byte opened an object or an array, of which it is not known yet whether it is empty.
+	opened bool
+}
+
+// MaxIndentDepth is the depth of nesting up to which kube-apiserver indents JSON: beyond it, json.Indent returns an
+// error.
 const MaxIndentDepth = maxDepth
 
 // indentStep is the number of spaces per level in kube-apiserver's serializer (k8s.io/apimachinery,
@@ -15,22 +31,8 @@ const indentStep = 2
 // lineBreakDepth is the number of levels for which lineBreak has spaces. Hardly any JSON is nested deeper.
 const lineBreakDepth = 64
 
+// lineBreak is a line break and the spaces after it.
 var lineBreak = []byte("\n" + strings.Repeat(" ", indentStep*lineBreakDepth))
-
-// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the text.
-// The text comes in pieces, which may end anywhere but within a string. The zero value is at the beginning of a text.
-// White space around the text is left out: kube-apiserver indents texts without a line break at their end.
-//
-// It is for JSON that is known to be valid. For other input the output is undefined, but it never
-// reads or writes out of bounds.
-type Indenter struct {
-	// Deepest is the depth of nesting of the pieces that came so far.
-	Deepest int
-
-	depth int
-	// opened reports whether the last byte opened an object or an array, which may yet be empty.
-	opened bool
-}
 
 // Size takes the next piece, and returns the number of bytes that [Indenter.Write] would write for it.
 func (in *Indenter) Size(piece []byte) int {
@@ -42,7 +44,7 @@ func (in *Indenter) Size(piece []byte) int {
 			i++
 			continue
 		}
-		if in.opens(c) {
+		if in.beginsContent(c) {
 			size += in.lineBreakSize()
 		}
 		switch c {
@@ -56,7 +58,7 @@ func (in *Indenter) Size(piece []byte) int {
 		case '{', '[':
 			in.open()
 		case '}', ']':
-			if in.closes() {
+			if in.close() {
 				size += in.lineBreakSize()
 			}
 		}
@@ -77,7 +79,7 @@ func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
 			copied = i
 			continue
 		}
-		if in.opens(c) {
+		if in.beginsContent(c) {
 			w.put(piece[copied:i])
 			copied = i
 			w.lineBreak(in.depth)
@@ -97,7 +99,7 @@ func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
 		case '{', '[':
 			in.open()
 		case '}', ']':
-			if in.closes() {
+			if in.close() {
 				w.put(piece[copied:i])
 				copied = i
 				w.lineBreak(in.depth)
@@ -110,8 +112,9 @@ func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
 	return err
 }
 
-// opens reports whether a byte is the first one inside a bracket that was opened just before, and notes that it came.
-func (in *Indenter) opens(c byte) bool {
+// beginsContent takes a byte that is no space, and reports whether it is the first one in an object or an array. It
+// gets a line of its own then.
+func (in *Indenter) beginsContent(c byte) bool {
 	if !in.opened || c == '}' || c == ']' {
 		return false
 	}
@@ -119,20 +122,22 @@ func (in *Indenter) opens(c byte) bool {
 	return true
 }
 
+// open begins an object or an array.
 func (in *Indenter) open() {
 	in.opened = true
 	in.depth++
 	in.Deepest = max(in.Deepest, in.depth)
 }
 
-// closes ends an object or an array, and reports whether its last bracket is on a line of its own.
-func (in *Indenter) closes() bool {
+// close ends an object or an array, and reports whether that has content. Its last bracket gets a line of its own then.
+func (in *Indenter) close() bool {
 	in.depth = max(0, in.depth-1)
 	empty := in.opened
 	in.opened = false
 	return !empty
 }
 
+// lineBreakSize returns the number of bytes of a line break and the spaces after it.
 func (in *Indenter) lineBreakSize() int { return 1 + indentStep*in.depth }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
@@ -144,6 +149,7 @@ type indented struct {
 	buf []byte // the part of out's buffer that is free, and what was put there
 }
 
+// put writes some bytes.
 func (w *indented) put(p []byte) {
 	if len(p) > cap(w.buf)-len(w.buf) {
 		w.makeRoom(len(p))
@@ -165,6 +171,7 @@ func (w *indented) makeRoom(n int) {
 	w.buf = w.out.AvailableBuffer()
 }
 
+// lineBreak writes a line break and the spaces after it.
 func (w *indented) lineBreak(depth int) {
 	w.put(lineBreak[:1+indentStep*min(depth, lineBreakDepth)])
 	for depth -= lineBreakDepth; depth > 0; depth -= lineBreakDepth {

@@ -137,8 +137,8 @@ func FuzzJSONStream(f *testing.F) {
 			if got.Kind != want.Type || !bytes.Equal(got.Object, want.Object.Raw) || got.Meta.Revision == 0 {
 				t.Errorf("%s %s, client-go reads %s %s", got.Kind, got.Object, want.Type, want.Object.Raw)
 			}
-			if again := `{"type":"` + got.Kind + `","object":` + string(got.Object) + "}\n"; got.Framed != (again == string(record)) {
-				t.Errorf("%q is framed as ever: %t", record, got.Framed)
+			if again := `{"type":"` + got.Kind + `","object":` + string(got.Object) + "}\n"; got.Reproducible != (again == string(record)) {
+				t.Errorf("%q is framed as ever: %t", record, got.Reproducible)
 			}
 		}
 	})

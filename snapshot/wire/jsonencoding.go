@@ -49,7 +49,7 @@ func (jsonEncoding) List(body []byte) (List, error) {
 	return l, err
 }
 
-// listMeta reads the metadata of a list.
+// listMeta reads the metadata of a list. Members that it does not know are an error.
 func (s *jsonScanner) listMeta() (ListMeta, error) {
 	var m ListMeta
 	err := s.object(func(key []byte) (err error) {
@@ -139,13 +139,13 @@ func (jsonEncoding) Event(line []byte) (Event, error) {
 		}
 		return Event{}, ev.Meta.asError()
 	}
-	ev.Framed = jsonEncoding{}.framed(line, ev)
+	ev.Reproducible = jsonEncoding{}.isReproducible(line, ev)
 	// The line's memory is used again for the next.
 	ev.Object = bytes.Clone(ev.Object)
 	return ev, ev.check()
 }
 
-// asError is a Status, the upstream's own word for why a stream ends, as an error.
+// asError returns the error for a Status, with which the upstream says why a stream ends.
 func (m ObjectMeta) asError() error {
 	answer := &AnswerError{Code: m.code, Message: m.message}
 	if answer.Code == 0 {
@@ -173,7 +173,8 @@ func (jsonEncoding) Cut(form ItemForm, inEvent []byte) ([]byte, error) {
 	return inEvent, nil
 }
 
-// meta reads an object for its metadata. A member that appears twice is refused, since it is not clear which one counts.
+// meta reads an object for its metadata. A member that appears twice is refused, since it is not clear which one
+// counts.
 func (s *jsonScanner) meta() (ObjectMeta, error) {
 	var m ObjectMeta
 	var seen seenOnce
@@ -221,6 +222,7 @@ func (s *jsonScanner) metadata(m *ObjectMeta) error {
 	})
 }
 
+// labels reads the labels of an object.
 func (s *jsonScanner) labels() (Labels, error) {
 	if s.null() {
 		return Labels{}, nil
@@ -280,6 +282,7 @@ func parseRevision(text string) (uint64, error) {
 // seenOnce has the keys that were read of those that may be there once.
 type seenOnce [][]byte
 
+// check returns err, or an error if the key was read before.
 func (s *seenOnce) check(key []byte, err error) error {
 	if err != nil {
 		return err
@@ -303,28 +306,29 @@ func (jsonEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
 	return values, s.fields(paths.json, values)
 }
 
-// fields reads an object for the values of fields to which the paths go on from a node.
+// fields reads the values of the fields whose paths go on from a node, which stands for this object.
 func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
-		next := node.next[string(key)]
+		child := node.children[string(key)]
 		switch {
 		case s.null():
 			return nil
-		case next != nil && len(next.fields) > 0:
+		case child != nil && len(child.fields) > 0:
 			text, err := s.scalar()
-			for _, field := range next.fields {
+			for _, field := range child.fields {
 				values[field] = text
 			}
 			return err
-		case next != nil && s.next() == '{':
-			return s.fields(next, values)
+		case child != nil && s.next() == '{':
+			return s.fields(child, values)
 		}
 		_, err := s.value() // no such path in this object
 		return err
 	})
 }
 
-// scalar reads a value as a field selector sees it: the text of a string, true, false, or a number as it is written.
+// scalar reads a value, and returns it as a field selector sees it: the text of a string, true, false, or a number as
+// it is written.
 func (s *jsonScanner) scalar() (string, error) {
 	switch s.next() {
 	case '"':

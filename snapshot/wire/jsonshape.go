@@ -10,9 +10,16 @@ import (
 // their items carry no kind and apiVersion: structShape. Custom resources have all keys sorted, always a
 // "continue", and items that keep both: sortedShape.
 type (
-	structShape struct{}
-	sortedShape struct{}
+	structShape struct{ jsonItems }
+	sortedShape struct{ jsonItems }
 )
+
+// jsonItems writes the items of a list, which are the same in both ways.
+type jsonItems struct{}
+
+func (jsonItems) separator() string { return "," }
+
+func (jsonItems) appendItemHead(dst []byte, _ int) []byte { return dst }
 
 // shapes implements Encoding.
 func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape{}} }
@@ -41,8 +48,6 @@ func (structShape) appendHead(dst []byte, f *Envelope, meta ListMeta, n, _ int) 
 	return appendItemsHead(append(dst, '}'), f, n)
 }
 
-func (structShape) appendItemHead(dst []byte, i, _ int) []byte { return appendComma(dst, i) }
-
 func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte {
 	if n > 0 {
 		dst = append(dst, ']')
@@ -55,8 +60,6 @@ func (sortedShape) appendHead(dst []byte, f *Envelope, _ ListMeta, n, _ int) []b
 	dst = strconv.AppendQuote(dst, f.APIVersion)
 	return appendItemsHead(dst, f, n)
 }
-
-func (sortedShape) appendItemHead(dst []byte, i, _ int) []byte { return appendComma(dst, i) }
 
 func (sortedShape) appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []byte {
 	if n > 0 {
@@ -75,19 +78,13 @@ func (sortedShape) appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []b
 	return append(dst, "\"}}\n"...)
 }
 
+// appendItemsHead appends the bytes from the end of the metadata to the first of n items.
 func appendItemsHead(dst []byte, f *Envelope, n int) []byte {
 	dst = append(dst, `,"items":`...)
 	if n == 0 {
 		return append(dst, f.EmptyItems...)
 	}
 	return append(dst, '[')
-}
-
-func appendComma(dst []byte, i int) []byte {
-	if i > 0 {
-		return append(dst, ',')
-	}
-	return dst
 }
 
 // Event framing in JSON: {"type":"ADDED","object":{…}} and a line break.
@@ -109,8 +106,8 @@ func (jsonEncoding) appendEventHead(dst []byte, kind string, form ItemForm, _ in
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// framed reports whether a record is an event with this object, as appendEvent writes it.
-func (jsonEncoding) framed(record []byte, ev Event) bool {
+// isReproducible reports whether a record is what appendEvent writes for this event.
+func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := len(jsonEventType) + len(ev.Kind) + len(jsonEventObject)
 	return len(record) == head+len(ev.Object)+len(jsonEventEnd) &&
 		string(record[:head]) == jsonEventType+ev.Kind+jsonEventObject && bytes.HasSuffix(record, []byte(jsonEventEnd))

@@ -25,7 +25,7 @@ func FuzzProtobufObject(f *testing.F) {
 	f.Add(append([]byte(protobufMagic), 0x12, 8, 0x0a, 6, 0x32, 1, '1', 0x32, 1, '2'))
 	f.Add(append([]byte(protobufMagic), 0x12, 4, 0x0a, 2, 0x5a, 0))
 	f.Fuzz(func(t *testing.T, object []byte) {
-		wrapper, err := unwrap(object)
+		wrapper, err := parseWrapper(object)
 		if err != nil {
 			return
 		}
@@ -33,7 +33,7 @@ func FuzzProtobufObject(f *testing.F) {
 		if err := unknown.Unmarshal(object[len(protobufMagic):]); err != nil {
 			t.Fatalf("apimachinery does not open what is accepted: %v", err)
 		}
-		if wrapper.apiVersion != unknown.APIVersion || wrapper.kind != unknown.Kind || !bytes.Equal(wrapper.raw, unknown.Raw) {
+		if wrapper.apiVersion != unknown.APIVersion || wrapper.kind != unknown.Kind || !bytes.Equal(wrapper.object, unknown.Raw) {
 			t.Errorf("%+v, apimachinery reads %+v", wrapper, unknown)
 		}
 		got, err := protobufMeta(object)
@@ -42,13 +42,13 @@ func FuzzProtobufObject(f *testing.F) {
 		}
 		if wrapper.kind == "Status" && wrapper.apiVersion == "v1" {
 			var want metav1.Status
-			if want.Unmarshal(wrapper.raw) == nil && (got.code != int(want.Code) || got.message != want.Message) {
+			if want.Unmarshal(wrapper.object) == nil && (got.code != int(want.Code) || got.message != want.Message) {
 				t.Errorf("%d %q, apimachinery reads %d %q", got.code, got.message, want.Code, want.Message)
 			}
 			return
 		}
 		var want metav1.PartialObjectMetadata
-		if want.Unmarshal(wrapper.raw) != nil {
+		if want.Unmarshal(wrapper.object) != nil {
 			return // some other field
 		}
 		sameMeta(t, got, &want)
@@ -81,10 +81,10 @@ func FuzzProtobufList(f *testing.F) {
 		if again := envelope.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
 			t.Errorf("%q is written again as\n%q", body, again)
 		}
-		wrapper, err := unwrap(body)
+		wrapper, err := parseWrapper(body)
 		expect.NoError(t, err)
 		var want metav1.PartialObjectMetadataList
-		if want.Unmarshal(wrapper.raw) == nil {
+		if want.Unmarshal(wrapper.object) == nil {
 			sameList(t, protobufEncoding{}, got, &want)
 		}
 	})
@@ -106,8 +106,8 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 	expect.NoError(t, wrapper.Unmarshal(ev.Object[len(protobufMagic):]))
 	object, err := wrapper.Marshal()
 	expect.NoError(t, err)
-	if again := eventOf(t, ev.Kind, append([]byte(protobufMagic), object...)); ev.Framed != bytes.Equal(again, record) {
-		t.Errorf("%q is framed as ever: %t", record, ev.Framed)
+	if again := eventOf(t, ev.Kind, append([]byte(protobufMagic), object...)); ev.Reproducible != bytes.Equal(again, record) {
+		t.Errorf("%q is framed as ever: %t", record, ev.Reproducible)
 	}
 }
 

@@ -31,7 +31,7 @@ type wireField struct {
 	varint  uint64
 }
 
-// wireFields calls yield with each field of a message in the order of the text.
+// wireFields calls yield with each field of a message, in order. An error of yield ends the walk and is returned.
 func wireFields(message []byte, yield func(wireField) error) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
@@ -59,39 +59,30 @@ func wireFields(message []byte, yield func(wireField) error) error {
 	return nil
 }
 
-// unknown says that a message has a field that it should not have.
+// unknown returns an error which says that a message of some kind must not have this field.
 func (f wireField) unknown(where string) error {
 	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, where, f.number, f.kind)
 }
 
-// wrapper is an object as it is sent by itself.
+// wrapper is a runtime.Unknown: an object with its type.
 type wrapper struct {
 	apiVersion, kind string
-	raw              []byte
+	object           []byte // without its type
 }
 
-func unwrap(object []byte) (wrapper, error) {
-	var e wrapper
-	message, found := bytes.CutPrefix(object, []byte(protobufMagic))
+// parseWrapper parses what the upstream sends for one object or list.
+func parseWrapper(text []byte) (wrapper, error) {
+	var w wrapper
+	message, found := bytes.CutPrefix(text, []byte(protobufMagic))
 	if !found {
-		return e, fmt.Errorf("%w: no protobuf wrapper", errShape)
+		return w, fmt.Errorf("%w: no protobuf wrapper", errShape)
 	}
 	err := wireFields(message, func(f wireField) error {
 		switch {
 		case f.number == 1 && f.kind == protowire.BytesType:
-			return wireFields(f.content, func(t wireField) error {
-				switch {
-				case t.number == 1 && t.kind == protowire.BytesType:
-					e.apiVersion = intern(string(t.content))
-				case t.number == 2 && t.kind == protowire.BytesType:
-					e.kind = intern(string(t.content))
-				default:
-					return t.unknown("a type")
-				}
-				return nil
-			})
-		case f.number == 2 && f.kind == protowire.BytesType && e.raw == nil:
-			e.raw = f.content
+			return w.parseType(f.content)
+		case f.number == 2 && f.kind == protowire.BytesType && w.object == nil:
+			w.object = f.content
 		case (f.number == 3 || f.number == 4) && f.kind == protowire.BytesType && len(f.content) == 0:
 			// contentEncoding and contentType: empty in all that an API server writes
 		default:
@@ -99,20 +90,35 @@ func unwrap(object []byte) (wrapper, error) {
 		}
 		return nil
 	})
-	if err == nil && e.raw == nil {
+	if err == nil && w.object == nil {
 		err = fmt.Errorf("%w: an empty wrapper", errShape)
 	}
-	return e, err
+	return w, err
+}
+
+// parseType parses a runtime.TypeMeta.
+func (w *wrapper) parseType(message []byte) error {
+	return wireFields(message, func(f wireField) error {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType:
+			w.apiVersion = intern(string(f.content))
+		case f.number == 2 && f.kind == protowire.BytesType:
+			w.kind = intern(string(f.content))
+		default:
+			return f.unknown("a type")
+		}
+		return nil
+	})
 }
 
 // List implements Encoding.
 func (protobufEncoding) List(body []byte) (List, error) {
-	e, err := unwrap(body)
+	w, err := parseWrapper(body)
 	if err != nil {
 		return List{}, err
 	}
-	l := List{APIVersion: e.apiVersion, kind: e.kind}
-	err = wireFields(e.raw, func(f wireField) (err error) {
+	l := List{APIVersion: w.apiVersion, kind: w.kind}
+	err = wireFields(w.object, func(f wireField) (err error) {
 		switch {
 		case f.number == 1 && f.kind == protowire.BytesType:
 			l.Meta, err = protobufListMeta(f.content)
@@ -126,6 +132,7 @@ func (protobufEncoding) List(body []byte) (List, error) {
 	return l, err
 }
 
+// protobufListMeta parses a metav1.ListMeta.
 func protobufListMeta(message []byte) (ListMeta, error) {
 	var m ListMeta
 	err := wireFields(message, func(f wireField) (err error) {
@@ -200,29 +207,31 @@ func (protobufEncoding) Event(record []byte) (Event, error) {
 	if ev.Kind == "ERROR" {
 		return Event{}, ev.Meta.asError()
 	}
-	ev.Framed = protobufEncoding{}.framed(record, ev)
+	ev.Reproducible = protobufEncoding{}.isReproducible(record, ev)
 	// The record's memory is used again for the next.
 	ev.Object = bytes.Clone(ev.Object)
 	return ev, ev.check()
 }
 
-// protobufMeta reads the metadata of an object in its wrapper, or a Status.
-func protobufMeta(object []byte) (ObjectMeta, error) {
-	e, err := unwrap(object)
+// protobufMeta reads the metadata of an object in its wrapper. Of a Status it reads the code and the message.
+func protobufMeta(text []byte) (ObjectMeta, error) {
+	w, err := parseWrapper(text)
 	if err != nil {
 		return ObjectMeta{}, err
 	}
-	if e.kind == "Status" && e.apiVersion == "v1" {
-		return protobufStatus(e)
+	if w.kind == "Status" && w.apiVersion == "v1" {
+		return w.status()
 	}
-	m, err := protobufEncoding{}.Item(e.raw)
-	m.APIVersion, m.Kind = e.apiVersion, e.kind
+	m, err := protobufEncoding{}.Item(w.object)
+	m.APIVersion = w.apiVersion
+	m.Kind = w.kind
 	return m, err
 }
 
-func protobufStatus(e wrapper) (ObjectMeta, error) {
-	m := ObjectMeta{APIVersion: e.apiVersion, Kind: e.kind}
-	err := wireFields(e.raw, func(f wireField) error {
+// status reads the code and the message of a Status.
+func (w wrapper) status() (ObjectMeta, error) {
+	m := ObjectMeta{APIVersion: w.apiVersion, Kind: w.kind}
+	err := wireFields(w.object, func(f wireField) error {
 		switch {
 		case f.number == 3 && f.kind == protowire.BytesType:
 			m.message = string(f.content)
@@ -252,9 +261,10 @@ func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
 	return m, err
 }
 
+// parseProtobuf parses a metav1.ObjectMeta.
 func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
-	var pairs [][]byte
-	seen := uint64(0)
+	var pairs [][]byte // the keys and the values of the labels, in turn
+	seen := uint64(0)  // a bit for the number of each field that was read of those that may be there once
 	err := wireFields(metadata, func(f wireField) (err error) {
 		switch f.number {
 		case 1, 3, 6:
@@ -309,11 +319,11 @@ func wirePair(entry []byte) (key, value []byte, err error) {
 
 // Cut implements Encoding: a list holds what is in the wrapper.
 func (protobufEncoding) Cut(_ ItemForm, inEvent []byte) ([]byte, error) {
-	e, err := unwrap(inEvent)
+	w, err := parseWrapper(inEvent)
 	if err != nil {
 		return nil, Inconsistent("an object in a watch event: %v", err)
 	}
-	return e.raw, nil
+	return w.object, nil
 }
 
 // Values implements Encoding.
@@ -325,27 +335,28 @@ func (protobufEncoding) Values(paths *FieldPaths, item []byte) ([]string, error)
 	return values, protobufValues(paths, paths.protobuf, item, values)
 }
 
+// protobufValues reads the values of the fields whose paths go on from a node, which stands for this message.
 func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
 	return wireFields(message, func(f wireField) error {
-		next := node.next[f.number]
+		child := node.children[f.number]
 		switch {
-		case next == nil:
+		case child == nil: // no path has this field
 			return nil
-		case len(next.fields) == 0:
+		case len(child.fields) == 0:
 			if f.kind != protowire.BytesType {
 				return f.unknown("a message on the way to a selectable field")
 			}
-			return protobufValues(paths, next, f.content, values)
+			return protobufValues(paths, child, f.content, values)
 		}
-		text, err := f.scalar(paths.fields[next.fields[0]].Zero)
-		for _, field := range next.fields {
+		text, err := f.scalar(paths.fields[child.fields[0]].Zero)
+		for _, field := range child.fields {
 			values[field] = text
 		}
 		return err
 	})
 }
 
-// scalar is a value as a field selector sees it; what an absent one reads as tells its type.
+// scalar returns a value as a field selector sees it. zero is [Field.Zero], which tells the type.
 func (f wireField) scalar(zero string) (string, error) {
 	switch {
 	case zero == "" && f.kind == protowire.BytesType:

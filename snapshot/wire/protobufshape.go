@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata in field 1 and its items in
-// field 2, each with its length before it. Like the API server, it writes the selfLink and the continue of metadata, and
-// the contentEncoding and the contentType of the wrapper, even if they are empty.
+// protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata in field 1 and its
+// items in field 2, each with its length before it. Like the API server, it writes the selfLink and the continue of
+// metadata, and the contentEncoding and the contentType of the wrapper, even if they are empty.
 type protobufShape struct{}
 
 // shapes implements Encoding.
@@ -40,7 +40,9 @@ func (protobufShape) appendHead(dst []byte, f *Envelope, meta ListMeta, _, items
 	return appendWireBytes(dst, 1, listMeta)
 }
 
-func (protobufShape) appendItemHead(dst []byte, _, size int) []byte {
+func (protobufShape) separator() string { return "" }
+
+func (protobufShape) appendItemHead(dst []byte, size int) []byte {
 	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(size)) // #nosec G115 -- a length
 }
@@ -62,7 +64,8 @@ const lengthPrefix = 4
 // RawExtension around the object in its wrapper.
 func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int) {
 	typeMetaSize := tagSize + protowire.SizeBytes(len(form.APIVersion)) + tagSize + protowire.SizeBytes(len(form.Kind))
-	wrapperSize := len(protobufMagic) + tagSize + protowire.SizeBytes(typeMetaSize) + tagSize + protowire.SizeBytes(size) + len(wrapperEnd)
+	rawSize := tagSize + protowire.SizeBytes(size)
+	wrapperSize := len(protobufMagic) + tagSize + protowire.SizeBytes(typeMetaSize) + rawSize + len(wrapperEnd)
 	extensionSize := tagSize + protowire.SizeBytes(wrapperSize)
 	eventSize := tagSize + protowire.SizeBytes(len(kind)) + tagSize + protowire.SizeBytes(extensionSize)
 
@@ -80,21 +83,22 @@ func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, 
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// framed reports whether a record is an event with this object, as appendEvent writes it.
-func (p protobufEncoding) framed(record []byte, ev Event) bool {
-	wrapped, err := unwrap(ev.Object)
+// isReproducible reports whether a record is what appendEvent writes for this event.
+func (p protobufEncoding) isReproducible(record []byte, ev Event) bool {
+	wrapped, err := parseWrapper(ev.Object)
 	if err != nil {
 		return false
 	}
 	var buf [256]byte
-	head, _ := p.appendEventHead(buf[:0], ev.Kind, ItemForm{APIVersion: wrapped.apiVersion, Kind: wrapped.kind}, len(wrapped.raw))
+	form := ItemForm{APIVersion: wrapped.apiVersion, Kind: wrapped.kind}
+	head, _ := p.appendEventHead(buf[:0], ev.Kind, form, len(wrapped.object))
 	head = head[lengthPrefix:]
-	return len(record) == len(head)+len(wrapped.raw)+len(wrapperEnd) &&
+	return len(record) == len(head)+len(wrapped.object)+len(wrapperEnd) &&
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
-// Revise implements Encoding. The length before the metadata changes too, so instead has the metadata from there up to the
-// revision. What is copied is short: the name, the namespace and the like.
+// Revise implements Encoding. The length before the metadata changes too, so instead has the metadata from there up
+// to the revision. What is copied is short: the name, the namespace and the like.
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
 	const metadataField, revisionField = 1, 6
 	metadata, metadataAt, err := onlyField(item, metadataField)
@@ -142,6 +146,7 @@ func appendWireBytes(dst []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }
 
+// appendWireLength appends the tag and the length of a field, whose content must follow.
 func appendWireLength(dst []byte, number protowire.Number, length int) []byte {
 	dst = protowire.AppendTag(dst, number, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(length)) // #nosec G115 -- a length

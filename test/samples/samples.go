@@ -1,0 +1,33 @@
+// Package samples has what unit tests keep in memory: labels and envelopes.
+package samples
+
+import (
+	"fmt"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Labels returns the set of labels in pairs, which has keys and values in turn.
+func Labels(pairs ...string) wire.Labels {
+	texts := make([][]byte, len(pairs))
+	for i, text := range pairs {
+		texts[i] = []byte(text)
+	}
+	set, err := wire.MakeLabels(texts)
+	if err != nil {
+		panic(err)
+	}
+	return set
+}
+
+// Envelope returns the JSON envelope of a built-in type, in which these fields can be selected.
+func Envelope(kind, apiVersion string, fields ...wire.Field) *wire.Envelope {
+	list := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[]}`+"\n", kind, apiVersion)
+	envelope, _, err := wire.LearnEnvelope(wire.EncodingOf(media.JSON), list, media.JSONType, "")
+	if err != nil {
+		panic(err)
+	}
+	envelope.Paths = wire.NewFieldPaths(fields)
+	return envelope
+}

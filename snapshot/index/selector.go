@@ -14,8 +14,8 @@ import (
 // matcher decides which objects a query's selectors choose. It is for one goroutine.
 type matcher struct {
 	labels labels.Selector // nil chooses all
-	// required has the bits that the signatures of all chosen sets of labels have.
-	required signature
+	// sieve is that of labels.
+	sieve sieve
 	// known has the results of the label selector for some sets of labels; nil if only the last is remembered.
 	known map[wire.Labels]bool
 	// last is the last result: neighbours mostly have the same labels.
@@ -52,7 +52,7 @@ func newMatcher(f *wire.Envelope, q Query) *matcher {
 	m := &matcher{}
 	if q.Labels != nil && !q.Labels.Empty() {
 		m.labels = q.Labels
-		m.required = requiredBy(q.Labels)
+		m.sieve = newSieve(q.Labels)
 		m.known = map[wire.Labels]bool{}
 	}
 	if q.Fields != nil {

@@ -256,11 +256,11 @@ func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
 // ascendLabels is Ascend for the objects whose labels m chooses.
 func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) bool) {
 	t.ascendRuns(from, end, func(r run, low, high int) bool {
-		if !r.all.has(m.required) {
+		if !m.sieve.mayPass(r.all) {
 			return true
 		}
 		for i := low; i < high; i++ {
-			if r.signatures[i].has(m.required) && m.matchesLabels(r.labels[i]) && !yield(r.objects[i]) {
+			if m.sieve.mayPass(r.signatures[i]) && m.matchesLabels(r.labels[i]) && !yield(r.objects[i]) {
 				return false
 			}
 		}

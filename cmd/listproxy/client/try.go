@@ -148,9 +148,9 @@ func (a attempt) judge() (why reason.Reason, again bool, err error) {
 	switch {
 	case a.cacheStatus == "" && a.code >= http.StatusBadRequest:
 		return reason.None, false, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
-	case a.cacheStatus == "":
-		return reason.None, false, errors.New("the answer has no Cache-Status: the kubeconfig does not lead to a " +
-			"listproxy (listproxy kubeconfig makes one that does)")
+	case !hit && detail == "": // there is none, or another cache's
+		return reason.None, false, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +
+			"a listproxy (listproxy kubeconfig makes one that does)")
 	case hit:
 		return reason.None, false, nil
 	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:

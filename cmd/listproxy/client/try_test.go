@@ -41,6 +41,7 @@ func TestTryCommand(t *testing.T) {
 			want: []string{"answers 403: the kubeconfig's user may not list this"},
 		},
 		{name: "no listproxy", code: 200, sources: []string{""}, fails: true, want: []string{"does not lead to a listproxy"}},
+		{name: "another cache", code: 200, sources: []string{"other; fwd=miss"}, fails: true, want: []string{"does not lead to a listproxy"}},
 		{name: "sent elsewhere", code: 302, sources: []string{""}, fails: true, want: []string{"does not lead to a listproxy"}},
 		{name: "overloaded", code: 429, sources: []string{""}, fails: true, want: []string{"429 Too Many Requests"}},
 	} {

@@ -142,16 +142,16 @@ func (g *generator) spelling(q *question) {
 }
 
 // oddAccepts returns Accept headers that are read in more ways than one: the API server's router and
-// its negotiation both look at them. None is a space alone, which HTTP/2 forbids (RFC 9113, 8.2.1): over
-// HTTP/1.1, as the first request of a caller goes, it is nothing.
+// its negotiation both look at them. None begins or ends with a space or a tab, which HTTP/2 forbids
+// (RFC 9113, 8.2.1): over HTTP/1.1, as the first request of a caller goes on, these are cut off.
 func oddAccepts() []string {
 	return []string{
 		"", ";;", ",", "text/html", "application/*", "application/*, application/json", "text/html, application/json",
-		"application/JSON", " application/json ", "application/json;q=0", "application/json; q=1", "application/json;;",
+		"application/JSON", "application/json , text/html", "application/json;q=0", "application/json; q=1", "application/json;;",
 		"*/*;q=0.1", "*/*, text/html", "*", "*/json", "application/json,application/yaml;q=0.9", "text/html;q=0.9, */*;q=0.1",
 		"application/json;charset=utf-8", "application/json;pretty=1", "application/json;pretty=0", "application/json;stream=watch",
 		"application/json;as=Nothing;v=v1;g=x", "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
-		"application/apply-patch+yaml", "application/json\t", "application/json/x", "application/json;profile=x", "application/json;export=1",
+		"application/apply-patch+yaml", "application/json\t;q=1", "application/json/x", "application/json;profile=x", "application/json;export=1",
 		"application/yaml;q=0.1, application/json;q=0.2",
 		asProtobuf, asProtobuf + ";q=0.1, application/json", asProtobuf + ";pretty=1,application/json", asProtobuf + ";x=y", "text/html, " + asProtobuf,
 		asProtobuf + ", */*", "*/*, " + asProtobuf, "application/*;q=0.2, " + asProtobuf + ";q=0.1", "APPLICATION/VND.KUBERNETES.PROTOBUF",

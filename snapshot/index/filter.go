@@ -1,8 +1,13 @@
 package index
 
-import "github.com/listproxy/listproxy/snapshot/wire"
+import (
+	"slices"
 
-// Filter chooses the objects that a watch is about. It is for one goroutine. It is small, since there may be thousands.
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Filter chooses the objects that a watch is about. It is small, since there may be thousands. It is safe
+// for concurrent use.
 type Filter struct {
 	prefix  string
 	key     string   // the key of the only object; empty if there may be several
@@ -90,8 +95,23 @@ func (f *Filter) Bucket() Bucket {
 	return Bucket{}
 }
 
-// Buckets returns the buckets that the object is in.
-func (o *Object) Buckets() []Bucket {
+// Buckets returns the buckets that the object was in before the change, and those that it is in after it, each once.
+func (c Change) Buckets() (all []Bucket) {
+	for _, o := range []*Object{c.Before, c.After} {
+		if o == nil {
+			continue
+		}
+		for _, b := range o.buckets() {
+			if !slices.Contains(all, b) {
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
+
+// buckets returns the buckets that the object is in.
+func (o *Object) buckets() []Bucket {
 	all := []Bucket{{}, {property: sameKey, value: o.Key}, {property: sameNamespace, value: o.namespace()}}
 	if len(o.Fields) > 0 {
 		all = append(all, Bucket{property: sameIndexed, value: o.Fields[0]})

@@ -11,12 +11,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// matcher decides which objects a query's selectors choose. It is for one goroutine.
+// matcher decides which objects a query's selectors choose. It is for one goroutine if it remembers results (known).
 type matcher struct {
 	labels labels.Selector // nil chooses all
 	// sieve is that of labels.
 	sieve sieve
-	// known has the results of the label selector for some sets of labels; nil if only the last is remembered.
+	// known has the results of the label selector for some sets of labels; nil if none are remembered.
 	known map[wire.Labels]bool
 	// last is the last result: neighbours mostly have the same labels.
 	last struct {
@@ -116,13 +116,16 @@ func (m *matcher) inShards(o *Object) bool {
 
 // matchesLabels reports whether the label selector chooses a set of labels.
 func (m *matcher) matchesLabels(set wire.Labels) bool {
+	if m.known == nil {
+		return m.labels.Matches(set)
+	}
 	if m.last.valid && m.last.labels == set {
 		return m.last.matches
 	}
 	matches, known := m.known[set]
 	if !known {
 		matches = m.labels.Matches(set)
-		if m.known != nil && len(m.known) < knownSets {
+		if len(m.known) < knownSets {
 			m.known[set] = matches
 		}
 	}

@@ -76,7 +76,7 @@ func (o *Object) indexEntry() indexEntry { return indexEntry{value: o.Fields[0],
 // NewTree returns an empty tree. If it is indexed, objects are found by their first field, too.
 func NewTree(indexed bool) Tree {
 	t := Tree{runs: btree.NewG(degree, func(a, b run) bool { return a.first < b.first })}
-	t.runs.ReplaceOrInsert(newRun("", nil, nil))
+	t.runs.ReplaceOrInsert(newRun("", columns{}))
 	if indexed {
 		t.byField = btree.NewG(degree, indexEntry.less)
 	}
@@ -140,18 +140,18 @@ func (t Tree) Set(o *Object) (old *Object) {
 	}
 	switch {
 	case !found:
-		next := newRun(r.first, splice(r.objects, i, 0, o), splice(r.labels, i, 0, o.Labels))
+		next := newRun(r.first, r.splice(i, 0, o))
 		if next.n > maxRun {
 			half := next.n / 2
-			if i == next.n-1 {
+			if last, _ := t.runs.Max(); i == next.n-1 && r.first == last.first {
 				half = i // a load adds objects in order: leave full runs full
 			}
-			t.runs.ReplaceOrInsert(newRun(next.objects[half].Key, slices.Clone(next.objects[half:]), slices.Clone(next.labels[half:])))
-			next = newRun(next.first, slices.Clone(next.objects[:half]), slices.Clone(next.labels[:half]))
+			t.runs.ReplaceOrInsert(newRun(next.objects[half].Key, next.clone(half, next.n)))
+			next = newRun(next.first, next.clone(0, half))
 		}
 		t.runs.ReplaceOrInsert(next)
 	case old.Labels != o.Labels:
-		t.runs.ReplaceOrInsert(newRun(r.first, splice(r.objects, i, 1, o), splice(r.labels, i, 1, o.Labels)))
+		t.runs.ReplaceOrInsert(newRun(r.first, r.splice(i, 1, o)))
 	default:
 		c := *r.columns
 		c.objects = splice(r.objects, i, 1, o)
@@ -175,11 +175,11 @@ func (t Tree) Remove(key string) *Object {
 		return nil
 	}
 	old := r.objects[i]
-	next := newRun(r.first, splice(r.objects, i, 1), splice(r.labels, i, 1))
+	next := newRun(r.first, r.splice(i, 1))
 	isSmall := next.n < maxRun/4
 	if before, found := t.runBefore(r); isSmall && found && before.n+next.n <= maxRun {
 		t.runs.Delete(r)
-		next = newRun(before.first, slices.Concat(before.objects, next.objects), slices.Concat(before.labels, next.labels))
+		next = newRun(before.first, before.splice(before.n, 0, next.objects...))
 	}
 	t.runs.ReplaceOrInsert(next)
 	if t.byField != nil {
@@ -198,18 +198,36 @@ func (t Tree) runBefore(r run) (before run, found bool) {
 	return before, found
 }
 
-// newRun returns a run of these objects, which have these labels.
-func newRun(first string, objects []*Object, labels []wire.Labels) run {
-	c := &columns{objects: objects, labels: labels, signatures: make([]signature, len(labels))}
-	for i, set := range labels {
-		if i > 0 && set == labels[i-1] {
-			c.signatures[i] = c.signatures[i-1]
-		} else {
-			c.signatures[i] = signatureOf(set)
-		}
-		c.all |= c.signatures[i]
+// newRun returns a run with these columns.
+func newRun(first string, c columns) run {
+	for _, s := range c.signatures {
+		c.all |= s
 	}
-	return run{first: first, n: len(objects), columns: c}
+	return run{first: first, n: len(c.objects), columns: &c}
+}
+
+// splice returns a copy of the columns, without their union, in which the objects added replace as many from i on as
+// removed says.
+func (c *columns) splice(i, removed int, added ...*Object) columns {
+	sets, signatures := make([]wire.Labels, len(added)), make([]signature, len(added))
+	for n, o := range added {
+		sets[n] = o.Labels
+		signatures[n] = signatureOf(o.Labels)
+	}
+	return columns{
+		objects:    splice(c.objects, i, removed, added...),
+		labels:     splice(c.labels, i, removed, sets...),
+		signatures: splice(c.signatures, i, removed, signatures...),
+	}
+}
+
+// clone returns a copy of the columns from the index low up to high, without their union.
+func (c *columns) clone(low, high int) columns {
+	return columns{
+		objects:    slices.Clone(c.objects[low:high]),
+		labels:     slices.Clone(c.labels[low:high]),
+		signatures: slices.Clone(c.signatures[low:high]),
+	}
 }
 
 // splice returns a copy of s in which the elements added replace as many from i on as removed says.

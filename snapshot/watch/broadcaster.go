@@ -299,6 +299,7 @@ func (b *Broadcaster) handleTimer(w *Watcher) {
 		w.setTimer(now.Add(drainTimeout))
 	}
 	w.wakeUp()
+	b.wakeDispatcher() // a bookmark may wait for what is not confirmed yet
 }
 
 // AwaitTold waits for atMost until all watchers were told what is published.
@@ -352,6 +353,7 @@ func (b *Broadcaster) turn(timer *time.Timer) bool {
 	defer b.mu.Unlock()
 	if b.watchers == 0 {
 		b.running = false
+		b.confirmed.Store(&Span{From: published.To, To: published.To}) // the history is not held for watchers to come
 		return false
 	}
 	now := time.Now()
@@ -409,34 +411,28 @@ func (b *Broadcaster) handleUnconfirmedLocked(confirms, hadUnconfirmed bool, now
 	return true
 }
 
-// dispatchLocked dispatches the changes that came since the last time: it wakes the watchers whose buckets they touch.
+// dispatchLocked dispatches the changes that came since the last time: it wakes the watchers that must tell them.
 func (b *Broadcaster) dispatchLocked(span *Span) {
 	versions := &span.Versions
 	dispatched := b.dispatched.Load()
 	b.dispatching.Store(max(dispatched, span.To))
 	if dispatched < span.RetainedAfter() {
 		// The history was cut before all of it was dispatched, so any watcher may miss something.
-		for bucket := range b.buckets {
-			b.wakeLocked(bucket, dispatched+1)
+		for _, bucket := range b.buckets {
+			for _, w := range bucket {
+				w.changed(dispatched + 1)
+			}
 		}
 	}
 	for i := versions.FirstAfter(dispatched); i < versions.Len(); i++ {
 		v := versions.At(i)
-		for _, o := range []*index.Object{v.Change.Before, v.Change.After} {
-			if o == nil {
-				continue
-			}
-			for _, bucket := range o.Buckets() {
-				b.wakeLocked(bucket, v.Revision)
+		for _, bucket := range v.Change.Buckets() {
+			for _, w := range b.buckets[bucket] {
+				if _, o := w.filter.Event(v.Change); o != nil {
+					w.changed(v.Revision)
+				}
 			}
 		}
 	}
 	b.dispatched.Store(max(dispatched, span.To))
-}
-
-// wakeLocked wakes the watchers of a bucket for the change at a revision.
-func (b *Broadcaster) wakeLocked(bucket index.Bucket, revision uint64) {
-	for _, w := range b.buckets[bucket] {
-		w.changed(revision)
-	}
 }

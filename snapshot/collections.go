@@ -31,9 +31,9 @@ type Config struct {
 	// Outage returns the upstream's outage, if there is one; nil if outages are not detected.
 	Outage func() clock.Outage
 	// SameTimeline reports whether the storage has not been restored since it was at a revision, and a stream was last
-	// heard: an API server that ran well before then still runs, and has written since. mayBe means that this is not
+	// heard: an API server that ran well before then still runs, and has written since. soon means that this is not
 	// known yet, but may be soon. Nil if it is never known.
-	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
+	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 is no bound.
 	Bytes int64
 	// Idle is the time for which a collection that nobody asks for is kept; 0 is for ever.

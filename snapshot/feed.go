@@ -30,7 +30,7 @@ type feed struct {
 	// elsewhere is [Config.Elsewhere].
 	elsewhere *http.Client
 	// sameTimeline is [Config.SameTimeline].
-	sameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
+	sameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
 	// fields returns the fields that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
 	// loadSlots has room for as many values as feeds may load at the same time.

@@ -459,12 +459,12 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 func TestSameServersSameTimeline(t *testing.T) {
 	for name, tt := range map[string]struct {
 		unprovenFor int  // as many questions are answered with no
-		mayBe       bool // and say that the servers may be the same
+		soon        bool // and say that the servers may be the same
 		wantLoads   int
 	}{
 		"the same":                 {wantLoads: 1},
-		"the same, as shown later": {unprovenFor: leaseWaits, mayBe: true, wantLoads: 1},
-		"may be, and never shown":  {unprovenFor: 100, mayBe: true, wantLoads: 2},
+		"the same, as shown later": {unprovenFor: leaseWaits, soon: true, wantLoads: 1},
+		"may be, and never shown":  {unprovenFor: 100, soon: true, wantLoads: 2},
 		"others, or nobody knows":  {unprovenFor: 100, wantLoads: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -476,12 +476,12 @@ func TestSameServersSameTimeline(t *testing.T) {
 				return []string{bookmark(9, "")}
 			}}
 			c, _ := newCollections(t, u, func(c *Config) {
-				c.SameTimeline = func(_ context.Context, revision uint64, currentAt time.Time) (same, mayBe bool) {
+				c.SameTimeline = func(_ context.Context, revision uint64, currentAt time.Time) (same, soon bool) {
 					if revision != 9 || time.Since(currentAt) > time.Minute {
 						t.Errorf("asked about revision %d, currentAt %v ago", revision, time.Since(currentAt))
 					}
 					asked++
-					return asked > tt.unprovenFor, tt.mayBe
+					return asked > tt.unprovenFor, tt.soon
 				}
 			}).Use(configMaps)
 			time.Sleep(time.Minute)

@@ -24,7 +24,8 @@ const (
 	// loadSlotTimeout is the time after which a load gives its slot back, though it goes on: a slow one, as with a slow
 	// conversion webhook, must not keep others from loading.
 	loadSlotTimeout = 10 * time.Second
-	// oversizeFactor is the ratio of a state's likely size to the room for it from which on it is not even read.
+	// oversizeFactor is how many times larger than the room for it a state may look, and is still read: the size is
+	// estimated from a few objects.
 	oversizeFactor = 2
 	// maxLikelyMean bounds the mean size, in bytes, that is assumed from the first few objects: a few large ones at
 	// the beginning must not keep the resource out of memory.
@@ -42,8 +43,8 @@ var (
 
 // load reads a complete state by a streaming list. If the upstream refuses that, ends it early or does not send the
 // bookmark that ends it, the state is read page by page. (A kube-apiserver that has just started ends a watch that is
-// more than ten events behind. From 1.34 on it answers 500 if etcd cannot tell its progress: before 3.4.31, and from
-// 3.5.0 to 3.5.12.) Only a few feeds begin to load at the same time. A state that would not fit is not loaded.
+// more than ten events behind. From 1.34 on it answers 500 if etcd cannot report its progress, as etcd before 3.4.31
+// and from 3.5.0 to 3.5.12.) Only a few feeds begin to load at the same time. A state that would not fit is not loaded.
 func (f *feed) load(ctx context.Context, learned source.Learned) (*loaded, error) {
 	select {
 	case f.loadSlots <- struct{}{}:
@@ -150,8 +151,8 @@ func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded
 	}
 }
 
-// pageSize returns the number of objects with which a page has about 32 MiB, in which the mean object has mean bytes. A
-// page must not be large, since it is not counted in the budget before all of it was read.
+// pageSize returns how many objects of mean bytes fill a page of about 32 MiB. Pages are small because a page counts in
+// the budget only when all of it has been read.
 func pageSize(mean int64) int64 {
 	const pageBytes, minObjects = 32 << 20, 50
 	return max(minObjects, min(initialLimit, pageBytes/max(1, mean)))

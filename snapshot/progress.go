@@ -89,12 +89,12 @@ const (
 func (f *feed) proveTimeline(ctx context.Context) error {
 	to, heard := f.collection.view.Load().To, f.fresh.StreamSentAt()
 	for wait := 0; f.sameTimeline != nil; wait++ {
-		same, mayBe := f.sameTimeline(ctx, to, heard)
+		same, soon := f.sameTimeline(ctx, to, heard)
 		if same {
 			return nil
 		}
 		// Waiting helps only if there is no change to compare, and a Lease may still come.
-		if last, _ := f.collection.view.Load().lastChange(); last != nil || !mayBe || wait == leaseWaits {
+		if last, _ := f.collection.view.Load().lastChange(); last != nil || !soon || wait == leaseWaits {
 			break
 		}
 		if !clock.Sleep(ctx, leasePause) {

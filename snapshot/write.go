@@ -51,7 +51,7 @@ func (c *Collection) install(l loadedState) {
 		Interval:  Interval{From: l.revision, To: l.revision},
 		currentAt: l.Probe,
 		loaded:    l.Probe.Sent,
-		streaming: true, // in a moment, if it came in pages
+		streaming: true, // after a load in pages, the watch is opened at once
 		versions:  c.versions,
 		newest:    l.state,
 		envelope:  l.envelope,
@@ -190,7 +190,7 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.publishLocked(next)
 }
 
-// maxPendingProbes bounds the pending probes. A further one replaces the last of them, so that one is not waited for.
+// maxPendingProbes bounds the pending probes. A new one beyond it replaces the last pending one.
 const maxPendingProbes = 256
 
 // expect records that a probe gave p.revision. It reports whether the interval has reached that revision. If not,
@@ -329,6 +329,7 @@ func (c *Collection) publishLocked(v *View) {
 		v.outdatedCh = make(chan struct{})
 	}
 	if old.unavailable == reason.None && v.unavailable != reason.None {
+		// A new load begins, during which as many lists may be forwarded again.
 		c.forwardSlotsLeft.Store(forwardSlots)
 	}
 	c.view.Store(v)

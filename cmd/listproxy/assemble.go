@@ -202,7 +202,7 @@ func (o *options) newFeeds(
 			return served.Fields(ctx, gvr)
 		},
 		Outage: api.health.Outage,
-		SameTimeline: func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+		SameTimeline: func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool) {
 			return served.SameTimeline(ctx, revision, heard)
 		},
 		ContinueToken: policy.EncodeContinue,

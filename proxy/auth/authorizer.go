@@ -53,8 +53,7 @@ const (
 	No Decision = iota
 	// Yes means that the caller may do it.
 	Yes
-	// Done means that the upstream has done it for the caller. So the caller may do it, and so may whoever impersonates
-	// the caller.
+	// Done means that the upstream has done it for the caller, so the caller may do it.
 	Done
 	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
@@ -102,7 +101,7 @@ func (r *Authorizer) Review(ctx context.Context, who *Caller, a *Attributes) (ri
 	switch {
 	case err != nil:
 		return Right{}, err
-	case right.impersonation != nil:
+	case right.impersonation != nil: // the caller may impersonate the user
 	case who.Identity.Impersonator().IsOwn():
 		right.value = NotPermitted
 	default:
@@ -122,8 +121,9 @@ func (r *Authorizer) ask(ctx context.Context, who *Caller, a *Attributes) (answe
 	})
 }
 
-// Remembered returns the remembered right of a caller. known is false if the upstream would have to be asked. The right
-// of a caller who impersonates somebody depends on more answers, and is zero.
+// Remembered returns the remembered right of a caller. known is false if the upstream would have to be asked. For a
+// caller who impersonates somebody, known only says that this answer is remembered: the right depends on others, too,
+// and is zero.
 func (r *Authorizer) Remembered(id Identity, a *Attributes) (right Right, known bool) {
 	right.answer, known = r.reviews.remembered(decisionKey(id, a), time.Now())
 	if !known || id.Named() != nil {
@@ -151,8 +151,9 @@ func (r *Authorizer) Left(right *Right, now time.Time) time.Duration {
 	return left
 }
 
-// Revoked notes that RBAC may have taken rights away in a namespace, or in all if it is "". An answer that this may
-// concern, and that was asked for before now or within authorizerLag, is valid for a second from when it was asked for.
+// Revoked notes that RBAC may have taken rights away in a namespace, or in all if it is "". Answers that this may
+// concern, of reviews that were sent before now or within authorizerLag from now, stay valid for a second after they
+// were sent.
 func (r *Authorizer) Revoked(namespace string) { r.reviews.revoke(namespace) }
 
 // Stats counts the questions to an [Authorizer]. Hits are those whose answer was remembered. For Misses the upstream

@@ -95,7 +95,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 }
 
 // SameTimeline implements [snapshot.Config.SameTimeline].
-func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, heard time.Time) (same, soon bool) {
 	return c.servers.sameTimeline(ctx, revision, heard)
 }
 

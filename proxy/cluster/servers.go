@@ -23,7 +23,8 @@ const (
 	serverLeases        = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 	serverLeaseSelector = "apiserver.kubernetes.io/identity=kube-apiserver"
 
-	// versionInterval is the time between two reads of /version, and up to a fifth more. versionTimeout bounds one.
+	// versionInterval is the shortest time between two reads of /version; the pause is up to a fifth longer.
+	// versionTimeout bounds a read.
 	versionInterval = 10 * time.Second
 	versionTimeout  = 5 * time.Second
 	// versionRest is the shortest time between two changes of the version while two versions answer in turn.
@@ -39,9 +40,8 @@ const (
 // use the Lease of their host again, with the same holder; then only /version shows a change. The Lease of a server
 // that was killed and does not come back is collected when it has expired, an hour later. That is a change as well.
 //
-// The servers that are found first are not a change. In the middle of a rolling upgrade each server that is still to be
-// replaced will be one. A broken stream of Leases is no change: changes that it has missed show when it is opened
-// again. If neither Leases nor /version can be read, nothing is reported, since feeds themselves ask for the upstream's
+// The servers that are found first are not reported. A broken stream of Leases is no change: what it has missed shows
+// when it is opened again. If neither Leases nor /version can be read, nothing is reported, since feeds themselves ask for the upstream's
 // revision.
 //
 // It is safe for concurrent use.
@@ -100,7 +100,7 @@ func (s *servers) run(ctx context.Context) {
 
 // report logs a change, and calls changed.
 func (s *servers) report(what string) {
-	s.log.Info("the API servers behind the upstream changed: what is known is compared with what they answer", "change", what)
+	s.log.Info("the API servers behind the upstream changed: what is in memory is compared with their answers", "change", what)
 	s.changed(what)
 }
 
@@ -120,9 +120,9 @@ func (s *servers) leaseChanged(c change[string]) {
 	switch {
 	case c.first:
 	case c.after == nil:
-		s.report("an API server took its leave: " + c.name)
+		s.report("an API server has gone: " + c.name)
 	default:
-		s.report("an API server announced itself: " + c.name)
+		s.report("an API server has started: " + c.name)
 	}
 }
 
@@ -134,12 +134,12 @@ const (
 	leaseTimeout = 10 * time.Second
 )
 
-// sameTimeline reports whether the timeline up to a revision is the one that was known when a stream was last heard.
-// Before etcd is restored the API servers are stopped, and at its start each becomes a new holder of its Lease. So the
-// timeline is the same if a Lease has the same holder as before, and was written at that revision or later: either this
-// server still runs, or the restored backup has everything up to that revision. mayBe reports whether there is the same
-// holder, which will write its Lease in the next seconds.
-func (s *servers) sameTimeline(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+// sameTimeline reports whether etcd still has the history, up to a revision, that it had when a stream was last heard:
+// it was not restored from an older backup meanwhile. Before etcd is restored the API servers are stopped, and at its
+// start each becomes a new holder of its Lease. So the history is the same if a Lease has the same holder as before, and
+// was written at that revision or later: either this server still runs, or the backup has everything up to that
+// revision. soon reports whether there is such a holder, so that asking again in a few seconds may give true.
+func (s *servers) sameTimeline(ctx context.Context, revision uint64, heard time.Time) (same, soon bool) {
 	if !s.announcesStarts.Load() {
 		return false, false
 	}
@@ -152,10 +152,11 @@ func (s *servers) sameTimeline(ctx context.Context, revision uint64, heard time.
 	defer s.mu.Unlock()
 	for holder, written := range leases.revisions {
 		if since, known := s.since[holder]; known && heard.Sub(since) >= knownBefore {
-			same, mayBe = same || written >= revision, true
+			same = same || written >= revision
+			soon = true
 		}
 	}
-	return same, mayBe
+	return same, soon
 }
 
 // read returns a list of the Leases that was sent after asked. Concurrent calls share one.

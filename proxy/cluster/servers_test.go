@@ -65,11 +65,11 @@ func TestServersShowThePast(t *testing.T) {
 		changes     string // "one", before the Leases are asked for
 		heard       time.Duration
 		refused     bool
-		same, mayBe bool
+		same, soon bool
 	}{
-		"nothing was written since":       {heard: known, mayBe: true},
-		"it has renewed its Lease":        {changes: serverLease("one", "one_1", 100), heard: known, same: true, mayBe: true},
-		"it has renewed it before":        {changes: serverLease("one", "one_1", 99), heard: known, mayBe: true},
+		"nothing was written since":       {heard: known, soon: true},
+		"it has renewed its Lease":        {changes: serverLease("one", "one_1", 100), heard: known, same: true, soon: true},
+		"it has renewed it before":        {changes: serverLease("one", "one_1", 99), heard: known, soon: true},
 		"all have started again":          {changes: serverLease("one", "one_2", 100), heard: known},
 		"the stream was heard too early":  {changes: serverLease("one", "one_1", 100), heard: knownBefore - time.Second},
 		"a version that keeps the holder": {version: "v1.34.9", changes: serverLease("one", "one_1", 100), heard: known},
@@ -89,9 +89,9 @@ func TestServersShowThePast(t *testing.T) {
 				if tt.refused {
 					f.Answer(http.StatusForbidden, "list "+leasesPath)
 				}
-				same, mayBe := s.sameTimeline(t.Context(), 100, begun.Add(tt.heard))
-				if same != tt.same || mayBe != tt.mayBe {
-					t.Errorf("the same: %v, may be: %v; want %v, %v", same, mayBe, tt.same, tt.mayBe)
+				same, soon := s.sameTimeline(t.Context(), 100, begun.Add(tt.heard))
+				if same != tt.same || soon != tt.soon {
+					t.Errorf("the same: %v, soon: %v; want %v, %v", same, soon, tt.same, tt.soon)
 				}
 			})
 		})
@@ -108,11 +108,11 @@ func TestServersTellOfLeases(t *testing.T) {
 		time.Sleep(time.Hour)
 		told.expect(t, "a renewal")
 		f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 3))
-		told.expect(t, "a new holder", "an API server announced itself: kube-system/one")
+		told.expect(t, "a new holder", "an API server has started: kube-system/one")
 		f.Event(leasesPath, "ADDED", serverLease("three", "three_1", 4))
-		told.expect(t, "one more", "an API server announced itself: kube-system/three")
+		told.expect(t, "one more", "an API server has started: kube-system/three")
 		f.Event(leasesPath, "DELETED", serverLease("two", "two_1", 5))
-		told.expect(t, "one less", "an API server took its leave: kube-system/two")
+		told.expect(t, "one less", "an API server has gone: kube-system/two")
 	})
 }
 

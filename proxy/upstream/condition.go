@@ -7,15 +7,15 @@ type Condition string
 const (
 	// ConditionUnknown means that no probe has shown the state yet, or that the first one failed and is to be confirmed.
 	ConditionUnknown Condition = "unknown"
-	// ConditionOK means that it answers, and allows listproxy what it needs.
+	// ConditionOK means that the upstream answers, and allows listproxy what it needs.
 	ConditionOK Condition = "ok"
 	// ConditionUnreachable means that no answer came, or it came from a wrong server.
 	ConditionUnreachable Condition = "unreachable"
-	// ConditionUnauthorized means that it refuses listproxy's credentials (401).
+	// ConditionUnauthorized means that the upstream refuses listproxy's credentials (401).
 	ConditionUnauthorized Condition = "unauthorized"
-	// ConditionForbidden means that it knows the account, and refuses all of its requests (403).
+	// ConditionForbidden means that the upstream knows the account, and refuses all of its requests (403).
 	ConditionForbidden Condition = "forbidden"
-	// ConditionNotReady means that it answers that it cannot work (5xx).
+	// ConditionNotReady means that the upstream answers that it cannot work (5xx).
 	ConditionNotReady Condition = "not-ready"
 )
 
@@ -25,10 +25,9 @@ var conditionWords = map[Condition]struct{ meaning, advice string }{
 	ConditionOK:      {meaning: "ok"},
 	ConditionUnreachable: {
 		meaning: "not reachable",
-		advice: "see whether it runs, and correct what is between: the address and the CA in the kubeconfig, name " +
-			"resolution, routes, the network proxy, a firewall, a NetworkPolicy. Until --staleness-bound after it was " +
-			"last heard, lists and watches that are in memory are answered to callers whose rights were reviewed just " +
-			"before",
+		advice: "check that it runs, and the way to it: the address and the CA in the kubeconfig, name resolution, " +
+			"routes, the network proxy, a firewall, a NetworkPolicy. For up to --staleness-bound after its last answer, " +
+			"lists and watches come from memory for callers whose rights were reviewed shortly before",
 	},
 	ConditionUnauthorized: {
 		meaning: "of no use: it refuses listproxy's credentials (401)",
@@ -36,7 +35,7 @@ var conditionWords = map[Condition]struct{ meaning, advice string }{
 			"deleted",
 	},
 	ConditionForbidden: {
-		meaning: "of no use: it refuses listproxy's account all it asks for (403)",
+		meaning: "of no use: it refuses every request of listproxy's account (403)",
 		advice: "grant listproxy's account to list and watch what is to be kept (docs/rbac.yaml, or the chart's " +
 			"ClusterRole)",
 	},
@@ -49,8 +48,8 @@ var conditionWords = map[Condition]struct{ meaning, advice string }{
 // Meaning returns the condition in plain words: "kube-apiserver is …".
 func (c Condition) Meaning() string { return conditionWords[c].meaning }
 
-// isCertain reports whether the condition that the last probe found is the upstream's. known is the condition until
-// now, and previous the result of the probe before. OK is certain at once. Two equal failures are certain. So are
+// isCertain reports whether found, the result of the last probe, is the upstream's condition from now on. known is the
+// condition until now, and previous the result of the probe before. OK is certain at once. Two equal failures are certain. So are
 // two different ones if all was well before. A single failure is not: it may be momentary, as when a load balancer
 // changes API servers, and an API server that has just started refuses everybody until it has read the roles.
 func isCertain(known, previous, found Condition) bool {

@@ -11,8 +11,8 @@ import (
 )
 
 // transportSets has all transports for callers' requests: one set without credentials, and one with
-// listproxy's own for users whom it impersonates. It is for one content of the files that the client
-// configuration names. When the content changes, it is replaced as a whole: no new request uses a
+// listproxy's own for users whom it impersonates. It belongs to one version of the files that the client
+// configuration names. When a file changes, it is replaced as a whole: no new request uses a
 // connection that was made with another CA or client certificate. Requests on such connections go on.
 type transportSets struct {
 	config *rest.Config // with the files' content in place of their names
@@ -55,15 +55,15 @@ func (s *transportSets) closeIdle() {
 	}
 }
 
-// lanes is the number of connections over which callers' short requests are spread, and also the number for their
-// long-running requests. (There are more connections if these are full.) When a connection is closed, all requests on
-// it end. Some load balancers close a connection when one client gives up a request. With lanes, a client that gives
-// up many requests disturbs only a few others, and nobody's watches.
+// lanes is the number of connections over which callers' short requests are spread, and over which their long-running
+// requests are; full ones get others beside them. When a connection is closed, all requests on it end, and some load
+// balancers close it when one client gives up a request. With lanes, a client that gives up many requests disturbs only
+// a few others, and nobody's watches.
 const lanes = 16
 
 // transportSet sends requests to the API server with one kind of credentials, or none.
 type transportSet struct {
-	short, long [lanes]http.RoundTripper // for callers whom the API server has accepted: the lane follows from the flow
+	short, long [lanes]http.RoundTripper // for callers whom the API server has accepted, chosen by a hash of the caller
 	unknown     http.RoundTripper        // for all other callers
 	http1       http.RoundTripper        // for upgrades, which take the connection over; see also unknownCallers
 	sendAs      http.RoundTripper        // for [Transports.SendAs] as a caller who was accepted

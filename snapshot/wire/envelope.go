@@ -51,7 +51,7 @@ type Envelope struct {
 
 // shape is a way to write a list.
 type shape interface {
-	// appendHead appends the bytes before the first of n items. The items and the bytes between them have size bytes.
+	// appendHead appends the bytes before the first of n items. size is the number of bytes of all items and between them.
 	appendHead(dst []byte, f *Envelope, meta ListMeta, n, size int) []byte
 	// separator returns the bytes between two items.
 	separator() string
@@ -66,7 +66,7 @@ type ItemForm struct {
 	// Known reports whether an object was seen in both.
 	Known            bool
 	APIVersion, Kind string
-	// lead is the text after an object's first byte that it has in an event and not in a list, in JSON.
+	// lead is the JSON after an object's opening brace that is in an event, and not in a list.
 	lead string
 }
 
@@ -101,8 +101,8 @@ func LearnEnvelope(e Encoding, body []byte, contentType, emptyItems string) (*En
 	return nil, l, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// AppendHead appends the bytes before the first of n items. The items and what AppendItemHead appends before each have
-// size bytes in all.
+// AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, with what
+// AppendItemHead appends before each.
 func (f *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
 	return f.shape.appendHead(dst, f, meta, n, size)
 }

@@ -18,7 +18,8 @@ type FieldPaths struct {
 	protobuf *pathNode[protowire.Number]
 }
 
-// pathNode is a step on the paths to fields, the name of a member or the number of a field.
+// pathNode is a node of the tree of all paths. Its key in the parent is the name of a JSON member, or the number of a
+// protobuf field.
 type pathNode[K comparable] struct {
 	// fields are the indexes of the fields whose path ends here: two can be names for one value.
 	fields   []int

@@ -61,10 +61,10 @@ func runServersOf(t *testing.T, f *proxytest.FakeAPI) (*told, *servers) {
 func TestServersShowThePast(t *testing.T) {
 	const known = 10 * time.Minute
 	for name, tt := range map[string]struct {
-		version     string
-		changes     string // "one", before the Leases are asked for
-		heard       time.Duration
-		refused     bool
+		version    string
+		changes    string // "one", before the Leases are asked for
+		heard      time.Duration
+		refused    bool
 		same, soon bool
 	}{
 		"nothing was written since":       {heard: known, soon: true},

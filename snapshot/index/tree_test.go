@@ -249,6 +249,16 @@ func TestCountWalksLittle(t *testing.T) {
 	if runs := tree.runs.Len(); runs > n/maxRun+1 {
 		t.Errorf("%d objects that came in order are in %d runs", n, runs)
 	}
+	descending := NewTree(false)
+	for i := range maxRun {
+		descending.Set(&Object{Key: fmt.Sprintf("a/%03d", i)}) // a full run, to which those that follow come
+	}
+	for i := range n {
+		descending.Set(&Object{Key: fmt.Sprintf("ns/%06d", n-i)})
+	}
+	if runs := descending.runs.Len(); runs > 2*n/maxRun+2 {
+		t.Errorf("%d objects that came in descending order are in %d runs", n, runs)
+	}
 	tree.runs.Ascend(func(r run) bool {
 		if r.first > "ns/000100" && r.first < "ns/001000" {
 			clear(r.objects)

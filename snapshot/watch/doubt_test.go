@@ -2,6 +2,7 @@ package watch
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,35 @@ func TestNothingPinned(t *testing.T) {
 		runtime.GC()
 		if pinned.Value() != nil {
 			t.Error("the object is in memory")
+		}
+		c.add("n1")
+		synctest.Wait()
+		w.Close(EndGone)
+		synctest.Wait()
+		if n := c.broadcaster.confirmed.Load().Versions.Len(); n > 0 {
+			t.Errorf("without a client %d versions are held", n)
+		}
+	})
+}
+
+// TestBookmarkAfterDoubt: a bookmark is due while a change for which nobody waits is not confirmed. It is told once that
+// may be, though nothing else happens.
+func TestBookmarkAfterDoubt(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		w := c.watchNamespace(1, "n1", Options{Bookmarks: true})[0]
+		w.take(t.Context())
+		c.definition.doubtful.Store(true)
+		c.add("n2")
+		synctest.Wait()
+		c.definition.doubtful.Store(false)
+		time.Sleep(bookmarkInterval + bookmarkJitter)
+		synctest.Wait()
+		for len(w.wake) > 0 {
+			w.Wait(t.Context())
+			w.take(t.Context())
+		}
+		if want := []bookmark{{at: c.span.To}}; !slices.Equal(w.bookmarks, want) {
+			t.Errorf("bookmarks: %v, want %v", w.bookmarks, want)
 		}
 	})
 }

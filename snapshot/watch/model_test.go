@@ -114,16 +114,9 @@ func (m *model) whoWakes() {
 	}
 }
 
-// concerns reports whether a client must look at a change: if an object before or after it is in the selection, or
-// nothing tells by an object that it is not.
+// concerns reports whether a client is told of a change: an object before or after it is in the selection.
 func (w *follower) concerns(l logged) bool {
-	switch w.name {
-	case "all", "not a label", "not a node", "a name", "a label":
-		return true
-	}
-	query := w.query
-	query.Labels = nil
-	return selects(query, l.Before) || !l.Deleted && selects(query, l.After)
+	return selects(w.query, l.Before) || !l.Deleted && selects(w.query, l.After)
 }
 
 // tidy closes what has ended, and notes what is forgotten.

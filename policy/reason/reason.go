@@ -188,7 +188,7 @@ var forwarding = []struct {
 		reason:   Memory,
 		sentence: "--cache-bytes leaves no room.",
 		remedy: "More --cache-bytes, a shorter window, or fewer resources. What did not fit is tried again after " +
-			"2 to 3 minutes, later after 20 to 30.",
+			"2 to 3 minutes, later after 40 to 60.",
 	},
 	{
 		reason: Upstream,

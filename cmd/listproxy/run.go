@@ -65,8 +65,8 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return app.serve(ctx, o.serving.delay, o.serving.drain)
 }
 
-// serve runs all parts until ctx ends or one of them fails. When ctx ends, it serves as before for the time delay,
-// while load balancers notice. Then requests have the time timeout to end.
+// serve runs all parts until ctx ends or one of them fails. When ctx ends, it goes on serving for delay, so that load
+// balancers notice. Then requests have up to timeout to end.
 func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	// The parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
 	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))

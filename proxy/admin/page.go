@@ -27,7 +27,7 @@ var (
 		"style": func() template.CSS { return template.CSS(pageCSS) }, // #nosec G203 -- our own
 	}).Parse(pageHTML))
 
-	// contentPolicy forbids pages everything but our style.
+	// contentPolicy allows the page nothing but its own style sheet.
 	contentPolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 		digest(pageCSS))
 )
@@ -38,8 +38,8 @@ func digest(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// writeStatus answers with a status. That is JSON with ?format=json, and for clients that accept JSON but not HTML;
-// otherwise it is a page.
+// writeStatus writes the status: as JSON with ?format=json and for clients that accept JSON but not HTML, otherwise as a
+// page.
 func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 	var body bytes.Buffer
 	var err error
@@ -63,15 +63,15 @@ func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 	_, _ = w.Write(body.Bytes())
 }
 
-// Bytes returns a size of a [Status] for people.
+// Bytes formats a size of a [Status] for people.
 func Bytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) } // #nosec G115 -- not negative
 
-// Seconds returns a duration of a [Status] for people.
+// Seconds formats a duration of a [Status] for people.
 func Seconds(s float64) string {
 	return duration.HumanDuration(time.Duration(s * float64(time.Second)))
 }
 
-// Share returns a share of a [Status] for people. Only 1 is written as 100 %.
+// Share formats a share of a [Status] for people. Only 1 is written as 100 %.
 func Share(share *float64) string {
 	switch {
 	case share == nil:

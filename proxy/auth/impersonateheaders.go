@@ -26,8 +26,8 @@ func hasImpersonation(h http.Header) bool {
 
 // readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true if there are such headers,
 // and they are exactly those that listproxy would write for this user. So kube-apiserver neither refuses them nor
-// ignores a part (a second user, a group without a user, an unknown header), and no key of extra is there in two
-// spellings.
+// ignores any of them, as it would a second user, a group without a user, or an unknown header. And no extra key occurs
+// in two spellings.
 func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
 	if !hasImpersonation(h) {
 		return nil, false
@@ -50,7 +50,7 @@ func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
 
 // impersonable returns the user to impersonate for info, and whether Impersonate-* headers can name this user exactly.
 //
-// The user gets no more rights than the certificate would give at kube-apiserver. There every authenticated user is in
+// The user gets no more rights than with a client certificate directly at kube-apiserver. There every authenticated user is in
 // system:authenticated, so that group is added here. Without any group kube-apiserver would add those of a service
 // account to a user with such a name (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func impersonable(info user.Info) (*user.DefaultInfo, bool) {

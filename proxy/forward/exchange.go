@@ -63,9 +63,9 @@ var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request
 // traced returns a context for the request, through which the transport reports its progress:
 //
 //	GetConn  It looks for a connection: for the first time, or again, since the API server has not looked at
-//	         the last attempt, or since the request is a read. So nothing was carried out yet. (After
-//	         maxAttempts nobody relies on that.)
-//	GotConn  It has a connection, and sends: the request may be there soon. With more than maxAttempts the
+//	         the last attempt, or since the request is a read. So nothing was carried out yet. From
+//	         maxAttempts on the request counts as one that may have arrived.
+//	GotConn  It has a connection, and sends: the request may arrive soon. With more than maxAttempts the
 //	         request is ended.
 func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -198,8 +198,8 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	late := errors.Is(bodyErr, os.ErrDeadlineExceeded) // net/http ends the context for that, too
 	gone := r.Context().Err() != nil && !late
 	if gone || x.switched {
-		// The client has gone, or its request was cut here and must not be repeated, or the connection no longer
-		// speaks HTTP.
+		// The client has gone, or listproxy has cut its request, which must not be repeated, or the connection no
+		// longer speaks HTTP.
 		x.report(gone, err.Error())
 		panic(http.ErrAbortHandler)
 	}

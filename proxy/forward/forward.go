@@ -30,7 +30,7 @@ type Upstream interface {
 }
 
 // Forwarder passes requests to the API server and its answers back, both unchanged, and each part
-// as soon as it comes, except parts of an answer that only the whole makes sense of
+// as soon as it comes, except answers that make sense only as a whole
 // ([kubehttp.Request.Whole]). It is safe for concurrent use.
 //
 // The request that arrives at the API server differs from the caller's only in
@@ -47,13 +47,17 @@ type Upstream interface {
 // server has set the same header, its values come first: RFC 9211 wants the cache that is nearest
 // to the user last. Nothing else is added to an answer.
 //
-// If the API server does not answer, the caller gets a 503 with a metav1.Status. It has a Retry-After,
-// with which clients repeat the request, unless a write may have been carried out. A request that the
-// API server has certainly not looked at is sent again, a few times. If its body was not kept ([Keep]), the caller
-// gets a 429 with Retry-After instead. A read without an answer is sent once more. If either side breaks off later,
-// the other side's connection or stream is broken off too, by a panic with [http.ErrAbortHandler], which handlers
-// around this one must let pass. So an answer never just ends early, except a watch, which may end between any two
-// events ([Forwarder.EndWatches]).
+// If the API server does not answer:
+//
+//   - A request that it has certainly not looked at is sent again, a few times. If the request's body was not kept
+//     ([Keep]), the caller gets a 429 with Retry-After instead.
+//   - A read is sent once more.
+//   - Otherwise the caller gets a 503 with a metav1.Status. It has a Retry-After, with which clients repeat the
+//     request, unless a write may have been carried out.
+//
+// If either side breaks off later, the other side's connection or stream is broken off too, by a panic with
+// [http.ErrAbortHandler], which handlers around this one must let pass. So an answer never just ends early, except a
+// watch, which may end between any two events ([Forwarder.EndWatches]).
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server

@@ -14,7 +14,7 @@ import (
 )
 
 // Observer reports requests in metrics, in spans and in the access log. Labels and the names of spans have few values,
-// whatever a caller makes up. They have no credential, no name of a caller or object, and nothing of a query. It is
+// whatever callers send. They have no credential, no name of a caller or object, and nothing of a query. It is
 // safe for concurrent use.
 type Observer struct {
 	metrics *metrics
@@ -49,12 +49,12 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 			record.request = o.spans.begin(record.request)
 		}
 		next.ServeHTTP(&record.answer, record.request)
-		record.returned = true
+		record.returned = true // without a panic
 	})
 }
 
 // Proving measures how long a request waits for the proof of the newest state; ctx is the request's. over must be
-// called when the wait is over, with the reason for which there is no proof, or None. It returns the result for the
+// called when the wait is over, with the reason why there is no proof, or [reason.None]. It returns the result for the
 // span.
 func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason) string) {
 	begun := time.Now()

@@ -21,8 +21,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// Tunnels is a [net.Listener] whose connections are the tunnels that clients have opened by a CONNECT for the API
-// server at the port of [NewConnect]. The [http.Server] of the main port serves them, so requests inside a tunnel are
+// Tunnels is a [net.Listener]. It accepts the tunnels to the API server that clients open by a CONNECT at the port of
+// [NewConnect]. The [http.Server] of the main port serves them, so requests inside a tunnel are
 // handled like all others. They get the same certificate, which must also have the API server's names.
 //
 // It is safe for concurrent use.
@@ -80,11 +80,11 @@ func (tunnelAddr) String() string  { return "tunnel" }
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	tunnel, ok := conn.(*tunnelConn)
 	if !ok {
-		_ = conn.Close() // not of a hijackable
+		_ = conn.Close() // cannot happen: hijackable returns a tunnelConn
 		return
 	}
 	tunnel.targets = t.targets
-	// Until here the deadline is that of hijackable.
+	// The deadline that hijackable has set ends here.
 	if _, err := io.WriteString(conn, tunnelOpened); err != nil || conn.SetDeadline(time.Time{}) != nil {
 		_ = conn.Close()
 		return
@@ -209,7 +209,7 @@ func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 	return p
 }
 
-// refuseConnect is refuse for goproxy, which wants a response. The connection is closed after it.
+// refuseConnect returns the 403 that goproxy sends. The connection is closed after it.
 func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	const code = http.StatusForbidden
 	body := kubehttp.EncodeStatus(code, metav1.StatusReasonForbidden,

@@ -21,11 +21,11 @@ func (t *Transports) Impersonate(cfg *rest.Config) error {
 }
 
 // newImpersonatedSet returns a set that sends requests with the credentials of cfg, which are
-// listproxy's own. It sends only requests that name a user in Impersonate-* headers.
+// listproxy's own. It sends only requests that name a user to impersonate ([impersonatedOnly]).
 func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
 		return nil, errors.New(
-			"the kubeconfig impersonates a user, and listproxy cannot be two at a time: remove that from the kubeconfig")
+			"the kubeconfig impersonates a user, so listproxy cannot impersonate its callers: remove that from the kubeconfig")
 	}
 	if base.Path != "" {
 		return nil, fmt.Errorf("the API server's URL has the path %s, which a caller could leave with .., and these "+
@@ -46,7 +46,7 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 	}
 	tlsConfig.NextProtos = nil // each transport sets its own
 	if transportConfig.DialHolder != nil {
-		// When a plugin brings another certificate, client-go closes what was dialed here.
+		// So client-go can close these connections when a credential plugin brings another certificate.
 		own.Dial = transportConfig.DialHolder.Dial
 	}
 	s := newTransportSet(own, base, tlsConfig)
@@ -67,8 +67,8 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 // credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
 
-// impersonatedOnly passes only requests that name a user in Impersonate-* headers. client-go adds
-// credentials to requests that have none, so without this check a mistake elsewhere would give a
+// impersonatedOnly passes only requests that name a user and a group in Impersonate-* headers and have no credentials.
+// client-go adds credentials to requests that have none, so without this check a mistake elsewhere would give a
 // caller listproxy's own rights.
 type impersonatedOnly struct{ next http.RoundTripper }
 

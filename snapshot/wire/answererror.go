@@ -17,7 +17,7 @@ import (
 type AnswerError struct {
 	Code    int
 	Message string
-	// RetryAfter is the time for which the upstream wants no other request; 0 if it does not say.
+	// RetryAfter is the time that the upstream asks to wait before the next request; 0 if it asks for none.
 	RetryAfter time.Duration
 }
 
@@ -40,7 +40,7 @@ func ReadAnswerError(resp *http.Response) *AnswerError {
 	return e
 }
 
-// maxRetryAfter bounds the pause that an upstream can demand of a feed.
+// maxRetryAfter is the longest pause that a Retry-After can cause.
 const maxRetryAfter = time.Minute
 
 // retryAfter returns the pause that a Retry-After header demands, in seconds as kube-apiserver writes it.
@@ -52,7 +52,7 @@ func retryAfter(h http.Header) time.Duration {
 	return min(maxRetryAfter, time.Duration(seconds)*time.Second)
 }
 
-// statusMessage returns the message of a Status in either encoding, or "".
+// statusMessage returns the message of a Status in JSON or protobuf, or "".
 func statusMessage(body []byte) string {
 	if w, err := parseWrapper(body); err == nil {
 		status, _ := w.status() // after an error the message is empty, which is all that counts here

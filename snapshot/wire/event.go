@@ -27,7 +27,7 @@ func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte
 }
 
 // AppendEventHead appends the bytes before the item in an event. The item has size bytes; its first skip bytes are
-// not sent. With it and [Envelope.EventEnd] an event is written without a copy of the item.
+// not sent. Together with [Envelope.EventEnd] it lets a caller write an event without copying the item.
 func (f *Envelope) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
 	return f.Encoding.appendEventHead(dst, kind, f.Item, size)
 }
@@ -44,8 +44,8 @@ func AtRevision(e Encoding, item []byte, revision uint64) ([]byte, error) {
 	return slices.Concat(before, instead, after), nil
 }
 
-// Bookmark writes the bookmarks of one collection as the upstream does: each has an empty object of the collection's
-// type at a revision. The bookmark that ends the initial events has an annotation, too. It is immutable.
+// Bookmark writes the bookmarks of one collection as the upstream does: each carries an object that has nothing but the
+// collection's type and a revision. The bookmark that ends the initial events has an annotation, too. It is immutable.
 type Bookmark struct {
 	encoding Encoding
 	form     ItemForm
@@ -71,7 +71,7 @@ func LearnBookmark(e Encoding, ev Event) (*Bookmark, error) {
 func (b *Bookmark) AppendTo(dst []byte, revision uint64) []byte {
 	item, err := AtRevision(b.encoding, b.item, revision)
 	if err != nil {
-		return dst // it was possible when the form was learned
+		return dst // cannot happen: LearnBookmark has done the same
 	}
 	return appendEvent(dst, b.encoding, Bookmarked, b.form, item)
 }

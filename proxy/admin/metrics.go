@@ -20,7 +20,7 @@ import (
 // State is a [prometheus.Collector] of metrics that are read at each scrape, and cost nothing in between.
 type State struct {
 	Collections func() []snapshot.CollectionStats
-	// Eager returns the collections that are to be loaded, of which some may not exist yet.
+	// Eager returns the collections to load before the first request. Some may not exist yet.
 	Eager func() []proxy.EagerStats
 	// Staleness is the age from which on a newest state is no longer given.
 	Staleness time.Duration

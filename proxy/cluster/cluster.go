@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Cluster is the catalog of what the upstream serves: the server of each group and version (by APIServices), custom
-// resources (by their definitions), built-in ones (by discovery), and the API servers. It reports changes.
+// Cluster knows what the upstream serves, and reports changes. It reads APIServices for the server of each group and
+// version, definitions for custom resources, discovery for built-in ones, and Leases for the API servers.
 //
 // It is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -39,8 +39,8 @@ type Config struct {
 	Invalidate func(snapshot.Invalidation)
 	// Verify is called when the API servers behind the upstream have changed; what describes the change.
 	Verify func(what string)
-	// AsOf returns the time at which the age of what the API server has sent is judged: now, or during an outage the
-	// time at which it was last heard. Nil stands for now.
+	// AsOf returns the time from which ages are counted back: now, or during an outage the time of the API server's
+	// last answer. Nil stands for now.
 	AsOf func(time.Time) time.Time
 	Log  *slog.Logger
 }

@@ -71,8 +71,8 @@ func (l *AuditLog) Close() error {
 	return l.out.out.Close()
 }
 
-// lines writes the backend's lines. It keeps the error of the last line, since the backend returns none. After a line
-// of which only a part was written, it begins a new line.
+// lines writes the backend's lines. It keeps the error of the last line, since the backend returns none. If only a
+// part of a line was written, the next one begins on a new line.
 type lines struct {
 	out    io.WriteCloser
 	torn   bool  // only a part of the last line was written

@@ -215,7 +215,8 @@ func (c *Compressor) find(place uint64) *segment {
 	return s
 }
 
-// keep puts a segment into a place of the cache. The cache may drop it at once: it keeps what is asked for often.
+// keep stores a segment in the cache under a key from placeOf. The cache may drop it at once: it prefers segments that
+// are often asked for.
 func (c *Compressor) keep(place uint64, s *segment) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -22,7 +22,6 @@ func NewFilter(f *wire.Envelope, q Query) Filter {
 	}
 	if !q.ChoosesAll() {
 		filter.matcher = newMatcher(f, q)
-		filter.matcher.known = nil
 	}
 	return filter
 }
@@ -60,7 +59,8 @@ func (f *Filter) Event(c Change) (kind string, object *Object) {
 // Bucket is a set of objects, for example those of one namespace. Each filter is in one bucket: a change of an object
 // outside that bucket does not concern the filter. The zero Bucket has all objects.
 //
-// kube-apiserver chooses by the same properties which watches get an event (storage/cacher, its triggers and scopes).
+// kube-apiserver chooses by such properties which watches get an event (storage/cacher, its triggers and scopes). It has
+// one more, a name in all namespaces.
 type Bucket struct {
 	property property
 	value    string

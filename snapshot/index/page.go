@@ -53,6 +53,9 @@ type Page struct {
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf}
 	m := newMatcher(envelope, q)
+	if m.labels != nil {
+		m.known = map[wire.Labels]bool{}
+	}
 	take := func(o *Object) bool {
 		if m.matches(o) {
 			page.Objects = append(page.Objects, o)

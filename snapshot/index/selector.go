@@ -47,13 +47,12 @@ type fieldTerm struct {
 	not   bool
 }
 
-// newMatcher returns the matcher of a query. Envelope.Selects must be true for q.Fields.
+// newMatcher returns the matcher of a query. It remembers no results. Envelope.Selects must be true for q.Fields.
 func newMatcher(f *wire.Envelope, q Query) *matcher {
 	m := &matcher{}
 	if q.Labels != nil && !q.Labels.Empty() {
 		m.labels = q.Labels
 		m.sieve = newSieve(q.Labels)
-		m.known = map[wire.Labels]bool{}
 	}
 	if q.Fields != nil {
 		for _, term := range q.Fields.Requirements() {

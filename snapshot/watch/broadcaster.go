@@ -15,8 +15,8 @@ import (
 // Broadcaster wakes the watchers of one span when there is something to tell them. All methods are safe for concurrent
 // use, but Publish and Renew must not overlap.
 //
-// A change goes through three stages. The feed publishes it. It is dispatched when the watchers whose buckets it
-// touches were woken, and have recorded that it is due. It is confirmed when the broadcaster has asked, after it was
+// A change goes through three stages. The feed publishes it. It is dispatched when the watchers that must tell it
+// have been woken, with a record that it is due. It is confirmed when the broadcaster has asked, after it was
 // published, whether the resource is still defined as before. Only then do watchers tell it. A change may be
 // dispatched before it is confirmed, or confirmed before it is dispatched; it is always published before both.
 type Broadcaster struct {

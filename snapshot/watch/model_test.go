@@ -172,7 +172,7 @@ func (m *model) forget() {
 // doubt begins or ends one.
 func (m *model) doubt(begins bool) {
 	m.notice()
-	if was := m.definition.doubtful.Swap(begins); begins && !was {
+	if wasDoubtful := m.definition.doubtful.Swap(begins); begins && !wasDoubtful {
 		m.clear, m.doubted = m.span.To, time.Now()
 	}
 }

@@ -112,8 +112,9 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	key := limitKey{target: r.URL.RequestURI(), accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding")}
 	if r.URL.Query().Get("watch") == "true" && r.URL.Query().Get("sendInitialEvents") == "" {
-		if of, ok := first(l.watches.LoadOrStore(key, sync.OnceValue(func() *broadcast { return l.watch(r) }))).(func() *broadcast); ok {
-			of().serve(w, r)
+		opened, _ := l.watches.LoadOrStore(key, sync.OnceValue(func() *broadcast { return l.watch(r) }))
+		if open, ok := opened.(func() *broadcast); ok {
+			open().serve(w, r)
 		}
 		return
 	}
@@ -133,8 +134,6 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	l.upstream.ServeHTTP(recording, r)
 }
-
-func first(value any, _ bool) any { return value }
 
 // broadcast sends the events of one watch at the upstream to all who ask for the same.
 type broadcast struct {

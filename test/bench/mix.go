@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -188,15 +186,20 @@ func rates(clients []clientKind) string {
 
 // fillNodes makes the nodes and their Leases.
 func (b *bench) fillNodes(ctx context.Context) error {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1.NamespaceNodeLease}}
-	if _, err := b.kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	admin, err := ask.New(b.config(side{}, ""), patience)
+	if err != nil {
 		return err
 	}
+	if err := admin.Ensure(ctx, "/api/v1/namespaces", kinds.Namespace(corev1.NamespaceNodeLease)); err != nil {
+		return err
+	}
+	node := kinds.Kind{APIVersion: "v1", Name: "Node", Plural: "nodes", ClusterScoped: true}
+	lease := kinds.Kind{APIVersion: "coordination.k8s.io/v1", Name: "Lease", Plural: "leases"}
 	for i := range mixNodes {
-		named := metav1.ObjectMeta{Name: b.nodes().Node(i)}
-		_, err := b.kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: named}, metav1.CreateOptions{})
+		name := b.nodes().Node(i)
+		err := admin.Ensure(ctx, node.Path(""), node.Object(name))
 		if err == nil {
-			_, err = b.kube.CoordinationV1().Leases(namespace.Name).Create(ctx, &coordinationv1.Lease{ObjectMeta: named}, metav1.CreateOptions{})
+			err = admin.Ensure(ctx, lease.Path(corev1.NamespaceNodeLease), lease.Object(name))
 		}
 		if err != nil {
 			return err

@@ -177,7 +177,7 @@ func TestCounts(t *testing.T) {
 			log:  atStage(listURI, "RequestReceived") + list + atStage(listURI, "ResponseStarted"),
 			want: counts{Lists: 2, FromMemory: 2, Others: 1, Seconds: 0.5},
 		},
-		"all stages of watches, of which two go on": {
+		"all stages of watches; two watches go on": {
 			log:  openedWatch + openedWatch + openedWatch + watch,
 			want: counts{Watches: 3, Others: 3},
 		},

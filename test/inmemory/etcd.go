@@ -3,6 +3,7 @@ package inmemory
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -86,8 +87,6 @@ type Etcd struct {
 	timelines [][]Change
 	written   chan struct{} // closed at the next change
 	values    int
-	// loads are the revisions of the states that listproxy itself was given.
-	loads []int64
 }
 
 func newEtcd() *Etcd {
@@ -251,42 +250,29 @@ func (e *Etcd) Events(timeline int, k Kind, after, upTo int64, s Select) (found 
 	return found
 }
 
-// loaded notes that listproxy was given the state at a revision.
-func (e *Etcd) loaded(revision int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.loads = append(e.loads, revision)
-}
-
-// lastLoad is the newest revision up to another one that listproxy was given a state of.
-func (e *Etcd) lastLoad(upTo int64) (last int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, at := range e.loads {
-		if at <= upTo {
-			last = max(last, at)
-		}
-	}
-	return last
-}
-
-// Unseen returns what a watch from a revision on tells, up to another one, without what listproxy could not
-// see: objects that were made and deleted before it was given a new state.
-func (e *Etcd) Unseen(timeline int, k Kind, after, upTo int64, s Select) []Event {
-	events, load := e.Events(timeline, k, after, upTo, s), e.lastLoad(upTo)
-	first, last := map[string]string{}, map[string]string{} // types, up to the load
-	for _, ev := range events {
-		if key := ev.Object.key(); ev.Revision <= load {
-			first[key], last[key] = cmp.Or(first[key], ev.Type), ev.Type
-		}
-	}
-	return slices.DeleteFunc(events, func(ev Event) bool {
-		key := ev.Object.key()
-		return ev.Revision <= load && first[key] == "ADDED" && last[key] == "DELETED"
-	})
-}
-
 // SameUpTo reports whether two timelines have the same changes of a kind up to a revision.
 func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 	return slices.Equal(e.Events(a, k, 0, revision, Select{}), e.Events(b, k, 0, revision, Select{}))
+}
+
+// Leads reports whether a client that has the objects of one timeline at a revision has those of another one in the end,
+// by name and revision, if it learns of all changes after that revision in the other one.
+func (e *Etcd) Leads(k Kind, from, to int, revision int64, s Select) bool {
+	has, want := map[string]int64{}, map[string]int64{}
+	for _, o := range e.List(from, k, revision, s) {
+		has[o.key()] = o.Revision
+	}
+	for _, ch := range e.changes(to) {
+		switch key := ch.object().key(); {
+		case ch.path != k.Path || ch.Revision <= revision:
+		case s.has(ch.New):
+			has[key] = ch.Revision
+		default:
+			delete(has, key)
+		}
+	}
+	for _, o := range e.List(to, k, e.Head(to), s) {
+		want[o.key()] = o.Revision
+	}
+	return maps.Equal(has, want)
 }

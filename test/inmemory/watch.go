@@ -61,9 +61,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		if initial && bookmarks {
 			say(Bookmark(k, at, true))
 		}
-		if r.Header.Get("Authorization") == "Bearer "+Own {
-			s.plane.loaded(at)
-		}
 	} else if at < max(began, s.plane.compacted()) {
 		say(fmt.Sprintf(`{"type":"ERROR","object":%s}`+"\n", statusOf(http.StatusGone, "Expired")))
 		return

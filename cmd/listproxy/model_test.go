@@ -567,9 +567,8 @@ func (w *follower) mayCross(e oracle.Event) bool {
 	if e.Type == watch.Bookmark {
 		return revision <= w.plane.Head(now)
 	}
-	return slices.ContainsFunc(w.plane.Events(now, inmemory.Widgets, revision-1, revision, inmemory.Select{Namespace: w.Namespace}), func(ev inmemory.Event) bool {
-		return ev.Object.Namespace+"/"+ev.Object.Name == e.Key
-	})
+	changes := w.plane.Events(now, inmemory.Widgets, revision-1, revision, inmemory.Select{Namespace: w.Namespace})
+	return slices.ContainsFunc(changes, func(ev inmemory.Event) bool { return ev.Object.Namespace+"/"+ev.Object.Name == e.Key })
 }
 
 // writer writes until ctx ends, and rests now and then.

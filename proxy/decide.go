@@ -84,7 +84,7 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	if why := h.find(r.Context(), resource, want, found); why != reason.None {
 		return found, why
 	}
-	if envelope := found.snapshot.Envelope; !envelope.Selects(asked.Fields) || asked.Shards != nil && !envelope.Sharded {
+	if envelope := found.snapshot.Envelope; !envelope.CanSelect(asked.Fields) || asked.Shards != nil && !envelope.Sharded {
 		return found, reason.NotCanonical
 	}
 	found.after = found.snapshot.Revision
@@ -145,7 +145,7 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 // review returns None if the caller has the right to the answer. It asks kube-apiserver, unless the right in the answer
 // is still valid.
 func (h *Handler) review(ctx context.Context, who *caller, a *answer) (why reason.Reason) {
-	if h.Authorizer.Left(&a.right, time.Now()) > 0 {
+	if h.Authorizer.ValidFor(&a.right, time.Now()) > 0 {
 		return reason.None
 	}
 	ctx, span := observe.Step(ctx, observe.SpanReview)

@@ -178,7 +178,7 @@ func (h *Handler) conditions(a *answer) *conditions {
 	current := &conditions{
 		at:      now,
 		memory:  a.collection.Validity(),
-		allowed: h.Authorizer.Left(&a.right, now) > 0,
+		allowed: h.Authorizer.ValidFor(&a.right, now) > 0,
 	}
 	current.entry, current.unknown = h.Cluster.Lookup(resourceOf(a.asked))
 	return current

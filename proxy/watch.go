@@ -95,10 +95,10 @@ func (h *Handler) beginWatch(
 		After:     a.after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(r.Context(), asked.WatchOptions.Timeout),
-		Defined:   func() bool { return h.Cluster.Stands(resource, entry) },
+		Defined:   func() bool { return h.Cluster.IsCurrent(resource, entry) },
 	})
 	if s.watcher == nil { // the history is forgotten, or the state was lost meanwhile
-		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)
+		return nil, cmp.Or(a.collection.WhyNotFollow(a.after, true), reason.Warming)
 	}
 	if why := mayAnswer(a, h.conditions(a)); why != reason.None {
 		return nil, why

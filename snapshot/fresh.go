@@ -43,7 +43,7 @@ func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, atMost t
 	switch {
 	case v.unavailable != reason.None:
 		return v.unavailable
-	case q.Fields != nil && !v.envelope.Selects(q.Fields):
+	case q.Fields != nil && !v.envelope.CanSelect(q.Fields):
 		return reason.NotCanonical
 	case forecast.NoBookmarks():
 		return reason.NotProven

@@ -240,7 +240,7 @@ func newLoaded(envelope *wire.Envelope, estimate int64, b *budget, asked source.
 	}
 	reserved := min(estimate, b.free()/2)
 	b.add(reserved)
-	return &loaded{state: index.NewTree(envelope.Paths.Indexed()), Probe: asked, reserved: reserved}, nil
+	return &loaded{state: index.NewTree(envelope.Paths.HasIndexed()), Probe: asked, reserved: reserved}, nil
 }
 
 // count updates the budget for an object that came into the state and one that it replaced; either may be nil.

@@ -24,9 +24,9 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 	return c.await(ctx, atMost, reason.NotProven, (*View).replaced, ask)
 }
 
-// NoFollow returns the reason why Follow would find no state now; None if it would find one. It does not wait, and does
+// WhyNotFollow returns the reason why Follow would find no state now; None if it would find one. It does not wait, and does
 // not count as a use of the collection.
-func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
+func (c *Collection) WhyNotFollow(rev uint64, gapless bool) reason.Reason {
 	v := c.view.Load()
 	_, unavailable := v.follow(c.moment(), rev, gapless)
 	return unavailable

@@ -100,7 +100,7 @@ func TestWatchesOverALoad(t *testing.T) {
 			}
 			if tt.loads {
 				load(50, object("a", 20), object("b", 30))
-				if from, at := c.NoFollow(30, true), c.NoFollow(50, true); from != reason.History || at != reason.None {
+				if from, at := c.WhyNotFollow(30, true), c.WhyNotFollow(50, true); from != reason.History || at != reason.None {
 					t.Errorf("from before the load: %q, from there: %q", from, at)
 				}
 			}
@@ -257,7 +257,7 @@ func TestWatchesOutliveProbes(t *testing.T) {
 			if _, end := take(t, watcher); end != "" && !tt.wantEnd {
 				t.Errorf("it ended: %s", end)
 			}
-			if why := c.NoFollow(9, true); (why == reason.Stale) != tt.wantStale {
+			if why := c.WhyNotFollow(9, true); (why == reason.Stale) != tt.wantStale {
 				t.Errorf("another watch that begins: %q, want stale: %t", why, tt.wantStale)
 			}
 			u.mu.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/admin"
 )
 
-// operatorsPort returns the configuration of the admin port, which shows the state of a.
-func (o *options) operatorsPort(a *app, instruments *instruments) admin.Config {
+// adminConfig returns the configuration of the admin port, which shows the state of a.
+func (o *options) adminConfig(a *app, instruments *instruments) admin.Config {
 	address := a.transports.URL()
 	return admin.Config{
 		Ready:   a.ready,

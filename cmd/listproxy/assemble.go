@@ -52,15 +52,15 @@ type app struct {
 	rights
 	feeds
 	closers
-	log       *slog.Logger
-	ports     *ports
-	handler   http.Handler
-	forward   *forward.Forwarder
-	auditLog  *observe.AuditLog // nil if there is no audit log
-	metrics   http.Handler
-	ready     admin.Readiness
-	operators admin.Config
-	draining  atomic.Bool
+	log         *slog.Logger
+	ports       *ports
+	handler     http.Handler
+	forward     *forward.Forwarder
+	auditLog    *observe.AuditLog // nil if there is no audit log
+	metrics     http.Handler
+	ready       admin.Readiness
+	adminConfig admin.Config
+	draining    atomic.Bool
 }
 
 // assemble makes the parts and connects them. Its caller must close the app.
@@ -138,7 +138,7 @@ func (o *options) showState(a *app, handler *proxy.Handler, instruments *instrum
 		Certificates: a.ports.certificates.Expiries,
 	}
 	instruments.metrics.MustRegister(state)
-	a.operators = o.operatorsPort(a, instruments)
+	a.adminConfig = o.adminConfig(a, instruments)
 }
 
 // rights are the parts that find out who callers are and what they may do.

@@ -42,11 +42,11 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
 	}
 	p.clients = p.clientBound.Listen(clients)
-	operators, err := net.Listen("tcp", o.admin.bindAddress)
+	adminListener, err := net.Listen("tcp", o.admin.bindAddress)
 	if err != nil {
 		return nil, fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
-	p.admin = p.adminBound.Listen(operators)
+	p.admin = p.adminBound.Listen(adminListener)
 	if p.certificates, err = o.serving.certificates(targets.Hosts(), o.callers.clientCA, log); err != nil {
 		return nil, err
 	}

@@ -82,8 +82,8 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 			return a.collections.PaceEnds(watches, timeout)
 		})
 	})
-	operators := serve.New(admin.New(a.operators), nil, a.log)
-	parts, failures := a.start(partsCtx, clients, operators)
+	adminServer := serve.New(admin.New(a.adminConfig), nil, a.log)
+	parts, failures := a.start(partsCtx, clients, adminServer)
 
 	var failure error
 	select {
@@ -99,7 +99,7 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 		}
 	}
 	a.endRequests(drain, timeout)
-	_ = operators.Close()
+	_ = adminServer.Close()
 	stop()
 	parts.Wait()
 	return failure
@@ -107,7 +107,7 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 
 // start starts all parts. They run until ctx ends; servers run until they are closed. failures gets the error of the
 // first part that fails.
-func (a *app) start(ctx context.Context, clients, operators *http.Server) (_ *sync.WaitGroup, failures <-chan error) {
+func (a *app) start(ctx context.Context, clients, adminServer *http.Server) (_ *sync.WaitGroup, failures <-chan error) {
 	parts, failed := &sync.WaitGroup{}, make(chan error, 1)
 	run := func(name string, part func() error) {
 		parts.Go(func() {
@@ -130,7 +130,7 @@ func (a *app) start(ctx context.Context, clients, operators *http.Server) (_ *sy
 		run("serving tunnels", func() error { return clients.Serve(connect.tunnels) })
 	}
 	run("serving clients", func() error { return clients.ServeTLS(a.ports.clients, "", "") })
-	run("serving health checks", func() error { return operators.Serve(a.ports.admin) })
+	run("serving health checks", func() error { return adminServer.Serve(a.ports.admin) })
 	return parts, failed
 }
 

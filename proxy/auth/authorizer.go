@@ -74,7 +74,7 @@ type Right struct {
 	impersonation []answer[Decision]
 }
 
-// Decision returns the decision, which may be out of date ([Authorizer.Left]).
+// Decision returns the decision, which may be out of date ([Authorizer.ValidFor]).
 func (r *Right) Decision() Decision { return r.value }
 
 // Attributes describe the request that a review asks about. An empty namespace stands for all namespaces, or for a
@@ -139,8 +139,8 @@ func (r *Authorizer) Learn(id Identity, a *Attributes, sent time.Time) {
 	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Done, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
 }
 
-// Left returns the time for which a Yes is still valid. It is 0 for all other decisions.
-func (r *Authorizer) Left(right *Right, now time.Time) time.Duration {
+// ValidFor returns the time for which a Yes is still valid. It is 0 for all other decisions.
+func (r *Authorizer) ValidFor(right *Right, now time.Time) time.Duration {
 	if right.value != Yes && right.value != Done {
 		return 0
 	}

@@ -207,8 +207,8 @@ func TestImpersonation(t *testing.T) {
 				if (got == Yes) != wantYes || got != Yes && got != No && got != who.wantRefused {
 					t.Errorf("decision %d, want a yes: %t", got, wantYes)
 				}
-				expect.Same(t, wantYes, r.Left(&right, time.Now()) > 0)
-				if remembered, _ := r.Remembered(who.identity, list); r.Left(&remembered, time.Now()) > 0 {
+				expect.Same(t, wantYes, r.ValidFor(&right, time.Now()) > 0)
+				if remembered, _ := r.Remembered(who.identity, list); r.ValidFor(&remembered, time.Now()) > 0 {
 					t.Error("a remembered yes counts without those that it depends on")
 				}
 			}
@@ -236,7 +236,7 @@ func TestImpersonationEnds(t *testing.T) {
 		}
 		ask("a")
 		time.Sleep(40 * time.Second)
-		expect.Same(t, 20*time.Second, r.Left(ask("b"), time.Now()))
+		expect.Same(t, 20*time.Second, r.ValidFor(ask("b"), time.Now()))
 		time.Sleep(20 * time.Second)
 		away = true
 		ask("b")

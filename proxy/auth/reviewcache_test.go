@@ -221,8 +221,8 @@ func TestRevocations(t *testing.T) {
 				begun := time.Now()
 				time.Sleep(max(0, tt.after))
 				synctest.Wait()
-				for u.Left(&yes, time.Now()) > 0 {
-					time.Sleep(u.Left(&yes, time.Now()))
+				for u.ValidFor(&yes, time.Now()) > 0 {
+					time.Sleep(u.ValidFor(&yes, time.Now()))
 				}
 				expect.Same(t, tt.wantCounts, time.Since(begun))
 				_, err = u.Review(t.Context(), tt.caller(u), pods(tt.asked))
@@ -432,7 +432,7 @@ func TestLearned(t *testing.T) {
 			t.Helper()
 			got, err := u.Review(t.Context(), known(id), a)
 			expect.NoError(t, err)
-			if left := u.Left(&got, time.Now()) > 0; got.Decision() != want || left != (want == Done) {
+			if left := u.ValidFor(&got, time.Now()) > 0; got.Decision() != want || left != (want == Done) {
 				t.Errorf("%v, which counts: %t, want %v", got.Decision(), left, want)
 			}
 		}
@@ -477,14 +477,14 @@ func TestRightEnds(t *testing.T) {
 				expect.NoError(t, err)
 				now := time.Now()
 				for after, want := range map[time.Duration]time.Duration{0: tt.wantCounts, tt.wantCounts - 1: 1, tt.wantCounts + 1: 0} {
-					if left := u.Left(&yes, now.Add(after)); left != want {
+					if left := u.ValidFor(&yes, now.Add(after)); left != want {
 						t.Errorf("after %v it counts for %v, want %v", after, left, want)
 					}
 				}
 				if remembered, _ := u.Review(t.Context(), who, listPods()); tt.takes == 0 && remembered.answer != yes.answer {
 					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
 				}
-				if u.Left(&Right{}, now) != 0 {
+				if u.ValidFor(&Right{}, now) != 0 {
 					t.Error("a no counts")
 				}
 			})

@@ -151,8 +151,8 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	return c.builtin(gvr)
 }
 
-// Stands reports whether Lookup still returns an entry for a resource.
-func (c *Cluster) Stands(gvr schema.GroupVersionResource, entry Entry) bool {
+// IsCurrent reports whether Lookup still returns an entry for a resource.
+func (c *Cluster) IsCurrent(gvr schema.GroupVersionResource, entry Entry) bool {
 	current, why := c.Lookup(gvr)
 	return why == reason.None && current == entry
 }

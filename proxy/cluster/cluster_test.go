@@ -131,8 +131,8 @@ func TestLookup(t *testing.T) {
 		} {
 			expectLookup(t, c, resource, forwardedAs(reason.UnknownResource))
 		}
-		if of := (schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}); !c.Stands(of, foundDeployments.Entry) ||
-			c.Stands(of, foundWidgets.Entry) || !c.Serves("apps", "v1", "deployments") || c.Serves("apps", "v1", "none") {
+		if of := (schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}); !c.IsCurrent(of, foundDeployments.Entry) ||
+			c.IsCurrent(of, foundWidgets.Entry) || !c.Serves("apps", "v1", "deployments") || c.Serves("apps", "v1", "none") {
 			t.Error("what stands or is served is not what is known")
 		}
 	})

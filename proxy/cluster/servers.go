@@ -27,8 +27,8 @@ const (
 	// versionTimeout bounds a read.
 	versionInterval = 10 * time.Second
 	versionTimeout  = 5 * time.Second
-	// versionRest is the shortest time between two changes of the version while two versions answer in turn.
-	versionRest = 2 * time.Minute
+	// minVersionInterval is the shortest time between two changes of the version while two versions answer in turn.
+	minVersionInterval = 2 * time.Minute
 )
 
 // servers watches the API servers behind the upstream, and their versions. When these change, the same objects may be
@@ -213,15 +213,15 @@ type versions struct {
 }
 
 // add adds the version of an answer, and reports whether it is a change. While two versions answer in turn, there is a
-// change every versionRest, and a last one when only one answers.
+// change every minVersionInterval, and a last one when only one answers.
 //
 //	v1.36   the first: no change
 //	v1.37   a change
-//	v1.36   v1.37   v1.36  ...  no change for versionRest
+//	v1.36   v1.37   v1.36  ...  no change for minVersionInterval
 //	v1.37   a change, whichever answers
 func (v *versions) add(answered version.Info, now time.Time) bool {
 	v.mixed = v.mixed || answered != v.known && !v.since.IsZero()
-	if answered == v.known && !v.mixed || !v.since.IsZero() && clock.Age(v.since, now) < versionRest {
+	if answered == v.known && !v.mixed || !v.since.IsZero() && clock.Age(v.since, now) < minVersionInterval {
 		return false
 	}
 	first := v.known == version.Info{}

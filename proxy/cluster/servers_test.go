@@ -163,7 +163,7 @@ func TestVersionsThatAreHeard(t *testing.T) {
 		{name: "the same, for long", after: time.Hour, said: fresh},
 		{name: "back again", after: versionInterval, said: old, want: true},
 		{name: "in turn", after: versionInterval, said: fresh},
-		{name: "in turn, for so long", after: versionRest - versionInterval, said: fresh, want: true},
+		{name: "in turn, for so long", after: minVersionInterval - versionInterval, said: fresh, want: true},
 		{name: "for good", after: time.Hour, said: fresh},
 	} {
 		now = now.Add(step.after)

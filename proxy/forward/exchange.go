@@ -32,10 +32,10 @@ type exchange struct {
 	watch     *openWatch  // nil if the request is no watch
 	transport http.RoundTripper
 
-	rewritten  bool // the request to the API server was made from the caller's
-	attempts   int  // the number of connections on which it was sent
-	mayBeThere bool // it may have arrived at the API server
-	switched   bool // the API server has agreed to the upgrade
+	rewritten      bool // the request to the API server was made from the caller's
+	attempts       int  // the number of connections on which it was sent
+	mayHaveArrived bool // it may have arrived at the API server
+	switched       bool // the API server has agreed to the upgrade
 }
 
 func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller auth.Identity, body *upload) *exchange {
@@ -69,9 +69,9 @@ var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request
 //	         request is ended.
 func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { x.mayBeThere = x.attempts >= maxAttempts },
+		GetConn: func(string) { x.mayHaveArrived = x.attempts >= maxAttempts },
 		GotConn: func(httptrace.GotConnInfo) {
-			x.mayBeThere = true
+			x.mayHaveArrived = true
 			if x.attempts++; x.attempts > maxAttempts {
 				end()
 			}
@@ -83,7 +83,7 @@ func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.C
 // connection of its own would do.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := x.transport.RoundTrip(r)
-	if err != nil && x.mayBeThere && x.isRead() && r.Body == nil && r.Context().Err() == nil {
+	if err != nil && x.mayHaveArrived && x.isRead() && r.Body == nil && r.Context().Err() == nil {
 		res, err = x.transport.RoundTrip(r)
 	}
 	if err != nil && x.attempts > maxAttempts {
@@ -123,10 +123,10 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 
-// isBackends reports whether the answer may be that of a pod, a Service, a kubelet or an aggregated API server.
+// mayBeOfBackend reports whether the answer may be that of a pod, a Service, a kubelet or an aggregated API server.
 // kube-apiserver names a FlowSchema in its answer once it knows the caller (k8s.io/apiserver,
 // WithPriorityAndFairness): after that, a 401 is not its own.
-func (x *exchange) isBackends(res *http.Response) bool {
+func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 	info := kubehttp.RequestOf(x.request).Info
 	return info.Subresource == "proxy" || info.Verb == "proxy" ||
 		res.Header.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID) != ""
@@ -137,7 +137,7 @@ var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own accou
 
 // modifyResponse checks and adapts the final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
-	refused := res.StatusCode == http.StatusUnauthorized && !x.isBackends(res)
+	refused := res.StatusCode == http.StatusUnauthorized && !x.mayBeOfBackend(res)
 	switch {
 	case refused && x.caller.Impersonated() != nil:
 		return errAccountRefused
@@ -222,18 +222,18 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		kubehttp.WriteTooManyRequests(w, r)
 		return
 	}
-	message, mayRepeat := unanswered(err, x.mayBeThere, x.isRead())
+	message, mayRepeat := failureMessage(err, x.mayHaveArrived, x.isRead())
 	kubehttp.WriteUnavailable(w, r, message, mayRepeat)
 }
 
-// unanswered returns the message to the client of a request for which there is no usable answer, and reports whether
+// failureMessage returns the message to the client of a request for which there is no usable answer, and reports whether
 // the client may repeat the request.
-func unanswered(err error, mayBeThere, isRead bool) (message string, mayRepeat bool) {
+func failureMessage(err error, mayHaveArrived, isRead bool) (message string, mayRepeat bool) {
 	switch {
 	case errors.Is(err, errAccountRefused):
 		return "The Kubernetes API server refuses listproxy's own account (401), with which listproxy sends requests of " +
 			"callers who log in with a client certificate. Nothing was carried out. The cause is in listproxy's log.", true
-	case !mayBeThere:
+	case !mayHaveArrived:
 		return "listproxy could not reach the Kubernetes API server. Nothing was carried out. The cause is in " +
 			"listproxy's log; check that the API server is up and that listproxy's client configuration has its " +
 			"address and CA.", true

@@ -29,12 +29,12 @@ type AuditedAnswer struct {
 	Impersonated user.Info
 }
 
-// processEvent gives sink the event of an answer that is about to be given, and reports whether sink took it.
+// sendAuditEvent gives sink the event of an answer that is about to be given, and reports whether sink took it.
 //
 // kube-apiserver's own functions make the event. It has no mode of constrained impersonation, which is with the
 // review. Its address is the connection's peer, as in requests that listproxy forwards, while kube-apiserver also takes
 // the client's claims in X-Forwarded-For and X-Real-Ip.
-func processEvent(
+func sendAuditEvent(
 	sink audit.Sink, r *http.Request, list *policy.Request, who user.Info, received time.Time, answer AuditedAnswer,
 ) bool {
 	ctx := audit.WithAuditContext(context.Background())

@@ -48,7 +48,7 @@ func (l *AuditLog) Write(r *http.Request, list *policy.Request, who user.Info, r
 	defer l.mu.Unlock()
 	l.out.failed = nil
 	var err error
-	if !processEvent(l.backend, r, list, who, received, answer) {
+	if !sendAuditEvent(l.backend, r, list, who, received, answer) {
 		err = fmt.Errorf("write an audit event: %w", cmp.Or(l.out.failed, errEncode))
 	}
 	switch {

@@ -19,8 +19,8 @@ const (
 	ConditionNotReady Condition = "not-ready"
 )
 
-// conditionWords has the meaning of each condition in plain words, and advice what to do about it.
-var conditionWords = map[Condition]struct{ meaning, advice string }{
+// conditionTexts has the meaning of each condition in plain words, and advice what to do about it.
+var conditionTexts = map[Condition]struct{ meaning, advice string }{
 	ConditionUnknown: {meaning: "not known yet"},
 	ConditionOK:      {meaning: "ok"},
 	ConditionUnreachable: {
@@ -46,7 +46,7 @@ var conditionWords = map[Condition]struct{ meaning, advice string }{
 }
 
 // Meaning returns the condition in plain words: "kube-apiserver is …".
-func (c Condition) Meaning() string { return conditionWords[c].meaning }
+func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 
 // isCertain reports whether found, the result of the last probe, is the upstream's condition from now on. known is the
 // condition until now, and previous the result of the probe before. OK is certain at once. Two equal failures are certain. So are
@@ -56,8 +56,8 @@ func isCertain(known, previous, found Condition) bool {
 	if found == ConditionOK || found == previous {
 		return true
 	}
-	return known.isWell() && !previous.isWell()
+	return known.hasNoFailure() && !previous.hasNoFailure()
 }
 
-// isWell reports whether no failure is known.
-func (c Condition) isWell() bool { return c == ConditionOK || c == ConditionUnknown }
+// hasNoFailure reports whether no failure is known.
+func (c Condition) hasNoFailure() bool { return c == ConditionOK || c == ConditionUnknown }

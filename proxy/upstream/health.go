@@ -115,7 +115,7 @@ func (h *Health) Run(ctx context.Context) {
 // setCondition logs a change to c, and then sets the state. So every change that Stats shows is in the log.
 func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	before := h.Stats()
-	after := HealthStats{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionWords[c].advice}
+	after := HealthStats{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionTexts[c].advice}
 	if cause != nil {
 		after.Problem = telemetry.MaskText(cause.Error())
 	}

@@ -115,7 +115,7 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 	verdict, flow := t.Caller(id, "")
 	switch {
 	case set == nil:
-		return noTransport{}
+		return refusingTransport{}
 	case r.Upgrade != "":
 		return set.http1
 	case verdict != auth.Accepted:
@@ -132,7 +132,7 @@ func (t *Transports) ownRoundTripper(id auth.Identity) http.RoundTripper {
 	verdict, _ := t.Caller(id, "")
 	switch {
 	case set == nil:
-		return noTransport{}
+		return refusingTransport{}
 	case verdict != auth.Accepted:
 		return set.http1 // its answer may be 401, see unknownCallers; what listproxy sends is small
 	}

@@ -28,7 +28,7 @@ func newTransportSets(cfg *rest.Config, base *url.URL, impersonate bool) (*trans
 		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
 	}
 	s := &transportSets{config: cfg, anonymous: newTransportSet(cfg, base, tlsConfig)}
-	if err := verifyAnonymous(s.anonymous.plain); err != nil {
+	if err := verifyAnonymous(s.anonymous.transports); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
 	if impersonate {
@@ -41,9 +41,9 @@ func newTransportSets(cfg *rest.Config, base *url.URL, impersonate bool) (*trans
 
 // transports returns the transports of both sets.
 func (s *transportSets) transports() []*http.Transport {
-	all := slices.Clone(s.anonymous.plain)
+	all := slices.Clone(s.anonymous.transports)
 	if s.impersonated != nil {
-		all = append(all, s.impersonated.plain...)
+		all = append(all, s.impersonated.transports...)
 	}
 	return all
 }
@@ -67,7 +67,7 @@ type transportSet struct {
 	unknown     http.RoundTripper        // for all other callers
 	http1       http.RoundTripper        // for upgrades, which take the connection over; see also unknownCallers
 	sendAs      http.RoundTripper        // for [Transports.SendAs] as a caller who was accepted
-	plain       []*http.Transport        // the transports under all of these
+	transports  []*http.Transport        // the transports under all of these
 }
 
 // unknownCallers sends requests of callers who are not known, over HTTP/1.1: kube-apiserver closes an HTTP/2
@@ -89,7 +89,7 @@ func newTransportSet(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *tr
 	s := &transportSet{}
 	add := func() *http.Transport {
 		t := newTransport(cfg, base, tlsConfig)
-		s.plain = append(s.plain, t)
+		s.transports = append(s.transports, t)
 		return t
 	}
 	http1 := add()

@@ -14,7 +14,7 @@ type Filter struct {
 	matcher *matcher // nil chooses all
 }
 
-// NewFilter returns the filter of the scope and the selectors of q. Envelope.Selects must be true for q.Fields.
+// NewFilter returns the filter of the scope and the selectors of q. Envelope.CanSelect must be true for q.Fields.
 func NewFilter(f *wire.Envelope, q Query) Filter {
 	filter := Filter{prefix: q.Scope.Prefix()}
 	if q.Name != "" {

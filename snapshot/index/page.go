@@ -18,7 +18,7 @@ type Query struct {
 	Start string
 	// Limit is the number of objects that the page may hold; 0 is no limit.
 	Limit int64
-	// Labels and Fields choose among the objects; nil chooses all. Envelope.Selects must be true for Fields.
+	// Labels and Fields choose among the objects; nil chooses all. Envelope.CanSelect must be true for Fields.
 	Labels labels.Selector
 	Fields fields.Selector
 	// Shards chooses among them, too; nil chooses all. It needs Envelope.Sharded, and no limit.

@@ -47,7 +47,7 @@ type fieldTerm struct {
 	not   bool
 }
 
-// newMatcher returns the matcher of a query. It remembers no results. Envelope.Selects must be true for q.Fields.
+// newMatcher returns the matcher of a query. It remembers no results. Envelope.CanSelect must be true for q.Fields.
 func newMatcher(f *wire.Envelope, q Query) *matcher {
 	m := &matcher{}
 	if q.Labels != nil && !q.Labels.Empty() {
@@ -83,7 +83,7 @@ func (m *matcher) add(f *wire.Envelope, term fields.Requirement) {
 	default:
 		i := f.Paths.Find(term.Field)
 		t.read = fieldReader(i)
-		if !t.not && !m.hasIndexed && f.Paths.ReadsIndex(i) {
+		if !t.not && !m.hasIndexed && f.Paths.IsIndexed(i) {
 			m.indexed, m.hasIndexed = t.value, true
 		}
 	}

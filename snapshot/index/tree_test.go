@@ -74,7 +74,7 @@ func newTreeModel(seed uint64) *treeModel {
 		envelope: samples.Envelope("PodList", "v1", wire.Field{Name: "spec.hostNetwork", Zero: "false"}, wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
 			wire.Field{Name: "spec.host", JSON: nodeName}, wire.Field{Name: "status.phase"}),
 	}
-	m.envelope.Namespaces = true
+	m.envelope.HasNamespaceField = true
 	return m
 }
 
@@ -186,7 +186,7 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	if _, narrowed := selected.RequiresExactMatch("metadata.namespace"); narrowed && q.Limit > 0 && q.Scope.Namespace == "" {
 		return // which is forwarded (policy)
 	}
-	if !m.envelope.Selects(selected) {
+	if !m.envelope.CanSelect(selected) {
 		t.Fatalf("%q is not known", fieldText)
 	}
 	name, named := selected.RequiresExactMatch("metadata.name")

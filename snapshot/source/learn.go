@@ -79,7 +79,7 @@ func (s *Source) EnvelopeOf(ctx context.Context, l List, other *wire.Envelope) (
 	if err != nil {
 		return nil, err
 	}
-	envelope.Namespaces, envelope.Paths, envelope.Sharded = other.Namespaces, other.Paths, other.Sharded
+	envelope.HasNamespaceField, envelope.Paths, envelope.Sharded = other.HasNamespaceField, other.Paths, other.Sharded
 	envelope.Headers, err = s.Headers(ctx, l)
 	envelope.AuditIDs = len(l.Header.Values("Audit-Id"))
 	return envelope, err
@@ -126,7 +126,7 @@ func (s *Source) learnFields(ctx context.Context, fields func(context.Context) (
 	if err != nil {
 		return nil, err
 	}
-	envelope.Namespaces, envelope.Paths = namespaces, wire.NewFieldPaths(all)
+	envelope.HasNamespaceField, envelope.Paths = namespaces, wire.NewFieldPaths(all)
 	return envelope, nil
 }
 

@@ -33,7 +33,7 @@ func testForm(t testing.TB) Form {
 	t.Helper()
 	nodeName := wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true}
 	envelope := samples.Envelope("PodList", "v1", nodeName)
-	envelope.Namespaces = true
+	envelope.HasNamespaceField = true
 	learn := func(annotations string) *wire.Bookmark {
 		const line = `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"%s}}}`
 		event, err := encoding.Event(fmt.Appendf(nil, line+"\n", annotations))

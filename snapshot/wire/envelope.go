@@ -41,8 +41,8 @@ type Envelope struct {
 	EmptyItems string
 	// Item says how an object in a watch event becomes an item of a list.
 	Item ItemForm
-	// Namespaces reports whether the upstream knows the field metadata.namespace of this resource.
-	Namespaces bool
+	// HasNamespaceField reports whether the upstream knows the field metadata.namespace of this resource.
+	HasNamespaceField bool
 	// Sharded reports whether the upstream knows shards. Then it repeats [AllShards] in metadata.shardInfo.
 	Sharded bool
 	// Paths has the paths of the other fields that the upstream accepts in a selector.
@@ -103,51 +103,51 @@ func LearnEnvelope(e Encoding, body []byte, contentType, emptyItems string) (*En
 
 // AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, with what
 // AppendItemHead appends before each.
-func (f *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
-	return f.shape.appendHead(dst, f, meta, n, size)
+func (e *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
+	return e.shape.appendHead(dst, e, meta, n, size)
 }
 
 // AppendItemHead appends the bytes before item i, which has size bytes.
-func (f *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
+func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	if i > 0 {
-		dst = append(dst, f.shape.separator()...)
+		dst = append(dst, e.shape.separator()...)
 	}
-	return f.shape.appendItemHead(dst, size)
+	return e.shape.appendItemHead(dst, size)
 }
 
 // Separator returns the bytes with which AppendItemHead begins for all items but the first.
-func (f *Envelope) Separator() string { return f.shape.separator() }
+func (e *Envelope) Separator() string { return e.shape.separator() }
 
 // AppendTail appends the bytes after the last of n items.
-func (f *Envelope) AppendTail(dst []byte, meta ListMeta, n int) []byte {
-	return f.shape.appendTail(dst, f, meta, n)
+func (e *Envelope) AppendTail(dst []byte, meta ListMeta, n int) []byte {
+	return e.shape.appendTail(dst, e, meta, n)
 }
 
 // Render returns a whole list.
-func (f *Envelope) Render(meta ListMeta, items [][]byte) []byte {
+func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	size := 0
 	var scratch [16]byte
 	for i, item := range items {
-		size += len(f.AppendItemHead(scratch[:0], i, len(item))) + len(item)
+		size += len(e.AppendItemHead(scratch[:0], i, len(item))) + len(item)
 	}
-	dst := f.AppendHead(nil, meta, len(items), size)
+	dst := e.AppendHead(nil, meta, len(items), size)
 	for i, item := range items {
-		dst = f.AppendItemHead(dst, i, len(item))
+		dst = e.AppendItemHead(dst, i, len(item))
 		dst = append(dst, item...)
 	}
-	return f.AppendTail(dst, meta, len(items))
+	return e.AppendTail(dst, meta, len(items))
 }
 
-// Selects reports whether a field selector can be applied to this collection: the upstream accepts all its fields, and
+// CanSelect reports whether a field selector can be applied to this collection: the upstream accepts all its fields, and
 // the objects have them.
-func (f *Envelope) Selects(selector fields.Selector) bool {
+func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	for _, term := range selector.Requirements() {
 		switch {
 		case term.Field == NameField:
-		case term.Field == NamespaceField && f.Namespaces:
+		case term.Field == NamespaceField && e.HasNamespaceField:
 		case term.Field == UIDField:
 			return false
-		case f.Paths.Find(term.Field) >= 0:
+		case e.Paths.Find(term.Field) >= 0:
 		default:
 			return false
 		}
@@ -155,13 +155,13 @@ func (f *Envelope) Selects(selector fields.Selector) bool {
 	return true
 }
 
-// AgreesWith reports whether g writes the same objects with the same bytes and headers as f. g may know the form of
-// items where f does not.
-func (f *Envelope) AgreesWith(g *Envelope) bool {
-	return f.ContentType == g.ContentType && maps.EqualFunc(f.Headers, g.Headers, slices.Equal) && f.AuditIDs == g.AuditIDs &&
-		f.APIVersion == g.APIVersion && f.kind == g.kind && f.shape == g.shape &&
-		f.EmptyItems == g.EmptyItems && (f.Item == g.Item || !f.Item.Known) &&
-		f.Namespaces == g.Namespaces && f.Sharded == g.Sharded && f.Paths.equal(g.Paths)
+// AgreesWith reports whether other writes the same objects with the same bytes and headers as e. Other may know the
+// form of items where e does not.
+func (e *Envelope) AgreesWith(other *Envelope) bool {
+	return e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) && e.AuditIDs == other.AuditIDs &&
+		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape &&
+		e.EmptyItems == other.EmptyItems && (e.Item == other.Item || !e.Item.Known) &&
+		e.HasNamespaceField == other.HasNamespaceField && e.Sharded == other.Sharded && e.Paths.equal(other.Paths)
 }
 
 // LearnItem learns the ItemForm from an object that was seen, at the same revision, in a list and in a watch event.

@@ -108,8 +108,8 @@ func TestLearnItem(t *testing.T) {
 	}
 }
 
-// TestSelects: only what the upstream has accepted, and the objects hold, may choose.
-func TestSelects(t *testing.T) {
+// TestCanSelect: only what the upstream has accepted, and the objects hold, may choose.
+func TestCanSelect(t *testing.T) {
 	envelope := &Envelope{Paths: NewFieldPaths([]Field{{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}}})}
 	for selector, want := range map[string]bool{
 		"":                              true,
@@ -120,7 +120,7 @@ func TestSelects(t *testing.T) {
 		"status.phase=a":                false,
 		"spec.nodeName=a,status.phase=": false,
 	} {
-		if got := envelope.Selects(fields.ParseSelectorOrDie(selector)); got != want {
+		if got := envelope.CanSelect(fields.ParseSelectorOrDie(selector)); got != want {
 			t.Errorf("%s: %t", selector, got)
 		}
 	}

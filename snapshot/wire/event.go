@@ -16,8 +16,8 @@ const (
 
 // AppendEvent appends an event of a watch as the upstream writes it. item is the object as a list holds it;
 // Envelope.Item must be known.
-func (f *Envelope) AppendEvent(dst []byte, kind string, item []byte) []byte {
-	return appendEvent(dst, f.Encoding, kind, f.Item, item)
+func (e *Envelope) AppendEvent(dst []byte, kind string, item []byte) []byte {
+	return appendEvent(dst, e.Encoding, kind, e.Item, item)
 }
 
 // appendEvent is AppendEvent for an encoding and a form of items.
@@ -28,12 +28,12 @@ func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte
 
 // AppendEventHead appends the bytes before the item in an event. The item has size bytes; its first skip bytes are
 // not sent. Together with [Envelope.EventEnd] it lets a caller write an event without copying the item.
-func (f *Envelope) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
-	return f.Encoding.appendEventHead(dst, kind, f.Item, size)
+func (e *Envelope) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
+	return e.Encoding.appendEventHead(dst, kind, e.Item, size)
 }
 
 // EventEnd returns the bytes after the item in an event.
-func (f *Envelope) EventEnd() string { return f.Encoding.eventEnd() }
+func (e *Envelope) EventEnd() string { return e.Encoding.eventEnd() }
 
 // AtRevision returns a copy of a list's item with another resourceVersion.
 func AtRevision(e Encoding, item []byte, revision uint64) ([]byte, error) {

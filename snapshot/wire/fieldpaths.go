@@ -54,14 +54,14 @@ func (n *pathNode[K]) add(path []K, field int) {
 	n.fields = append(n.fields, field)
 }
 
-// Indexed reports whether the first field is the one to be indexed.
-func (p *FieldPaths) Indexed() bool {
+// HasIndexed reports whether the first field is the one to be indexed.
+func (p *FieldPaths) HasIndexed() bool {
 	return len(p.fields) > 0 && p.fields[0].Indexed
 }
 
-// ReadsIndex reports whether field i is the indexed one, or another name for it.
-func (p *FieldPaths) ReadsIndex(i int) bool {
-	return p.Indexed() && i >= 0 && slices.Equal(p.fields[i].JSON, p.fields[0].JSON)
+// IsIndexed reports whether field i is the indexed one, or another name for it.
+func (p *FieldPaths) IsIndexed(i int) bool {
+	return p.HasIndexed() && i >= 0 && slices.Equal(p.fields[i].JSON, p.fields[0].JSON)
 }
 
 // Find returns the index of the field with a name, or -1.

@@ -19,7 +19,7 @@ var somePodFields = []Field{
 // the values of objects.)
 func TestFieldValues(t *testing.T) {
 	paths := NewFieldPaths(somePodFields)
-	if !paths.Indexed() || paths.Find("spec.nodeName") != 0 || paths.Find("spec.unknown") >= 0 {
+	if !paths.HasIndexed() || paths.Find("spec.nodeName") != 0 || paths.Find("spec.unknown") >= 0 {
 		t.Fatalf("fields in the order %v", paths.fields)
 	}
 	for _, tt := range []struct {

@@ -160,7 +160,7 @@ func (h *Handler) review(ctx context.Context, who *caller, a *answer) (why reaso
 		return reason.ReviewFailed
 	}
 	switch a.right.Decision() {
-	case auth.Yes, auth.Done:
+	case auth.Yes, auth.AlreadyDone:
 		return reason.None
 	case auth.Unauthenticated:
 		return reason.UnknownCaller

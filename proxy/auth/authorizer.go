@@ -53,8 +53,8 @@ const (
 	No Decision = iota
 	// Yes means that the caller may do it.
 	Yes
-	// Done means that the upstream has done it for the caller, so the caller may do it.
-	Done
+	// AlreadyDone means that the upstream has done it for the caller, so the caller may do it.
+	AlreadyDone
 	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
 	// Warned means that the answer to a review with the caller's own token came with a warning. kube-apiserver does not
@@ -136,12 +136,12 @@ func (r *Authorizer) Remembered(id Identity, a *Attributes) (right Right, known 
 // Learn remembers that the upstream has done what a describes for a caller. It counts as the answer to a review that
 // was sent when the request was.
 func (r *Authorizer) Learn(id Identity, a *Attributes, sent time.Time) {
-	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Done, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
+	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: AlreadyDone, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
 }
 
 // ValidFor returns the time for which a Yes is still valid. It is 0 for all other decisions.
 func (r *Authorizer) ValidFor(right *Right, now time.Time) time.Duration {
-	if right.value != Yes && right.value != Done {
+	if right.value != Yes && right.value != AlreadyDone {
 		return 0
 	}
 	left := r.reviews.left(&right.answer, now)

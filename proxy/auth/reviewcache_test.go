@@ -432,7 +432,7 @@ func TestLearned(t *testing.T) {
 			t.Helper()
 			got, err := u.Review(t.Context(), known(id), a)
 			expect.NoError(t, err)
-			if left := u.ValidFor(&got, time.Now()) > 0; got.Decision() != want || left != (want == Done) {
+			if left := u.ValidFor(&got, time.Now()) > 0; got.Decision() != want || left != (want == AlreadyDone) {
 				t.Errorf("%v, which counts: %t, want %v", got.Decision(), left, want)
 			}
 		}
@@ -445,7 +445,7 @@ func TestLearned(t *testing.T) {
 		} {
 			u.Learn(jane, listPods(), time.Now())
 			time.Sleep(ttl - time.Nanosecond)
-			want(Done, jane, listPods())
+			want(AlreadyDone, jane, listPods())
 			want(No, jane, other)
 			for _, id := range others {
 				want(No, id, listPods())

@@ -28,7 +28,7 @@ func clientCases() []faultCase {
 			old := s.proxies.All()[0]
 			old.Kill()
 			s.forget(old)
-			s.breaks()
+			s.faultBegins()
 			killed := time.Now()
 			s.start()
 			return killed

@@ -153,10 +153,10 @@ func (c faultCase) run(t *testing.T, binary string) {
 	if c.keepsHistory {
 		kept = s.remember()
 	}
-	s.breaks()
+	s.faultBegins()
 	over := c.fault(s)
 	if s.broken.To.IsZero() {
-		s.mends()
+		s.faultEnds()
 	}
 	var recovered time.Duration
 	if !c.mayForward {

@@ -96,7 +96,7 @@ func (s *scene) churn(ctx context.Context) {
 		k := changing[turn%len(changing)]
 		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], load.NameOf(rand.IntN(names))
 		s.writing.RLock()
-		if turn%5 == 0 && s.flits.Load() {
+		if turn%5 == 0 && s.writesFleeting.Load() {
 			name := load.NameOf(names + turn)
 			_, _ = s.Write(ctx, s.direct, fleeting, http.MethodPost, fleeting.Path(ns), fleeting.Object(name))
 			_, _ = s.Write(ctx, s.direct, fleeting, http.MethodDelete, load.Delete(fleeting, ns, name), nil)

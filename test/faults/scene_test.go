@@ -48,12 +48,12 @@ type scene struct {
 	// since is etcd's revision before the first listproxy started: none knows anything older.
 	since uint64
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
-	compacted uint64
-	broken    load.Window  // when the last fault lasted
-	writing   sync.RWMutex // held by whoever wants nobody to write
-	flits     atomic.Bool  // fleeting objects are written
-	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
-	resting   sync.RWMutex // held by a soak that rests, so that nobody asks for the newest state
+	compacted      uint64
+	broken         load.Window  // when the last fault lasted
+	writing        sync.RWMutex // held by whoever wants nobody to write
+	writesFleeting atomic.Bool  // fleeting objects are written
+	asking         sync.RWMutex // held for reading from the choice of a revision to the last answer
+	resting        sync.RWMutex // held by a soak that rests, so that nobody asks for the newest state
 
 	followers []follower
 	stop      context.CancelFunc // ends the followers
@@ -88,14 +88,14 @@ func newScene(t *testing.T, on *stage, name, binary string) *scene {
 	return s
 }
 
-// breaks notes that the fault begins now. What a case does before that only prepares it.
-func (s *scene) breaks() {
+// faultBegins notes that the fault begins now. What a case does before that only prepares it.
+func (s *scene) faultBegins() {
 	s.broken = load.Window{From: time.Now()}
-	s.flits.Store(true)
+	s.writesFleeting.Store(true)
 }
 
-// mends notes that the fault ends now. What a case does after that only completes it.
-func (s *scene) mends() { s.broken.To = time.Now() }
+// faultEnds notes that the fault ends now. What a case does after that only completes it.
+func (s *scene) faultEnds() { s.broken.To = time.Now() }
 
 func (s *scene) must(err error) {
 	s.Helper()

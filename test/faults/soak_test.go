@@ -83,7 +83,7 @@ func (s *scene) breakUntil(began time.Time, rest func()) map[string]int {
 		c := all[deck[0]]
 		deck = deck[1:]
 		begun := time.Now()
-		s.breaks()
+		s.faultBegins()
 		over := c.fault(s)
 		s.recover()
 		done[c.name]++

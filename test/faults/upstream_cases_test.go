@@ -106,7 +106,7 @@ func upstreamCases() []faultCase {
 				}
 			}))
 			s.hop.OnRequest(nil)
-			s.mends()
+			s.faultEnds()
 			return time.Now()
 		}},
 	}
@@ -134,7 +134,7 @@ func (s *scene) compact() {
 	at, err := s.plane.EtcdRevision(s.Context())
 	s.must(err)
 	s.must(s.plane.CompactEtcdAt(s.Context(), at))
-	s.breaks()
+	s.faultBegins()
 	s.compacted = uint64(at) // #nosec G115 -- a revision
 }
 
@@ -144,9 +144,9 @@ func (s *scene) replaced(replace func(context.Context) error) time.Time {
 	s.Helper()
 	resume := s.still(true)
 	defer resume()
-	s.breaks()
+	s.faultBegins()
 	s.must(replace(s.Context()))
-	s.mends()
+	s.faultEnds()
 	s.Oracle.Forget()
 	s.compacted = 0
 	s.must(s.populate(s.Context()))

@@ -13,7 +13,8 @@ const (
 	Protobuf Representation = "protobuf"
 	// MetadataJSON is a PartialObjectMetadataList of meta.k8s.io/v1 as application/json.
 	MetadataJSON Representation = "metadata-json"
-	// MetadataProtobuf is a PartialObjectMetadataList as application/vnd.kubernetes.protobuf. Custom resources have it, too.
+	// MetadataProtobuf is a PartialObjectMetadataList as application/vnd.kubernetes.protobuf. Custom resources have it,
+	// too.
 	MetadataProtobuf Representation = "metadata-protobuf"
 )
 

@@ -50,9 +50,9 @@ func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
 
 // impersonable returns the user to impersonate for info, and whether Impersonate-* headers can name this user exactly.
 //
-// The user gets no more rights than with a client certificate directly at kube-apiserver. There every authenticated user is in
-// system:authenticated, so that group is added here. Without any group kube-apiserver would add those of a service
-// account to a user with such a name (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+// The user gets no more rights than with a client certificate directly at kube-apiserver. There every authenticated
+// user is in system:authenticated, so that group is added here. Without any group kube-apiserver would add those of a
+// service account to a user with such a name (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func impersonable(info user.Info) (*user.DefaultInfo, bool) {
 	impersonated := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: slices.Clone(info.GetGroups()), Extra: info.GetExtra()}
 	if !isNamedExactly(impersonated) {

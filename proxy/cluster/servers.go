@@ -41,8 +41,8 @@ const (
 // that was killed and does not come back is collected when it has expired, an hour later. That is a change as well.
 //
 // The servers that are found first are not reported. A broken stream of Leases is no change: what it has missed shows
-// when it is opened again. If neither Leases nor /version can be read, nothing is reported, since feeds themselves ask for the upstream's
-// revision.
+// when it is opened again. If neither Leases nor /version can be read, nothing is reported, since feeds themselves ask
+// for the upstream's revision.
 //
 // It is safe for concurrent use.
 type servers struct {

@@ -49,9 +49,10 @@ var conditionTexts = map[Condition]struct{ meaning, advice string }{
 func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 
 // isCertain reports whether found, the result of the last probe, is the upstream's condition from now on. known is the
-// condition until now, and previous the result of the probe before. OK is certain at once. Two equal failures are certain. So are
-// two different ones if all was well before. A single failure is not: it may be momentary, as when a load balancer
-// changes API servers, and an API server that has just started refuses everybody until it has read the roles.
+// condition until now, and previous the result of the probe before. OK is certain at once. Two equal failures are
+// certain. So are two different ones if all was well before. A single failure is not: it may be momentary, as when a
+// load balancer changes API servers, and an API server that has just started refuses everybody until it has read the
+// roles.
 func isCertain(known, previous, found Condition) bool {
 	if found == ConditionOK || found == previous {
 		return true

@@ -13,7 +13,7 @@ import (
 //	           due, or somebody waits             the upstream is further
 //	in touch ────────────────────────► probing ───────────────────────► behind
 //	   ▲                                 │                                │  │ it lasts, or
-//	   ├──── it is there already ───────┘                                │  │ somebody waits
+//	   ├──── it is there already ────────┘                                │  │ somebody waits
 //	   ├───────────────── the stream has told it ─────────────────────────┘  ▼
 //	   └───────────────── a bookmark has told it ◄───────────────── a progress watch
 //

@@ -556,9 +556,10 @@ func (w *follower) timelines(revision int64) []int {
 	return []int{now}
 }
 
-// mayCross reports whether a watch may have gone on from an earlier timeline to that of now: a kube-apiserver accepts a
-// watch from this revision, too, and what it tells leads to the state of now. The types of such events are not checked:
-// listproxy tells them by what the client has.
+// mayCross reports whether a watch of an earlier timeline may tell of an event of the present one. A kube-apiserver
+// would accept a new watch from the client's revision, too. So it may, if the event is one of the present timeline, and
+// all changes from there on give the client the present objects. The event's type is not checked: an object that is new
+// to this client may not be new in the timeline. The client leaves the watch after this event.
 func (w *follower) mayCross(e oracle.Event) bool {
 	now, revision := w.plane.Timelines()-1, int64(e.Revision) // #nosec G115 -- it was none
 	if w.first == 0 || !w.memory || w.timeline == now || !w.plane.Leads(inmemory.Widgets, w.timeline, now, w.at, w.Select) {

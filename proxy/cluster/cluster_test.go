@@ -131,9 +131,12 @@ func TestLookup(t *testing.T) {
 		} {
 			expectLookup(t, c, resource, forwardedAs(reason.UnknownResource))
 		}
-		if of := (schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}); !c.IsCurrent(of, foundDeployments.Entry) ||
-			c.IsCurrent(of, foundWidgets.Entry) || !c.Serves("apps", "v1", "deployments") || c.Serves("apps", "v1", "none") {
-			t.Error("what stands or is served is not what is known")
+		deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+		if !c.IsCurrent(deployments, foundDeployments.Entry) || c.IsCurrent(deployments, foundWidgets.Entry) {
+			t.Error("the entry of another resource is current, or that of this one is not")
+		}
+		if !c.Serves("apps", "v1", "deployments") || c.Serves("apps", "v1", "none") {
+			t.Error("a resource that is not known is served, or one that is known is not")
 		}
 	})
 }

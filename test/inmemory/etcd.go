@@ -258,10 +258,7 @@ func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 // Leads reports whether a client that has the objects of one timeline at a revision has those of another one in the end,
 // by name and revision, if it learns of all changes after that revision in the other one.
 func (e *Etcd) Leads(k Kind, from, to int, revision int64, s Select) bool {
-	has, want := map[string]int64{}, map[string]int64{}
-	for _, o := range e.List(from, k, revision, s) {
-		has[o.key()] = o.Revision
-	}
+	has := revisionsOf(e.List(from, k, revision, s))
 	for _, ch := range e.changes(to) {
 		switch key := ch.object().key(); {
 		case ch.path != k.Path || ch.Revision <= revision:
@@ -271,8 +268,14 @@ func (e *Etcd) Leads(k Kind, from, to int, revision int64, s Select) bool {
 			delete(has, key)
 		}
 	}
-	for _, o := range e.List(to, k, e.Head(to), s) {
-		want[o.key()] = o.Revision
+	return maps.Equal(has, revisionsOf(e.List(to, k, e.Head(to), s)))
+}
+
+// revisionsOf returns the revisions of objects by their keys.
+func revisionsOf(objects []Object) map[string]int64 {
+	revisions := map[string]int64{}
+	for _, o := range objects {
+		revisions[o.key()] = o.Revision
 	}
-	return maps.Equal(has, want)
+	return revisions
 }

@@ -2,7 +2,7 @@
 
 # Of the environment or the command line:
 PODS         ?= 3000
-MEASURE      ?= lists forward newest watches crowd rights mix restart load
+MEASURE      ?= lists forward newest watches crowd mix restart load
 OPTIONS      ?=
 FAULTS       ?=
 ATTACKS      ?=
@@ -148,7 +148,7 @@ reference: ## Write docs/reference.md from the code
 	$(GO) test -p 1 -count 1 ./cmd/listproxy ./policy ./proxy/kubehttp ./proxy/admin ./test/chart -run '^Test(Reference|Runbooks)$$' -reference.update
 
 alerts: ## Test the alert rules and the dashboard with the real promtool
-	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard|Faults)'
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard)'
 
 release: ## Make a release in dist/: programs, image, chart, SBOMs, manifest for krew, checksums (VERSION=v1.2.3, else git describe)
 	@$(GO) run ./test/controlplane/cmd/tool helm cyclonedx-gomod release-image >/dev/null

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 // limitCommand is the argument with which this program is what listproxy is compared with.
@@ -76,13 +75,10 @@ func serveLimit(ctx context.Context, args []string) error {
 	return nil
 }
 
-// limit answers what could come from memory with the bytes that kube-apiserver sent the first time, and has one watch at
-// kube-apiserver for all that are the same.
+// limit answers what could come from memory with the bytes that kube-apiserver sent the first time.
 type limit struct {
-	base     *url.URL
 	upstream *httputil.ReverseProxy
 	stored   sync.Map // of limitKey to *recorded
-	watches  sync.Map // of limitKey to func() *broadcast
 }
 
 type limitKey struct{ target, accept, encoding string }
@@ -98,7 +94,7 @@ func newLimit(cfg *rest.Config) (*limit, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
-	return &limit{base: base, upstream: &httputil.ReverseProxy{
+	return &limit{upstream: &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(base) },
 		Transport: &http.Transport{TLSClientConfig: tls, Protocols: protocols, DisableCompression: true},
 	}}, nil
@@ -111,13 +107,6 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	key := limitKey{target: r.URL.RequestURI(), accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding")}
-	if r.URL.Query().Get("watch") == "true" && r.URL.Query().Get("sendInitialEvents") == "" {
-		opened, _ := l.watches.LoadOrStore(key, sync.OnceValue(func() *broadcast { return l.watch(r) }))
-		if open, ok := opened.(func() *broadcast); ok {
-			open().serve(w, r)
-		}
-		return
-	}
 	if stored, ok := l.stored.Load(key); ok {
 		if answer, ok := stored.(*recorded); ok {
 			answer.write(w)
@@ -133,64 +122,6 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	l.upstream.ServeHTTP(recording, r)
-}
-
-// broadcast sends the events of one watch at the upstream to all who ask for the same.
-type broadcast struct {
-	header http.Header
-
-	mu        sync.Mutex
-	listeners []chan []byte
-}
-
-// watch opens the watch that a request asks for, as its caller, and goes on when the request has ended.
-func (l *limit) watch(r *http.Request) *broadcast {
-	b := &broadcast{}
-	upstream := r.Clone(context.WithoutCancel(r.Context()))
-	upstream.RequestURI, upstream.URL = "", l.base.ResolveReference(r.URL)
-	resp, err := l.upstream.Transport.RoundTrip(upstream) //nolint:bodyclose // closed below, when the watch has ended
-	if err != nil {
-		return b
-	}
-	b.header = resp.Header
-	go func() {
-		defer resp.Body.Close()
-		from := events.NewReader(resp.Body, resp.Header.Get("Content-Type"))
-		for {
-			frame, err := from.Frame()
-			if err != nil {
-				return
-			}
-			b.mu.Lock()
-			for _, listener := range b.listeners {
-				listener <- frame
-			}
-			b.mu.Unlock()
-		}
-	}()
-	return b
-}
-
-// serve writes events until the client is gone.
-func (b *broadcast) serve(w http.ResponseWriter, r *http.Request) {
-	const ahead = 1 << 12 // more than a measurement sends
-	listener := make(chan []byte, ahead)
-	b.mu.Lock()
-	b.listeners = append(b.listeners, listener)
-	b.mu.Unlock()
-	maps.Copy(w.Header(), b.header)
-	w.Header().Set("Cache-Status", "listproxy; hit; detail=any")
-	flush := http.NewResponseController(w).Flush
-	for err := flush(); err == nil; err = flush() {
-		select {
-		case frame := <-listener:
-			if _, err := w.Write(frame); err != nil {
-				return
-			}
-		case <-r.Context().Done():
-			return
-		}
-	}
 }
 
 // recorded is an answer that is kept while it is written.

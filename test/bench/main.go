@@ -34,7 +34,6 @@ const usage = `Usage: bench MEASUREMENT [options]
   newest    lists of the newest state (--consistent-lists)
   watches   events for many watches (--watches)
   crowd     many clients that ask at the same moment
-  rights    reviews: callers beside RBAC writes, and agents who come seldom
   mix       agents, informers, pagers, pollers, GETs and writes together
   restart   a restart of kube-apiserver before informers and pollers
   load      loads, a start, and memory for objects and for what has changed
@@ -47,7 +46,7 @@ const fewestPods = 200
 
 // settings are the command line.
 type settings struct {
-	pods, page, rounds, requests, clients, crowd, changes, seconds, away int
+	pods, page, rounds, requests, clients, crowd, changes, seconds int
 
 	objects []int
 	once    bool
@@ -60,7 +59,7 @@ type settings struct {
 func measurements() map[string]func(context.Context, *bench) error {
 	return map[string]func(context.Context, *bench) error{
 		"lists": lists, "forward": forward, "newest": newest, "watches": watches,
-		"crowd": crowd, "rights": rights, "mix": mix, "restart": restarts, "load": loads, "demo": demo,
+		"crowd": crowd, "mix": mix, "restart": restarts, "load": loads, "demo": demo,
 	}
 }
 
@@ -119,10 +118,9 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.rounds, "rounds", 3, "how often each request is measured at each side, in turn")
 	count(&s.requests, "requests", 50, "how often it is sent in a round, if it is small; at least three times")
 	count(&s.clients, "clients", 4, "forward: how many ask at a time")
-	count(&s.crowd, "crowd", 300, "crowd, rights, mix, watches, restart: how many clients there are (mix: agents; rights: agents, at least 50; restart: informers)")
+	count(&s.crowd, "crowd", 300, "crowd, mix, watches, restart: how many clients there are (mix: agents; restart: informers)")
 	count(&s.changes, "changes", 25, "watches, restart, load: how many pods change a second")
-	count(&s.seconds, "seconds", 20, "rights, mix, watches, restart, load: for how long")
-	flags.IntVar(&s.away, "away", 0, "restart: for how many seconds kube-apiserver is away; 0: it is started again at once")
+	count(&s.seconds, "seconds", 20, "mix, watches, restart, load: for how long")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.before, "before", "", "lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
 	rows := flags.String("rows", "", "lists, forward, newest: only requests whose name this `regexp` matches")
@@ -135,7 +133,7 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 		return s, fmt.Errorf("--rows: %w", err)
 	}
 	if flags.NArg() != 1 || args[0] != flags.Arg(0) || measurements()[args[0]] == nil {
-		return s, fmt.Errorf("say first what to measure (one of lists, forward, newest, watches, crowd, rights, mix, restart, load, demo), not %q: see bench --help",
+		return s, fmt.Errorf("say first what to measure (one of lists, forward, newest, watches, crowd, mix, restart, load, demo), not %q: see bench --help",
 			strings.Join(flags.Args(), " "))
 	}
 	for name, n := range counts {

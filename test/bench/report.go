@@ -1,13 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 )
 
 // result is a row: what was asked of a side, and what came of it.
@@ -19,7 +18,6 @@ type result struct {
 	kube, proxy            time.Duration   // CPU, for all answers
 	times                  []time.Duration // of each answer
 	lists                  int             // whole lists that reached kube-apiserver, listproxy's too
-	reviews                int             // that reached kube-apiserver
 	memory                 int64           // resident, of what the caption says
 	known                  int64           // bytes that the memory is for
 
@@ -109,7 +107,6 @@ func columns() []column {
 			return ratio(float64(first.quantile(0.5)), float64(r.quantile(0.5)))
 		}},
 		{"whole lists at kube-apiserver", func(r, _ *result) string { return strconv.Itoa(r.lists) }},
-		{"reviews", func(r, _ *result) string { return strconv.Itoa(r.reviews) }},
 		{"memory", func(r, _ *result) string { return size(r.memory) }},
 		{"for", func(r, _ *result) string { return size(r.known) }},
 		{"memory/for", func(r, _ *result) string { return ratio(float64(r.memory), float64(r.known)) }},
@@ -172,28 +169,19 @@ func (t *table) String() string {
 			shown = append(shown, cells)
 		}
 	}
-	var b, rule strings.Builder
+	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "%s\n\n", t.caption)
+	aligned := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
 	for line := range len(t.rows) + 1 {
-		rule.Reset()
-		for i, cells := range shown {
-			width := utf8.RuneCountInString(slices.MaxFunc(cells, func(a, b string) int {
-				return cmp.Compare(utf8.RuneCountInString(a), utf8.RuneCountInString(b))
-			}))
-			fill := strings.Repeat(" ", width-utf8.RuneCountInString(cells[line]))
-			if i < 2 { // words
-				b.WriteString("| " + cells[line] + fill + " ")
-				rule.WriteString("| " + strings.Repeat("-", width) + " ")
-				continue
-			}
-			b.WriteString("| " + fill + cells[line] + " ")
-			rule.WriteString("| " + strings.Repeat("-", width-1) + ": ")
+		for _, cells := range shown {
+			_, _ = fmt.Fprintf(aligned, "| %s\t", cells[line])
 		}
-		b.WriteString("|\n")
+		_, _ = fmt.Fprintln(aligned, "|")
 		if line == 0 {
-			b.WriteString(rule.String() + "|\n")
+			_, _ = fmt.Fprintln(aligned, strings.Repeat("|---\t", len(shown))+"|")
 		}
 	}
+	_ = aligned.Flush() // a strings.Builder takes everything
 	return b.String()
 }
 

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,21 +45,13 @@ func restarts(ctx context.Context, b *bench) error {
 		"Answers are the pollers'; refused is what failed. Whole lists are those of informers and of listproxy: streaming lists, lists without a limit and a selector, "+
 		"and newest ones that are read page by page.",
 		b.settings.crowd, b.settings.pods, max(1, b.settings.crowd/pollersPer), b.settings.changes, b.settings.seconds)}
-	if b.settings.away > 0 {
-		t.caption += fmt.Sprintf(" kube-apiserver is away for %d s. The answers are the pollers', and the pages after the first of those who page at "+
-			"the newest state, one each two seconds.", b.settings.away)
-	}
 	balancer, err := hop.StartBalancer()
 	if err != nil {
 		return err
 	}
 	defer balancer.Close()
 	balancer.Add(strings.TrimPrefix(b.cp.URL(), "https://"))
-	names := []string{"alone", "one of two"}
-	if b.settings.away > 0 {
-		names = []string{sigterm, sigkill}
-	}
-	for _, name := range names {
+	for _, name := range []string{"alone", "one of two"} {
 		if name == "one of two" {
 			second, err := b.cp.AddAPIServer(ctx, "")
 			if err != nil {
@@ -82,11 +73,6 @@ func restarts(ctx context.Context, b *bench) error {
 	b.report(t)
 	return nil
 }
-
-const (
-	sigterm = "away after SIGTERM"
-	sigkill = "away after SIGKILL"
-)
 
 // restart measures one restart at the side that the row names.
 func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *result) (err error) {
@@ -127,38 +113,17 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *r
 	defer working.Wait()
 	defer stop()
 	var wrote error
-	writes, stopWriting := context.WithCancel(load)
-	defer stopWriting()
 	if writing {
-		working.Go(func() { _, wrote = b.change(writes, pods, b.settings.changes, 0) })
+		working.Go(func() { _, wrote = b.change(load, pods, b.settings.changes, 0) })
 	}
 	if err := b.poll(load, cfg, &working, r); err != nil {
 		return err
 	}
-	if b.settings.away > 0 {
-		if err := b.page(load, cfg, &working, r); err != nil {
-			return err
-		}
-		clock.Sleep(ctx, 10*time.Second) // pagers have begun
-	}
-	stopServer := b.cp.StopAPIServer
-	if strings.HasPrefix(r.asked, sigkill) {
-		stopServer = b.cp.KillAPIServer
-	}
-	if err := stopServer(); err != nil {
+	if err := b.cp.StopAPIServer(); err != nil {
 		return err
 	}
-	clock.Sleep(ctx, time.Duration(b.settings.away)*time.Second)
 	if err := b.cp.StartAPIServer(ctx); err != nil {
 		return err
-	}
-	if b.settings.away > 0 {
-		begun := time.Now()
-		stopWriting()
-		if err := b.informed(ctx, all); err != nil {
-			return err
-		}
-		b.log("%s, %s: all informers know the true state %v after kube-apiserver is ready", r.asked, r.of, time.Since(begun).Round(100*time.Millisecond))
 	}
 	clock.Sleep(ctx, time.Duration(b.settings.seconds)*time.Second)
 	stop()
@@ -190,42 +155,6 @@ func (b *bench) informed(ctx context.Context, all []cache.SharedIndexInformer) e
 		}); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// page has pagers, of whom there are a tenth as many as informers, read the newest state page by page until ctx ends.
-// What counts is whether a list that was begun goes on.
-func (b *bench) page(ctx context.Context, cfg *rest.Config, working *sync.WaitGroup, r *result) error {
-	var mu sync.Mutex
-	for range max(1, b.settings.crowd/10) {
-		client, err := ask.New(cfg, time.Minute)
-		if err != nil {
-			return err
-		}
-		working.Go(func() {
-			next := ""
-			for range poll.Ticks(ctx, 2*time.Second) {
-				begun := time.Now()
-				page := url.Values{"limit": {strconv.Itoa(leastPage)}}
-				if next != "" {
-					page.Set("continue", next)
-				}
-				a, err := client.Do(ctx, http.MethodGet, podsPath+"?"+page.Encode(), nil)
-				list, errRead := ask.ReadList(a.Body)
-				goesOn := next != ""
-				if next = list.Next; ctx.Err() != nil || !goesOn {
-					continue
-				}
-				mu.Lock()
-				if err != nil || errRead != nil || a.Code != http.StatusOK {
-					r.refused++
-				} else {
-					r.take(answer{hit: a.FromMemory(), took: time.Since(begun)})
-				}
-				mu.Unlock()
-			}
-		})
 	}
 	return nil
 }

@@ -39,10 +39,6 @@ func watches(ctx context.Context, b *bench) error {
 		}
 		sides = append(sides, proxied)
 	}
-	sides, err := b.withLimit(ctx, sides)
-	if err != nil {
-		return err
-	}
 	told := &table{caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second, for %d s. An answer is an "+
 		"event; its time is from before its change is written into etcd.", b.settings.crowd, b.settings.changes, b.settings.seconds)}
 	idle := &table{caption: "What one of these watches takes of the memory of both processes before it is told anything."}

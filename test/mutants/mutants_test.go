@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/expect"
@@ -21,33 +19,3 @@ func TestMutantsApply(t *testing.T) {
 		}
 	}
 }
-
-// TestJudge: only a test that fails by its name kills a mutant.
-func TestJudge(t *testing.T) {
-	for _, test := range []struct {
-		name, output string
-		err          error
-		want         verdict
-		says         string
-	}{
-		{name: "a test passes", output: `{"Action":"pass","Test":"TestA"}`, want: passed},
-		{name: "no test runs", output: `{"Action":"pass"}`, want: unusable, says: "NO TEST RUNS"},
-		{name: "tests fail", output: `{"Action":"fail","Test":"TestA/b"}
-{"Action":"fail","Test":"TestA"}
-{"Action":"fail","Test":"TestC"}
-{"Action":"fail"}`, err: errTest, want: failed, says: "TestA/b, TestC"},
-		{name: "it does not compile", output: `{"Action":"build-output","Output":"x.go:1: undefined: a\n"}
-{"Action":"build-fail"}
-{"Action":"fail"}`, err: errTest, want: unusable, says: "undefined: a"},
-		{name: "no test could begin", output: `{"Action":"output","Output":"no etcd\n"}
-{"Action":"fail"}`, err: errTest, want: unusable, says: "no etcd"},
-		{name: "no such package", output: "no required module provides package", err: errTest, want: unusable, says: "no required module"},
-	} {
-		got := judge([]byte(test.output), test.err)
-		if got.verdict != test.want || !strings.Contains(got.why, test.says) {
-			t.Errorf("%s: %d %q", test.name, got.verdict, got.why)
-		}
-	}
-}
-
-var errTest = errors.New("exit status 1")

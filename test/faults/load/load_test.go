@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
@@ -13,59 +12,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/oracle"
 )
-
-// TestTooOld: a state that comes from memory as the newest one, and is older than the bound, is a
-// mistake; one of a revision that was asked for is none, nor is one that was forwarded.
-func TestTooOld(t *testing.T) {
-	const hit, forwarded = "listproxy; hit; detail=any", "listproxy; fwd=bypass; detail=stale"
-	for name, tt := range map[string]struct {
-		query  string
-		source string
-		later  time.Duration // than a write that the answer lacks
-		want   int           // mistakes
-	}{
-		"the newest":             {query: ask.AnyVersion, source: hit, later: Bound},
-		"with all writes":        {source: hit, later: Bound + 2*oracle.Tolerance, want: 1},
-		"a first page":           {query: "limit=7", source: hit, later: Bound + 2*oracle.Tolerance, want: 1},
-		"a next page":            {query: ask.NextPage(7, "a token"), source: hit, later: time.Hour},
-		"within the tolerance":   {query: ask.AnyVersion, source: hit, later: Bound + oracle.Tolerance/2},
-		"too old":                {query: ask.AnyVersion, source: hit, later: Bound + 2*oracle.Tolerance, want: 1},
-		"too old, and demanded":  {query: ask.NotOlderThan(7), source: hit, later: time.Hour, want: 1},
-		"too old, and forwarded": {query: ask.AnyVersion, source: forwarded, later: time.Hour},
-		"exactly that":           {query: ask.Exactly(7), source: hit, later: time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := New()
-				l.Ledger.Confirmed(Pods, 7)
-				l.Ledger.Confirmed(Pods, 8)
-				time.Sleep(tt.later)
-				c := &ask.Client{Base: "https://listproxy.test", HTTP: &http.Client{Transport: lists{7, tt.source}}}
-				q := Question{Collection: Collection{Pods, AsJSON}, Query: tt.query}
-				if _, a, err := l.Put(t.Context(), c, q, 0); err != nil || a.FromMemory() != (tt.source == hit) {
-					t.Errorf("%s, %v", a, err)
-				}
-				if got := l.Tally.Counts(Window{}).Mistakes; len(got) != tt.want {
-					t.Errorf("mistakes: %q, want %d", got, tt.want)
-				}
-			})
-		})
-	}
-}
-
-// lists answers all with an empty list.
-type lists struct {
-	revision uint64
-	source   string
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (l lists) RoundTrip(*http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	w.Header().Set("Cache-Status", l.source)
-	_, err := fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, l.revision)
-	return w.Result(), err
-}
 
 // TestOracle: what was so in a lost past is right only where the API server has lost it.
 func TestOracle(t *testing.T) {

@@ -215,14 +215,6 @@ func Forwarding() []Reason {
 	return all
 }
 
-// Losses returns every reason for which a state is lost. The slice is the caller's.
-func Losses() []Reason {
-	return []Reason{
-		Expired, NotFound, Contradiction, WentBack, FirstObject, Mismatch, Moved,
-		Form, Memory, NotPermitted, Schema, Upstream, Other,
-	}
-}
-
 // Explain returns a sentence that says why a request is forwarded, and a remedy: what to do so that it is answered from
 // memory. Both are empty if this is no reason to forward.
 func (r Reason) Explain() (sentence, remedy string) {

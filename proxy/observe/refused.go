@@ -22,11 +22,3 @@ const (
 	// RefusedMalformed means that the header or body is malformed or ended early (400), or came too slowly (504).
 	RefusedMalformed = "malformed"
 )
-
-// RefusalReasons returns the reasons above, for documentation and tests.
-func RefusalReasons() []string {
-	return []string{
-		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedConnection,
-		RefusedUpgrade, RefusedMalformed,
-	}
-}

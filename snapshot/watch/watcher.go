@@ -86,9 +86,6 @@ const (
 	EndGone Ending = "gone"
 )
 
-// Endings returns every Ending.
-func Endings() []Ending { return []Ending{EndTimeout, EndLost, EndBehind, EndShutdown, EndGone} }
-
 const (
 	// A watch that asks for bookmarks gets one each bookmarkInterval, or up to bookmarkJitter later, and one
 	// lastBookmarkLead before its timeout (k8s.io/apiserver, storage/cacher).

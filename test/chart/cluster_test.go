@@ -5,9 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
@@ -150,39 +147,6 @@ func TestInstall(t *testing.T) {
 	mustHelm(t, r.args("uninstall")...)
 	if left := c.ofHelm(t); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
-	}
-}
-
-// TestUpgradeFromReleases: the chart of each release, as testdata/releases keeps it, is upgraded to today's, and
-// clients go on to trust the same CA; and its policy is still accepted. What is installed before the first release is
-// today's chart, packaged as a release is.
-func TestUpgradeFromReleases(t *testing.T) {
-	c := newCluster(t)
-	policies, err := filepath.Glob("testdata/releases/*.policy.yaml")
-	expect.NoError(t, err)
-	for _, path := range policies {
-		text, err := os.ReadFile(path) // #nosec G304 -- of this repository
-		expect.NoError(t, err)
-		_, err = policy.ParseConfig(path, text)
-		expect.NoError(t, err)
-	}
-	charts, err := filepath.Glob("testdata/releases/*.tgz")
-	expect.NoError(t, err)
-	packages := t.TempDir()
-	mustHelm(t, "package", chart, "--destination", packages)
-	today, err := filepath.Glob(packages + "/*.tgz")
-	expect.NoError(t, err)
-	for i, old := range append(charts, today...) {
-		t.Run(filepath.Base(old), func(t *testing.T) {
-			r := c.newRelease(t, fmt.Sprintf("from-%d", i))
-			mustHelm(t, append(r.args("install"), old)...)
-			before := r.certificate(t)
-			r.apply(t, "{}")
-			if !cmp.Equal(before.Data, r.certificate(t).Data) { // with a key, which is not printed
-				t.Error("the certificate is another one after the upgrade")
-			}
-			mustHelm(t, r.args("uninstall")...)
-		})
 	}
 }
 

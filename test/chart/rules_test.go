@@ -62,15 +62,15 @@ func TestRules(t *testing.T) {
 
 // TestRulesAsk: every query asks for what there is.
 func TestRulesAsk(t *testing.T) {
-	known := everything(t)
+	known := readKnowledge(t)
 	for _, r := range rules(t) {
 		if r.Record != "" {
 			known.metrics[r.Record] = map[string]bool{}
 		}
 	}
 	for _, r := range rules(t) {
-		for _, fault := range known.faults(r.Expr) {
-			t.Errorf("%s%s: %s", r.Record, r.Alert, fault)
+		for _, sentence := range known.unknown(r.Expr) {
+			t.Errorf("%s%s: %s", r.Record, r.Alert, sentence)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestRunbooks(t *testing.T) {
 
 // TestDashboardAsks: Prometheus can read every query, and all that they ask for is there.
 func TestDashboardAsks(t *testing.T) {
-	known := everything(t)
+	known := readKnowledge(t)
 	// What Grafana puts in.
 	grafana := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
 	asRules := "groups: [{name: queries, rules: ["
@@ -124,8 +124,8 @@ func TestDashboardAsks(t *testing.T) {
 				if strings.Contains(expr, "$") {
 					t.Errorf("%s: %q: a variable that this test does not know: %s", name, p.Title, target.Expr)
 				}
-				for _, fault := range known.faults(expr) {
-					t.Errorf("%s: %q: %s", name, p.Title, fault)
+				for _, sentence := range known.unknown(expr) {
+					t.Errorf("%s: %q: %s", name, p.Title, sentence)
 				}
 				asRules += fmt.Sprintf("{record: 'panel%d:%s', expr: %q},\n", p.ID, target.RefID, expr)
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,23 +34,11 @@ type apiServer struct {
 	transports *upstream.Transports // for requests with callers' credentials
 }
 
-// closers are functions that close parts. They run in reverse order, as deferred functions do.
-type closers []func()
-
-func (c *closers) add(end func()) { *c = append(*c, end) }
-
-func (c *closers) close() {
-	for _, end := range slices.Backward(*c) {
-		end()
-	}
-}
-
 // app has all parts of a running listproxy, connected with each other.
 type app struct {
 	apiServer
 	rights
 	feeds
-	closers
 	log         *slog.Logger
 	ports       *ports
 	handler     http.Handler
@@ -63,24 +50,19 @@ type app struct {
 	draining    atomic.Bool
 }
 
-// assemble makes the parts and connects them. Its caller must close the app.
+// assemble makes the parts and connects them. Its caller must close the app. After an error, parts that were made stay
+// open: the process ends.
 func (o *options) assemble(
 	api apiServer, ports *ports, instruments *instruments, log *slog.Logger,
 ) (_ *app, err error) {
 	a := &app{apiServer: api, log: log, ports: ports, metrics: telemetry.MetricsHandler(instruments.metrics, log)}
-	defer func() {
-		if err != nil {
-			a.close()
-		}
-	}()
-	// The audit log is opened first, so it is closed last: the last answers can still write their events.
-	if a.auditLog, err = o.audit.open(&a.closers, log); err != nil {
+	if a.auditLog, err = o.audit.open(log); err != nil {
 		return nil, err
 	}
 	if a.rights, err = o.newRights(api, instruments, log); err != nil {
 		return nil, err
 	}
-	if a.feeds, err = o.newFeeds(api, instruments, &a.closers, log); err != nil {
+	if a.feeds, err = o.newFeeds(api, instruments, log); err != nil {
 		return nil, err
 	}
 	instruments.Serves = a.cluster.Serves
@@ -97,6 +79,18 @@ func (o *options) assemble(
 	}
 	o.showState(a, handler, instruments)
 	return a, nil
+}
+
+// close closes the parts that hold resources. The audit log is closed last, since answers write their events to it.
+func (a *app) close() {
+	a.collections.Close()
+	a.compressor.Close()
+	if a.auditLog == nil {
+		return
+	}
+	if err := a.auditLog.Close(); err != nil {
+		a.log.Error("the audit log cannot be closed", "error", err)
+	}
 }
 
 // newHandler returns the handler of all requests, which uses the parts of a.
@@ -177,9 +171,7 @@ type feeds struct {
 	warmup      *proxy.Warmup
 }
 
-func (o *options) newFeeds(
-	api apiServer, instruments *instruments, closing *closers, log *slog.Logger,
-) (f feeds, err error) {
+func (o *options) newFeeds(api apiServer, instruments *instruments, log *slog.Logger) (f feeds, err error) {
 	var clients [2]*http.Client
 	for i, config := range []*rest.Config{api.own, upstream.WithoutReuse(api.own)} {
 		if clients[i], err = kubehttp.NewClient(config); err != nil {
@@ -190,7 +182,6 @@ func (o *options) newFeeds(
 	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.bytes.Value())); err != nil {
 		return f, err
 	}
-	closing.add(f.compressor.Close)
 	// Collections and the cluster need each other: feeds ask the cluster about definitions and servers, and the
 	// cluster invalidates collections. No feed starts before both are made.
 	var served *cluster.Cluster
@@ -210,7 +201,6 @@ func (o *options) newFeeds(
 	}
 	o.cache.ApplyTo(&collections)
 	f.collections = snapshot.NewCollections(collections)
-	closing.add(f.collections.Close)
 	api.health.OnReturn(f.collections.Resume)
 	config := cluster.Config{
 		Invalidate: f.collections.Invalidate,

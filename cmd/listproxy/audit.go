@@ -26,19 +26,10 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 // Validate implements optionGroup.
 func (o *auditOptions) Validate() error { return nil }
 
-// open opens the audit log. It returns nil if none is configured.
-func (o *auditOptions) open(closing *closers, log *slog.Logger) (*observe.AuditLog, error) {
+// open opens the audit log. It returns nil if none is configured. Its caller closes the log.
+func (o *auditOptions) open(log *slog.Logger) (*observe.AuditLog, error) {
 	if !o.config.Enabled() {
 		return nil, nil
 	}
-	events, err := observe.OpenAuditLog(o.config, log)
-	if err != nil {
-		return nil, err
-	}
-	closing.add(func() {
-		if err := events.Close(); err != nil {
-			log.Error("the audit log cannot be closed", "error", err)
-		}
-	})
-	return events, nil
+	return observe.OpenAuditLog(o.config, log)
 }

@@ -216,7 +216,7 @@ func TestDocumentedCommands(t *testing.T) {
 		t.Fatal("no commands")
 	}
 	for _, block := range blocks {
-		_, got, err := execute(t, wordsOf(string(block[1]))...)
+		got, err := execute(t, wordsOf(string(block[1]))...)
 		expect.NoError(t, err)
 		expect.Same(t, string(block[2]), got)
 	}

@@ -5,33 +5,35 @@ import (
 	"testing"
 )
 
-// TestHelp: listproxy --help has sections with lines that fit, and the commands below it have their
-// own flags only.
+// TestHelp: listproxy --help shows all flags in sections, in lines that fit. The help of a subcommand shows only flags of
+// its own.
 func TestHelp(t *testing.T) {
-	code, out, err := execute(t, "--help")
-	if code != 0 || err != nil {
-		t.Fatalf("%d, %v", code, err)
+	out, err := execute(t, "--help")
+	if err != nil {
+		t.Fatal(err)
 	}
-	at := 0
-	for _, want := range []string{"Usage:", "Commands:", "analyze ", "Upstream flags:", "--kubeconfig file", "Serving flags:", "--bind-address", "Auditing flags:"} {
-		next := strings.Index(out[at:], want)
-		if next < 0 {
-			t.Fatalf("no %q, or not after those before it:\n%s", want, out)
+	rest := out
+	for _, want := range []string{
+		"Usage:", "Commands:", "analyze ", "Upstream flags:", "--kubeconfig file", "Serving flags:", "--bind-address",
+		"Auditing flags:", "Other flags:",
+	} {
+		var found bool
+		if _, rest, found = strings.Cut(rest, want); !found {
+			t.Fatalf("the help lacks %q, or has it too early:\n%s", want, out)
 		}
-		at += next
 	}
 	for line := range strings.Lines(out) {
 		if len(strings.TrimRight(line, "\n")) > helpWidth {
-			t.Errorf("%d columns: %s", len(line), line)
+			t.Errorf("a line has %d columns, want at most %d: %s", len(line), helpWidth, line)
 		}
 		if strings.TrimRight(line, " \n")+"\n" != line {
-			t.Errorf("ends with spaces: %q", line)
+			t.Errorf("a line ends with spaces: %q", line)
 		}
 	}
-	for _, command := range [][]string{{"status"}, {"policy", "check"}, {"policy"}} {
-		_, out, _ = execute(t, append(command, "--help")...)
-		if !strings.Contains(out, "listproxy "+strings.Join(command, " ")) || strings.Contains(out, "--bind-address") {
-			t.Errorf("%v --help says\n%s", command, out)
+	for _, command := range []string{"status", "policy check", "policy", "help", "completion bash"} {
+		out, err := execute(t, append(strings.Fields(command), "--help")...)
+		if err != nil || !strings.Contains(out, "listproxy "+command) || strings.Contains(out, "--bind-address") {
+			t.Errorf("listproxy %s --help prints, with the error %v:\n%s", command, err, out)
 		}
 	}
 }

@@ -2,12 +2,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
 	"github.com/listproxy/listproxy/cmd/listproxy/client"
@@ -20,7 +22,7 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "listproxy:", err)
-		os.Exit(exitCode(err))
+		os.Exit(1)
 	}
 }
 
@@ -43,15 +45,27 @@ make one), and in another terminal:
 		Version: version(),
 		PreRunE: func(*cobra.Command, []string) error { return o.Validate() },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.ErrOrStderr()) },
+		// main prints the error, without the usage.
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.AddFlags(cmd.Flags())
 	cmd.AddCommand(client.NewKubeconfigCommand(serve.SelfSignedFile(serve.DefaultDir())), newPolicyCommand(),
 		client.NewStatusCommand(), client.NewTryCommand(userAgent("listproxy-try")), analyze.NewCommand(readPolicyFlag))
-	markUsageErrors(cmd)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return withHelp(err) })
 	showSections(cmd, &o.sections)
 	return cmd
+}
+
+// withHelp adds a flag's help to the error about a value that the flag does not take.
+func withHelp(err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		_, help := pflag.UnquoteUsage(invalid.GetFlag())
+		return fmt.Errorf("%w; --%s: %s", err, invalid.GetFlag().Name, help)
+	}
+	return err
 }
 
 // userAgent returns the User-Agent of requests that listproxy sends for itself: a product and a version (RFC 9110).

@@ -11,14 +11,11 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// execute runs a command line, and returns its exit code.
-func execute(t *testing.T, args ...string) (code int, out string, err error) {
+// execute runs a command line, and returns what it wrote to standard output and standard error.
+func execute(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	out, errs, err := clitest.Execute(t, newCommand(), args...)
-	if err != nil {
-		code = exitCode(err)
-	}
-	return code, out + errs, err
+	return out + errs, err
 }
 
 // policyFile writes a policy file, whose body begins in line 3.
@@ -30,59 +27,61 @@ func policyFile(t *testing.T, body string) string {
 	return path
 }
 
-// TestWrongCommandLines: a command line that cannot be meant has exit code 2 at every command, and
-// says what is wrong.
+// TestWrongCommandLines: a command line that cannot be right is refused with an error that says what is wrong, and
+// nothing is printed.
 func TestWrongCommandLines(t *testing.T) {
-	for line, says := range map[string]string{
-		"--no-such-flag":   "unknown flag: --no-such-flag",
-		"no-such-command":  `unknown command "no-such-command"`,
-		"--log-level loud": "--log-level",
+	wrongPolicy := policyFile(t, "defaults:\n  cache: sometimes\nresources:\n- {group: '', resource: pods, historyWindow: 1}\n")
+	for line, wantSays := range map[string][]string{
+		"--no-such-flag":   {"unknown flag: --no-such-flag"},
+		"no-such-command":  {`unknown command "no-such-command"`},
+		"--log-level loud": {"--log-level"},
 
-		"--bind-address 1.2.3.4:443": "without the port",
-		"--cache-bytes 2GB":          "512Mi or 2Gi",
+		"--bind-address 1.2.3.4:443": {"without the port"},
+		"--cache-bytes 2GB":          {"512Mi or 2Gi"},
 
-		"kubeconfig --no-such-flag":       "unknown flag",
-		"kubeconfig extra":                "extra",
-		"policy nosuch":                   `unknown command "nosuch"`,
-		"policy --no-such-flag":           "unknown flag",
-		"policy check":                    "accepts 1 arg(s), received 0",
-		"policy check --no-such-flag":     "unknown flag",
-		"status extra":                    "extra",
-		"status --address ftp://x":        "http://127.0.0.1:8081",
-		"status --output yaml":            "unknown flag: --output",
-		"try a b":                         "accepts at most 1 arg",
-		"try pods":                        `"pods" is not a path`,
-		"try --wait -1s":                  "--wait -1s",
-		"analyze":                         "name the logs to read",
-		"analyze --output yaml x":         `--output "yaml": choose`,
-		"analyze --top -1 x":              "--top -1",
-		"analyze --config no-such-file x": "no-such-file",
-		"completion tcsh":                 `unknown command "tcsh"`,
-		"completion bash extra":           "extra",
-		"completion bash --no-such-flag":  "unknown flag",
+		"kubeconfig --no-such-flag":            {"unknown flag"},
+		"kubeconfig extra":                     {"extra"},
+		"kubeconfig --kubeconfig no-such-file": {"no-such-file"},
+		"policy nosuch":                        {`unknown command "nosuch"`},
+		"policy --no-such-flag":                {"unknown flag"},
+		"policy check":                         {"accepts 1 arg(s), received 0"},
+		"policy check --no-such-flag":          {"unknown flag"},
+		"policy check no-such-file":            {"no-such-file"},
+		"policy check " + wrongPolicy:          {wrongPolicy + ": defaults.cache", wrongPolicy + ": resources[0].historyWindow"},
+		"status extra":                         {"extra"},
+		"status --address ftp://x":             {"http://127.0.0.1:8081"},
+		"status --output yaml":                 {"unknown flag: --output"},
+		"try a b":                              {"accepts at most 1 arg"},
+		"try pods":                             {`"pods" is not a path`},
+		"try --wait -1s":                       {"--wait -1s"},
+		"analyze":                              {"name the logs to read"},
+		"analyze no-such-file":                 {"no-such-file"},
+		"analyze --output yaml x":              {`--output "yaml": choose`},
+		"analyze --top -1 x":                   {"--top -1"},
+		"analyze --config no-such-file x":      {"no-such-file"},
+		"completion bash extra":                {"extra"},
+		"completion bash --no-such-flag":       {"unknown flag"},
 	} {
-		if code, out, err := execute(t, strings.Fields(line)...); code != exitUsage || out != "" || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: exit code %d, %v, want %q\n%s", line, code, err, says, out)
-		}
+		t.Run(line, func(t *testing.T) {
+			out, err := execute(t, strings.Fields(line)...)
+			clitest.Refused(t, err, wantSays...)
+			expect.Same(t, "", out)
+		})
 	}
-	wrong := policyFile(t, "defaults:\n  cache: sometimes\nresources:\n- {group: '', resource: pods, historyWindow: 1}\n")
-	for line, says := range map[string][]string{
-		"policy check no-such-file": {"no-such-file"}, "analyze no-such-file": {"no-such-file"}, "kubeconfig --kubeconfig no-such-file": nil,
-		"policy check " + wrong: {wrong + ": defaults.cache", wrong + ": resources[0].historyWindow"},
-	} {
-		code, out, err := execute(t, strings.Fields(line)...)
-		if code != exitFailed || out != "" {
-			t.Errorf("%s: exit code %d, %v\n%s", line, code, err, out)
-			continue
-		}
-		expect.Says(t, err.Error(), says...)
-	}
+}
+
+// TestCommandLinesThatOnlyPrint: commands and flags that ask for help or the version do not fail.
+func TestCommandLinesThatOnlyPrint(t *testing.T) {
 	for _, line := range []string{"help", "help policy check", "policy", "policy --help", "--version"} {
-		if code, _, err := execute(t, strings.Fields(line)...); code != 0 {
-			t.Errorf("%s: exit code %d: %v", line, code, err)
+		if out, err := execute(t, strings.Fields(line)...); err != nil || out == "" {
+			t.Errorf("listproxy %s prints %q with the error %v, want a text", line, out, err)
 		}
 	}
+}
+
+// TestUserAgent: the access log of another listproxy shows the User-Agent of listproxy try, and does not mask it.
+func TestUserAgent(t *testing.T) {
 	if telemetry.UserAgent(userAgent("listproxy-try")) == telemetry.Masked {
-		t.Error("the access log hides who listproxy try is")
+		t.Errorf("the User-Agent %q is masked", userAgent("listproxy-try"))
 	}
 }

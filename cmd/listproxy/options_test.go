@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"math"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,10 +92,6 @@ func TestWrongOptions(t *testing.T) {
 		{args: "--tls-min-version VersionTLS11", wantSays: []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},
 		{args: "--connect-port -2", wantSays: []string{"--connect-port -2", "-1 opens none"}},
 		{args: "--connect-hosts a", wantSays: []string{"--connect-hosts", "give --connect-port"}},
-		{
-			args:     "--connect-port 0 --connect-hosts https://a",
-			wantSays: []string{"--connect-hosts", `"https://a"`, "host:port"},
-		},
 		{args: "--secure-port 70000", wantSays: []string{"--secure-port", "out of range"}},
 		{args: "--admin-bind-address 8081", wantSays: []string{"--admin-bind-address", "address:port"}},
 		{args: "--history-window 0s", wantSays: []string{"--history-window 0s", "at least 1s"}},
@@ -149,6 +146,14 @@ func TestWrongOptions(t *testing.T) {
 			clitest.Refused(t, err, tt.wantSays...)
 		})
 	}
+}
+
+// TestWrongConnectHosts: an entry of --connect-hosts that is not a host with or without a port is refused.
+func TestWrongConnectHosts(t *testing.T) {
+	o, err := parse("--connect-port", "0", "--connect-hosts", "https://a")
+	expect.NoError(t, err)
+	_, err = o.connect.targets(&url.URL{Host: "localhost"})
+	clitest.Refused(t, err, "--connect-hosts", `"https://a"`, "host:port")
 }
 
 // TestNamesThatAreRight: what Kubernetes has, and what it may have, is accepted.

@@ -23,20 +23,16 @@ type ports struct {
 // adminConnections is the number of connections that the admin port takes: a few probes and scrapers need it.
 const adminConnections = 512
 
-// listen opens the ports. Its caller must close them.
-func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (_ *ports, err error) {
-	p := &ports{}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
+// listen opens the ports. Their servers close them. After an error, ports that were opened stay open: the process ends.
+func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (*ports, error) {
 	targets, err := o.connect.targets(upstream)
 	if err != nil {
 		return nil, err
 	}
-	p.clientBound = limits.NewConnections(connectionBound(debug.SetMemoryLimit(-1)))
-	p.adminBound = limits.NewConnections(adminConnections)
+	p := &ports{
+		clientBound: limits.NewConnections(connectionBound(debug.SetMemoryLimit(-1))), // -1 only reads the limit
+		adminBound:  limits.NewConnections(adminConnections),
+	}
 	clients, err := o.serving.listen(o.serving.port)
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
@@ -52,18 +48,6 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 	}
 	p.connect, err = o.openConnect(targets, p, observer, log)
 	return p, err
-}
-
-// close closes the listeners that are open.
-func (p *ports) close() {
-	for _, l := range []net.Listener{p.clients, p.admin} {
-		if l != nil {
-			_ = l.Close()
-		}
-	}
-	if p.connect != nil {
-		_ = p.connect.listener.Close()
-	}
 }
 
 // connections returns the connections of each port for metrics, by the port's name.

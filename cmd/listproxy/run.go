@@ -54,7 +54,6 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer ports.close()
 	app, err := o.assemble(api, ports, instruments, log)
 	if err != nil {
 		return err

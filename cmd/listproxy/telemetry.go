@@ -62,14 +62,11 @@ func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error)
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	o := &instruments{traces: traces, metrics: telemetry.NewMetrics(version())}
-	if traces == nil {
-		o.Observer = observe.New(nil, o.metrics) // traces, a nil pointer, would not be a nil interface
-		return o, nil
+	if traces != nil {
+		log.Info("traces are sent")
 	}
-	log.Info("traces are sent")
-	o.Observer = observe.New(traces, o.metrics)
-	return o, nil
+	metrics := telemetry.NewMetrics(version())
+	return &instruments{Observer: observe.New(traces, metrics), traces: traces, metrics: metrics}, nil
 }
 
 // close sends the last traces.

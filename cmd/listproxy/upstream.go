@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -48,12 +47,9 @@ func newAPIServer(config *rest.Config, impersonates bool, log *slog.Logger) (api
 func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 	if o.kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()
-		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("no --kubeconfig is given, and this is not a pod of a cluster: give listproxy a kubeconfig " +
-				"with an account of its own ($KUBECONFIG is yours, and is not used)")
-		}
 		if err != nil {
-			return nil, fmt.Errorf("the account of this pod: %w", err)
+			return nil, fmt.Errorf("without --kubeconfig listproxy uses the account of its pod, and never $KUBECONFIG, which is "+
+				"yours: %w", err)
 		}
 		return identified(cfg), nil
 	}

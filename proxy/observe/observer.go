@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/telemetry"
@@ -28,7 +28,7 @@ type Observer struct {
 
 // New returns an Observer with metrics in registry. If traces is nil no spans are made, and a caller's traceparent is
 // forwarded unchanged.
-func New(traces trace.TracerProvider, registry prometheus.Registerer) *Observer {
+func New(traces *sdktrace.TracerProvider, registry prometheus.Registerer) *Observer {
 	o := &Observer{metrics: newMetrics(registry)}
 	if traces != nil {
 		o.spans = &spans{tracer: traces.Tracer(tracerName)}

@@ -8,14 +8,14 @@ import (
 	"net/http/httptest"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // New returns an Observer, which knows pods and namespaces, and the metrics that it counts in.
-func New(traces trace.TracerProvider) (*observe.Observer, *prometheus.Registry) {
+func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Registry) {
 	metrics := prometheus.NewPedanticRegistry()
 	o := observe.New(traces, metrics)
 	o.Serves = func(group, version, resource string) bool {

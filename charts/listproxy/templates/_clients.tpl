@@ -26,7 +26,6 @@ metadata:
   labels:
     {{- include "listproxy.labels" $root | nindent 4 }}
 data:
-  # As listproxy kubeconfig --in-cluster prints it.
   kubeconfig: |
     apiVersion: v1
     kind: Config

@@ -22,8 +22,6 @@ type File struct {
 	Lines int64 `json:"lines"`
 	// Bad is the number of lines without an audit event.
 	Bad int64 `json:"bad,omitempty"`
-	// TooLong is the number of lines that were too long to be read.
-	TooLong int64 `json:"tooLong,omitempty"`
 	// Others is the number of audit events that [auditEvent.counts] leaves out.
 	Others int64 `json:"others"`
 	// Problem is the reason why the file could not be read to its end, or is of no use. It is empty if all is well.
@@ -52,13 +50,9 @@ func (a *analyzer) readLog(name string, log io.Reader) error {
 	return err
 }
 
-// line counts the events of one line of a log. The line is nil if it was too long.
+// line counts the events of one line of a log.
 func (a *analyzer) line(f *File, line []byte) {
 	f.Lines++
-	if line == nil {
-		f.TooLong++
-		return
-	}
 	found := eachEvent(line, func(e *auditEvent) {
 		if !e.counts() {
 			f.Others++

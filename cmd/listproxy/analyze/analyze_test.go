@@ -1,9 +1,12 @@
 package analyze
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -123,8 +126,8 @@ func TestForecast(t *testing.T) {
 
 // counts are what a report has of one log.
 type counts struct {
-	Lists, FromMemory, Watches, Others, Bad, TooLong int64
-	Seconds                                          float64
+	Lists, FromMemory, Watches, Others, Bad int64
+	Seconds                                 float64
 }
 
 const (
@@ -147,7 +150,7 @@ func checkCounts(t *testing.T, cases map[string]logCase) {
 			f := r.Files[0]
 			expect.Same(t, test.want, counts{
 				Lists: r.Totals.Lists.Count, FromMemory: r.Totals.Lists.FromMemory, Watches: r.Totals.Watches.Count,
-				Others: f.Others, Bad: f.Bad, TooLong: f.TooLong, Seconds: r.Totals.Seconds,
+				Others: f.Others, Bad: f.Bad, Seconds: r.Totals.Seconds,
 			})
 			if r.Rows[0].UserAgent != "tool/v1" || r.Rows[0].User != "alice" || r.Rows[0].Resource != "pods" {
 				t.Errorf("the first row is %+v, want alice's tool/v1 and pods", r.Rows[0])
@@ -201,15 +204,33 @@ func TestCounts(t *testing.T) {
 				"[]\n" + `{"kind":"Event","apiVersion":"audit.k8s.io/v1"}` + "\n{audit.k8s.io\n" + list + list,
 			want: counts{Lists: 2, FromMemory: 2, Bad: 7, Seconds: 0.5},
 		},
-		"a line that is too long": {
-			log:  list + strings.Repeat("x", maxLine+lineBuffer) + "\n" + list,
-			want: counts{Lists: 2, FromMemory: 2, TooLong: 1, Seconds: 0.5},
-		},
 		"compressed, two in one": {
 			log:  proxytest.GzipMember(list) + proxytest.GzipMember(list+list),
 			want: counts{Lists: 3, FromMemory: 3, Seconds: 0.75},
 		},
 	})
+}
+
+// endless is a line without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// TestTooLongLine: a line that is too long ends the reading of its log with an error. The lines before it count.
+func TestTooLongLine(t *testing.T) {
+	a := newAnalyzer(policy.DefaultConfig())
+	err := a.readLog("log", io.MultiReader(strings.NewReader(event(listURI, nil)), endless{}))
+	if !errors.Is(err, bufio.ErrTooLong) {
+		t.Errorf("the error is %v, want %v", err, bufio.ErrTooLong)
+	}
+	r := a.report()
+	expect.Same(t, int64(1), r.Totals.Lists.Count)
+	expect.Same(t, bufio.ErrTooLong.Error(), r.Files[0].Problem)
 }
 
 // TestExports: events are found in whatever an exporter wraps around them.

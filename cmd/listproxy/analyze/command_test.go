@@ -31,7 +31,7 @@ func TestAnalyzeCommand(t *testing.T) {
 		fails bool
 		want  []string // in what is said, the error included
 	}{
-		{"text", []string{log}, false, []string{"2 lists and 0 watches", "without an audit event: 1", "tool/v1 alice", "100%"}},
+		{"text", []string{log}, false, []string{"2 lists and 0 watches", "without an audit event: 1", "tool/v1 alice", "100.0%"}},
 		{"several", []string{log, log}, false, []string{"4 lists"}},
 		{"nothing in it", []string{empty}, true, []string{"there is no audit event"}},
 		{"one is missing", []string{log, filepath.Join(dir, "none.log")}, true, []string{"2 lists", "none.log: no such file"}},

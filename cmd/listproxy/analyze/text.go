@@ -42,7 +42,6 @@ func (r Report) writeFiles(out *strings.Builder) {
 	for _, f := range r.Files {
 		all.Lines += f.Lines
 		all.Bad += f.Bad
-		all.TooLong += f.TooLong
 	}
 	fmt.Fprintf(out, "%s lines: %s lists and %s watches", humanize.Comma(all.Lines), humanize.Comma(r.Totals.Lists.Count),
 		humanize.Comma(r.Totals.Watches.Count))
@@ -53,10 +52,6 @@ func (r Report) writeFiles(out *strings.Builder) {
 	out.WriteString(".\n")
 	if all.Bad > 0 {
 		fmt.Fprintf(out, "Lines without an audit event: %s.\n", humanize.Comma(all.Bad))
-	}
-	if all.TooLong > 0 {
-		fmt.Fprintf(out, "Lines longer than %s, which were left out: %s.\n",
-			humanize.IBytes(maxLine), humanize.Comma(all.TooLong))
 	}
 	for _, f := range r.Files {
 		if f.Problem != "" {
@@ -102,16 +97,9 @@ func (r Report) writeRows(out *strings.Builder, most int) {
 	}
 }
 
-// share formats a part of a whole as a percentage. It rounds only nothing to 0%, and only the whole to 100%.
-func share(n, all int64) string {
-	switch percent := 100 * float64(n) / float64(max(all, 1)); {
-	case n > 0 && percent < 0.5:
-		return "< 1%"
-	case n < all && percent > 99.5:
-		return "> 99%"
-	default:
-		return fmt.Sprintf("%.0f%%", percent)
-	}
+// share formats a part of a whole as a percentage. The share of an empty whole is 0.
+func share(part, whole int64) string {
+	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
 }
 
 // clientName returns the name of a client for people. A service account is NAMESPACE/NAME, without its usual prefix.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -33,7 +32,6 @@ func NewKubeconfigCommand(defaultCA string) *cobra.Command {
 	var kubeconfig, contextName string
 	var caPaths []string
 	var target proxyTarget
-	var pods inCluster
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print a kubeconfig for the current context that points at the proxy",
@@ -49,18 +47,9 @@ It has your credentials in it, so let nobody else read it:
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig
-  kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'
-
-With --in-cluster it is one for pods, each of which uses the token of its own service account.
-Nothing in it is secret. Name the CAs of listproxy and of the API servers:
-
-  listproxy kubeconfig --in-cluster --server https://listproxy.listproxy.svc \
-    --certificate-authority listproxy-ca.crt --certificate-authority cluster-ca.crt`,
+  kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := pods.check(cmd); err != nil {
-				return err
-			}
 			for flag, via := range map[string]string{"server": viaServer, "proxy-url": viaProxyURL} {
 				if cmd.Flags().Changed(flag) && target.via != via {
 					return fmt.Errorf("--%s goes with --via=%s", flag, via)
@@ -69,13 +58,7 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 			return target.check()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var pointed *api.Config
-			var err error
-			if pods.wanted {
-				pointed, err = pods.config(target.server, caPaths)
-			} else {
-				pointed, err = pointFile(kubeconfig, contextName, target, caPaths)
-			}
+			pointed, err := pointFile(kubeconfig, contextName, target, caPaths)
 			if err != nil {
 				return err
 			}
@@ -91,7 +74,7 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&kubeconfig, "kubeconfig", "",
-		"`file` to take the context from; without it, $KUBECONFIG or ~/.kube/config")
+		"`file` to take the context from; without it, "+usualKubeconfig)
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.StringVar(&target.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
 	fs.StringVar(&target.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
@@ -99,12 +82,7 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 		"`URL` of the proxy's --connect-port, with --via=proxy-url")
 	fs.StringArrayVar(&caPaths, "certificate-authority", []string{defaultCA},
 		"`file` with the CA of the proxy's certificate, which is the same inside tunnels; repeat it for several, as while a "+
-			"CA is replaced by another; with --in-cluster also the cluster's own, for the bypass")
-	fs.BoolVar(&pods.wanted, "in-cluster", false, "print one for pods, instead of taking a context from a kubeconfig")
-	fs.StringVar(&pods.tlsServerName, "tls-server-name", apiServerName,
-		"`name` that the certificate must have, with --in-cluster: API servers have this one, so that the kubeconfig also "+
-			"fits where the Service leads to them (bypass); empty for the name in --server")
-	fs.StringVar(&pods.namespace, "namespace", "", "`namespace` of the context, with --in-cluster")
+			"CA is replaced by another")
 	return cmd
 }
 
@@ -142,16 +120,12 @@ func readCAs(paths []string) ([]byte, error) {
 // pointFile calls [pointAt] for the kubeconfig at path, or for the default one if path is empty, with the CAs in the
 // files caPaths.
 func pointFile(path, contextName string, target proxyTarget, caPaths []string) (*api.Config, error) {
-	loaded, err := loadKubeconfig(path, "")
+	cfg, err := loadKubeconfig(path, "").RawConfig()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the kubeconfig to take the context from (--kubeconfig, or %s): %w", usualKubeconfig, err)
 	}
 	if target.ca, err = readCAs(caPaths); err != nil {
 		return nil, err
-	}
-	cfg, err := loaded.RawConfig()
-	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig to take the context from (--kubeconfig): %w", err)
 	}
 	return pointAt(&cfg, contextName, target)
 }
@@ -162,7 +136,7 @@ func pointAt(cfg *api.Config, contextName string, target proxyTarget) (*api.Conf
 		cfg.CurrentContext = contextName
 	}
 	if cfg.CurrentContext == "" {
-		return nil, errors.New("the kubeconfig has no current context: give --context")
+		return nil, fmt.Errorf("the kubeconfig (--kubeconfig, or %s) has no current context: give --context", usualKubeconfig)
 	}
 	if err := api.MinifyConfig(cfg); err != nil {
 		return nil, fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)

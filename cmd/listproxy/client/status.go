@@ -26,8 +26,7 @@ func NewStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of a running listproxy, like its status page",
 		Long: `Shows what the status page (/statusz on --admin-bind-address) of a running listproxy says.
-The exit code is 0 if it is healthy, 1 if it is unhealthy or does not answer, and 2 if the
-command line is wrong. In a cluster:
+The exit code is 0 if it is healthy, and 1 otherwise. In a cluster:
 
   kubectl -n listproxy port-forward deployment/listproxy 8081
   listproxy status

@@ -58,13 +58,9 @@ The exit code is 0 only if the list came from memory.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			loaded, err := loadKubeconfig(file, contextName)
+			cfg, err := loadKubeconfig(file, contextName).ClientConfig()
 			if err != nil {
-				return err
-			}
-			cfg, err := loaded.ClientConfig()
-			if err != nil {
-				return fmt.Errorf("the kubeconfig of the client (--kubeconfig): %w", err)
+				return fmt.Errorf("the kubeconfig of the client (--kubeconfig, or %s): %w", usualKubeconfig, err)
 			}
 			cfg.UserAgent = userAgent
 			client, err := kubehttp.NewClient(cfg)
@@ -84,7 +80,7 @@ The exit code is 0 only if the list came from memory.
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&file, "kubeconfig", "",
-		"`file` of the client, which leads to listproxy; without it, $KUBECONFIG or ~/.kube/config")
+		"`file` of the client, which leads to listproxy; without it, "+usualKubeconfig)
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.DurationVar(&wait, "wait", 30*time.Second,
 		"how long to ask again while the list is forwarded for a reason that passes by itself; 0 asks once")

@@ -21,24 +21,38 @@ func clearOTEL(t *testing.T) {
 	}
 }
 
-// TestNewTraces: what the environment asks for. With http/protobuf a span is sent by POST to where it says.
-// (TestTraces in test/e2e/operators has spans sent over gRPC, which is the default.)
+// TestNewTraces: traces are exported as the environment asks. A span is sent to where it says, over gRPC by default.
 func TestNewTraces(t *testing.T) {
 	var sent atomic.Value
-	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent.Store(r.Method + " " + r.URL.Path) }))
+	collector := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent.Store(r.Method + " " + r.URL.Path)
+		if r.ProtoMajor == 2 { // an empty message of gRPC
+			w.Header().Set("Content-Type", "application/grpc")
+			_, _ = w.Write(make([]byte, 5))
+			w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+		}
+	}))
+	collector.Config.Protocols = new(http.Protocols)
+	collector.Config.Protocols.SetHTTP1(true)
+	collector.Config.Protocols.SetUnencryptedHTTP2(true)
+	collector.Start()
 	defer collector.Close()
 	const endpoint = "http://127.0.0.1:1"
 	for name, tt := range map[string]struct {
 		env     map[string]string
 		enabled bool
-		sent    string // where a span is, over HTTP
+		sent    string // the request with a span
 		err     string // a part
 	}{
 		"nothing":        {},
 		"an endpoint":    {env: map[string]string{envEndpoint: endpoint}, enabled: true},
 		"one for traces": {env: map[string]string{envTracesEndpoint: endpoint}, enabled: true},
 		"otlp":           {env: map[string]string{envExporter: "otlp"}, enabled: true},
-		"over HTTP":      {env: map[string]string{envEndpoint: collector.URL, envProtocol: protocolHTTP}, enabled: true, sent: "POST /v1/traces"},
+		"over gRPC": {
+			env:     map[string]string{envEndpoint: collector.URL},
+			enabled: true, sent: "POST /opentelemetry.proto.collector.trace.v1.TraceService/Export",
+		},
+		"over HTTP": {env: map[string]string{envEndpoint: collector.URL, envProtocol: protocolHTTP}, enabled: true, sent: "POST /v1/traces"},
 		"the one for traces is the stronger": {env: map[string]string{
 			envEndpoint: endpoint, envTracesEndpoint: collector.URL + "/here", envProtocol: protocolGRPC, envTracesProtocol: protocolHTTP,
 		}, enabled: true, sent: "POST /here"},

@@ -41,8 +41,8 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// TestSpanOfAList: the span of a list has these attributes, and a link to the caller's. (TestTraces in
-// test/e2e/operators checks the spans below it.)
+// TestSpanOfAList: the span of a list has these attributes, and a link to the caller's. (test/cluster has the
+// spans below it in Jaeger.)
 func TestSpanOfAList(t *testing.T) {
 	o, ended := traced(sdktrace.AlwaysSample())
 	const target = "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes"
@@ -237,6 +237,26 @@ func TestFeedsAreObserved(t *testing.T) {
 			t.Errorf("%s is below %v, and has %v; want no parent, a resource and a form", span.Name, span.Parent, got)
 		}
 	}
+}
+
+// TestSpanOfAForward: the upstream gets the traceparent of the span in which a request is forwarded, not the caller's.
+func TestSpanOfAForward(t *testing.T) {
+	o, ended := traced(sdktrace.AlwaysSample())
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Traceparent", proxytest.CallersTrace)
+	traceparent := ""
+	observetest.Request(o, r, func(s observetest.Seen) {
+		forward, end := s.Forwarding(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+			traceparent = r.Header.Get("Traceparent")
+			return &http.Response{StatusCode: http.StatusOK}, nil
+		}))
+		_, err := forward.RoundTrip(s.Request)
+		expect.NoError(t, err)
+		end()
+	})
+	span := proxytest.SpanNamed(t, ended(), observe.SpanForward)
+	expect.Same(t, proxytest.SpanNamed(t, ended(), "GET").SpanContext.SpanID(), span.Parent.SpanID())
+	expect.Says(t, traceparent, span.SpanContext.SpanID().String()+"-01")
 }
 
 // TestSpansTellNoSecrets: credentials, names and selectors of a request are in no span.

@@ -76,7 +76,7 @@ func restarts(ctx context.Context, b *bench) error {
 
 // restart measures one restart at the side that the row names.
 func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *result) (err error) {
-	before, err := hop.Start(upstream, b.cp.CA())
+	before, err := hop.Start(upstream, b.cp.CA(), hop.Odd{})
 	if err != nil {
 		return err
 	}
@@ -119,10 +119,10 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *r
 	if err := b.poll(load, cfg, &working, r); err != nil {
 		return err
 	}
-	if err := b.cp.StopAPIServer(); err != nil {
+	if err := b.cp.First.Stop(); err != nil {
 		return err
 	}
-	if err := b.cp.StartAPIServer(ctx); err != nil {
+	if err := b.cp.First.Start(ctx); err != nil {
 		return err
 	}
 	clock.Sleep(ctx, time.Duration(b.settings.seconds)*time.Second)

@@ -165,7 +165,7 @@ func (b *bench) config(at side, user string) *rest.Config {
 
 // pids are kube-apiserver's process and the listproxy's, which are all that a request can cost.
 func (b *bench) pids(at side) ([]int, error) {
-	kube, err := b.cp.APIServerPID()
+	kube, err := b.cp.First.PID()
 	if err != nil || at.proxy == nil {
 		return []int{kube}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -184,10 +185,8 @@ func checkLists(t *testing.T, c *tester) {
 		case "autoscaling":
 			path = strings.Replace(path, "/v1/", "/v2/", 1)
 		}
-		poll.Until(t, patience, path+" from memory", func() bool {
-			a, err := admin.Get(t.Context(), path)
-			return err == nil && a.Code == http.StatusOK && a.FromMemory()
-		})
+		_, err := admin.AwaitMemory(t.Context(), path)
+		expect.NoError(t, err)
 	}
 	a, err := admin.Get(t.Context(), "/api/v1/secrets?resourceVersion=0")
 	expect.NoError(t, err)
@@ -225,10 +224,8 @@ func checkDoors(t *testing.T, c *tester) {
 	tunnel.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, cluster.ClusterIP+":8444")
 	}
-	poll.Until(t, patience, "a list from memory", func() bool {
-		a, err := ask.MustNew(t, tunnel, patience).Get(t.Context(), "/api/v1/pods?resourceVersion=0")
-		return err == nil && a.FromMemory()
-	})
+	_, err = ask.MustNew(t, tunnel, patience).AwaitMemory(t.Context(), "/api/v1/pods?resourceVersion=0")
+	expect.NoError(t, err)
 	c.install(t)
 }
 
@@ -445,17 +442,13 @@ func checkBypass(t *testing.T, c *tester) {
 type trace struct {
 	Spans []struct {
 		SpanID, OperationName, ProcessID string
-		References                       []struct{ SpanID string }
-		Tags                             []struct {
-			Key   string
-			Value any
-		}
+		References                       []struct{ SpanID string } // its parent's
 	}
 	Processes map[string]struct{ ServiceName string }
 }
 
-// checkTraces: Jaeger knows a list from memory with its steps, one that was forwarded with what kube-apiserver did for it,
-// and a feed.
+// checkTraces: in Jaeger, the steps of a list from memory are below its request, the span of kube-apiserver is below that
+// of a forwarded list, and feeds have traces of their own.
 func checkTraces(t *testing.T, c *tester) {
 	c.kubectl(t, "delete namespace tracing")
 	for line := range strings.Lines(pages.Block(t, "observability.md", "kubectl create namespace tracing", "jaeger")) {
@@ -468,7 +461,8 @@ func checkTraces(t *testing.T, c *tester) {
 	expect.NoError(t, err)
 	client, err := kubernetes.NewForConfig(admin)
 	expect.NoError(t, err)
-	traced := func(operation string, want ...string) func() bool {
+	// below holds spans, by service and the beginning of the name, and the parent of each.
+	traced := func(operation string, below map[string]string) func() bool {
 		return func() bool {
 			_, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 			expect.NoError(t, err)
@@ -479,20 +473,31 @@ func checkTraces(t *testing.T, c *tester) {
 			text := get(t, "http://"+address+":16686/api/traces?service=listproxy&limit=200&operation="+operation)
 			_ = json.Unmarshal([]byte(text), &found)
 			return slices.ContainsFunc(found.Data, func(t trace) bool {
-				var spans []string
+				names := map[string]string{}
 				for _, span := range t.Spans {
-					spans = append(spans, t.Processes[span.ProcessID].ServiceName+" "+span.OperationName)
+					names[span.SpanID] = t.Processes[span.ProcessID].ServiceName + " " + span.OperationName
 				}
-				return !slices.ContainsFunc(want, func(w string) bool {
-					return !slices.ContainsFunc(spans, func(s string) bool { return strings.HasPrefix(s, w) })
-				})
+				found := map[string]string{}
+				for _, span := range t.Spans {
+					for child, parent := range below {
+						if strings.HasPrefix(names[span.SpanID], child) &&
+							(parent == "" || len(span.References) > 0 && names[span.References[0].SpanID] == parent) {
+							found[child] = parent
+						}
+					}
+				}
+				return maps.Equal(below, found)
 			})
 		}
 	}
 	for name, came := range map[string]func() bool{
-		"a hit":     traced("GET%20pods", "listproxy review", "listproxy snapshot", "listproxy write"),
-		"a forward": traced("GET%20secrets", "listproxy forward", "apiserver"),
-		"a feed":    traced("feed%20probe", "listproxy feed probe"), // that of a watch comes when it ends
+		"a hit": traced("GET%20pods", map[string]string{
+			"listproxy review": "listproxy GET pods", "listproxy snapshot": "listproxy GET pods", "listproxy write": "listproxy GET pods",
+		}),
+		"a forward": traced("GET%20secrets", map[string]string{
+			"listproxy forward": "listproxy GET secrets", "apiserver GET /api": "listproxy forward",
+		}),
+		"a feed": traced("feed%20probe", map[string]string{"listproxy feed probe": ""}), // that of a watch comes when it ends
 	} {
 		t.Run(name, func(t *testing.T) { poll.Until(t, patience, "it is in Jaeger", came) })
 	}

@@ -24,7 +24,6 @@ type APIServer struct {
 
 	mu      sync.Mutex
 	binary  string
-	version string
 	args    []string
 	process *process
 	stopped bool
@@ -36,7 +35,7 @@ func (cp *ControlPlane) newAPIServer() (*APIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &APIServer{cp: cp, name: "kube-apiserver", port: own, binary: cp.paths.KubeAPIServer, version: cp.version, args: cp.options.APIServerArgs}
+	s := &APIServer{cp: cp, name: "kube-apiserver", port: own, binary: cp.paths.KubeAPIServer, args: cp.options.APIServerArgs}
 	if len(cp.servers) > 0 {
 		s.name += fmt.Sprintf("-%d", len(cp.servers)+1)
 	}
@@ -69,23 +68,16 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args .
 // URL is where the API server listens: https, host and port.
 func (s *APIServer) URL() string { return "https://" + s.port.address() }
 
-// Version is the version that runs, or is to run next.
-func (s *APIServer) Version() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.version
-}
-
 // Use makes the next start run a version, as "1.32.13", which a module beside tools/ must pin ("": the usual
 // one), with args after the usual arguments instead of those of [Options].
 func (s *APIServer) Use(ctx context.Context, version string, args ...string) error {
-	paths, version, err := binaries.Of(ctx, s.cp.options.Log, version)
+	paths, _, err := binaries.Of(ctx, s.cp.options.Log, version)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.binary, s.version, s.args = paths.KubeAPIServer, version, args
+	s.binary, s.args = paths.KubeAPIServer, args
 	return nil
 }
 
@@ -180,23 +172,8 @@ func (s *APIServer) end() {
 	s.port.release()
 }
 
-// StartAPIServer is [APIServer.Start] of the first API server.
-func (cp *ControlPlane) StartAPIServer(ctx context.Context) error { return cp.first.Start(ctx) }
-
-// StopAPIServer is [APIServer.Stop] of the first API server.
-func (cp *ControlPlane) StopAPIServer() error { return cp.first.Stop() }
-
-// KillAPIServer is [APIServer.Kill] of the first API server.
-func (cp *ControlPlane) KillAPIServer() error { return cp.first.Kill() }
-
-// PauseAPIServer is [APIServer.Pause] of the first API server.
-func (cp *ControlPlane) PauseAPIServer() error { return cp.first.Pause() }
-
-// ResumeAPIServer is [APIServer.Resume] of the first API server.
-func (cp *ControlPlane) ResumeAPIServer() error { return cp.first.Resume() }
-
-// APIServerPID is the process ID of the first API server; another one after each restart.
-func (cp *ControlPlane) APIServerPID() (pid int, err error) {
-	err = cp.first.with(func(p *process) error { pid = p.cmd.Process.Pid; return nil })
+// PID returns the process ID, another one after each start.
+func (s *APIServer) PID() (pid int, err error) {
+	err = s.with(func(p *process) error { pid = p.cmd.Process.Pid; return nil })
 	return pid, err
 }

@@ -22,7 +22,7 @@ import (
 const kubectlWait = 2 * time.Second
 
 // URL is where the API server listens: https, host and port. It stays the same over restarts.
-func (cp *ControlPlane) URL() string { return cp.first.URL() }
+func (cp *ControlPlane) URL() string { return cp.First.URL() }
 
 // EtcdURL is the client URL of etcd: http, host and port. It stays the same over restarts.
 func (cp *ControlPlane) EtcdURL() string { return "http://" + cp.etcdPort.address() }

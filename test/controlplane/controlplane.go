@@ -20,10 +20,10 @@ var (
 	errNotRunning = errors.New("not running")
 )
 
-// versionEnv names the environment variable that chooses the version of kube-apiserver, as in
+// VersionEnv names the environment variable that chooses the version of kube-apiserver, as in
 // LISTPROXY_TEST_KUBERNETES=1.32.13. A module beside tools/ must pin it. Without it, it is what tools/
 // pins.
-const versionEnv = "LISTPROXY_TEST_KUBERNETES"
+const VersionEnv = "LISTPROXY_TEST_KUBERNETES"
 
 // kineEnv names the environment variable that puts a kine in etcd's place, as in LISTPROXY_TEST_KINE=0.17.5.
 // What asks etcd itself does not work then.
@@ -44,6 +44,9 @@ type Options struct {
 
 // A ControlPlane is a running etcd and kube-apiserver. All methods may be called concurrently.
 type ControlPlane struct {
+	// First is the API server that [Start] started. It is not to be set.
+	First *APIServer
+
 	options     Options
 	paths       binaries.Paths
 	kine        bool // in etcd's place
@@ -53,7 +56,6 @@ type ControlPlane struct {
 	reaper      *reaper
 	etcdPort    *port
 	peerPort    *port
-	first       *APIServer
 
 	mu        sync.Mutex   // one start, stop or restore at a time
 	etcd      *process     // nil until first started
@@ -72,7 +74,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	}
 	cp := &ControlPlane{options: options}
 	var err error
-	cp.paths, cp.version, err = binaries.Of(ctx, options.Log, os.Getenv(versionEnv))
+	cp.paths, cp.version, err = binaries.Of(ctx, options.Log, os.Getenv(VersionEnv))
 	if version := os.Getenv(kineEnv); version != "" && err == nil {
 		cp.kine = true
 		cp.paths.Etcd, err = binaries.Tool(ctx, options.Log, "kine-"+version)
@@ -101,7 +103,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if cp.first, err = cp.newAPIServer(); err != nil {
+	if cp.First, err = cp.newAPIServer(); err != nil {
 		return err
 	}
 	if cp.credentials, err = newCredentials(cp.dir); err != nil {

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -32,10 +31,9 @@ const (
 
 // credentials is who may log in and how. It does not change after it was made.
 type credentials struct {
-	issuer     *Authority
-	accountKey *ecdsa.PrivateKey // signs and verifies service account tokens
-	tokens     map[string]string
-	certs      map[string]keyPair
+	issuer *Authority
+	tokens map[string]string
+	certs  map[string]keyPair
 }
 
 // A keyPair is a certificate and its key, in PEM.
@@ -52,14 +50,15 @@ func newCredentials(dir string) (c *credentials, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.accountKey, err = newKey(); err != nil {
-		return nil, err
-	}
-	accountKey, err := keyutil.MarshalPrivateKeyToPEM(c.accountKey)
+	key, err := newKey() // signs and verifies service account tokens
 	if err != nil {
 		return nil, err
 	}
-	accountPublic, err := x509.MarshalPKIXPublicKey(c.accountKey.Public())
+	accountKey, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	accountPublic, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		return nil, err
 	}

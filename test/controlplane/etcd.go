@@ -115,7 +115,7 @@ func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (snapshot EtcdSnapshot
 	err = cp.starting(ctx, func(ctx context.Context) (err error) {
 		cp.snapshots++
 		snapshot.dir = filepath.Join(cp.dir, etcdSnapshotPrefix+strconv.Itoa(cp.snapshots))
-		_ = cp.first.Stop() // if it runs
+		_ = cp.First.Stop() // if it runs
 		if snapshot.Revision, err = cp.EtcdRevision(ctx); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (snapshot EtcdSnapshot
 // was written since is gone, and revisions go back and are given a second time.
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) error {
 	return cp.starting(ctx, func(ctx context.Context) error {
-		_ = cp.first.Stop() // if it runs
+		_ = cp.First.Stop() // if it runs
 		if err := cp.removeEtcd(); err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) 
 // given, and what was before is compacted, without which etcdutl bumps no revision.
 func (cp *ControlPlane) RestoreEtcdBumped(ctx context.Context, etcdutl string, snapshot EtcdSnapshot, bump int64) error {
 	return cp.starting(ctx, func(ctx context.Context) error {
-		_ = cp.first.Stop() // if it runs
+		_ = cp.First.Stop() // if it runs
 		if err := cp.removeEtcd(); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (cp *ControlPlane) RestoreEtcdBumped(ctx context.Context, etcdutl string, s
 // revisions begin anew, and nothing exists but what [Start] creates. Tokens stay valid.
 func (cp *ControlPlane) EmptyEtcd(ctx context.Context) error {
 	return cp.starting(ctx, func(ctx context.Context) error {
-		_ = cp.first.Kill() // if it runs
+		_ = cp.First.Kill() // if it runs
 		if err := cp.removeEtcd(); err != nil {
 			return err
 		}
@@ -216,5 +216,5 @@ func (cp *ControlPlane) startBoth(ctx context.Context) error {
 	if err := cp.startEtcd(ctx); err != nil {
 		return err
 	}
-	return cp.first.Start(ctx)
+	return cp.First.Start(ctx)
 }

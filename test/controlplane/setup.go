@@ -24,7 +24,7 @@ func (cp *ControlPlane) setUp(ctx context.Context) error {
 		{"alice's rights", Alice, "/api/v1/namespaces/" + TeamA + "/pods?limit=1"},
 		{"the feed's rights", Feed, "/api/v1/pods?limit=1"},
 	} {
-		if err := cp.first.process.await(ctx, of.what, func(ctx context.Context) error {
+		if err := cp.First.process.await(ctx, of.what, func(ctx context.Context) error {
 			return cp.request(ctx, of.user, http.MethodGet, of.path, nil)
 		}); err != nil {
 			return err

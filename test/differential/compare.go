@@ -39,8 +39,8 @@ type comparator struct {
 	report        *report
 	// begun are revisions of resources that listproxy knew from the start.
 	begun map[schema.GroupResource]uint64
-	// watchList is whether the API server has streaming lists.
-	watchList bool
+	// watchList reports whether the API server has streaming lists, sharded whether it has sharded lists and watches.
+	watchList, sharded bool
 	// pagesAny is whether the API server has pages of what is asked for at any revision, as without a watch cache.
 	pagesAny bool
 	sent     templates
@@ -50,7 +50,7 @@ type comparator struct {
 func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compare func(context.Context, *generator)) {
 	var all sync.WaitGroup
 	for range workers {
-		g := &generator{rng: cluster.Split(rng), cluster: c.cluster, watchList: c.watchList}
+		g := &generator{rng: cluster.Split(rng), cluster: c.cluster, watchList: c.watchList, sharded: c.sharded}
 		all.Go(func() {
 			for ctx.Err() == nil {
 				compare(ctx, g)

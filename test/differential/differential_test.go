@@ -29,6 +29,9 @@ func TestLists(t *testing.T) {
 		if missing := slices.DeleteFunc(classes(), c.report.has); len(missing) > 0 {
 			t.Errorf("after %d comparisons there was none of %d kinds of lists: %+v", got, len(missing), missing)
 		}
+		if sharded && c.report.counts["shards from memory"] == 0 {
+			t.Errorf("after %d comparisons no shard came from memory", got)
+		}
 		for _, user := range shared.Users {
 			if c.report.counts[user.Name] == 0 {
 				t.Errorf("after %d comparisons %s has not asked", got, user.Name)

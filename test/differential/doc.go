@@ -41,13 +41,14 @@
 //
 // # What must come from memory
 //
-// [question.memory] says it of lists: JSON, indented or not, protobuf, and PartialObjectMetadata in all
-// three, of everything that is cached; with any label selector, with metadata.name and
-// metadata.namespace, and, except for metadata, with the fields of the type. These need not: a page
-// with metadata.namespace= across namespaces, which kube-apiserver begins in that namespace and
-// continues in the whole resource; the single key above; and odd requests. [watchRequest.memory] says it
-// of watches: from a recent revision, and streaming lists of resourceVersion=0 and of a revision, if lists
-// with the same selectors are answered from memory.
+// [question.memory] says it of lists. All that is cached comes from memory in JSON, indented or not, in protobuf, and as
+// PartialObjectMetadata in all three; with any label selector, with metadata.name and metadata.namespace, and, except for
+// metadata, with the fields of the type. So do shards of built-in resources, except for metadata. These lists need not:
+// a page with metadata.namespace= across namespaces, which kube-apiserver begins in that namespace and continues in the
+// whole resource; the single key above; and odd requests.
+//
+// [watchRequest.memory] says it of watches: from a recent revision, and streaming lists of resourceVersion=0 and of a
+// revision, if lists with the same selectors are answered from memory.
 //
 // # What may differ
 //

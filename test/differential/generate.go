@@ -19,6 +19,7 @@ type generator struct {
 	rng       *rand.Rand
 	cluster   *cluster.Cluster
 	watchList bool
+	sharded   bool
 }
 
 func (g *generator) one(n int) bool { return g.rng.IntN(n) == 0 }
@@ -76,6 +77,7 @@ func (g *generator) list(c class, r cluster.Resource) (question, bool) {
 	if c.Page == nextPage {
 		q.Query.Set("limit", pick(g, "1", "1", "2", "3")) // else nothing might follow
 	}
+	g.shard(&q)
 	return q, ok
 }
 
@@ -90,8 +92,10 @@ func (g *generator) someList() (question, bool) {
 		c.Selector = pick(g, selectors...)
 	}
 	ok := g.of(&q, c)
-	if ok && g.one(6) {
+	if g.one(6) {
 		g.oddity(&q)
+	} else {
+		g.shard(&q)
 	}
 	return q, ok
 }

@@ -5,15 +5,18 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
@@ -32,6 +35,8 @@ var (
 var (
 	shared *cluster.Cluster
 	proxy  *harness.Proxy
+	// sharded reports whether the API server answers sharded lists and watches.
+	sharded bool
 	// begun are revisions of resources that listproxy knew from the start.
 	begun map[schema.GroupResource]uint64
 )
@@ -42,12 +47,20 @@ func setUp(s *harness.Suite) error {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	plane, err := s.ControlPlane(controlplane.Options{
-		APIServerArgs: []string{
-			fmt.Sprintf("--feature-gates=WatchList=%t", *watchList),
-			"--strict-transport-security-directives=max-age=3600", // a header of every answer
-		},
-	})
+	args := []string{
+		fmt.Sprintf("--feature-gates=WatchList=%t", *watchList),
+		"--strict-transport-security-directives=max-age=3600", // a header of every answer
+	}
+	_, release, err := binaries.Of(s.Context(), harness.Log, os.Getenv(controlplane.VersionEnv))
+	if err != nil {
+		return err
+	}
+	// Alpha, so make test compares without.
+	sharded = !testing.Short() && version.MustParseGeneric(release).AtLeast(version.MustParseGeneric("1.36"))
+	if sharded {
+		args = append(args, "--feature-gates=ShardedListAndWatch=true")
+	}
+	plane, err := s.ControlPlane(controlplane.Options{APIServerArgs: args})
 	if err != nil {
 		return err
 	}
@@ -79,7 +92,9 @@ func proxyArgs(of *cluster.Cluster) []string {
 // newComparator returns one that has the listproxy of all tests keep all that it may keep.
 func newComparator(t *testing.T) *comparator {
 	t.Helper()
-	return comparing(t, shared, begun, newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA()), proxy)
+	c := comparing(t, shared, begun, newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA()), proxy)
+	c.sharded = sharded
+	return c
 }
 
 // comparing returns a comparator that has a listproxy keep all that it may keep.

@@ -65,7 +65,7 @@ func behind(t *testing.T, url string, odd hop.Odd) *comparator {
 	t.Helper()
 	plane := shared.Plane
 	admin := plane.RESTConfig(controlplane.Admin)
-	direct, own := hop.RunOdd(t, url, plane.CA(), odd.OfCallers()), hop.RunOdd(t, url, plane.CA(), odd)
+	direct, own := hop.Run(t, url, plane.CA(), odd.OfCallers()), hop.Run(t, url, plane.CA(), odd)
 	resources := slices.DeleteFunc(slices.Clone(shared.Resources), func(r cluster.Resource) bool {
 		return !slices.Contains([]string{"pods", "configmaps", "nodes", "leases", "secrets", "gadgets"}, r.Resource)
 	})

@@ -167,6 +167,8 @@ func (q question) memory() bool {
 		return false
 	case q.Representation.metadata() && q.typeFields():
 		return false // a collection of metadata does not hold the fields of the type
+	case q.Query.Has("shardSelector") && (q.Representation.metadata() || q.Resource.Group == cluster.Group):
+		return false // these lists have no shardInfo
 	case q.Resource.JSONOnly && q.Representation.protobuf():
 		return false // listproxy does not know which clause the API server takes
 	case q.Query.Get("labelSelector") != "" && strings.TrimSpace(q.Query.Get("labelSelector")) == "":

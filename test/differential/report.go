@@ -103,6 +103,9 @@ func (r *report) compared(q question, a ask.Answer, answerable bool, of ...strin
 	if a.FromMemory() {
 		why = "memory"
 	}
+	if q.Query.Has("shardSelector") {
+		of = append(of, "shards from "+why)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all++

@@ -83,6 +83,23 @@ func (g *generator) typeTerm(r cluster.Resource) string {
 	return f.Name + pick(g, "=", "==", "!=", "!=") + fields.EscapeValue(pick(g, f.Values...))
 }
 
+// shardSelectors choose by the hash of a field: a half, a half written as two ranges, and everything.
+var shardSelectors = []string{
+	"shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')",
+	"shardRange(object.metadata.uid, '0x8000000000000000', '0xc000000000000000') || " +
+		"shardRange(object.metadata.uid,'0xc000000000000000','0x10000000000000000')",
+	"shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')",
+	"shardRange(object.metadata.namespace, '0x0000000000000000', '0x10000000000000000')",
+}
+
+// shard asks for a shard now and then, where the API server knows shards (ShardedListAndWatch, alpha since 1.36). Pages of
+// shards are not compared: kube-apiserver counts what remains after a page in its cache in another way than in etcd.
+func (g *generator) shard(q *question) {
+	if g.sharded && !q.Query.Has("limit") && g.one(6) {
+		q.Query.Set("shardSelector", pick(g, shardSelectors...))
+	}
+}
+
 // selectBy gives the question selectors of a kind, in place of those it has.
 func (g *generator) selectBy(q *question, kind selector) {
 	q.Query.Del("labelSelector")

@@ -3,7 +3,6 @@ package differential
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
@@ -118,6 +116,5 @@ func frameOf(e oracle.Event) []byte {
 	if !bytes.HasPrefix(e.Object, magic) {
 		return []byte(`{"type":"` + string(e.Type) + `","object":` + string(e.Object) + "}\n")
 	}
-	frame, _ := (&metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: e.Object}}).Marshal()
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
+	return events.ProtobufFrame(e.Type, e.Object)
 }

@@ -68,7 +68,7 @@ func (t *track) close() { t.stream.close() }
 func (w watchRequest) list(revision uint64) question {
 	q := exactly(w.Resource, w.Namespace, w.admin, revision)
 	q.Header.Set("Accept", w.told().accept(false))
-	for _, name := range []string{"labelSelector", "fieldSelector"} {
+	for _, name := range []string{"labelSelector", "fieldSelector", "shardSelector"} {
 		if w.Query.Has(name) {
 			q.Query[name] = w.Query[name]
 		}

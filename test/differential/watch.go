@@ -93,6 +93,7 @@ func (g *generator) watch() (watchRequest, bool) {
 	w.Semantics = watching
 	g.represent(&w.question, pick(g, plainJSON, protobuf, metadataJSON, metadataProtobuf))
 	g.selectBy(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))
+	g.shard(&w.question)
 	if accept := ofEvents(w.Header.Get("Accept")); accept != "" {
 		if first, rest, _ := strings.Cut(accept, ","); g.one(4) && (first == asJSON || first == asProtobuf) {
 			accept = strings.TrimSuffix(first+";stream=watch,"+rest, ",")

@@ -71,7 +71,7 @@ func TestHeldMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var arrived atomic.Int64
-			between := hop.Run(t, quiet.plane.URL(), quiet.plane.CA())
+			between := hop.Run(t, quiet.plane.URL(), quiet.plane.CA(), hop.Odd{})
 			between.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				if hop.Own(r) || !strings.Contains(tt.request, r.URL.Path) {
 					return false

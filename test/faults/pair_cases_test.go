@@ -83,7 +83,7 @@ func pairCases() []faultCase {
 		// acknowledged before.
 		name: "one_of_two_slow", runs: inFull, before: func(s *scene) {
 			s.openDoor(address(s.servers[0]))
-			slow := hop.Run(s, s.servers[1].URL(), s.plane.CA())
+			slow := hop.Run(s, s.servers[1].URL(), s.plane.CA(), hop.Odd{})
 			late := func() time.Duration { return 100*time.Millisecond + rand.N(900*time.Millisecond) }
 			slow.OnDelay(func(*http.Request) time.Duration { return late() })
 			slow.OnAnswer(func(resp *http.Response) { clock.Sleep(resp.Request.Context(), late()) })

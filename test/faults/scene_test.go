@@ -76,7 +76,7 @@ func newScene(t *testing.T, on *stage, name, binary string) *scene {
 	s.must(s.populate(t.Context()))
 	t.Cleanup(s.clear)
 
-	s.hop = hop.Run(t, plane.URL(), plane.CA())
+	s.hop = hop.Run(t, plane.URL(), plane.CA(), hop.Odd{})
 	s.own = s.hop.RESTConfig(plane.RESTConfig(controlplane.Feed))
 	if on == broken {
 		t.Cleanup(s.mend)

@@ -24,21 +24,21 @@ func upstreamCases() []faultCase {
 	var snapshot controlplane.EtcdSnapshot // of etcd before listproxy started
 	cases := []faultCase{
 		{name: "apiserver_killed", runs: always, soaks: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
-			s.must(s.plane.KillAPIServer())
+			s.must(s.plane.First.Kill())
 			s.hold()
-			s.must(s.plane.StartAPIServer(s.Context()))
+			s.must(s.plane.First.Start(s.Context()))
 			return time.Now()
 		}},
 		{name: "apiserver_ended", soaks: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
-			s.must(s.plane.StopAPIServer())
+			s.must(s.plane.First.Stop())
 			s.hold()
-			s.must(s.plane.StartAPIServer(s.Context()))
+			s.must(s.plane.First.Start(s.Context()))
 			return time.Now()
 		}},
 		{name: "apiserver_paused", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
-			s.must(s.plane.PauseAPIServer())
+			s.must(s.plane.First.Pause())
 			clock.Sleep(s.Context(), max(pausedFor, *duration))
-			s.must(s.plane.ResumeAPIServer())
+			s.must(s.plane.First.Resume())
 			return time.Now()
 		}},
 		{name: "etcd_killed", soaks: true, fault: func(s *scene) time.Time {
@@ -49,9 +49,9 @@ func upstreamCases() []faultCase {
 		}},
 		{name: "etcd_compacted_and_apiserver_killed", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			s.compact()
-			s.must(s.plane.KillAPIServer())
+			s.must(s.plane.First.Kill())
 			s.hold()
-			s.must(s.plane.StartAPIServer(s.Context()))
+			s.must(s.plane.First.Start(s.Context()))
 			return time.Now()
 		}},
 		{name: "etcd_defragmented", soaks: true, fault: func(s *scene) time.Time {
@@ -118,7 +118,7 @@ func upstreamCases() []faultCase {
 
 // mend makes sure that the control plane runs when the case has ended, for the next one.
 func (s *scene) mend() {
-	_ = s.plane.ResumeAPIServer()
+	_ = s.plane.First.Resume()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.plane.StartEtcd(ctx); err != nil {

@@ -1,14 +1,11 @@
 package attacks
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -20,14 +17,12 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
-	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
@@ -94,8 +89,7 @@ func (r *crowdRig) attacks() []crowdAttack {
 // must come, and from memory what listproxy keeps. Of the attack nothing stays.
 func TestCrowding(t *testing.T) {
 	harness.Long(t)
-	plane := harness.RunControlPlane(t, controlplane.Options{})
-	r := newCrowdRig(t, plane, plane.RESTConfig(controlplane.Feed))
+	r := newCrowdRig(t)
 	for _, a := range r.attacks() {
 		t.Run(a.name, func(t *testing.T) {
 			goroutines, descriptors := r.metric(t, "go_goroutines"), r.metric(t, "process_open_fds")
@@ -110,122 +104,10 @@ func TestCrowding(t *testing.T) {
 	}
 }
 
-// TestColdCrowd: two callers who list what is being loaded, each as often as there are seats, are answered from one load.
-// Meanwhile they hold up nobody.
-func TestColdCrowd(t *testing.T) {
-	harness.Long(t)
-	// crowd is twice --max-requests-inflight, and streams is how many requests a connection has at a time. While
-	// nothing is in memory, a few are forwarded.
-	const crowd, streams, few = 2000, 250, 4
-	plane := harness.RunControlPlane(t, controlplane.Options{})
-	between := hop.Run(t, plane.URL(), plane.CA())
-	r := newCrowdRig(t, plane, between.RESTConfig(plane.RESTConfig(controlplane.Feed)))
-	loaded := make(chan struct{})
-	var loads, memory atomic.Int32
-	between.OnRequest(func(_ http.ResponseWriter, request *http.Request) bool {
-		if hop.Own(request) && request.URL.Path == "/api/v1/configmaps" {
-			<-loaded
-			if request.URL.Query().Get("sendInitialEvents") != "" {
-				loads.Add(1)
-			}
-		}
-		return false
-	})
-	var all sync.WaitGroup
-	for i := range crowd / streams {
-		caller := r.caller(crowdAddress, []string{r.worker, r.greedy}[i%2], &http.HTTP2Config{StrictMaxConcurrentRequests: true})
-		defer caller.HTTP.CloseIdleConnections()
-		_, err := caller.Get(t.Context(), "/version") // it has a connection then
-		expect.NoError(t, err)
-		for range streams {
-			all.Go(func() {
-				a, err := caller.Get(t.Context(), "/api/v1/namespaces/team-a/configmaps?resourceVersion=0")
-				switch {
-				case err != nil || a.Code != http.StatusOK:
-					t.Errorf("one of the crowd: %v, %v", a, err)
-				case a.FromMemory():
-					memory.Add(1)
-				}
-			})
-		}
-	}
-	waiting := func() bool {
-		sum, _, err := r.proxy.Metric(t.Context(), "listproxy_inflight_waiting", map[string]string{"kind": "short"})
-		expect.NoError(t, err)
-		return sum >= crowd-few
-	}
-	poll.Until(t, crowdPatience, "the crowd waits", waiting)
-	beside := r.caller(otherAddress, r.bare, nil)
-	defer beside.HTTP.CloseIdleConnections()
-	for range 50 {
-		if a, err := beside.Get(t.Context(), "/version"); err != nil || a.Code != http.StatusOK {
-			t.Errorf("another caller: %v, %v", a, err)
-		}
-	}
-	if !waiting() {
-		t.Error("the crowd did not wait all the time")
-	}
-	close(loaded)
-	all.Wait()
-	if memory.Load() < crowd-few || loads.Load() != 1 {
-		t.Errorf("%d of the crowd are answered from memory, after %d loads", memory.Load(), loads.Load())
-	}
-}
-
-// TestSilentConnections: connections without a request, or whose request was refused, as many as there may be and more,
-// keep nobody out. One whose request is answered goes on.
-func TestSilentConnections(t *testing.T) {
-	t.Setenv("GOMEMLIMIT", "256MiB") // for 256 connections
-	const silent = 300
-	r := crowdRig{proxy: harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--watches"}})}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	following := r.caller(otherAddress, cp.Token(reader), nil)
-	watch, err := following.Open(ctx, http.MethodGet, "/api/v1/namespaces/team-a/pods?watch=true&timeoutSeconds=600", nil)
-	expect.NoError(t, err)
-	defer func() { _ = watch.Body.Close() }()
-	door := newDoor(r.proxy.URL(), r.proxy.CA())
-	for name, dial := range map[string]func() (net.Conn, error){
-		"TCP": func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", r.proxy.Address()) },
-		"TLS": func() (net.Conn, error) { return door.dial(ctx, "h2", nil) },
-		"callers whom nobody knows": func() (net.Conn, error) {
-			conn, err := door.dial(ctx, "http/1.1", nil)
-			expect.NoError(t, err)
-			_, err = io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer made-up\r\n\r\n")
-			expect.NoError(t, err)
-			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			expect.NoError(t, err)
-			if res.StatusCode != http.StatusUnauthorized {
-				t.Errorf("a made-up token: %s", res.Status)
-			}
-			return conn, res.Body.Close()
-		},
-	} {
-		for range silent {
-			conn, err := dial()
-			expect.NoError(t, err)
-			defer func() { _ = conn.Close() }()
-		}
-		one := r.caller(crowdAddress, cp.Token(reader), nil)
-		defer one.HTTP.CloseIdleConnections()
-		if a, err := one.Get(ctx, "/api/v1/namespaces/team-a/pods"); err != nil || a.Code != http.StatusOK {
-			t.Errorf("beside connections of %s: %v, %v", name, a, err)
-		}
-		following.HTTP.CloseIdleConnections() // its connection is not idle
-		if a, err := following.Get(ctx, "/version"); err != nil || a.Code != http.StatusOK {
-			t.Errorf("on an older connection: %v, %v", a, err)
-		}
-	}
-	cancel()
-	if _, err := io.Copy(io.Discard, watch.Body); !errors.Is(err, context.Canceled) {
-		t.Errorf("a watch that was open has ended with %v", err)
-	}
-}
-
-// newCrowdRig fills a control plane, and runs a listproxy that reaches it as upstream says. On that way, callers must
-// not share connections: kube-apiserver closes the connection after each made-up token.
-func newCrowdRig(t *testing.T, plane *controlplane.ControlPlane, upstream *rest.Config) *crowdRig {
+// newCrowdRig starts and fills a control plane, and runs a listproxy in front of it.
+func newCrowdRig(t *testing.T) *crowdRig {
 	t.Helper()
+	plane := harness.RunControlPlane(t, controlplane.Options{})
 	made := workload.Pods{Nodes: 50}
 	r := &crowdRig{followed: made.Pod(0, "shop").Name}
 	expect.NoError(t, workload.Fill(t.Context(), plane, made, 300))
@@ -238,7 +120,7 @@ func newCrowdRig(t *testing.T, plane *controlplane.ControlPlane, upstream *rest.
 		To: []string{"team-a/worker", "team-a/greedy"}, Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch,patch", "", "pods,configmaps")},
 	}))
 	r.proxy = harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: upstream,
+		Upstream: plane.RESTConfig(controlplane.Feed),
 		// Without the log of requests, which is kept in memory here. The self-check asks on its own
 		// account.
 		Args: []string{
@@ -248,17 +130,15 @@ func newCrowdRig(t *testing.T, plane *controlplane.ControlPlane, upstream *rest.
 	})
 	for _, token := range []string{r.worker, r.greedy} {
 		c := r.caller(otherAddress, token, nil)
-		poll.Until(t, crowdPatience, "pods come from memory", func() bool {
-			a, err := c.Get(t.Context(), "/api/v1/pods?limit=1&resourceVersion=0")
-			return err == nil && a.FromMemory()
-		})
+		_, err := c.AwaitMemory(t.Context(), "/api/v1/pods?limit=1&resourceVersion=0")
+		expect.NoError(t, err)
 		c.HTTP.CloseIdleConnections()
 	}
 	return r
 }
 
-// caller asks listproxy over HTTP/2, by connections of its own, from an address. These have default settings
-// if http2 is nil.
+// caller returns a client that asks listproxy over HTTP/2 from an address, by connections of its own. A nil http2 means
+// the default settings.
 func (r *crowdRig) caller(address, token string, http2 *http.HTTP2Config) *ask.Client {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(r.proxy.CA())

@@ -97,7 +97,6 @@ const (
 	named     = "named"    // lists config maps in team-a that are called open
 	deputy    = "deputy"   // impersonates the reader
 	reviewer  = "reviewer" // does so for reviews, and for nothing else
-	legacy    = "legacy"   // reads everything, with a token of which the API server warns with every answer
 )
 
 // A login is what a user shows.
@@ -123,11 +122,6 @@ func furnish(ctx context.Context) error {
 		}
 		logins[account] = login{token: token}
 	}
-	token, err := cp.CreateLegacyToken(ctx, controlplane.TeamA, legacy)
-	if err != nil {
-		return err
-	}
-	logins[legacy] = login{token: token, all: true}
 	return errors.Join(cp.Apply(ctx, strings.ReplaceAll(objects, "MARKER", marker)), cp.GrantAll(
 		ctx,
 		controlplane.Grant{
@@ -139,10 +133,6 @@ func furnish(ctx context.Context) error {
 			Rules: []rbacv1.PolicyRule{controlplane.Rule("impersonate", "", "users", reader)},
 		},
 		controlplane.Grant{To: []string{controlplane.TeamA + "/" + reviewer}, Rules: controlplane.ReviewsAs(reader)},
-		controlplane.Grant{
-			To:    []string{controlplane.TeamA + "/" + legacy},
-			Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch", "", "*")},
-		},
 	))
 }
 

@@ -410,8 +410,7 @@ func readAttacks() []attack {
 		target, header, _ := strings.Cut(read, " ")
 		out = append(out, attack{name: read, target: target, header: []string{header}})
 	}
-	// Each answer to this one has a Warning, so none comes from memory.
-	return append(withUsers([]string{admin}, out...), withUsers([]string{legacy}, targets(podsOfA, pods, podOfA)...)...)
+	return withUsers([]string{admin}, out...)
 }
 
 // resourceAttacks ask whether there are these resources, whether they are kept, and in which state; and

@@ -126,7 +126,8 @@ func TestRightsFollowRBAC(t *testing.T) {
 	revoke := grant(t, controlplane.Grant{
 		To: []string{controlplane.Carol}, Namespace: ns, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
 	})
-	getUntil(t, "carol's list comes from memory", carol, list, ask.Answer.FromMemory)
+	_, err := carol.AwaitMemory(t.Context(), list)
+	expect.NoError(t, err)
 	reviews := func() float64 {
 		asked, _, err := own.Metric(t.Context(), "listproxy_upstream_requests_total", map[string]string{"purpose": "review"})
 		expect.NoError(t, err)

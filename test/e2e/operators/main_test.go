@@ -1,8 +1,6 @@
 package operators
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,9 +19,6 @@ const (
 
 	// everything is a policy that writes one event for every request, without bodies.
 	everything = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
-	// tracingConfig makes kube-apiserver send the spans of every request
-	// (https://kubernetes.io/docs/reference/config-api/apiserver-config.v1).
-	tracingConfig = `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"TracingConfiguration","endpoint":%q,"samplingRatePerMillion":1000000}`
 )
 
 // What all tests share.
@@ -33,10 +28,8 @@ var (
 	direct *ask.Client
 	// upstreamLog is the audit log of the API server.
 	upstreamLog string
-	// collected are the spans of kube-apiserver and of traced.
-	collected *collector
-	// traced is a listproxy that exports traces, and paged one whose pages are looked at.
-	traced, paged *harness.Proxy
+	// paged is a listproxy whose pages are read.
+	paged *harness.Proxy
 )
 
 func TestMain(m *testing.M) {
@@ -50,15 +43,8 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		upstreamLog = filepath.Join(dir, "audit.log")
-		if collected, err = startCollector(); err != nil {
-			return err
-		}
-		tracing := filepath.Join(dir, "tracing.json")
-		if err := os.WriteFile(tracing, fmt.Appendf(nil, tracingConfig, collected.address), 0o600); err != nil {
-			return err
-		}
 		cp, err = s.ControlPlane(controlplane.Options{APIServerArgs: []string{
-			"--audit-log-path=" + upstreamLog, "--audit-policy-file=" + policyFile, "--tracing-config-file=" + tracing,
+			"--audit-log-path=" + upstreamLog, "--audit-policy-file=" + policyFile,
 		}})
 		if err != nil {
 			return err
@@ -66,27 +52,9 @@ func TestMain(m *testing.M) {
 		if direct, err = ask.New(cp.RESTConfig(controlplane.Admin), patience); err != nil {
 			return err
 		}
-		own := cp.RESTConfig(controlplane.Feed)
 		paged, err = s.Proxy(harness.ProxyOptions{
-			Upstream: own, Args: []string{"--eager", "namespaces", "--log-level", "access"},
+			Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "namespaces", "--log-level", "access"},
 		})
-		if err != nil {
-			return err
-		}
-		return traces(func() (err error) {
-			traced, err = s.Proxy(harness.ProxyOptions{Upstream: own, Args: []string{"--eager", "pods"}})
-			return err
-		})
+		return err
 	}})
-}
-
-// traces has the processes that start begins export traces, and nobody else.
-func traces(start func() error) (err error) {
-	for name, value := range map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + collected.address, "OTEL_BSP_SCHEDULE_DELAY": "200"} {
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.Unsetenv(name)) }()
-	}
-	return start()
 }

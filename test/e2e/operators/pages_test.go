@@ -37,7 +37,8 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	}
 	const lists = "/api/v1/namespaces"
 	for range 3 {
-		poll.Until(t, patience, "a list from memory", func() bool { return get(lists + "?resourceVersion=0").FromMemory() })
+		_, err := client.AwaitMemory(t.Context(), lists+"?resourceVersion=0")
+		expect.NoError(t, err)
 	}
 	for range 2 {
 		get(lists)

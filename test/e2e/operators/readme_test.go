@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,11 +14,12 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
+	"github.com/listproxy/listproxy/test/harness/pages"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestReadmeWalk does what the README tells to do to try listproxy, in the same words, in a shell
-// whose files anybody may read. Only the ports are others, and listproxy is built already.
+// TestReadmeWalk runs the commands by which the README has people try listproxy, in a shell whose files anybody may
+// read, and the curl of docs/operate.md that asks /readyz. Only ports are replaced, and listproxy is built already.
 func TestReadmeWalk(t *testing.T) {
 	t.Parallel()
 	w := newWalk(t)
@@ -34,7 +34,10 @@ func TestReadmeWalk(t *testing.T) {
 	w.run(t, account)
 	w.start(t, run)
 	out := w.run(t, client)
-	for _, want := range []string{"from memory", "Cache-Status: listproxy; hit; detail=any", `"kind":"NamespaceList"`} {
+	for _, readyz := range pages.Matches(`(?m)^\$ (curl .*/readyz.*)$`, pages.Read(t, "docs/operate.md")) {
+		out += w.run(t, readyz)
+	}
+	for _, want := range []string{"from memory", "Cache-Status: listproxy; hit; detail=any", `"kind":"NamespaceList"`, "[+]upstream ok\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
@@ -90,28 +93,18 @@ func newWalk(t *testing.T) *walk {
 	return w
 }
 
-// blocksOf are the blocks of commands in a section of the README. Where there is a prompt, only
-// what stands after one is a command.
-func blocksOf(t *testing.T, section string) []string {
+// blocksOf returns the blocks of commands in a section of the README. In a block with prompts only the lines behind
+// prompts are commands.
+func blocksOf(t *testing.T, section string) (blocks []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../README.md")
-	expect.NoError(t, err)
-	_, rest, ok := strings.Cut(string(text), "\n## "+section+"\n")
+	_, rest, ok := strings.Cut(pages.Read(t, "README.md"), "\n## "+section+"\n")
 	if !ok {
 		t.Fatalf("the README has no section %q", section)
 	}
 	rest, _, _ = strings.Cut(rest, "\n## ")
-	var blocks []string
-	for _, m := range regexp.MustCompile("(?s)\n```\n(.*?)\n```\n").FindAllStringSubmatch(rest, -1) {
-		block := m[1]
+	for _, block := range pages.Matches("(?s)\n```\n(.*?)\n```\n", rest) {
 		if strings.HasPrefix(block, "$ ") {
-			var commands []string
-			for line := range strings.Lines(block) {
-				if command, ok := strings.CutPrefix(line, "$ "); ok {
-					commands = append(commands, command)
-				}
-			}
-			block = strings.Join(commands, "")
+			block = strings.Join(pages.Matches(`(?m)^\$ (.*)$`, block), "\n")
 		}
 		blocks = append(blocks, block)
 	}
@@ -123,6 +116,7 @@ func (w *walk) shell(t *testing.T, commands string) *exec.Cmd {
 	t.Helper()
 	for from, to := range map[string]string{
 		"--bind-address 127.0.0.1": fmt.Sprintf("--bind-address 127.0.0.1 --secure-port %d --admin-bind-address 127.0.0.1:%d", w.port, w.admin),
+		"127.0.0.1:8081":           fmt.Sprintf("127.0.0.1:%d", w.admin),
 		"bin/listproxy kubeconfig": fmt.Sprintf("bin/listproxy kubeconfig --server https://127.0.0.1:%d", w.port),
 		// Namespaces do not end without a controller manager.
 		"kubectl delete -f": "kubectl delete --wait=false -f",

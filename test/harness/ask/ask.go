@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const mergeType = "application/merge-patch+json"
@@ -70,9 +72,22 @@ func (c *Client) GetAs(ctx context.Context, accept, target string) (Answer, erro
 	return c.With("Accept", accept).Get(ctx, target)
 }
 
-// Send sends an object in JSON; as a merge patch, if the method is PATCH. nil: no body. Answers of
-// any code are no error.
-func (c *Client) Send(ctx context.Context, method, target string, object any) (Answer, error) {
+// AwaitMemory asks listproxy for a target until the answer comes from memory, and returns that answer.
+func (c *Client) AwaitMemory(ctx context.Context, target string) (a Answer, err error) {
+	err = poll.Retry(ctx, target+" from memory", func() error {
+		var err error
+		a, err = c.Get(ctx, target)
+		if err == nil && (a.Code != http.StatusOK || !a.FromMemory()) {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	return a, err
+}
+
+// Do sends an object in JSON, as a merge patch if the method is PATCH. A nil object means no body. An answer other than
+// 2xx is an error, with which it is returned as well.
+func (c *Client) Do(ctx context.Context, method, target string, object any) (Answer, error) {
 	var body []byte
 	if object != nil {
 		var err error
@@ -80,12 +95,7 @@ func (c *Client) Send(ctx context.Context, method, target string, object any) (A
 			return Answer{}, err
 		}
 	}
-	return c.send(ctx, method, target, body)
-}
-
-// Do is Send where an answer other than 2xx is an error. The answer is returned with it.
-func (c *Client) Do(ctx context.Context, method, target string, object any) (Answer, error) {
-	a, err := c.Send(ctx, method, target, object)
+	a, err := c.send(ctx, method, target, body)
 	if err == nil && a.Code/100 != 2 {
 		err = fmt.Errorf("%s %s: %s", method, target, a)
 	}
@@ -112,7 +122,7 @@ func (c *Client) With(name, value string) *Client {
 }
 
 // Open sends a request and returns when the header of its answer is there, for who reads a stream.
-// A body is taken for JSON, as in Send, unless the client's Header says otherwise.
+// A body is taken for JSON, as in Do, unless the client's Header says otherwise.
 func (c *Client) Open(ctx context.Context, method, target string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.Base+target, body)
 	if err != nil {

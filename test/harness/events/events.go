@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -90,6 +91,16 @@ func (r *Reader) Next() (Event, error) {
 	e.EndsInitial = e.Type == watch.Bookmark && e.Meta.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 	e.Revision, err = strconv.ParseUint(e.Meta.ResourceVersion, 10, 64)
 	return e, err
+}
+
+// ProtobufFrame returns an event as it is on the wire in protobuf: four bytes of length (k8s.io/apimachinery,
+// util/framer), and the WatchEvent.
+func ProtobufFrame(t watch.EventType, object []byte) []byte {
+	event, err := (&metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Raw: object}}).Marshal()
+	if err != nil {
+		panic(err) // its fields are bytes
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...) // #nosec G115 -- of one object
 }
 
 // SkipInitial reads the body of a streaming list, in any form, up to the bookmark behind its initial

@@ -60,11 +60,8 @@ func (h *hook[F]) get() (f F) {
 	return f
 }
 
-// Start starts a hop before the upstream, whose certificate ca signed.
-func Start(upstream string, ca []byte) (*Hop, error) { return StartOdd(upstream, ca, Odd{}) }
-
-// StartOdd starts a hop behind which the upstream is odd.
-func StartOdd(upstream string, ca []byte, odd Odd) (*Hop, error) {
+// Start starts a hop before the upstream, whose certificate ca signed. The zero Odd changes nothing.
+func Start(upstream string, ca []byte, odd Odd) (*Hop, error) {
 	target, err := url.Parse(upstream)
 	if err != nil {
 		return nil, fmt.Errorf("the upstream's URL: %w", err)
@@ -106,16 +103,10 @@ func StartOdd(upstream string, ca []byte, odd Odd) (*Hop, error) {
 	return h, nil
 }
 
-// Run starts a hop that ends with the test.
-func Run(t testing.TB, upstream string, ca []byte) *Hop {
+// Run is [Start] of a hop that ends with the test.
+func Run(t testing.TB, upstream string, ca []byte, odd Odd) *Hop {
 	t.Helper()
-	return RunOdd(t, upstream, ca, Odd{})
-}
-
-// RunOdd starts a hop behind which the upstream is odd, and that ends with the test.
-func RunOdd(t testing.TB, upstream string, ca []byte, odd Odd) *Hop {
-	t.Helper()
-	h, err := StartOdd(upstream, ca, odd)
+	h, err := Start(upstream, ca, odd)
 	expect.NoError(t, err)
 	t.Cleanup(h.Close)
 	return h

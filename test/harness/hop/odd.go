@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
@@ -286,6 +287,5 @@ func (o Odd) changed(contentType string, frame []byte) []byte {
 	}
 	var e metav1.WatchEvent
 	must(e.Unmarshal(frame[4:]))
-	e.Object.Raw = o.inProtobuf(e.Object.Raw, o.revision)
-	return framed(e)
+	return events.ProtobufFrame(watch.EventType(e.Type), o.inProtobuf(e.Object.Raw, o.revision))
 }

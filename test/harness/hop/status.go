@@ -1,7 +1,6 @@
 package hop
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,7 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 // Refuse answers in kube-apiserver's place with a Status. It returns true, as [Hop.OnRequest] wants
@@ -24,29 +26,15 @@ func Refuse(w http.ResponseWriter, code int) bool {
 	return true
 }
 
-// ErrorEvent is an ERROR of a watch with a Status, as kube-apiserver writes it: in JSON, or else in
-// protobuf.
+// ErrorEvent returns an ERROR of a watch with a Status, as kube-apiserver writes it: in protobuf, or else in JSON.
 func ErrorEvent(code int, inProtobuf bool) []byte {
-	if inProtobuf {
-		return protobufError(code)
+	if !inProtobuf {
+		return fmt.Appendf(nil, `{"type":"ERROR","object":%s}`+"\n", inJSON(code))
 	}
-	return fmt.Appendf(nil, `{"type":"ERROR","object":%s}`+"\n", inJSON(code))
-}
-
-// protobufError is its length (k8s.io/apimachinery, util/framer), and a WatchEvent with the Status
-// in the envelope that every object has.
-func protobufError(code int) []byte {
 	status := failure(code)
 	object, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), &status)
 	must(err)
-	return framed(metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: object}})
-}
-
-// framed is an event of a watch in protobuf.
-func framed(e metav1.WatchEvent) []byte {
-	event, err := e.Marshal()
-	must(err)
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...) // #nosec G115 -- of one object
+	return events.ProtobufFrame(watch.Error, object)
 }
 
 func inJSON(code int) []byte {

@@ -23,5 +23,18 @@ func CPU(pid int) (time.Duration, error) {
 	return ofPS(strings.TrimSpace(string(out)))
 }
 
+// ofPS reads the CPU time that ps shows: [hours:]minutes:seconds[.hundredths].
+func ofPS(text string) (time.Duration, error) {
+	var sum float64
+	for part := range strings.SplitSeq(text, ":") {
+		n, err := strconv.ParseFloat(part, 64)
+		if err != nil {
+			return 0, fmt.Errorf("the CPU time of a process: %w", err)
+		}
+		sum = 60*sum + n
+	}
+	return time.Duration(sum * float64(time.Second)), nil
+}
+
 // Memory is not known here.
 func Memory(int) (now, peak int64, err error) { return 0, 0, errLinux }

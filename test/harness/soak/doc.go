@@ -1,7 +1,5 @@
-// Package soak reads metrics, and says whether a long-lived process grows: it compares what the
-// process takes during the last rests of a run with that during the first ones. A leak raises this
-// floor.
+// Package soak samples what a process uses, and reports whether a long-lived process grows: whether it uses more at the
+// last rest of a run than at the first. It reads metrics.
 //
-// make soak runs TestSoak of package faults, which has everything that asks, writes, breaks and
-// compares. This package only measures.
+// make soak runs TestSoak of package faults, which makes the load and the faults, and decides when to rest.
 package soak

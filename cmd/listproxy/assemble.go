@@ -27,14 +27,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// apiServer has the clients and transports with which listproxy reaches the API server.
-type apiServer struct {
-	own        *rest.Config // with listproxy's own credentials; health observes its requests
-	health     *upstream.Health
-	transports *upstream.Transports // for requests with callers' credentials
-}
-
-// app has all parts of a running listproxy, connected with each other.
+// app has all parts of a running listproxy, already connected with each other.
 type app struct {
 	apiServer
 	rights
@@ -54,19 +47,30 @@ type app struct {
 // open: the process ends.
 func (o *options) assemble(
 	api apiServer, ports *ports, instruments *instruments, log *slog.Logger,
-) (_ *app, err error) {
-	a := &app{apiServer: api, log: log, ports: ports, metrics: telemetry.MetricsHandler(instruments.metrics, log)}
-	if a.auditLog, err = o.audit.open(log); err != nil {
+) (*app, error) {
+	auditLog, err := o.audit.open(log)
+	if err != nil {
 		return nil, err
 	}
-	if a.rights, err = o.newRights(api, instruments, log); err != nil {
+	rights, err := o.newRights(api, instruments, log)
+	if err != nil {
 		return nil, err
 	}
-	if a.feeds, err = o.newFeeds(api, instruments, log); err != nil {
+	feeds, err := o.newFeeds(api, instruments, log)
+	if err != nil {
 		return nil, err
+	}
+	a := &app{
+		apiServer: api,
+		rights:    rights,
+		feeds:     feeds,
+		log:       log,
+		ports:     ports,
+		forward:   forward.New(api.transports, log),
+		auditLog:  auditLog,
+		metrics:   telemetry.MetricsHandler(instruments.metrics, log),
 	}
 	instruments.Serves = a.cluster.Serves
-	a.forward = forward.New(api.transports, log)
 	handler := o.newHandler(a, instruments, log)
 	a.handler = handler.Chain()
 	a.ready = admin.Readiness{
@@ -92,6 +96,10 @@ func (a *app) close() {
 		a.log.Error("the audit log cannot be closed", "error", err)
 	}
 }
+
+// consistentWait bounds the time for which a consistent list waits for the proof that memory is current. Then it is
+// forwarded. The proof of a healthy upstream takes less time.
+const consistentWait = 1500 * time.Millisecond
 
 // newHandler returns the handler of all requests, which uses the parts of a.
 func (o *options) newHandler(a *app, instruments *instruments, log *slog.Logger) *proxy.Handler {
@@ -138,32 +146,40 @@ func (o *options) showState(a *app, handler *proxy.Handler, instruments *instrum
 // rights are the parts that find out who callers are and what they may do.
 type rights struct {
 	authorizer *auth.Authorizer
-	whoAmI     *auth.WhoAmI // nil if there is no audit log
-	watchRBAC  func(context.Context) error
+	whoAmI     *auth.WhoAmI                // nil if there is no audit log
+	watchRBAC  func(context.Context) error // returns when the context ends, or with an error
 }
 
-func (o *options) newRights(api apiServer, instruments *instruments, log *slog.Logger) (r rights, err error) {
-	reviews := auth.ReviewConfig{
-		TTL: o.callers.reviewTTL, KeptFor: o.cache.staleness,
-		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
+func (o *options) newRights(api apiServer, instruments *instruments, log *slog.Logger) (rights, error) {
+	config := auth.ReviewConfig{
+		TTL:     o.callers.reviewTTL,
+		KeptFor: o.cache.staleness,
+		AsOf:    func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
-		if send, err = auth.WithOwnAccount(send, api.own); err != nil {
-			return r, err
+		var err error
+		if send, err = auth.WithOwnAccount(send, api.ownConfig); err != nil {
+			return rights{}, err
 		}
 	}
 	review := observe.Asking(instruments.Observer, observe.PurposeReview, send) //nolint:bodyclose // it is a function
-	r.authorizer = auth.NewAuthorizer(review, api.transports.URL(), reviews, log)
-	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, r.authorizer.Revoked, log) }
+	authorizer := auth.NewAuthorizer(review, api.transports.URL(), config, log)
+	r := rights{
+		authorizer: authorizer,
+		watchRBAC: func(ctx context.Context) error {
+			return cluster.WatchRBAC(ctx, api.ownConfig, authorizer.Revoked, log)
+		},
+	}
 	if o.audit.config.Enabled() {
 		whoAmI := observe.Asking(instruments.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // it is a function
-		r.whoAmI = auth.NewWhoAmI(whoAmI, api.transports.URL(), reviews)
+		r.whoAmI = auth.NewWhoAmI(whoAmI, api.transports.URL(), config)
 	}
 	return r, nil
 }
 
-// feeds are the parts that keep collections in memory, and the one that notices changes of the cluster itself.
+// feeds are the parts that keep collections in memory, and the cluster, which notices changes of definitions and API
+// servers.
 type feeds struct {
 	compressor  *gzip.Compressor
 	collections *snapshot.Collections
@@ -171,23 +187,25 @@ type feeds struct {
 	warmup      *proxy.Warmup
 }
 
-func (o *options) newFeeds(api apiServer, instruments *instruments, log *slog.Logger) (f feeds, err error) {
-	var clients [2]*http.Client
-	for i, config := range []*rest.Config{api.own, upstream.WithoutReuse(api.own)} {
-		if clients[i], err = kubehttp.NewClient(config); err != nil {
-			return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
-		}
-		clients[i].Transport = instruments.FeedTransport(clients[i].Transport, source.Describe)
+func (o *options) newFeeds(api apiServer, instruments *instruments, log *slog.Logger) (feeds, error) {
+	client, err := newFeedClient(api.ownConfig, instruments)
+	if err != nil {
+		return feeds{}, err
 	}
-	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.bytes.Value())); err != nil {
-		return f, err
+	elsewhere, err := newFeedClient(upstream.WithoutReuse(api.ownConfig), instruments)
+	if err != nil {
+		return feeds{}, err
+	}
+	compressor, err := gzip.NewCompressor(compressedBound(o.cache.bytes.Value()))
+	if err != nil {
+		return feeds{}, err
 	}
 	// Collections and the cluster need each other: feeds ask the cluster about definitions and servers, and the
 	// cluster invalidates collections. No feed starts before both are made.
 	var served *cluster.Cluster
-	collections := snapshot.Config{
-		Client:    clients[0],
-		Elsewhere: clients[1],
+	snapshotConfig := snapshot.Config{
+		Client:    client,
+		Elsewhere: elsewhere,
 		Base:      api.transports.URL(),
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return served.Fields(ctx, gvr)
@@ -199,19 +217,32 @@ func (o *options) newFeeds(api apiServer, instruments *instruments, log *slog.Lo
 		ContinueToken: policy.EncodeContinue,
 		Log:           log,
 	}
-	o.cache.ApplyTo(&collections)
-	f.collections = snapshot.NewCollections(collections)
-	api.health.OnReturn(f.collections.Resume)
-	config := cluster.Config{
-		Invalidate: f.collections.Invalidate,
-		Verify:     f.collections.Verify,
+	o.cache.applyTo(&snapshotConfig)
+	collections := snapshot.NewCollections(snapshotConfig)
+	api.health.OnReturn(collections.Resume)
+	clusterConfig := cluster.Config{
+		Invalidate: collections.Invalidate,
+		Verify:     collections.Verify,
 		AsOf:       func(now time.Time) time.Time { return api.health.Outage().AsOfWithoutStream(now, o.cache.staleness) },
 		Log:        log,
 	}
-	if served, err = cluster.New(api.own, config); err != nil {
-		return f, err
+	if served, err = cluster.New(api.ownConfig, clusterConfig); err != nil {
+		return feeds{}, err
 	}
-	f.cluster = served
-	f.warmup = proxy.NewWarmup(o.cache.eagerCollections, served, f.collections, log)
-	return f, nil
+	return feeds{
+		compressor:  compressor,
+		collections: collections,
+		cluster:     served,
+		warmup:      proxy.NewWarmup(o.cache.eagerCollections, served, collections, log),
+	}, nil
+}
+
+// newFeedClient returns a client for feeds. instruments observes its requests.
+func newFeedClient(config *rest.Config, instruments *instruments) (*http.Client, error) {
+	client, err := kubehttp.NewClient(config)
+	if err != nil {
+		return nil, fmt.Errorf("the client for feeds: %w", err)
+	}
+	client.Transport = instruments.FeedTransport(client.Transport, source.Describe)
+	return client, nil
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// auditOptions has the place of the audit log. Its flags have the names and meanings of kube-apiserver's.
+// auditOptions has the file of the audit log and its rotation. The flags have the names and meanings that they have in
+// kube-apiserver.
 type auditOptions struct {
 	config observe.AuditConfig
 }
@@ -26,7 +27,7 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 // Validate implements optionGroup.
 func (o *auditOptions) Validate() error { return nil }
 
-// open opens the audit log. It returns nil if none is configured. Its caller closes the log.
+// open opens the audit log, which its caller must close. It returns nil, nil if --audit-log-path is not given.
 func (o *auditOptions) open(log *slog.Logger) (*observe.AuditLog, error) {
 	if !o.config.Enabled() {
 		return nil, nil

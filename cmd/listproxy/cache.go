@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,40 +15,41 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// cacheOptions has the policy, the bounds on memory, history and age, and the kinds of requests that are answered.
+// cacheOptions has the policy, the bounds on memory, history and age, and the switches for the requests that are
+// answered from memory.
 type cacheOptions struct {
-	flags *pflag.FlagSet // they tell whether --config was given
+	flags *pflag.FlagSet // the flag set of this group
 
 	config     string
 	eager      []string
 	bytes      resource.QuantityValue
-	consistent string // a policy.ConsistentLists
+	consistent policy.ConsistentLists
 	watches    bool
 	history    time.Duration
 	staleness  time.Duration
 	idle       time.Duration
 	selfCheck  time.Duration
 
-	// Validate parses the options into these.
-	policy           *policy.Config
-	eagerCollections []proxy.EagerCollection
+	policy           *policy.Config          // set by Validate, from config, consistent and watches
+	eagerCollections []proxy.EagerCollection // set by Validate, from eager
 }
 
-// freshWait is the time for which a request waits for a revision that listproxy has not reached, before it is
-// forwarded. Events arrive a few milliseconds after the upstream has answered the write. If one takes longer than
-// freshWait, forwarding is the quicker way.
+// freshWait bounds the time for which a request waits for a revision that memory has not reached. Then it is forwarded.
+// Events arrive a few milliseconds after the upstream has answered the write. If an event takes longer than freshWait,
+// forwarding is faster.
 const freshWait = 100 * time.Millisecond
 
-// consistentWait is the time for which a consistent list waits for the proof that memory is current, before it is
-// forwarded. On a healthy upstream the proof takes less.
-const consistentWait = 1500 * time.Millisecond
+// minStaleness is the shortest --staleness-bound. At half the bound a feed opens a short watch, for its bookmark. That
+// watch must be able to end within the other half.
+const minStaleness = 2 * source.ShortWatch
 
 func defaultCacheOptions() cacheOptions {
 	return cacheOptions{
 		bytes:      byteQuantity("2Gi"),
-		consistent: string(policy.ConsistentNever),
+		consistent: policy.ConsistentNever,
 		history:    150 * time.Second,
 		staleness:  90 * time.Second,
 		idle:       15 * time.Minute,
@@ -63,12 +65,11 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.eager, "eager", o.eager,
 		"`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
 	fs.Var(&o.bytes, "cache-bytes",
-		"bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth "+
-			"of it: at the bound, history is shortened, then idle resources are dropped, then lists are forwarded")
-	fs.StringVar(&o.consistent, "consistent-lists", o.consistent,
+		"bound on stored objects (`quantity`, 512Mi or 2Gi; 0 for none); compressed lists may take an eighth more. At the "+
+			"bound, history is shortened, then idle resources are dropped, then lists are forwarded")
+	fs.StringVar((*string)(&o.consistent), "consistent-lists", string(o.consistent),
 		"answer lists that name no resourceVersion from memory too, once it is proven that memory holds everything written "+
-			"before the list came. true: all but small ones; always: these, too; false: none. The policy can say otherwise "+
-			"for a resource")
+			"before the list came. false: none; true: large lists; always: all. The policy can say otherwise for a resource")
 	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentOn)
 	fs.BoolVar(&o.watches, "watches", o.watches,
 		"answer watches and streaming lists from memory too: one watch of kube-apiserver for any number of clients; "+
@@ -83,22 +84,20 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Validate implements optionGroup. It also reads the policy, and applies the switches of the flags to it.
-func (o *cacheOptions) Validate() (err error) {
-	if err := o.checkTimes(); err != nil {
+func (o *cacheOptions) Validate() error {
+	if err := errors.Join(o.checkTimes(), checkBytes("--cache-bytes", o.bytes)); err != nil {
 		return err
 	}
-	if err := checkBytes("--cache-bytes", o.bytes); err != nil {
-		return err
-	}
-	switch policy.ConsistentLists(o.consistent) {
+	switch o.consistent {
 	case policy.ConsistentNever, policy.ConsistentOn, policy.ConsistentAlways:
 	default:
 		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistent)
 	}
-	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {
+	asWritten, err := readPolicyFlag(o.flags, o.config)
+	if err != nil {
 		return err
 	}
-	o.policy = o.policy.WithSwitches(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
+	o.policy = asWritten.WithSwitches(policy.Switches{Consistent: o.consistent, Watches: o.watches})
 	if o.eagerCollections, err = parseEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
@@ -106,67 +105,86 @@ func (o *cacheOptions) Validate() (err error) {
 }
 
 func (o *cacheOptions) checkTimes() error {
-	if err := checkDurations(
-		durationFlag{"--history-window", o.history, time.Second},
-		durationFlag{"--staleness-bound", o.staleness, 6 * time.Second},
-		durationFlag{"--idle-timeout", o.idle, 0},
-	); err != nil {
-		return err
-	}
 	if o.selfCheck != 0 && o.selfCheck < time.Second {
 		return fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheck)
 	}
-	return nil
+	return errors.Join(
+		checkDuration("--history-window", o.history, time.Second),
+		checkDuration("--staleness-bound", o.staleness, minStaleness),
+		checkDuration("--idle-timeout", o.idle, 0),
+	)
 }
 
-// ApplyTo sets the fields of c that the flags and the policy determine.
-func (o *cacheOptions) ApplyTo(c *snapshot.Config) {
+// applyTo sets the fields of c that the flags and the policy determine.
+func (o *cacheOptions) applyTo(c *snapshot.Config) {
 	c.Limits = snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: freshWait}
-	c.Bytes, c.Idle, c.SelfCheck = o.bytes.Value(), o.idle, o.selfCheck
+	c.Bytes = o.bytes.Value()
+	c.Idle = o.idle
+	c.SelfCheck = o.selfCheck
 	c.Settings = o.settings
 }
 
-// settings returns the policy's settings for keeping a resource.
+// settings returns how the policy wants a resource to be kept.
 func (o *cacheOptions) settings(gvr schema.GroupVersionResource) snapshot.Settings {
 	rule := o.policy.RuleFor(gvr.Group, gvr.Resource)
 	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.AnswersWatches()}
 }
 
-// parseEager parses the names that --eager takes: "pods" for the core group, or resource.version.group as kubectl
-// writes it. A slash and a representation may follow; without them it is JSON.
+// parseEager parses the names that --eager takes. It returns an error if the policy keeps one of them out of memory.
 func parseEager(c *policy.Config, names []string) ([]proxy.EagerCollection, error) {
 	var eager []proxy.EagerCollection
 	for _, name := range names {
-		resource, representation, hasRepresentation := strings.Cut(name, "/")
-		e := proxy.EagerCollection{
-			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Representation: media.JSON,
+		e, err := parseEagerName(name)
+		if err != nil {
+			return nil, fmt.Errorf("%q %w", name, err)
 		}
-		if hasRepresentation {
-			e.Representation = media.Representation(representation)
+		if err := checkEager(c, e); err != nil {
+			return nil, fmt.Errorf("%q %w", name, err)
 		}
-		if strings.Contains(resource, ".") {
-			parsed, _ := schema.ParseResourceArg(resource)
-			if parsed == nil {
-				return nil, fmt.Errorf("%q: write resource.version.group, like deployments.v1.apps, "+
-					"or only the resource for the core group", name)
-			}
-			e.GroupVersionResource = *parsed
-		}
-		rule := c.RuleFor(e.Group, e.Resource)
-		switch meant := pluralMeant(e.Group, e.Resource); {
-		case e.Resource == "":
-			return nil, fmt.Errorf("%q names no resource", name)
-		case meant != "":
-			return nil, fmt.Errorf("%q is not a plural name: write %q", name, meant)
-		case !slices.Contains(media.All(), e.Representation):
-			return nil, fmt.Errorf("%q: %q is no representation: choose among %v", name, representation, media.All())
-		case rule.Cache == policy.CacheNever:
-			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there",
-				name, rule.Source)
-		case slices.Contains(eager, e):
+		if slices.Contains(eager, e) {
 			return nil, fmt.Errorf("%q is named twice", name)
 		}
 		eager = append(eager, e)
 	}
 	return eager, nil
+}
+
+// parseEagerName parses "pods", a resource of the core group, or "deployments.v1.apps", as kubectl writes resources of
+// other groups. A slash and a representation may follow. Without them it is JSON.
+func parseEagerName(name string) (proxy.EagerCollection, error) {
+	target, representation, hasRepresentation := strings.Cut(name, "/")
+	e := proxy.EagerCollection{
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: target},
+		Representation:       media.JSON,
+	}
+	if hasRepresentation {
+		e.Representation = media.Representation(representation)
+	}
+	if strings.Contains(target, ".") {
+		parsed, _ := schema.ParseResourceArg(target)
+		if parsed == nil {
+			return e, errors.New("has no group: write resource.version.group, like deployments.v1.apps, " +
+				"or only the resource for the core group")
+		}
+		e.GroupVersionResource = *parsed
+	}
+	return e, nil
+}
+
+// checkEager returns an error if there is no such collection, or if the policy keeps it out of memory.
+func checkEager(c *policy.Config, e proxy.EagerCollection) error {
+	if e.Resource == "" {
+		return errors.New("names no resource")
+	}
+	if plural := pluralMeant(e.Group, e.Resource); plural != "" {
+		return fmt.Errorf("is not a plural name: write %q", plural)
+	}
+	if !slices.Contains(media.All(), e.Representation) {
+		return fmt.Errorf("has the unknown representation %q: choose among %v", e.Representation, media.All())
+	}
+	if rule := c.RuleFor(e.Group, e.Resource); rule.Cache == policy.CacheNever {
+		return fmt.Errorf("is never kept in memory, says the policy (%s): leave it out here, or have it kept there",
+			rule.Source)
+	}
+	return nil
 }

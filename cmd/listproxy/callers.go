@@ -10,13 +10,13 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// callerOptions has the CAs of callers' certificates, and the time for which callers' rights are remembered. A flag
-// that kube-apiserver has too has the same name here.
+// callerOptions has the CAs of callers' certificates, and the time for which callers' rights are remembered.
+// --client-ca-file is named as in kube-apiserver.
 type callerOptions struct {
 	clientCAFile string
 	reviewTTL    time.Duration
 
-	clientCA *serve.ClientCA // set by Validate; nil if certificates are not accepted
+	clientCA *serve.ClientCA // set by Validate, from clientCAFile; nil if client certificates are not accepted
 }
 
 func defaultCallerOptions() callerOptions { return callerOptions{reviewTTL: 10 * time.Second} }
@@ -31,19 +31,22 @@ func (o *callerOptions) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Validate implements optionGroup.
-func (o *callerOptions) Validate() (err error) {
-	if err := checkDurations(durationFlag{"--review-ttl", o.reviewTTL, 0}); err != nil {
+func (o *callerOptions) Validate() error {
+	if err := checkDuration("--review-ttl", o.reviewTTL, 0); err != nil {
 		return err
 	}
-	if o.clientCAFile != "" {
-		if o.clientCA, err = serve.LoadClientCA(o.clientCAFile); err != nil {
-			return fmt.Errorf("--client-ca-file %w", err)
-		}
+	if o.clientCAFile == "" {
+		return nil
 	}
+	clientCA, err := serve.LoadClientCA(o.clientCAFile)
+	if err != nil {
+		return fmt.Errorf("--client-ca-file %w", err)
+	}
+	o.clientCA = clientCA
 	return nil
 }
 
-// authenticator returns the authenticator of callers, which accepts certificates only with --client-ca-file.
+// authenticator returns the authenticator of callers. It accepts client certificates only with --client-ca-file.
 func (o *callerOptions) authenticator() *auth.Authenticator {
 	if o.clientCA == nil {
 		return auth.NewAuthenticator(nil)

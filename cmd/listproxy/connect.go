@@ -17,10 +17,10 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// connectOptions has the port for clients that use listproxy as their proxy-url, and the names by which such clients
+// connectOptions has the port for clients that have listproxy as their proxy-url, and the names by which these clients
 // know the API server.
 type connectOptions struct {
-	port  int // -1 if it is not opened
+	port  int // -1 if no port is opened
 	hosts []string
 }
 
@@ -44,8 +44,8 @@ func (o *connectOptions) Validate() error {
 	return nil
 }
 
-// targets returns the hosts to which a CONNECT may lead: the names of the API server. There are none without a port
-// for CONNECT.
+// targets returns the hosts to which a CONNECT may lead: the names of the API server. Without a port for CONNECT there
+// are none.
 func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	if o.port < 0 {
 		return serve.Targets{}, nil
@@ -64,20 +64,21 @@ type connectListener struct {
 	server   *http.Server
 }
 
-// openConnect opens the port for CONNECT. It has the certificate of p, and its connections count towards the bound on
-// those of clients. It returns nil if --connect-port opens no port.
+// openConnect opens the port for CONNECT. The port serves the certificate of p. Its connections count as connections of
+// clients. It returns nil, nil if --connect-port is -1.
 func (o *options) openConnect(
 	targets serve.Targets, p *ports, observer *observe.Observer, log *slog.Logger,
 ) (*connectListener, error) {
 	if o.connect.port < 0 {
 		return nil, nil
 	}
-	listener, err := o.serving.listen(uint16(o.connect.port)) // #nosec G115 -- Validate has seen it
+	listener, err := o.serving.listen(uint16(o.connect.port)) // #nosec G115 -- Validate has checked the range
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
 	c := &connectListener{
-		listener: p.clientBound.Listen(listener), tunnels: serve.NewTunnels(targets, p.certificates.TLS()),
+		listener: p.clientBound.Listen(listener),
+		tunnels:  serve.NewTunnels(targets, p.certificates.TLS()),
 	}
 	c.server = serve.NewConnect(c.tunnels, p.certificates.ConnectTLS(), observer, log)
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "targets", targets.String())
@@ -91,8 +92,8 @@ func (o *options) openConnect(
 // serve answers CONNECTs until the listener is closed.
 func (c *connectListener) serve() error { return c.server.ServeTLS(c.listener, "", "") }
 
-// shutdown stops the server. CONNECTs that it is answering have a second to become tunnels. Open tunnels go on: they
-// are connections of the main server, whose shutdown ends them.
+// shutdown stops the server. CONNECTs that are being answered have a second to become tunnels. Open tunnels go on: they
+// are connections of the main server, which ends them when it shuts down.
 func (c *connectListener) shutdown() {
 	const openingTimeout = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), openingTimeout)

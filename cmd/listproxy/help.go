@@ -11,7 +11,8 @@ import (
 // helpWidth is the width of flags in help, in columns.
 const helpWidth = 110
 
-// showSections makes the help of root show its flags in sections. The help of its subcommands stays as it is.
+// showSections makes the help of root show its flags in sections. The help of its subcommands stays as it is. All
+// subcommands and flags must have been added before.
 func showSections(root *cobra.Command, sections *cliflag.NamedFlagSets) {
 	// Cobra adds the commands help and completion only when root runs. They would inherit root's template.
 	root.InitDefaultHelpCmd()

@@ -9,18 +9,18 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-// limitOptions has the bounds on what callers can use at a time.
+// limitOptions has the bounds on what all callers together can use at a time.
 type limitOptions struct {
 	requests    uint32
 	longRunning uint32
-	answers     resource.QuantityValue
+	bytes       resource.QuantityValue
 }
 
-// overloadWait is the time for which a request waits for its turn, before it is refused.
+// overloadWait bounds the time for which a request waits for its turn. Then it is refused.
 const overloadWait = 5 * time.Second
 
 func defaultLimitOptions() limitOptions {
-	return limitOptions{requests: 1000, longRunning: 20000, answers: byteQuantity("1Gi")}
+	return limitOptions{requests: 1000, longRunning: 20000, bytes: byteQuantity("1Gi")}
 }
 
 // AddFlags implements optionGroup.
@@ -30,7 +30,7 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Uint32Var(&o.longRunning, "max-long-running-requests", o.longRunning,
 		"`number` of watches, logs, execs and the like that are open at a time, at most half of them of one caller; "+
 			"0 any number")
-	fs.Var(&o.answers, "max-inflight-bytes",
+	fs.Var(&o.bytes, "max-inflight-bytes",
 		"how many bytes of large answers from memory are being written, and of large bodies of requests kept to be sent "+
 			"again, at a time (`quantity`), shared fairly between callers; answers and bodies of up to a thousandth of it "+
 			"do not count; 0 any number")
@@ -38,11 +38,11 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 
 // Validate implements optionGroup.
 func (o *limitOptions) Validate() error {
-	return checkBytes("--max-inflight-bytes", o.answers)
+	return checkBytes("--max-inflight-bytes", o.bytes)
 }
 
 func (o *limitOptions) limits() *limits.Limits {
 	return limits.New(limits.Config{
-		Requests: int(o.requests), LongRunning: int(o.longRunning), Bytes: o.answers.Value(), Wait: overloadWait,
+		Requests: int(o.requests), LongRunning: int(o.longRunning), Bytes: o.bytes.Value(), Wait: overloadWait,
 	})
 }

@@ -68,13 +68,15 @@ func withHelp(err error) error {
 	return err
 }
 
-// userAgent returns the User-Agent of requests that listproxy sends for itself: a product and a version (RFC 9110).
+// userAgent returns the User-Agent of requests that listproxy sends for itself: a product and a version. The version
+// must be a token (RFC 9110), so "(devel)" loses its parentheses.
 func userAgent(product string) string { return product + "/" + strings.Trim(version(), "()") }
 
-// release is the version of a released build. The linker sets it: -ldflags "-X main.release=v1.2.3".
+// release is the version of a released build, and empty in other builds. The linker sets it:
+// -ldflags "-X main.release=v1.2.3".
 var release string
 
-// version returns the release, or else the version of the source that the Go toolchain has recorded.
+// version returns the release. Other builds return the version of the source that the Go toolchain has recorded.
 func version() string {
 	if release != "" {
 		return release

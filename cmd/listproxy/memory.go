@@ -8,38 +8,25 @@ import (
 )
 
 const (
-	// gcPercent is the default of GOGC here. Stored objects are most of the heap and stay, so with Go's own 100 the
-	// process would be twice as large, for nothing.
+	// gcPercent replaces the default of GOGC, which is 100. Stored objects are most of the heap and live long. With 100
+	// the heap could grow to twice their size before garbage is collected.
 	gcPercent = 50
-	// otherMemory is the memory for everything but stored objects: requests, connections, stacks.
+	// otherMemory is the number of bytes for everything but stored objects: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// Compressed lists may take an eighth (compressedPart) as much memory as stored objects may, in addition to it.
-	// If stored objects have no bound, compressed lists may take compressedUnbounded.
-	compressedPart      = 8
-	compressedUnbounded = 256 << 20
-	// Clients may have one connection for each connectionShare bytes of the process's memory limit. A connection
-	// needs an eighth of that at most.
-	connectionShare                   = 1 << 20
-	leastConnections, mostConnections = 256, 20_000
+	// Compressed lists may take one compressedPart-th of the bound on stored objects, in addition to it. If stored
+	// objects have no bound, compressed lists may take maxCompressed bytes.
+	compressedPart = 8
+	maxCompressed  = 256 << 20
+	// Clients may have one connection for each connectionShare bytes of the process's memory limit. A connection needs
+	// up to an eighth of that.
+	connectionShare                = 1 << 20
+	minConnections, maxConnections = 256, 20_000
 )
-
-// compressedBound returns the bound on compressed lists in bytes; stored is the bound on stored objects.
-func compressedBound(stored int64) int64 {
-	if stored <= 0 {
-		return compressedUnbounded
-	}
-	return stored / compressedPart
-}
-
-// connectionBound returns the number of connections that clients may have; limit is the process's memory limit.
-func connectionBound(limit int64) int {
-	return int(min(max(limit/connectionShare, leastConnections), mostConnections))
-}
 
 // tuneMemory sets the garbage collector's percentage and the memory limit of the Go runtime, unless GOGC and
 // GOMEMLIMIT are set. The limit is a soft one: near it, garbage is collected more often.
 func (o *cacheOptions) tuneMemory(log *slog.Logger) {
-	percent := 0
+	percent := 0 // in the log: GOGC is set
 	if os.Getenv("GOGC") == "" {
 		percent = gcPercent
 		debug.SetGCPercent(percent)
@@ -48,14 +35,30 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 	if limit < math.MaxInt64 && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit)
 	}
-	log.Debug("memory", "limit", debug.SetMemoryLimit(-1), "gcPercent", percent)
+	log.Debug("memory", "limit", currentMemoryLimit(), "gcPercent", percent)
 }
 
-// memoryLimit returns the memory limit of the process: the bound on stored objects, and room for garbage and
-// everything else. Without a bound on stored objects there is no limit.
+// currentMemoryLimit returns the memory limit of the process in bytes. A negative number does not set it.
+func currentMemoryLimit() int64 { return debug.SetMemoryLimit(-1) }
+
+// memoryLimit returns the memory limit of the process in bytes: the bound on stored objects, with room for garbage and
+// for everything else. If stored is 0 there is no bound, and no limit.
 func memoryLimit(stored int64) int64 {
-	if stored <= 0 || stored > math.MaxInt64/4 {
+	if stored <= 0 || stored > math.MaxInt64/4 { // more would overflow below
 		return math.MaxInt64
 	}
 	return (stored+compressedBound(stored))/100*(100+gcPercent) + otherMemory
+}
+
+// compressedBound returns the bound on compressed lists in bytes. stored is the bound on stored objects; 0 is none.
+func compressedBound(stored int64) int64 {
+	if stored <= 0 {
+		return maxCompressed
+	}
+	return stored / compressedPart
+}
+
+// connectionBound returns the number of connections that clients may have. memoryLimit is the limit of the process.
+func connectionBound(memoryLimit int64) int {
+	return int(min(max(memoryLimit/connectionShare, minConnections), maxConnections))
 }

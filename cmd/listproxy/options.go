@@ -9,8 +9,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// options are the flags of the command line, in groups. Each group has a file of its own, with its flags, their
-// validation, and the parts of the proxy that are made from their values.
+// options has the values of all flags, in groups. The file of a group defines its flags, validates their values, and
+// makes parts of the proxy from them.
 type options struct {
 	upstream  upstreamOptions
 	cache     cacheOptions
@@ -22,8 +22,8 @@ type options struct {
 	admin     adminOptions
 	telemetry telemetryOptions
 
-	sections cliflag.NamedFlagSets // the flags by group, as help shows them
-	flags    *pflag.FlagSet        // all flags
+	sections cliflag.NamedFlagSets // the flags by group, in the order of help
+	flags    *pflag.FlagSet        // all flags; set by AddFlags
 }
 
 func defaultOptions() *options {
@@ -42,18 +42,18 @@ func defaultOptions() *options {
 type optionGroup interface {
 	// AddFlags adds the flags to fs. The current values of the group's fields are their defaults.
 	AddFlags(fs *pflag.FlagSet)
-	// Validate checks the values, reads the files that they name, and keeps the results for the group's other
-	// methods. An error names the flag and says what to give.
+	// Validate checks the values and reads the files that they name. The group keeps the results for its other methods.
+	// An error names the flag and says what to give.
 	Validate() error
 }
 
-// namedGroup is a group with its title in help and in docs/reference.md.
+// namedGroup is a group with its title in --help and in docs/reference.md.
 type namedGroup struct {
 	name string
 	optionGroup
 }
 
-// groups returns all groups in the order of help. The most important one is first.
+// groups returns all groups in the order of --help, the most important one first.
 func (o *options) groups() []namedGroup {
 	return []namedGroup{
 		{"upstream", &o.upstream},
@@ -79,7 +79,7 @@ func (o *options) AddFlags(all *pflag.FlagSet) {
 	o.flags = all
 }
 
-// Validate checks each group.
+// Validate validates each group. It returns the first error.
 func (o *options) Validate() error {
 	for _, group := range o.groups() {
 		if err := group.Validate(); err != nil {
@@ -89,35 +89,28 @@ func (o *options) Validate() error {
 	return nil
 }
 
-// durationFlag is a flag with its duration, and the least duration that it takes.
-type durationFlag struct {
-	flag         string
-	value, least time.Duration
-}
-
-// checkDurations returns an error if a duration is too short.
-func checkDurations(flags ...durationFlag) error {
-	for _, d := range flags {
-		if d.value < d.least {
-			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
-		}
+// checkDuration returns an error if the value of a flag is less than minimum.
+func checkDuration(flag string, value, minimum time.Duration) error {
+	if value < minimum {
+		return fmt.Errorf("%s %v is too short: at least %v", flag, value, minimum)
 	}
 	return nil
 }
 
-// byteQuantity returns the default of a flag with a quantity of bytes.
+// byteQuantity parses the default of a flag whose value is a number of bytes, like "2Gi".
 func byteQuantity(text string) resource.QuantityValue {
 	return resource.QuantityValue{Quantity: resource.MustParse(text)}
 }
 
-// leastBytes is the least bound that a flag takes. A smaller one most likely lacks its unit.
-const leastBytes = 64 << 10
+// minBytes is the smallest number of bytes, other than 0, that a flag accepts as a bound. A smaller number most likely
+// lacks its unit: 512 for 512Mi.
+const minBytes = 64 << 10
 
-// checkBytes returns an error if the flag does not take the number of bytes.
-func checkBytes(flag string, given resource.QuantityValue) error {
-	if bytes := given.Value(); bytes < 0 || 0 < bytes && bytes < leastBytes {
-		return fmt.Errorf("%s %s is less than any list needs: give at least 64Ki, like 512Mi or 2Gi, or 0 for no bound",
-			flag, &given)
+// checkBytes returns an error if the value of a flag is not a bound on bytes: at least minBytes, or 0 for no bound.
+func checkBytes(flag string, value resource.QuantityValue) error {
+	if bytes := value.Value(); bytes == 0 || bytes >= minBytes {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s %s is less than any list needs: give at least 64Ki, like 512Mi or 2Gi, or 0 for no bound",
+		flag, &value)
 }

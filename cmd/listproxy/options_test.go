@@ -50,7 +50,7 @@ func TestOptions(t *testing.T) {
 		eager("", "v1", "pods", media.Protobuf), eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.MetadataJSON),
 		eager("example.com", "v1beta1", "widgets", media.JSON),
 	}, o.cache.eagerCollections)
-	expect.Same(t, [2]int64{512 << 20, 64 << 20}, [2]int64{o.cache.bytes.Value(), o.limits.answers.Value()})
+	expect.Same(t, [2]int64{512 << 20, 64 << 20}, [2]int64{o.cache.bytes.Value(), o.limits.bytes.Value()})
 	if o.callers.clientCA == nil || !o.audit.config.Enabled() {
 		t.Error("no CA of clients, or no audit log")
 	}
@@ -215,7 +215,7 @@ func TestPluginsAskNobody(t *testing.T) {
 func TestOwnPings(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "")
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "7")
-	setOwnPings()
+	setPingEnv()
 	expect.Same(t, "5", os.Getenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS"))
 	expect.Same(t, "7", os.Getenv("HTTP2_PING_TIMEOUT_SECONDS"))
 }

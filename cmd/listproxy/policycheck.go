@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// newPolicyCommand returns the command about policy files.
+// newPolicyCommand returns the command for policy files. Alone it prints its help.
 func newPolicyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
@@ -45,36 +45,42 @@ func newPolicyCheckCommand() *cobra.Command {
 	}
 }
 
-// writeRules writes each rule of a file with the settings that it inherits, then the settings of all other resources.
+// writeRules writes a table of the rules of a file, with the settings that they inherit, and then the settings of all
+// other resources.
 func writeRules(w io.Writer, file string, c *policy.Config) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "RESOURCE\tCACHE\tHISTORY\tLIMIT AT 0\tCONSISTENT\tWATCHES\tFROM")
-	for _, t := range c.Targets() {
-		writeRule(table, file, t.String(), c.RuleFor(t.Group, t.Resource))
+	for _, target := range c.Targets() {
+		writeRule(table, file, target.String(), c.RuleFor(target.Group, target.Resource))
 	}
 	writeRule(table, file, "everything else", c.Defaults())
-	for _, t := range []schema.GroupResource{
+	for _, excluded := range []schema.GroupResource{
 		{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
 	} {
-		if rule := c.RuleFor(t.Group, t.Resource); rule.Source == policy.BuiltIn {
-			writeRule(table, file, t.String(), rule)
+		// Without a rule of the file, the built-in rule for them differs from "everything else".
+		if rule := c.RuleFor(excluded.Group, excluded.Resource); rule.Source == policy.BuiltIn {
+			writeRule(table, file, excluded.String(), rule)
 		}
 	}
 	return table.Flush()
 }
 
+// writeRule writes one line of the table. A flag in a column means that the flag decides. A "-" means that the setting
+// has no effect, since the resource is never kept in memory.
 func writeRule(table *tabwriter.Writer, file, name string, r policy.Rule) {
-	history, atZero, consistent, watches := "-", "-", "-", "-"
+	history, limitAtZero, consistent, watches := "-", "-", "-", "-"
 	if r.Cache != policy.CacheNever {
-		history, atZero = "--history-window", string(r.LimitAtZero)
-		consistent, watches = cmp.Or(string(r.ConsistentLists), "--consistent-lists"), "--watches"
+		history = "--history-window"
 		if r.HistoryWindow > 0 {
 			history = r.HistoryWindow.String()
 		}
+		limitAtZero = string(r.LimitAtZero)
+		consistent = cmp.Or(string(r.ConsistentLists), "--consistent-lists")
+		watches = "--watches"
 		if r.Watches != nil {
 			watches = strconv.FormatBool(*r.Watches)
 		}
 	}
 	source := strings.TrimPrefix(r.Source, file+": ")
-	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, r.Cache, history, atZero, consistent, watches, source)
+	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, r.Cache, history, limitAtZero, consistent, watches, source)
 }

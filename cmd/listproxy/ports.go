@@ -5,22 +5,21 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"runtime/debug"
 
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// ports has the open listeners, the bounds on their connections, and the serving certificate.
+// ports has the open listeners, the bounds on their connections, and the serving certificates.
 type ports struct {
 	clients, admin          net.Listener
-	connect                 *connectListener // nil if it is not opened
-	clientBound, adminBound *limits.Connections
+	connect                 *connectListener    // nil if --connect-port is -1
+	clientBound, adminBound *limits.Connections // clientBound also counts the connections of connect
 	certificates            *serve.Certificates
 }
 
-// adminConnections is the number of connections that the admin port takes: a few probes and scrapers need it.
+// adminConnections is the largest number of connections to the admin port. Probes and scrapers need only a few.
 const adminConnections = 512
 
 // listen opens the ports. Their servers close them. After an error, ports that were opened stay open: the process ends.
@@ -30,7 +29,7 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 		return nil, err
 	}
 	p := &ports{
-		clientBound: limits.NewConnections(connectionBound(debug.SetMemoryLimit(-1))), // -1 only reads the limit
+		clientBound: limits.NewConnections(connectionBound(currentMemoryLimit())),
 		adminBound:  limits.NewConnections(adminConnections),
 	}
 	clients, err := o.serving.listen(o.serving.port)
@@ -50,7 +49,7 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 	return p, err
 }
 
-// connections returns the connections of each port for metrics, by the port's name.
+// connections returns the bounds, with their connections, by the name of the port in metrics.
 func (p *ports) connections() map[string]*limits.Connections {
 	return map[string]*limits.Connections{"clients": p.clientBound, "admin": p.adminBound}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// untilSignal returns a context that SIGINT or SIGTERM ends. After that the signals have no handler, so a second one
+// untilSignal returns a context that SIGINT or SIGTERM ends. Then the signals have no handler, so that a second signal
 // ends the process at once.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -29,14 +29,14 @@ func untilSignal() (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// run serves until ctx ends, and then lets requests finish for a bounded time.
+// run serves until ctx ends. Then requests may finish, within --shutdown-timeout. The log goes to stderr.
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := o.telemetry.logger(stderr)
 	o.cache.tuneMemory(log)
 	// Kubernetes' libraries write to the same log: in the same format, masked, and at the level debug.
 	klog.SetSlogLogger(telemetry.Libraries(log))
 
-	setOwnPings()
+	setPingEnv() // before client-go makes connections
 	config, err := o.upstream.clientConfig()
 	if err != nil {
 		return err
@@ -60,14 +60,14 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer app.close()
 	log.Info("serving", "address", ports.clients.Addr().String(), "admin", ports.admin.Addr().String(),
-		"upstream", api.own.Host, "version", version())
-	return app.serve(ctx, o.serving.delay, o.serving.drain)
+		"upstream", api.ownConfig.Host, "version", version())
+	return app.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
-// serve runs all parts until ctx ends or one of them fails. When ctx ends, it goes on serving for delay, so that load
-// balancers notice. Then requests have up to timeout to end.
+// serve runs all parts until ctx ends or a part fails, and returns the failure. When ctx ends, it serves for delay as
+// before, so that load balancers notice. Then requests have up to timeout to end.
 func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
-	// The parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
+	// Parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
 	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	clients := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
@@ -104,15 +104,18 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	return failure
 }
 
-// start starts all parts. They run until ctx ends; servers run until they are closed. failures gets the error of the
-// first part that fails.
-func (a *app) start(ctx context.Context, clients, adminServer *http.Server) (_ *sync.WaitGroup, failures <-chan error) {
-	parts, failed := &sync.WaitGroup{}, make(chan error, 1)
+// start starts all parts. They run until ctx ends; servers run until they are closed. parts waits for all of them.
+// failures gets the error of the first part that fails.
+func (a *app) start(
+	ctx context.Context, clients, adminServer *http.Server,
+) (parts *sync.WaitGroup, failures <-chan error) {
+	parts = &sync.WaitGroup{}
+	firstFailure := make(chan error, 1)
 	run := func(name string, part func() error) {
 		parts.Go(func() {
 			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				select {
-				case failed <- fmt.Errorf("%s: %w", name, err):
+				case firstFailure <- fmt.Errorf("%s: %w", name, err):
 				default: // another part has failed before
 				}
 			}
@@ -130,20 +133,21 @@ func (a *app) start(ctx context.Context, clients, adminServer *http.Server) (_ *
 	}
 	run("serving clients", func() error { return clients.ServeTLS(a.ports.clients, "", "") })
 	run("serving health checks", func() error { return adminServer.Serve(a.ports.admin) })
-	return parts, failed
+	return parts, firstFailure
 }
 
-// endRequests gives requests the time timeout to end, and cuts those that do not.
+// endRequests waits until all requests have ended. It aborts requests that are still running after timeout.
 func (a *app) endRequests(drain *serve.Drain, timeout time.Duration) {
 	start := time.Now()
 	if a.ports.connect != nil {
 		a.ports.connect.shutdown()
 	}
-	switch cut, clean := drain.End(timeout); {
+	aborted, clean := drain.End(timeout)
+	switch {
 	case clean:
 		a.log.Info("drained: all requests have ended", "after", time.Since(start).Round(time.Millisecond))
-	case cut > 0:
-		a.log.Warn("requests were cut, which had not ended in time", "requests", cut, "timeout", timeout)
+	case aborted > 0:
+		a.log.Warn("requests were cut, which had not ended in time", "requests", aborted, "timeout", timeout)
 	default:
 		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out", "timeout", timeout)
 	}

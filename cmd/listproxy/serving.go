@@ -25,13 +25,13 @@ type servingOptions struct {
 	certDir       string
 	tlsMinVersion string
 	goawayChance  float64
-	delay         time.Duration
-	drain         time.Duration
+	shutdownDelay time.Duration
+	drainTimeout  time.Duration
 
 	minVersion uint16 // set by Validate, from tlsMinVersion
 }
 
-// maxGoawayChance is the largest --goaway-chance that kube-apiserver takes, too.
+// maxGoawayChance is the largest --goaway-chance, here as in kube-apiserver.
 const maxGoawayChance = 0.02
 
 func defaultServingOptions() servingOptions {
@@ -40,7 +40,7 @@ func defaultServingOptions() servingOptions {
 		port:          8443,
 		certDir:       serve.DefaultDir(),
 		tlsMinVersion: "VersionTLS12",
-		drain:         time.Minute, // kube-apiserver's --request-timeout
+		drainTimeout:  time.Minute, // the default of kube-apiserver's --request-timeout
 	}
 }
 
@@ -58,51 +58,54 @@ func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&o.goawayChance, "goaway-chance", o.goawayChance,
 		"part of the requests over HTTP/2 after which their client is told to connect again, so that clients spread over "+
 			"replicas; up to 0.02; 0 none, 0.001 is a good beginning")
-	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay,
+	fs.DurationVar(&o.shutdownDelay, "shutdown-delay-duration", o.shutdownDelay,
 		"how long listproxy serves as before after SIGTERM, while /readyz already fails, so that load balancers notice")
-	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain,
+	fs.DurationVar(&o.drainTimeout, "shutdown-timeout", o.drainTimeout,
 		"how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended at once")
 }
 
 // Validate implements optionGroup.
 func (o *servingOptions) Validate() error {
-	switch {
-	case (o.certFile == "") != (o.keyFile == ""):
+	if (o.certFile == "") != (o.keyFile == "") {
 		return errors.New("--tls-cert-file and --tls-private-key-file go together: give both or none")
-	case o.certFile == "" && o.certDir == "":
+	}
+	if o.certFile == "" && o.certDir == "" {
 		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of " +
 			"listproxy's own, or a certificate (--tls-cert-file, --tls-private-key-file)")
 	}
-	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // written so that it also refuses NaN
+	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // negated, since comparisons with NaN are false
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
 	var err error
 	if o.minVersion, err = cliflag.TLSVersion(o.tlsMinVersion); err != nil || o.minVersion < tls.VersionTLS12 {
 		return fmt.Errorf("--tls-min-version %q: choose %s", o.tlsMinVersion, strings.Join(tlsVersions(), " or "))
 	}
-	return checkDurations(
-		durationFlag{"--shutdown-delay-duration", o.delay, 0}, durationFlag{"--shutdown-timeout", o.drain, 0})
+	return errors.Join(
+		checkDuration("--shutdown-delay-duration", o.shutdownDelay, 0),
+		checkDuration("--shutdown-timeout", o.drainTimeout, 0),
+	)
 }
 
-// listen opens a port to serve clients on.
+// listen opens a port on --bind-address. If port is 0, the system chooses it.
 func (o *servingOptions) listen(port uint16) (net.Listener, error) {
 	return net.ListenTCP("tcp", &net.TCPAddr{IP: o.bindAddress, Port: int(port)})
 }
 
-// tlsVersions returns the versions that --tls-min-version takes. Older ones have no use: every client of
-// kube-apiserver speaks 1.2.
+// tlsVersions returns the versions that --tls-min-version accepts. Older versions are of no use: every client of
+// kube-apiserver speaks TLS 1.2.
 func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 
-// selfSignedHosts returns the hosts that a self-signed certificate names besides the usual ones: the given hosts, and
-// --bind-address unless that means all addresses.
+// selfSignedHosts returns the hosts that a self-signed certificate names besides those of [serve.SelfSigned]: the given
+// hosts, and --bind-address. If --bind-address stands for all addresses, it is left out.
 func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	if o.bindAddress.IsUnspecified() {
 		return hosts
 	}
-	return append(slices.Clip(hosts), o.bindAddress.String())
+	return append(slices.Clone(hosts), o.bindAddress.String())
 }
 
-// certificates returns the certificates of both ports. If they are self-signed, they name hosts, too.
+// certificates loads the certificate of the ports for clients and for CONNECT. Without --tls-cert-file it makes a
+// self-signed one that names hosts. clientCA is nil if client certificates are not accepted.
 func (o *servingOptions) certificates(
 	hosts []string, clientCA *serve.ClientCA, log *slog.Logger,
 ) (*serve.Certificates, error) {

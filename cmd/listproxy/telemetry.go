@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// telemetryOptions has the level and the format of the log. Metrics are on the admin port. Environment variables
+// telemetryOptions has the level and the format of the log. Metrics are served on the admin port. Environment variables
 // (OTEL_*) configure traces.
 type telemetryOptions struct {
 	logFormat string
@@ -32,10 +32,12 @@ func (o *telemetryOptions) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Validate implements optionGroup.
-func (o *telemetryOptions) Validate() (err error) {
-	if o.level, err = telemetry.ParseLevel(o.logLevel); err != nil {
+func (o *telemetryOptions) Validate() error {
+	level, err := telemetry.ParseLevel(o.logLevel)
+	if err != nil {
 		return fmt.Errorf("--log-level: %w", err)
 	}
+	o.level = level
 	if o.logFormat != string(telemetry.FormatText) && o.logFormat != string(telemetry.FormatJSON) {
 		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)
 	}
@@ -47,16 +49,17 @@ func (o *telemetryOptions) logger(w io.Writer) *slog.Logger {
 	return telemetry.NewLogger(w, telemetry.Format(o.logFormat), o.level)
 }
 
-// flushTimeout is the time for which the process waits at its end until the last traces are sent.
+// flushTimeout bounds the time for which the process waits at its end until the last traces are sent.
 const flushTimeout = 5 * time.Second
 
-// instruments has what tells operators about the process, besides its log: metrics and traces.
+// instruments makes metrics and traces.
 type instruments struct {
 	*observe.Observer
-	traces  *sdktrace.TracerProvider // nil if no traces are wanted
+	traces  *sdktrace.TracerProvider // nil if no traces are sent
 	metrics *prometheus.Registry
 }
 
+// newInstruments returns the instruments that the environment asks for. Its caller must close them.
 func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error) {
 	traces, err := telemetry.NewTraces(ctx, version(), log)
 	if err != nil {
@@ -70,13 +73,13 @@ func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error)
 }
 
 // close sends the last traces.
-func (o *instruments) close(log *slog.Logger) {
-	if o.traces == nil {
+func (i *instruments) close(log *slog.Logger) {
+	if i.traces == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	if err := o.traces.Shutdown(ctx); err != nil {
+	if err := i.traces.Shutdown(ctx); err != nil {
 		log.Warn("the last traces could not be sent", "error", err)
 	}
 }

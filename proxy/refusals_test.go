@@ -98,11 +98,6 @@ func TestRefusalsAreSeen(t *testing.T) {
 		res, _, _ := proxytest.SendRaw(t, tt.to, tt.request+"\r\n"+tt.body)
 		refused(name, res, tt.code, tt.reason, tt.verb)
 	}
-	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-	r.Host = "elsewhere.example"
-	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, r.WithContext(kubehttp.WithTunnel(t.Context(), targets.AllowHost)))
-	refused("misdirected in a tunnel", w.Result(), http.StatusMisdirectedRequest, "misdirected", "list")
 
 	serving.Wait()
 	got := proxytest.Gather(t, metrics)

@@ -1,9 +1,6 @@
 package kubehttp
 
-import (
-	"context"
-	"net/http"
-)
+import "context"
 
 // Listener names the port by which a connection came. Its value is written into logs and traces.
 type Listener string
@@ -16,25 +13,18 @@ const (
 	ListenerTunnel Listener = "tunnel"
 )
 
-// tunnelKey is the key of a tunnel's AllowHost in the contexts of its requests.
-type tunnelKey struct{}
+// listenerKey is the context key of a Listener.
+type listenerKey struct{}
 
-// WithTunnel returns the context of requests that come through a tunnel. allowHost says whether
-// a Host header is one of the server that the tunnel was opened for.
-func WithTunnel(ctx context.Context, allowHost func(host string) bool) context.Context {
-	return context.WithValue(ctx, tunnelKey{}, allowHost)
+// WithListener returns the context of requests that come by l.
+func WithListener(ctx context.Context, l Listener) context.Context {
+	return context.WithValue(ctx, listenerKey{}, l)
 }
 
-// ListenerOf returns the listener by which the request with this context came.
+// ListenerOf returns the listener by which the request with this context came: [ListenerServer] if none was set.
 func ListenerOf(ctx context.Context) Listener {
-	if _, tunnelled := ctx.Value(tunnelKey{}).(func(string) bool); tunnelled {
-		return ListenerTunnel
+	if l, ok := ctx.Value(listenerKey{}).(Listener); ok {
+		return l
 	}
 	return ListenerServer
-}
-
-// Misdirected reports whether r came through a tunnel and is for another server than the tunnel's.
-func Misdirected(r *http.Request) bool {
-	allowHost, tunnelled := r.Context().Value(tunnelKey{}).(func(string) bool)
-	return tunnelled && !allowHost(r.Host)
 }

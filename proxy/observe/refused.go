@@ -7,8 +7,6 @@ const (
 	RefusedIdentity = "identity"
 	// RefusedTarget means that the target is not a path (400).
 	RefusedTarget = "target"
-	// RefusedMisdirected means that the request came through a tunnel, and is for another server (421).
-	RefusedMisdirected = "misdirected"
 	// RefusedConnect means that a CONNECT came to the wrong port (405), is for another server (403), or has a body
 	// (400).
 	RefusedConnect = "connect"

@@ -5,12 +5,15 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // Certificates has the serving certificate, which is the same at all ports, and the CAs of clients. While Run runs,
@@ -19,7 +22,6 @@ type Certificates struct {
 	serving  *dynamiccertificates.DynamicCertKeyPairContent
 	clientCA *ClientCA // nil: none
 	settings *dynamiccertificates.DynamicServingCertificateController
-	files    []watchedFiles
 	log      *slog.Logger
 }
 
@@ -34,27 +36,14 @@ type CertificatesConfig struct {
 	MinVersion uint16
 }
 
-// readInterval is the time between two reads of the files. They are small, and reading notices every way of replacing
-// them: the kubelet's symlinks, cert-manager, an editor.
-const readInterval = 5 * time.Second
-
-// watchedFiles are files that are read again. needed describes their content for the log.
-type watchedFiles struct {
-	needed string
-	read   func(context.Context) error
-}
-
 // NewCertificates returns the Certificates in the files of c.
 func NewCertificates(c CertificatesConfig, log *slog.Logger) (*Certificates, error) {
-	needed := fmt.Sprintf("a certificate in %s and its private key in %s, PEM", c.CertFile, c.KeyFile)
 	serving, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", c.CertFile, c.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("%w: there must be %s, that this process may read", err, needed)
+		return nil, fmt.Errorf("%w: there must be a certificate in %s and its private key in %s, PEM, that this process may read",
+			err, c.CertFile, c.KeyFile)
 	}
-	certificates := &Certificates{
-		serving: serving, clientCA: c.ClientCA, log: log,
-		files: []watchedFiles{{needed: needed, read: serving.RunOnce}},
-	}
+	certificates := &Certificates{serving: serving, clientCA: c.ClientCA, log: log}
 	base := &tls.Config{
 		MinVersion: max(c.MinVersion, tls.VersionTLS12),
 		NextProtos: []string{"h2", "http/1.1"},
@@ -67,9 +56,7 @@ func NewCertificates(c CertificatesConfig, log *slog.Logger) (*Certificates, err
 		// A client may have no certificate. The authenticator verifies one at every request, so that a connection does
 		// not outlive its CA.
 		base.ClientAuth = tls.RequestClientCert
-		clientCAs = ca.content
-		caFile := watchedFiles{needed: "CA certificates in " + ca.path + ", PEM", read: ca.content.RunOnce}
-		certificates.files = append(certificates.files, caFile)
+		clientCAs = ca
 	}
 	certificates.settings = dynamiccertificates.NewDynamicServingCertificateController(base, clientCAs, serving, nil, nil)
 	return certificates, certificates.settings.RunOnce()
@@ -98,37 +85,23 @@ func (c *Certificates) ConnectTLS() *tls.Config {
 	}}
 }
 
-// Run reads the files again until ctx ends. Files that cannot be used change nothing, and are logged once. Certificate
-// and key cannot be replaced at once, so the former pair stays in use until the new files belong together. Only one Run
-// may run at a time.
+// Run reads the files again until ctx ends. Certificate and key cannot be replaced at once, so the former pair stays in
+// use until the new files belong together. Only one Run may run at a time.
 func (c *Certificates) Run(ctx context.Context) {
-	ticker := time.NewTicker(readInterval)
-	defer ticker.Stop()
-	logged := make([]string, len(c.files))
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		before := c.pem()
-		for i, f := range c.files {
-			problem := ""
-			if err := f.read(ctx); err != nil {
-				problem = err.Error()
-			}
-			if problem != "" && problem != logged[i] {
-				c.log.Warn("a new certificate cannot be used: the one before stays in use", "error", problem,
-					"needed", f.needed+", that this process may read")
-			}
-			logged[i] = problem
-		}
-		if err := c.settings.RunOnce(); err != nil {
-			c.log.Warn("new certificates cannot be used: those before stay in use", "error", err)
-		} else if !bytes.Equal(before, c.pem()) {
-			c.log.Info("a new certificate is in use", "until", c.Expiries()[0].NotAfter.UTC())
-		}
+	kubehttp.ReloadFiles(ctx, c.log, "a new certificate", c.reload)
+}
+
+// reload reads the files, and reports whether the serving certificate has changed.
+func (c *Certificates) reload(ctx context.Context) (changed bool, err error) {
+	before := c.pem()
+	if err = c.serving.RunOnce(ctx); err != nil {
+		err = fmt.Errorf("%s: %w", c.serving.Name(), err) // the name has the paths of both files
 	}
+	if c.clientCA != nil {
+		err = errors.Join(err, c.clientCA.RunOnce(ctx))
+	}
+	err = errors.Join(err, c.settings.RunOnce())
+	return !bytes.Equal(before, c.pem()), err
 }
 
 // pem returns the serving certificate and those above it in PEM.
@@ -159,7 +132,7 @@ type Expiry struct {
 func (c *Certificates) Expiries() []Expiry {
 	all := []Expiry{{Name: "serving", NotAfter: firstEnd(parse(c.pem()))}}
 	if ca := c.clientCA; ca != nil {
-		all = append(all, Expiry{Name: "client-ca", NotAfter: firstEnd(parse(ca.content.CurrentCABundleContent()))})
+		all = append(all, Expiry{Name: "client-ca", NotAfter: firstEnd(parse(ca.CurrentCABundleContent()))})
 	}
 	return all
 }

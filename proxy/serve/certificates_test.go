@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -35,12 +36,13 @@ func newPair(t *testing.T, hosts ...string) CertificatesConfig {
 	return CertificatesConfig{CertFile: certPath, KeyFile: keyPath}
 }
 
-// newCA makes a file with a CA.
-func newCA(t *testing.T) *ClientCA {
+// newCA makes a file with a CA, and loads it.
+func newCA(t *testing.T) (path string, ca *ClientCA) {
 	t.Helper()
-	ca, err := LoadClientCA(newPair(t).CertFile)
+	path = newPair(t).CertFile
+	ca, err := LoadClientCA(path)
 	expect.NoError(t, err)
-	return ca
+	return path, ca
 }
 
 // copyFile overwrites to.
@@ -64,13 +66,14 @@ func greeted(t *testing.T, settings *tls.Config) *tls.Config {
 // TestFilesAreReadAgain: what is served follows its files, and what is broken changes nothing and is
 // said once.
 func TestFilesAreReadAgain(t *testing.T) {
-	pair, next, ca, records := newPair(t), newPair(t), newCA(t), &proxytest.Recorder{}
+	pair, next, records := newPair(t), newPair(t), &proxytest.Recorder{}
+	caFile, ca := newCA(t)
 	pair.ClientCA = ca
 	certificates := mustLoad(t, pair, slog.New(records))
 	synctest.Test(t, func(t *testing.T) {
 		proxytest.RunInBubble(t, certificates.Run)
 		look := func() []byte {
-			time.Sleep(2 * readInterval) // of the bubble's time
+			time.Sleep(2 * kubehttp.ReloadInterval) // of the bubble's time
 			synctest.Wait()
 			main, connect := greeted(t, certificates.TLS()).Certificates[0], greeted(t, certificates.ConnectTLS()).Certificates[0]
 			expect.Same(t, main.Certificate, connect.Certificate) // at both ports
@@ -93,18 +96,19 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if !bytes.Equal(look(), second) {
 			t.Error("the pair went with its file")
 		}
+		copyFile(t, next.CertFile, pair.CertFile)
 		pool := func() *x509.CertPool { options, _ := ca.VerifyOptions(); return options.Roots }
 		before := pool()
-		expect.NoError(t, os.WriteFile(ca.path, []byte("half"), 0o600))
+		expect.NoError(t, os.WriteFile(caFile, []byte("half"), 0o600))
 		if look(); !pool().Equal(before) {
 			t.Error("a broken file of CAs is used")
 		}
-		copyFile(t, next.CertFile, ca.path)
+		copyFile(t, next.CertFile, caFile)
 		if look(); pool().Equal(before) {
 			t.Error("the new CAs are not used")
 		}
 		warnings := records.Above(slog.LevelInfo)
-		for i, file := range []string{pair.KeyFile, pair.CertFile, ca.path} { // half a pair, no file, half a file
+		for i, file := range []string{pair.KeyFile, pair.CertFile, caFile} { // half a pair, no file, half a file
 			if len(warnings) != 3 || !strings.Contains(warnings[i], file) || !strings.Contains(warnings[i], "the one before stays") {
 				t.Errorf("the warnings are %q, want three, number %d about %s", warnings, i, file)
 			}
@@ -134,7 +138,8 @@ func TestPairsThatCannotBeUsed(t *testing.T) {
 // TestSettings: clients are asked for a certificate at the main port, and in tunnels, if there are CAs. It is not
 // verified yet. The version of TLS is 1.2 at least, or what is given, at both ports. ([test/e2e/attacks] shakes hands.)
 func TestSettings(t *testing.T) {
-	pair, ca := newPair(t), newCA(t)
+	pair := newPair(t)
+	_, ca := newCA(t)
 	for _, tt := range []struct {
 		ca           *ClientCA
 		given, least uint16 // versions

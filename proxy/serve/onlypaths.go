@@ -12,8 +12,7 @@ import (
 
 // OnlyPaths returns a handler that passes requests for a path on to next, and refuses everything else that a client can
 // ask of an HTTP proxy: CONNECT with 405 ([NewConnect] has a port of its own), and a whole URL, or *, with 400.
-// (net/http itself answers OPTIONS *, as at kube-apiserver.) It refuses a request in a tunnel with 421 if its Host is
-// not the API server.
+// (net/http itself answers OPTIONS *, as at kube-apiserver.)
 func OnlyPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -24,9 +23,6 @@ func OnlyPaths(next http.Handler) http.Handler {
 		case !strings.HasPrefix(r.RequestURI, "/"):
 			refuse(w, r, observe.RefusedTarget, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 				"listproxy forwards to one API server only: ask for a path, not for a whole URL.")
-		case kubehttp.Misdirected(r):
-			refuse(w, r, observe.RefusedMisdirected, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
-				"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -38,21 +38,13 @@ const (
 func ownHosts() []string { return []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"} }
 
 // SelfSigned returns the files of a serving certificate and its key for localhost, the loopback addresses, the
-// machine's name, kubernetes.default.svc and hosts (names or IP addresses). They are tls.crt and tls.key (0600) in dir.
+// machine's name, kubernetes.default.svc and hosts, which must be DNS names or IP addresses. They are tls.crt and tls.key (0600) in dir.
 // Clients that trust the certificates in tls.crt accept it.
 //
 // A pair in dir is used again if it covers all hosts and is valid for another 30 days. Otherwise a new one is made,
 // which clients do not know yet. It is for trying listproxy out: several replicas need the same pair. Only one process
 // may use dir at a time.
 func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error) {
-	if dir == "" {
-		return "", "", errors.New("no TLS certificate was given, and no directory to keep a self-signed one in")
-	}
-	for _, host := range hosts {
-		if net.ParseIP(host) == nil && !ValidName(host) {
-			return "", "", fmt.Errorf("%q is neither a DNS name nor an IP address, so no certificate can be made for it", host)
-		}
-	}
 	hosts = append(ownHosts(), hosts...)
 	certPath, keyPath = filepath.Join(dir, certFile), filepath.Join(dir, keyFile)
 	pair, err := tls.LoadX509KeyPair(certPath, keyPath)

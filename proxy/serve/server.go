@@ -50,9 +50,9 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 	})
 }
 
-// connectionContext adds the connection, for [AnswerWriter], and its tunnel to the context of requests.
+// connectionContext adds the connection, for [AnswerWriter], and its listener to the context of requests.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
-	return withConnection(withTunnel(ctx, conn), conn)
+	return withConnection(withListener(ctx, conn), conn)
 }
 
 // abortOnReplacedConnection returns a handler that does not carry out a request whose connection was just closed for a

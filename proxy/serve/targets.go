@@ -43,7 +43,7 @@ func parseTarget(s string) (string, error) {
 	return net.JoinHostPort(strings.ToLower(host), port), nil
 }
 
-// parseHost is parseTarget for the Host of a request (RFC 9112, 3.2) and for flags. A missing port stands for 443.
+// parseHost is parseTarget for flags and the host of a URL. A missing port stands for 443.
 func parseHost(s string) (string, error) {
 	if t, err := parseTarget(s); err == nil {
 		return t, nil
@@ -76,12 +76,6 @@ func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 // allowConnect reports whether the target of a CONNECT request is the API server.
 func (ts Targets) allowConnect(target string) bool {
 	t, err := parseTarget(target)
-	return err == nil && slices.Contains(ts.list, t)
-}
-
-// AllowHost reports whether the Host of a request in a tunnel is the API server.
-func (ts Targets) AllowHost(host string) bool {
-	t, err := parseHost(host)
 	return err == nil && slices.Contains(ts.list, t)
 }
 

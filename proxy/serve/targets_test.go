@@ -61,36 +61,29 @@ func targetAndHost(text string) (read [2]string) {
 	return read
 }
 
-// TestTargets: a CONNECT, or a Host, may name the upstream and what else is given, at those ports and no other.
+// TestTargets: a CONNECT may name the upstream and what else is given, at those ports and no other.
 func TestTargets(t *testing.T) {
 	targets := mustTargets(t, "https://API.example:6443/prefix", "kubernetes.default.svc", "api.example", "fd00::a", "10.0.0.1:6443", "KUBERNETES.default.svc:443")
 	expect.Same(t, "api.example:6443, kubernetes.default.svc:443, api.example:443, [fd00::a]:443, 10.0.0.1:6443", targets.String())
 	expect.Same(t, []string{"api.example", "kubernetes.default.svc", "fd00::a", "10.0.0.1"}, targets.Hosts())
-	for _, tt := range []struct {
-		in            string
-		connect, host bool
-	}{
-		{"api.example:6443", true, true},
-		{"api.example:443", true, true},
-		{"api.example", false, true},
-		{"api.example:8443", false, false},
-		{"10.0.0.1", false, false}, // known at 6443 only
-		{"10.0.0.1:443", false, false},
-		{"10.0.0.1:6443", true, true},
-		{"[fd00:0::a]:443", true, true},
-		{"evil.example:443", false, false},
-		{"api.example.evil:443", false, false},
-		{"", false, false},
+	for target, allowed := range map[string]bool{
+		"api.example:6443":     true,
+		"api.example:443":      true,
+		"api.example":          false, // a CONNECT has a port
+		"api.example:8443":     false,
+		"10.0.0.1:443":         false, // given with port 6443
+		"10.0.0.1:6443":        true,
+		"[fd00:0::a]:443":      true,
+		"evil.example:443":     false,
+		"api.example.evil:443": false,
+		"":                     false,
 	} {
-		if got := targets.allowConnect(tt.in); got != tt.connect {
-			t.Errorf("CONNECT %q allowed: %t", tt.in, got)
-		}
-		if got := targets.AllowHost(tt.in); got != tt.host {
-			t.Errorf("Host %q allowed: %t", tt.in, got)
+		if got := targets.allowConnect(target); got != allowed {
+			t.Errorf("CONNECT %q allowed: %t, want %t", target, got, allowed)
 		}
 	}
 	expect.Same(t, "api.example:443", mustTargets(t, "https://api.example").String())
-	if targets := (Targets{}); targets.allowConnect("") || targets.AllowHost("") || targets.allowConnect(":0") {
+	if targets := (Targets{}); targets.allowConnect("") || targets.allowConnect(":0") {
 		t.Error("no targets allow something")
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,7 +83,6 @@ func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 		_ = conn.Close() // cannot happen: hijackable returns a tunnelConn
 		return
 	}
-	tunnel.targets = t.targets
 	// The deadline that hijackable has set ends here.
 	if _, err := io.WriteString(conn, tunnelOpened); err != nil || conn.SetDeadline(time.Time{}) != nil {
 		_ = conn.Close()
@@ -96,11 +95,11 @@ func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	}
 }
 
-// withTunnel returns ctx with the tunnel that conn runs in, if there is one.
-func withTunnel(ctx context.Context, conn net.Conn) context.Context {
+// withListener returns ctx with the listener by which conn came.
+func withListener(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(*tls.Conn); ok {
-		if tunnel, ok := t.NetConn().(*tunnelConn); ok {
-			return kubehttp.WithTunnel(ctx, tunnel.targets.AllowHost)
+		if _, ok := t.NetConn().(*tunnelConn); ok {
+			return kubehttp.WithListener(ctx, kubehttp.ListenerTunnel)
 		}
 	}
 	return ctx
@@ -111,8 +110,7 @@ type tunnelConn struct {
 	net.Conn
 	// in begins with the bytes that net/http has read after the CONNECT: a client may begin its TLS handshake before it
 	// has the answer (RFC 9110, 9.3.6).
-	in      io.Reader
-	targets Targets
+	in io.Reader
 }
 
 // NetConn returns the connection that the tunnel runs over.
@@ -153,7 +151,7 @@ func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Obser
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return allowHeaderValues(&http.Server{
-		Handler:           observer.Observe(newConnectHandler(tunnels, log), log),
+		Handler:           observer.Observe(newConnectHandler(tunnels), log),
 		TLSConfig:         tlsConfig,
 		Protocols:         protocols,
 		ReadHeaderTimeout: connectTimeout,
@@ -169,8 +167,8 @@ func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Obser
 }
 
 // newConnectHandler returns the handler of [NewConnect].
-func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
-	front := newGoproxy(log)
+func newConnectHandler(tunnels *Tunnels) http.Handler {
+	front := newGoproxy()
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		// RequestURI has the bytes of the client, and net/http has parsed the host out of it. Both must be the same.
 		r := ctx.Req
@@ -198,9 +196,9 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 }
 
 // newGoproxy returns a proxy server that cannot dial. A request for which it has no rule would not get anywhere.
-func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
+func newGoproxy() *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
-	p.Logger = debugPrinter{log}
+	p.Logger = stdlog.New(io.Discard, "", 0) // it would log whole requests, with credentials
 	refuse := func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("listproxy does not connect to other hosts")
 	}
@@ -221,12 +219,4 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	res.ProtoMajor, res.ProtoMinor, res.Close = 1, 1, true
 	kubehttp.SetStatusHeaders(res.Header, body)
 	return res
-}
-
-// debugPrinter is a [goproxy.Logger].
-type debugPrinter struct{ log *slog.Logger }
-
-// Printf logs only the format. The arguments may be whole requests, with credentials.
-func (d debugPrinter) Printf(format string, _ ...any) {
-	d.log.Debug("goproxy", "message", strings.TrimSpace(format))
 }

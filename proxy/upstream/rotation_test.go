@@ -213,8 +213,8 @@ func TestRotatedFiles(t *testing.T) {
 	}
 }
 
-// TestFilesAreFollowed: Run notices what a file holds. While that cannot be used, the last content
-// that could stays in use, and the log says so once.
+// TestFilesAreFollowed: Run uses the new content of a file. While that cannot be used, the one before stays in use, and
+// the log says so once.
 func TestFilesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "ca")
@@ -224,7 +224,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		var log logbuffer.Buffer
 		proxytest.RunInBubble(t, func(ctx context.Context) { up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil))) })
 		now := func() *transportSets {
-			time.Sleep(2*filesEvery + time.Millisecond)
+			time.Sleep(2*kubehttp.ReloadInterval + time.Millisecond)
 			synctest.Wait()
 			return up.current.Load()
 		}

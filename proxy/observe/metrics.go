@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,10 +64,7 @@ type metrics struct {
 	upstream *prometheus.CounterVec
 	reviews  *prometheus.HistogramVec
 
-	feedRequests, feedEvents, feedReceived *prometheus.CounterVec
-
-	mu       sync.RWMutex
-	byLabels map[requestLabels]*requestMetrics
+	feedRequests, feedReceived *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -83,7 +79,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}}, labels)
 	}
 	return &metrics{
-		byLabels: map[requestLabels]*requestMetrics{},
 		requests: counter("listproxy_requests_total", "Requests that have ended.",
 			LabelResource, LabelVerb, LabelSemantics, LabelDecision, LabelReason, LabelCode),
 		duration: seconds("listproxy_request_duration_seconds",
@@ -102,8 +97,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			"probe (for its current revision), progress (a short watch beside the feed's own, which reaches that revision sooner), learn (how "+
 			"it writes watches, and which fields it knows).",
 			LabelResource, LabelVersion, LabelRepresentation, "request", LabelCode),
-		feedEvents: counter("listproxy_feed_events_total", "Events received by watches and streaming lists, bookmarks and initial ones included.",
-			LabelResource, LabelVersion, LabelRepresentation),
 		feedReceived: counter("listproxy_feed_received_bytes_total", "Bytes received by feeds, after decompression.",
 			LabelResource, LabelVersion, LabelRepresentation),
 	}
@@ -121,56 +114,20 @@ type requestLabels struct {
 	code      string
 }
 
-// requestMetrics has the metrics of requests with the same labels. They are kept, since to look them up by label takes
-// longer than to count.
-type requestMetrics struct {
-	requests, sent prometheus.Counter
-	duration       prometheus.Observer // nil for long-running requests
-	savedBytes     prometheus.Counter  // nil unless the answers come from memory
-	upstream       prometheus.Counter  // nil unless the requests are forwarded
-}
-
 // count counts a request that has ended.
 func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served Served) {
-	m.mu.RLock()
-	found := m.byLabels[*l]
-	m.mu.RUnlock()
-	if found == nil {
-		found = m.lookUp(l)
-	}
-	found.requests.Inc()
-	found.sent.Add(float64(sent))
-	if found.duration != nil {
-		found.duration.Observe(took.Seconds())
-	}
-	if found.savedBytes != nil {
-		found.savedBytes.Add(float64(served.Bytes))
-	}
-	if found.upstream != nil {
-		found.upstream.Inc()
-	}
-}
-
-// lookUp looks up the metrics of requests with these labels, and remembers them.
-func (m *metrics) lookUp(l *requestLabels) *requestMetrics {
 	semantics, decision := OrNone(string(l.semantics)), OrNone(l.decision)
-	found := &requestMetrics{
-		requests: m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), l.code),
-		sent:     m.sent.WithLabelValues(l.resource, decision),
-	}
+	m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), l.code).Inc()
+	m.sent.WithLabelValues(l.resource, decision).Add(float64(sent))
 	if !l.long {
-		found.duration = m.duration.WithLabelValues(l.resource, semantics, decision)
+		m.duration.WithLabelValues(l.resource, semantics, decision).Observe(took.Seconds())
 	}
 	switch l.decision {
 	case DecisionServe:
-		found.savedBytes = m.savedBytes.WithLabelValues(l.resource)
+		m.savedBytes.WithLabelValues(l.resource).Add(float64(served.Bytes))
 	case DecisionForward:
-		found.upstream = m.upstream.WithLabelValues(string(purposeForward), l.code)
+		m.upstream.WithLabelValues(string(purposeForward), l.code).Inc()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.byLabels[*l] = found
-	return found
 }
 
 // countUpstream counts a request to the API server. code is 0 if there was no answer.

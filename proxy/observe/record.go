@@ -41,20 +41,6 @@ type Served struct {
 
 type recordKey struct{}
 
-// recordContext has a context and its record in one allocation.
-type recordContext struct {
-	context.Context
-	record Record
-}
-
-// Value implements [context.Context].
-func (c *recordContext) Value(key any) any {
-	if key == (recordKey{}) {
-		return &c.record
-	}
-	return c.Context.Value(key)
-}
-
 // RecordOf returns the record of the request that ctx belongs to. If there is none it returns one that is not used.
 func RecordOf(ctx context.Context) *Record {
 	if record, ok := ctx.Value(recordKey{}).(*Record); ok {
@@ -65,10 +51,10 @@ func RecordOf(ctx context.Context) *Record {
 
 // begin returns a new record, which must be ended.
 func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
-	ctx := &recordContext{r.Context(), Record{observer: o, begun: time.Now(), answer: CountingWriter{ResponseWriter: w}}}
-	ctx.record.labels.resource = OtherLabel
-	ctx.record.request = r.WithContext(ctx)
-	return &ctx.record
+	record := &Record{observer: o, begun: time.Now(), answer: CountingWriter{ResponseWriter: w}}
+	record.labels.resource = OtherLabel
+	record.request = r.WithContext(context.WithValue(r.Context(), recordKey{}, record))
+	return record
 }
 
 // Begun returns the time at which the request came.

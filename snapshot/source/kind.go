@@ -31,15 +31,15 @@ func WithCollection(ctx context.Context, key CollectionKey) context.Context {
 	return context.WithValue(ctx, collectionContextKey{}, key)
 }
 
-// Describe returns the kind of a request with that context, the resource, version and representation that it reads, and
-// whether its answer is the stream that a feed reads. The kind is empty for requests that read no collection.
-func Describe(ctx context.Context) (kind string, collection []string, isStream bool) {
+// Describe returns the kind of a request with that context, and the resource, version and representation that the
+// request reads. The kind is empty for requests that read no collection.
+func Describe(ctx context.Context) (kind string, collection []string) {
 	key, ok := ctx.Value(collectionContextKey{}).(CollectionKey)
 	if !ok {
-		return "", nil, false
+		return "", nil
 	}
 	k, _ := ctx.Value(kindKey{}).(Kind)
-	return string(k), []string{key.GroupResource().String(), key.Version, string(key.Representation)}, k == ForLoad || k == ForWatch
+	return string(k), []string{key.GroupResource().String(), key.Version, string(key.Representation)}
 }
 
 // withDefault is [With], unless ctx has a kind already.

@@ -129,7 +129,7 @@ func TestWhoAnswers(t *testing.T) {
 				who.verdict = *tt.verdict
 			}
 			if tt.unaudited {
-				h.AuditLog = observe.NewAuditLog(fullDisk{}, proxytest.DiscardLog())
+				h.AuditLog = observe.NewAuditLog(fullDisk{})
 				who.Identity = auth.NewAuthenticator(nil).OfUser(&user.DefaultInfo{Name: "jane"})
 			}
 			answer := func(query string) *httptest.ResponseRecorder {

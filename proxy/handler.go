@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
@@ -18,7 +20,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
-	"github.com/listproxy/listproxy/telemetry"
 )
 
 // Handler has the parts that handle a request. [Handler.Chain] has their order. Those that may be nil say
@@ -50,9 +51,9 @@ type Handler struct {
 	AuditLog *observe.AuditLog
 	Observer *observe.Observer
 	Log      *slog.Logger
+	// LogLimiter limits the log lines that callers can cause.
+	LogLimiter *rate.Sometimes
 
-	// seldom limits the log lines that callers can cause.
-	seldom  telemetry.Seldom
 	writers writerPool
 }
 
@@ -178,5 +179,5 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request, seat *limits.Gra
 
 // logRateLimited logs an error that callers can cause, at a limited rate.
 func (h *Handler) logRateLimited(message string, err error) {
-	h.seldom.Do(func() { h.Log.Info(message, "error", err) })
+	h.LogLimiter.Do(func() { h.Log.Info(message, "error", err) })
 }

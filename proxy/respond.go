@@ -152,7 +152,7 @@ func (h *Handler) audit(r *http.Request, who *caller, a *answer, page *body) rea
 		})
 	}
 	if err != nil {
-		h.logRateLimited("an answer from memory could not be audited", err)
+		h.LogLimiter.Do(func() { h.Log.Warn("an answer from memory could not be audited", "error", err) })
 		return reason.Audit
 	}
 	return reason.None

@@ -33,6 +33,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -240,6 +241,7 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 		Compressor:  compressor,
 		Observer:    observetest.Unread(),
 		Log:         proxytest.DiscardLog(),
+		LogLimiter:  telemetry.NewLogLimiter(),
 	}
 	w.bound(t, 10_000, 24*time.Hour)
 	w.review(t, 24*time.Hour, func(r *http.Request) (*http.Response, error) {
@@ -285,7 +287,7 @@ func (w *modelWorld) audited(t *testing.T) *auditSink {
 	who := auth.NewWhoAmI(proxytest.SendAs[auth.Identity](func(r *http.Request) (*http.Response, error) {
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 	}), modelUpstream, auth.ReviewConfig{})
-	w.handler.AuditLog, w.handler.WhoAmI = observe.NewAuditLog(log, proxytest.DiscardLog()), who
+	w.handler.AuditLog, w.handler.WhoAmI = observe.NewAuditLog(log), who
 	return log
 }
 

@@ -1,10 +1,14 @@
 package telemetry
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // LevelAccess is the level of the access log, which has one line for each request. It is between slog's Info and Debug,
@@ -44,6 +48,19 @@ func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(masked, options))
 }
+
+// Libraries returns the logger of libraries, whose messages are for programmers: log if it has the level debug,
+// otherwise a logger that discards them. What operators must know, listproxy logs itself.
+func Libraries(log *slog.Logger) *slog.Logger {
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		return log
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// NewLogLimiter returns a limiter for lines that callers can cause in the log. It lets twenty pass, and then one in ten
+// seconds.
+func NewLogLimiter() *rate.Sometimes { return &rate.Sometimes{First: 20, Interval: 10 * time.Second} }
 
 // replaceAttr writes LevelAccess as ACCESS, and masks credentials.
 func replaceAttr(groups []string, a slog.Attr) slog.Attr {

@@ -118,20 +118,17 @@ func TestAccessLevel(t *testing.T) {
 	}
 }
 
-// TestLibraries: what libraries say is for those who debug listproxy, and what they say in more
-// detail than that, as bodies of requests, is not said at all.
+// TestLibraries: messages of libraries are logged only at level debug, and their details (bodies of requests) never.
 func TestLibraries(t *testing.T) {
-	const mine = "level=INFO msg=mine\n"
 	for level, want := range map[slog.Level]string{
-		slog.LevelInfo: mine, slog.LevelDebug: mine + "level=DEBUG msg=\"theirs error\" a=1\nlevel=DEBUG msg=\"theirs info\" a=1\n",
+		slog.LevelInfo:  "",
+		slog.LevelDebug: "level=ERROR msg=failure a=1\nlevel=INFO msg=start a=1\n",
 	} {
 		var out bytes.Buffer
-		log := NewLogger(&out, FormatText, level)
-		log.Info("mine")
-		theirs := Libraries(log).With("a", 1).WithGroup("g")
-		theirs.Error("theirs error")
-		theirs.Info("theirs info")
-		theirs.Log(t.Context(), slog.LevelDebug-4, "theirs body")
+		library := Libraries(NewLogger(&out, FormatText, level)).With("a", 1)
+		library.Error("failure")
+		library.Info("start")
+		library.Log(t.Context(), slog.LevelDebug-4, "body of a request")
 		expect.Same(t, want, regexp.MustCompile(`(?m)^time=\S+ `).ReplaceAllString(out.String(), ""))
 	}
 }

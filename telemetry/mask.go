@@ -3,7 +3,6 @@ package telemetry
 import (
 	"io"
 	"log/slog"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,8 +35,8 @@ var sensitiveText = []*regexp.Regexp{
 	regexp.MustCompile(`(://)[^/\s@"]+(?:@)`),
 	// Query parameters.
 	regexp.MustCompile(`(?i)([?&][a-z0-9_-]*(?:token|password|secret)=)[^&\s"\\]+`),
-	// Cookies, as a header line or as a printed header map.
-	regexp.MustCompile(`(?i)(\b(?:set-)?cookie:[ \t]*\[?)[^\r\n"\\\]]+`),
+	// Credentials in a header line, or in an http.Header as fmt prints it.
+	regexp.MustCompile(`(?i)(\b(?:authorization|cookie):[ \t]*\[?)[^\r\n"\\\]]+`),
 	// Members of a JSON document, quoted once more or not.
 	regexp.MustCompile(`(?i)((?:token|password|passwd|secret|authorization|cookie)\\*"\s*:\s*\[?\\*")[^"\\]+`),
 	// Members of a structure or map as fmt prints it.
@@ -51,29 +50,14 @@ func maskAttr(groups []string, a slog.Attr) slog.Attr {
 	if isSensitive(a.Key) || slices.ContainsFunc(groups, isSensitive) {
 		return slog.String(a.Key, Masked)
 	}
-	if a.Value.Kind() == slog.KindAny {
-		if h, ok := a.Value.Any().(http.Header); ok {
-			return slog.Any(a.Key, maskHeader(h))
-		}
-	}
 	return a
 }
 
-// maskHeader returns a copy of h without the values of sensitive fields.
-func maskHeader(h http.Header) http.Header {
-	masked := make(http.Header, len(h))
-	for name, values := range h {
-		if isSensitive(name) {
-			values = []string{Masked}
-		}
-		masked[name] = values
-	}
-	return masked
-}
+var withoutSeparators = strings.NewReplacer("-", "", "_", "")
 
 // isSensitive reports whether a key names a credential.
 func isSensitive(key string) bool {
-	key = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(key))
+	key = strings.ToLower(withoutSeparators.Replace(key))
 	return slices.ContainsFunc(sensitiveWords, func(word string) bool { return strings.Contains(key, word) })
 }
 
@@ -83,13 +67,7 @@ type maskingWriter struct{ w io.Writer }
 
 // Write implements [io.Writer].
 func (m *maskingWriter) Write(line []byte) (int, error) {
-	masked := line
-	for _, pattern := range sensitiveText {
-		if pattern.Match(masked) {
-			masked = pattern.ReplaceAll(masked, []byte("${1}"+Masked))
-		}
-	}
-	if _, err := m.w.Write(masked); err != nil {
+	if _, err := io.WriteString(m.w, MaskText(string(line))); err != nil {
 		return 0, err
 	}
 	return len(line), nil
@@ -98,7 +76,9 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 // MaskText masks what looks like a credential in a text, as the log does.
 func MaskText(text string) string {
 	for _, pattern := range sensitiveText {
-		text = pattern.ReplaceAllString(text, "${1}"+Masked)
+		if pattern.MatchString(text) { // takes half the time of a replacement that finds nothing
+			text = pattern.ReplaceAllString(text, "${1}"+Masked)
+		}
 	}
 	return text
 }

@@ -48,7 +48,7 @@ type app struct {
 func (o *options) assemble(
 	api apiServer, ports *ports, instruments *instruments, log *slog.Logger,
 ) (*app, error) {
-	auditLog, err := o.audit.open(log)
+	auditLog, err := o.audit.open()
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +121,7 @@ func (o *options) newHandler(a *app, instruments *instruments, log *slog.Logger)
 		AuditLog:       a.auditLog,
 		Observer:       instruments.Observer,
 		Log:            log,
+		LogLimiter:     telemetry.NewLogLimiter(),
 	}
 }
 

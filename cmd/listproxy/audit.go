@@ -1,8 +1,6 @@
 package main
 
 import (
-	"log/slog"
-
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -28,9 +26,9 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 func (o *auditOptions) Validate() error { return nil }
 
 // open opens the audit log, which its caller must close. It returns nil, nil if --audit-log-path is not given.
-func (o *auditOptions) open(log *slog.Logger) (*observe.AuditLog, error) {
+func (o *auditOptions) open() (*observe.AuditLog, error) {
 	if !o.config.Enabled() {
 		return nil, nil
 	}
-	return observe.OpenAuditLog(o.config, log)
+	return observe.OpenAuditLog(o.config)
 }

@@ -33,7 +33,7 @@ func untilSignal() (context.Context, context.CancelFunc) {
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := o.telemetry.logger(stderr)
 	o.cache.tuneMemory(log)
-	// Kubernetes' libraries write to the same log: in the same format, masked, and at the level debug.
+	// Kubernetes' libraries write to the same log, masked, if its level is debug.
 	klog.SetSlogLogger(telemetry.Libraries(log))
 
 	setPingEnv() // before client-go makes connections

@@ -260,5 +260,5 @@ func (x *exchange) report(byCaller bool, cause string) {
 		log(slog.LevelDebug)
 		return
 	}
-	x.forwarder.seldom.Do(func() { log(slog.LevelWarn) })
+	x.forwarder.logLimiter.Do(func() { log(slog.LevelWarn) })
 }

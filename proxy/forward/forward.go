@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/auth"
@@ -64,13 +65,13 @@ type Forwarder struct {
 	log      *slog.Logger
 	buffers  copyBuffers
 	watches  openWatches
-	// seldom limits the log lines that callers and backends can cause.
-	seldom telemetry.Seldom
+	// logLimiter limits the log lines that callers and backends can cause.
+	logLimiter *rate.Sometimes
 }
 
 // New returns a Forwarder to up. It logs the API server's failures as warnings, and callers that go away at debug level.
 func New(up Upstream, log *slog.Logger) *Forwarder {
-	return &Forwarder{upstream: up, base: up.URL(), log: log}
+	return &Forwarder{upstream: up, base: up.URL(), log: log, logLimiter: telemetry.NewLogLimiter()}
 }
 
 // ServeAs forwards r as a request of id. If keep is nil, no body is kept.

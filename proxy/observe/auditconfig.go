@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"os"
 	"os/signal"
@@ -35,12 +34,12 @@ func (c AuditConfig) Enabled() bool { return c.Path != "" }
 
 // OpenAuditLog opens the audit log that c describes; c must be enabled. A new file is readable by its owner only; an
 // existing one keeps its mode and content. No other process may write to the file. The log must be closed.
-func OpenAuditLog(c AuditConfig, log *slog.Logger) (*AuditLog, error) {
+func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	out, err := openOutput(c)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log-path=%s cannot be written: %w: choose a path that listproxy may write", c.Path, err)
 	}
-	return NewAuditLog(out, log), nil
+	return NewAuditLog(out), nil
 }
 
 // openOutput opens the file, or standard output.

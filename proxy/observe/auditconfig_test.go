@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestFile: the file and its folder are made for their owner only, and are appended to; at
@@ -22,7 +21,7 @@ func TestFile(t *testing.T) {
 	long := strings.Repeat("x", 600_000)
 	for _, maxSize := range []uint32{0, 1} {
 		for _, id := range []string{"one", "two", "three"} {
-			l, err := OpenAuditLog(AuditConfig{Path: path, MaxSize: maxSize, MaxBackups: 1}, proxytest.DiscardLog())
+			l, err := OpenAuditLog(AuditConfig{Path: path, MaxSize: maxSize, MaxBackups: 1})
 			expect.NoError(t, err)
 			expect.NoError(t, write(l, id+long))
 			expect.NoError(t, l.Close())
@@ -58,7 +57,7 @@ func TestFile(t *testing.T) {
 func TestStandardOutputWithoutReader(t *testing.T) {
 	const child = "LISTPROXY_TEST_AUDIT_CHILD"
 	if os.Getenv(child) != "" {
-		l, err := OpenAuditLog(AuditConfig{Path: "-"}, proxytest.DiscardLog())
+		l, err := OpenAuditLog(AuditConfig{Path: "-"})
 		expect.NoError(t, err)
 		_, err = io.ReadAll(os.Stdin) // until the reader has gone
 		expect.NoError(t, err)

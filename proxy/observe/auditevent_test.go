@@ -16,7 +16,6 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 var auditReceived = time.Date(2025, 3, 4, 5, 6, 7, 8_009_000, time.UTC)
@@ -74,7 +73,7 @@ func line(t *testing.T, r *http.Request, list *policy.Request, who user.Info, an
 	t.Helper()
 	out := &sink{}
 	synctest.Test(t, func(t *testing.T) {
-		expect.NoError(t, NewAuditLog(out, proxytest.DiscardLog()).Write(r, list, who, auditReceived, answer))
+		expect.NoError(t, NewAuditLog(out).Write(r, list, who, auditReceived, answer))
 	})
 	return out.String()
 }

@@ -1,11 +1,9 @@
 package observe
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -21,48 +19,42 @@ import (
 // AuditLog writes an event of audit.k8s.io/v1, a line of JSON, for every answer from memory before it is given, as
 // kube-apiserver's --audit-log-mode=blocking-strict does. It is safe for concurrent use.
 type AuditLog struct {
-	backend audit.Backend
-	log     *slog.Logger
+	backend audit.Backend // writes to out
 
-	mu      sync.Mutex // held while an event is written
-	out     *lines     // where backend writes
-	failing bool       // whether the last event could not be written
+	mu  sync.Mutex // held while an event is written
+	out *lineWriter
 }
 
 var (
 	errBusy   = errors.New("an event is still being written")
-	errEncode = errors.New("it cannot be encoded")
+	errEncode = errors.New("the event cannot be encoded")
 )
 
 // NewAuditLog returns an audit log that writes to out. It must be closed.
-func NewAuditLog(out io.WriteCloser, log *slog.Logger) *AuditLog {
-	l := &AuditLog{out: &lines{out: out}, log: log}
-	l.backend = auditlog.NewBackend(l.out, auditlog.FormatJson, auditv1.SchemeGroupVersion)
-	return l
+func NewAuditLog(out io.WriteCloser) *AuditLog {
+	lines := &lineWriter{out: out}
+	return &AuditLog{out: lines, backend: auditlog.NewBackend(lines, auditlog.FormatJson, auditv1.SchemeGroupVersion)}
 }
 
-// Write writes the event of an answer to r that is about to be given. list is the parsed request, who the caller, and
-// received the time at which the request came. After an error the answer must not be given.
-func (l *AuditLog) Write(r *http.Request, list *policy.Request, who user.Info, received time.Time, answer AuditedAnswer) error {
+// Write writes the event of an answer to r that is about to be given. asked is what r asks for, caller the user who
+// sent it, and received the time at which it came. After an error the answer must not be given.
+func (l *AuditLog) Write(
+	r *http.Request, asked *policy.Request, caller user.Info, received time.Time, answer AuditedAnswer,
+) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.out.failed = nil
-	var err error
-	if !sendAuditEvent(l.backend, r, list, who, received, answer) {
-		err = fmt.Errorf("write an audit event: %w", cmp.Or(l.out.failed, errEncode))
+	l.out.lastErr = nil
+	if sendAuditEvent(l.backend, r, asked, caller, received, answer) {
+		return nil
 	}
-	switch {
-	case err != nil && !l.failing:
-		l.log.Error("the audit log cannot be written: lists are forwarded until it can", "error", err)
-	case err == nil && l.failing:
-		l.log.Info("the audit log can be written again")
+	if l.out.lastErr != nil {
+		return fmt.Errorf("write an audit event: %w", l.out.lastErr)
 	}
-	l.failing = err != nil
-	return err
+	return errEncode // the backend wrote nothing
 }
 
-// Close closes the log, or returns an error if an event is still being written. It is called once, after the last
-// answer.
+// Close closes the log. It is called once, after the last answer. If an event is still being written (a disk may hang),
+// Close does not wait for it, and returns an error.
 func (l *AuditLog) Close() error {
 	if !l.mu.TryLock() {
 		return errBusy
@@ -71,16 +63,16 @@ func (l *AuditLog) Close() error {
 	return l.out.out.Close()
 }
 
-// lines writes the backend's lines. It keeps the error of the last line, since the backend returns none. If only a
-// part of a line was written, the next one begins on a new line.
-type lines struct {
-	out    io.WriteCloser
-	torn   bool  // only a part of the last line was written
-	failed error // the error of the last line
+// lineWriter writes the backend's lines. It keeps the error of the last line, since the backend returns none. After a
+// line of which only a part was written, the next line begins with a line break.
+type lineWriter struct {
+	out     io.WriteCloser
+	torn    bool // only a part of the last line was written
+	lastErr error
 }
 
-// Write implements io.Writer. The backend calls it with one line at a time.
-func (l *lines) Write(line []byte) (int, error) {
+// Write implements [io.Writer]. The backend calls it with one line at a time.
+func (l *lineWriter) Write(line []byte) (int, error) {
 	text := line
 	if l.torn {
 		text = append([]byte("\n"), line...)
@@ -89,6 +81,6 @@ func (l *lines) Write(line []byte) (int, error) {
 	if n > 0 {
 		l.torn = n < len(text)
 	}
-	l.failed = err
+	l.lastErr = err
 	return min(n, len(line)), err
 }

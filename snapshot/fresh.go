@@ -39,20 +39,31 @@ func (c *Collection) StateUnavailable(rev uint64, exact bool) (why reason.Reason
 // ConsistentUnavailable returns the reason why Consistent would find no state; None if it may find one. It does
 // not wait, and does not count as a use of the collection.
 func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, atMost time.Duration) reason.Reason {
-	v, forecast, now := c.view.Load(), c.forecast.Load(), time.Now()
+	v, now := c.view.Load(), time.Now()
+	if unavailable := c.unavailableNow(v, now); unavailable != reason.None {
+		return unavailable
+	}
+	switch {
+	case q.Fields != nil && !v.envelope.CanSelect(q.Fields):
+		return reason.NotCanonical
+	case v.currentAt.Number > after:
+		return reason.None
+	case c.forecast.Load().Earliest().Sub(now) > atMost:
+		return reason.NotProven
+	}
+	return reason.None
+}
+
+// unavailableNow returns the reason why Consistent would find no state in v, whatever the list asks for: there is no
+// state, or nothing can prove that the state is the newest, or the state is too old.
+func (c *Collection) unavailableNow(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:
 		return v.unavailable
-	case q.Fields != nil && !v.envelope.CanSelect(q.Fields):
-		return reason.NotCanonical
-	case forecast.NoBookmarks():
+	case c.forecast.Load().NoBookmarks():
 		return reason.NotProven
 	case clock.Age(v.currentAt.Sent, now) >= c.limits.Staleness:
 		return reason.Stale
-	case v.currentAt.Number > after:
-		return reason.None
-	case forecast.Earliest().Sub(now) > atMost:
-		return reason.NotProven
 	}
 	return reason.None
 }

@@ -172,8 +172,8 @@ func TestFewWaitInVain(t *testing.T) {
 				t.Errorf("%d short watches, %d probes, %d loads; want at most %d, %d, %d",
 					u.shortWatches, u.probes, u.loads, tt.mostShortWatches, tt.mostProbes, tt.mostLoads)
 			}
-			if tt.lasts > time.Hour && !c.stats().NoBookmarks {
-				t.Error("people are not told that there are no bookmarks")
+			if got := c.stats().Unavailable; tt.lasts > time.Hour && got != reason.NotProven {
+				t.Errorf("without bookmarks the collection is unavailable for %q, want %q", got, reason.NotProven)
 			}
 		})
 	}

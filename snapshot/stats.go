@@ -12,7 +12,7 @@ import (
 // CollectionStats is what a collection holds at one moment, for metrics and for people.
 type CollectionStats struct {
 	Resource CollectionKey
-	// Unavailable is the reason why there is no newest state; None if there is one.
+	// Unavailable is the reason why lists of the newest state are forwarded; None if they can be answered.
 	Unavailable reason.Reason
 	// Objects is the number of objects in the newest state; 0 if there is none.
 	Objects int
@@ -24,8 +24,8 @@ type CollectionStats struct {
 	Oldest time.Time
 	// CurrentAt says how new the newest state is: it has everything that the upstream had then. Zero if there is none.
 	CurrentAt time.Time
-	// NoBookmarks reports whether the upstream sends no bookmarks, so that no state can be proven to be the newest.
-	NoBookmarks bool
+	// Window is the time for which states are kept.
+	Window time.Duration
 	// Used is the time of the last request for it.
 	Used time.Time
 	// Feed counts its states, and those of earlier collections with the same key.
@@ -59,11 +59,11 @@ func (c *Collection) stats() CollectionStats {
 	v := c.view.Load()
 	s := CollectionStats{
 		Resource:    c.resource,
-		Unavailable: v.unavailable,
+		Unavailable: c.unavailableNow(v, time.Now()),
 		Interval:    v.Interval,
 		Bytes:       c.account,
 		CurrentAt:   v.currentAt.Sent,
-		NoBookmarks: c.forecast.Load().NoBookmarks(),
+		Window:      c.limits.History,
 		Used:        *c.lastUse.Load(),
 	}
 	if v.unavailable == reason.None {

@@ -8,38 +8,40 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/proxy/admin"
+	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
-// adminConfig returns the configuration of the admin port, which shows the state of a.
-func (o *options) adminConfig(a *app, instruments *instruments) admin.Config {
+// adminConfig returns the configuration of the admin port, and registers the metrics of the state that the port shows.
+func (o *options) adminConfig(a *app, requestLimits *limits.Limits, instruments *instruments) admin.Config {
 	address := a.transports.URL()
+	source := &admin.Source{
+		Version:      version(),
+		Address:      address.Scheme + "://" + address.Host,
+		Started:      time.Now(),
+		Draining:     a.draining.Load,
+		Discovery:    a.cluster.DiscoveryReady,
+		Schemas:      a.cluster.DefinitionsReady,
+		Servers:      a.cluster.ServersReady,
+		Health:       a.health.Stats,
+		Collections:  a.collections,
+		Eager:        a.warmup.Stats,
+		Compression:  a.compressor.Stats,
+		Reviews:      a.authorizer.Stats,
+		Inflight:     requestLimits.Stats,
+		Connections:  a.ports.connections(),
+		Certificates: a.ports.certificates.Expiries,
+		Metrics:      instruments.metrics,
+	}
+	instruments.metrics.MustRegister(source)
 	return admin.Config{
-		Ready:   a.ready,
-		Metrics: a.metrics,
-		Status: &admin.Source{
-			Version:     version(),
-			Upstream:    address.Scheme + "://" + address.Host,
-			Started:     time.Now(),
-			Ready:       a.ready,
-			Metrics:     instruments.metrics,
-			Collections: a.collections,
-			Staleness:   o.cache.staleness,
-			Window:      o.window,
-		},
-		Flags: flagsInForce(o.flags),
-		Hosts: ownNames(address),
+		Source:  source,
+		Metrics: telemetry.MetricsHandler(instruments.metrics, a.log),
+		Flags:   flagsInForce(o.flags),
+		Hosts:   ownNames(address),
 	}
-}
-
-// window returns the length of the history that is wanted for a resource.
-func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
-	if window := o.cache.policy.RuleFor(gvr.Group, gvr.Resource).HistoryWindow; window > 0 {
-		return window
-	}
-	return o.cache.history
 }
 
 // flagsInForce returns all flags as name=value, in the order of help. No value is a secret: secrets are in files,

@@ -37,8 +37,6 @@ type app struct {
 	handler     http.Handler
 	forward     *forward.Forwarder
 	auditLog    *observe.AuditLog // nil if there is no audit log
-	metrics     http.Handler
-	ready       admin.Readiness
 	adminConfig admin.Config
 	draining    atomic.Bool
 }
@@ -68,20 +66,11 @@ func (o *options) assemble(
 		ports:     ports,
 		forward:   forward.New(api.transports, log),
 		auditLog:  auditLog,
-		metrics:   telemetry.MetricsHandler(instruments.metrics, log),
 	}
 	instruments.Serves = a.cluster.Serves
 	handler := o.newHandler(a, instruments, log)
 	a.handler = handler.Chain()
-	a.ready = admin.Readiness{
-		Draining:  a.draining.Load,
-		Discovery: a.cluster.DiscoveryReady,
-		Schemas:   a.cluster.DefinitionsReady,
-		Servers:   a.cluster.ServersReady,
-		Upstream:  a.health.Stats,
-		Eager:     a.warmup.Stats,
-	}
-	o.showState(a, handler, instruments)
+	a.adminConfig = o.adminConfig(a, handler.Limits, instruments)
 	return a, nil
 }
 
@@ -123,25 +112,6 @@ func (o *options) newHandler(a *app, instruments *instruments, log *slog.Logger)
 		Log:            log,
 		LogLimiter:     telemetry.NewLogLimiter(),
 	}
-}
-
-// showState registers the metrics of a's state, and fills the admin port's pages.
-func (o *options) showState(a *app, handler *proxy.Handler, instruments *instruments) {
-	state := admin.State{
-		Collections:  a.collections.Stats,
-		Eager:        a.warmup.Stats,
-		Staleness:    o.cache.staleness,
-		Stored:       a.collections.Stored,
-		Compression:  a.compressor.Stats,
-		SelfChecks:   a.collections.SelfChecks,
-		Reviews:      a.authorizer.Stats,
-		Inflight:     handler.Limits.Stats,
-		Health:       a.health.Stats,
-		Connections:  a.ports.connections(),
-		Certificates: a.ports.certificates.Expiries,
-	}
-	instruments.metrics.MustRegister(state)
-	a.adminConfig = o.adminConfig(a, instruments)
 }
 
 // rights are the parts that find out who callers are and what they may do.

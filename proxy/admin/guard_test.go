@@ -18,7 +18,7 @@ func newPort(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
 	s, _, _ := newHealthySource(t)
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "up 1") })
-	return New(Config{Ready: s.Ready, Metrics: metrics, Status: s, Hosts: hosts, Flags: []string{"config=policy.yaml", "secure-port=8443"}})
+	return New(Config{Source: s, Metrics: metrics, Hosts: hosts, Flags: []string{"config=policy.yaml", "secure-port=8443"}})
 }
 
 // ask is what a port answers to a person who has forwarded it (kubectl port-forward), or to whoever sends the
@@ -76,7 +76,7 @@ func TestReadersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
 		s, _, _ := newHealthySource(t)
-		port := New(Config{Ready: s.Ready, Status: s, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })})
+		port := New(Config{Source: s, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })})
 		get := func(path string) int { return ask(port, http.MethodGet, path, nil).Code }
 		for range 16 {
 			go get("/metrics")

@@ -1,43 +1,19 @@
 package admin
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/gzip"
 )
-
-// State is a [prometheus.Collector] of metrics that are read at each scrape, and cost nothing in between.
-type State struct {
-	Collections func() []snapshot.CollectionStats
-	// Eager returns the collections to load before the first request. Some may not exist yet.
-	Eager func() []proxy.EagerStats
-	// Staleness is the age from which on a newest state is no longer given.
-	Staleness time.Duration
-	// Stored returns the number of bytes that all collections store, and its bound, 0 if there is none.
-	Stored      func() (bytes, bound int64)
-	Compression func() gzip.CompressorStats
-	// SelfChecks returns the number of comparisons with the upstream by their result.
-	SelfChecks func() map[snapshot.CheckResult]uint64
-	Reviews    func() auth.Stats
-	Inflight   func() map[string]limits.Stats
-	// Connections has the connections of each port, by its name.
-	Connections map[string]*limits.Connections
-	// Certificates returns the times at which the certificates in use end.
-	Certificates func() []serve.Expiry
-	// Health returns the state of the API server.
-	Health func() upstream.HealthStats
-}
 
 // metric describes one metric.
 type metric struct {
@@ -56,28 +32,33 @@ func counter(name, help string, labels ...string) metric {
 // collectionLabels has the names of the labels that identify a collection.
 var collectionLabels = []string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}
 
-// perCollection returns the labels of a metric that each collection has: the collectionLabels and more.
-func perCollection(more ...string) []string { return append(collectionLabels[:3:3], more...) }
+// collectionGauge describes a gauge that each collection has, with the collectionLabels and more labels.
+func collectionGauge(name, help string, more ...string) metric {
+	return gauge(name, help, slices.Concat(collectionLabels, more)...)
+}
+
+// collectionCounter describes a counter that each collection has, with the collectionLabels and more labels.
+func collectionCounter(name, help string, more ...string) metric {
+	return counter(name, help, slices.Concat(collectionLabels, more)...)
+}
 
 var (
-	collectionLive = gauge("listproxy_collection_live",
-		"1 if lists of the newest state can be answered, else 0 and why (reason).", perCollection(observe.LabelReason)...)
-	collectionObjects = gauge("listproxy_collection_objects", "Objects in the newest state.", perCollection()...)
-	collectionSize    = gauge("listproxy_collection_size_bytes",
-		"Bytes stored: objects, their history, and an estimate of the structures around them.", perCollection()...)
-	collectionHistory = gauge("listproxy_collection_history_seconds", "How far back a revision can be asked for.", perCollection()...)
-	feedLag           = gauge("listproxy_feed_lag_seconds", "How old the newest state is at most: the time since the API server was "+
-		"asked for the revision that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.",
-		perCollection()...)
-	feedRestarts = counter("listproxy_feed_restarts_total",
-		"How often a state was lost, or had to be loaded anew, and why (cause). History begins anew each time.", perCollection("cause")...)
+	collectionLive = collectionGauge("listproxy_collection_live",
+		"1 if lists of the newest state can be answered, else 0 and why (reason).", observe.LabelReason)
+	collectionObjects = collectionGauge("listproxy_collection_objects", "Objects in the newest state.")
+	collectionSize    = collectionGauge("listproxy_collection_size_bytes",
+		"Bytes stored: objects, their history, and an estimate of the structures around them.")
+	collectionHistory = collectionGauge("listproxy_collection_history_seconds", "How far back a revision can be asked for.")
+	feedLag           = collectionGauge("listproxy_feed_lag_seconds", "How old the newest state is at most: the time since the API server was "+
+		"asked for the revision that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.")
+	feedRestarts = collectionCounter("listproxy_feed_restarts_total",
+		"How often a state was lost, or had to be loaded anew, and why (cause). History begins anew each time.", "cause")
 
-	watches     = gauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.", perCollection()...)
-	watchEvents = counter("listproxy_watch_events_total",
-		"Events of watches from memory, bookmarks included and initial events not, each counted for every client that got it.",
-		perCollection()...)
-	watchEnds = counter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
-		perCollection(observe.LabelReason)...)
+	watches     = collectionGauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.")
+	watchEvents = collectionCounter("listproxy_watch_events_total",
+		"Events of watches from memory, bookmarks included and initial events not, each counted for every client that got it.")
+	watchEnds = collectionCounter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
+		observe.LabelReason)
 
 	stored = gauge("listproxy_stored_bytes",
 		"Bytes that all collections store together, including what is reserved for those that load.")
@@ -106,99 +87,94 @@ var (
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
 )
 
-// Describe implements [prometheus.Collector]. It gives no descriptions, so the registry checks metrics at each scrape.
-func (s State) Describe(chan<- *prometheus.Desc) {}
+// Describe implements [prometheus.Collector]. It sends no descriptions, so the registry checks metrics at each scrape.
+func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
-// scrape takes the metrics of one scrape.
-type scrape chan<- prometheus.Metric
-
-// put adds a metric with a value and the values of its labels to a scrape.
-func put[N int | int64 | uint64 | float64](to scrape, m metric, value N, labels ...string) {
-	to <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
+// send sends a metric with a value and the values of its labels.
+func send[N int | int64 | uint64 | float64](metrics chan<- prometheus.Metric, m metric, value N, labels ...string) {
+	metrics <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
 }
 
 // Collect implements [prometheus.Collector].
-func (s State) Collect(metrics chan<- prometheus.Metric) {
-	to := scrape(metrics)
+func (s *Source) Collect(metrics chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[proxy.EagerCollection]bool{}
-	for _, c := range s.Collections() {
-		s.collectCollection(to, c, now)
+	for _, c := range s.Collections.Stats() {
+		sendCollection(metrics, c, now)
 		exists[proxy.EagerCollection{GroupVersionResource: c.Resource.GroupVersionResource, Representation: c.Resource.Representation}] = true
 	}
 	for _, e := range s.Eager() {
 		if !exists[e.EagerCollection] {
-			put(to, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.Waits))
+			send(metrics, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.Waits))
 		}
 	}
-	bytes, bound := s.Stored()
-	put(to, stored, bytes)
-	put(to, storedLimit, bound)
+	bytes, bound := s.Collections.Stored()
+	send(metrics, stored, bytes)
+	send(metrics, storedLimit, bound)
 	compression := s.Compression()
-	put(to, compressionSize, compression.Kept)
-	put(to, compressionLookups, compression.Found, "hit")
-	put(to, compressionLookups, compression.Made, "miss")
+	send(metrics, compressionSize, compression.Kept)
+	send(metrics, compressionLookups, compression.Found, "hit")
+	send(metrics, compressionLookups, compression.Made, "miss")
 	reviews := s.Reviews()
-	put(to, reviewLookups, reviews.Hits, "hit")
-	put(to, reviewLookups, reviews.Misses, "miss")
-	for result, n := range s.SelfChecks() {
-		put(to, selfChecks, n, string(result))
+	send(metrics, reviewLookups, reviews.Hits, "hit")
+	send(metrics, reviewLookups, reviews.Misses, "miss")
+	for result, n := range s.Collections.SelfChecks() {
+		send(metrics, selfChecks, n, string(result))
 	}
-	s.collectLoad(to)
+	s.sendLoad(metrics)
 	for _, c := range s.Certificates() {
-		if !c.NotAfter.IsZero() {
-			put(to, certificateEnd, c.NotAfter.Unix(), c.Name)
+		if !c.NotAfter.IsZero() { // zero if the certificate cannot be read
+			send(metrics, certificateEnd, c.NotAfter.Unix(), c.Name)
 		}
 	}
 	health := s.Health()
-	put(to, upstreamOK, one(health.Condition == upstream.ConditionOK), string(health.Condition))
+	send(metrics, upstreamOK, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
-// collectCollection puts the metrics of one collection.
-func (s State) collectCollection(to scrape, c snapshot.CollectionStats, now time.Time) {
+// sendCollection sends the metrics of one collection.
+func sendCollection(metrics chan<- prometheus.Metric, c snapshot.CollectionStats, now time.Time) {
 	labels := []string{c.Resource.GroupResource().String(), c.Resource.Version, string(c.Resource.Representation)}
-	labelsWith := func(label string) []string { return append(labels[:3:3], label) }
-	unavailable := reasonUnavailable(c, now, s.Staleness)
-	put(to, collectionLive, one(unavailable == reason.None), labelsWith(observe.OrNone(string(unavailable)))...)
-	put(to, collectionObjects, c.Objects, labels...)
-	put(to, collectionSize, c.Bytes, labels...)
+	labelsWith := func(label string) []string { return append(slices.Clip(labels), label) }
+	send(metrics, collectionLive, oneIf(c.Unavailable == reason.None), labelsWith(observe.OrNone(string(c.Unavailable)))...)
+	send(metrics, collectionObjects, c.Objects, labels...)
+	send(metrics, collectionSize, c.Bytes, labels...)
 	for cause, n := range c.Feed.Losses {
-		put(to, feedRestarts, n, labelsWith(string(cause))...)
+		send(metrics, feedRestarts, n, labelsWith(string(cause))...)
 	}
 	if !c.Oldest.IsZero() {
-		put(to, collectionHistory, now.Sub(c.Oldest).Seconds(), labels...)
+		send(metrics, collectionHistory, now.Sub(c.Oldest).Seconds(), labels...)
 	}
 	if !c.CurrentAt.IsZero() {
-		put(to, feedLag, clock.Age(c.CurrentAt, now).Seconds(), labels...)
+		send(metrics, feedLag, clock.Age(c.CurrentAt, now).Seconds(), labels...)
 	}
-	put(to, watches, c.Watches.Open, labels...)
-	put(to, watchEvents, c.Watches.Delivered, labels...)
-	for why, n := range c.Watches.Ended {
-		put(to, watchEnds, n, labelsWith(string(why))...)
+	send(metrics, watches, c.Watches.Open, labels...)
+	send(metrics, watchEvents, c.Watches.Delivered, labels...)
+	for ending, n := range c.Watches.Ended {
+		send(metrics, watchEnds, n, labelsWith(string(ending))...)
 	}
 }
 
-// collectLoad puts the metrics of requests in flight, and of open connections.
-func (s State) collectLoad(to scrape) {
+// sendLoad sends the metrics of requests in flight, and of open connections.
+func (s *Source) sendLoad(metrics chan<- prometheus.Metric) {
 	for kind, l := range s.Inflight() {
 		if kind == "bytes" {
-			put(to, inflightBytes, l.InUse)
+			send(metrics, inflightBytes, l.InUse)
 		} else {
-			put(to, inflightRequests, l.InUse, kind)
+			send(metrics, inflightRequests, l.InUse, kind)
 		}
-		put(to, inflightWaiting, l.Waiting, kind)
-		for _, why := range limits.Overloads() {
-			put(to, inflightRefusals, l.Refused[why], kind, string(why))
+		send(metrics, inflightWaiting, l.Waiting, kind)
+		for _, overload := range limits.Overloads() {
+			send(metrics, inflightRefusals, l.Refused[overload], kind, string(overload))
 		}
 	}
 	for port, c := range s.Connections {
-		put(to, connections, c.Open(), port)
-		put(to, connectionsLimit, c.Most(), port)
+		send(metrics, connections, c.Open(), port)
+		send(metrics, connectionsLimit, c.Most(), port)
 	}
 }
 
-// one returns 1 for true, and 0 for false.
-func one(condition bool) int {
+// oneIf returns 1 if condition is true, otherwise 0.
+func oneIf(condition bool) int {
 	if condition {
 		return 1
 	}

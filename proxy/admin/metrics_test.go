@@ -20,7 +20,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -53,39 +52,29 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	expect.NoError(t, err)
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()
-	metrics.MustRegister(wholeState(t))
+	metrics.MustRegister(newFullSource(t))
 	return proxytest.Gather(t, metrics)
 }
 
-// wholeState has something of everything.
-func wholeState(t *testing.T) State {
+// newFullSource returns a Source with a series of every metric of state.
+func newFullSource(t *testing.T) *Source {
 	t.Helper()
-	now := time.Now()
-	bounds := limits.New(limits.Config{})
-	silent := liveStats(keyOf("", "pods", media.JSON), 91*time.Second)
-	silent.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
-	silent.Feed = snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}
-	return State{
-		Staleness: 90 * time.Second,
-		Collections: func() []snapshot.CollectionStats {
-			return []snapshot.CollectionStats{silent, liveStats(keyOf("", "nodes", media.JSON), 0)}
-		},
-		Eager: func() []proxy.EagerStats {
-			return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}
-		},
-		Stored:      func() (int64, int64) { return 1, 2 },
-		Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} },
-		SelfChecks: func() map[snapshot.CheckResult]uint64 {
-			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
-		},
-		Reviews:     func() auth.Stats { return auth.Stats{Hits: 1} },
-		Inflight:    bounds.Stats,
-		Connections: map[string]*limits.Connections{"clients": limits.NewConnections(1)},
-		Health: func() upstream.HealthStats {
-			return upstream.HealthStats{Condition: upstream.ConditionNotReady, Answered: now}
-		},
-		Certificates: func() []serve.Expiry { return []serve.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
+	s, _, collections := newHealthySource(t)
+	pods := staleStats("pods")
+	pods.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
+	pods.Feed = snapshot.FeedStats{Losses: map[reason.Reason]uint64{reason.Expired: 1}}
+	collections.stats = []snapshot.CollectionStats{pods, liveStats(keyOf("", "nodes", media.JSON), 0)}
+	s.Eager = func() []proxy.EagerStats {
+		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}
 	}
+	s.Compression = func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} }
+	s.Reviews = func() auth.Stats { return auth.Stats{Hits: 1} }
+	s.Inflight = limits.New(limits.Config{}).Stats
+	s.Connections = map[string]*limits.Connections{"clients": limits.NewConnections(1)}
+	s.Certificates = func() []serve.Expiry {
+		return []serve.Expiry{{Name: "serving", NotAfter: time.Now()}, {Name: "unknown"}}
+	}
+	return s
 }
 
 // TestReference: docs/reference.md has every metric, with its labels and what it says of itself.

@@ -9,14 +9,24 @@ import (
 	"time"
 )
 
+// The bounds of guard: the number of requests at a time, and the time in which a client must have read the answer. A
+// profile may be recorded for minutes (?seconds=).
+const (
+	maxPages       = 16
+	pageTimeout    = 10 * time.Second
+	maxProfiles    = 2
+	profileTimeout = 5 * time.Minute
+)
+
 // Config configures the operators' port.
 type Config struct {
-	Ready   Readiness
+	// Source has the state for /readyz and the status page.
+	Source *Source
+	// Metrics serves /metrics.
 	Metrics http.Handler
-	Status  *Source
 	// Flags has all flags in force, as name=value. No value is a secret.
 	Flags []string
-	// Hosts has further names of the port (guard).
+	// Hosts has further host names by which requests may name the port (see guard).
 	Hosts []string
 }
 
@@ -30,21 +40,21 @@ type Config struct {
 //   - /flagz has the flags;
 //   - /debug/pprof/ has profiles, for local clients only.
 //
-// The answers have no secrets and need no authentication. All but the first two are guarded (guard).
+// The answers have no secrets, and need no authentication. All paths but the first two are guarded (see guard).
 func New(c Config) http.Handler {
 	pages := http.NewServeMux()
 	pages.Handle("GET /metrics", c.Metrics)
 	pages.Handle("GET /{$}", http.RedirectHandler("statusz", http.StatusFound))
-	pages.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, c.Status.Read()) })
-	// Kubernetes' own /flagz draws its delimiters at random, so that nobody parses it.
+	pages.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, c.Source.Read()) })
+	// Kubernetes' own /flagz draws its delimiters at random, so that nobody parses the page.
 	pages.HandleFunc("GET /flagz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "listproxy flagz\n\n"+strings.Join(c.Flags, "\n")+"\n")
 	})
 	port := http.NewServeMux()
-	port.Handle("/", guard(c.Hosts, 16, 10*time.Second, pages))
-	port.Handle("/debug/pprof/", guard(c.Hosts, 2, 5*time.Minute, onlyLocal(http.DefaultServeMux)))
+	port.Handle("/", guard(c.Hosts, maxPages, pageTimeout, pages))
+	port.Handle("/debug/pprof/", guard(c.Hosts, maxProfiles, profileTimeout, onlyLocal(http.DefaultServeMux)))
 	port.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
-	port.HandleFunc("GET /readyz", c.Ready.serve)
+	port.HandleFunc("GET /readyz", c.Source.serveReady)
 	return addSecurityHeaders(port)
 }
 
@@ -58,22 +68,6 @@ func onlyLocal(handler http.Handler) http.Handler {
 		}
 		handler.ServeHTTP(w, r)
 	})
-}
-
-// serve answers /readyz.
-func (r Readiness) serve(w http.ResponseWriter, req *http.Request) {
-	checks := r.Checks()
-	code, verdict := http.StatusOK, "ok"
-	if !allOK(checks) {
-		code, verdict = http.StatusServiceUnavailable, "not ready"
-	}
-	var text strings.Builder
-	for _, c := range checks {
-		if !c.OK || req.URL.Query().Has("verbose") {
-			text.WriteString(c.String() + "\n")
-		}
-	}
-	writeText(w, code, text.String()+verdict)
 }
 
 // writeText answers with plain text.

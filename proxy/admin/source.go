@@ -2,34 +2,54 @@ package admin
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/auth"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Source reads the [Status]. Counts come from the metrics, so that both agree. It is safe for concurrent use, if its
-// fields are.
+// Source reads the state of listproxy's parts: for /readyz ([Source.Checks]), the status page ([Source.Read]) and
+// metrics ([Source.Collect]). It is safe for concurrent use. Its functions must be, too, and must not block.
 type Source struct {
-	Version, Upstream string
+	Version string
+	// Address is the scheme, host and port of the API server.
+	Address string
 	// Started is the time at which the process began.
-	Started     time.Time
-	Ready       Readiness
-	Metrics     prometheus.Gatherer
+	Started time.Time
+
+	// Draining reports whether shutdown has begun.
+	Draining func() bool
+	// Discovery, Schemas and Servers report whether the resources of the API server, the definitions of custom
+	// resources, and the API servers behind the upstream are known.
+	Discovery, Schemas, Servers func() bool
+	// Health returns the state of the API server.
+	Health func() upstream.HealthStats
+
 	Collections collections
-	// Staleness is the age from which on a newest state is no longer given.
-	Staleness time.Duration
-	// Window returns the length of the history that is to be kept of a resource.
-	Window func(schema.GroupVersionResource) time.Duration
+	// Eager returns the state of the collections that are loaded before the first request. Some may not exist yet.
+	Eager       func() []proxy.EagerStats
+	Compression func() gzip.CompressorStats
+	Reviews     func() auth.Stats
+	// Inflight returns the state of each limiter, by what it limits.
+	Inflight func() map[string]limits.Stats
+	// Connections has the connections of each port, by the port's name.
+	Connections map[string]*limits.Connections
+	// Certificates returns the times at which the certificates in use expire.
+	Certificates func() []serve.Expiry
+
+	// Metrics has all metrics. The status page takes its counts from these, so that both agree.
+	Metrics prometheus.Gatherer
 }
 
 // collections is the part of [snapshot.Collections] that a Source reads.
@@ -37,25 +57,26 @@ type collections interface {
 	Stats() []snapshot.CollectionStats
 	Stored() (bytes, bound int64)
 	Changes() []snapshot.Change
+	SelfChecks() map[snapshot.CheckResult]uint64
 	Mismatched() map[snapshot.CollectionKey]snapshot.CheckStats
 }
 
 // Read returns the current status.
 func (s *Source) Read() Status {
 	now := time.Now()
-	health := s.Ready.Upstream()
+	health := s.Health()
 	status := Status{
-		Version: s.Version, Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(), Upstream: s.upstream(health, now),
-		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{},
+		Version: s.Version, Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(), Upstream: s.readUpstream(health, now),
+		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{}, // empty, not null, in JSON
 	}
-	for _, c := range s.Ready.Checks() {
-		if c.Name == upstreamCheck { // readiness does not end with it: see Readiness.Checks
+	for _, c := range s.Checks() {
+		if c.Name == upstreamCheck { // a replica stays ready in some of these failures: see Source.Checks
 			c.OK = health.Condition == upstream.ConditionOK
 		}
 		status.Checks = append(status.Checks, c)
 	}
 	for _, c := range s.Collections.Stats() {
-		status.Collections = append(status.Collections, s.collection(c, now))
+		status.Collections = append(status.Collections, newCollection(c, now))
 	}
 	for _, c := range s.Collections.Changes() {
 		status.Changes = append(status.Changes, Change{Of: c.Of, Cause: string(c.Cause), What: c.What, Age: now.Sub(c.At).Seconds()})
@@ -73,26 +94,28 @@ func (s *Source) Read() Status {
 	return status
 }
 
-func (s *Source) upstream(health upstream.HealthStats, now time.Time) Upstream {
-	upstream := Upstream{
-		Address: s.Upstream, State: string(health.Condition), Seconds: max(0, now.Sub(health.Since).Seconds()),
+func (s *Source) readUpstream(health upstream.HealthStats, now time.Time) Upstream {
+	status := Upstream{
+		Address: s.Address, State: string(health.Condition), Seconds: secondsSince(health.Since, now),
 		Error: health.Problem, Advice: health.Advice,
 	}
 	if !health.Answered.IsZero() {
-		upstream.Answered = new(max(0, now.Sub(health.Answered).Seconds()))
+		status.Answered = new(secondsSince(health.Answered, now))
 	}
-	return upstream
+	return status
 }
 
-func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collection {
-	gvr := c.Resource.GroupVersionResource
+// secondsSince returns the seconds from then to now; 0 if then is later, because another goroutine has just set it.
+func secondsSince(then, now time.Time) float64 { return max(0, now.Sub(then).Seconds()) }
+
+func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	collection := Collection{
-		Resource: gvr.GroupResource().String(), Version: gvr.Version, Representation: string(c.Resource.Representation),
+		Resource: c.Resource.GroupResource().String(), Version: c.Resource.Version, Representation: string(c.Resource.Representation),
 		State: StateLive, From: c.From, To: c.To, Objects: c.Objects, Bytes: c.Bytes, Watches: c.Watches.Open,
-		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
+		Idle: now.Sub(c.Used).Seconds(), Window: c.Window.Seconds(),
 	}
-	if unavailable := reasonUnavailable(c, now, s.Staleness); unavailable != reason.None {
-		collection.State = string(unavailable)
+	if c.Unavailable != reason.None {
+		collection.State = string(c.Unavailable)
 	}
 	if !c.CurrentAt.IsZero() {
 		collection.Age = new(clock.Age(c.CurrentAt, now).Seconds())
@@ -103,35 +126,17 @@ func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collectio
 	return collection
 }
 
-// reasonUnavailable returns the reason for which a collection cannot answer lists of the newest state now, or None. Its
-// state may be too old, or cannot be proven to be the newest.
-func reasonUnavailable(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
-	if c.Unavailable == reason.None && c.NoBookmarks {
-		return reason.NotProven
-	}
-	if c.Unavailable == reason.None && staleness > 0 && clock.Age(c.CurrentAt, now) >= staleness {
-		return reason.Stale
-	}
-	return c.Unavailable
-}
-
-// checkFeeds returns the check that no collection is stale. One that is unavailable for another reason is rightly
-// forwarded.
+// checkFeeds returns the check that no collection is stale. Other reasons are no fault of a feed: they are the right
+// answer to a collection that is loading, idle or not permitted.
 func (s *Status) checkFeeds() Check {
-	const maxNamed = 5
-	var stale []string
+	stale := 0
 	for _, c := range s.Collections {
 		if c.State == string(reason.Stale) {
-			stale = append(stale, c.Name())
+			stale++
 		}
 	}
-	slices.Sort(stale)
-	names := strings.Join(stale[:min(len(stale), maxNamed)], ", ")
-	if len(stale) > maxNamed {
-		names += fmt.Sprintf(" and %d more", len(stale)-maxNamed)
-	}
-	return check("feeds", len(stale) == 0, "nothing new was heard of these for longer than --staleness-bound, so lists of their newest "+
-		"state are forwarded (stale): "+names)
+	return newCheck("feeds", stale == 0, fmt.Sprintf("nothing new was heard of %d of the collections for longer than "+
+		"--staleness-bound, so lists of their newest state are forwarded (stale)", stale))
 }
 
 // The names of the metrics that are read (docs/observability.md).
@@ -140,23 +145,23 @@ const (
 	compressedBytes = "listproxy_compression_size_bytes"
 	processBytes    = "process_resident_memory_bytes"
 	processLimit    = "go_gc_gomemlimit_bytes"
-	// noLimit is above any real limit. Without one, the runtime's is 8 EiB.
+	// noLimit is above any real limit. Without a limit the runtime reports 8 EiB.
 	noLimit = 1 << 60
 )
 
-// readMetrics sets the counts and sizes of s, and returns the check that they can be read.
+// readMetrics sets the counts and sizes of s, and returns the check that the metrics can be read.
 func (s *Status) readMetrics(metrics prometheus.Gatherer) Check {
 	families, err := metrics.Gather()
 	if err != nil {
-		return Check{Name: "metrics", Message: "some could not be read: " + err.Error()}
+		return newCheck("metrics", false, "some could not be read: "+err.Error())
 	}
 	reasons := map[string]Reason{}
 	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			value := int64(m.GetGauge().GetValue())
+		for _, series := range family.GetMetric() {
+			value := int64(series.GetGauge().GetValue())
 			switch family.GetName() {
 			case requestsTotal:
-				s.countRequests(m, reasons)
+				s.countRequests(series, reasons)
 			case compressedBytes:
 				s.Memory.Compressed = value
 			case processBytes:
@@ -168,48 +173,43 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) Check {
 			}
 		}
 	}
-	for _, answers := range []*Answers{&s.Lists, &s.Watches} {
-		total := answers.Answered + answers.Forwarded
-		if total > 0 {
-			answers.Share = new(float64(answers.Answered) / float64(total))
-		}
-	}
+	s.Lists.setShare()
+	s.Watches.setShare()
 	for _, r := range reasons {
 		s.Reasons = append(s.Reasons, r)
 	}
-	return Check{Name: "metrics", OK: true}
+	return newCheck("metrics", true, "")
 }
 
-// countRequests adds one series of listproxy_requests_total, if it is of lists or watches.
-func (s *Status) countRequests(m *dto.Metric, reasons map[string]Reason) {
+// countRequests adds the requests of one series of listproxy_requests_total, if they are lists or watches.
+func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	labels := map[string]string{}
-	for _, label := range m.GetLabel() {
+	for _, label := range series.GetLabel() {
 		labels[label.GetName()] = label.GetValue()
 	}
-	var answers *Answers
+	count := int64(series.GetCounter().GetValue())
+	var lists, watches int64
 	switch labels[observe.LabelVerb] {
 	case observe.VerbList:
-		answers = &s.Lists
+		lists = count
 	case observe.VerbWatch:
-		answers = &s.Watches
+		watches = count
 	default:
 		return
 	}
-	count := int64(m.GetCounter().GetValue())
 	switch labels[observe.LabelDecision] {
 	case observe.DecisionServe:
-		answers.Answered += count
+		s.Lists.Answered += lists
+		s.Watches.Answered += watches
 	case observe.DecisionForward:
-		answers.Forwarded += count
-		why := labels[observe.LabelReason]
-		r := reasons[why]
-		r.Reason = why
-		r.Meaning, _ = reason.Reason(why).Explain()
-		if answers == &s.Lists {
-			r.Lists += count
-		} else {
-			r.Watches += count
-		}
-		reasons[why] = r
+		s.Lists.Forwarded += lists
+		s.Watches.Forwarded += watches
+		name := labels[observe.LabelReason]
+		r := reasons[name]
+		r.Reason = name
+		r.Meaning, _ = reason.Reason(name).Explain()
+		r.Lists += lists
+		r.Watches += watches
+		reasons[name] = r
 	}
 }

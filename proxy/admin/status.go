@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Status is the content of the status page, and its JSON. Names and meanings of members stay the same in later
-// versions; members may be added. Requests are counted when they end, since the process began. Times are in seconds,
-// sizes in bytes.
+// Status is the content of the status page, and of its JSON. Names and meanings of members stay the same in later
+// versions; members may be added. Requests are counted when they end. Counts begin with the process. Durations are in
+// seconds, sizes in bytes.
 type Status struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
@@ -17,43 +17,51 @@ type Status struct {
 	Healthy  bool     `json:"healthy"`
 	Checks   []Check  `json:"checks"`
 	Upstream Upstream `json:"upstream"`
-	// Lists and Watches count requests by who has answered them; a streaming list is a watch. Reasons count those that
-	// were forwarded, with the most frequent reason first.
+	// Lists and Watches count requests by who answered. A streaming list counts as a watch. Reasons counts the forwarded
+	// requests, the most frequent reason first.
 	Lists   Answers  `json:"lists"`
 	Watches Answers  `json:"watches"`
 	Reasons []Reason `json:"reasons"`
-	// Collections has all collections, sorted by name.
+	// Collections has all collections, by resource.
 	Collections []Collection `json:"collections"`
-	// Changes has the last changes in the cluster for which collections were dropped, the latest first.
+	// Changes has the last changes of the cluster because of which collections were dropped, the latest first.
 	Changes []Change `json:"changes"`
-	// Mismatches has the collections in which a self-check has found a difference.
+	// Mismatches has the collections in which self-checks found differences, the latest first.
 	Mismatches []Mismatch `json:"mismatches"`
 	Memory     Memory     `json:"memory"`
 }
 
-// Upstream is the state of the API server for requests of listproxy's own account.
+// Upstream is the state of the API server, as requests with listproxy's own account find it.
 type Upstream struct {
 	// Address is the scheme, host and port.
 	Address string `json:"address"`
-	// State is the state label of listproxy_upstream_ok, and Seconds the time since it changed.
+	// State is the state label of listproxy_upstream_ok, and Seconds the time since State changed.
 	State   string  `json:"state"`
 	Seconds float64 `json:"stateSeconds"`
-	// Answered is the time since the last answer; absent if there was none.
+	// Answered is the time since the last answer; absent before the first answer.
 	Answered *float64 `json:"answeredSeconds,omitempty"`
-	// Error is the cause of a state that is not ok, and Advice what to do; absent if it is ok.
+	// Error is the cause of a State other than ok, and Advice what to do. Both are absent if State is ok.
 	Error  string `json:"error,omitempty"`
 	Advice string `json:"advice,omitempty"`
 }
 
-// Answers counts answers from memory, and by the API server. Share is the share of those from memory, from 0 to 1;
-// absent if there were no answers.
+// Answers counts requests that were answered from memory (Answered), and by the API server (Forwarded).
 type Answers struct {
-	Answered  int64    `json:"answered"`
-	Forwarded int64    `json:"forwarded"`
-	Share     *float64 `json:"share,omitempty"`
+	Answered  int64 `json:"answered"`
+	Forwarded int64 `json:"forwarded"`
+	// Share is the share of requests that were answered from memory, from 0 to 1; absent if there were no requests.
+	Share *float64 `json:"share,omitempty"`
 }
 
-// Reason is a reason to forward, its meaning, and the number of lists and watches that were forwarded for it.
+// setShare sets Share from the counts.
+func (a *Answers) setShare() {
+	total := a.Answered + a.Forwarded
+	if total > 0 {
+		a.Share = new(float64(a.Answered) / float64(total))
+	}
+}
+
+// Reason is a reason to forward, its meaning, and the number of lists and watches that were forwarded for this reason.
 type Reason struct {
 	Reason  string `json:"reason"`
 	Lists   int64  `json:"lists"`
@@ -69,27 +77,25 @@ type Collection struct {
 	// State is [StateLive], or the reason for which lists of the newest state are forwarded.
 	State   string `json:"state"`
 	Objects int    `json:"objects"`
-	// From and To are the first and the last revision that can be asked for; 0 if there are none.
+	// From and To are the first and the last revision that can be asked for; 0 if there is no state.
 	From uint64 `json:"from"`
 	To   uint64 `json:"to"`
-	// History is the age of From, and Window the age up to which revisions are to be kept.
+	// History is the age of From, and Window the age up to which revisions are kept.
 	History float64 `json:"historySeconds"`
 	Window  float64 `json:"windowSeconds"`
-	// Age is the greatest possible age of the newest state; absent if there was none.
+	// Age is the greatest possible age of the newest state; absent before the first state.
 	Age *float64 `json:"ageSeconds,omitempty"`
-	// Idle is the time since a request last asked for it.
+	// Idle is the time since the last request for the collection.
 	Idle    float64 `json:"idleSeconds"`
-	Watches int64   `json:"watches"` // open ones that are answered from memory
+	Watches int64   `json:"watches"` // open watches that are answered from memory
 	Bytes   int64   `json:"bytes"`
 }
 
 // StateLive is the state of a collection that answers lists of the newest state.
 const StateLive = "live"
 
-// Name returns the collection's name for people.
-func (c Collection) Name() string { return c.Resource + "/" + c.Representation }
-
-// Change is a change in the cluster for which collections were dropped: of a definition, a route, or the API servers.
+// Change is a change of the cluster because of which collections were dropped: of a definition, a route, or the API
+// servers.
 type Change struct {
 	// Of is a resource, a group and version, or "all".
 	Of    string `json:"of"`
@@ -99,16 +105,16 @@ type Change struct {
 	Age  float64 `json:"ageSeconds"`
 }
 
-// Mismatch counts the self-checks that have found a difference in a collection, and dropped it.
+// Mismatch counts the self-checks that found a difference in a collection. The collection was dropped each time.
 type Mismatch struct {
 	Resource       string  `json:"resource"`
 	Version        string  `json:"version"`
 	Representation string  `json:"representation"`
 	Times          int     `json:"times"`
-	Age            float64 `json:"ageSeconds"` // of the last
+	Age            float64 `json:"ageSeconds"` // of the last difference
 }
 
-// Memory has the memory in use and its bounds; 0 if there is no bound, or it is not known.
+// Memory has the memory in use and its limits. A limit of 0 means that there is none. A size that is not known is 0.
 type Memory struct {
 	Stored       int64 `json:"storedBytes"` // of all collections
 	StoredLimit  int64 `json:"storedLimitBytes"`
@@ -117,7 +123,7 @@ type Memory struct {
 	ProcessLimit int64 `json:"processLimitBytes"`
 }
 
-// sort sorts the parts of s that have no order yet.
+// sort sorts what has come in no order.
 func (s *Status) sort() {
 	slices.SortFunc(s.Collections, func(a, b Collection) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Representation, b.Representation))

@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "write the golden file anew")
 // hostile is what somebody may try to write into the page.
 const hostile = "<script>alert(1)</script>\"'&\x1b"
 
-// fakeCollections say what a test wants.
+// fakeCollections returns what a test sets.
 type fakeCollections struct {
 	stats      []snapshot.CollectionStats
 	changes    []snapshot.Change
@@ -49,25 +49,36 @@ func (c *fakeCollections) Mismatched() map[snapshot.CollectionKey]snapshot.Check
 	return c.mismatched
 }
 
-// keyOf is the key of a collection of a group's resource at v1.
-func keyOf(group, name string, form media.Representation) snapshot.CollectionKey {
+func (c *fakeCollections) SelfChecks() map[snapshot.CheckResult]uint64 {
+	return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
+}
+
+// keyOf returns the key of a collection of a resource of group, at version v1.
+func keyOf(group, resource string, representation media.Representation) snapshot.CollectionKey {
 	return snapshot.CollectionKey{
-		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: name},
-		Representation:       form,
+		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource},
+		Representation:       representation,
 	}
 }
 
-// liveStats are those of a collection whose state was last known to be current so long ago.
-func liveStats(key snapshot.CollectionKey, ago time.Duration) snapshot.CollectionStats {
+// liveStats returns the stats of a collection that answers lists. Its newest state has the given age.
+func liveStats(key snapshot.CollectionKey, age time.Duration) snapshot.CollectionStats {
 	now := time.Now()
 	return snapshot.CollectionStats{
 		Resource: key, Objects: 3, Bytes: 24 << 20, Interval: snapshot.Interval{From: 6, To: 9},
-		CurrentAt: now.Add(-ago), Oldest: now.Add(-75 * time.Second), Used: now.Add(-time.Second),
-		Watches: watch.Stats{Open: 12},
+		CurrentAt: now.Add(-age), Oldest: now.Add(-75 * time.Second), Used: now.Add(-time.Second),
+		Watches: watch.Stats{Open: 12}, Window: 150 * time.Second,
 	}
 }
 
-// eagerStats are those of a resource of the core group that is kept from the start.
+// staleStats returns the stats of a collection of the core group in JSON whose feed has heard nothing for an hour.
+func staleStats(resource string) snapshot.CollectionStats {
+	stats := liveStats(keyOf("", resource, media.JSON), time.Hour)
+	stats.Unavailable = reason.Stale
+	return stats
+}
+
+// eagerStats returns the stats of an eager resource of the core group.
 func eagerStats(resource, waits string, ready bool) proxy.EagerStats {
 	key := keyOf("", resource, media.JSON)
 	return proxy.EagerStats{
@@ -78,29 +89,27 @@ func eagerStats(resource, waits string, ready bool) proxy.EagerStats {
 	}
 }
 
-// newHealthySource returns a Source where all is well and nothing is kept, and what it reads.
+// newHealthySource returns a Source of a healthy listproxy without collections, the Observer that counts in its metrics,
+// and the collections that it reads.
 func newHealthySource(t *testing.T) (*Source, *observe.Observer, *fakeCollections) {
 	t.Helper()
 	o, metrics := observetest.New(nil)
 	yes, no := func() bool { return true }, func() bool { return false }
 	collections := &fakeCollections{}
 	return &Source{
-		Version: "v0.1.0", Upstream: "https://10.0.0.1:443", Started: time.Now(),
-		Ready: Readiness{
-			Draining: no, Discovery: yes, Schemas: yes, Servers: yes,
-			Upstream: func() upstream.HealthStats {
-				return upstream.HealthStats{Condition: upstream.ConditionOK, Since: time.Now()}
-			},
-			Eager: func() []proxy.EagerStats { return nil },
+		Version: "v0.1.0", Address: "https://10.0.0.1:443", Started: time.Now(),
+		Draining: no, Discovery: yes, Schemas: yes, Servers: yes,
+		Health: func() upstream.HealthStats {
+			return upstream.HealthStats{Condition: upstream.ConditionOK, Since: time.Now()}
 		},
-		// What the process and the runtime say of themselves is always different.
+		Eager: func() []proxy.EagerStats { return nil },
+		// The metrics of the process and of Go's runtime differ each time.
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			families, err := metrics.Gather()
 			notOurs := func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), "listproxy_") }
 			return slices.DeleteFunc(families, notOurs), err
 		}),
-		Collections: collections, Staleness: 90 * time.Second,
-		Window: func(schema.GroupVersionResource) time.Duration { return 150 * time.Second },
+		Collections: collections,
 	}, o, collections
 }
 
@@ -110,19 +119,19 @@ func newTroubledSource(t *testing.T) *Source {
 	s, o, collections := newHealthySource(t)
 	begun := time.Now()
 	time.Sleep(3725 * time.Second) // in synctest
-	s.Ready.Upstream = func() upstream.HealthStats {
+	s.Health = func() upstream.HealthStats {
 		return upstream.HealthStats{
 			Condition: upstream.ConditionUnreachable, Problem: "dial: " + hostile, Advice: "see whether it runs",
 			Since: begun.Add(time.Hour), Answered: begun.Add(time.Hour - 2*time.Second),
 		}
 	}
-	s.Ready.Eager = func() []proxy.EagerStats {
+	s.Eager = func() []proxy.EagerStats {
 		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("nodes", hostile, false)}
 	}
 	collections.stats = []snapshot.CollectionStats{
 		liveStats(keyOf("", "pods", media.JSON), 420*time.Millisecond),
-		{Resource: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, Used: time.Now()},
-		liveStats(keyOf("", "nodes", media.JSON), time.Hour),
+		{Resource: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, Used: time.Now(), Window: 150 * time.Second},
+		staleStats("nodes"),
 	}
 	collections.changes = []snapshot.Change{{At: begun, Of: hostile, What: hostile, Cause: reason.Schema}}
 	collections.mismatched = map[snapshot.CollectionKey]snapshot.CheckStats{
@@ -191,19 +200,11 @@ func TestChecks(t *testing.T) {
 		"well": {change: func(_ *Source, c *fakeCollections) {
 			c.stats = []snapshot.CollectionStats{liveStats(pods, 0)}
 		}},
-		"silent": {
+		"stale collections": {
 			change: func(_ *Source, c *fakeCollections) {
-				c.stats = []snapshot.CollectionStats{liveStats(pods, time.Hour)}
+				c.stats = []snapshot.CollectionStats{staleStats("pods"), liveStats(keyOf("", "secrets", media.JSON), 0), staleStats("nodes")}
 			},
-			wantFailed: "feeds", wantMessage: "pods/json",
-		},
-		"many silent": {
-			change: func(_ *Source, c *fakeCollections) {
-				for name := range strings.SplitSeq("abcdefgh", "") {
-					c.stats = append(c.stats, liveStats(keyOf("", name, media.JSON), time.Hour))
-				}
-			},
-			wantFailed: "feeds", wantMessage: "e/json and 3 more",
+			wantFailed: "feeds", wantMessage: "of 2 of the collections",
 		},
 		"not permitted": {change: func(_ *Source, c *fakeCollections) {
 			c.stats = []snapshot.CollectionStats{{Resource: pods, Unavailable: reason.NotPermitted}}
@@ -218,32 +219,32 @@ func TestChecks(t *testing.T) {
 			wantFailed: "metrics", wantMessage: "broken",
 		},
 		"an upstream that refuses us": {
-			change:     func(s *Source, _ *fakeCollections) { s.Ready.Upstream = unauthorized(false) },
+			change:     func(s *Source, _ *fakeCollections) { s.Health = unauthorized(false) },
 			wantFailed: "upstream", wantMessage: "(401): renew it",
 		},
 		"an upstream that has always refused us": {
-			change:     func(s *Source, _ *fakeCollections) { s.Ready.Upstream = unauthorized(true) },
+			change:     func(s *Source, _ *fakeCollections) { s.Health = unauthorized(true) },
 			wantFailed: "upstream", wantMessage: "(401): renew it", wantNotReady: true,
 		},
 		"draining": {
-			change:     func(s *Source, _ *fakeCollections) { s.Ready.Draining = func() bool { return true } },
+			change:     func(s *Source, _ *fakeCollections) { s.Draining = func() bool { return true } },
 			wantFailed: "serving", wantMessage: "draining", wantNotReady: true,
 		},
 		"resources that are not known yet": {
-			change:     func(s *Source, _ *fakeCollections) { s.Ready.Discovery = no },
+			change:     func(s *Source, _ *fakeCollections) { s.Discovery = no },
 			wantFailed: "discovery", wantMessage: "the log", wantNotReady: true,
 		},
 		"definitions that are not known yet": {
-			change:     func(s *Source, _ *fakeCollections) { s.Ready.Schemas = no },
+			change:     func(s *Source, _ *fakeCollections) { s.Schemas = no },
 			wantFailed: "schemas", wantMessage: "the log", wantNotReady: true,
 		},
 		"API servers that are not known yet": {
-			change:     func(s *Source, _ *fakeCollections) { s.Ready.Servers = no },
+			change:     func(s *Source, _ *fakeCollections) { s.Servers = no },
 			wantFailed: "servers", wantMessage: "the log", wantNotReady: true,
 		},
 		"an eager resource that is not loaded": {
 			change: func(s *Source, _ *fakeCollections) {
-				s.Ready.Eager = func() []proxy.EagerStats {
+				s.Eager = func() []proxy.EagerStats {
 					return []proxy.EagerStats{eagerStats("nodes", "", true), eagerStats("pods", "warming", false)}
 				}
 			},
@@ -267,7 +268,7 @@ func TestChecks(t *testing.T) {
 			if tt.wantNotReady {
 				code, begins, ends = http.StatusServiceUnavailable, "[-]"+tt.wantFailed+" not ready: ", "\nnot ready"
 			}
-			w := ask(New(Config{Ready: s.Ready, Metrics: http.NotFoundHandler(), Status: s}), http.MethodGet, "/readyz", nil)
+			w := ask(New(Config{Source: s, Metrics: http.NotFoundHandler()}), http.MethodGet, "/readyz", nil)
 			if body := w.Body.String(); w.Code != code || !strings.HasPrefix(body, begins) || !strings.HasSuffix(body, ends) {
 				t.Errorf("readyz: %d %q, want %d %q…%q", w.Code, body, code, begins, ends)
 			}
@@ -278,13 +279,13 @@ func TestChecks(t *testing.T) {
 // TestReadyVerbose: /readyz?verbose names all checks, and what is wrong with each.
 func TestReadyVerbose(t *testing.T) {
 	s, _, _ := newHealthySource(t)
-	s.Ready.Eager = func() []proxy.EagerStats {
+	s.Eager = func() []proxy.EagerStats {
 		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}
 	}
-	s.Ready.Upstream = func() upstream.HealthStats {
+	s.Health = func() upstream.HealthStats {
 		return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401"}
 	}
-	port := New(Config{Ready: s.Ready, Metrics: http.NotFoundHandler(), Status: s})
+	port := New(Config{Source: s, Metrics: http.NotFoundHandler()})
 	w := ask(port, http.MethodGet, "/readyz?verbose", nil)
 	expect.Same(t, strings.Join([]string{
 		"[+]serving ok", "[+]discovery ok", "[+]schemas ok", "[+]servers ok",
@@ -298,7 +299,7 @@ func TestReadyVerbose(t *testing.T) {
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTroubledSource(t)
-		port := New(Config{Ready: s.Ready, Metrics: http.NotFoundHandler(), Status: s})
+		port := New(Config{Source: s, Metrics: http.NotFoundHandler()})
 		page := func(accept string) *httptest.ResponseRecorder {
 			return ask(port, http.MethodGet, "/statusz", func(r *http.Request) { r.Header.Set("Accept", accept) })
 		}

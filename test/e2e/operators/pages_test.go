@@ -62,7 +62,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 		t.Errorf("reasons: %+v", now.Reasons)
 	}
 	if !slices.ContainsFunc(now.Collections, func(c admin.Collection) bool {
-		return c.Name() == "namespaces/json" && c.State == admin.StateLive && c.Objects >= 4 && c.To >= c.From && c.From > 0 && c.Window == 150 && c.Age != nil
+		return c.Resource == "namespaces" && c.Representation == "json" && c.State == admin.StateLive && c.Objects >= 4 && c.To >= c.From && c.From > 0 && c.Window == 150 && c.Age != nil
 	}) {
 		t.Errorf("collections: %+v", now.Collections)
 	}

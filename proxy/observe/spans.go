@@ -2,7 +2,6 @@ package observe
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -81,7 +80,7 @@ func (s *spans) begin(r *http.Request) *http.Request {
 	options := []trace.SpanStartOption{
 		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.URLScheme(scheme),
-			semconv.ServerAddress("listproxy"), semconv.NetworkProtocolVersion(protocolVersion(r))),
+			semconv.ServerAddress("listproxy")),
 	}
 	parent := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
 	if parent.IsValid() {
@@ -89,14 +88,6 @@ func (s *spans) begin(r *http.Request) *http.Request {
 	}
 	ctx, _ := s.tracer.Start(r.Context(), name, options...)
 	return r.WithContext(ctx)
-}
-
-// protocolVersion returns the version of HTTP in the words of the semantic conventions: 1.1, or 2.
-func protocolVersion(r *http.Request) string {
-	if r.ProtoMajor == 2 {
-		return "2"
-	}
-	return fmt.Sprintf("%d.%d", r.ProtoMajor, r.ProtoMinor)
 }
 
 // httpMethods are the methods that the semantic conventions know.

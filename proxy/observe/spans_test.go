@@ -60,7 +60,7 @@ func TestSpanOfAList(t *testing.T) {
 	expect.Same(t, proxytest.CallersSpanID, request.Links[0].SpanContext.SpanID().String())
 	if diff := cmp.Diff(map[string]string{
 		"http.request.method": "GET", "http.response.status_code": "200",
-		"url.scheme": "http", "server.address": "listproxy", "network.protocol.version": "1.1",
+		"url.scheme": "http", "server.address": "listproxy",
 		"listproxy.decision": "serve", "listproxy.semantics": "any",
 		"listproxy.resource": "pods", "listproxy.representation": "json",
 		"listproxy.revision": "42", "listproxy.items": "3", "listproxy.bytes": "5",

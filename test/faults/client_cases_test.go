@@ -23,107 +23,114 @@ import (
 // clientCases break clients, and listproxy itself.
 func clientCases() []faultCase {
 	cases := []faultCase{
-		{name: "clients_slow_and_stuck", soaks: true, fault: (*scene).slowClients},
-		{name: "listproxy_killed", runs: inFull, unserved: "no listproxy runs", fault: func(s *scene) time.Time {
+		{name: "clients_slow_and_stuck", inSoak: true, fault: (*scene).runSlowClients},
+		{name: "listproxy_killed", suite: makeTestAll, noHitsBecause: "no listproxy runs", fault: func(s *scene) time.Time {
 			old := s.proxies.All()[0]
 			old.Kill()
-			s.forget(old)
-			s.faultBegins()
+			s.removeProxy(old)
+			s.faultBegins() // the last hits are before this
 			killed := time.Now()
-			s.start()
+			s.startListproxy()
 			return killed
 		}},
-		// A second signal ends it, whatever is in flight: a write whose body does not come.
-		{name: "listproxy_told_twice_to_end", runs: inFull, args: []string{"--shutdown-timeout", "10m"}, unserved: "no listproxy runs", fault: func(s *scene) time.Time {
-			old := s.proxies.All()[0]
-			s.beginWrite()
-			s.must(old.Signal(syscall.SIGTERM))
-			s.must(poll.Retry(s.Context(), "the end to begin", func() error {
-				if !strings.Contains(old.Log(), "msg=stopping") {
-					return errors.New("it has not")
-				}
-				return nil
-			}))
-			s.forget(old)
-			if err := old.Stop(); err == nil || !strings.Contains(err.Error(), "signal: terminated") { // which sends it again
-				s.Errorf("it ended with %v", err)
-			}
-			ended := time.Now()
-			s.start()
-			return ended
-		}},
 		{
-			name: "listproxies_rolled", runs: inFull, replicas: 2, answersAll: true, refusesNobody: true,
-			args: []string{"--shutdown-delay-duration", delay.String(), "--shutdown-timeout", "1m"}, fault: (*scene).rolled,
+			name: "listproxy_told_twice_to_end", suite: makeTestAll, args: []string{"--shutdown-timeout", "10m"},
+			noHitsBecause: "no listproxy runs", fault: (*scene).signalTwice,
 		},
-		{name: "memory_tight", runs: inFull, shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki"}, mayForward: true, fault: func(s *scene) time.Time {
-			s.hold()
-			return time.Now()
-		}},
+		{
+			name: "listproxies_rolled", suite: makeTestAll, replicas: 2, answersAll: true, rejectsNobody: true,
+			args: []string{"--shutdown-delay-duration", shutdownDelay.String(), "--shutdown-timeout", "1m"}, fault: (*scene).replaceReplicas,
+		},
+		{
+			name: "memory_tight", suite: makeTestAll, shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki"},
+			mayForward: true, fault: func(s *scene) time.Time {
+				s.waitDuringFault()
+				return time.Now()
+			},
+		},
 		// Not one byte can be written to any file: the kernel ends a process that tries (SIGXFSZ).
 		{name: "no_disk", shell: "ulimit -f 0", fault: func(s *scene) time.Time {
-			s.hop.CutAll()
-			at := time.Now()
-			s.hold()
-			return at
+			s.hop.CutAll() // so that listproxy has to connect and load again
+			begun := time.Now()
+			s.waitDuringFault()
+			return begun
 		}},
 	}
 	return append(cases, memoryCases()...)
 }
 
+// signalTwice sends SIGTERM twice while a write waits for its body. The second signal must end listproxy at once.
+func (s *scene) signalTwice() time.Time {
+	old := s.proxies.All()[0]
+	s.sendHalfWrite()
+	s.must(old.Signal(syscall.SIGTERM))
+	s.must(poll.Retry(s.Context(), "the shutdown to begin", func() error {
+		if !strings.Contains(old.Log(), "msg=stopping") {
+			return errors.New("not in the log")
+		}
+		return nil
+	}))
+	s.removeProxy(old)
+	if err := old.Stop(); err == nil || !strings.Contains(err.Error(), "signal: terminated") { // Stop sends SIGTERM
+		s.Errorf("it ended with %v, want signal: terminated", err)
+	}
+	ended := time.Now()
+	s.startListproxy()
+	return ended
+}
+
 const (
-	// noticed is how late a balancer hears that a replica is not ready any more.
-	noticed = 1500 * time.Millisecond
-	// delay is for how long replicas go on after SIGTERM: longer than that.
-	delay = 15 * time.Second
+	// readinessLag is how late a balancer learns that a replica is no longer ready.
+	readinessLag = 1500 * time.Millisecond
+	// shutdownDelay is for how long replicas go on after SIGTERM: longer than readinessLag.
+	shutdownDelay = 15 * time.Second
 )
 
-// rolled replaces all replicas, one by one. SIGTERM comes first, and the balancer, which looks at
-// /readyz, hears of it late. Meanwhile more clients read and write: one that keeps its connection, with
-// HTTP/1.1, and one that makes one for each request.
-func (s *scene) rolled() time.Time {
+// replaceReplicas replaces all replicas, one by one. Each gets SIGTERM before the balancer learns that it is not ready.
+// Meanwhile more clients read and write: with HTTP/1.1 over one connection, and over a connection for each request.
+func (s *scene) replaceReplicas() time.Time {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
-	var all sync.WaitGroup
-	for _, keeps := range []bool{true, false} {
-		client, leave, err := s.stranger(s.viaConfig.BearerToken, &http.Transport{DisableKeepAlives: !keeps})
-		s.must(err)
-		s.Cleanup(leave)
-		for _, c := range []*ask.Client{client, s.via} {
-			all.Go(func() {
-				for clock.Sleep(ctx, 2*askEvery) {
-					_, _, _ = s.Put(ctx, c, question{Collection: collections()[0], Query: ask.AnyVersion}, 0)
-					asked := time.Now()
-					a, err := s.Touch(ctx, c, pods, s.namespaces[0], marker)
-					if ctx.Err() == nil {
-						s.Tally.Heard(asked, a, err, false)
-					}
-				}
-			})
+	var clients sync.WaitGroup
+	readAndWrite := func(c *ask.Client) {
+		for clock.Sleep(ctx, 2*askEvery) {
+			_, _, _ = s.Ask(ctx, c, question{Collection: collections()[0], Query: ask.AnyVersion}, 0)
+			asked := time.Now()
+			a, err := s.Touch(ctx, c, pods, s.namespaces[0], marker)
+			if ctx.Err() == nil {
+				s.Tally.AddAnswer(asked, a, err, false)
+			}
 		}
 	}
+	for _, connectAlways := range []bool{false, true} {
+		c, leave, err := s.newClient(s.viaConfig.BearerToken, &http.Transport{DisableKeepAlives: connectAlways})
+		s.must(err)
+		s.Cleanup(leave)
+		clients.Go(func() { readAndWrite(c) })
+		clients.Go(func() { readAndWrite(s.via) })
+	}
 	for _, old := range s.proxies.All() {
-		s.start()
+		s.startListproxy()
 		s.proxies.Remove(old)
 		ended := make(chan error, 1)
 		go func() { ended <- old.Stop() }()
-		s.must(poll.Retry(ctx, "the balancer to hear of it", func() error {
-			if ready, said := old.Ready(ctx); ready {
-				return errors.New(said)
+		s.must(poll.Retry(ctx, "the replica not to be ready", func() error {
+			if ready, body := old.Ready(ctx); ready {
+				return errors.New(body)
 			}
 			return nil
 		}))
-		clock.Sleep(ctx, noticed)
+		clock.Sleep(ctx, readinessLag)
 		s.proxies.Balancer.Remove(old.Address())
 		s.must(<-ended)
 	}
 	cancel()
-	all.Wait()
+	clients.Wait()
 	return time.Now()
 }
 
-// beginWrite sends half of a write, and returns when listproxy has begun to read it.
-func (s *scene) beginWrite() {
+// sendHalfWrite sends the header and one byte of a write. listproxy has begun to read the body when it returns.
+func (s *scene) sendHalfWrite() {
 	s.Helper()
 	conn, err := dial(s.proxies.All()[0].Address(), s.viaConfig.CAData, 0)
 	s.must(err)
@@ -132,7 +139,7 @@ func (s *scene) beginWrite() {
 		"Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n", configMaps.Path(s.namespaces[0]), s.viaConfig.BearerToken)
 	s.must(err)
 	if status, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.HasPrefix(status, "HTTP/1.1 100 ") {
-		s.Fatalf("the write is not awaited: %s, %v", status, err)
+		s.Fatalf("got %q, %v, want 100 Continue", status, err)
 	}
 	_, err = fmt.Fprint(conn, "{")
 	s.must(err)
@@ -141,35 +148,34 @@ func (s *scene) beginWrite() {
 const (
 	slowClients  = 10
 	stuckClients = 20
-	// asked is how many lists each of them asks for at once: more than the buffers on the way hold.
-	asked = 200
+	// pipelined is how many lists each of them asks for at once: more than the buffers between hold.
+	pipelined = 200
 )
 
-// slowClients ask for many lists, and read little or nothing of them.
-func (s *scene) slowClients() time.Time {
-	s.besideSlow(pods.Path(""), s.viaConfig.BearerToken, func() {
-		s.hold()
-		s.calm("beside slow and stuck clients")
+// runSlowClients has clients ask for many lists, of which they read little or nothing.
+func (s *scene) runSlowClients() time.Time {
+	s.besideSlowClients(pods.Path(""), s.viaConfig.BearerToken, func() {
+		s.waitDuringFault()
+		s.awaitCompared("beside slow and stuck clients")
 	})
 	return time.Now()
 }
 
-// besideSlow does something while clients, who all have this token, are slow and stuck with lists
-// of any version.
-func (s *scene) besideSlow(path, token string, do func()) {
+// besideSlowClients calls do while clients, all with the same token, read lists of any version slowly or not at all.
+func (s *scene) besideSlowClients(path, token string, do func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
-	var all sync.WaitGroup
+	var clients sync.WaitGroup
 	for i := range slowClients + stuckClients {
 		conn, err := dial(s.proxies.All()[0].Address(), s.viaConfig.CAData, i)
 		s.must(err)
-		all.Go(func() {
+		clients.Go(func() {
 			defer func() { _ = conn.Close() }()
-			ended := context.AfterFunc(ctx, func() { _ = conn.Close() })
-			defer ended()
-			all.Go(func() {
-				for range asked {
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends a blocked read or write
+			defer stop()
+			clients.Go(func() {
+				for range pipelined {
 					_, err := fmt.Fprintf(conn, "GET %s?%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
 						path, ask.AnyVersion, token)
 					if err != nil {
@@ -189,10 +195,10 @@ func (s *scene) besideSlow(path, token string, do func()) {
 	}
 	do()
 	cancel()
-	all.Wait()
+	clients.Wait()
 }
 
-// dial connects to listproxy as a client with little room, from one of several addresses.
+// dial connects to listproxy with a small read buffer, from one of several client addresses.
 func dial(address string, ca []byte, i int) (net.Conn, error) {
 	const addresses = 8
 	roots := x509.NewCertPool()

@@ -16,191 +16,190 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 )
 
-// faultCase is one thing that goes wrong.
+// faultCase is a fault, and what may happen while it lasts.
 type faultCase struct {
 	name  string
-	runs  runs   // when it runs
-	soaks bool   // TestSoak has it, too: it leaves the past as it is, and listproxy alive, which is measured
-	stage *stage // nil: quiet
-	// args are added to listproxy's. Replicas of it run before the fault; 1 if 0.
-	args     []string
-	replicas int
-	// before prepares, when nothing runs yet.
-	before func(s *scene)
-	// fault causes the fault and ends it. It returns when it was over.
+	suite suite // the smallest suite that runs it
+	// inSoak means that TestSoak causes the fault, too: etcd is not replaced, and the measured listproxy survives.
+	inSoak   bool
+	stage    *stage   // nil: quietStage
+	args     []string // more for listproxy
+	replicas int      // of listproxy, before the fault; 0: one
+	shell    string   // commands that a shell runs before it becomes listproxy
+	// withoutRace runs a listproxy without the race detector, which takes several times the memory.
+	withoutRace bool
+	bound       time.Duration // --staleness-bound; 0: [load.Bound]
+	breaksOften bool          // [load.Load.BreaksOften]
+
+	prepare func(s *scene) // before listproxy starts; may be nil
+	// fault causes the fault and ends it. It returns the time of the end, or the time from which recovery is measured.
 	fault func(s *scene) time.Time
-	// keepsHistory: listproxy must know all revisions that it knew before.
+
+	// keepsHistory: listproxy must still know every revision that it knew before.
 	keepsHistory bool
-	// shell is what a shell does before it becomes listproxy.
-	shell string
-	// plain: listproxy is one without the race detector, which takes several times the memory.
-	plain bool
-	// replaces: etcd's past is another one afterwards.
-	replaces bool
-	// mayForward: a collection need not be in memory, so neither answers nor watches need come from
-	// there. Those that were given during the fault are compared all the same.
+	// replacesEtcd: the timeline is another one afterwards.
+	replacesEtcd bool
+	// mayForward: collections need not be in memory, so neither answers nor watches need come from there. Hits during the
+	// fault are compared all the same.
 	mayForward bool
-	// unserved says why no answer has to come from memory while the fault lasts. If it is "", one
-	// must.
-	unserved string
-	// servesReaders: while nobody answers upstream, lists of any version and next pages are given.
+	// noHitsBecause says why no answer has to come from memory during the fault; "": at least one has to.
+	noHitsBecause string
+	// servesReaders: in an outage lists of any version and next pages must be given.
 	servesReaders bool
-	// bound is the --staleness-bound; 0: [load.Bound].
-	bound time.Duration
-	// breaksOften is [load.Load.BreaksOften].
-	breaksOften bool
-	// answersAll: no request may be lost, and watches end in order.
+	// answersAll: every request must be answered, and watches must end in order.
 	answersAll bool
-	// refusesNobody: nothing is compacted, and nobody's rights change. So no token may be refused,
-	// neither a caller's nor that of a page, and no revision.
-	refusesNobody bool
+	// rejectsNobody: etcd is not compacted and no rights change, so no token and no revision may be refused.
+	rejectsNobody bool
 }
 
-// runs says which of them make test-all has, that break most, one of each kind, and which two short ones
-// make test has.
-type runs int
+// suite is a make target; the larger ones run the cases of the smaller ones, too.
+type suite int
 
 const (
-	withAll runs = iota
-	inFull
-	always
+	makeFaults  suite = iota // every case
+	makeTestAll              // one case of each kind, those that break most
+	makeTest                 // two short cases
 )
 
 var all = flag.Bool("faults.all", false, "run every case, not only those of make test-all")
 
-// TestFaults runs the cases.
 func TestFaults(t *testing.T) {
-	least := inFull
-	switch {
-	case *all:
-		least = withAll
-	case testing.Short():
-		least = always
+	chosen := makeTestAll
+	if testing.Short() {
+		chosen = makeTest
+	}
+	if *all {
+		chosen = makeFaults
 	}
 	for _, c := range faultCases() {
-		if c.runs < least {
+		if c.suite < chosen {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			binary := *binary
+			program := *binary
 			if c.shell != "" {
 				var err error
-				binary, err = within(t.TempDir(), c)
+				program, err = writeShellProgram(t.TempDir(), c)
 				expect.NoError(t, err)
 			}
-			c.run(t, binary)
+			c.run(t, program)
 		})
 	}
 }
 
-// within makes a program that does what a case says and becomes listproxy.
-func within(dir string, c faultCase) (string, error) {
+// writeShellProgram writes a script that runs the shell commands of a case, and then becomes listproxy.
+func writeShellProgram(dir string, c faultCase) (program string, err error) {
 	build := harness.BuildProxy
-	if c.plain {
-		build = buildPlain
+	if c.withoutRace {
+		build = buildWithoutRace
 	}
 	listproxy, err := build()
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(dir, "within")
+	program = filepath.Join(dir, "listproxy")
 	script := "#!/bin/sh\nset -e\n" + c.shell + "\nexec " + listproxy + " \"$@\"\n"
 	return program, os.WriteFile(program, []byte(script), 0o700) // #nosec G306 -- it is to be run
 }
 
-// buildPlain compiles the command as it is shipped, but for its version, unless one is given.
-func buildPlain() (string, error) {
+// buildWithoutRace compiles listproxy as it is shipped, but for its version, unless -faults.listproxy names a program.
+func buildWithoutRace() (string, error) {
 	if *binary != "" {
 		return *binary, nil
 	}
 	return harness.BuildPlainProxy()
 }
 
-// faultCases are all there are.
 func faultCases() []faultCase {
 	return slices.Concat(upstreamCases(), pairCases(), streamCases(), overloadCases(), clientCases())
 }
 
 const (
-	// So many answers are compared before a fault, and after it.
-	calmAround = 40
-	// So many are waited for while it lasts, for a while.
-	calmDuring = 20
+	// comparedAround is how many answers must be compared before a fault, and after it.
+	comparedAround = 40
+	// answersDuring is how many answers [scene.waitDuringFault] waits for.
+	answersDuring = 20
 )
 
-// run runs the case with a listproxy of that binary; of the usual one, if it is "".
-func (c faultCase) run(t *testing.T, binary string) {
-	s := newScene(t, cmp.Or(c.stage, quiet), c.name, binary)
+// run runs the case with a program of listproxy; "": the one with the race detector.
+func (c faultCase) run(t *testing.T, program string) {
+	place := c.stage
+	if place == nil {
+		place = quietStage
+	}
+	s := newScene(t, place, c.name, program)
 	s.args = append([]string{"--self-check-interval", "10s"}, c.args...)
 	s.Bound, s.BreaksOften = cmp.Or(c.bound, load.Bound), c.breaksOften
 	if !c.mayForward {
-		s.args = append(s.args, "--eager", eager())
+		s.args = append(s.args, "--eager", eagerFlag())
 	}
-	if c.before != nil {
-		c.before(s)
+	if c.prepare != nil {
+		c.prepare(s)
 	}
 	for range max(1, c.replicas) {
-		s.start()
+		s.startListproxy()
 	}
 	s.follow()
-	conclude := s.load()
+	conclude := s.startLoad()
 	if !c.mayForward {
-		s.recover() // all collections are loaded
+		s.awaitRecovery() // all collections are loaded
 	}
-	s.calm("at the beginning")
-	kept := func() {}
+	s.awaitCompared("at the beginning")
+	requireKnown := func() {}
 	if c.keepsHistory {
-		kept = s.remember()
+		requireKnown = s.recordKnownRevisions()
 	}
 	s.faultBegins()
 	over := c.fault(s)
-	if s.broken.To.IsZero() {
+	if s.faultWindow.To.IsZero() {
 		s.faultEnds()
 	}
 	var recovered time.Duration
 	if !c.mayForward {
-		s.recover()
+		s.awaitRecovery()
 		recovered = time.Since(over)
 	}
-	if c.replaces {
-		s.follow()
+	if c.replacesEtcd {
+		s.follow() // pauseAndRecord has stopped the followers of the old timeline
 	}
-	s.calm("after the fault")
-	kept()
+	s.awaitCompared("after the fault")
+	requireKnown()
 	conclude()
 	c.judge(s, recovered)
 }
 
-// judge says what was seen, and what of it must not be. recovered is how long after the end of the fault all
-// that is kept was new.
+// judge reports the mistakes, and adds the case to the report. recovered is the time from the end of the fault until every
+// collection was current again.
 func (c faultCase) judge(s *scene, recovered time.Duration) {
-	seen := s.Tally.Counts(s.broken)
+	seen := s.Tally.Counts(s.faultWindow)
 	if c.answersAll && seen.Lost > 0 {
-		s.Tally.Wrong("%d requests were lost: %v", seen.Lost, seen.Why)
+		s.Tally.AddMistake("%d requests were lost: %v", seen.Lost, seen.Failures)
 	}
 	if c.servesReaders && len(seen.Unserved) > 0 {
-		s.Tally.Wrong("%d lists were not given that memory knows, first %s", len(seen.Unserved), seen.Unserved[0])
+		s.Tally.AddMistake("memory knows %d lists that were not given, the first is %s", len(seen.Unserved), seen.Unserved[0])
 	}
-	if c.answersAll && len(seen.BrokenOff) > 0 {
-		s.Tally.Wrong("%d watches did not end in order: %v", len(seen.BrokenOff), errors.Join(seen.BrokenOff...))
+	if c.answersAll && len(seen.BrokenWatches) > 0 {
+		s.Tally.AddMistake("%d watches did not end in order: %v", len(seen.BrokenWatches), errors.Join(seen.BrokenWatches...))
 	}
-	if c.refusesNobody && seen.NotRight > 0 {
-		s.Tally.Wrong("%d requests were refused that are right: %v", seen.NotRight, seen.Why)
+	if c.rejectsNobody && seen.Rejected > 0 {
+		s.Tally.AddMistake("%d valid requests were refused: %v", seen.Rejected, seen.Failures)
 	}
-	if !c.replaces && !c.mayForward && !slices.Contains(c.args, "--self-check-interval") {
-		s.selfChecked()
+	if !c.replacesEtcd && !c.mayForward && !slices.Contains(c.args, "--self-check-interval") {
+		s.awaitSelfCheck() // may add a mistake
 	}
-	r := s.Tally.Counts(s.broken)
-	s.Tally.Judge(s)
-	if c.unserved == "" && r.DuringRight == 0 {
-		s.Errorf("of %d answers while the fault lasted none came from memory, and was right", r.During)
+	r := s.Tally.Counts(s.faultWindow)
+	s.Tally.ReportMistakes(s)
+	if c.noHitsBecause == "" && r.ComparedInWindow == 0 {
+		s.Errorf("none of %d answers during the fault came from memory and was right", r.InWindow)
 	}
-	if hits := s.watchHits.Load(); c.unserved == "" && !c.mayForward && (hits == 0 || s.fleetingHits.Load() == 0 || r.Recent == 0) {
-		s.Errorf("from memory came %d watches, %d of fleeting objects, and %d lists of the newest state", hits, s.fleetingHits.Load(), r.Recent)
+	watches, fleetingWatches := s.watchHits.Load(), s.fleetingHits.Load()
+	if c.noHitsBecause == "" && !c.mayForward && (watches == 0 || fleetingWatches == 0 || r.Consistent == 0) {
+		s.Errorf("from memory came %d watches, %d of fleeting objects, and %d consistent lists", watches, fleetingWatches, r.Consistent)
 	}
 	report.Lock()
 	defer report.Unlock()
-	report.rows = append(report.rows, fmt.Sprintf("| %s | %d | %d | %d | %d of %d %s | %.0f %% | %d | %d | %.1f s |", c.name, r.Compared, r.Recorded,
-		len(r.Mistakes), r.DuringRight, r.During, c.unserved, r.Share(), r.Refused, r.Followed, recovered.Seconds()))
+	report.rows = append(report.rows, fmt.Sprintf("| %s | %d | %d | %d | %d of %d %s | %.0f %% | %d | %d | %.1f s |",
+		c.name, r.Compared, r.Recorded, len(r.Mistakes), r.ComparedInWindow, r.InWindow, c.noHitsBecause,
+		r.HitPercent(), r.Failed, r.Converged, recovered.Seconds()))
 }

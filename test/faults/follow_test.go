@@ -22,50 +22,53 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// follower lists and then watches through listproxy, and so comes to know what it follows.
+// follower is a client that lists and then watches through listproxy.
 type follower struct {
-	name    string
-	follows string // as the target of a list
-	// state is what it knows, as [ask.Versions] has it.
+	name   string
+	target string // path and query of the list
+	// state returns what it knows, as [ask.Versions] does.
 	state func() map[string]string
-	// lacks is the revision of a write that it has not been told of yet; 0: none, or nobody knows.
-	lacks func() uint64
+	// missing returns the revision of a write that it did not get yet; 0: none, or this follower cannot know.
+	missing func() uint64
 }
 
-// follow starts followers of every sort and waits until they know something.
+// follow starts followers of every sort, and waits until each knows something.
 func (s *scene) follow() {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	s.Cleanup(cancel)
-	s.followers, s.stop = nil, cancel
+	s.followers, s.stopFollowers = nil, cancel
 	s.watchHits.Store(0)
+	const notSide1 = load.SideLabel + "!=1"
 	for _, i := range []struct {
-		client   string
-		of       kind
-		begins   string
-		selector string // of labels
+		client    string
+		kind      kind
+		paginated bool // instead of a streaming list
+		selector  string
 	}{
-		{client: "typed", of: pods, begins: "streaming"},
-		{client: "typed", of: pods, begins: "paginated", selector: load.SideLabel + "!=1"},
-		{client: "dynamic", of: widgets, begins: "streaming", selector: load.SideLabel + "!=1"},
-		{client: "dynamic", of: widgets, begins: "paginated"},
-		{client: "metadata", of: configMaps, begins: "streaming", selector: load.SideLabel + "!=1"},
-		{client: "metadata", of: configMaps, begins: "paginated"},
+		{client: "typed", kind: pods},
+		{client: "typed", kind: pods, paginated: true, selector: notSide1},
+		{client: "dynamic", kind: widgets, selector: notSide1},
+		{client: "dynamic", kind: widgets, paginated: true},
+		{client: "metadata", kind: configMaps, selector: notSide1},
+		{client: "metadata", kind: configMaps, paginated: true},
 	} {
-		resource := schema.GroupVersionResource{Group: i.of.Group(), Version: "v1", Resource: i.of.Plural}
-		informer := informers.New(s.viaConfig, i.client, resource, i.begins == "paginated", i.selector)
+		resource := schema.GroupVersionResource{Group: i.kind.Group(), Version: "v1", Resource: i.kind.Plural}
+		informer := informers.New(s.viaConfig, i.client, resource, i.paginated, i.selector)
 		s.must(informers.Start(ctx, informer))
 		s.followers = append(s.followers, follower{
-			fmt.Sprintf("a %s informer, %s, of %s %s", i.client, i.begins, i.of.Plural, i.selector),
-			i.of.Path("") + "?labelSelector=" + url.QueryEscape(i.selector),
-			func() map[string]string { return ask.Versions(informers.Stored(informer)) },
-			func() uint64 { return 0 },
+			name:    fmt.Sprintf("a %s informer (paginated: %t) of %s %s", i.client, i.paginated, i.kind.Plural, i.selector),
+			target:  i.kind.Path("") + "?labelSelector=" + url.QueryEscape(i.selector),
+			state:   func() map[string]string { return ask.Versions(informers.Stored(informer)) },
+			missing: func() uint64 { return 0 },
 		})
 	}
 	for _, k := range []kind{configMaps, widgets, fleeting} {
 		w := &watcher{scene: s, kind: k}
 		go w.run(ctx)
-		s.followers = append(s.followers, follower{"a strict watcher of " + k.Plural, k.Path(""), w.state, w.lacks})
+		s.followers = append(s.followers, follower{
+			name: "a strict watcher of " + k.Plural, target: k.Path(""), state: w.state, missing: w.missing,
+		})
 	}
 	for _, f := range s.followers {
 		s.must(poll.Retry(ctx, f.name, func() error {
@@ -77,26 +80,25 @@ func (s *scene) follow() {
 	}
 }
 
-// watchesFor is after how many seconds a watcher's watch ends, so that it begins many.
-const watchesFor = 15
+// watchSeconds is the timeout of a watcher's watches: short, so that it resumes often.
+const watchSeconds = 15
 
-// watcher comes to know a state by the initial events of a watch, which goes on, and whose successors
-// resume where it ended, as kube-rs does it. It believes nothing: an event has to fit, and each write that the API
-// server had confirmed must have been told.
+// watcher learns a state from the initial events of a watch, and resumes where a watch ended, as kube-rs does. It is
+// strict: an event must fit the state, and each write that the API server confirmed must have had its event.
 type watcher struct {
 	*scene
 	kind kind
 
 	mu      sync.Mutex
-	objects map[string]string
+	objects map[string]string // as [ask.Versions]
 
-	last uint64        // the revision to resume at; 0: none
-	told atomic.Uint64 // the revision up to which it was told
+	resumeAt uint64        // a revision; 0: begin with initial events
+	toldUpTo atomic.Uint64 // the revision up to which all events have come
 }
 
-// lacks returns the revision of the newest write if the watcher was not told up to there.
-func (w *watcher) lacks() uint64 {
-	if newest := w.Ledger.Newest(w.kind); newest > w.told.Load() {
+// missing returns the revision of the newest write if its event has not come.
+func (w *watcher) missing() uint64 {
+	if newest := w.Ledger.Newest(w.kind); newest > w.toldUpTo.Load() {
 		return newest
 	}
 	return 0
@@ -108,14 +110,15 @@ func (w *watcher) state() map[string]string {
 	return maps.Clone(w.objects)
 }
 
+// run watches until ctx ends.
 func (w *watcher) run(ctx context.Context) {
 	for {
-		err := w.once(ctx)
+		err := w.watchOnce(ctx)
 		if errors.As(err, new(poll.Wrong)) {
-			w.Tally.Wrong("a strict watcher of %s: %v", w.kind.Plural, err)
+			w.Tally.AddMistake("a strict watcher of %s: %v", w.kind.Plural, err)
 		}
-		if errors.As(err, new(brokenOff)) && ctx.Err() == nil {
-			w.Tally.BrokeOff(err)
+		if errors.As(err, new(brokenError)) && ctx.Err() == nil {
+			w.Tally.AddBrokenWatch(err)
 		}
 		if !clock.Sleep(ctx, 10*pollEvery) {
 			return
@@ -123,40 +126,50 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// once resumes, or begins with a streaming list, and reads a watch to its end.
-func (w *watcher) once(ctx context.Context) (err error) {
-	if w.last > 0 {
-		w.last, err = w.watch(ctx, w.last, "", w.take)
+// watchOnce resumes, or begins with initial events, and reads one watch to its end.
+func (w *watcher) watchOnce(ctx context.Context) (err error) {
+	if w.resumeAt > 0 {
+		w.resumeAt, err = w.watch(ctx, w.resumeAt, "", w.apply)
 	} else {
-		initial := map[string]string{} // nil, once it is complete
-		w.last, err = w.watch(ctx, 0, "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", func(e events.Event, last uint64) (uint64, error) {
-			if initial == nil || e.Type == watch.Error {
-				return w.take(e, last)
-			}
-			if e.EndsInitial {
-				w.mu.Lock()
-				w.objects, initial = initial, nil
-				w.mu.Unlock()
-				return w.take(e, 0)
-			}
-			if e.Type != watch.Added {
-				return 0, poll.Wrong(string(e.Type) + " among the initial events")
-			}
-			maps.Copy(initial, ask.Versions([]ask.Identity{ask.IdentityOf(&e.Meta)}))
-			return 0, nil
-		})
+		w.resumeAt, err = w.watch(ctx, 0, "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", w.applyInitial())
 	}
-	if errors.As(err, new(refusal)) {
-		w.last = 0
+	if errors.As(err, new(errorEvent)) {
+		w.resumeAt = 0 // resuming there would get the same error again
 	}
 	return err
 }
 
-// watch reads a watch from a revision to its end, and returns the last revision that take returned.
-func (w *watcher) watch(ctx context.Context, revision uint64, more string, take func(events.Event, uint64) (uint64, error)) (uint64, error) {
+// handler applies an event, and returns the revision at which to resume after it. previous is the one before.
+type handler func(e events.Event, previous uint64) (resumeAt uint64, err error)
+
+// applyInitial returns a handler that collects initial events, and applies those after them.
+func (w *watcher) applyInitial() handler {
+	initial, complete := map[string]string{}, false
+	return func(e events.Event, previous uint64) (uint64, error) {
+		switch {
+		case complete || e.Type == watch.Error:
+			return w.apply(e, previous)
+		case e.EndsInitial:
+			complete = true
+			w.mu.Lock()
+			w.objects = initial
+			w.mu.Unlock()
+			return w.apply(e, 0)
+		case e.Type != watch.Added:
+			return 0, poll.Wrong(string(e.Type) + " among the initial events")
+		}
+		maps.Copy(initial, ask.Versions([]ask.Identity{ask.IdentityOf(&e.Meta)}))
+		return 0, nil // a watch that ends now begins anew
+	}
+}
+
+// watch reads a watch from a revision to its end, and returns the revision at which to resume. extraQuery follows the
+// usual parameters.
+func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string, handle handler) (resumeAt uint64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	target := fmt.Sprintf("%s?allowWatchBookmarks=true&resourceVersion=%d&watch=true&timeoutSeconds=%d%s", w.kind.Path(""), revision, watchesFor, more)
+	target := fmt.Sprintf("%s?allowWatchBookmarks=true&resourceVersion=%d&watch=true&timeoutSeconds=%d%s",
+		w.kind.Path(""), revision, watchSeconds, extraQuery)
 	resp, err := w.via.Open(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return revision, err
@@ -172,55 +185,56 @@ func (w *watcher) watch(ctx context.Context, revision uint64, more string, take 
 		}
 	}
 	after, upTo, told := revision, revision, map[uint64]bool{}
-	for in := events.NewReader(resp.Body, ask.JSON); ; {
-		e, err := in.Next()
+	for stream := events.NewReader(resp.Body, ask.JSON); ; {
+		e, err := stream.Next()
 		if missed := w.Ledger.Untold(w.kind, after, upTo, told); missed > 0 {
-			return revision, poll.Wrong(fmt.Sprintf("a watch from %d was told up to %d, and not of the write at %d", after, upTo, missed))
+			return revision, poll.Wrong(fmt.Sprintf("a watch from %d sent events up to %d, but none of the write at %d", after, upTo, missed))
 		}
 		if errors.Is(err, io.EOF) {
 			return revision, nil
-		} else if err != nil {
-			return revision, brokenOff{err}
 		}
-		if told[e.Revision] = true; e.EndsInitial {
-			after = e.Revision
+		if err != nil {
+			return revision, brokenError{err}
 		}
-		if revision, err = take(e, revision); err != nil {
+		told[e.Revision] = true
+		if e.EndsInitial {
+			after = e.Revision // writes up to here are in the initial events
+		}
+		if revision, err = handle(e, revision); err != nil {
 			return revision, err
 		}
 		upTo = max(upTo, revision)
-		w.told.Store(upTo)
+		w.toldUpTo.Store(upTo)
 	}
 }
 
-// brokenOff is how a watch ended that did not end in order: behind an event, with the end of the
-// body.
-type brokenOff struct{ error }
+// brokenError is that of a watch that did not end in order: with the end of the body, behind an event.
+type brokenError struct{ error }
 
-// refusal is an ERROR in place of an event.
-type refusal struct{ error }
+// errorEvent is an ERROR event.
+type errorEvent struct{ error }
 
-// take changes the state by an event, which must fit to it, and returns the event's revision.
-func (w *watcher) take(e events.Event, last uint64) (uint64, error) {
-	if e.Type == watch.Error {
-		return last, refusal{fmt.Errorf("%s", e.Object)}
+// apply changes the state by an event, which must fit it. It is a [handler].
+func (w *watcher) apply(e events.Event, previous uint64) (uint64, error) {
+	switch e.Type {
+	case watch.Error:
+		return previous, errorEvent{fmt.Errorf("%s", e.Object)}
+	case watch.Bookmark:
+		return max(e.Revision, previous), nil
 	}
-	if e.Type == watch.Bookmark {
-		return max(e.Revision, last), nil
-	}
-	o, key := ask.IdentityOf(&e.Meta), e.Meta.Namespace+"/"+e.Meta.Name
+	object, key := ask.IdentityOf(&e.Meta), e.Meta.Namespace+"/"+e.Meta.Name
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before, known := w.objects[key]
 	switch {
-	case e.Revision <= last:
-		return last, poll.Wrong(fmt.Sprintf("%s of %s at revision %d comes after %d", e.Type, key, e.Revision, last))
+	case e.Revision <= previous:
+		return previous, poll.Wrong(fmt.Sprintf("%s of %s at revision %d comes after %d", e.Type, key, e.Revision, previous))
 	case known != (e.Type != watch.Added):
-		return last, poll.Wrong(fmt.Sprintf("%s of %s at revision %d, of which was known: %q", e.Type, key, e.Revision, before))
+		return previous, poll.Wrong(fmt.Sprintf("%s of %s at revision %d, which was %q before", e.Type, key, e.Revision, before))
 	case e.Type == watch.Deleted:
 		delete(w.objects, key)
 	default:
-		maps.Copy(w.objects, ask.Versions([]ask.Identity{o}))
+		maps.Copy(w.objects, ask.Versions([]ask.Identity{object}))
 	}
 	return e.Revision, nil
 }

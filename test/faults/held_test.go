@@ -20,58 +20,58 @@ import (
 
 const (
 	mib = 1 << 20
-	// perConnection is what listproxy and the chart reckon with for a connection.
+	// perConnection is the memory of a connection that listproxy and the chart assume.
 	perConnection = 128 << 10
-	// perAnswer is the same for a request in flight that nobody reads on.
+	// perAnswer is the memory of a forwarded answer that the client stops reading, as they assume it.
 	perAnswer = 320 << 10
-	// perWatch is four times what a forwarded watch takes.
+	// perWatch is four times the memory of a forwarded watch.
 	perWatch = 256 << 10
-	// spare is for what the first of them make listproxy take, once.
-	spare = 8 << 20
-	// stillFor is how often in a row listproxy answers that nothing has moved, before that is believed.
-	stillFor = 25
+	// firstUse is memory that the first requests make listproxy take, once.
+	firstUse = 8 << 20
+	// stableSamples is how many samples in a row must show no growth before the measurement ends.
+	stableSamples = 25
 )
 
-// TestHeldMemory: what an idle connection, a forwarded watch and an answer that nobody reads make
-// listproxy take has a bound, with which the chart reckons. The hop answers in kube-apiserver's place.
+// TestHeldMemory: an idle connection, a forwarded watch and a forwarded answer that the client stops reading take no more
+// memory than the chart assumes. The hop answers in kube-apiserver's place.
 func TestHeldMemory(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	leave, err := quiet.enter(context.WithoutCancel(t.Context()))
+	leave, err := quietStage.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)
 	expect.NoError(t, err)
-	plain, err := buildPlain() // the race detector takes memory of its own
+	program, err := buildWithoutRace() // the race detector takes memory of its own
 	expect.NoError(t, err)
-	var written atomic.Int64
+	var chunksWritten atomic.Int64
 	for name, tt := range map[string]struct {
-		n, each int
-		request string
-		answer  func(w http.ResponseWriter, r *http.Request) // nil: listproxy itself answers
+		clients, bytesEach int
+		request            string
+		answer             func(w http.ResponseWriter, r *http.Request) // nil: listproxy itself answers
 	}{
-		"idle connections": {n: 100, each: perConnection, request: "OPTIONS *"},
+		"idle connections": {clients: 100, bytesEach: perConnection, request: "OPTIONS *"},
 		"forwarded watches": {
-			n: 300, each: perConnection + perWatch, request: "GET /api/v1/configmaps?labelSelector=held&watch=true",
+			clients: 300, bytesEach: perConnection + perWatch, request: "GET /api/v1/configmaps?labelSelector=held&watch=true",
 			answer: func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 			},
 		},
 		"answers that nobody reads": {
-			n: 200, each: perConnection + perAnswer, request: "GET /openapi/v2",
+			clients: 200, bytesEach: perConnection + perAnswer, request: "GET /openapi/v2",
 			answer: func(w http.ResponseWriter, _ *http.Request) {
-				part := bytes.Repeat([]byte("a"), 4<<10)
-				for range 4 * mib / len(part) {
-					if _, err := w.Write(part); err != nil {
+				chunk := bytes.Repeat([]byte("a"), 4<<10)
+				for range 4 * mib / len(chunk) {
+					if _, err := w.Write(chunk); err != nil {
 						return
 					}
-					written.Add(1)
+					chunksWritten.Add(1)
 				}
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var arrived atomic.Int64
-			between := hop.Run(t, quiet.plane.URL(), quiet.plane.CA(), hop.Odd{})
+			between := hop.Run(t, quietStage.plane.URL(), quietStage.plane.CA(), hop.Odd{})
 			between.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				if hop.Own(r) || !strings.Contains(tt.request, r.URL.Path) {
 					return false
@@ -80,37 +80,42 @@ func TestHeldMemory(t *testing.T) {
 				tt.answer(w, r)
 				return true
 			})
-			p := harness.RunProxy(t, harness.ProxyOptions{ // without the log of requests, which is kept in memory here
-				Upstream: between.RESTConfig(quiet.plane.RESTConfig(controlplane.Feed)), Binary: plain, Args: []string{"--eager", "configmaps", "--log-level", "info"},
+			p := harness.RunProxy(t, harness.ProxyOptions{
+				Upstream: between.RESTConfig(quietStage.plane.RESTConfig(controlplane.Feed)), Binary: program,
+				Args: []string{"--eager", "configmaps", "--log-level", "info"}, // no log of requests, which this process would keep
 			})
 			before, _, err := process.Memory(p.PID())
 			expect.NoError(t, err)
-			for i := range tt.n {
+			for i := range tt.clients {
 				conn, err := dial(p.Address(), p.CA(), i)
 				expect.NoError(t, err)
 				t.Cleanup(func() { _ = conn.Close() })
-				_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", tt.request, quiet.plane.Token(controlplane.Admin))
+				_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
+					tt.request, quietStage.plane.Token(controlplane.Admin))
 				if err == nil && tt.answer == nil {
 					_, err = io.ReadAtLeast(conn, make([]byte, 1024), 1)
 				}
 				expect.NoError(t, err)
 			}
-			poll.Until(t, patience, "all have arrived", func() bool { return tt.answer == nil || int(arrived.Load()) == tt.n })
-			var peak, last, moved int64
-			same := 0
-			poll.Until(t, patience, "nothing moves any more", func() bool {
+			poll.Until(t, patience, "all requests have arrived", func() bool {
+				return tt.answer == nil || int(arrived.Load()) == tt.clients
+			})
+			var peak, lastPeak, lastChunks int64
+			stable := 0
+			poll.Until(t, patience, "memory and answers have stopped growing", func() bool {
 				_, peak, err = process.Memory(p.PID())
 				expect.NoError(t, err)
-				now := written.Load()
-				if same++; peak > last || now != moved {
-					last, moved, same = peak, now, 0
+				chunks := chunksWritten.Load()
+				stable++
+				if peak > lastPeak || chunks != lastChunks {
+					lastPeak, lastChunks, stable = peak, chunks, 0
 				}
-				return same >= stillFor
+				return stable >= stableSamples
 			})
-			more, reckoned := float64(peak-before), float64(tt.n*tt.each+spare)
-			t.Logf("%d: %d MiB resident, %d before; each %.1f KiB", tt.n, peak>>20, before>>20, more/float64(tt.n)/1024)
-			if more > reckoned {
-				t.Errorf("they take %.1f MiB, more than the %.1f that are reckoned with", more/mib, reckoned/mib)
+			got, want := float64(peak-before), float64(tt.clients*tt.bytesEach+firstUse)
+			t.Logf("%d clients: %d MiB resident, %d before; each %.1f KiB", tt.clients, peak>>20, before>>20, got/float64(tt.clients)/1024)
+			if got > want {
+				t.Errorf("the clients take %.1f MiB, want at most %.1f", got/mib, want/mib)
 			}
 		})
 	}

@@ -15,7 +15,6 @@ import (
 )
 
 type (
-	fieldsOf   = kinds.Fields
 	kind       = kinds.Kind
 	collection = load.Collection
 	question   = load.Question
@@ -28,60 +27,68 @@ var (
 
 	changing = []kind{configMaps, pods, widgets}
 
-	// fleeting objects live for a moment only, and there are none before the fault: but for the marker, their
-	// collection is as it was loaded.
-	fleeting = kind{APIVersion: "v1", Name: "PodTemplate", Plural: "podtemplates", Rest: `{"template":{"spec":{"containers":[{"name":"main","image":"registry.test/main:1"}]}}}`}
+	// fleeting objects are created and deleted at once, and only from the first fault on. Until then their collection is
+	// as it was loaded, with the marker alone.
+	fleeting = kind{
+		APIVersion: "v1", Name: "PodTemplate", Plural: "podtemplates",
+		Rest: `{"template":{"spec":{"containers":[{"name":"main","image":"registry.test/main:1"}]}}}`,
+	}
 )
 
 func collections() []collection { return load.Collections(changing...) }
 
+func anyCollection() collection {
+	all := collections()
+	return all[rand.IntN(len(all))]
+}
+
 const (
-	askers     = 2 // beside one that asks for the newest state only
-	askEvery   = 15 * time.Millisecond
-	writeEvery = 60 * time.Millisecond
-	// pauseOfPages is before each next page of a slow walk.
-	pauseOfPages = 300 * time.Millisecond
-	names        = 12 // of objects in each namespace
-	pageSize     = 7
-	// marker is an object that writers leave alone.
-	marker = "marker"
+	mixedAskers       = 2 // goroutines with askMixed
+	askEvery          = 15 * time.Millisecond
+	writeEvery        = 60 * time.Millisecond
+	pagePause         = 300 * time.Millisecond // before each next page of a slow walk
+	namesPerNamespace = 12                     // of the objects that writeAll writes
+	pageSize          = 7
+	marker            = "marker" // the name of an object that writeAll leaves alone
 )
 
-// load verifies, writes and asks until the test ends. The function that it returns ends the writers and
-// askers, waits until all followers know the true state and all answers are compared, and notes what only
-// shows then.
-func (s *scene) load() (conclude func()) {
+// startLoad starts goroutines that write, ask and verify. conclude stops those that write and ask, waits until all
+// followers have the true state and all answers are verified, and adds the relapses to the mistakes. Without conclude the
+// end of the test stops everything.
+func (s *scene) startLoad() (conclude func()) {
 	ctx, cancel := context.WithCancel(s.Context())
-	asks, stop := context.WithCancel(ctx)
-	var asking, verifying sync.WaitGroup
-	verifying.Go(func() { s.Oracle.Work(ctx) })
-	asking.Go(func() { s.churn(asks) })
-	asking.Go(func() { s.askNewest(asks) })
-	asking.Go(func() { s.askRecent(asks) })
-	asking.Go(func() { s.pageSlowly(asks) })
-	for range askers {
-		asking.Go(func() { s.ask(asks) })
+	loadCtx, stopLoad := context.WithCancel(ctx)
+	var loading, verifying sync.WaitGroup
+	verifying.Go(func() { s.Verifier.Work(ctx) })
+	loading.Go(func() { s.writeAll(loadCtx) })
+	// Each sort of question has its own goroutine, so that a request that is forwarded to a paused API server holds up no
+	// other sort.
+	loading.Go(func() { s.askAny(loadCtx) })
+	loading.Go(func() { s.askConsistent(loadCtx) })
+	loading.Go(func() { s.walkSlowly(loadCtx) })
+	for range mixedAskers {
+		loading.Go(func() { s.askMixed(loadCtx) })
 	}
 	s.Cleanup(func() {
 		cancel()
-		asking.Wait()
+		loading.Wait()
 		verifying.Wait()
 	})
 	return func() {
 		s.Helper()
-		stop()
-		asking.Wait()
-		s.settled()
-		if err := s.Oracle.Drain(s.Context(), patience); err != nil {
+		stopLoad()
+		loading.Wait()
+		s.awaitConverged()
+		if err := s.Verifier.Drain(s.Context(), patience); err != nil {
 			s.Error(err)
 		}
-		for _, relapse := range s.Oracle.Relapses() {
-			s.Tally.Wrong("%s", relapse)
+		for _, relapse := range s.Verifier.Relapses() {
+			s.Tally.AddMistake("%s", relapse)
 		}
 	}
 }
 
-// touch changes the marker of a kind in a namespace and returns its revision.
+// touch changes the marker of a kind in a namespace, and returns its revision.
 func (s *scene) touch(ctx context.Context, k kind, namespace string) (uint64, error) {
 	a, err := s.Touch(ctx, s.direct, k, namespace, marker)
 	if err != nil {
@@ -90,113 +97,122 @@ func (s *scene) touch(ctx context.Context, k kind, namespace string) (uint64, er
 	return a.Revision()
 }
 
-// churn writes until ctx ends. What fails, fails: the API server may be away.
-func (s *scene) churn(ctx context.Context) {
+// writeAll writes objects of all kinds until ctx ends. Errors are ignored: the API server may be away.
+func (s *scene) writeAll(ctx context.Context) {
 	for turn := 0; clock.Sleep(ctx, writeEvery); turn++ {
-		k := changing[turn%len(changing)]
-		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], load.NameOf(rand.IntN(names))
-		s.writing.RLock()
+		k, namespace := changing[turn%len(changing)], s.anyNamespace()
+		s.pauseWrites.RLock()
 		if turn%5 == 0 && s.writesFleeting.Load() {
-			name := load.NameOf(names + turn)
-			_, _ = s.Write(ctx, s.direct, fleeting, http.MethodPost, fleeting.Path(ns), fleeting.Object(name))
-			_, _ = s.Write(ctx, s.direct, fleeting, http.MethodDelete, load.Delete(fleeting, ns, name), nil)
+			s.writeFleeting(ctx, namespace, load.ObjectName(namesPerNamespace+turn))
 		}
+		name := load.ObjectName(rand.IntN(namesPerNamespace))
 		switch dice := rand.IntN(10); {
 		case dice < 5:
-			_, _ = s.Touch(ctx, s.direct, k, ns, name)
+			_, _ = s.Touch(ctx, s.direct, k, namespace, name)
 		case dice < 8:
-			_, _ = s.Write(ctx, s.direct, k, http.MethodPost, k.Path(ns), k.Object(name))
+			_, _ = s.Write(ctx, s.direct, k, http.MethodPost, k.Path(namespace), k.Object(name))
 		default:
-			_, _ = s.Write(ctx, s.direct, k, http.MethodDelete, load.Delete(k, ns, name), nil)
+			_, _ = s.Write(ctx, s.direct, k, http.MethodDelete, load.DeletePath(k, namespace, name), nil)
 		}
-		s.writing.RUnlock()
+		s.pauseWrites.RUnlock()
 	}
 }
 
-// askNewest asks for the newest state until ctx ends. It does not wait for what is forwarded in any
-// case, and so is there when an old state would be given.
-func (s *scene) askNewest(ctx context.Context) {
+// writeFleeting creates a fleeting object and deletes it.
+func (s *scene) writeFleeting(ctx context.Context, namespace, name string) {
+	_, _ = s.Write(ctx, s.direct, fleeting, http.MethodPost, fleeting.Path(namespace), fleeting.Object(name))
+	_, _ = s.Write(ctx, s.direct, fleeting, http.MethodDelete, load.DeletePath(fleeting, namespace, name), nil)
+}
+
+func (s *scene) anyNamespace() string { return s.namespaces[rand.IntN(len(s.namespaces))] }
+
+// askAny asks for lists of any version until ctx ends. It would be the first to get a state that is too old.
+func (s *scene) askAny(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
-		all := collections()
-		s.resting.RLock()
-		s.put(ctx, question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion}, 0)
-		s.resting.RUnlock()
+		s.pauseAny.RLock()
+		s.askAndForget(ctx, question{Collection: anyCollection(), Query: ask.AnyVersion}, 0)
+		s.pauseAny.RUnlock()
 	}
 }
 
-// askRecent asks for lists that hold all that was written before, until ctx ends. What is not
-// proven is forwarded, and waits for an API server that stands still: nobody else is kept waiting
-// by that.
-func (s *scene) askRecent(ctx context.Context) {
+// askConsistent asks for consistent lists until ctx ends.
+func (s *scene) askConsistent(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
-		all := collections()
-		q := question{Collection: all[rand.IntN(len(all))]}
-		s.asking.RLock()
-		s.put(ctx, q, s.Ledger.Newest(q.Kind))
-		s.asking.RUnlock()
+		q := question{Collection: anyCollection()}
+		s.pauseAsks.RLock()
+		s.askAndForget(ctx, q, s.Ledger.Newest(q.Kind))
+		s.pauseAsks.RUnlock()
 	}
 }
 
-// ask asks for everything until ctx ends.
-func (s *scene) ask(ctx context.Context) {
+// askMixed asks for lists of every sort until ctx ends.
+func (s *scene) askMixed(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
-		all := collections()
-		q := question{Collection: all[rand.IntN(len(all))]}
+		q := question{Collection: anyCollection()}
 		if rand.IntN(2) == 0 {
-			q.Namespace = s.namespaces[rand.IntN(len(s.namespaces))]
+			q.Namespace = s.anyNamespace()
 		}
-		s.asking.RLock()
-		newest, some := s.Ledger.Newest(q.Kind), s.Ledger.Recent()
-		switch dice := rand.IntN(10); {
-		case dice < 4 || some == 0 || newest == 0 && dice < 6:
-			q.Query = ask.AnyVersion
-			s.put(ctx, q, 0)
-		case dice < 6:
-			q.Query = ask.NotOlderThan(newest)
-			s.put(ctx, q, newest)
-		case dice < 8:
-			q.Query = ask.Exactly(some)
-			s.put(ctx, q, some)
-		case q.Form != load.AsProtobuf:
-			s.walk(ctx, q, some, 0)
-		}
-		s.asking.RUnlock()
+		s.pauseAsks.RLock()
+		s.askOnce(ctx, q)
+		s.pauseAsks.RUnlock()
 	}
 }
 
-// pageSlowly walks through pages until ctx ends, and waits before each next one: whatever happens, it happens between
-// two pages.
-func (s *scene) pageSlowly(ctx context.Context) {
+// askOnce asks for any version, or one not older than the newest write, or an exact revision, or walks through pages.
+func (s *scene) askOnce(ctx context.Context, q question) {
+	newest, recent := s.Ledger.Newest(q.Kind), s.Ledger.Recent()
+	dice := rand.IntN(10)
+	if recent == 0 || newest == 0 && dice < 6 { // nothing was written yet
+		dice = 0
+	}
+	switch {
+	case dice < 4:
+		q.Query = ask.AnyVersion
+		s.askAndForget(ctx, q, 0)
+	case dice < 6:
+		q.Query = ask.NotOlderThan(newest)
+		s.askAndForget(ctx, q, newest)
+	case dice < 8:
+		q.Query = ask.Exactly(recent)
+		s.askAndForget(ctx, q, recent)
+	case q.Representation != load.AsProtobuf:
+		s.walk(ctx, q, recent, 0)
+	}
+}
+
+// walkSlowly walks through pages until ctx ends, with pauses, so that faults happen between two pages.
+func (s *scene) walkSlowly(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
-		s.asking.RLock()
-		if some := s.Ledger.Recent(); some > 0 {
-			s.walk(ctx, question{Collection: collection{Kind: configMaps, Form: load.AsJSON}}, some, pauseOfPages)
+		s.pauseAsks.RLock()
+		if revision := s.Ledger.Recent(); revision > 0 {
+			s.walk(ctx, question{Collection: collection{Kind: configMaps, Representation: load.AsJSON}}, revision, pagePause)
 		}
-		s.asking.RUnlock()
+		s.pauseAsks.RUnlock()
 	}
 }
 
-// walk reads all pages, at a revision or of the newest state, with a pause before each next one.
+// walk reads all pages, of an exact revision or of a consistent list, with a pause before each next one.
 func (s *scene) walk(ctx context.Context, q question, revision uint64, pause time.Duration) {
 	q.Limit = pageSize
-	q.Query = ask.FirstPage(pageSize, ask.Exactly(revision))
 	atLeast := uint64(0)
 	if rand.IntN(2) == 0 {
 		q.Query = "limit=" + strconv.Itoa(pageSize)
 		atLeast = s.Ledger.Newest(q.Kind)
+	} else {
+		q.Query = ask.FirstPage(pageSize, ask.Exactly(revision))
 	}
-	page, _, err := s.Put(ctx, s.via, q, atLeast)
+	page, _, err := s.Ask(ctx, s.via, q, atLeast)
 	for err == nil && page.Next != "" && len(page.Objects) > 0 && clock.Sleep(ctx, pause) {
-		at := page.Revision
+		first := page.Revision
 		q.Query, q.After = ask.NextPage(pageSize, page.Next), page.Objects[len(page.Objects)-1]
-		page, _, err = s.Put(ctx, s.via, q, at)
-		if err == nil && page.Revision != at {
-			s.Tally.Wrong("%s: a page of revision %d after one of %d", q, page.Revision, at)
+		page, _, err = s.Ask(ctx, s.via, q, first)
+		if err == nil && page.Revision != first {
+			s.Tally.AddMistake("%s: a page of revision %d after one of %d", q, page.Revision, first)
 		}
 	}
 }
 
-// put puts a question to listproxy, of whose answer only the tally and the oracle hear.
-func (s *scene) put(ctx context.Context, q question, atLeast uint64) {
-	_, _, _ = s.Put(ctx, s.via, q, atLeast)
+// askAndForget asks a question whose answer only the tally and the verifier need.
+func (s *scene) askAndForget(ctx context.Context, q question, atLeast uint64) {
+	_, _, _ = s.Ask(ctx, s.via, q, atLeast)
 }

@@ -16,49 +16,47 @@ import (
 var duration = flag.Duration("faults.duration", 2*time.Second, "how long each fault lasts, where that can be chosen")
 
 const (
-	// patience ends a wait for what must come; nothing passes because of it. After a long unavailable
-	// of the API server listproxy's own streams wait up to 45 seconds before they try again.
+	// patience ends a wait for something that must come; no case passes because of it. After a long outage listproxy's
+	// streams wait up to 45 seconds before they try again.
 	patience = 3 * time.Minute
-	// requestTimeout is what a client here gives a request. A forward to a server that stands still
-	// would take as long as that.
+	// requestTimeout is a client's. A request that is forwarded to a paused API server takes this long.
 	requestTimeout = 10 * time.Second
 	pollEvery      = 20 * time.Millisecond
 )
 
-// atOnce is how many tests go test lets run at the same time: cases wait for each other by
-// themselves.
-const atOnce = 100
+// parallelTests is the number of tests that go test runs at a time: all, since cases wait for places on stages.
+const parallelTests = 100
 
-// stage is a control plane, started when the first case needs it, and places for cases on it.
+// stage is a control plane, started when the first case needs it, with places for cases.
 type stage struct {
-	places  chan struct{}
-	options controlplane.Options
-	// further is how many more API servers it has, and version theirs, if it is another.
-	further int
-	version string
+	places         chan struct{}
+	options        controlplane.Options
+	moreServers    int    // API servers besides the first
+	serversVersion string // of these; "": the usual version
 
 	start   sync.Once
 	plane   *controlplane.ControlPlane
-	servers []*controlplane.APIServer // the further ones
+	servers []*controlplane.APIServer // those besides the first
 	err     error
 }
 
 func newStage(places int) *stage { return &stage{places: make(chan struct{}, places)} }
 
 var (
-	// quiet is the control plane of cases whose fault is elsewhere.
-	quiet = newStage(2)
-	// broken is that of cases that break it, one after the other.
-	broken = newStage(1)
-	// pair has two API servers more, of which cases break one. Nothing happens to its first one.
-	pair = &stage{places: make(chan struct{}, 1), further: 2}
-	// upgraded has three more, in an older version. The first one of these stays as it is.
-	upgraded = &stage{
-		places: make(chan struct{}, 1), further: 3, version: older, options: controlplane.Options{APIServerArgs: newerArgs()},
+	// quietStage is for cases whose fault is not in the control plane.
+	quietStage = newStage(2)
+	// brokenStage is for cases that break the control plane, one after the other.
+	brokenStage = newStage(1)
+	// pairStage has two more API servers, which cases break. Nothing happens to the first one.
+	pairStage = &stage{places: make(chan struct{}, 1), moreServers: 2}
+	// upgradedStage has three more API servers of an older version. Two of them are upgraded.
+	upgradedStage = &stage{
+		places: make(chan struct{}, 1), moreServers: 3, serversVersion: oldVersion,
+		options: controlplane.Options{APIServerArgs: newVersionArgs()},
 	}
 )
 
-// enter waits for a place, which is the case's until leave is called.
+// enter waits for a place, which is the caller's until leave is called, also after an error.
 func (s *stage) enter(ctx context.Context) (leave func(), err error) {
 	s.places <- struct{}{}
 	s.start.Do(func() { s.err = s.run(ctx) })
@@ -70,8 +68,8 @@ func (s *stage) run(ctx context.Context) (err error) {
 	if s.plane, err = controlplane.Start(ctx, s.options); err != nil {
 		return err
 	}
-	for range s.further {
-		server, err := s.plane.AddAPIServer(ctx, s.version)
+	for range s.moreServers {
+		server, err := s.plane.AddAPIServer(ctx, s.serversVersion)
 		if err != nil {
 			return err
 		}
@@ -86,19 +84,19 @@ func (s *stage) close() {
 	}
 }
 
-// report is a table in Markdown of all cases that have ended.
+// report has the rows of a Markdown table, one for each case that has ended.
 var report struct {
 	sync.Mutex
 	rows []string
 }
 
-const reportHead = "| case | compared | of these with a record | wrong | during it | from memory | not answered | followers true | all back |\n" +
-	"|---|---|---|---|---|---|---|---|---|"
+const reportHead = "| case | compared | of these with a record | wrong | during it | from memory | not answered | " +
+	"followers true | all back |\n|---|---|---|---|---|---|---|---|---|"
 
 func TestMain(m *testing.M) {
-	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: func(s *harness.Suite) error {
+	harness.Main(m, harness.Options{Parallel: parallelTests, SetUp: func(s *harness.Suite) error {
 		s.Cleanup(func() error {
-			for _, stage := range []*stage{quiet, broken, pair, upgraded} {
+			for _, stage := range []*stage{quietStage, brokenStage, pairStage, upgradedStage} {
 				stage.close()
 			}
 			if len(report.rows) > 0 {

@@ -2,11 +2,9 @@ package faults
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -18,58 +16,64 @@ import (
 )
 
 const (
-	// answeredLate is how late an API server with too much to do answers.
-	answeredLate = 20 * time.Second
-	// knownBefore is how many revisions of each collection are asked for before a fault and after it.
-	knownBefore = 8
+	// answerDelay is the time after which an overloaded API server answers.
+	answerDelay = 20 * time.Second
+	// revisionsBefore is how many revisions of each collection are asked for before a fault, and again after it.
+	revisionsBefore = 8
 )
 
-// overloadCases are those of an API server that has too much to do: it answers nothing that
-// listproxy asks for by itself as it should. Watches that have been answered go on, and no revision
-// may be lost.
+// overloadCases have an overloaded API server: it answers listproxy's own requests late, or refuses them. Watches that
+// have begun go on, and no revision may be lost.
 func overloadCases() []faultCase {
 	return []faultCase{
-		{name: "answered_late", runs: inFull, soaks: true, keepsHistory: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
-			return s.overloaded(func(_ http.ResponseWriter, r *http.Request) bool {
-				clock.Sleep(r.Context(), answeredLate)
-				return false
-			}, func() { clock.Sleep(s.Context(), max(answeredLate+load.Bound, *duration)) })
-		}},
-		{name: "half_refused", runs: inFull, soaks: true, keepsHistory: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
-			return s.overloaded(func(w http.ResponseWriter, _ *http.Request) bool {
-				return rand.IntN(2) == 0 && hop.Refuse(w, http.StatusTooManyRequests)
-			}, s.hold)
-		}},
+		{
+			name: "answered_late", suite: makeTestAll, inSoak: true, keepsHistory: true,
+			args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
+				delay := func(_ http.ResponseWriter, r *http.Request) (answered bool) {
+					clock.Sleep(r.Context(), answerDelay)
+					return false
+				}
+				return s.overload(delay, func() { clock.Sleep(s.Context(), max(answerDelay+load.Bound, *duration)) })
+			},
+		},
+		{
+			name: "half_refused", suite: makeTestAll, inSoak: true, keepsHistory: true,
+			args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
+				refuseHalf := func(w http.ResponseWriter, _ *http.Request) (answered bool) {
+					return rand.IntN(2) == 0 && hop.Refuse(w, http.StatusTooManyRequests)
+				}
+				return s.overload(refuseHalf, s.waitDuringFault)
+			},
+		},
 	}
 }
 
-// overloaded does something while treat meets what listproxy asks for on its own account. (It asks with the
-// caller's credentials what the caller may do: that is left alone.) treat returns true if it has answered a
-// request. overloaded returns when that was over.
-func (s *scene) overloaded(treat func(http.ResponseWriter, *http.Request) bool, do func()) time.Time {
+// overload intercepts requests of listproxy's own account until wait returns, and returns the time of the end. Reviews,
+// which have the caller's credentials, pass.
+func (s *scene) overload(intercept func(http.ResponseWriter, *http.Request) (answered bool), wait func()) time.Time {
 	s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
-		return r.Header.Get("Authorization") == "Bearer "+s.plane.Token(controlplane.Feed) && treat(w, r)
+		return r.Header.Get("Authorization") == "Bearer "+s.plane.Token(controlplane.Feed) && intercept(w, r)
 	})
-	do()
+	wait()
 	s.hop.OnRequest(nil)
 	return time.Now()
 }
 
-// remember notes which revisions are known. The function that it returns demands that they still are.
-func (s *scene) remember() (kept func()) {
+// recordKnownRevisions records revisions that listproxy knows of each collection. requireKnown fails the test unless
+// listproxy still knows them.
+func (s *scene) recordKnownRevisions() (requireKnown func()) {
 	s.Helper()
 	known := map[collection][]uint64{}
 	for _, c := range collections() {
-		s.must(poll.Retry(s.Context(), "enough revisions that are known of "+c.Kind.Plural, func() error {
-			// What came before the collection was loaded is not known.
-			some := s.Ledger.Recent()
-			if err := s.fromMemory(s.Context(), question{Collection: c, Query: ask.Exactly(some)}); err != nil {
+		s.must(poll.Retry(s.Context(), "enough known revisions of "+c.Kind.Plural, func() error {
+			revision := s.Ledger.Recent() // unknown if it is from before the collection was loaded
+			if err := s.requireHit(s.Context(), question{Collection: c, Query: ask.Exactly(revision)}); err != nil {
 				return err
 			}
-			if !slices.Contains(known[c], some) {
-				known[c] = append(known[c], some)
+			if !slices.Contains(known[c], revision) {
+				known[c] = append(known[c], revision)
 			}
-			if len(known[c]) < knownBefore {
+			if len(known[c]) < revisionsBefore {
 				return errors.New("not yet")
 			}
 			return nil
@@ -77,24 +81,26 @@ func (s *scene) remember() (kept func()) {
 	}
 	return func() {
 		s.Helper()
-		s.recover() // what was lost, and is loaded again by then, lacks them
+		s.awaitRecovery() // a collection that was lost is loaded again by then, without these revisions
 		for c, revisions := range known {
 			for _, revision := range revisions {
-				if source := s.sourceOf(c, revision); !strings.Contains(source, "; hit") {
-					s.Errorf("%s as %s: revision %d was known, and is not: %s", c.Kind.Plural, c.Form.Name, revision, source)
+				if err := s.askReviewed(question{Collection: c, Query: ask.Exactly(revision)}, revision); err != nil {
+					s.Errorf("%s as %s: revision %d was known before: %v", c.Kind.Plural, c.Representation.Name, revision, err)
 				}
 			}
 		}
 	}
 }
 
-// sourceOf asks for a revision. Who answers, and that this is right, is seen where the review of what
-// the caller may did not fail.
-func (s *scene) sourceOf(c collection, revision uint64) (source string) {
+// askReviewed asks a question, again while the review of the caller's rights fails. The error says why the answer is not a
+// list from memory.
+func (s *scene) askReviewed(q question, atLeast uint64) (err error) {
 	poll.Reviewed(s.Context(), patience, func() string {
-		_, a, err := s.Put(s.Context(), s.via, question{Collection: c, Query: ask.Exactly(revision)}, revision)
-		source = fmt.Sprintf("%s, %v", a.Source(), err)
+		var a ask.Answer
+		if _, a, err = s.Ask(s.Context(), s.via, q, atLeast); err == nil && !a.FromMemory() {
+			err = errors.New(a.Source())
+		}
 		return a.Source()
 	})
-	return source
+	return err
 }

@@ -18,160 +18,164 @@ import (
 )
 
 const (
-	// resetEvery is how often a connection through the door is reset, on average.
-	resetEvery = 300 * time.Millisecond
-	// older is the version of kube-apiserver that is upgraded to the one of test/controlplane/tools.
-	older = "1.35.4"
-	// seldom is how often a connection is reset while API servers are upgraded: watches come to the
-	// other one then, and live for long enough to be believed.
-	seldom = time.Second
-	// joinsLate is how long after it is ready an upgraded API server gets connections: so that what was
-	// loaded was compared with the others by then, and only /version tells.
-	joinsLate = 20 * time.Second
-	// inTurn is for how long both versions answer behind one address.
-	inTurn = 75 * time.Second
+	// resetInterval is the mean time between two resets of a connection through the apiBalancer.
+	resetInterval = 300 * time.Millisecond
+	// upgradeResetInterval is the same while API servers are upgraded: short enough that watches come to the other server,
+	// and long enough that they live until listproxy trusts them.
+	upgradeResetInterval = time.Second
+	// oldVersion of kube-apiserver is upgraded to that of test/controlplane/tools.
+	oldVersion = "1.35.4"
+	// joinDelay is the time for which an upgraded API server is ready without connections. By then listproxy has compared
+	// what it loaded with the other server, and learns of the new version from /version alone.
+	joinDelay = 20 * time.Second
+	// mixedVersionsTime is for how long both versions answer behind one address.
+	mixedVersionsTime = 75 * time.Second
 )
 
-// newerArgs turn on what only the newer version has: pods have a field, spec.schedulingGroup, that
-// older API servers do not know, and others drop.
-func newerArgs() []string {
+// newVersionArgs enable a field of pods that the old version does not know, spec.schedulingGroup. Without them the new
+// version drops the field.
+func newVersionArgs() []string {
 	return []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true"}
 }
 
-// pairCases are of two API servers behind one address. The balancer there spreads connections, and
-// resets them now and then; as balancers do that look at /readyz, it sends nobody to an API server
-// that is not ready. Writers and the oracle have another API server, to which nothing happens.
+// pairCases have two API servers behind one address. The balancer there spreads connections, and resets them now and then.
+// Like a balancer that reads /readyz, it sends nobody to an API server that is not ready. Writers and the verifier use a
+// third API server, to which nothing happens.
 func pairCases() []faultCase {
-	// restarts is one of them that ends and is started again.
-	restarts := func(s *scene, one *controlplane.APIServer, end func() error, meanwhile func()) {
-		s.door.Remove(address(one))
+	restart := func(s *scene, server *controlplane.APIServer, end func() error, meanwhile func()) {
+		s.apiBalancer.Remove(address(server))
 		s.must(end())
 		meanwhile()
-		s.must(one.Start(s.Context()))
-		s.door.Add(address(one))
+		s.must(server.Start(s.Context()))
+		s.apiBalancer.Add(address(server))
 	}
 	cases := []faultCase{
-		// While one is away, or stands still, the other one has all that is new. Rights that were
-		// reviewed again would have to wait where one stands still: then nobody would be given
-		// anything, not even what is too old.
-		{name: "one_of_two_paused", runs: inFull, args: []string{"--review-ttl", "1h"}, fault: func(s *scene) time.Time {
+		// The other server has everything that is new. With the usual --review-ttl reviews would wait for the paused
+		// server, and there would be no hit that could be too old.
+		{name: "one_of_two_paused", suite: makeTestAll, args: []string{"--review-ttl", "1h"}, fault: func(s *scene) time.Time {
 			s.must(s.servers[0].Pause())
-			s.door.Remove(address(s.servers[0]))
-			clock.Sleep(s.Context(), max(pausedFor, *duration))
-			s.recover()
+			s.apiBalancer.Remove(address(s.servers[0]))
+			clock.Sleep(s.Context(), max(pauseTime, *duration))
+			s.awaitRecovery()
 			s.must(s.servers[0].Resume())
-			s.door.Add(address(s.servers[0]))
+			s.apiBalancer.Add(address(s.servers[0]))
 			return time.Now()
 		}},
-		{name: "both_of_two_restarted", runs: inFull, breaksOften: true, fault: func(s *scene) time.Time {
-			restarts(s, s.servers[0], s.servers[0].Kill, s.recover)
-			restarts(s, s.servers[1], s.servers[1].Stop, s.recover)
-			s.hold()
+		{name: "both_of_two_restarted", suite: makeTestAll, breaksOften: true, fault: func(s *scene) time.Time {
+			restart(s, s.servers[0], s.servers[0].Kill, s.awaitRecovery)
+			restart(s, s.servers[1], s.servers[1].Stop, s.awaitRecovery)
+			s.waitDuringFault()
 			return time.Now()
 		}},
 	}
 	for i, c := range cases {
-		cases[i].before = func(s *scene) { s.openDoor(address(s.servers[0]), address(s.servers[1])) }
+		cases[i].prepare = func(s *scene) { s.startAPIBalancer(address(s.servers[0]), address(s.servers[1])) }
 		cases[i].fault = func(s *scene) time.Time {
-			defer s.resetting(resetEvery)()
+			defer s.resetConnections(resetInterval)()
 			return c.fault(s)
 		}
 	}
 	cases = append(cases, faultCase{
-		// What one answers and tells comes up to a second late, so that a question may be answered by
-		// one and the stream be that of the other. No list of the newest state may lack what was
-		// acknowledged before.
-		name: "one_of_two_slow", runs: inFull, before: func(s *scene) {
-			s.openDoor(address(s.servers[0]))
+		// Answers and events of one server come up to a second late. So listproxy may get a revision from one server while
+		// its watch is at the other. No consistent list may lack a write that was acknowledged before.
+		name: "one_of_two_slow", suite: makeTestAll, prepare: func(s *scene) {
+			s.startAPIBalancer(address(s.servers[0]))
 			slow := hop.Run(s, s.servers[1].URL(), s.plane.CA(), hop.Odd{})
-			late := func() time.Duration { return 100*time.Millisecond + rand.N(900*time.Millisecond) }
-			slow.OnDelay(func(*http.Request) time.Duration { return late() })
-			slow.OnAnswer(func(resp *http.Response) { clock.Sleep(resp.Request.Context(), late()) })
-			s.own.CAData = slices.Concat(s.own.CAData, slow.CA())
-			s.door.Add(address(slow))
+			anyDelay := func() time.Duration { return 100*time.Millisecond + rand.N(900*time.Millisecond) }
+			slow.OnDelay(func(*http.Request) time.Duration { return anyDelay() })
+			slow.OnAnswer(func(resp *http.Response) { clock.Sleep(resp.Request.Context(), anyDelay()) })
+			s.upstream.CAData = slices.Concat(s.upstream.CAData, slow.CA())
+			s.apiBalancer.Add(address(slow))
 		},
 		fault: func(s *scene) time.Time {
-			s.calm("while one is slow")
-			restarts(s, s.servers[0], s.servers[0].Kill, func() { s.calm("while all is at the slow one") })
+			s.awaitCompared("while one server is slow")
+			restart(s, s.servers[0], s.servers[0].Kill, func() { s.awaitCompared("while the slow server is alone") })
 			return time.Now()
 		},
 	})
 	for i := range cases {
-		cases[i].stage, cases[i].refusesNobody = pair, true
+		cases[i].stage, cases[i].rejectsNobody = pairStage, true
 	}
 	return append(cases, faultCase{
-		// Both are upgraded, one by one. An answer must be all of what one of the versions says. In
-		// the end it is as the newer one writes it: the field that only that one knows is in lists,
-		// without any event.
-		// A self-check may be answered by one version, and what it checks be of the other.
-		name: "both_of_two_upgraded", stage: upgraded, refusesNobody: true, breaksOften: true, args: []string{"--self-check-interval", "0"},
-		before: func(s *scene) {
-			s.openDoor(address(s.servers[1]), address(s.servers[2]))
+		// Both servers are upgraded, one by one. Each answer must be, as a whole, what one of the versions says. In the end
+		// lists have the field of the new version, though no event brought it. Self-checks are off: they may compare a
+		// state of one version with a list of the other.
+		name: "both_of_two_upgraded", stage: upgradedStage, rejectsNobody: true, breaksOften: true,
+		args: []string{"--self-check-interval", "0"},
+		prepare: func(s *scene) {
+			s.startAPIBalancer(address(s.servers[1]), address(s.servers[2]))
 			cfg := s.plane.RESTConfig(controlplane.Admin)
 			cfg.Host = s.servers[0].URL()
-			before := ask.MustNew(s, cfg, requestTimeout)
-			s.Oracle.Only(s.direct, before)
-			if hasGroup(s, before) == nil || hasGroup(s, s.direct) != nil {
-				s.Fatal("both versions write pods alike: nothing could be mixed up")
+			oldServer := ask.MustNew(s, cfg, requestTimeout)
+			s.Verifier.SetReferences(s.direct, oldServer)
+			if s.requireNewField(oldServer) == nil || s.requireNewField(s.direct) != nil {
+				s.Fatal("both versions write pods alike: this test would not see a mixed answer")
 			}
 		},
 		fault: func(s *scene) time.Time {
-			defer s.resetting(seldom)()
-			upgrades := func(one *controlplane.APIServer) {
-				restarts(s, one, one.Stop, func() {
-					s.must(one.Use(s.Context(), "", newerArgs()...))
-					s.must(one.Start(s.Context()))
-					clock.Sleep(s.Context(), joinsLate)
+			defer s.resetConnections(upgradeResetInterval)()
+			upgrade := func(server *controlplane.APIServer) {
+				restart(s, server, server.Stop, func() {
+					s.must(server.Use(s.Context(), "", newVersionArgs()...))
+					s.must(server.Start(s.Context()))
+					clock.Sleep(s.Context(), joinDelay)
 				})
 			}
-			upgrades(s.servers[1])
-			clock.Sleep(s.Context(), inTurn)
-			upgrades(s.servers[2])
-			s.must(s.Oracle.Drain(s.Context(), patience))
-			s.Oracle.Only(s.direct)
-			s.must(poll.Try(s.Context(), 2*patience, pollEvery, "lists from memory with what only the newer version knows", func() error {
-				return hasGroup(s, s.via)
+			upgrade(s.servers[1])
+			clock.Sleep(s.Context(), mixedVersionsTime)
+			upgrade(s.servers[2])
+			s.must(s.Verifier.Drain(s.Context(), patience))
+			s.Verifier.SetReferences(s.direct)
+			s.must(poll.Try(s.Context(), 2*patience, pollEvery, "lists from memory with the field of the new version", func() error {
+				return s.requireNewField(s.via)
 			}))
 			return time.Now()
 		},
 	})
 }
 
-// hasGroup is an error if a list of pods comes without what only the newer version knows (whose name is in
-// metadata.managedFields of the others, too), or, from listproxy, not from memory.
-func hasGroup(s *scene, from *ask.Client) error {
-	a, err := from.Get(s.Context(), pods.Path("")+"?"+ask.AnyVersion)
-	if err == nil && (from == s.via && !a.FromMemory() || !strings.Contains(string(a.Body), `"schedulingGroup":{`)) {
-		err = errors.New(a.String())
+// requireNewField returns an error if a list of pods lacks the field of the new version, or is listproxy's and not from
+// memory.
+func (s *scene) requireNewField(client *ask.Client) error {
+	a, err := client.Get(s.Context(), pods.Path("")+"?"+ask.AnyVersion)
+	if err != nil {
+		return err
 	}
-	return err
+	// With the brace: metadata.managedFields of the old version has the bare name.
+	hasField := strings.Contains(string(a.Body), `"schedulingGroup":{`)
+	if !hasField || client == s.via && !a.FromMemory() {
+		return errors.New(a.String())
+	}
+	return nil
 }
 
-// openDoor starts a balancer before API servers, which is where listproxy goes.
-func (s *scene) openDoor(to ...string) {
+// startAPIBalancer starts a balancer before API servers, and makes it listproxy's upstream.
+func (s *scene) startAPIBalancer(addresses ...string) {
 	s.Helper()
 	var err error
-	s.door, err = hop.StartBalancer()
+	s.apiBalancer, err = hop.StartBalancer()
 	s.must(err)
-	s.Cleanup(s.door.Close)
-	for _, address := range to {
-		s.door.Add(address)
+	s.Cleanup(s.apiBalancer.Close)
+	for _, address := range addresses {
+		s.apiBalancer.Add(address)
 	}
-	s.own = s.plane.RESTConfig(controlplane.Feed)
-	s.own.Host = "https://" + s.door.Address()
+	s.upstream = s.plane.RESTConfig(controlplane.Feed)
+	s.upstream.Host = "https://" + s.apiBalancer.Address()
 }
 
-func address(of interface{ URL() string }) string { return strings.TrimPrefix(of.URL(), "https://") }
+// address returns the host and port of a server.
+func address(server interface{ URL() string }) string {
+	return strings.TrimPrefix(server.URL(), "https://")
+}
 
-// resetting resets a connection through the door now and then, until the function that it returns
-// is called.
-func (s *scene) resetting(every time.Duration) (stop func()) {
+// resetConnections resets a connection through the apiBalancer now and then, until stop is called.
+func (s *scene) resetConnections(interval time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var running sync.WaitGroup
 	resets := 0
 	running.Go(func() {
-		for clock.Sleep(ctx, rand.N(2*every)) {
-			if s.door.Reset() {
+		for clock.Sleep(ctx, rand.N(2*interval)) {
+			if s.apiBalancer.Reset() {
 				resets++
 			}
 		}

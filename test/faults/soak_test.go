@@ -18,97 +18,99 @@ import (
 
 var (
 	soakFor  = flag.Duration("faults.soak", 0, "for how long TestSoak runs; 0: not at all")
-	soakSeed = flag.Uint64("faults.seed", 0, "which faults TestSoak chooses, in which order; 0: of the clock")
+	soakSeed = flag.Uint64("faults.seed", 0, "the seed for the order of TestSoak's faults; 0: from the clock")
 	binary   = flag.String("faults.listproxy", "", "a listproxy to test instead of one with the race detector")
 )
 
 const (
-	// calmAtMost is how long nothing is broken between two faults, at most.
-	calmAtMost = 8 * time.Second
-	// soakHistory is short, so that memory is flat soon.
+	// maxFaultPause is the longest pause between two faults.
+	maxFaultPause = 8 * time.Second
+	// soakHistory is short, so that memory stops growing soon.
 	soakHistory = 20 * time.Second
 )
 
-// TestSoak lets everything run together for a long time: writers, askers, pagers, followers, the
-// oracle, callers, namespaces and collections that come and go (turnover), and one fault after the
-// other. At every rest and in the end all followers must know the true state; there must be no wrong
-// answer, and listproxy must take no more of the machine than before. make soak runs it.
+// TestSoak (make soak) runs everything together for a long time: the load, followers, callers and collections that come and
+// go (turnover), and one fault after the other. At every rest and at the end all followers must have the true state. No
+// answer may be wrong, and listproxy's use of the machine must not grow.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		return // asked for by make soak
 	}
-	s := newScene(t, broken, "soak", *binary)
-	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String()}
-	s.start()
+	s := newScene(t, brokenStage, "soak", *binary)
+	s.args = []string{
+		"--eager", eagerFlag(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String(),
+	}
+	s.startListproxy()
 	s.follow()
-	conclude := s.load()
-	s.recover()
-	turnover := s.turnOver()
+	conclude := s.startLoad()
+	s.awaitRecovery()
+	turnover := s.startTurnover()
 	var samples []soak.Sample
 	rests := 0
-	faults := s.breakUntil(time.Now(), func() {
+	faults := s.causeFaults(time.Now(), func() {
 		rests++
 		samples = append(samples, turnover.rest(rests)...)
 	})
-	turnover.end()
+	turnover.stop()
 	conclude()
 	turnover.judge()
 	s.judgeSoak(samples, faults)
 }
 
-// breakUntil causes faults, since it began until it is time to end, and returns how many of each there
-// were. In between are rests: the first when a third of the time is over, by when listproxy has settled,
-// then one after each sixth.
-func (s *scene) breakUntil(began time.Time, rest func()) map[string]int {
+// causeFaults causes faults until -faults.soak is over, and returns the number of each. It calls rest after a third of the
+// time, when listproxy's memory has stopped growing, after each sixth from then on, and at the end.
+func (s *scene) causeFaults(began time.Time, rest func()) map[string]int {
 	seed := *soakSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) // #nosec G115 -- any number will do
 	}
 	harness.Log(fmt.Sprintf("soak: %v, seed %d (again: -faults.seed=%d)", *soakFor, seed, seed))
 	random := rand.New(rand.NewPCG(seed, 6)) // #nosec G404 -- it is to be repeatable
-	all := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !c.soaks })
-	done := map[string]int{}
-	var deck []int // each once before one comes again
+	cases := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !c.inSoak })
+	counts := map[string]int{}
+	var deck []int // of cases: every case comes once before one comes again
 	nextRest := *soakFor / 3
-	for clock.Sleep(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Since(began) < *soakFor {
+	for clock.Sleep(s.Context(), time.Duration(random.Int64N(int64(maxFaultPause)))) && time.Since(began) < *soakFor {
 		if time.Since(began) >= nextRest {
 			rest()
-			for time.Since(began) >= nextRest { // a short soak has no time for all of them
+			for time.Since(began) >= nextRest { // a rest may be longer than a sixth of a short soak
 				nextRest += *soakFor / 6
 			}
 		}
 		if len(deck) == 0 {
-			deck = random.Perm(len(all))
+			deck = random.Perm(len(cases))
 		}
-		c := all[deck[0]]
+		c := cases[deck[0]]
 		deck = deck[1:]
 		begun := time.Now()
 		s.faultBegins()
 		over := c.fault(s)
-		s.recover()
-		done[c.name]++
+		s.awaitRecovery()
+		counts[c.name]++
 		r := s.Tally.Counts(load.Window{})
 		harness.Log(fmt.Sprintf("soak: %v: %s for %.1f s, back after %.1f s; %d compared, %d wrong, %.0f %% from memory",
-			time.Since(began).Round(time.Second), c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds(), r.Compared, len(r.Mistakes), r.Share()))
+			time.Since(began).Round(time.Second), c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds(),
+			r.Compared, len(r.Mistakes), r.HitPercent()))
 	}
 	rest()
-	return done
+	return counts
 }
 
-// judgeSoak says what was seen, and what of it must not be.
+// judgeSoak reports what was counted, and fails the test for mistakes, growth, and a soak that was too short to show
+// anything.
 func (s *scene) judgeSoak(samples []soak.Sample, faults map[string]int) {
-	checks, agreements, mismatches := s.selfChecks(""), s.selfChecks("agrees"), s.selfChecks("mismatch")
+	checks, agreements, mismatches := s.countSelfChecks(""), s.countSelfChecks("agrees"), s.countSelfChecks("mismatch")
 	if mismatches > 0 {
-		s.Tally.Wrong("%.0f self-checks found something wrong", mismatches)
+		s.Tally.AddMistake("%.0f self-checks found a mismatch", mismatches)
 	}
-	if agreements <= checks/2 {
-		s.Errorf("of %.0f self-checks only %.0f came to the end that all is as it is kept", checks, agreements)
+	if agreements <= checks/2 { // during faults some are inconclusive
+		s.Errorf("%.0f of %.0f self-checks agree, want more than half", agreements, checks)
 	}
 	r := s.Tally.Counts(load.Window{})
 	var report strings.Builder
-	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, of which %d named no revision, and had to hold all "+
-		"that was written before; %d requests not answered; followers came to the true state %d times; %.0f self-checks, of which %.0f agree\n",
-		*soakFor, r.Compared, len(r.Mistakes), r.Share(), r.Recent, r.Refused, r.Followed, checks, agreements)
+	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, of which %d are consistent lists; "+
+		"%d requests failed; followers reached the true state %d times; %.0f self-checks, of which %.0f agree\n",
+		*soakFor, r.Compared, len(r.Mistakes), r.HitPercent(), r.Consistent, r.Failed, r.Converged, checks, agreements)
 	for name, times := range faults {
 		_, _ = fmt.Fprintf(&report, "  %3d × %s\n", times, name)
 	}
@@ -123,8 +125,8 @@ func (s *scene) judgeSoak(samples []soak.Sample, faults map[string]int) {
 		}
 	}
 	_, _ = fmt.Fprint(os.Stdout, report.String())
-	s.Tally.Judge(s)
-	if len(faults) == 0 || r.Hits == 0 || r.Recent == 0 {
-		s.Errorf("%d faults; from memory came %d lists, and %d newest ones: let it run longer", len(faults), r.Hits, r.Recent)
+	s.Tally.ReportMistakes(s)
+	if len(faults) == 0 || r.Hits == 0 || r.Consistent == 0 {
+		s.Errorf("%d faults; %d lists from memory, %d of them consistent: let it run longer", len(faults), r.Hits, r.Consistent)
 	}
 }

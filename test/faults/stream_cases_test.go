@@ -18,31 +18,33 @@ import (
 // streamCases break what passes between listproxy and kube-apiserver.
 func streamCases() []faultCase {
 	cases := []faultCase{
-		{name: "connections_cut", runs: always, soaks: true, keepsHistory: true, refusesNobody: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
-			for begun := time.Now(); time.Since(begun) < *duration; {
+		{
+			name: "connections_cut", suite: makeTest, inSoak: true, keepsHistory: true, rejectsNobody: true,
+			args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
+				for begun := time.Now(); time.Since(begun) < *duration; {
+					s.hop.CutAll()
+					clock.Sleep(s.Context(), 300*time.Millisecond)
+				}
 				s.hop.CutAll()
-				clock.Sleep(s.Context(), 300*time.Millisecond)
-			}
-			s.hop.CutAll()
-			return time.Now()
-		}},
-		{name: "connections_half_open", soaks: true, fault: func(s *scene) time.Time {
-			// It never ends by itself: over is when it began, and it lasts until listproxy has
-			// noticed.
-			s.writing.Lock() // what was confirmed before has been written before
+				return time.Now()
+			},
+		},
+		// The fault ends when listproxy notices it, so recovery is measured from its beginning.
+		{name: "connections_half_open", inSoak: true, fault: func(s *scene) time.Time {
+			s.pauseWrites.Lock() // no write is half done when connections stop
 			s.hop.SwallowAll()
-			at := time.Now()
-			s.writing.Unlock()
-			s.hold()
-			return at
+			begun := time.Now()
+			s.pauseWrites.Unlock()
+			s.waitDuringFault()
+			return begun
 		}},
-		{name: "upstream_silent", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
+		{name: "upstream_silent", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
 			s.hop.Freeze()
 			clock.Sleep(s.Context(), load.Bound+*duration)
 			s.hop.Thaw()
 			return time.Now()
 		}},
-		{name: "watches_delayed_unevenly", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
+		{name: "watches_delayed_unevenly", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
 			s.hop.OnDelay(func(r *http.Request) time.Duration {
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/"+configMaps.Plural):
@@ -52,22 +54,22 @@ func streamCases() []faultCase {
 				}
 				return 3 * time.Second
 			})
-			s.hold()
+			s.waitDuringFault()
 			s.hop.OnDelay(nil)
 			return time.Now()
 		}},
-		{name: "watches_delayed_ever_more", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
-			// What comes after a time goes on after twice that: events flow without a gap, half as
-			// fast as they are made, and are as old in the end as twice the bound.
+		{name: "watches_delayed_ever_more", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
+			// An event that comes t after the beginning passes at 2t. So events flow without a gap, at half their speed,
+			// and are delayed by twice the bound in the end.
 			begun := time.Now()
 			s.hop.OnDelay(func(*http.Request) time.Duration { return time.Since(begun) })
 			clock.Sleep(s.Context(), max(4*load.Bound, *duration))
 			s.hop.OnDelay(nil)
-			s.hop.CutAll() // what is still held back would go on as late as it was to
+			s.hop.CutAll() // events that are still held back would keep their delay
 			return time.Now()
 		}},
-		{name: "watches_garbled", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
-			return s.changed(func(r *http.Request, line []byte) ([]byte, error) {
+		{name: "watches_garbled", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
+			return s.rewriteWatches(func(r *http.Request, line []byte) ([]byte, error) {
 				switch {
 				case !hop.Own(r) || rand.IntN(3) > 0:
 					return line, nil
@@ -79,28 +81,32 @@ func streamCases() []faultCase {
 		}},
 	}
 	for _, code := range []int{http.StatusGone, http.StatusTooManyRequests, http.StatusInternalServerError} {
-		cases = append(cases, faultCase{name: "watches_told_" + strconv.Itoa(code), runs: map[int]runs{http.StatusGone: inFull}[code], soaks: code == http.StatusGone, fault: func(s *scene) time.Time { return s.told(code) }})
-		cases = append(cases, faultCase{name: "watches_refused_" + strconv.Itoa(code), soaks: true, fault: func(s *scene) time.Time {
+		told := faultCase{name: "watches_told_" + strconv.Itoa(code), fault: func(s *scene) time.Time { return s.endWatchesWith(code) }}
+		if code == http.StatusGone {
+			told.suite, told.inSoak = makeTestAll, true
+		}
+		refused := faultCase{name: "watches_refused_" + strconv.Itoa(code), inSoak: true, fault: func(s *scene) time.Time {
 			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				return r.URL.Query().Get("watch") != "" && hop.Refuse(w, code)
 			})
 			s.hop.CutAll()
-			s.hold()
+			s.waitDuringFault()
 			s.hop.OnRequest(nil)
 			return time.Now()
-		}})
+		}}
+		cases = append(cases, told, refused)
 	}
 	return cases
 }
 
-// told ends each watch, as soon as it has something to tell, with an ERROR in its place, as
-// kube-apiserver writes it: in JSON and in protobuf. Feeds of both must be told.
-func (s *scene) told(code int) time.Time {
+// endWatchesWith replaces the next event of each watch by an ERROR event with a code, as kube-apiserver writes it, and
+// ends the watch. Feeds in JSON and in protobuf must have got one.
+func (s *scene) endWatchesWith(code int) time.Time {
 	s.Helper()
 	var inJSON, inProtobuf atomic.Int32
-	over := s.changed(func(r *http.Request, line []byte) ([]byte, error) {
+	over := s.rewriteWatches(func(r *http.Request, line []byte) ([]byte, error) {
 		binary := !bytes.HasPrefix(line, []byte("{"))
-		if ofFeed(r) {
+		if isFeedRequest(r) {
 			if binary {
 				inProtobuf.Add(1)
 			} else {
@@ -110,15 +116,15 @@ func (s *scene) told(code int) time.Time {
 		return hop.ErrorEvent(code, binary), io.EOF
 	})
 	if inJSON.Load() == 0 || inProtobuf.Load() == 0 {
-		s.Errorf("feeds were told %d errors in JSON and %d in protobuf", inJSON.Load(), inProtobuf.Load())
+		s.Errorf("feeds got %d errors in JSON and %d in protobuf, want some of both", inJSON.Load(), inProtobuf.Load())
 	}
 	return over
 }
 
-// changed changes what watches tell, as long as the fault lasts.
-func (s *scene) changed(line func(*http.Request, []byte) ([]byte, error)) time.Time {
-	s.hop.OnLine(line)
-	s.hold()
+// rewriteWatches rewrites the lines of watches during the fault, as [hop.Hop.OnLine] does.
+func (s *scene) rewriteWatches(rewrite func(*http.Request, []byte) ([]byte, error)) time.Time {
+	s.hop.OnLine(rewrite)
+	s.waitDuringFault()
 	s.hop.OnLine(nil)
 	return time.Now()
 }

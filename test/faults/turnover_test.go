@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -19,221 +18,219 @@ import (
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 const (
-	// lanes is how many callers are there at a time, at most, and callerEvery how long after one
-	// the next comes.
-	lanes       = 3
-	callerEvery = time.Second
-	// asksOf is how many collections each asks for.
-	asksOf = 2
-	// generationEvery is how often some objects come and others go, of which there are generations at a
-	// time, with so many objects of each kind.
-	generationEvery = 10 * time.Second
-	generations     = 3
-	ofGeneration    = 3
-	// idleTimeout is the --idle-timeout of a soak: longer than those wait who ask all the time.
+	// maxCallers come and go at the same time, each callerPause after the one before.
+	maxCallers  = 3
+	callerPause = time.Second
+	// collectionsPerCaller is how many collections a caller asks for.
+	collectionsPerCaller = 2
+	// Each generationInterval a generation of objects is created, and the oldest of liveGenerations is deleted.
+	generationInterval   = 10 * time.Second
+	liveGenerations      = 3
+	objectsPerGeneration = 3 // of each kind
+	// idleTimeout is the --idle-timeout of a soak: longer than the longest request of the askers.
 	idleTimeout = requestTimeout + 5*time.Second
-	// goneFor is how long nobody asks for a collection that was given up.
-	goneFor = 5 * time.Second
-	// unusedFor is how long listproxy keeps a connection to the API server that nobody uses.
-	unusedFor = 90 * time.Second
-	// Each second of a rest is measured, once all is gone that goes.
-	samplesOfARest = 10
+	// unloadedTime is for how long nobody asks for a collection that has idled out.
+	unloadedTime = 5 * time.Second
+	// upstreamIdleTimeout is the time after which listproxy closes an unused connection to the API server.
+	upstreamIdleTimeout = 90 * time.Second
+	// samplesPerRest are taken, one a second, at the end of a rest.
+	samplesPerRest = 10
 )
 
-// idling is a collection that comes and goes: nobody else asks for it.
-var idling = collection{Kind: kind{APIVersion: "v1", Name: "LimitRange", Plural: "limitranges"}, Form: load.AsJSON}
+// idling is a collection that idles out and is loaded again. Nobody but the turnover asks for it.
+var idling = collection{Kind: kind{APIVersion: "v1", Name: "LimitRange", Plural: "limitranges"}, Representation: load.AsJSON}
 
-// turnover is what comes and goes while a soak runs: callers, each with a token and a connection of
-// its own; accounts, namespaces that are asked for, and values of labels; and a collection, which idles
-// out and comes again.
-// Whatever is kept by one of these, and never let go, grows. Safe for concurrent use.
+// turnover is what comes and goes while a soak runs: callers, each with its own token and connection; accounts, namespaces
+// and values of labels; and a collection that idles out. What listproxy keeps of any of these, and never releases, grows.
+// Safe for concurrent use.
 type turnover struct {
 	*scene
 
-	end                       func()       // ends it
-	newest                    atomic.Value // the newest generation, a string
-	callers, ended, idledAway atomic.Int64
+	stop   func()
+	newest atomic.Value // the newest generation, a string
+
+	callers, deletedGenerations, idleOuts atomic.Int64 // so far
 }
 
-// turnOver begins a turnover, which goes on until its end is called, or the test ends.
-func (s *scene) turnOver() *turnover {
+// startTurnover starts a turnover, which goes on until its stop is called, or the test ends.
+func (s *scene) startTurnover() *turnover {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	t := &turnover{scene: s}
-	everybody := controlplane.Grant{To: []string{"group:system:serviceaccounts"}}
+	callers := controlplane.Grant{To: []string{"group:system:serviceaccounts"}}
 	for _, k := range changing {
-		everybody.Rules = append(everybody.Rules, controlplane.Rule("list,watch", k.Group(), k.Plural))
+		callers.Rules = append(callers.Rules, controlplane.Rule("list,watch", k.Group(), k.Plural))
 	}
-	s.must(t.plane.GrantAll(ctx, everybody))
-	t.begin(ctx, generation(0))
-	var all sync.WaitGroup
-	all.Go(func() { t.generate(ctx) })
-	for range lanes {
-		all.Go(func() { t.callAll(ctx) })
+	s.must(t.plane.GrantAll(ctx, callers))
+	t.createGeneration(ctx, generation(0))
+	var running sync.WaitGroup
+	running.Go(func() { t.turnGenerations(ctx) })
+	for range maxCallers {
+		running.Go(func() { t.runCallers(ctx) })
 	}
-	all.Go(func() { t.comeAndGo(ctx) })
-	t.end = func() {
+	running.Go(func() { t.idleOutAndLoad(ctx) })
+	t.stop = func() {
 		cancel()
-		all.Wait()
+		running.Wait()
 	}
-	s.Cleanup(t.end)
+	s.Cleanup(t.stop)
 	return t
 }
 
-// generation is the value of the label on some objects, and begins their names.
+// generation returns a value of [load.GenerationLabel].
 func generation(n int) string { return "generation-" + strconv.Itoa(n) }
 
-// generate makes objects of a new generation, and removes those of the oldest, until ctx ends.
-func (t *turnover) generate(ctx context.Context) {
-	for n := 1; clock.Sleep(ctx, generationEvery); n++ {
-		t.writing.RLock()
-		t.begin(ctx, generation(n))
-		if n >= generations {
-			t.remove(ctx, generation(n-generations))
+// turnGenerations creates generations of objects, and deletes the oldest, until ctx ends.
+func (t *turnover) turnGenerations(ctx context.Context) {
+	for n := 1; clock.Sleep(ctx, generationInterval); n++ {
+		t.pauseWrites.RLock()
+		t.createGeneration(ctx, generation(n))
+		if n >= liveGenerations {
+			t.deleteGeneration(ctx, generation(n-liveGenerations))
 		}
-		t.writing.RUnlock()
+		t.pauseWrites.RUnlock()
 	}
 }
 
-// begin makes the objects of a generation. One that fails is missing, and that is all.
-func (t *turnover) begin(ctx context.Context, name string) {
+// createGeneration creates the objects of a generation. It ignores errors: some objects may be missing.
+func (t *turnover) createGeneration(ctx context.Context, name string) {
 	for _, k := range changing {
-		for i := range ofGeneration {
+		for i := range objectsPerGeneration {
 			object := k.Object(fmt.Sprintf("%s-%d", name, i))
-			object["metadata"].(fieldsOf)["labels"] = fieldsOf{load.GenerationLabel: name}
+			object["metadata"].(kinds.Fields)["labels"] = kinds.Fields{load.GenerationLabel: name}
 			_, _ = t.Write(ctx, t.direct, k, http.MethodPost, k.Path(t.namespaces[0]), object)
 		}
 	}
 	t.newest.Store(name)
 }
 
-func (t *turnover) remove(ctx context.Context, name string) {
+// deleteGeneration deletes the objects of a generation.
+func (t *turnover) deleteGeneration(ctx context.Context, name string) {
 	for _, k := range changing {
-		all := k.Path(t.namespaces[0]) + "?gracePeriodSeconds=0&labelSelector=" + load.GenerationLabel + "%3D" + name
-		if err := poll.Retry(ctx, "the end of "+name, func() error {
-			_, err := t.direct.Do(ctx, http.MethodDelete, all, nil)
+		target := k.Path(t.namespaces[0]) + "?gracePeriodSeconds=0&labelSelector=" + load.GenerationLabel + "%3D" + name
+		if err := poll.Retry(ctx, "deleting "+name, func() error {
+			_, err := t.direct.Do(ctx, http.MethodDelete, target, nil)
 			return err
 		}); err != nil && ctx.Err() == nil {
-			t.Tally.Wrong("%v", err)
+			t.Tally.AddMistake("%v", err)
 		}
 	}
-	t.ended.Add(1)
+	t.deletedGenerations.Add(1)
 }
 
-// callAll lets one caller after the other come, until ctx ends.
-func (t *turnover) callAll(ctx context.Context) {
-	for clock.Sleep(ctx, callerEvery) {
-		if t.call(ctx, t.newest.Load().(string)) == nil {
+// runCallers runs one caller after the other until ctx ends.
+func (t *turnover) runCallers(ctx context.Context) {
+	for clock.Sleep(ctx, callerPause) {
+		if t.runCaller(ctx, t.newest.Load().(string)) == nil {
 			t.callers.Add(1)
 		}
 	}
 }
 
-// call is one caller's life: a token and a connection of its own, some questions, and a watch. The
-// account, and a namespace that it asks for, have the name of a generation.
-func (t *turnover) call(ctx context.Context, generation string) error {
-	t.writing.RLock()
-	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-	token, err := t.plane.CreateServiceAccountToken(bounded, t.namespaces[0], generation)
+// runCaller runs one caller, with its own token and connection, who sends lists and a watch. The caller's service account,
+// and a namespace in which the caller lists, have the name of a generation.
+func (t *turnover) runCaller(ctx context.Context, generation string) error {
+	t.pauseWrites.RLock()
+	tokenCtx, cancel := context.WithTimeout(ctx, requestTimeout)
+	token, err := t.plane.CreateServiceAccountToken(tokenCtx, t.namespaces[0], generation)
 	cancel()
-	t.writing.RUnlock()
+	t.pauseWrites.RUnlock()
 	if err != nil {
 		return err
 	}
-	t.asking.RLock()
-	defer t.asking.RUnlock()
-	// Every other one speaks HTTP/2.
-	via, leave, err := t.stranger(token, &http.Transport{ForceAttemptHTTP2: t.callers.Load()%2 == 0})
+	t.pauseAsks.RLock()
+	defer t.pauseAsks.RUnlock()
+	connections := &http.Transport{ForceAttemptHTTP2: t.callers.Load()%2 == 0} // every other caller
+	via, leave, err := t.newClient(token, connections)
 	if err != nil {
-		t.Tally.Wrong("a caller cannot come: %v", err)
+		t.Tally.AddMistake("a caller has no client: %v", err)
 		return err
 	}
 	defer leave()
-	all := collections()
-	for range asksOf {
-		c := all[rand.IntN(len(all))]
-		_, _, _ = t.Put(ctx, via, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, 0)
+	for range collectionsPerCaller {
+		c := anyCollection()
+		_, _, _ = t.Ask(ctx, via, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, 0)
 		newest := t.Ledger.Newest(c.Kind)
-		_, _, _ = t.Put(ctx, via, question{Collection: c, Generation: generation, Query: ask.NotOlderThan(newest)}, newest)
+		_, _, _ = t.Ask(ctx, via, question{Collection: c, Generation: generation, Query: ask.NotOlderThan(newest)}, newest)
 	}
-	// What it says is the followers' matter.
+	// The followers check events; here only the watch's end must come.
 	_, err = via.Get(ctx, pods.Path(generation)+"?timeoutSeconds=1&watch=true")
 	return err
 }
 
-// stranger is a client whose connections nobody else uses, and end with leave.
-func (s *scene) stranger(token string, connections *http.Transport) (via *ask.Client, leave func(), err error) {
-	if connections.TLSClientConfig, err = rest.TLSConfigFor(rest.AnonymousClientConfig(s.viaConfig)); err != nil {
+// newClient returns a client of listproxy with its own connections, which leave closes. It completes connections, which
+// must be unused.
+func (s *scene) newClient(token string, connections *http.Transport) (via *ask.Client, leave func(), err error) {
+	connections.TLSClientConfig, err = rest.TLSConfigFor(rest.AnonymousClientConfig(s.viaConfig))
+	if err != nil {
 		return nil, nil, err
 	}
-	connections.IdleConnTimeout = goneFor // of one that a request that was given up leaves behind
+	connections.IdleConnTimeout = unloadedTime // for a connection that is still in use when leave is called
 	return &ask.Client{
 		Base: s.viaConfig.Host, Timeout: requestTimeout,
 		HTTP: &http.Client{Transport: transport.NewBearerAuthRoundTripper(token, connections)},
 	}, connections.CloseIdleConnections, nil
 }
 
-// comeAndGo asks for a collection that nobody else asks for, leaves it until listproxy has given it up,
-// and asks again, until ctx ends.
-func (t *turnover) comeAndGo(ctx context.Context) {
+// idleOutAndLoad lists the idling collection, waits until it has idled out, and lists it again, until ctx ends.
+func (t *turnover) idleOutAndLoad(ctx context.Context) {
 	for ctx.Err() == nil {
-		t.asking.RLock()
+		t.pauseAsks.RLock()
 		q := question{Collection: idling, Generation: t.newest.Load().(string), Query: ask.AnyVersion}
-		err := poll.Retry(ctx, "an answer from memory of what comes and goes", func() error {
-			return t.fromMemory(ctx, q)
+		err := poll.Retry(ctx, "an answer from memory of the idling collection", func() error {
+			return t.requireHit(ctx, q)
 		})
-		t.put(ctx, q, 0)
-		t.asking.RUnlock()
+		t.askAndForget(ctx, q, 0) // has its answer compared
+		t.pauseAsks.RUnlock()
 		if err == nil {
-			if err = t.idlesOut(ctx); err == nil {
-				t.idledAway.Add(1)
-				clock.Sleep(ctx, goneFor)
-			}
+			err = t.awaitIdleOut(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
-			t.Tally.Wrong("%s: %v", q, err)
+		if err == nil {
+			t.idleOuts.Add(1)
+			clock.Sleep(ctx, unloadedTime)
+		} else if ctx.Err() == nil {
+			t.Tally.AddMistake("%s: %v", q, err)
 		}
 	}
 }
 
-// idlesOut waits until listproxy has given up the collection that comes and goes.
-func (t *turnover) idlesOut(ctx context.Context) error {
-	return poll.Try(ctx, patience, time.Second, "the end of a collection that nobody asks for", func() error {
+// awaitIdleOut waits until listproxy has dropped the idling collection.
+func (t *turnover) awaitIdleOut(ctx context.Context) error {
+	return poll.Try(ctx, patience, time.Second, "the idling collection to be dropped", func() error {
 		_, series, err := t.proxies.All()[0].Metric(ctx, "listproxy_collection_live", map[string]string{"resource": idling.Kind.Plural})
 		if err == nil && series > 0 {
-			err = errors.New("it is there")
+			err = errors.New("it has a metric")
 		}
 		return err
 	})
 }
 
-// rest lets nobody write, watch or ask, but now and then for what is always asked for. When all that
-// comes and goes is gone (callers, what they were allowed, the collection, history and connections) it
-// measures what listproxy takes.
+// rest pauses writers, watchers and askers, but keeps the usual collections loaded. When listproxy has released everything
+// else (callers, rights, the idling collection, history, connections), it takes samples.
 func (t *turnover) rest(number int) (samples []soak.Sample) {
 	t.Helper()
-	t.writing.Lock()
-	defer t.writing.Unlock()
-	t.asking.Lock()
-	defer t.asking.Unlock()
-	t.resting.Lock()
-	defer t.resting.Unlock()
-	// A follower's watch may be forwarded, on a connection of its own.
-	t.settled()
-	t.stop()
+	t.pauseWrites.Lock()
+	defer t.pauseWrites.Unlock()
+	t.pauseAsks.Lock()
+	defer t.pauseAsks.Unlock()
+	t.pauseAny.Lock()
+	defer t.pauseAny.Unlock()
+	t.awaitConverged()
+	t.stopFollowers() // a forwarded watch has its own connection to the API server
 	defer t.follow()
-	for begun := time.Now(); time.Since(begun) < unusedFor; { // history and rights go sooner
-		t.use()
+	for begun := time.Now(); time.Since(begun) < upstreamIdleTimeout; { // history and rights expire sooner
+		t.listUsual()
 		clock.Sleep(t.Context(), idleTimeout/3)
 	}
-	t.must(t.idlesOut(t.Context()))
-	t.use()
-	for range samplesOfARest {
+	t.must(t.awaitIdleOut(t.Context()))
+	t.listUsual()
+	for range samplesPerRest {
 		clock.Sleep(t.Context(), time.Second)
 		sample, err := soak.Take(t.Context(), t.proxies.All()[0].AdminURL())
 		t.must(err)
@@ -244,26 +241,25 @@ func (t *turnover) rest(number int) (samples []soak.Sample) {
 	return samples
 }
 
-// use asks for every collection that is asked for all the time: so each rest has the same ones, of
-// which some would else have idled out in one rest and not yet in another.
-func (t *turnover) use() {
+// listUsual lists every collection that askers and followers use, so that none idles out: every rest must have the same
+// ones for its samples to be comparable.
+func (t *turnover) listUsual() {
 	t.Helper()
-	// The last is that of informers of metadata.
-	for _, c := range append(collections(), collection{
-		Kind: configMaps, Form: load.Form{Accept: ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
-	}) {
+	ofInformers := load.Representation{Accept: ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+	for _, c := range append(collections(), collection{Kind: configMaps, Representation: ofInformers}) {
 		t.must(poll.Retry(t.Context(), "an answer from memory", func() error {
-			return t.fromMemory(t.Context(), question{Collection: c, Query: ask.AnyVersion})
+			return t.requireHit(t.Context(), question{Collection: c, Query: ask.AnyVersion})
 		}))
 	}
 }
 
-// judge demands that all has come and gone, and says how often.
+// judge reports what has come and gone, and fails the test if anything never did.
 func (t *turnover) judge() {
-	said := fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d generations of objects went, with a label of their own; "+
-		"a collection idled out %d times", t.callers.Load(), t.ended.Load(), t.idledAway.Load())
-	harness.Log("soak: " + said)
-	if t.callers.Load() == 0 || t.ended.Load() == 0 || t.idledAway.Load() == 0 {
-		t.Errorf("%s: let it run longer", said)
+	callers, generations, idleOuts := t.callers.Load(), t.deletedGenerations.Load(), t.idleOuts.Load()
+	summary := fmt.Sprintf("%d callers came and went, each with its own token and connection; %d generations of objects were deleted; "+
+		"a collection idled out %d times", callers, generations, idleOuts)
+	harness.Log("soak: " + summary)
+	if callers == 0 || generations == 0 || idleOuts == 0 {
+		t.Errorf("%s: let it run longer", summary)
 	}
 }

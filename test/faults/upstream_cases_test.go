@@ -13,48 +13,54 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// bump is what Kubernetes' documentation recommends to add to the revisions of an etcd that is restored.
-const bump = 1_000_000_000
-
-// pausedFor is how long the API server stands still: longer than the bound.
-const pausedFor = 20 * time.Second
+const (
+	// revisionBump is added to the revisions of a restored etcd, as Kubernetes' documentation recommends.
+	revisionBump = 1_000_000_000
+	// pauseTime is for how long an API server is paused: longer than the bound.
+	pauseTime = 20 * time.Second
+)
 
 // upstreamCases break kube-apiserver and etcd.
 func upstreamCases() []faultCase {
-	var snapshot controlplane.EtcdSnapshot // of etcd before listproxy started
+	var snapshot controlplane.EtcdSnapshot // from before listproxy started
+	takeSnapshot := func(s *scene) {
+		var err error
+		snapshot, err = s.plane.SnapshotEtcd(s.Context())
+		s.must(err)
+	}
 	cases := []faultCase{
-		{name: "apiserver_killed", runs: always, soaks: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
+		{name: "apiserver_killed", suite: makeTest, inSoak: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
 			s.must(s.plane.First.Kill())
-			s.hold()
+			s.waitDuringFault()
 			s.must(s.plane.First.Start(s.Context()))
 			return time.Now()
 		}},
-		{name: "apiserver_ended", soaks: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
+		{name: "apiserver_ended", inSoak: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
 			s.must(s.plane.First.Stop())
-			s.hold()
+			s.waitDuringFault()
 			s.must(s.plane.First.Start(s.Context()))
 			return time.Now()
 		}},
-		{name: "apiserver_paused", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
+		{name: "apiserver_paused", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.First.Pause())
-			clock.Sleep(s.Context(), max(pausedFor, *duration))
+			clock.Sleep(s.Context(), max(pauseTime, *duration))
 			s.must(s.plane.First.Resume())
 			return time.Now()
 		}},
-		{name: "etcd_killed", soaks: true, fault: func(s *scene) time.Time {
+		{name: "etcd_killed", inSoak: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.KillEtcd())
-			s.hold()
+			s.waitDuringFault()
 			s.must(s.plane.StartEtcd(s.Context()))
 			return time.Now()
 		}},
-		{name: "etcd_compacted_and_apiserver_killed", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
+		{name: "etcd_compacted_and_apiserver_killed", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
 			s.compact()
 			s.must(s.plane.First.Kill())
-			s.hold()
+			s.waitDuringFault()
 			s.must(s.plane.First.Start(s.Context()))
 			return time.Now()
 		}},
-		{name: "etcd_defragmented", soaks: true, fault: func(s *scene) time.Time {
+		{name: "etcd_defragmented", inSoak: true, fault: func(s *scene) time.Time {
 			s.compact()
 			for begun := time.Now(); ; {
 				s.must(s.plane.DefragmentEtcd(s.Context()))
@@ -63,61 +69,29 @@ func upstreamCases() []faultCase {
 				}
 			}
 		}},
-		{name: "etcd_emptied", replaces: true, fault: func(s *scene) time.Time {
-			return s.replaced(s.plane.EmptyEtcd)
+		{name: "etcd_emptied", replacesEtcd: true, fault: func(s *scene) time.Time {
+			return s.replaceEtcd(s.plane.EmptyEtcd)
 		}},
-		{name: "etcd_restored_and_bumped", replaces: true, before: func(s *scene) {
-			var err error
-			snapshot, err = s.plane.SnapshotEtcd(s.Context())
-			s.must(err)
-		}, fault: func(s *scene) time.Time {
+		{name: "etcd_restored_and_bumped", replacesEtcd: true, prepare: takeSnapshot, fault: func(s *scene) time.Time {
 			etcdutl, err := binaries.Tool(s.Context(), harness.Log, "etcdutl")
 			s.must(err)
-			return s.replaced(func(ctx context.Context) error {
-				return s.plane.RestoreEtcdBumped(ctx, etcdutl, snapshot, bump)
+			return s.replaceEtcd(func(ctx context.Context) error {
+				return s.plane.RestoreEtcdBumped(ctx, etcdutl, snapshot, revisionBump)
 			})
 		}},
-		// The feed is away until revisions have passed those that it knows: nothing goes back for it.
-		{name: "etcd_restored_and_written_past", runs: inFull, replaces: true, before: func(s *scene) {
-			var err error
-			snapshot, err = s.plane.SnapshotEtcd(s.Context())
-			s.must(err)
-		}, fault: func(s *scene) time.Time {
-			var old int64
-			s.replaced(func(ctx context.Context) (err error) {
-				s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
-					return hop.Own(r) && hop.Refuse(w, http.StatusServiceUnavailable)
-				})
-				s.hop.CutAll()
-				if old, err = s.plane.EtcdRevision(ctx); err != nil {
-					return err
-				}
-				return s.plane.RestoreEtcd(ctx, snapshot)
-			})
-			s.must(poll.Retry(s.Context(), "revisions past those that are lost", func() error {
-				for {
-					now, err := s.plane.EtcdRevision(s.Context())
-					if err != nil || now > old {
-						return err
-					}
-					if _, err := s.touch(s.Context(), configMaps, s.namespaces[0]); err != nil {
-						return err
-					}
-				}
-			}))
-			s.hop.OnRequest(nil)
-			s.faultEnds()
-			return time.Now()
-		}},
+		{
+			name: "etcd_restored_and_written_past", suite: makeTestAll, replacesEtcd: true, prepare: takeSnapshot,
+			fault: func(s *scene) time.Time { return s.restoreUnseen(snapshot) },
+		},
 	}
 	for i := range cases {
-		cases[i].stage = broken
+		cases[i].stage = brokenStage
 	}
 	return cases
 }
 
-// mend makes sure that the control plane runs when the case has ended, for the next one.
-func (s *scene) mend() {
+// repairPlane makes sure that the control plane runs when the case has ended, for the next one.
+func (s *scene) repairPlane() {
 	_ = s.plane.First.Resume()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -129,26 +103,56 @@ func (s *scene) mend() {
 // compact compacts etcd at its newest revision.
 func (s *scene) compact() {
 	s.Helper()
-	resume := s.still(false)
+	resume := s.pauseAndRecord(false)
 	defer resume()
-	at, err := s.plane.EtcdRevision(s.Context())
+	current, err := s.plane.EtcdRevision(s.Context())
 	s.must(err)
-	s.must(s.plane.CompactEtcdAt(s.Context(), at))
+	s.must(s.plane.CompactEtcdAt(s.Context(), current))
 	s.faultBegins()
-	s.compacted = uint64(at) // #nosec G115 -- a revision
+	s.compactedRevision = uint64(current) // #nosec G115 -- a revision
 }
 
-// replaced puts another etcd in place of the one that there is, and returns when the API server was there
-// again. The ledger begins anew in still.
-func (s *scene) replaced(replace func(context.Context) error) time.Time {
+// restoreUnseen restores etcd, and refuses listproxy's feeds until revisions are higher than before: the feeds never see a
+// revision go back.
+func (s *scene) restoreUnseen(snapshot controlplane.EtcdSnapshot) time.Time {
 	s.Helper()
-	resume := s.still(true)
+	var lastLost int64
+	s.replaceEtcd(func(ctx context.Context) (err error) {
+		s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
+			return hop.Own(r) && hop.Refuse(w, http.StatusServiceUnavailable)
+		})
+		s.hop.CutAll()
+		if lastLost, err = s.plane.EtcdRevision(ctx); err != nil {
+			return err
+		}
+		return s.plane.RestoreEtcd(ctx, snapshot)
+	})
+	s.must(poll.Retry(s.Context(), "revisions higher than those that are lost", func() error {
+		for {
+			current, err := s.plane.EtcdRevision(s.Context())
+			if err != nil || current > lastLost {
+				return err
+			}
+			if _, err := s.touch(s.Context(), configMaps, s.namespaces[0]); err != nil {
+				return err
+			}
+		}
+	}))
+	s.hop.OnRequest(nil)
+	s.faultEnds()
+	return time.Now()
+}
+
+// replaceEtcd replaces etcd by another one, and returns the time at which the API server is ready again.
+func (s *scene) replaceEtcd(replace func(context.Context) error) time.Time {
+	s.Helper()
+	resume := s.pauseAndRecord(true)
 	defer resume()
 	s.faultBegins()
 	s.must(replace(s.Context()))
 	s.faultEnds()
-	s.Oracle.Forget()
-	s.compacted = 0
+	s.Verifier.RecordReplacement()
+	s.compactedRevision = 0
 	s.must(s.populate(s.Context()))
-	return s.broken.To
+	return s.faultWindow.To
 }

@@ -1,4 +1,4 @@
-// Package load is what tests of faults have in common: who writes at kube-apiserver and asks
-// listproxy for lists ([Load]), what is asked ([Question]), what is right ([Verifier], with a
-// [Past] where kube-apiserver has forgotten), and what was seen ([Tally]).
+// Package load has the clients of tests of faults: [Load] writes to kube-apiserver and asks listproxy for lists
+// ([Question]), [Verifier] compares the answers with kube-apiserver's, or with a [LostHistory], and [Tally] counts what
+// was seen.
 package load

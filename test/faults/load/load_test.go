@@ -13,64 +13,73 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// TestOracle: what was so in a lost past is right only where the API server has lost it.
-func TestOracle(t *testing.T) {
-	const old, fresh = "9", "12"
-	list := func(revision uint64, object string) []byte {
-		return fmt.Appendf(nil, `{"kind":"PodList","metadata":{"resourceVersion":"%d"},"items":[{"metadata":{"name":"a","namespace":"b","uid":"c","resourceVersion":%q}}]}`, revision, object)
+// TestVerifierAfterLoss: once kube-apiserver has lost a history, Verifier.verify accepts an answer of that history only if
+// etcd was replaced, and only for as long as listproxy may not know of that.
+func TestVerifierAfterLoss(t *testing.T) {
+	const (
+		recordedRevision = 10 // of the last state in the record
+		answerRevision   = 20
+		maxRevision      = 30 // of the lost history
+		lostObject       = "9"
+		currentObject    = "12"
+		tooLate          = Bound + 2*oracle.Tolerance
+	)
+	list := func(revision uint64, objectRevision string) []byte {
+		return fmt.Appendf(nil, `{"kind":"PodList","metadata":{"resourceVersion":"%d"},"items":[`+
+			`{"metadata":{"name":"a","namespace":"b","uid":"c","resourceVersion":%q}}]}`, revision, objectRevision)
 	}
-	present := list(20, fresh)
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(present) }))
-	defer upstream.Close()
-	past, err := ask.ReadList(list(10, old))
+	current, lost := list(answerRevision, currentObject), list(answerRevision, lostObject)
+	recorded, err := ask.ReadList(list(recordedRevision, lostObject))
 	expect.NoError(t, err)
-	for name, tt := range map[string]struct {
-		past                      Past
-		query                     string
-		after                     time.Duration // etcd was replaced
-		body                      []byte
-		compared, recorded, wrong int
+	states := map[kinds.Kind][]state{Pods: {{revision: recordedRevision, objects: recorded.Objects}}}
+	compacted := LostHistory{maxRevision: maxRevision, states: states}
+	replaced := LostHistory{maxRevision: maxRevision, states: states, etcdReplaced: true}
+	replacedBefore := LostHistory{maxRevision: answerRevision - 1, states: states, etcdReplaced: true}
+
+	// kube-apiserver has the current state at every revision.
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(current) }))
+	defer upstream.Close()
+
+	type outcome struct{ compared, recorded, mistakes int }
+	right, rightByRecord, wrong := outcome{compared: 1}, outcome{compared: 1, recorded: 1}, outcome{mistakes: 1}
+	tooOld := outcome{compared: 1, recorded: 1, mistakes: 1}
+	for _, tt := range []struct {
+		name    string
+		history LostHistory
+		query   string
+		asked   time.Duration // after etcd was replaced
+		body    []byte
+		want    outcome
 	}{
-		"what it says now":                         {past: Past{}, query: ask.AnyVersion, body: present, compared: 1},
-		"before a compaction, and it knows better": {past: Past{to: 30}, query: ask.AnyVersion, body: list(20, old), wrong: 1},
-		"before etcd was replaced": {
-			past: Past{to: 30, replaced: true}, query: ask.AnyVersion, after: Bound, body: list(20, old), compared: 1,
-			recorded: 1,
-		},
-		"the same, given as the newest for too long": {
-			past: Past{to: 30, replaced: true}, query: ask.AnyVersion, after: Bound + 2*oracle.Tolerance, body: list(20, old),
-			compared: 1, recorded: 1, wrong: 1,
-		},
-		"the same, at a revision": {
-			past: Past{to: 30, replaced: true}, query: ask.Exactly(20), after: time.Hour, body: list(20, old), compared: 1,
-			recorded: 1,
-		},
-		"the same, given as one with all writes": {
-			past: Past{to: 30, replaced: true}, after: time.Second, body: list(20, old), compared: 1, recorded: 1, wrong: 1,
-		},
-		"with all writes, before it was replaced": {
-			past: Past{to: 30, replaced: true}, after: -time.Second, body: list(20, old), compared: 1, recorded: 1,
-		},
-		"of a revision that the lost past never had":     {past: Past{to: 19, replaced: true}, query: ask.AnyVersion, body: list(20, old), wrong: 1},
-		"before etcd was replaced, and not so even then": {past: Past{to: 30, replaced: true}, query: ask.AnyVersion, body: list(20, "8"), wrong: 1},
+		{name: "current state", history: compacted, query: ask.AnyVersion, body: current, want: right},
+		{name: "compacted state, but API server has another", history: compacted, query: ask.AnyVersion, body: lost, want: wrong},
+		{name: "any version, within bound", history: replaced, query: ask.AnyVersion, asked: Bound, body: lost, want: rightByRecord},
+		{name: "any version, after bound", history: replaced, query: ask.AnyVersion, asked: tooLate, body: lost, want: tooOld},
+		{name: "exact revision, after bound", history: replaced, query: ask.Exactly(answerRevision), asked: time.Hour, body: lost, want: rightByRecord},
+		{name: "consistent list, after replacement", history: replaced, asked: time.Second, body: lost, want: tooOld},
+		{name: "consistent list, before replacement", history: replaced, asked: -time.Second, body: lost, want: rightByRecord},
+		{name: "revision beyond lost history", history: replacedBefore, query: ask.AnyVersion, body: lost, want: wrong},
+		{name: "state of neither history", history: replaced, query: ask.AnyVersion, body: list(answerRevision, "8"), want: wrong},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			l := New(ask.At(upstream.URL))
-			tt.past.states = map[kinds.Kind][]state{Pods: {{10, past.Objects}}}
-			l.Oracle.Lose(&tt.past)
-			if tt.past.replaced {
-				l.Oracle.Forget()
+			l.Verifier.RecordLoss(&tt.history)
+			if tt.history.etcdReplaced {
+				l.Verifier.RecordReplacement()
 			}
-			given, err := ask.ReadList(tt.body)
+			decoded, err := ask.ReadList(tt.body)
 			expect.NoError(t, err)
-			header := http.Header{"Content-Type": {"text/plain; charset=utf-8"}} // as net/http sends it
-			l.Oracle.verify(t.Context(), Witness{
-				Question: Question{Collection: Collection{Pods, AsJSON}, Query: tt.query},
-				Answer:   ask.Answer{Code: http.StatusOK, Header: header, Body: tt.body}, List: given, Asked: time.Now().Add(tt.after),
+			header := http.Header{"Content-Type": {"text/plain; charset=utf-8"}} // as net/http sends it for the upstream
+			l.Verifier.verify(t.Context(), Hit{
+				Question: Question{Collection: Collection{Kind: Pods, Representation: AsJSON}, Query: tt.query},
+				Answer:   ask.Answer{Code: http.StatusOK, Header: header, Body: tt.body},
+				List:     decoded,
+				Asked:    time.Now().Add(tt.asked),
 			})
-			got := l.Tally.Counts(Window{})
-			if got.Compared != tt.compared || got.Recorded != tt.recorded || len(got.Mistakes) != tt.wrong {
-				t.Errorf("%+v; want %d compared, %d recorded and %d wrong", got, tt.compared, tt.recorded, tt.wrong)
+			counts := l.Tally.Counts(Window{})
+			got := outcome{compared: counts.Compared, recorded: counts.Recorded, mistakes: len(counts.Mistakes)}
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v; mistakes: %q", got, tt.want, counts.Mistakes)
 			}
 		})
 	}

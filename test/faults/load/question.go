@@ -9,59 +9,62 @@ import (
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
-// Kinds that change. Some API servers know the scheduling group of a pod, and others drop it.
+// ConfigMaps and Pods are kinds of objects that the load writes. The pods have a scheduling group, a field that some API
+// servers know and others drop.
 var (
 	ConfigMaps = kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps", Rest: `{"data":{"text":"<&>\u2028é"}}`}
-	Pods       = kinds.Kind{APIVersion: "v1", Name: "Pod", Plural: "pods", Rest: `{"spec":{"schedulingGroup":{"podGroupName":"group"},"containers":[{"name":"main","image":"registry.test/main:1"}]}}`}
+	Pods       = kinds.Kind{
+		APIVersion: "v1", Name: "Pod", Plural: "pods",
+		Rest: `{"spec":{"schedulingGroup":{"podGroupName":"group"},"containers":[{"name":"main","image":"registry.test/main:1"}]}}`,
+	}
 )
 
-// Form is a representation of a list.
-type Form struct{ Name, Accept string }
+// Representation is a media type of lists.
+type Representation struct{ Name, Accept string }
 
-// The forms, by the names that metrics have for them.
+// The representations, by the names that metrics have for them.
 var (
-	AsJSON     = Form{"json", ask.JSON}
-	AsProtobuf = Form{"protobuf", ask.Protobuf}
-	AsMetadata = Form{"metadata-json", ask.Metadata}
+	AsJSON     = Representation{Name: "json", Accept: ask.JSON}
+	AsProtobuf = Representation{Name: "protobuf", Accept: ask.Protobuf}
+	AsMetadata = Representation{Name: "metadata-json", Accept: ask.Metadata}
 )
 
-// NameOf is the name of one of the objects that change.
-func NameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
+// ObjectName returns the name of the object with a number.
+func ObjectName(number int) string { return fmt.Sprintf("object-%02d", number) }
 
-// Collection is what listproxy keeps, with a feed for each.
+// Collection is what listproxy keeps in memory, with one feed for each.
 type Collection struct {
-	Kind kinds.Kind
-	Form Form
+	Kind           kinds.Kind
+	Representation Representation
 }
 
-// Collections are those of some kinds: custom ones have no protobuf.
-func Collections(of ...kinds.Kind) (all []Collection) {
-	for _, k := range of {
-		all = append(all, Collection{k, AsJSON}, Collection{k, AsMetadata})
-		if k.Group() == "" {
-			all = append(all, Collection{k, AsProtobuf})
+// Collections returns all collections of some kinds. Custom resources have no protobuf.
+func Collections(all ...kinds.Kind) (collections []Collection) {
+	for _, kind := range all {
+		collections = append(collections, Collection{kind, AsJSON}, Collection{kind, AsMetadata})
+		if kind.Group() == "" {
+			collections = append(collections, Collection{kind, AsProtobuf})
 		}
 	}
-	return all
+	return collections
 }
 
-// GenerationLabel is on objects that are selected by their generation.
+// GenerationLabel is a label whose value never changes. The names of its objects begin with this value.
 const GenerationLabel = "generation"
 
-// Question is a list that is asked for.
+// Question is a request for a list.
 type Question struct {
 	Collection
-	Namespace string
-	// Generation selects objects by their label, with which their names begin and which never changes;
-	// "": all. There is none of pages.
+	Namespace string // "": all namespaces
+	// Generation selects objects by [GenerationLabel]; "" selects all. It is not combined with a Limit.
 	Generation string
-	Query      string // in canonical form
-	Limit      int    // 0: none
+	Query      string // without the selector, in canonical form
+	Limit      int    // objects of a page; 0: no pages
 	// After is the last object of the page before; zero at the first page.
 	After ask.Identity
 }
 
-// Target is the path with the query.
+// Target returns the path with the query.
 func (q Question) Target() string {
 	target := q.Kind.Path(q.Namespace) + "?"
 	if q.Generation != "" {
@@ -70,59 +73,64 @@ func (q Question) Target() string {
 	return target + q.Query
 }
 
-func (q Question) String() string { return "GET " + q.Target() + " (" + q.Form.Name + ")" }
+func (q Question) String() string { return "GET " + q.Target() + " (" + q.Representation.Name + ")" }
 
-// Newest reports whether the list is the newest that its server knows, whatever else it demands:
-// these have an age.
-func (q Question) Newest() bool {
-	return !strings.Contains(q.Query, "resourceVersionMatch=Exact") && !strings.Contains(q.Query, "continue=")
+// BoundsAge reports whether the answer must not be older than --staleness-bound: all but lists at an exact revision and
+// next pages.
+func (q Question) BoundsAge() bool {
+	return !strings.Contains(q.Query, "resourceVersionMatch=Exact") && !q.continues()
 }
 
-// Recent reports whether the list is to hold everything that was written before it was asked for.
-func (q Question) Recent() bool {
-	return !strings.Contains(q.Query, "resourceVersion=") && !strings.Contains(q.Query, "continue=")
+// Consistent reports whether the answer must hold everything that was written before it was asked for.
+func (q Question) Consistent() bool {
+	return !strings.Contains(q.Query, "resourceVersion=") && !q.continues()
 }
 
-// right is what a review asks about.
+// InOutage reports whether memory can answer while no API server can be reached: any version, and a next page.
+func (q Question) InOutage() bool {
+	return strings.HasSuffix(q.Query, ask.AnyVersion) || q.continues()
+}
+
+// continues reports whether q asks for a page after the first.
+func (q Question) continues() bool { return strings.Contains(q.Query, "continue=") }
+
+// right is what a SelfSubjectAccessReview for a question asks about.
 type right struct {
 	kind                  kinds.Kind
 	namespace, generation string
 }
 
-func (q Question) right() right { return right{q.Kind, q.Namespace, q.Generation} }
-
-// Known reports whether memory can answer while nobody answers upstream: any version, and the next page of a list.
-func (q Question) Known() bool {
-	return strings.HasSuffix(q.Query, ask.AnyVersion) || strings.Contains(q.Query, "continue=")
+func (q Question) right() right {
+	return right{kind: q.Kind, namespace: q.Namespace, generation: q.Generation}
 }
 
-// At returns the question whose answer is the same for ever.
-func (q Question) At(revision uint64) Question {
+// AtRevision returns the question for the same list at exactly a revision, so that its answer never changes.
+func (q Question) AtRevision(revision uint64) Question {
 	switch {
-	case q.Limit == 0 && q.Newest():
+	case q.Limit == 0 && q.BoundsAge():
 		q.Query = ask.Exactly(revision)
-	case q.Limit > 0 && q.Recent():
+	case q.Limit > 0 && q.Consistent():
 		q.Query = ask.FirstPage(q.Limit, ask.Exactly(revision))
 	}
 	return q
 }
 
-// choose returns what a list holds of all objects, and whether more follow.
-func (q Question) choose(all []ask.Identity) (chosen []ask.Identity, more bool) {
-	first := q.After == (ask.Identity{})
+// selectPage returns the objects that the answer has if these are all objects, and whether more pages follow.
+func (q Question) selectPage(all []ask.Identity) (page []ask.Identity, more bool) {
+	isFirst := q.After == (ask.Identity{})
 	key := func(o ask.Identity) string { return o.Namespace + "/" + o.Name }
 	for _, o := range all {
 		switch {
 		case q.Namespace != "" && o.Namespace != q.Namespace:
 		case q.Generation != "" && !strings.HasPrefix(o.Name, q.Generation+"-"):
-		// Until listproxy has heard of a replaced past, a walk that began in the new one may go on
-		// in the old one (docs/design.md): a token says after which key.
-		case !first && key(o) <= key(q.After):
-		case q.Limit > 0 && len(chosen) == q.Limit:
-			return chosen, true
+		// By key, not by position in the page before: until listproxy learns that etcd was replaced, a walk that began on
+		// the new timeline may continue in the old one (docs/design.md).
+		case !isFirst && key(o) <= key(q.After):
+		case q.Limit > 0 && len(page) == q.Limit:
+			return page, true
 		default:
-			chosen = append(chosen, o)
+			page = append(page, o)
 		}
 	}
-	return chosen, false
+	return page, false
 }

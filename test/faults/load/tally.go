@@ -14,69 +14,53 @@ import (
 // Tally counts what was seen. The zero Tally is empty. Safe for concurrent use.
 type Tally struct {
 	mu sync.Mutex
-	// These are times at which lists were asked for. answers has those that got a 200 and could come from memory,
-	// hits those of answers that did, and compared those of hits that are right: byte for byte, unless they were
-	// held against a record of the past.
+	// These are the times at which lists were asked for: answers got a 200 and could come from memory, hits of them did,
+	// and compared of those are right.
 	answers, hits, compared []time.Time
-	// sums has all that does not depend on when it was.
-	sums Counts
+	sums                    Counts // all that does not depend on a window
 }
 
-// right notes that an answer from memory is right, and when it was asked for.
-func (t *Tally) right(asked time.Time, recorded bool) {
+// addCompared counts an answer from memory that is right. fromRecord: it was compared with a [LostHistory].
+func (t *Tally) addCompared(asked time.Time, fromRecord bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.compared = append(t.compared, asked)
-	if recorded {
+	if fromRecord {
 		t.sums.Recorded++
 	}
 }
 
-// Wrong notes what must not be.
-func (t *Tally) Wrong(format string, args ...any) {
+// AddMistake adds a description of something that must not happen.
+func (t *Tally) AddMistake(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sums.Mistakes = append(t.sums.Mistakes, fmt.Sprintf(format, args...))
 }
 
-// told is how many mistakes are told one by one.
-const told = 10
+// maxReported is how many mistakes are reported one by one.
+const maxReported = 10
 
-// Judge makes mistakes errors of the test.
-func (t *Tally) Judge(test interface{ Error(args ...any) }) {
+// ReportMistakes makes mistakes errors of a test.
+func (t *Tally) ReportMistakes(test interface{ Error(args ...any) }) {
 	mistakes := t.Counts(Window{}).Mistakes
-	for _, mistake := range mistakes[:min(told, len(mistakes))] {
+	for _, mistake := range mistakes[:min(maxReported, len(mistakes))] {
 		test.Error(mistake)
 	}
-	if more := len(mistakes) - told; more > 0 {
+	if more := len(mistakes) - maxReported; more > 0 {
 		test.Error(fmt.Sprintf("… and %d more", more))
 	}
 }
 
-// Heard notes an answer, or that there was none, and when it was asked for.
-func (t *Tally) Heard(asked time.Time, a ask.Answer, err error, answerable bool) {
+// AddAnswer counts an answer, or an error without one, to a request sent at a time. cacheable: it could come from memory.
+func (t *Tally) AddAnswer(asked time.Time, a ask.Answer, err error, cacheable bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	refused := func(why string) {
-		t.sums.Refused++
-		if !a.NotThereYet() {
-			t.sums.Lost++
-		}
-		if t.sums.Why == nil {
-			t.sums.Why = map[string]int{}
-		}
-		t.sums.Why[why]++
-	}
 	switch {
 	case a.Code != 0 && a.Code != http.StatusOK:
-		refused(a.String())
-		// An API server that starts says 403 until it has read its roles.
-		if slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusGone}, a.Code) {
-			t.sums.NotRight++
-		}
+		t.addFailureLocked(a, a.String())
 	case err != nil:
-		refused(err.Error())
-	case answerable:
+		t.addFailureLocked(a, err.Error())
+	case cacheable:
 		t.answers = append(t.answers, asked)
 		if a.FromMemory() {
 			t.hits = append(t.hits, asked)
@@ -84,77 +68,91 @@ func (t *Tally) Heard(asked time.Time, a ask.Answer, err error, answerable bool)
 	}
 }
 
-// leftUnserved notes a list that was not given, though memory may know it.
-func (t *Tally) leftUnserved(q Question, why error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sums.Unserved = append(t.sums.Unserved, fmt.Sprintf("%s: %v", q, why))
+func (t *Tally) addFailureLocked(a ask.Answer, message string) {
+	t.sums.Failed++
+	if !a.NotThereYet() {
+		t.sums.Lost++
+	}
+	// Not 403, which an API server that starts says until it has read its roles.
+	if slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusGone}, a.Code) {
+		t.sums.Rejected++
+	}
+	if t.sums.Failures == nil {
+		t.sums.Failures = map[string]int{}
+	}
+	t.sums.Failures[message]++
 }
 
-// BrokeOff notes the end of a watch that was not in order.
-func (t *Tally) BrokeOff(err error) {
+// addUnserved adds a list that memory could have given in an outage, and did not.
+func (t *Tally) addUnserved(q Question, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sums.BrokenOff = append(t.sums.BrokenOff, err)
+	t.sums.Unserved = append(t.sums.Unserved, fmt.Sprintf("%s: %v", q, err))
 }
 
-// gaveRecent notes a list from memory that is to hold all that was written before it was asked for.
-func (t *Tally) gaveRecent() {
+// AddBrokenWatch adds the error of a watch that did not end in order.
+func (t *Tally) AddBrokenWatch(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sums.Recent++
+	t.sums.BrokenWatches = append(t.sums.BrokenWatches, err)
 }
 
-// Came notes a follower that has come to the true state.
-func (t *Tally) Came() {
+func (t *Tally) addConsistent() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sums.Followed++
+	t.sums.Consistent++
 }
 
-// Counts are a tally's.
+// AddConverged counts a follower that has reached the true state.
+func (t *Tally) AddConverged() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sums.Converged++
+}
+
+// Counts are those of a tally.
 type Counts struct {
-	// Answers could come from memory, Hits did, and Compared ones are right, of which Recorded were held
-	// against the record of a past. Refused got another status, or no answer.
-	Answers, Hits, Compared, Recorded, Refused int
-	// Recent are lists from memory that name no revision, and so hold all that was written before.
-	Recent int
-	// Followed is how many followers have come to the true state.
-	Followed int
-	// Unserved are lists of any version and next pages that were not given while nobody answered upstream.
+	// Answers are lists that could come from memory. Hits of them did, Compared of these are right, and Recorded of these
+	// were compared with a [LostHistory], the others with kube-apiserver, byte for byte.
+	Answers, Hits, Compared, Recorded int
+	// InWindow, HitsInWindow and ComparedInWindow are Answers, Hits and Compared of requests in a window.
+	InWindow, HitsInWindow, ComparedInWindow int
+	// Consistent are lists from memory that had to hold everything written before.
+	Consistent int
+	// Converged are followers that have reached the true state.
+	Converged int
+	// Failed are requests with a status other than 200, or without an answer. Lost of them are all but kube-apiserver's own
+	// 504, and Rejected of them got 400, 401 or 410: the request, or its sender, was refused.
+	Failed, Lost, Rejected int
+	Failures               map[string]int // Failed, by message
+	// Unserved are lists of any version and next pages that were not given in an outage.
 	Unserved []string
-	// Mistakes are what must not be.
+	// Mistakes are what must not happen.
 	Mistakes []string
-	// During, DuringHits and DuringRight are Answers, Hits and Compared of what was asked in a window.
-	During, DuringHits, DuringRight int
-	// Lost is how many requests were not answered, NotRight how many of them because they, or who
-	// sent them, are not right, and Why says why. kube-apiserver's own 504 is an answer.
-	Lost, NotRight int
-	Why            map[string]int
-	// BrokenOff is how watches ended that did not end in order.
-	BrokenOff []error
+	// BrokenWatches are the errors of watches that did not end in order.
+	BrokenWatches []error
 }
 
 // Counts returns what was counted.
-func (t *Tally) Counts(during Window) Counts {
+func (t *Tally) Counts(window Window) Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.sums
 	c.Answers, c.Hits, c.Compared = len(t.answers), len(t.hits), len(t.compared)
-	c.During, c.DuringHits, c.DuringRight = during.count(t.answers), during.count(t.hits), during.count(t.compared)
-	c.Why = maps.Clone(c.Why)
+	c.InWindow, c.HitsInWindow, c.ComparedInWindow = window.count(t.answers), window.count(t.hits), window.count(t.compared)
+	c.Failures = maps.Clone(c.Failures)
 	return c
 }
 
-// Share is the part of answers that came from memory, in percent.
-func (c Counts) Share() float64 { return 100 * float64(c.Hits) / float64(max(1, c.Answers)) }
+// HitPercent returns the share of answers that came from memory.
+func (c Counts) HitPercent() float64 { return 100 * float64(c.Hits) / float64(max(1, c.Answers)) }
 
-// Window is a time in which something was broken.
+// Window is the time in which something was broken. To is not in it.
 type Window struct{ From, To time.Time }
 
-// count says how many of these were within the window.
-func (w Window) count(all []time.Time) (n int) {
-	for _, at := range all {
+// count returns how many of these times are in the window.
+func (w Window) count(times []time.Time) (n int) {
+	for _, at := range times {
 		if !at.Before(w.From) && at.Before(w.To) {
 			n++
 		}

@@ -18,183 +18,188 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// verifiers is how many answers are held against the API server at a time.
+// verifiers is the number of answers that are compared at a time.
 const verifiers = 3
 
-// Witness is an answer from memory, to be held against the API server once it can be asked.
-type Witness struct {
+// Hit is an answer from memory.
+type Hit struct {
 	Question        Question
 	Answer          ask.Answer
-	List            ask.List
+	List            ask.List // as decoded from Answer
 	Asked, Answered time.Time
 }
 
-// Verifier knows what is right. Safe for concurrent use.
+// Verifier compares answers from memory with kube-apiserver's, once that can be asked. Safe for concurrent use.
 type Verifier struct {
-	oracle.Queue[Witness] // of answers from memory
-	tally                 *Tally
+	oracle.Queue[Hit] // not yet compared
+	tally             *Tally
 
-	mu     sync.Mutex
-	direct []*ask.Client
-	known  map[string]map[[sha256.Size]byte]bool // what kube-apiserver said, by question
-	era    int                                   // how often that was forgotten
-	lost   []*Past
-	// Since etcd was replaced, and there again at renewed: when each collection first was seen in the
-	// present, and last in the past.
-	renewed time.Time
-	present map[Collection]time.Time
-	absent  map[Collection]time.Time
+	mu         sync.Mutex
+	references []*ask.Client                         // API servers
+	confirmed  map[string]map[[sha256.Size]byte]bool // bodies that a reference sent, by question
+	timeline   int                                   // how often etcd was replaced
+	lost       []*LostHistory
+	// These are about the time since replacedAt, when a replaced etcd was back: when a collection was first seen on the new
+	// timeline, and last on an old one.
+	replacedAt time.Time
+	firstNew   map[Collection]time.Time
+	lastOld    map[Collection]time.Time
 }
 
-func newVerifier(t *Tally, direct ...*ask.Client) *Verifier {
+func newVerifier(t *Tally, references ...*ask.Client) *Verifier {
 	return &Verifier{
-		tally: t, direct: direct, known: map[string]map[[sha256.Size]byte]bool{},
-		present: map[Collection]time.Time{}, absent: map[Collection]time.Time{},
+		tally: t, references: references, confirmed: map[string]map[[sha256.Size]byte]bool{},
+		firstNew: map[Collection]time.Time{}, lastOld: map[Collection]time.Time{},
 	}
 }
 
-// Work holds answers against the API server, and those that come, until ctx ends.
+// Work compares answers until ctx ends.
 func (v *Verifier) Work(ctx context.Context) { v.Queue.Work(ctx, verifiers, v.verify) }
 
-// Only makes these API servers the ones that say what is right from now on. They may be of several
-// versions: an answer must be all of what one of them says.
-func (v *Verifier) Only(direct ...*ask.Client) {
+// SetReferences says which API servers answers are compared with from now on. They may be of several versions: an answer
+// must be, as a whole, what one of them says.
+func (v *Verifier) SetReferences(references ...*ask.Client) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.direct = direct
-	clear(v.known)
+	v.references = references
+	clear(v.confirmed)
 }
 
-// verify holds one answer against what the API servers say, or against the record of a past.
-func (v *Verifier) verify(ctx context.Context, w Witness) {
-	same := w.Question.At(w.List.Revision)
-	sum := sha256.Sum256(w.Answer.Body)
-	recorded := false
+// verify compares one answer with what the API servers say, or with the record of a lost history.
+func (v *Verifier) verify(ctx context.Context, hit Hit) {
+	exact := hit.Question.AtRevision(hit.List.Revision)
+	sum := sha256.Sum256(hit.Answer.Body)
+	fromRecord := false
 	err := poll.Retry(ctx, "asking kube-apiserver", func() (err error) {
-		direct, era, known := v.what(same, sum)
-		if known {
+		references, timeline, isConfirmed := v.lookup(exact, sum)
+		if isConfirmed {
 			return nil
 		}
-		recorded, err = v.compare(ctx, w, same, direct)
-		if err == nil && !recorded {
-			v.seenPresent(w, same, sum, era)
+		fromRecord, err = v.compare(ctx, hit, exact, references)
+		if err == nil && !fromRecord {
+			v.confirm(hit, exact, sum, timeline)
 		}
 		return err
 	})
 	switch {
 	case err == nil:
-		v.tally.right(w.Asked, recorded)
+		v.tally.addCompared(hit.Asked, fromRecord)
 	case ctx.Err() == nil:
-		v.tally.Wrong("%s asked at %s: revision %d, %s: %v", w.Question, w.Asked.Format(time.StampMilli), w.List.Revision, w.Answer.Source(), err)
+		v.tally.AddMistake("%s asked at %s: revision %d, %s: %v",
+			hit.Question, hit.Asked.Format(time.StampMilli), hit.List.Revision, hit.Answer.Source(), err)
 	}
 }
 
-// what is who says what is right, in which era, and whether an answer is known to be right.
-func (v *Verifier) what(same Question, sum [sha256.Size]byte) (direct []*ask.Client, era int, known bool) {
+// lookup returns the API servers to ask, the timeline to which their answers belong, and whether a body is confirmed.
+func (v *Verifier) lookup(exact Question, sum [sha256.Size]byte) (references []*ask.Client, timeline int, isConfirmed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.direct, v.era, v.known[same.String()][sum]
+	return v.references, v.timeline, v.confirmed[exact.String()][sum]
 }
 
-// compare asks the API servers, of which one must say the same; or the answer is of a recorded
-// past.
-func (v *Verifier) compare(ctx context.Context, w Witness, same Question, undisturbed []*ask.Client) (recorded bool, err error) {
+// compare asks the API servers, of which one must say the same as the hit. It returns fromRecord if they have lost the
+// revision, and the hit is right by a record.
+func (v *Verifier) compare(ctx context.Context, hit Hit, exact Question, references []*ask.Client) (fromRecord bool, err error) {
 	var differences strings.Builder
-	for _, client := range undisturbed {
-		direct, err := client.GetAs(ctx, same.Form.Accept, same.Target())
-		switch {
-		case err != nil:
+	for _, client := range references {
+		direct, err := client.GetAs(ctx, exact.Representation.Accept, exact.Target())
+		if err != nil {
 			return false, err
-		case direct.Code == http.StatusOK && (bytes.Equal(direct.Body, w.Answer.Body) || body.SameButToken(direct.Body, w.Answer.Body)):
-			if got, want := w.Answer.Header.Get("Content-Type"), direct.Header.Get("Content-Type"); got != want {
+		}
+		hasRevision := direct.Code == http.StatusOK
+		switch {
+		case hasRevision && (bytes.Equal(direct.Body, hit.Answer.Body) || body.SameButToken(direct.Body, hit.Answer.Body)):
+			if got, want := hit.Answer.Header.Get("Content-Type"), direct.Header.Get("Content-Type"); got != want {
 				return false, poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
 			}
 			return false, nil
-		// A list of that revision tells what was so, unless revisions were given a second time.
-		case v.seenPast(w, direct.Code != http.StatusOK):
+		case v.isLost(hit, hasRevision):
+			v.noteOldTimeline(hit)
 			return true, nil
-		case direct.Code != http.StatusOK:
+		case !hasRevision:
 			return false, errors.New(direct.String())
 		}
-		differences.WriteString("\n  " + oracle.Difference(w.Answer.Body, direct.Body))
+		differences.WriteString("\n  " + oracle.Difference(hit.Answer.Body, direct.Body))
 	}
 	return false, poll.Wrong("not what kube-apiserver says:" + differences.String())
 }
 
-// seenPresent notes an answer that is what kube-apiserver said in an era.
-func (v *Verifier) seenPresent(w Witness, same Question, sum [sha256.Size]byte, era int) {
+// confirm notes that a reference sent the same body as a hit, on a timeline.
+func (v *Verifier) confirm(hit Hit, exact Question, sum [sha256.Size]byte, timeline int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if era != v.era {
-		return // that was before etcd was replaced
+	if timeline != v.timeline {
+		return // etcd was replaced meanwhile
 	}
-	if v.known[same.String()] == nil {
-		v.known[same.String()] = map[[sha256.Size]byte]bool{}
+	if v.confirmed[exact.String()] == nil {
+		v.confirmed[exact.String()] = map[[sha256.Size]byte]bool{}
 	}
-	v.known[same.String()][sum] = true
-	if v.isPast(w, true) {
-		return // true in both
+	v.confirmed[exact.String()][sum] = true
+	if v.isLostLocked(hit, false) {
+		return // true on both timelines
 	}
-	c := w.Question.Collection
-	if first := v.present[c]; first.IsZero() || w.Answered.Before(first) {
-		v.present[c] = w.Answered
+	c := hit.Question.Collection
+	if first := v.firstNew[c]; first.IsZero() || hit.Answered.Before(first) {
+		v.firstNew[c] = hit.Answered
 	}
 }
 
-// seenPast says whether an answer was true in a past that the API server has lost, and notes that. A past
-// whose revisions still mean the same counts only if the API server no longer has the revision: gone. After
-// etcd was replaced, a state of the lost past is wrong as the newest one once the bound is over, and wrong
-// at once where all that was written before had to be in it.
-func (v *Verifier) seenPast(w Witness, gone bool) bool {
+// isLost reports whether a hit was true in a history that kube-apiserver has lost. hasRevision: kube-apiserver has a state
+// of this revision. It is then the only right one, unless etcd was replaced and revisions were given a second time.
+func (v *Verifier) isLost(hit Hit, hasRevision bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.isPast(w, gone) {
-		return false
-	}
-	if v.renewed.IsZero() {
-		return true
-	}
-	if c := w.Question.Collection; w.Asked.After(v.absent[c]) {
-		v.absent[c] = w.Asked
-	}
-	since := w.Asked.Sub(v.renewed)
-	if w.Question.Recent() && since > 0 || w.Question.Newest() && since > Bound+oracle.Tolerance {
-		v.tally.Wrong("%s: a state of the lost past, asked for %v after etcd was replaced", w.Question, since)
-	}
-	return true
+	return v.isLostLocked(hit, hasRevision)
 }
 
-func (v *Verifier) isPast(w Witness, gone bool) bool {
-	return slices.ContainsFunc(v.lost, func(p *Past) bool { return (gone || p.replaced) && p.has(w) })
+func (v *Verifier) isLostLocked(hit Hit, hasRevision bool) bool {
+	return slices.ContainsFunc(v.lost, func(h *LostHistory) bool { return (h.etcdReplaced || !hasRevision) && h.contains(hit) })
 }
 
-// Lose tells of a past that is about to be taken away.
-func (v *Verifier) Lose(p *Past) {
+// noteOldTimeline notes a hit of a lost history. It is a mistake if listproxy must have learned of the new timeline by
+// then: at once for a consistent list, and after the bound for each list with a bounded age.
+func (v *Verifier) noteOldTimeline(hit Hit) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.lost = append(v.lost, p)
+	if v.replacedAt.IsZero() {
+		return // lost to a compaction
+	}
+	if c := hit.Question.Collection; hit.Asked.After(v.lastOld[c]) {
+		v.lastOld[c] = hit.Asked
+	}
+	since := hit.Asked.Sub(v.replacedAt)
+	tooOld := hit.Question.BoundsAge() && since > Bound+oracle.Tolerance
+	if tooOld || hit.Question.Consistent() && since > 0 {
+		v.tally.AddMistake("%s: a state of a lost history, asked for %v after etcd was replaced", hit.Question, since)
+	}
 }
 
-// Forget is called when a replaced etcd is there again: what kube-apiserver said before no longer counts,
-// and is asked for again.
-func (v *Verifier) Forget() {
+// RecordLoss adds a history that kube-apiserver is about to lose.
+func (v *Verifier) RecordLoss(h *LostHistory) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.era++
-	v.renewed = time.Now()
-	clear(v.known)
-	clear(v.present)
+	v.lost = append(v.lost, h)
 }
 
-// Relapses returns the collections that were seen in the past after they had been seen in the
-// present.
-func (v *Verifier) Relapses() (found []string) {
+// RecordReplacement says that a replaced etcd is back. Bodies that were confirmed before are asked for again.
+func (v *Verifier) RecordReplacement() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for c, last := range v.absent {
-		if first := v.present[c]; !first.IsZero() && last.After(first) {
-			found = append(found, fmt.Sprintf("%s, %s: of a lost past %v after it had been of the present", c.Kind.Plural, c.Form.Name, last.Sub(first)))
+	v.timeline++
+	v.replacedAt = time.Now()
+	clear(v.confirmed)
+	clear(v.firstNew)
+}
+
+// Relapses describes the collections that were seen on an old timeline after they had been seen on the new one.
+func (v *Verifier) Relapses() (descriptions []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for c, last := range v.lastOld {
+		if first := v.firstNew[c]; !first.IsZero() && last.After(first) {
+			descriptions = append(descriptions, fmt.Sprintf("%s, %s: on an old timeline %v after it was on the new one",
+				c.Kind.Plural, c.Representation.Name, last.Sub(first)))
 		}
 	}
-	return found
+	return descriptions
 }

@@ -1,0 +1,119 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/test/faults/load"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// waitDuringFault waits for -faults.duration, and then, on a slow machine, until there were some answers and a hit. It
+// does not wait longer than for the bound, after which there are no more hits.
+func (s *scene) waitDuringFault() {
+	if !clock.Sleep(s.Context(), *duration) {
+		return
+	}
+	for deadline := time.Now().Add(load.Bound); time.Now().Before(deadline); {
+		seen := s.Tally.Counts(load.Window{From: s.faultWindow.From, To: time.Now()})
+		isEnough := seen.InWindow >= answersDuring && seen.HitsInWindow > 0
+		if isEnough || !clock.Sleep(s.Context(), pollEvery) {
+			return
+		}
+	}
+}
+
+// awaitCompared waits until [comparedAround] more answers from memory have been compared.
+func (s *scene) awaitCompared(when string) {
+	s.Helper()
+	before := s.Tally.Counts(load.Window{}).Compared
+	s.must(poll.Retry(s.Context(), "enough answers from memory "+when, func() error {
+		if n := s.Tally.Counts(load.Window{}).Compared - before; n < comparedAround {
+			return fmt.Errorf("%d have been compared", n)
+		}
+		return nil
+	}))
+}
+
+// awaitRecovery waits until a new write to every collection is in an answer from memory.
+func (s *scene) awaitRecovery() {
+	s.Helper()
+	for _, c := range collections() {
+		var revision uint64
+		s.must(poll.Retry(s.Context(), "a write", func() (err error) {
+			revision, err = s.touch(s.Context(), c.Kind, s.namespaces[0])
+			return err
+		}))
+		s.must(poll.Retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
+			return s.requireHit(s.Context(), question{Collection: c, Query: ask.NotOlderThan(revision)})
+		}))
+	}
+}
+
+// requireHit returns an error unless the answer to a question is a list from memory.
+func (s *scene) requireHit(ctx context.Context, q question) error {
+	a, err := s.via.GetAs(ctx, q.Representation.Accept, q.Target())
+	if err == nil && (a.Code != http.StatusOK || !a.FromMemory()) {
+		err = errors.New(a.String())
+	}
+	return err
+}
+
+// awaitConverged waits until all followers have the true state; a mistake, if one does not reach it.
+func (s *scene) awaitConverged() {
+	s.Helper()
+	for _, f := range s.followers {
+		err := poll.Retry(s.Context(), f.name, func() error {
+			truth, err := load.Read(s.Context(), s.direct, f.target)
+			if err != nil {
+				return err
+			}
+			if revision := f.missing(); revision > 0 {
+				return fmt.Errorf("it did not get the write at revision %d", revision)
+			}
+			if got, want := f.state(), ask.Versions(truth.Objects); !maps.Equal(got, want) {
+				return fmt.Errorf("it knows %d objects, there are %d (-want +got): %.2000s", len(got), len(want), cmp.Diff(want, got))
+			}
+			return nil
+		})
+		if err != nil {
+			s.Tally.AddMistake("a follower does not reach the true state: %v", err)
+			continue
+		}
+		s.Tally.AddConverged()
+	}
+}
+
+// awaitSelfCheck waits for a self-check of listproxy that agrees. None may find a mismatch.
+func (s *scene) awaitSelfCheck() {
+	s.Helper()
+	s.must(poll.Retry(s.Context(), "a self-check that agrees", func() error {
+		if n := s.countSelfChecks("mismatch"); n > 0 {
+			return poll.Wrong(fmt.Sprintf("%.0f self-checks found a mismatch", n))
+		}
+		if s.countSelfChecks("agrees") == 0 {
+			return errors.New("there was none")
+		}
+		return nil
+	}))
+}
+
+// countSelfChecks returns the number of self-checks with a result; "": with any.
+func (s *scene) countSelfChecks(result string) float64 {
+	s.Helper()
+	labels := map[string]string{}
+	if result != "" {
+		labels["result"] = result
+	}
+	n, _, err := s.proxies.All()[0].Metric(s.Context(), "listproxy_selfchecks_total", labels)
+	s.must(err)
+	return n
+}

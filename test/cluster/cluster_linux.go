@@ -22,13 +22,13 @@ import (
 const (
 	// patience ends a wait for something that must come.
 	patience = 5 * time.Minute
-	// node is the only node's address. It is the loopback interface's: the cluster has no other.
-	node = "192.0.2.1"
-	// Image is listproxy's, without its tag, which is the chart's version.
+	// nodeIP is the address of the only node. The loopback interface has it: the cluster has no other interface.
+	nodeIP = "192.0.2.1"
+	// Image is listproxy's, without the tag; the chart's version is the tag.
 	Image = "ghcr.io/listproxy/listproxy"
 )
 
-// files are what programs are configured by; a template for each.
+// files are templates of the programs' configuration files.
 //
 //go:embed files
 var files embed.FS
@@ -36,26 +36,30 @@ var files embed.FS
 // A Cluster runs until this process ends.
 type Cluster struct {
 	*controlplane.ControlPlane
-	// Chart is listproxy's, as a release has it.
+	// Chart is the path of listproxy's chart, packaged as for a release.
 	Chart string
 
-	bin string
-	log func(string)
-	end context.CancelCauseFunc
+	bin    string // the folder of programs
+	log    func(string)
+	cancel context.CancelCauseFunc
 }
 
-// Start starts the cluster, inside. It ends when the process does. When a program of it ends, so does end.
-func Start(ctx context.Context, log func(string), end context.CancelCauseFunc) (c *Cluster, err error) {
-	c = &Cluster{log: log, end: end}
+// Start starts the cluster. This process must be inside the namespaces (see [Enter]). Start calls cancel when a program of
+// the cluster ends.
+func Start(ctx context.Context, log func(string), cancel context.CancelCauseFunc) (c *Cluster, err error) {
+	c = &Cluster{log: log, cancel: cancel}
 	if err := c.isolate(ctx); err != nil {
 		return nil, err
 	}
-	if c.bin, err = bin(); err != nil {
+	if c.bin, err = binDir(); err != nil {
 		return nil, err
 	}
 	charts, err := filepath.Glob(filepath.Join(dir, "dist", "*.tgz"))
-	if err != nil || len(charts) != 1 {
-		return nil, fmt.Errorf("charts of the release: %q, %w", charts, err)
+	if err != nil {
+		return nil, err
+	}
+	if len(charts) != 1 {
+		return nil, fmt.Errorf("the release has %d charts, want one: %q", len(charts), charts)
 	}
 	c.Chart = charts[0]
 	if err := c.configure(); err != nil {
@@ -64,7 +68,7 @@ func Start(ctx context.Context, log func(string), end context.CancelCauseFunc) (
 	c.ControlPlane, err = controlplane.Start(ctx, controlplane.Options{
 		ServiceAccounts: true, Log: log,
 		APIServerArgs: []string{
-			"--bind-address=0.0.0.0", "--advertise-address=" + node, "--endpoint-reconciler-type=lease", "--authorization-mode=Node",
+			"--bind-address=0.0.0.0", "--advertise-address=" + nodeIP, "--endpoint-reconciler-type=lease", "--authorization-mode=Node",
 			"--kubelet-preferred-address-types=InternalIP", "--tracing-config-file=" + dir + "/tracing.yaml",
 		},
 	})
@@ -74,7 +78,7 @@ func Start(ctx context.Context, log func(string), end context.CancelCauseFunc) (
 	return c, c.start(ctx)
 }
 
-// configure writes what programs read.
+// configure writes the programs' configuration files to dir.
 func (c *Cluster) configure() error {
 	all, err := template.ParseFS(files, "files/*")
 	if err != nil {
@@ -92,14 +96,15 @@ func (c *Cluster) configure() error {
 	return nil
 }
 
-// isolate makes of what the kernel gave to this process a machine with an address and nothing mounted that others see.
+// isolate sets up the new namespaces: mounts, an address, and copies of what programs write to.
 func (c *Cluster) isolate(ctx context.Context) error {
-	for target, kind := range map[string]string{"/proc": "proc", "/run": "tmpfs", "/var/log": "tmpfs"} {
-		if err := syscall.Mount(kind, target, kind, 0, ""); err != nil {
+	for target, filesystem := range map[string]string{"/proc": "proc", "/run": "tmpfs", "/var/log": "tmpfs"} {
+		if err := syscall.Mount(filesystem, target, filesystem, 0, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", target, err)
 		}
 	}
-	// What programs write to their usual places in /var/lib is gone with the namespace, but not what is in dir.
+	// An overlay takes what programs write to /var/lib, and goes with the namespace. dir is mounted over the overlay, so
+	// that its files stay visible outside.
 	for _, folder := range []string{"/run/keep", "/run/upper", "/run/work"} {
 		if err := os.Mkdir(folder, 0o755); err != nil { // #nosec G301 -- as /var/lib is
 			return err
@@ -112,26 +117,32 @@ func (c *Cluster) isolate(ctx context.Context) error {
 	); err != nil {
 		return fmt.Errorf("a copy of /var/lib: %w", err)
 	}
-	// A kubelet writes to these: to copies.
-	for _, setting := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
-		path, private := "/proc/sys/"+setting, filepath.Join("/run", strings.ReplaceAll(setting, "/", "."))
+	// kubelet writes these settings of the whole machine, so it gets copies.
+	for _, setting := range []string{
+		"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
+	} {
+		path, copied := "/proc/sys/"+setting, filepath.Join("/run", strings.ReplaceAll(setting, "/", "."))
 		value, err := os.ReadFile(path) // #nosec G304 -- of the kernel
 		if err == nil {
-			err = errors.Join(os.WriteFile(private, value, 0o600), syscall.Mount(private, path, "", syscall.MS_BIND, "")) // #nosec G703 -- as above
+			err = os.WriteFile(copied, value, 0o600) // #nosec G703 -- as above
+		}
+		if err == nil {
+			err = syscall.Mount(copied, path, "", syscall.MS_BIND, "")
 		}
 		if err != nil {
 			return fmt.Errorf("a copy of %s: %w", path, err)
 		}
 	}
 	for _, group := range groups() {
-		for _, controller := range []string{"cpuset", "cpu", "memory", "pids", "hugetlb"} { // of version 2, where it is not on already
+		// With version 2 of control groups, controllers must be enabled; version 1 has no such file.
+		for _, controller := range []string{"cpuset", "cpu", "memory", "pids", "hugetlb"} {
 			_ = os.WriteFile(filepath.Join(filepath.Dir(group), "cgroup.subtree_control"), []byte("+"+controller), 0o600)
 		}
 		if err := os.Mkdir(group, 0o700); err != nil {
 			return err
 		}
 	}
-	for _, args := range []string{"link set lo up", "address add " + node + "/32 dev lo", "route add 10.0.0.0/16 dev lo src " + node} {
+	for _, args := range []string{"link set lo up", "address add " + nodeIP + "/32 dev lo", "route add 10.0.0.0/16 dev lo src " + nodeIP} {
 		if out, err := exec.CommandContext(ctx, "ip", strings.Fields(args)...).CombinedOutput(); err != nil { // #nosec G204 -- as above
 			return fmt.Errorf("ip %s: %w: %s", args, err, out)
 		}
@@ -139,7 +150,7 @@ func (c *Cluster) isolate(ctx context.Context) error {
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600) // of this network namespace only
 }
 
-// start starts all beside the control plane.
+// start starts all programs but the control plane, and waits until the node and CoreDNS are ready.
 func (c *Cluster) start(ctx context.Context) error {
 	if err := c.run("containerd", "--config="+dir+"/containerd.toml"); err != nil {
 		return err
@@ -148,20 +159,21 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	for _, p := range []struct {
-		name, user string
-		groups     []string
-		args       []string
+		name   string
+		user   string // of its kubeconfig
+		groups []string
+		args   []string
 	}{
-		{"kube-controller-manager", "system:kube-controller-manager", nil, []string{
+		{name: "kube-controller-manager", user: "system:kube-controller-manager", args: []string{
 			"--leader-elect=false", "--use-service-account-credentials", "--root-ca-file=" + c.CAPath(),
 			"--service-account-private-key-file=" + c.Dir() + "/service-account.key", "--bind-address=127.0.0.1",
 			"--flex-volume-plugin-dir=" + dir + "/plugins",
 		}},
-		{"kube-scheduler", "system:kube-scheduler", nil, []string{"--leader-elect=false", "--bind-address=127.0.0.1"}},
-		{"kubelet", "system:node:node", []string{"system:nodes"}, []string{
-			"--config=" + dir + "/kubelet.yaml", "--hostname-override=node", "--node-ip=" + node, "--root-dir=" + dir + "/kubelet",
+		{name: "kube-scheduler", user: "system:kube-scheduler", args: []string{"--leader-elect=false", "--bind-address=127.0.0.1"}},
+		{name: "kubelet", user: "system:node:node", groups: []string{"system:nodes"}, args: []string{
+			"--config=" + dir + "/kubelet.yaml", "--hostname-override=node", "--node-ip=" + nodeIP, "--root-dir=" + dir + "/kubelet",
 		}},
-		{"kube-proxy", "system:kube-proxy", nil, []string{"--config=" + dir + "/kube-proxy.yaml", "--hostname-override=node"}},
+		{name: "kube-proxy", user: "system:kube-proxy", args: []string{"--config=" + dir + "/kube-proxy.yaml", "--hostname-override=node"}},
 	} {
 		cert, key, err := c.IssueCert(p.user, p.groups...)
 		if err != nil {
@@ -173,7 +185,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		if err := controlplane.WriteKubeconfig(kubeconfig, config); err != nil {
 			return err
 		}
-		if p.name != "kube-proxy" { // which its configuration tells
+		if p.name != "kube-proxy" { // files/kube-proxy.yaml has its kubeconfig
 			p.args = append(p.args, "--kubeconfig="+kubeconfig)
 		}
 		if err := c.run(p.name, p.args...); err != nil {
@@ -188,18 +200,19 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	// A kube-apiserver knows no names of the cluster.
-	l, err := net.Listen("tcp", "127.0.0.1:4317")
+	// kube-apiserver cannot resolve names of Services, so it sends its traces to this port.
+	traces, err := net.Listen("tcp", "127.0.0.1:4317")
 	if err == nil {
-		go forward(l, "jaeger.tracing:4317")
+		go forward(traces, "jaeger.tracing:4317")
 	}
 	return err
 }
 
-// importImages gives containerd what was packed.
+// importImages imports the packed images into containerd.
 func (c *Cluster) importImages(ctx context.Context) error {
 	ctr := func(args ...string) error {
-		cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ctr"), append([]string{"--address=/run/containerd.sock", "--namespace=k8s.io"}, args...)...) // #nosec G204
+		args = append([]string{"--address=/run/containerd.sock", "--namespace=k8s.io"}, args...)
+		cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ctr"), args...) // #nosec G204 -- of this package
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("ctr %s: %w: %s", args, err, out)
 		}
@@ -221,7 +234,7 @@ func (c *Cluster) importImages(ctx context.Context) error {
 	return ctr("images", "import", "--index-name="+Image+":"+version, released[0])
 }
 
-// run starts a program, whose end is that of the cluster.
+// run starts a program. When the program ends, so does the cluster.
 func (c *Cluster) run(name string, args ...string) error {
 	log, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
@@ -235,16 +248,17 @@ func (c *Cluster) run(name string, args ...string) error {
 	}
 	go func() {
 		err := cmd.Wait()
-		said, _ := os.ReadFile(log.Name())
-		c.end(fmt.Errorf("%s has ended: %w\n%s", name, err, said[max(0, len(said)-4096):]))
+		output, _ := os.ReadFile(log.Name())
+		c.cancel(fmt.Errorf("%s has ended: %w\n%s", name, err, output[max(0, len(output)-4096):]))
 	}()
 	return nil
 }
 
-// Door leads who knocks at a door, the first is 0, to a port of a Service, as "name.namespace:80", and returns the
-// door's address.
-func Door(n int, service string) (string, error) {
-	l, err := net.FileListener(os.NewFile(uintptr(3+n), "door")) // #nosec G115 -- a small number
+// Forward forwards connections of the nth port that [Enter] opened outside, from 0 on, to a Service, as "name.namespace:80".
+// It returns the address outside.
+func Forward(n int, service string) (string, error) {
+	const firstInherited = 3                                                  // file descriptor of exec.Cmd.ExtraFiles[0]
+	l, err := net.FileListener(os.NewFile(uintptr(firstInherited+n), "port")) // #nosec G115 -- a small number
 	if err != nil {
 		return "", err
 	}
@@ -252,33 +266,33 @@ func Door(n int, service string) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Dialer knows the names of the cluster's Services, as "name.namespace".
+// Dialer resolves names with the cluster's DNS.
 var Dialer = net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, "10.0.0.10:53")
 }}}
 
-// forward leads connections to a Service.
+// forward forwards connections of a listener to a Service, as "name.namespace:80".
 func forward(l net.Listener, service string) {
 	name, port, _ := strings.Cut(service, ":")
 	for {
-		from, err := l.Accept()
+		client, err := l.Accept()
 		if err != nil {
 			return
 		}
 		go func() {
-			defer func() { _ = from.Close() }()
-			to, err := Dialer.Dial("tcp", name+".svc.cluster.local.:"+port)
+			defer func() { _ = client.Close() }()
+			server, err := Dialer.Dial("tcp", name+".svc.cluster.local.:"+port)
 			if err != nil {
 				return
 			}
-			defer func() { _ = to.Close() }()
+			defer func() { _ = server.Close() }()
 			go func() {
-				_, _ = io.Copy(to, from)
-				if half, ok := to.(*net.TCPConn); ok {
-					_ = half.CloseWrite()
+				_, _ = io.Copy(server, client)
+				if tcp, ok := server.(*net.TCPConn); ok {
+					_ = tcp.CloseWrite() // the server may still answer
 				}
 			}()
-			_, _ = io.Copy(from, to)
+			_, _ = io.Copy(client, server)
 		}()
 	}
 }

@@ -9,24 +9,16 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/cluster"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
@@ -35,20 +27,24 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// team is the namespace of pods that are clients. Their account is robot.
+// team is the namespace of pods that are clients. Their service account is robot.
 const team = "team-pods"
 
-// usual are the values that all installations have.
-const usual = "consistentLists=true,watches=true,log.level=access,clients.inject=true,clients.namespaces={" + team + "}"
+// baseValues are chart values of every installation.
+const baseValues = "consistentLists=true,watches=true,log.level=access,clients.inject=true,clients.namespaces={" + team + "}"
 
-// tester is what the parts of [TestCluster] share.
+// listFromMemory is what a program prints that logs the headers of a list from memory.
+const listFromMemory = "Cache-Status: listproxy; hit"
+
+// tester is the cluster with clients of its API server. direct and through are the service account robot's.
 type tester struct {
 	*cluster.Cluster
 	admin           kubernetes.Interface
 	direct, through *rest.Config
 }
 
-// TestCluster goes through the life of an installation. Each part needs those before it.
+// TestCluster installs the chart, has clients use listproxy while it is changed in every way, and uninstalls it. Each part
+// needs those before it.
 func TestCluster(t *testing.T) {
 	if running == nil {
 		t.Skip("make test-cluster runs it")
@@ -56,7 +52,7 @@ func TestCluster(t *testing.T) {
 	admin, err := kubernetes.NewForConfig(running.RESTConfig(controlplane.Admin))
 	expect.NoError(t, err)
 	c := &tester{Cluster: running, admin: admin}
-	before := c.objects(t)
+	objectsBefore := c.objects(t)
 	for _, args := range []string{
 		"create namespace " + team, "create serviceaccount robot -n " + team,
 		"create clusterrolebinding robot --clusterrole=edit --serviceaccount=" + team + ":robot",
@@ -69,28 +65,30 @@ func TestCluster(t *testing.T) {
 	}{
 		{"install", checkInstall},
 		{"lists", checkLists},
-		{"doors", checkDoors},
-		{"ways", checkWays},
+		{"client certificates", checkClientCertificates},
+		{"CONNECT", checkConnect},
+		{"pods as clients", checkClientPods},
 		{"restart", func(t *testing.T, c *tester) {
-			beside(t, c.through, c.direct, func() {
+			besideClients(t, c.through, c.direct, func() {
 				c.kubectl(t, "rollout restart deployment/listproxy -n listproxy")
 				c.kubectl(t, "rollout status deployment/listproxy -n listproxy --timeout=5m")
 			})
 		}},
 		{"upgrade", func(t *testing.T, c *tester) {
-			beside(t, c.through, c.direct, func() { c.install(t, "podAnnotations.upgraded=yes") })
+			besideClients(t, c.through, c.direct, func() { c.install(t, "podAnnotations.upgraded=yes") })
 		}},
 		{"killed", checkKilled},
 		{"certificate", checkCertificate},
 		{"token", checkToken},
 		{"policy", func(t *testing.T, c *tester) {
-			beside(t, c.through, c.direct, func() {
-				c.install(t, "policy.extraResources[0].group=coordination.k8s.io,policy.extraResources[0].resource=leases,policy.extraResources[0].cache=onDemand")
+			const leases = "policy.extraResources[0]."
+			besideClients(t, c.through, c.direct, func() {
+				c.install(t, leases+"group=coordination.k8s.io,"+leases+"resource=leases,"+leases+"cache=onDemand")
 			})
 		}},
 		{"drain", checkDrain},
 		{"autoscaling", func(t *testing.T, c *tester) {
-			beside(t, c.through, c.direct, func() {
+			besideClients(t, c.through, c.direct, func() {
 				c.install(t, "autoscaling.enabled=true,autoscaling.minReplicas=3")
 				poll.Until(t, patience, "three replicas are ready", func() bool {
 					return c.kubectl(t, "get deployment listproxy -n listproxy -o jsonpath={.status.readyReplicas}") == "3"
@@ -107,11 +105,11 @@ func TestCluster(t *testing.T) {
 			} {
 				c.kubectl(t, args)
 			}
-			expect.Same(t, before, c.objects(t))
+			expect.Same(t, objectsBefore, c.objects(t))
 		}},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, c) }) && c.through == nil {
-			return
+			return // the installation failed
 		}
 	}
 }
@@ -124,38 +122,41 @@ func (c *tester) kubectl(t *testing.T, args string) string {
 	return out
 }
 
-// install installs or upgrades the chart with the usual values and more.
+// install installs or upgrades the chart with baseValues and more. It returns the notes that Helm prints.
 func (c *tester) install(t *testing.T, values ...string) string {
 	t.Helper()
-	notes, err := c.Install(t.Context(), append([]string{usual}, values...)...)
+	notes, err := c.Install(t.Context(), append([]string{baseValues}, values...)...)
 	expect.NoError(t, err)
 	return notes
 }
 
-// objects are the names of all objects of kinds that Helm can make, but for what comes and goes by itself.
+// objects returns the names of all objects that can be created and deleted, without those that change by themselves, and
+// without Jaeger's, which checkTraces installs again.
 func (c *tester) objects(t *testing.T) []string {
 	t.Helper()
 	kinds := strings.Fields(c.kubectl(t, "api-resources --verbs=list,create,delete --output=name"))
 	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
-		return strings.HasPrefix(kind, "events") || strings.HasPrefix(kind, "leases") || strings.HasPrefix(kind, "ipaddresses") || strings.HasSuffix(kind, "metrics.k8s.io")
+		return strings.HasPrefix(kind, "events") || strings.HasPrefix(kind, "leases") || strings.HasPrefix(kind, "ipaddresses") ||
+			strings.HasSuffix(kind, "metrics.k8s.io")
 	})
 	all := strings.Fields(c.kubectl(t, "get "+strings.Join(kinds, ",")+" --all-namespaces --output=name"))
-	all = slices.DeleteFunc(all, func(name string) bool { return strings.Contains(name, "/jaeger") }) // which is installed anew
+	all = slices.DeleteFunc(all, func(name string) bool { return strings.Contains(name, "/jaeger") })
 	slices.Sort(all)
 	return all
 }
 
-// checkInstall: from nothing to two replicas that answer, which helm test agrees with.
+// checkInstall: an installation answers, by helm test, from memory.
 func checkInstall(t *testing.T, c *tester) {
 	c.install(t)
 	out, err := c.Helm(t.Context(), "test", "listproxy", "--logs")
 	expect.NoError(t, err)
 	expect.Says(t, out, "from memory", "Cache-Status: listproxy; hit; detail=any")
-	c.know(t)
+	c.createClients(t)
 }
 
-// know makes clients of the account that trust what pods of docs/clients.md do, and look for whom they look for.
-func (c *tester) know(t *testing.T) {
+// createClients creates the clients of robot. The one through listproxy trusts the CA, and expects the server name, that pods
+// of docs/clients.md do.
+func (c *tester) createClients(t *testing.T) {
 	t.Helper()
 	trusted, err := c.admin.CoreV1().ConfigMaps(team).Get(t.Context(), "listproxy-client", metav1.GetOptions{})
 	expect.NoError(t, err)
@@ -163,12 +164,12 @@ func (c *tester) know(t *testing.T) {
 	expect.NoError(t, err)
 	c.direct = c.RESTConfig(controlplane.Anonymous)
 	c.direct.BearerToken = token
-	through := rest.CopyConfig(c.direct)
-	through.Host, through.CAData, through.ServerName = "https://"+cluster.ClusterIP, []byte(trusted.Data["ca.crt"]), "kubernetes.default.svc"
-	c.through = through
+	c.through = rest.CopyConfig(c.direct)
+	c.through.Host, c.through.ServerName = "https://"+cluster.ClusterIP, "kubernetes.default.svc"
+	c.through.CAData = []byte(trusted.Data["ca.crt"])
 }
 
-// checkLists: whatever the policy keeps is answered from memory soon, and Secrets never.
+// checkLists: every resource that the policy keeps is answered from memory, and Secrets never are.
 func checkLists(t *testing.T, c *tester) {
 	kept, err := c.admin.CoreV1().ConfigMaps(cluster.Namespace).Get(t.Context(), "listproxy-policy", metav1.GetOptions{})
 	expect.NoError(t, err)
@@ -182,7 +183,7 @@ func checkLists(t *testing.T, c *tester) {
 		switch target.Group {
 		case "":
 			path = strings.Replace(path, "/apis/", "/api", 1)
-		case "autoscaling":
+		case "autoscaling": // v2 is preferred, and so it is kept
 			path = strings.Replace(path, "/v1/", "/v2/", 1)
 		}
 		_, err := admin.AwaitMemory(t.Context(), path)
@@ -193,29 +194,37 @@ func checkLists(t *testing.T, c *tester) {
 	expect.Says(t, a.Source(), "detail=not-cached")
 }
 
-// checkDoors: users of client certificates are themselves, and only those who are named; and the other door, as kubectl's
-// proxy-url, opens with the one CA.
-func checkDoors(t *testing.T, c *tester) {
+// checkClientCertificates: a user with a client certificate has that user's own rights if impersonation.users names the user;
+// listproxy may not impersonate others.
+func checkClientCertificates(t *testing.T, c *tester) {
 	_, err := c.admin.CoreV1().ConfigMaps(cluster.Namespace).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "client-ca"}, Data: map[string]string{"bundle": string(c.CA())},
 	}, metav1.CreateOptions{})
 	expect.NoError(t, err)
-	c.install(t, "connect.enabled=true,connect.hosts={kubernetes.default.svc},impersonation.users={"+controlplane.CertUser+"}",
+	c.install(t, "impersonation.users={"+controlplane.CertUser+"}",
 		"clientCertificates.enabled=true,clientCertificates.caConfigMap.name=client-ca,clientCertificates.caConfigMap.key=bundle")
 	mallory, key, err := c.IssueCert("mallory", "system:masters")
 	expect.NoError(t, err)
 	unnamed := c.CertConfig(controlplane.CertUser)
 	unnamed.CertData, unnamed.KeyData = mallory, key
-	for says, as := range map[string]*rest.Config{
-		`User \"` + controlplane.CertUser + `\" cannot list`: c.CertConfig(controlplane.CertUser), "cannot impersonate": unnamed,
+	for refusal, cfg := range map[string]*rest.Config{
+		`User \"` + controlplane.CertUser + `\" cannot list`: c.CertConfig(controlplane.CertUser),
+		"cannot impersonate": unnamed,
 	} {
-		through, err := c.Through(t.Context(), as)
+		through, err := c.Through(t.Context(), cfg)
 		expect.NoError(t, err)
-		poll.Until(t, patience, says, func() bool { // replicas of before have ended
+		// Replicas from before the upgrade may still answer.
+		poll.Until(t, patience, refusal, func() bool {
 			a, err := ask.MustNew(t, through, patience).Get(t.Context(), "/api/v1/namespaces/team-a/pods?resourceVersion=0")
-			return err == nil && strings.Contains(string(a.Body), says)
+			return err == nil && strings.Contains(string(a.Body), refusal)
 		})
 	}
+	c.install(t)
+}
+
+// checkConnect: the port for CONNECT, as kubectl's proxy-url, leads to listproxy. One CA signs both certificates.
+func checkConnect(t *testing.T, c *tester) {
+	c.install(t, "connect.enabled=true,connect.hosts={kubernetes.default.svc}")
 	through, err := c.Through(t.Context(), c.RESTConfig(controlplane.Admin))
 	expect.NoError(t, err)
 	tunnel := c.RESTConfig(controlplane.Admin)
@@ -227,105 +236,6 @@ func checkDoors(t *testing.T, c *tester) {
 	_, err = ask.MustNew(t, tunnel, patience).AwaitMemory(t.Context(), "/api/v1/pods?resourceVersion=0")
 	expect.NoError(t, err)
 	c.install(t)
-}
-
-// pod makes a pod of the team and returns what it has printed when it has ended.
-func (c *tester) pod(t *testing.T, labels map[string]string, spec corev1.PodSpec) string {
-	t.Helper()
-	spec.RestartPolicy, spec.ServiceAccountName = corev1.RestartPolicyNever, "robot"
-	pod, err := c.admin.CoreV1().Pods(team).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "way-", Labels: labels}, Spec: spec}, metav1.CreateOptions{})
-	expect.NoError(t, err)
-	poll.Until(t, patience, "the pod has ended", func() bool {
-		pod, err = c.admin.CoreV1().Pods(team).Get(t.Context(), pod.Name, metav1.GetOptions{})
-		return err == nil && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
-	})
-	printed := c.kubectl(t, "logs -n "+team+" "+pod.Name)
-	c.kubectl(t, "delete pod -n "+team+" "+pod.Name)
-	if pod.Status.Phase != corev1.PodSucceeded {
-		t.Errorf("the pod failed:\n%s", printed)
-	}
-	return printed
-}
-
-// documented is the pod in docs/clients.md that has some words, with kubectl as its only container: it has client-go's own
-// loading, rest.InClusterConfig too, and prints the headers of what comes.
-func documented(t *testing.T, words string) corev1.PodSpec {
-	t.Helper()
-	var pod struct{ Spec corev1.PodSpec }
-	text := "spec: {containers: [{name: robot}]}"
-	if words != "" {
-		text = pages.Block(t, "clients.md", "spec:", words)
-	}
-	expect.NoError(t, yaml.UnmarshalStrict([]byte(text), &pod))
-	container := &pod.Spec.Containers[0]
-	container.Image = "localhost/kubectl:1"
-	container.Args = []string{"get", "--raw", "/api/v1/namespaces/" + team + "/pods?resourceVersion=0", "-v=8"}
-	return pod.Spec
-}
-
-// checkWays: the pods of docs/clients.md, and those that the chart's policy changes, have lists from memory; others do not.
-func checkWays(t *testing.T, c *tester) {
-	ways := map[string]struct {
-		words  string
-		labels map[string]string
-	}{
-		"kubeconfig": {"KUBECONFIG", nil},
-		"in-cluster": {"projected:", nil},
-		"a label":    {"", map[string]string{"listproxy.io/client": "true"}},
-	}
-	hit := func(words string, labels map[string]string) bool {
-		return strings.Contains(c.pod(t, labels, documented(t, words)), "Cache-Status: listproxy; hit")
-	}
-	for name, way := range ways {
-		t.Run(name, func(t *testing.T) {
-			poll.Until(t, patience, "a list from memory", func() bool { return hit(way.words, way.labels) })
-		})
-	}
-	if printed := c.pod(t, nil, documented(t, "")); !strings.Contains(printed, "PodList") || strings.Contains(printed, "Cache-Status") {
-		t.Errorf("a pod that knows nothing of listproxy:\n%s", printed)
-	}
-	t.Run("the cluster's own CA", func(t *testing.T) {
-		cert, key, err := c.IssueServingCert("listproxy.listproxy.svc", "kubernetes.default.svc")
-		expect.NoError(t, err)
-		folder := t.TempDir()
-		expect.NoError(t, os.WriteFile(folder+"/tls.crt", cert, 0o600))
-		expect.NoError(t, os.WriteFile(folder+"/tls.key", key, 0o600))
-		c.kubectl(t, "create secret tls our-own -n listproxy --cert="+folder+"/tls.crt --key="+folder+"/tls.key")
-		_, err = c.Install(t.Context(), "tls.mode=existing,tls.existingSecret=our-own") // without the ConfigMap
-		expect.NoError(t, err)
-		poll.Until(t, patience, "a list from memory", func() bool { return hit("# nothing else", nil) })
-		c.install(t) // which makes another CA
-		c.know(t)
-		c.kubectl(t, "delete secret our-own -n listproxy")
-	})
-	t.Run("Prometheus", func(t *testing.T) { checkPrometheus(t, c) })
-}
-
-// checkPrometheus: with the configuration in docs/clients.md it finds a pod, and has asked listproxy for it.
-func checkPrometheus(t *testing.T, c *tester) {
-	config := pages.Block(t, "clients.md", "scrape_configs:", "")
-	_, err := c.admin.CoreV1().ConfigMaps(team).Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "prometheus"}, Data: map[string]string{"prometheus.yml": config},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
-	spec := documented(t, "KUBECONFIG")
-	container := &spec.Containers[0]
-	container.Image, container.Args = "localhost/prometheus:1", []string{"--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/data"}
-	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "config", MountPath: "/etc/prometheus"})
-	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: "prometheus"},
-	}}})
-	pod, err := c.admin.CoreV1().Pods(team).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "prometheus"}, Spec: spec}, metav1.CreateOptions{})
-	expect.NoError(t, err)
-	poll.Until(t, patience, "it has found itself", func() bool {
-		pod, err = c.admin.CoreV1().Pods(team).Get(t.Context(), "prometheus", metav1.GetOptions{})
-		return err == nil && pod.Status.PodIP != "" && strings.Contains(get(t, "http://"+pod.Status.PodIP+":9090/api/v1/targets"), `"__meta_kubernetes_pod_name":"prometheus"`)
-	})
-	c.kubectl(t, "delete pod -n "+team+" prometheus --now") // a watch is in the log when it has ended
-	hit := regexp.MustCompile(`"userAgent":"Prometheus/[^\n]*; hit`)
-	poll.Until(t, patience, "what Prometheus has from memory is in the log", func() bool {
-		return hit.MatchString(c.kubectl(t, "logs -n listproxy -l app.kubernetes.io/name=listproxy --tail=-1"))
-	})
 }
 
 // get reads what a server in the cluster says, or nothing.
@@ -341,101 +251,6 @@ func get(t *testing.T, url string) string {
 	defer func() { _ = answer.Body.Close() }()
 	body, _ := io.ReadAll(answer.Body)
 	return string(body)
-}
-
-// replicas are the processes of listproxy.
-func replicas() (pids []int) {
-	processes, _ := filepath.Glob("/proc/[0-9]*/comm")
-	for _, path := range processes {
-		name, _ := os.ReadFile(path) // #nosec G304 -- of the kernel
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && string(name) == "listproxy\n" {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// checkKilled: the kernel kills one replica. It refuses new connections to that until kube-proxy knows that it has gone.
-func checkKilled(t *testing.T, c *tester) {
-	poll.Until(t, patience, "replicas of before have ended", func() bool { return len(replicas()) == 2 })
-	beside(t, c.through, c.direct, func() {
-		expect.NoError(t, syscall.Kill(replicas()[0], syscall.SIGKILL))
-		poll.Until(t, patience, "it was started again", func() bool {
-			return strings.Contains(c.kubectl(t, "get pods -n listproxy -o jsonpath={.items[*].status.containerStatuses[*].restartCount}"), "1")
-		})
-		c.kubectl(t, "rollout status deployment/listproxy -n listproxy --timeout=5m")
-	}, "connect: connection refused")
-}
-
-// checkCertificate: as docs/operate.md says, it is another one when its Secret has been deleted, of the same CA, and no pod
-// is started anew for it.
-func checkCertificate(t *testing.T, c *tester) {
-	const pods = "get deployment listproxy -n listproxy -o jsonpath={.metadata.generation}"
-	served := func() string {
-		return c.kubectl(t, "get secret listproxy-tls -n listproxy -o jsonpath={.data.tls\\.crt}")
-	}
-	c.install(t)
-	beside(t, c.through, c.direct, func() {
-		old, generation := served(), c.kubectl(t, pods)
-		c.kubectl(t, "delete secret listproxy-tls -n listproxy")
-		c.install(t)
-		if served() == old {
-			t.Error("the certificate is the same")
-		}
-		expect.Same(t, generation, c.kubectl(t, pods))
-	})
-}
-
-// checkToken: clients get another token, as from a kubelet, which client-go reads within a minute; then the first
-// is none any more.
-func checkToken(t *testing.T, c *tester) {
-	const every = time.Minute + 15*time.Second // after which client-go has read it
-	file := filepath.Join(t.TempDir(), "token")
-	issue := func(bound string) {
-		c.kubectl(t, "create secret generic "+bound+" -n "+team)
-		token := c.kubectl(t, "create token robot -n "+team+" --bound-object-kind=Secret --bound-object-name="+bound)
-		expect.NoError(t, os.WriteFile(file, []byte(token), 0o600))
-	}
-	issue("first")
-	through, direct := rest.CopyConfig(c.through), rest.CopyConfig(c.direct)
-	for _, cfg := range []*rest.Config{through, direct} {
-		cfg.BearerToken, cfg.BearerTokenFile = "", file
-	}
-	beside(t, through, direct, func() {
-		issue("second")
-		clock.Sleep(t.Context(), every)
-		c.kubectl(t, "delete secret first -n "+team)
-		clock.Sleep(t.Context(), every/2) // what has been accepted is forgotten
-	})
-}
-
-// checkDrain: the PodDisruptionBudget lets one replica go, and keeps the other, which has nowhere else to go.
-func checkDrain(t *testing.T, c *tester) {
-	beside(t, c.through, c.direct, func() {
-		_, err := c.Kubectl(t.Context(), "", strings.Fields("drain node --pod-selector=app.kubernetes.io/name=listproxy --ignore-daemonsets --timeout=20s")...)
-		if err == nil || !strings.Contains(err.Error(), "disruption budget") {
-			t.Errorf("the node was drained: %v", err)
-		}
-		expect.Same(t, "1", c.kubectl(t, "get deployment listproxy -n listproxy -o jsonpath={.status.readyReplicas}"))
-		c.kubectl(t, "uncordon node")
-		c.kubectl(t, "rollout status deployment/listproxy -n listproxy --timeout=5m")
-	})
-}
-
-// checkBypass: there and back, clients go on.
-func checkBypass(t *testing.T, c *tester) {
-	beside(t, c.through, c.direct, func() {
-		if notes := c.install(t, "bypass=true"); !strings.Contains(notes, "WARNING: bypass is on") {
-			t.Errorf("the notes:\n%s", notes)
-		}
-		if printed := c.pod(t, nil, documented(t, "KUBECONFIG")); strings.Contains(printed, "Cache-Status") {
-			t.Errorf("not from kube-apiserver itself:\n%s", printed)
-		}
-		c.install(t)
-	})
-	poll.Until(t, patience, "a list from memory", func() bool {
-		return strings.Contains(c.pod(t, nil, documented(t, "KUBECONFIG")), "Cache-Status: listproxy; hit")
-	})
 }
 
 // A trace as Jaeger tells it.

@@ -22,59 +22,53 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// A crowd are clients that do the same by one way: they inform themselves, poll, page and write.
+// crowd is an informer and clients that poll, page and write, all of one server.
 type crowd struct {
-	way      string
 	informer cache.SharedIndexInformer
 
-	mu     sync.Mutex
-	asked  map[string]int
-	failed []string
+	mu       sync.Mutex
+	requests map[string]int // by what they do
+	failures []string
 }
 
-// beside runs a crowd through listproxy beside one that goes to kube-apiserver, while something is done. What
-// fails for the first and not for the other is wrong, unless its error has one of the words that are allowed. Both know
-// the same in the end.
-func beside(t *testing.T, through, direct *rest.Config, done func(), allowed ...string) {
+// besideClients runs a crowd at listproxy, and one at kube-apiserver, while do runs. No request may fail at listproxy, but
+// for errors that contain one of the allowed texts. In the end both informers must have the same pods.
+func besideClients(t *testing.T, through, direct *rest.Config, do func(), allowed ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	crowds := []*crowd{{way: "through"}, {way: "direct"}}
 	var clients errgroup.Group
-	for i, cfg := range []*rest.Config{through, direct} {
-		crowds[i].start(ctx, t, cfg, &clients)
-	}
-	done()
-	same := func() bool { return maps.Equal(crowds[0].stored(), crowds[1].stored()) }
-	poll.Until(t, patience, "informers of both ways know the same pods", same)
+	proxied, control := startCrowd(ctx, t, through, &clients), startCrowd(ctx, t, direct, &clients)
+	do()
+	poll.Until(t, patience, "both informers have the same pods", func() bool { return maps.Equal(proxied.stored(), control.stored()) })
 	cancel()
 	_ = clients.Wait()
-	for _, c := range crowds {
-		t.Logf("%s: %v, %d failed", c.way, c.asked, len(c.failed))
-	}
-	failed := slices.DeleteFunc(crowds[0].failed, func(failure string) bool {
-		return slices.ContainsFunc(allowed, func(words string) bool { return strings.Contains(failure, words) })
+	t.Logf("through listproxy: %v, %d failed", proxied.requests, len(proxied.failures))
+	t.Logf("directly: %v, %d failed", control.requests, len(control.failures))
+	unexpected := slices.DeleteFunc(proxied.failures, func(failure string) bool {
+		return slices.ContainsFunc(allowed, func(text string) bool { return strings.Contains(failure, text) })
 	})
-	if len(failed) > 0 {
-		t.Errorf("%d requests failed through listproxy, and %d of kube-apiserver's; the first: %s", len(failed), len(crowds[1].failed), failed[0])
+	if len(unexpected) > 0 {
+		t.Errorf("%d requests failed through listproxy, and %d directly; the first: %s", len(unexpected), len(control.failures), unexpected[0])
 	}
 }
 
-func (c *crowd) start(ctx context.Context, t *testing.T, cfg *rest.Config, clients *errgroup.Group) {
+// startCrowd starts a crowd, which works until ctx ends, and waits until its informer has synced.
+func startCrowd(ctx context.Context, t *testing.T, cfg *rest.Config, clients *errgroup.Group) *crowd {
 	t.Helper()
-	c.asked = map[string]int{}
+	c := &crowd{requests: map[string]int{}}
 	client, err := kubernetes.NewForConfig(cfg)
 	expect.NoError(t, err)
 	c.informer = informers.New(cfg, "typed", corev1.SchemeGroupVersion.WithResource("pods"), false, "")
 	expect.NoError(t, informers.Start(ctx, c.informer))
-	poll.Until(t, patience, "the informer has begun", c.informer.HasSynced)
-	maps := client.CoreV1().ConfigMaps(team)
-	for what, do := range map[string]func() error{
+	poll.Until(t, patience, "the informer has synced", c.informer.HasSynced)
+	configMaps := client.CoreV1().ConfigMaps(team)
+	for name, send := range map[string]func() error{
 		"poll": func() error {
 			_, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 			return err
 		},
-		"newest": func() error {
+		"consistent list": func() error {
 			_, err := client.CoreV1().Pods(team).List(ctx, metav1.ListOptions{})
 			return err
 		},
@@ -89,30 +83,32 @@ func (c *crowd) start(ctx context.Context, t *testing.T, cfg *rest.Config, clien
 			}
 		},
 		"write": func() error {
-			made, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "crowd-"}}, metav1.CreateOptions{})
+			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "crowd-"}}
+			created, err := configMaps.Create(ctx, object, metav1.CreateOptions{})
 			if err != nil {
 				return err
 			}
-			return maps.Delete(ctx, made.Name, metav1.DeleteOptions{})
+			return configMaps.Delete(ctx, created.Name, metav1.DeleteOptions{})
 		},
 	} {
 		clients.Go(func() error {
 			for range poll.Ticks(ctx, time.Second/10) {
-				err := do()
+				err := send()
 				if ctx.Err() != nil {
-					break
+					break // cut off, not failed
 				}
 				c.mu.Lock()
-				c.asked[what]++
+				c.requests[name]++
 				if err != nil {
-					c.failed = append(c.failed, what+": "+err.Error())
+					c.failures = append(c.failures, name+": "+err.Error())
 				}
 				c.mu.Unlock()
 			}
 			return nil
 		})
 	}
+	return c
 }
 
-// stored are the pods that the informer knows.
+// stored returns the pods that the informer has.
 func (c *crowd) stored() map[string]string { return ask.Versions(informers.Stored(c.informer)) }

@@ -5,9 +5,8 @@
 //
 // # Namespaces
 //
-// [Enter] runs its own program once more, as the first process of a network, a mount and a process namespace.
-// In there nothing is reached but what is in there; outside, a port of loopback is a [Door] to it. When the
-// first process ends, the kernel ends all others, and takes mounts, interfaces and rules with them. What is
-// left are control groups and one directory, which Enter removes. What kubelet sets in the kernel is set in a
-// copy.
+// [Enter] runs its own program again, as the first process of a new network, mount, process and IPC namespace. Processes
+// inside reach nothing outside. From outside, a port of loopback that [Forward] serves leads to a Service. When the
+// first process ends, the kernel ends all others, and removes their mounts, interfaces and rules. Enter removes
+// the rest: control groups and one directory. Kernel settings that kubelet writes are copies.
 package cluster

@@ -20,57 +20,58 @@ import (
 )
 
 const (
-	// dir is all that is written; it holds keys.
+	// dir is the only directory that the cluster writes to outside. It holds keys.
 	dir = "/var/lib/listproxy-cluster"
 	// group is the control group of all pods, below /sys/fs/cgroup or each of its controllers.
 	group = "listproxy-cluster"
-	// only is held by who runs a cluster: a name of a socket, which goes with its process.
-	only = "@listproxy-cluster"
-	// insideEnv tells a process that it is inside.
+	// lockSocket is an abstract socket, which allows one cluster on the machine. It goes with its process.
+	lockSocket = "@listproxy-cluster"
+	// insideEnv is set for processes inside.
 	insideEnv = "LISTPROXY_CLUSTER_INSIDE"
-	// gigabytes are what builds and the cluster need on disk.
-	gigabytes = 15
+	// diskGB is the free space that builds and the cluster need.
+	diskGB = 15
 )
 
-// Inside says whether this process is in the cluster's namespaces.
+// Inside reports whether this process is in the cluster's namespaces.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
-// Missing is what this machine lacks. It is told at once, since what comes then takes long.
-func Missing() (all []string) {
+// Missing describes what this machine lacks. Check it first: the next steps take long.
+func Missing() (descriptions []string) {
+	add := func(description string) { descriptions = append(descriptions, description) }
 	if os.Geteuid() != 0 {
-		all = append(all, "root, since a kubelet mounts, and makes namespaces and control groups (sudo --preserve-env=PATH make …)")
+		add("root, since a kubelet mounts, and makes namespaces and control groups (sudo --preserve-env=PATH make …)")
 	}
-	for program, from := range map[string]string{"go": "Go", "gcc": "gcc", "git": "git", "ip": "iproute2", "nft": "nftables", "mount": "util-linux"} {
+	packages := map[string]string{"go": "Go", "gcc": "gcc", "git": "git", "ip": "iproute2", "nft": "nftables", "mount": "util-linux"}
+	for program, name := range packages {
 		if _, err := exec.LookPath(program); err != nil {
-			all = append(all, program+", of the package "+from)
+			add(program + ", of the package " + name)
 		}
 	}
 	if found, _ := filepath.Glob("/usr/include/seccomp.h"); found == nil {
-		all = append(all, "/usr/include/seccomp.h, of the package libseccomp-dev: runc is built with it")
+		add("/usr/include/seccomp.h, of the package libseccomp-dev: runc is built with it")
 	}
 	if len(groups()) == 0 {
-		all = append(all, "control groups below /sys/fs/cgroup")
+		add("control groups below /sys/fs/cgroup")
 	}
 	for _, path := range []string{filepath.Dir(dir), "."} {
 		var disk syscall.Statfs_t
-		if err := syscall.Statfs(path, &disk); err != nil || disk.Bavail*uint64(disk.Bsize) < gigabytes<<30 { // #nosec G115 -- of a disk
-			all = append(all, fmt.Sprintf("%d GB of disk for %s", gigabytes, path))
+		if err := syscall.Statfs(path, &disk); err != nil || disk.Bavail*uint64(disk.Bsize) < diskGB<<30 { // #nosec G115 -- of a disk
+			add(fmt.Sprintf("%d GB of disk for %s", diskGB, path))
 		}
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(descriptions)
+	return descriptions
 }
 
-// Enter runs this program inside, with the arguments that it has, and returns its exit code when it has ended, or
-// ctx has. Doors are what is reachable from outside. Before returning, it removes all that there was.
-func Enter(ctx context.Context, log func(string), doors int) (code int, err error) {
-	lock, err := net.Listen("unix", only)
+// Enter runs this program again, inside and with the same arguments, until that ends or ctx does, and returns its exit code.
+// It opens so many ports outside for [Forward]. Before it returns, it removes the cluster.
+func Enter(ctx context.Context, log func(string), ports int) (code int, err error) {
+	lock, err := net.Listen("unix", lockSocket)
 	if err != nil {
 		return 1, fmt.Errorf("another cluster runs on this machine: %w", err)
 	}
 	defer func() { _ = lock.Close() }()
-	// Who was killed has left it.
-	if err := cleanUp(); err != nil {
+	if err := cleanUp(); err != nil { // of a process that was killed before
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, cleanUp()) }()
@@ -82,9 +83,9 @@ func Enter(ctx context.Context, log func(string), doors int) (code int, err erro
 		return 1, err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...) // #nosec G204 G702 -- this very program
-	cmd.Env = append(os.Environ(), insideEnv+"="+strconv.Itoa(doors), "TMPDIR="+dir)
+	cmd.Env = append(os.Environ(), insideEnv+"="+strconv.Itoa(ports), "TMPDIR="+dir)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	for range doors {
+	for range ports {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			return 1, err
@@ -99,36 +100,37 @@ func Enter(ctx context.Context, log func(string), doors int) (code int, err erro
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:   syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC,
-		Unshareflags: syscall.CLONE_NEWNS, // by which nothing that is mounted is seen outside
-		Setpgid:      true,                // Ctrl-C is ours
+		Unshareflags: syscall.CLONE_NEWNS, // keeps mounts from the outside
+		Setpgid:      true,                // Ctrl-C goes to this process only, which then ends ctx
 		Pdeathsig:    syscall.SIGKILL,
 	}
-	runtime.LockOSThread() // whose end would be that of the other process
+	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started the process
 	defer runtime.UnlockOSThread()
 	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ctx.Err() != nil {
 			return 0, nil
 		}
-		return max(exit.ExitCode(), 1), nil
+		return max(exit.ExitCode(), 1), nil // -1 if a signal ended it
 	}
 	return 0, err
 }
 
-// groups are the control groups of the cluster: one, and with version 1 one for each controller.
-func groups() (all []string) {
-	mounted, _ := os.ReadFile("/proc/self/mounts")
-	for line := range strings.Lines(string(mounted)) {
-		if f := strings.Fields(line); strings.HasPrefix(f[2], "cgroup") {
-			all = append(all, filepath.Join(f[1], group))
+// groups returns the paths of the cluster's control groups: one, or with version 1 one for each controller.
+func groups() (paths []string) {
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if mountPoint, filesystem := fields[1], fields[2]; strings.HasPrefix(filesystem, "cgroup") {
+			paths = append(paths, filepath.Join(mountPoint, group))
 		}
 	}
-	return all
+	return paths
 }
 
-// cleanUp removes the control groups and the directory. Processes of a namespace that ends may be there for a moment.
+// cleanUp removes the control groups and the directory. It tries again while processes of the namespaces are ending.
 func cleanUp() error {
-	return poll.Try(context.Background(), time.Minute, time.Second/10, "all is removed", func() error {
+	return poll.Try(context.Background(), time.Minute, time.Second/10, "removing the cluster", func() error {
 		var failed error
 		for _, root := range groups() {
 			var nested []string

@@ -15,36 +15,41 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// onNode are the programs that run on the node, beside those of package controlplane, and what installs the chart.
-var onNode = []string{
+// programs run on the node, besides those of package controlplane, or make and install the release.
+var programs = []string{
 	"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local",
 	"kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler", "helm", "cyclonedx-gomod", "release-image",
 }
 
-// images are those that are packed from one program each, by names that nobody pulls; but for Jaeger's, which is that
-// of docs/observability.md, and says where to listen as that does.
+// images are packed from one program each. Jaeger's has the name and the environment that docs/observability.md expects;
+// the other names cannot be pulled from a registry.
 var images = []struct {
-	program, name string
-	env           []string
+	program string
+	name    string
+	env     []string
+	isTool  bool // built by binaries.Tool
 }{
-	{"pause", "localhost/pause:1", nil},
-	{"kubectl", "localhost/kubectl:1", nil},
-	{"coredns", "localhost/coredns:1", nil},
-	{"prometheus", "localhost/prometheus:1", nil},
-	{"jaeger", "docker.io/jaegertracing/jaeger:2.13.0", []string{"JAEGER_LISTEN_HOST=0.0.0.0"}},
+	{program: "pause", name: "localhost/pause:1"},
+	{program: "kubectl", name: "localhost/kubectl:1"},
+	{program: "coredns", name: "localhost/coredns:1", isTool: true},
+	{program: "prometheus", name: "localhost/prometheus:1", isTool: true},
+	{program: "jaeger", name: "docker.io/jaegertracing/jaeger:2.13.0", env: []string{"JAEGER_LISTEN_HOST=0.0.0.0"}, isTool: true},
 }
 
-// Build makes all programs that are missing in bin/, which takes long the first time.
+// Build builds all programs that bin/ lacks, which takes long the first time.
 func Build(ctx context.Context, log func(string)) error {
 	if _, _, err := binaries.Of(ctx, log, ""); err != nil {
 		return err
 	}
-	for _, name := range onNode {
+	for _, name := range programs {
 		if _, err := binaries.Tool(ctx, log, name); err != nil {
 			return err
 		}
 	}
-	for _, image := range images[2:] {
+	for _, image := range images {
+		if !image.isTool {
+			continue
+		}
 		if _, err := binaries.Tool(ctx, log, image.program); err != nil {
 			return err
 		}
@@ -52,19 +57,20 @@ func Build(ctx context.Context, log func(string)) error {
 	return nil
 }
 
-// bin is where programs are.
-func bin() (string, error) {
+// binDir returns the folder of programs.
+func binDir() (string, error) {
 	root, err := binaries.RepoRoot()
 	return filepath.Join(root, "bin"), err
 }
 
-// pack makes all images in the cluster's directory; that of listproxy, and its chart, as a release does.
+// pack writes all images to dir, and releases listproxy's image and chart to dir/dist.
 func pack(ctx context.Context) error {
-	bin, err := bin()
+	bin, err := binDir()
 	if err != nil {
 		return err
 	}
-	goBuild := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(bin, "pause"), "./test/cluster/cmd/pause") // #nosec G204
+	pause := filepath.Join(bin, "pause")
+	goBuild := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", pause, "./test/cluster/cmd/pause") // #nosec G204 -- as above
 	release := exec.CommandContext(ctx, "test/release/release")
 	for _, cmd := range []*exec.Cmd{goBuild, release} {
 		cmd.Dir = filepath.Dir(bin)
@@ -74,14 +80,15 @@ func pack(ctx context.Context) error {
 		}
 	}
 	for _, image := range images {
-		if err := packOne(filepath.Join(dir, image.program+".tar"), image.name, filepath.Join(bin, image.program), image.env); err != nil {
+		path := filepath.Join(dir, image.program+".tar")
+		if err := packOne(path, image.name, filepath.Join(bin, image.program), image.env); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// packOne writes an image with one program, /program, to a file, as docker save would.
+// packOne writes an image with one program, as /program, to a file, in the format of docker save.
 func packOne(path, name, program string, env []string) error {
 	content, err := os.ReadFile(program) // #nosec G304 -- built here
 	if err != nil {
@@ -106,7 +113,9 @@ func packOne(path, name, program string, env []string) error {
 		return err
 	}
 	files["config.json"] = config
-	files["manifest.json"], err = json.Marshal([]object{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
+	files["manifest.json"], err = json.Marshal([]object{{
+		"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"},
+	}})
 	return errors.Join(err, archive(path, 0o644, files))
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// Namespace is listproxy's, in which a pod must be restricted. The release has the same name.
+// Namespace is listproxy's, where pods must be restricted (Pod Security Standards). The Helm release has the same name.
 const Namespace = "listproxy"
 
 // ClusterIP is the address of listproxy's Service, as in docs/clients.md.
@@ -25,29 +25,34 @@ const ClusterIP = "10.0.0.100"
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "helm"), append(args, "--namespace", Namespace)...) // #nosec G204
 	cmd.Env = controlplane.Environment(c.KubeconfigPath(controlplane.Admin), dir)
-	var failed bytes.Buffer
-	cmd.Stderr = &failed
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("helm %s: %w: %s", args[0], err, binaries.Tail(failed.Bytes()))
+		return string(out), fmt.Errorf("helm %s: %w: %s", args[0], err, binaries.Tail(stderr.Bytes()))
 	}
 	return string(out), nil
 }
 
-// Install makes the namespace and installs the chart with values, or upgrades it, and waits until all replicas are ready.
+// Install creates the namespace, installs the chart with values (as --set takes them), or upgrades it, and waits until all
+// replicas are ready. It returns the notes that Helm prints.
 func (c *Cluster) Install(ctx context.Context, values ...string) (notes string, err error) {
-	const namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: " + Namespace + ", labels: {pod-security.kubernetes.io/enforce: restricted}}}"
+	const namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: " + Namespace +
+		", labels: {pod-security.kubernetes.io/enforce: restricted}}}"
 	if err := c.Apply(ctx, namespace); err != nil {
 		return "", err
 	}
-	args := []string{"upgrade", "--install", Namespace, c.Chart, "--wait", "--timeout=5m", "--set=service.clusterIP=" + ClusterIP + ",tracing.endpoint=http://jaeger.tracing:4317"}
+	args := []string{
+		"upgrade", "--install", Namespace, c.Chart, "--wait", "--timeout=5m",
+		"--set=service.clusterIP=" + ClusterIP + ",tracing.endpoint=http://jaeger.tracing:4317",
+	}
 	for _, value := range values {
 		args = append(args, "--set="+value)
 	}
 	return c.Helm(ctx, args...)
 }
 
-// Through returns what leads to listproxy as direct leads to kube-apiserver.
+// Through returns a copy of a client configuration for kube-apiserver that leads to listproxy.
 func (c *Cluster) Through(ctx context.Context, direct *rest.Config) (*rest.Config, error) {
 	admin, err := kubernetes.NewForConfig(c.RESTConfig(controlplane.Admin))
 	if err != nil {

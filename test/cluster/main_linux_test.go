@@ -20,15 +20,15 @@ import (
 const patience = 5 * time.Minute
 
 var (
-	run = flag.Bool("cluster", false, "run a cluster, and test on it")
-	// running is the cluster.
+	runCluster = flag.Bool("cluster", false, "run a cluster, and test on it")
+	// running is the cluster; nil without -cluster.
 	running *cluster.Cluster
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code, err := inside(ctx, m)
+	code, err := runTests(ctx, m)
 	stop()
 	if err != nil {
 		harness.Log("cluster: " + err.Error())
@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inside runs the tests in the namespaces of a cluster, which they share.
-func inside(ctx context.Context, m *testing.M) (int, error) {
+// runTests runs the tests in the namespaces of a cluster, which the tests share, and returns their exit code.
+func runTests(ctx context.Context, m *testing.M) (int, error) {
 	switch {
-	case !*run:
+	case !*runCluster:
 		return m.Run(), nil
 	case !cluster.Inside():
 		if missing := cluster.Missing(); len(missing) > 0 {
@@ -50,11 +50,11 @@ func inside(ctx context.Context, m *testing.M) (int, error) {
 			return 1, err
 		}
 		code, err := cluster.Enter(ctx, harness.Log, 0)
-		return code, errors.Join(err, context.Cause(ctx)) // to be interrupted is to fail
+		return code, errors.Join(err, context.Cause(ctx)) // an interrupted run has failed
 	}
-	_, end := context.WithCancelCause(ctx)
 	var err error
-	if running, err = cluster.Start(ctx, harness.Log, func(err error) { harness.Log(err.Error()); end(err) }); err != nil {
+	logEnd := func(err error) { harness.Log(err.Error()) } // tests fail by themselves then
+	if running, err = cluster.Start(ctx, harness.Log, logEnd); err != nil {
 		return 1, err
 	}
 	code := m.Run()

@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// doors are what is reachable from outside, in the order of their numbers.
-var doors = []struct{ what, service string }{
+// forwarded are the Services that are reachable from outside, each at one of the ports that cluster.Enter opens.
+var forwarded = []struct{ name, service string }{
 	{"kube-apiserver", "kubernetes.default:443"},
 	{"listproxy", "listproxy.listproxy:443"},
 	{"status page", "listproxy-admin.listproxy:8081"},
@@ -49,14 +49,14 @@ func run(ctx context.Context) (int, error) {
 	if err := cluster.Build(ctx, log); err != nil {
 		return 1, err
 	}
-	return cluster.Enter(ctx, log, len(doors))
+	return cluster.Enter(ctx, log, len(forwarded))
 }
 
-// show starts the cluster, and says what to do with it.
+// show starts the cluster, prints how to use it, and waits until ctx or the cluster ends.
 func show(ctx context.Context) error {
-	ctx, end := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	begun := time.Now()
-	c, err := cluster.Start(ctx, log, end)
+	c, err := cluster.Start(ctx, log, cancel)
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func show(ctx context.Context) error {
 		}
 	}
 	addresses := map[string]string{}
-	for n, door := range doors {
-		if addresses[door.what], err = cluster.Door(n, door.service); err != nil {
+	for n, f := range forwarded {
+		if addresses[f.name], err = cluster.Forward(n, f.service); err != nil {
 			return err
 		}
 	}
@@ -84,10 +84,10 @@ func show(ctx context.Context) error {
 		return err
 	}
 	kubeconfigs := map[string]string{}
-	for what, config := range map[string]*rest.Config{"kube-apiserver": direct, "listproxy": through} {
-		config.Host = "https://" + addresses[what]
-		kubeconfigs[what] = filepath.Join(filepath.Dir(c.Dir()), what+".kubeconfig")
-		if err := controlplane.WriteKubeconfig(kubeconfigs[what], config); err != nil {
+	for name, config := range map[string]*rest.Config{"kube-apiserver": direct, "listproxy": through} {
+		config.Host = "https://" + addresses[name]
+		kubeconfigs[name] = filepath.Join(filepath.Dir(c.Dir()), name+".kubeconfig")
+		if err := controlplane.WriteKubeconfig(kubeconfigs[name], config); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,8 @@ Its traces, in Jaeger          http://%[5]s/api/traces?service=listproxy (Jaeger
 Its metrics, in Prometheus     http://%[6]s/api/v1/query?query=listproxy_requests_total
 
 Ctrl-C removes all of it.
-`, kubeconfigs["kube-apiserver"], kubeconfigs["listproxy"], c.Binaries().Kubectl, addresses["status page"], addresses["Jaeger"], addresses["Prometheus"])
+`, kubeconfigs["kube-apiserver"], kubeconfigs["listproxy"], c.Binaries().Kubectl,
+		addresses["status page"], addresses["Jaeger"], addresses["Prometheus"])
 	<-ctx.Done()
 	return context.Cause(ctx)
 }

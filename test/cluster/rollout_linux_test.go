@@ -1,0 +1,112 @@
+package cluster_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// replicas returns the processes of listproxy.
+func replicas() (pids []int) {
+	processes, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, path := range processes {
+		name, _ := os.ReadFile(path) // #nosec G304 -- of the kernel
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && string(name) == "listproxy\n" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// checkKilled: after one replica was killed, no request fails but those that kube-proxy still sends to it.
+func checkKilled(t *testing.T, c *tester) {
+	poll.Until(t, patience, "only the two current replicas run", func() bool { return len(replicas()) == 2 })
+	besideClients(t, c.through, c.direct, func() {
+		expect.NoError(t, syscall.Kill(replicas()[0], syscall.SIGKILL))
+		poll.Until(t, patience, "the replica was restarted", func() bool {
+			const restarts = "get pods -n listproxy -o jsonpath={.items[*].status.containerStatuses[*].restartCount}"
+			return strings.Contains(c.kubectl(t, restarts), "1")
+		})
+		c.kubectl(t, "rollout status deployment/listproxy -n listproxy --timeout=5m")
+	}, "connect: connection refused")
+}
+
+// checkCertificate: as docs/operate.md says, an upgrade replaces a certificate whose Secret was deleted. Clients trust the new
+// one, and no pod restarts for it.
+func checkCertificate(t *testing.T, c *tester) {
+	const generationOf = "get deployment listproxy -n listproxy -o jsonpath={.metadata.generation}"
+	certificate := func() string {
+		return c.kubectl(t, "get secret listproxy-tls -n listproxy -o jsonpath={.data.tls\\.crt}")
+	}
+	c.install(t)
+	besideClients(t, c.through, c.direct, func() {
+		before, generation := certificate(), c.kubectl(t, generationOf)
+		c.kubectl(t, "delete secret listproxy-tls -n listproxy")
+		c.install(t)
+		if certificate() == before {
+			t.Error("the certificate is the same")
+		}
+		expect.Same(t, generation, c.kubectl(t, generationOf))
+	})
+}
+
+// checkToken: clients go on when their token file has a new token, as from a kubelet, and the old one becomes invalid.
+func checkToken(t *testing.T, c *tester) {
+	const reloaded = time.Minute + 15*time.Second // client-go reads a token file once a minute
+	file := filepath.Join(t.TempDir(), "token")
+	// The token is valid as long as its Secret exists.
+	issue := func(secret string) {
+		c.kubectl(t, "create secret generic "+secret+" -n "+team)
+		token := c.kubectl(t, "create token robot -n "+team+" --bound-object-kind=Secret --bound-object-name="+secret)
+		expect.NoError(t, os.WriteFile(file, []byte(token), 0o600))
+	}
+	issue("first")
+	through, direct := rest.CopyConfig(c.through), rest.CopyConfig(c.direct)
+	for _, cfg := range []*rest.Config{through, direct} {
+		cfg.BearerToken, cfg.BearerTokenFile = "", file
+	}
+	besideClients(t, through, direct, func() {
+		issue("second")
+		clock.Sleep(t.Context(), reloaded)
+		c.kubectl(t, "delete secret first -n "+team)
+		clock.Sleep(t.Context(), reloaded/2) // longer than kube-apiserver and listproxy remember that the token was valid
+	})
+}
+
+// checkDrain: the PodDisruptionBudget allows the eviction of one replica only while there is no other node.
+func checkDrain(t *testing.T, c *tester) {
+	const drain = "drain node --pod-selector=app.kubernetes.io/name=listproxy --ignore-daemonsets --timeout=20s"
+	besideClients(t, c.through, c.direct, func() {
+		_, err := c.Kubectl(t.Context(), "", strings.Fields(drain)...)
+		if err == nil || !strings.Contains(err.Error(), "disruption budget") {
+			t.Errorf("drain: got %v, want an error about the disruption budget", err)
+		}
+		expect.Same(t, "1", c.kubectl(t, "get deployment listproxy -n listproxy -o jsonpath={.status.readyReplicas}"))
+		c.kubectl(t, "uncordon node")
+		c.kubectl(t, "rollout status deployment/listproxy -n listproxy --timeout=5m")
+	})
+}
+
+// checkBypass: clients go on while the Service leads past listproxy, and back.
+func checkBypass(t *testing.T, c *tester) {
+	besideClients(t, c.through, c.direct, func() {
+		if notes := c.install(t, "bypass=true"); !strings.Contains(notes, "WARNING: bypass is on") {
+			t.Errorf("the notes:\n%s", notes)
+		}
+		if output := c.runPod(t, nil, documentedPod(t, "KUBECONFIG")); strings.Contains(output, "Cache-Status") {
+			t.Errorf("the answer is not from kube-apiserver itself:\n%s", output)
+		}
+		c.install(t)
+	})
+	c.awaitHit(t, nil, "KUBECONFIG")
+}

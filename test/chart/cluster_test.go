@@ -24,7 +24,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// cluster is a control plane with Helm's releases in it. Nobody runs its pods: make test-cluster has a kubelet.
+// cluster is a control plane, in which the tests install the chart. Nobody runs its pods: make test-cluster has a kubelet.
 type cluster struct {
 	cp    *controlplane.ControlPlane
 	admin kubernetes.Interface
@@ -36,12 +36,12 @@ func newCluster(t *testing.T) *cluster {
 	cp := harness.RunControlPlane(t, controlplane.Options{ServiceAccounts: true})
 	admin, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	expect.NoError(t, err)
-	c := &cluster{cp, admin}
-	c.rootCA(t, "default")
+	c := &cluster{cp: cp, admin: admin}
+	c.createRootCA(t, "default")
 	return c
 }
 
-// kubectl runs kubectl as the admin, with a text to read, and returns what it prints.
+// kubectl runs kubectl as the admin, and returns its output.
 func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	out, err := c.cp.Kubectl(t.Context(), stdin, args...)
@@ -49,24 +49,27 @@ func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// namespace makes one in which one of the Pod Security Standards holds.
-func (c *cluster) namespace(t *testing.T, name, standard string) {
+// createNamespace creates a namespace that enforces one of the Pod Security Standards.
+func (c *cluster) createNamespace(t *testing.T, name, standard string) {
 	t.Helper()
-	c.kubectl(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+", labels: {pod-security.kubernetes.io/enforce: "+standard+"}}}", "create", "-f", "-")
-	c.rootCA(t, name)
+	metadata := "{name: " + name + ", labels: {pod-security.kubernetes.io/enforce: " + standard + "}}"
+	c.kubectl(t, "{apiVersion: v1, kind: Namespace, metadata: "+metadata+"}", "create", "-f", "-")
+	c.createRootCA(t, name)
 }
 
-// rootCA makes the ConfigMap that kube-controller-manager makes in each namespace.
-func (c *cluster) rootCA(t *testing.T, namespace string) {
+// createRootCA creates the ConfigMap that kube-controller-manager creates in each namespace.
+func (c *cluster) createRootCA(t *testing.T, namespace string) {
 	t.Helper()
 	c.kubectl(t, "", "-n", namespace, "create", "configmap", "kube-root-ca.crt", "--from-literal=ca.crt="+string(c.cp.CA()))
 }
 
-// ofHelm are all objects of the cluster that Helm has made, but for its own Secrets.
-func (c *cluster) ofHelm(t *testing.T) []string {
+// helmObjects returns the names of all objects that Helm has created, without its own Secrets.
+func (c *cluster) helmObjects(t *testing.T) []string {
 	t.Helper()
 	kinds := strings.Fields(c.kubectl(t, "", "api-resources", "--verbs=list", "--output=name"))
-	return pages.Matches(`(?m)^(\S+/\S+)$`, c.kubectl(t, "", "get", strings.Join(kinds, ","), "--all-namespaces", "--selector=app.kubernetes.io/managed-by=Helm", "--output=name"))
+	names := c.kubectl(t, "", "get", strings.Join(kinds, ","),
+		"--all-namespaces", "--selector=app.kubernetes.io/managed-by=Helm", "--output=name")
+	return pages.Matches(`(?m)^(\S+/\S+)$`, names)
 }
 
 // release is an installation of the chart.
@@ -75,16 +78,17 @@ type release struct {
 	namespace string
 }
 
-// newRelease is one in a new namespace, which takes only pods that are restricted.
+// newRelease returns a release in a new namespace, which accepts only pods that are restricted (Pod Security Standards).
 func (c *cluster) newRelease(t *testing.T, namespace string) *release {
 	t.Helper()
-	c.namespace(t, namespace, "restricted")
-	return &release{c, namespace}
+	c.createNamespace(t, namespace, "restricted")
+	return &release{c: c, namespace: namespace}
 }
 
-// args are those of Helm for the release, as the admin.
+// args returns arguments for a command of Helm about the release, as the admin.
 func (r *release) args(command string, more ...string) []string {
-	return append([]string{command, "listproxy", "--kubeconfig", r.c.cp.KubeconfigPath(controlplane.Admin), "--namespace", r.namespace}, more...)
+	kubeconfig := r.c.cp.KubeconfigPath(controlplane.Admin)
+	return append([]string{command, "listproxy", "--kubeconfig", kubeconfig, "--namespace", r.namespace}, more...)
 }
 
 // apply installs or upgrades the release with values.
@@ -95,7 +99,7 @@ func (r *release) apply(t *testing.T, text string, flags ...string) string {
 	return out
 }
 
-// tryApply is apply where something may go wrong.
+// tryApply is apply, but returns the error.
 func (r *release) tryApply(t *testing.T, text string, flags ...string) (string, error) {
 	t.Helper()
 	return helm(t, append(r.args("upgrade", chart, "--install", "-f", values(t, text)), flags...)...)
@@ -108,7 +112,7 @@ func (r *release) deployment(t *testing.T) *appsv1.Deployment {
 	return d
 }
 
-// certificate is the Secret with the serving certificate.
+// certificate returns the Secret with the serving certificate.
 func (r *release) certificate(t *testing.T) *corev1.Secret {
 	t.Helper()
 	s, err := r.c.admin.CoreV1().Secrets(r.namespace).Get(t.Context(), "listproxy-tls", metav1.GetOptions{})
@@ -116,7 +120,7 @@ func (r *release) certificate(t *testing.T) *corev1.Secret {
 	return s
 }
 
-// verify says what is wrong with a serving certificate for the names.
+// verify returns an error unless a serving certificate is valid for all names.
 func verify(s *corev1.Secret, names ...string) error {
 	pair, err := tls.X509KeyPair(s.Data["tls.crt"], s.Data["tls.key"])
 	if err != nil {
@@ -132,126 +136,131 @@ func verify(s *corev1.Secret, names ...string) error {
 	return nil
 }
 
-// TestInstall: from nothing to an installation, upgraded, and away again.
+// TestInstall: the chart can be installed, upgraded and uninstalled, which leaves nothing behind.
 func TestInstall(t *testing.T) {
 	c := newCluster(t)
 	r := c.newRelease(t, "proxies")
 	r.apply(t, "{}")
-	expect.NoError(t, verify(r.certificate(t), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local", "kubernetes.default.svc", "localhost", "127.0.0.1"))
+	expect.NoError(t, verify(r.certificate(t), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local",
+		"kubernetes.default.svc", "localhost", "127.0.0.1"))
 	t.Run("restricted", func(t *testing.T) { checkRestricted(t, r) })
 	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, r) })
 	t.Run("autoscaling", func(t *testing.T) { checkAutoscaling(t, r) })
-	if len(c.ofHelm(t)) == 0 {
-		t.Error("this test does not see what Helm makes")
+	if len(c.helmObjects(t)) == 0 {
+		t.Error("no objects of Helm found: this test could not see what is left behind")
 	}
 	mustHelm(t, r.args("uninstall")...)
-	if left := c.ofHelm(t); len(left) > 0 {
+	if left := c.helmObjects(t); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
 }
 
-// checkRestricted: a pod that is not restricted would not have been taken.
+// checkRestricted: the namespace refuses pods that are not restricted, so the chart's pods are.
 func checkRestricted(t *testing.T, r *release) {
 	lax := r.deployment(t).Spec.Template.Spec
 	lax.SecurityContext = nil
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lax"}, Spec: lax}
 	_, err := r.c.admin.CoreV1().Pods(r.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	if err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
-		t.Errorf("a pod that is not restricted: %v", err)
+		t.Errorf("a pod that is not restricted: got %v, want a violation of PodSecurity", err)
 	}
 }
 
-// The Secrets with the chart's certificate, by the name that docs/operate.md gives, and with another.
-const madeSecret, ownSecret = "listproxy-tls", "our-own"
+const (
+	chartSecret = "listproxy-tls" // with the chart's certificate; docs/operate.md names it
+	ownSecret   = "our-own"       // with a certificate that is not the chart's
+)
 
-// checkUpgrade: what need not change does not, above all what clients trust.
+// checkUpgrade: an upgrade changes neither pods nor the certificate without need, and never the CA that clients trust.
 func checkUpgrade(t *testing.T, r *release) {
 	r.apply(t, "{}")
-	pods, made := r.deployment(t).Spec.Template, r.certificate(t)
+	pods, first := r.deployment(t).Spec.Template, r.certificate(t)
 	r.apply(t, "replicas: 3")
-	more := r.deployment(t).Spec
-	expect.Same(t, int32(3), *more.Replicas)
-	expect.Same(t, pods, more.Template)
-	if !cmp.Equal(made.Data, r.certificate(t).Data) { // with a key, which is not printed
-		t.Error("the certificate is another one after an upgrade")
+	scaled := r.deployment(t).Spec
+	expect.Same(t, int32(3), *scaled.Replicas)
+	expect.Same(t, pods, scaled.Template)
+	if !cmp.Equal(first.Data, r.certificate(t).Data) { // not expect.Same, which would print the key
+		t.Error("an upgrade changed the certificate")
 	}
 
-	// With another name the certificate is another one, of the CA that clients trust.
+	// More host names need a new certificate, of the same CA.
 	r.apply(t, "tls: {extraHosts: [lists.example.com, 10.1.2.3]}")
 	renewed := r.certificate(t)
 	expect.NoError(t, verify(renewed, "listproxy.proxies.svc", "lists.example.com", "10.1.2.3"))
-	expect.Same(t, made.Data["ca.crt"], renewed.Data["ca.crt"])
+	expect.Same(t, first.Data["ca.crt"], renewed.Data["ca.crt"])
 
-	// Another's certificate, and back.
-	_, err := r.tryApply(t, "tls: {mode: existing, existingSecret: "+madeSecret+"}")
+	// To a certificate that is not the chart's, and back. The upgrade would delete the chart's Secret.
+	_, err := r.tryApply(t, "tls: {mode: existing, existingSecret: "+chartSecret+"}")
 	if err == nil || !strings.Contains(err.Error(), "tls.existingSecret: ") || !strings.Contains(err.Error(), "copy it") {
-		t.Errorf("tls.existingSecret names what goes with the upgrade: %v", err)
+		t.Errorf("tls.existingSecret is the chart's own Secret: got %v, want an error that says to copy it", err)
 	}
-	r.own(t, renewed.Data["tls.crt"], renewed.Data["tls.key"])
+	r.createOwnSecret(t, renewed.Data["tls.crt"], renewed.Data["tls.key"])
 	r.apply(t, "tls: {mode: existing, existingSecret: "+ownSecret+"}")
-	expect.Same(t, ownSecret, r.mounted(t))
+	expect.Same(t, ownSecret, r.mountedSecret(t))
 	mustHelm(t, r.args("rollback")...)
-	expect.Same(t, madeSecret, r.mounted(t))
+	expect.Same(t, chartSecret, r.mountedSecret(t))
 	back := r.certificate(t)
 	if !cmp.Equal(renewed.Data, back.Data) || back.Type != corev1.SecretTypeTLS {
-		t.Error("another certificate after a rollback: no client trusts its CA")
+		t.Error("a rollback changed the certificate: no client trusts its CA")
 	}
 }
 
-// own makes the Secret with the other.
-func (r *release) own(t *testing.T, cert, key []byte) {
+// createOwnSecret creates the Secret with a certificate that is not the chart's.
+func (r *release) createOwnSecret(t *testing.T, cert, key []byte) {
 	t.Helper()
-	r.c.kubectl(t, "", "-n", r.namespace, "create", "secret", "tls", ownSecret, "--cert="+values(t, string(cert)), "--key="+values(t, string(key)))
+	certFile, keyFile := values(t, string(cert)), values(t, string(key))
+	r.c.kubectl(t, "", "-n", r.namespace, "create", "secret", "tls", ownSecret, "--cert="+certFile, "--key="+keyFile)
 }
 
-// mounted is the Secret with the serving certificate that pods mount.
-func (r *release) mounted(t *testing.T) string {
+// mountedSecret returns the name of the Secret with the serving certificate that pods mount.
+func (r *release) mountedSecret(t *testing.T) string {
 	t.Helper()
 	volumes := r.deployment(t).Spec.Template.Spec.Volumes
-	return volumes[slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == "tls" })].Secret.SecretName
+	i := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == "tls" })
+	return volumes[i].Secret.SecretName
 }
 
-// checkAutoscaling: as docs/operate.md has it, Helm leaves alone how many replicas somebody else
-// has set, when it does not say so any more; and does not take it back unless it is told to.
+// checkAutoscaling: as docs/operate.md says, with autoscaling Helm leaves the number of replicas to others, and takes it back
+// only with --force-conflicts.
 func checkAutoscaling(t *testing.T, r *release) {
 	r.c.kubectl(t, "", "-n", r.namespace, "scale", "--replicas=4", "deployment/listproxy")
 	r.apply(t, "autoscaling: {enabled: true}")
 	expect.Same(t, int32(4), *r.deployment(t).Spec.Replicas)
 	if _, err := r.tryApply(t, "autoscaling: {enabled: false}"); err == nil || !strings.Contains(err.Error(), ".spec.replicas") {
-		t.Errorf("back again: %v", err)
+		t.Errorf("autoscaling off: got %v, want a conflict about .spec.replicas", err)
 	}
 	r.apply(t, "autoscaling: {enabled: false}", "--force-conflicts")
 	expect.Same(t, int32(2), *r.deployment(t).Spec.Replicas)
 }
 
-// team is the namespace of pods that are clients.
+// team is the namespace of client pods.
 const team = "team-pods"
 
-// TestInjection: the chart's policy changes pods with the label when they are made, wholly or not at all, and others not; and
-// not any more without its binding, or when the chart has taken the policy away.
+// TestInjection: the chart's admission policy changes pods with the label, and no others; and none without its binding. An
+// upgrade without clients.inject removes the policy.
 func TestInjection(t *testing.T) {
 	c := newCluster(t)
-	c.namespace(t, team, "privileged")
+	c.createNamespace(t, team, "privileged")
 	c.kubectl(t, "", "-n", team, "create", "serviceaccount", "robot")
 	r := c.newRelease(t, "listproxy") // as in the page
 	const clients = "service: {clusterIP: 10.0.0.100}, clients: {inject: true, namespaces: [" + team + "]}"
 	r.apply(t, "{"+clients+"}")
 	labelled := map[string]string{"listproxy.io/client": "true"}
-	isChanged := func() bool { return len(c.create(t, labelled, plain()).Spec.HostAliases) > 0 }
-	poll.Until(t, patience, "kube-apiserver knows the policy", isChanged)
+	isChanged := func() bool { return len(c.createPod(t, labelled, plainPodSpec()).Spec.HostAliases) > 0 }
+	poll.Until(t, patience, "kube-apiserver applies the policy", isChanged)
 	r.checkInjection(t, labelled)
-	r.shell(t, "")(told(t, "kubectl", "delete mutatingadmissionpolicybinding"))
+	r.shell(t, "")(findCommand(t, "kubectl", "delete mutatingadmissionpolicybinding"))
 	poll.Until(t, patience, "without the binding the label means nothing", func() bool { return !isChanged() })
 	r.apply(t, "{service: {clusterIP: 10.0.0.100}}")
-	for _, left := range c.ofHelm(t) {
+	for _, left := range c.helmObjects(t) {
 		if strings.HasPrefix(left, "mutatingadmissionpolic") || left == "configmap/listproxy-client" {
 			t.Errorf("left behind: %s", left)
 		}
 	}
 }
 
-// plain is a pod that knows nothing of listproxy.
-func plain() corev1.PodSpec {
+// plainPodSpec returns a pod that knows nothing of listproxy.
+func plainPodSpec() corev1.PodSpec {
 	return corev1.PodSpec{
 		ServiceAccountName: "robot",
 		InitContainers:     []corev1.Container{{Name: "first", Image: "first"}},
@@ -259,19 +268,23 @@ func plain() corev1.PodSpec {
 	}
 }
 
-// create makes a pod, and returns it as kube-apiserver makes it.
-func (c *cluster) create(t *testing.T, labels map[string]string, spec corev1.PodSpec) *corev1.Pod {
+// createPod creates a pod, and returns it as admission has changed it.
+func (c *cluster) createPod(t *testing.T, labels map[string]string, spec corev1.PodSpec) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Labels: labels}, Spec: spec}
-	made, err := c.admin.CoreV1().Pods(team).Create(t.Context(), pod, metav1.CreateOptions{})
+	pod, err := c.admin.CoreV1().Pods(team).Create(t.Context(), pod, metav1.CreateOptions{})
 	expect.NoError(t, err)
-	return made
+	return pod
 }
 
-// checkInjection: a pod is changed wholly or not at all.
+// checkInjection: a pod is changed in all its containers, or, if something of its own is in the way, not at all.
 func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 	t.Helper()
-	const host, port, name, address = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "kubernetes.default.svc", "10.0.0.100"
+	const (
+		host, port = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+		name       = "kubernetes.default.svc"
+		address    = "10.0.0.100" // of listproxy's Service
+	)
 	mount := func(volumes ...corev1.VolumeSource) func(*corev1.PodSpec) {
 		return func(spec *corev1.PodSpec) {
 			spec.AutomountServiceAccountToken = new(bool)
@@ -280,7 +293,7 @@ func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 			}
 		}
 	}
-	set := func(v corev1.EnvVar) func(*corev1.PodSpec) {
+	setEnv := func(v corev1.EnvVar) func(*corev1.PodSpec) {
 		return func(spec *corev1.PodSpec) { spec.InitContainers[0].Env = []corev1.EnvVar{v} }
 	}
 	alias := func(address, name string) func(*corev1.PodSpec) {
@@ -288,57 +301,65 @@ func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 			spec.HostAliases = []corev1.HostAlias{{IP: address, Hostnames: []string{name}}}
 		}
 	}
-	token := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+	tokenVolume := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
 	}}}
-	root := corev1.LocalObjectReference{Name: "kube-root-ca.crt"}
-	for row, tt := range map[string]struct {
+	rootCA := corev1.LocalObjectReference{Name: "kube-root-ca.crt"}
+	for caseName, tt := range map[string]struct {
 		change   func(spec *corev1.PodSpec)
 		injected bool
 	}{
-		"nothing of its own": {func(*corev1.PodSpec) {}, true},
-		"no sources": {func(spec *corev1.PodSpec) {
-			spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}}
-		}, true},
-		"a host by value":               {set(corev1.EnvVar{Name: host, Value: "192.0.2.1"}), false},
-		"a host from elsewhere":         {set(corev1.EnvVar{Name: host, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}}), false},
-		"a port":                        {set(corev1.EnvVar{Name: port, Value: "6443"}), false},
-		"our host":                      {set(corev1.EnvVar{Name: host, Value: name}), true},
-		"our port":                      {set(corev1.EnvVar{Name: port, Value: "443"}), true},
-		"an alias of another name":      {alias(address, "listproxy.local"), true},
-		"our name at another address":   {alias("192.0.2.1", name), false},
-		"a token in a Secret":           {mount(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "token"}}), false},
-		"the CA in a volume of its own": {mount(token, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: root}}), false},
-		"the CA in a projected volume": {mount(token, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: root}},
-		}}}), true},
+		"nothing of its own": {change: func(*corev1.PodSpec) {}, injected: true},
+		"projected volume without sources": {change: func(spec *corev1.PodSpec) {
+			empty := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}
+			spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: empty}}
+		}, injected: true},
+		"own host by value": {change: setEnv(corev1.EnvVar{Name: host, Value: "192.0.2.1"})},
+		"own host by reference": {change: setEnv(corev1.EnvVar{Name: host, ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"},
+		}})},
+		"own port":                           {change: setEnv(corev1.EnvVar{Name: port, Value: "6443"})},
+		"listproxy's host already":           {change: setEnv(corev1.EnvVar{Name: host, Value: name}), injected: true},
+		"listproxy's port already":           {change: setEnv(corev1.EnvVar{Name: port, Value: "443"}), injected: true},
+		"alias of another name":              {change: alias(address, "listproxy.local"), injected: true},
+		"alias of the name, another address": {change: alias("192.0.2.1", name)},
+		"token in a Secret":                  {change: mount(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "token"}})},
+		"CA in its own volume": {change: mount(tokenVolume, corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: rootCA},
+		})},
+		"CA in a projected volume": {change: mount(tokenVolume, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: rootCA}}},
+		}}), injected: true},
 	} {
-		spec := plain()
+		spec := plainPodSpec()
 		tt.change(&spec)
-		text, err := yaml.Marshal(r.c.create(t, labels, spec).Spec)
+		text, err := yaml.Marshal(r.c.createPod(t, labels, spec).Spec)
 		expect.NoError(t, err)
-		found := func(part string) int { return strings.Count(string(text), part) }
-		got := []int{
-			found(host + "\n    value: " + name), found(port + "\n    value: \"443\""), // in each container
-			found("- " + name + "\n  ip: " + address), found("name: listproxy-client"),
+		count := func(part string) int { return strings.Count(string(text), part) }
+		type additions struct{ hosts, ports, aliases, cas int }
+		got := additions{
+			hosts:   count(host + "\n    value: " + name),
+			ports:   count(port + "\n    value: \"443\""),
+			aliases: count("- " + name + "\n  ip: " + address),
+			cas:     count("name: listproxy-client"),
 		}
-		want := []int{0, 0, 0, 0}
+		var want additions
 		if tt.injected {
-			want = []int{2, 2, 1, 1}
+			want = additions{hosts: 2, ports: 2, aliases: 1, cas: 1} // host and port in each container
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: host, port, alias and CA are there %v times, want %v\n%s", row, got, want, text)
+		if got != want {
+			t.Errorf("%s: got %+v, want %+v in\n%s", caseName, got, want, text)
 		}
 	}
 }
 
-// TestBypass: the Service leads to the API servers, if it is known where they are, and back again; also where
-// another tool than Helm applies what Helm renders.
+// TestBypass: with bypass the Service leads to the API servers, and back without it, also where another tool than Helm
+// applies the rendered manifests. Without known API servers the chart refuses bypass.
 func TestBypass(t *testing.T) {
 	c := newCluster(t)
 	r := c.newRelease(t, "listproxy")
 	if _, err := r.tryApply(t, "{bypass: true}"); err == nil || !strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
-		t.Fatalf("a bypass to API servers that nobody knows: %v", err)
+		t.Fatalf("bypass without known API servers: got %v, want an error", err)
 	}
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(c.cp.URL(), "https://"))
 	expect.NoError(t, err)
@@ -353,15 +374,15 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 	r.bypassWithoutHelm(t, "service: {clusterIP: 10.0.0.100}")
 }
 
-// shell runs command lines of the pages, on this cluster and with more values.
+// shell returns a function that runs command lines of the pages on this cluster, with the text as values.yaml.
 func (r *release) shell(t *testing.T, text string) func(line string) string {
 	t.Helper()
 	admin := r.c.cp.KubeconfigPath(controlplane.Admin)
-	here := strings.NewReplacer("helm template", binary+" template --kubeconfig "+admin, "charts/listproxy", chart,
+	replacer := strings.NewReplacer("helm template", helmBinary+" template --kubeconfig "+admin, "charts/listproxy", chart,
 		"-f values.yaml", "-f "+values(t, text), "kubectl ", r.c.cp.Binaries().Kubectl+" --kubeconfig "+admin+" ")
 	return func(line string) string {
 		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "sh", "-ec", here.Replace(line)).CombinedOutput() // #nosec G204 -- of the page
+		out, err := exec.CommandContext(t.Context(), "sh", "-ec", replacer.Replace(line)).CombinedOutput() // #nosec G204 -- of the page
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
@@ -369,35 +390,35 @@ func (r *release) shell(t *testing.T, text string) func(line string) string {
 	}
 }
 
-// told is a command of the pages, of which this is a part.
-func told(t *testing.T, command, part string) string {
+// findCommand returns the first command line of the pages with a program that contains a text.
+func findCommand(t *testing.T, program, part string) string {
 	t.Helper()
-	lines := commandsOf(t, command)
+	lines := documentedCommands(t, program)
 	i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, part) })
 	if i < 0 {
-		t.Fatalf("no page tells %s … %s", command, part)
+		t.Fatalf("no page has a command line %s … %s", program, part)
 	}
 	return lines[i]
 }
 
-// bypassWithoutHelm runs the commands of docs/clients.md where another tool has applied what helm template
-// renders, so that Helm does not own what is there; and those for the way back.
+// bypassWithoutHelm runs the commands of docs/clients.md for a bypass, and those for the way back, where another tool has
+// applied the rendered manifests, so that Helm does not own the objects.
 func (r *release) bypassWithoutHelm(t *testing.T, text string) {
 	t.Helper()
 	run := r.shell(t, text)
 	bypassed := func() bool {
 		return strings.Contains(run("kubectl -n listproxy get service listproxy -o yaml"), "listproxy.io/bypass")
 	}
-	slicesNow := func() string { return run("kubectl -n listproxy get endpointslices -o name --ignore-not-found") }
-	tool := "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
-	run(tool)
-	run(told(t, "helm", "--dry-run=server"))
-	if !bypassed() || !strings.Contains(slicesNow(), "bypass") {
-		t.Errorf("the Service does not lead past listproxy: %t, %q", bypassed(), slicesNow())
+	endpointSlices := func() string { return run("kubectl -n listproxy get endpointslices -o name --ignore-not-found") }
+	const install = "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
+	run(install)
+	run(findCommand(t, "helm", "--dry-run=server"))
+	if !bypassed() || !strings.Contains(endpointSlices(), "bypass") {
+		t.Errorf("the Service does not lead past listproxy: %t, %q", bypassed(), endpointSlices())
 	}
-	run(tool)
-	run(told(t, "kubectl", "delete endpointslice"))
-	if bypassed() || slicesNow() != "" {
-		t.Errorf("after the way back the Service leads past listproxy: %t, %q", bypassed(), slicesNow())
+	run(install)
+	run(findCommand(t, "kubectl", "delete endpointslice"))
+	if bypassed() || endpointSlices() != "" {
+		t.Errorf("after the way back the Service leads past listproxy: %t, %q", bypassed(), endpointSlices())
 	}
 }

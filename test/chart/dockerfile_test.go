@@ -12,7 +12,7 @@ import (
 
 const repository = "../.."
 
-// TestImageInChart: what Artifact Hub shows as the chart's image is the one that the chart installs.
+// TestImageInChart: the image that Artifact Hub shows for the chart is the one that the chart installs.
 func TestImageInChart(t *testing.T) {
 	about := pages.Read(t, "charts/listproxy/Chart.yaml")
 	repository := pages.Matches(`(?m)^  repository: (\S+)$`, pages.Read(t, "charts/listproxy/values.yaml"))
@@ -21,8 +21,8 @@ func TestImageInChart(t *testing.T) {
 	expect.Same(t, version, pages.Matches(`(?m)^version: (\S+)$`, about))
 }
 
-// TestImageHasItsSource: every folder of this repository that the program is made of is copied to where it
-// was, .dockerignore lets it through, and no other comes with it.
+// TestImageHasItsSource: the Dockerfile copies, and .dockerignore includes, exactly the folders of this repository that the
+// program is built from.
 func TestImageHasItsSource(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/listproxy")
 	list.Dir = repository
@@ -40,7 +40,8 @@ func TestImageHasItsSource(t *testing.T) {
 	dockerfile := pages.Read(t, "Dockerfile")
 	expect.Same(t, copies, pages.Matches(`(?m)^(FROM .*|COPY [^-].*)$`, dockerfile))
 	if strings.Contains(dockerfile, "\\\n") {
-		t.Error("a continued line, which these tests cannot read")
+		t.Error("the Dockerfile has a continued line, which this test cannot read")
 	}
-	expect.Same(t, append([]string{"go.mod", "go.sum", "LICENSE"}, folders...), pages.Matches(`(?m)^!(.*)$`, pages.Read(t, ".dockerignore")))
+	included := pages.Matches(`(?m)^!(.*)$`, pages.Read(t, ".dockerignore"))
+	expect.Same(t, append([]string{"go.mod", "go.sum", "LICENSE"}, folders...), included)
 }

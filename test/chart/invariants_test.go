@@ -16,8 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// fixed are the rights that listproxy needs whatever it keeps.
-var fixed = []string{
+// alwaysNeeded are the resources that listproxy reads with any policy.
+var alwaysNeeded = []string{
 	"apiextensions.k8s.io/customresourcedefinitions",
 	"apiregistration.k8s.io/apiservices",
 	"internal.apiserver.k8s.io/storageversions",
@@ -30,7 +30,7 @@ var fixed = []string{
 // readPolicy reads the policy as listproxy does.
 func readPolicy(t *testing.T, all []runtime.Object) *policy.Config {
 	t.Helper()
-	for _, c := range of[*corev1.ConfigMap](all) {
+	for _, c := range ofType[*corev1.ConfigMap](all) {
 		if text, ok := c.Data["policy.yaml"]; ok {
 			config, err := policy.ParseConfig("policy.yaml", []byte(text))
 			expect.NoError(t, err)
@@ -41,8 +41,8 @@ func readPolicy(t *testing.T, all []runtime.Object) *policy.Config {
 	return nil
 }
 
-// kept are the resources that a policy keeps by a rule, as group/resource.
-func kept(c *policy.Config) []string {
+// cachedResources returns the resources that a policy keeps by a rule, as group/resource.
+func cachedResources(c *policy.Config) []string {
 	var names []string
 	for _, target := range c.Targets() {
 		if c.RuleFor(target.Group, target.Resource).Cache != policy.CacheNever {
@@ -53,38 +53,38 @@ func kept(c *policy.Config) []string {
 	return slices.Compact(names)
 }
 
-// checkRules: what must be so with any values.
-func (r rendering) checkRules(t *testing.T) {
+// checkInvariants checks what must be true with any values.
+func (r rendering) checkInvariants(t *testing.T) {
 	t.Helper()
 	r.checkRights(t)
 	r.checkMemory(t)
 }
 
-// checkRights: what may be read is what the policy keeps, as listproxy itself understands it, and what
-// it needs in any case.
+// checkRights: listproxy's account may read exactly the resources that the policy keeps, and alwaysNeeded.
 func (r rendering) checkRights(t *testing.T) {
 	t.Helper()
-	for _, role := range of[*rbacv1.ClusterRole](r.objects) {
+	for _, role := range ofType[*rbacv1.ClusterRole](r.objects) {
 		if strings.HasSuffix(role.Name, ":impersonation") {
 			continue
 		}
 		var granted []string
 		for _, rule := range role.Rules {
-			expect.Same(t, rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: rule.APIGroups, Resources: rule.Resources}, rule)
+			readOnly := rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: rule.APIGroups, Resources: rule.Resources}
+			expect.Same(t, readOnly, rule)
 			for _, group := range rule.APIGroups {
 				for _, resource := range rule.Resources {
 					granted = append(granted, group+"/"+resource)
 				}
 			}
 		}
-		want := append(kept(readPolicy(t, r.objects)), fixed...)
+		want := append(cachedResources(readPolicy(t, r.objects)), alwaysNeeded...)
 		slices.Sort(want)
 		slices.Sort(granted)
 		expect.Same(t, want, granted)
 	}
 }
 
-// checkMemory: bounds leave what listproxy needs beside them.
+// checkMemory: a pod with a memory limit has room for what its flags allow listproxy to take. All in MiB.
 func (r rendering) checkMemory(t *testing.T) {
 	t.Helper()
 	container := one[*appsv1.Deployment](t, r.objects).Spec.Template.Spec.Containers[0]
@@ -92,30 +92,31 @@ func (r rendering) checkMemory(t *testing.T) {
 		q := resource.MustParse(strings.TrimSuffix(quantity, "B"))
 		return q.Value() >> 20
 	}
-	all := container.Resources.Limits.Memory().Value() >> 20
-	if all == 0 {
+	limit := container.Resources.Limits.Memory().Value() >> 20
+	if limit == 0 {
 		return
 	}
 	i := slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
-	forGo := mebi(container.Env[i].Value)
+	goLimit := mebi(container.Env[i].Value)
 	flags := map[string]string{}
 	for _, arg := range container.Args {
 		name, value, _ := strings.Cut(arg, "=")
 		flags[name] = value
 	}
-	// cmd/listproxy/memory.go
-	kept := mebi(flags["--cache-bytes"]) * 9 / 8 // compressed lists too
-	needs := kept*3/2 + 512
-	if needs > forGo || forGo > all*9/10 {
-		t.Errorf("%d MiB are needed, of %d for Go and %d in all", needs, forGo, all)
+	// As in cmd/listproxy/memory.go.
+	stored := mebi(flags["--cache-bytes"]) * 9 / 8 // compressed lists take an eighth more
+	needed := stored*3/2 + 512
+	if needed > goLimit || goLimit > limit*9/10 {
+		t.Errorf("%d MiB are needed, GOMEMLIMIT is %d, and the pod's limit %d", needed, goLimit, limit)
 	}
-	// The most that connections, heads that are not whole, requests in flight and watches take,
-	// by TestHeldMemory, beside what is stored, if there is hardly any garbage.
-	connections := min(forGo, 20_000)
+	// The maximum that connections (128 KiB each), incomplete headers, requests in flight and watches (61 KiB each) hold
+	// besides what is stored, by TestHeldMemory in test/faults.
+	const headers, inFlight = 128, 320
+	connections := min(goLimit, 20_000)
 	watches, err := strconv.ParseInt(flags["--max-long-running-requests"], 10, 64)
 	expect.NoError(t, err)
-	watches += watches / 8 // of callers who are not accepted yet
-	if held := kept + connections/8 + 128 + 320 + watches*61>>10; held > forGo {
-		t.Errorf("%d MiB may be held, of %d for Go", held, forGo)
+	watches += watches / 8 // of callers whose token is not accepted yet
+	if held := stored + connections/8 + headers + inFlight + watches*61>>10; held > goLimit {
+		t.Errorf("%d MiB may be held, GOMEMLIMIT is %d", held, goLimit)
 	}
 }

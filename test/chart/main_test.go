@@ -24,30 +24,30 @@ const patience = 2 * time.Minute
 
 var (
 	update = flag.Bool("update", false, "write golden files")
-	// binary is Helm.
-	binary string
-	chart  = "../../charts/listproxy"
+	// helmBinary is the path of Helm.
+	helmBinary string
+	chart      = "../../charts/listproxy"
 )
 
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
-		if binary, err = binaries.Tool(s.Context(), harness.Log, "helm"); err != nil {
+		if helmBinary, err = binaries.Tool(s.Context(), harness.Log, "helm"); err != nil {
 			return err
 		}
 		if promtool, err = binaries.Tool(s.Context(), harness.Log, "promtool"); err != nil {
 			return err
 		}
-		copied, err := s.Dir()
+		dir, err := s.Dir()
 		if err == nil {
-			chart, err = overlaid(chart, copied)
+			chart, err = applyOverlay(chart, dir)
 		}
 		return err
 	}})
 }
 
-// overlaid returns the chart; as a copy in a folder if the go command's -overlay, of which Helm does not know, replaces
-// files of it: a mutant's.
-func overlaid(chart, into string) (string, error) {
+// applyOverlay returns the path of the chart. If a mutant changes a file of the chart, by the go command's -overlay, which
+// Helm does not know, it returns dir, with a changed copy.
+func applyOverlay(chart, dir string) (string, error) {
 	_, path, mutated := strings.Cut(os.Getenv("GOFLAGS"), "-overlay=")
 	if !mutated {
 		return chart, nil
@@ -60,29 +60,29 @@ func overlaid(chart, into string) (string, error) {
 	if err := json.Unmarshal(text, &overlay); err != nil {
 		return "", err
 	}
-	for file, by := range overlay.Replace {
-		_, in, found := strings.Cut(filepath.ToSlash(file), "/charts/listproxy/")
+	for file, replacement := range overlay.Replace {
+		_, name, found := strings.Cut(filepath.ToSlash(file), "/charts/listproxy/")
 		if !found {
 			continue
 		}
-		content, err := os.ReadFile(by) // #nosec G304 -- of a mutant
+		content, err := os.ReadFile(replacement) // #nosec G304 -- of a mutant
 		if err == nil {
-			err = os.CopyFS(into, os.DirFS(chart))
+			err = os.CopyFS(dir, os.DirFS(chart))
 		}
-		return into, errors.Join(err, os.WriteFile(filepath.Join(into, in), content, 0o600)) // #nosec G703 -- of a mutant
+		return dir, errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o600)) // #nosec G703 -- of a mutant
 	}
 	return chart, nil
 }
 
-// command makes a Helm that knows nothing of the caller's repositories, plugins and clusters.
+// command returns a command of Helm that sees none of the user's repositories, plugins and clusters.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, args...) // #nosec G204 -- the program under test
+	cmd := exec.CommandContext(t.Context(), helmBinary, args...) // #nosec G204 -- the program under test
 	cmd.Env = controlplane.Environment("", t.TempDir())
 	return cmd
 }
 
-// helm runs Helm and returns its standard output; the error has what it complained of.
+// helm runs Helm and returns its standard output. The error has its standard error.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := command(t, args...)
@@ -94,7 +94,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// mustHelm is helm where nothing may go wrong.
+// mustHelm runs helm, and ends the test on an error.
 func mustHelm(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := helm(t, args...)

@@ -14,9 +14,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
-// commandsOf are the lines of the pages' blocks that begin with a command, each once, and those of
-// what Helm prints after an installation.
-func commandsOf(t *testing.T, command string) []string {
+// documentedCommands returns the command lines with a program in code blocks of the pages, and in the notes that Helm prints
+// after an installation, each once.
+func documentedCommands(t *testing.T, program string) []string {
 	t.Helper()
 	files, err := filepath.Glob(repository + "/docs/*.md")
 	expect.NoError(t, err)
@@ -28,7 +28,7 @@ func commandsOf(t *testing.T, command string) []string {
 		code += "\n" + strings.Join(pages.Matches("(?s)\n```[a-z]*\n(.*?)\n```", pages.Read(t, name)), "\n")
 	}
 	var found []string
-	for _, line := range pages.Matches(`(?m)^(?:.*: |\$ |)(`+command+` [^\n]*)$`, strings.ReplaceAll(code, "\\\n", " ")) {
+	for _, line := range pages.Matches(`(?m)^(?:.*: |\$ |)(`+program+` [^\n]*)$`, strings.ReplaceAll(code, "\\\n", " ")) {
 		if line = strings.Join(strings.Fields(line), " "); !slices.Contains(found, line) {
 			found = append(found, line)
 		}
@@ -36,37 +36,36 @@ func commandsOf(t *testing.T, command string) []string {
 	return found
 }
 
-// TestHelmInPages: Helm takes the commands that the pages tell, with the values that they show.
-// What needs a cluster is only read here (make test-cluster runs it), and what is installed is not sent
-// anywhere.
+// TestHelmInPages: Helm accepts the commands in the pages, with the values that the pages show. Commands that need a cluster
+// are only parsed (make test-cluster runs them), and installations are dry runs.
 func TestHelmInPages(t *testing.T) {
 	t.Parallel()
-	here := map[string]string{
+	replacements := map[string]string{
 		"charts/listproxy": chart, "values.yaml": values(t, pages.Block(t, "operate.md", "# values.yaml\n", "")),
 		"--dry-run=server": "--dry-run=client", "upgrade": "install",
 	}
-	told := commandsOf(t, "helm")
-	if len(told) < 5 {
-		t.Errorf("the pages tell only %q", told)
+	lines := documentedCommands(t, "helm")
+	if len(lines) < 5 {
+		t.Errorf("the pages have only %q, want at least 5", lines)
 	}
-	for _, line := range told {
+	for _, line := range lines {
 		line, _, _ = strings.Cut(line, " | ")
 		args := strings.Fields(line)[1:]
 		for i, arg := range args {
-			args[i] = cmp.Or(here[arg], arg)
+			args[i] = cmp.Or(replacements[arg], arg)
 		}
 		switch {
 		case slices.Contains(args, "install"):
 			args = append(args, "--dry-run=client")
 		case slices.Contains(args, "test"), slices.Contains(args, "uninstall"):
-			args = append(args, "--help") // after what it does not know
+			args = append(args, "--help") // unknown flags before it are errors
 		case !slices.Contains(args, "template"):
 			t.Errorf("this test does not know %q", line)
 			continue
 		}
 		out, err := helm(t, args...)
 		if err != nil && strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
-			continue // TestBypass runs it
+			continue // TestBypass runs this command
 		}
 		if err != nil || out == "" {
 			t.Errorf("%s: %v", line, err)
@@ -74,12 +73,12 @@ func TestHelmInPages(t *testing.T) {
 	}
 }
 
-// TestPagesBesideTheChart: what the README has people apply and delete for a trial shares no name with an
-// installation of the chart, not even a namespace or an account; and docs/flow-schema.yaml names the account of
-// that installation.
+// TestPagesBesideTheChart: manifests that the README has people apply and delete for a trial share no name with an
+// installation of the chart; and docs/flow-schema.yaml names the service account of the installation.
 func TestPagesBesideTheChart(t *testing.T) {
 	const names = `\bname(?:space)?: *"?([\w:.-]+)`
-	installed := render(t, values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}"), "--namespace", "listproxy")
+	allParts := values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}")
+	installed := render(t, allParts, "--namespace", "listproxy")
 	taken := pages.Matches(names, installed.text)
 	for _, file := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
 		for _, name := range pages.Matches(names, pages.Read(t, "docs/"+file)) {

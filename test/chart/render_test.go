@@ -19,17 +19,16 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// rendering is what Helm makes of the chart: the manifests, those of helm test last, and the notes as
-// comments.
+// rendering is the rendered chart. Its text is the manifests, those of helm test last, and the notes as comments.
 type rendering struct {
 	text    string
 	objects []runtime.Object
 }
 
-// made is what is another one each time.
-var made = regexp.MustCompile(`(?m)^(  (?:ca\.crt|ca\.key|tls\.crt|tls\.key)): \S+$`)
+// generated matches certificates and keys, which differ each time.
+var generated = regexp.MustCompile(`(?m)^(  (?:ca\.crt|ca\.key|tls\.crt|tls\.key)): \S+$`)
 
-// lineNumbers are those of a diff, most of which change with a line at the beginning.
+// lineNumbers matches those of a diff: a new line at the beginning would change most of them.
 var lineNumbers = regexp.MustCompile(`(?m)^@@ .* @@$`)
 
 // render renders the chart with the values of a file, without a cluster.
@@ -46,27 +45,27 @@ func render(t *testing.T, file string, flags ...string) rendering {
 	for _, hook := range release.Hooks {
 		text += fmt.Sprintf("---\n# Source: %s\n%s\n", hook.Path, hook.Manifest)
 	}
-	found := objects(t, text)
+	decoded := objects(t, text)
 	text += "---\n# Notes:\n"
 	for line := range strings.Lines(strings.TrimSpace(release.Info.Notes) + "\n") {
 		text += strings.TrimSpace("# "+line) + "\n"
 	}
-	return rendering{made.ReplaceAllString(text, "$1: MADE"), found}
+	return rendering{generated.ReplaceAllString(text, "$1: MADE"), decoded}
 }
 
-// foreign are kinds of others, which are only read as they stand.
-var foreign = map[string]bool{"Certificate": true, "ServiceMonitor": true, "PrometheusRule": true}
+// unknownKinds are kinds of other projects, which the scheme cannot decode.
+var unknownKinds = map[string]bool{"Certificate": true, "ServiceMonitor": true, "PrometheusRule": true}
 
-// objects reads manifests as Kubernetes does where it is strict: a field that is not there, or is given
-// twice, fails the test.
+// objects decodes manifests strictly: an unknown or repeated field fails the test.
 func objects(t *testing.T, manifests string) []runtime.Object {
 	t.Helper()
-	strict := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, serializer.SerializerOptions{Yaml: true, Strict: true})
+	options := serializer.SerializerOptions{Yaml: true, Strict: true}
+	strict := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, options)
 	var all []runtime.Object
 	for document := range strings.SplitSeq("\n"+manifests, "\n---\n") {
 		var about struct{ Kind string }
 		expect.NoError(t, yaml.Unmarshal([]byte(document), &about))
-		if about.Kind == "" || foreign[about.Kind] { // none: only comments
+		if about.Kind == "" || unknownKinds[about.Kind] { // no kind: comments only
 			continue
 		}
 		object, _, err := strict.Decode([]byte(document), nil, nil)
@@ -78,8 +77,8 @@ func objects(t *testing.T, manifests string) []runtime.Object {
 	return all
 }
 
-// of are the objects of a type.
-func of[T runtime.Object](all []runtime.Object) (found []T) {
+// ofType returns the objects of a type.
+func ofType[T runtime.Object](all []runtime.Object) (found []T) {
 	for _, object := range all {
 		if o, ok := object.(T); ok {
 			found = append(found, o)
@@ -91,15 +90,15 @@ func of[T runtime.Object](all []runtime.Object) (found []T) {
 // one returns the only object of a type.
 func one[T runtime.Object](t *testing.T, all []runtime.Object) T {
 	t.Helper()
-	found := of[T](all)
+	found := ofType[T](all)
 	if len(found) != 1 {
-		t.Fatalf("%d objects of type %T, not one", len(found), *new(T))
+		t.Fatalf("got %d objects of type %T, want one", len(found), *new(T))
 	}
 	return found[0]
 }
 
-// golden: a file has the text. With -update it gets it.
-func golden(t *testing.T, path, text string) {
+// compareGolden checks that a golden file has the text. With -update it writes the file.
+func compareGolden(t *testing.T, path, text string) {
 	t.Helper()
 	if *update {
 		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -109,9 +108,9 @@ func golden(t *testing.T, path, text string) {
 	expect.Same(t, string(want), text)
 }
 
-// TestGolden: what is rendered is what it was, helm lint has nothing to complain of, and the rules hold.
-// testdata/defaults.golden.yaml has all of it for the chart's own values, testdata/variants.golden.diff what
-// each of the values in testdata/variants.yaml changes.
+// TestGolden: the rendered chart is as in the golden files, keeps the invariants, and helm lint finds nothing.
+// testdata/defaults.golden.yaml is rendered from the chart's own values. testdata/variants.golden.diff has, for each case in
+// testdata/variants.yaml, the difference to its group's base.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/variants.yaml")
@@ -123,19 +122,19 @@ func TestGolden(t *testing.T) {
 	expect.NoError(t, yaml.UnmarshalStrict(text, &groups))
 	mustHelm(t, "lint", "--strict", "--kube-version", "1.36.0", chart)
 	defaults := render(t, values(t, "{}"))
-	defaults.checkRules(t)
-	golden(t, "testdata/defaults.golden.yaml", defaults.text)
+	defaults.checkInvariants(t)
+	compareGolden(t, "testdata/defaults.golden.yaml", defaults.text)
 	var changes strings.Builder
 	for _, group := range groups {
 		base := values(t, string(group.With))
 		before := difflib.SplitLines(render(t, base).text)
 		for _, name := range slices.Sorted(maps.Keys(group.Change)) {
 			r := render(t, base, "-f", values(t, string(group.Change[name])))
-			t.Run(name, r.checkRules)
+			t.Run(name, r.checkInvariants)
 			diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: before, B: difflib.SplitLines(r.text)})
 			expect.NoError(t, err)
 			fmt.Fprintf(&changes, "\n# %s\n%s", name, lineNumbers.ReplaceAllString(diff, "@@"))
 		}
 	}
-	golden(t, "testdata/variants.golden.diff", changes.String())
+	compareGolden(t, "testdata/variants.golden.diff", changes.String())
 }

@@ -21,8 +21,8 @@ import (
 // promtool is the path of Prometheus' tool.
 var promtool string
 
-// check runs promtool, which has to be content.
-func check(t *testing.T, args ...string) {
+// runPromtool runs promtool, which must exit without an error.
+func runPromtool(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
 	if err != nil {
@@ -30,13 +30,13 @@ func check(t *testing.T, args ...string) {
 	}
 }
 
-// rule is one of a file of Prometheus.
+// rule is an alert rule or a recording rule of Prometheus.
 type rule struct {
 	Record, Alert, Expr, For string
 	Labels, Annotations      map[string]string
 }
 
-// rules reads those of the chart.
+// rules returns the rules of the chart.
 func rules(t *testing.T) (all []rule) {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []rule } }
@@ -50,18 +50,17 @@ func rules(t *testing.T) (all []rule) {
 	return all
 }
 
-// TestRules: Prometheus reads the rules as they are meant, and alerts come when they should, and not
-// else.
+// TestRules: promtool accepts the rules, and its unit tests in testdata/rules get exactly the alerts that they expect.
 func TestRules(t *testing.T) {
 	t.Parallel()
-	check(t, "check", "rules", "--lint=all", "--lint-fatal", chart+"/rules/listproxy.yaml")
+	runPromtool(t, "check", "rules", "--lint=all", "--lint-fatal", chart+"/rules/listproxy.yaml")
 	tests, err := filepath.Glob("testdata/rules/*.yaml")
 	expect.NoError(t, err)
-	check(t, append([]string{"test", "rules"}, tests...)...)
+	runPromtool(t, append([]string{"test", "rules"}, tests...)...)
 }
 
-// TestRulesAsk: every query asks for what there is.
-func TestRulesAsk(t *testing.T) {
+// TestRulesQueryKnownMetrics: every metric, label and value in a rule exists.
+func TestRulesQueryKnownMetrics(t *testing.T) {
 	known := readKnowledge(t)
 	for _, r := range rules(t) {
 		if r.Record != "" {
@@ -75,8 +74,8 @@ func TestRulesAsk(t *testing.T) {
 	}
 }
 
-// TestRunbooks: each alert says how bad it is and what it is about, and leads to a section that
-// says what to do. There is a section for nothing else. docs/reference.md has every alert.
+// TestRunbooks: each alert has a severity, a summary and a description, and links to its own section in
+// docs/observability.md, which has no section for anything else. docs/reference.md lists every alert.
 func TestRunbooks(t *testing.T) {
 	var alerts []string
 	table := reference.Head("alert", "severity", "for", "")
@@ -99,11 +98,11 @@ func TestRunbooks(t *testing.T) {
 	reference.Check(t, "../../docs/reference.md", "alerts", table)
 }
 
-// TestDashboardAsks: Prometheus can read every query, and all that they ask for is there.
-func TestDashboardAsks(t *testing.T) {
+// TestDashboardQueriesKnownMetrics: promtool accepts every query of the dashboards, and every metric, label and value in a
+// query exists.
+func TestDashboardQueriesKnownMetrics(t *testing.T) {
 	known := readKnowledge(t)
-	// What Grafana puts in.
-	grafana := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
+	grafanaVariables := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
 	asRules := "groups: [{name: queries, rules: ["
 	for name, text := range dashboards(t) {
 		var d struct {
@@ -120,7 +119,7 @@ func TestDashboardAsks(t *testing.T) {
 		}
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
-				expr := grafana.Replace(target.Expr)
+				expr := grafanaVariables.Replace(target.Expr)
 				if strings.Contains(expr, "$") {
 					t.Errorf("%s: %q: a variable that this test does not know: %s", name, p.Title, target.Expr)
 				}
@@ -131,26 +130,26 @@ func TestDashboardAsks(t *testing.T) {
 			}
 		}
 	}
-	check(t, "check", "rules", values(t, asRules+"]}]"))
+	runPromtool(t, "check", "rules", values(t, asRules+"]}]"))
 }
 
-// dashboards are those of the chart, by file. All of them are in the ConfigMap as they stand, braces
-// included.
+// dashboards returns the dashboards of the chart, by file name. Each must be in the ConfigMap unchanged: Helm must not render
+// the braces in it.
 func dashboards(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(chart + "/dashboards/*.json")
 	expect.NoError(t, err)
-	all := map[string]string{}
+	sources := map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		expect.NoError(t, err)
-		all[filepath.Base(file)] = string(text)
+		sources[filepath.Base(file)] = string(text)
 	}
-	made := of[*corev1.ConfigMap](render(t, values(t, "dashboards: {enabled: true}")).objects)
-	i := slices.IndexFunc(made, func(c *corev1.ConfigMap) bool { return c.Labels["grafana_dashboard"] == "1" })
-	if i < 0 || len(all) == 0 {
+	configMaps := ofType[*corev1.ConfigMap](render(t, values(t, "dashboards: {enabled: true}")).objects)
+	i := slices.IndexFunc(configMaps, func(c *corev1.ConfigMap) bool { return c.Labels["grafana_dashboard"] == "1" })
+	if i < 0 || len(sources) == 0 {
 		t.Fatal("no dashboards, or no ConfigMap with the label that Grafana looks for")
 	}
-	expect.Same(t, all, made[i].Data)
-	return all
+	expect.Same(t, sources, configMaps[i].Data)
+	return sources
 }

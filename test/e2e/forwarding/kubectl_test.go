@@ -21,19 +21,19 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 )
 
-// A kubectl is the real one, as the admin.
+// A kubectl runs the real kubectl as the admin.
 type kubectl struct {
 	name, kubeconfig, home string
-	certificate            bool // it has one, and no token
+	certificate            bool // logs in with a client certificate, not with a token
 }
 
-// output is what a command left behind.
+// output is the result of a command.
 type output struct {
 	Out, Err string
 	Code     int
 }
 
-// run runs a command to its end.
+// run runs a command with these arguments to its end, and returns an output of any code.
 func (k kubectl) run(t *testing.T, c command, args ...string) output {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -50,14 +50,16 @@ func (k kubectl) run(t *testing.T, c command, args ...string) output {
 	return output{Out: out.String(), Err: errs.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
-// momentary is what differs between two runs in a person's output: ages (and with them the width
-// of a column), addresses, identities. These come first: one may begin as an age does, 1234567d-….
+// momentary matches what differs between two runs of a command: UIDs, ages, addresses, times and revisions. UIDs come first,
+// since a UID may begin as an age does, 1234567d-….
 var momentary = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|https://[0-9.]+:[0-9]+` +
 	`|\b[0-9]+[smhd]([0-9]+[smhd])?\b|<unknown>|[0-9-]{10}T[0-9:]{8}Z|resourceVersion: "[0-9]+"` +
 	`|"resourceVersion": ?"[0-9]+"|/tmp/[A-Z]+-[0-9]+|[0-9-]{10} [0-9:]{8}[.][0-9]+ [+-][0-9]{4}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} [+-][0-9]{4}`)
 
+// spaces matches the padding of a column, whose width depends on ages.
 var spaces = regexp.MustCompile(` +`)
 
+// lasting returns the output without what is momentary.
 func (o output) lasting() output {
 	for _, s := range []*string{&o.Out, &o.Err} {
 		*s = spaces.ReplaceAllString(momentary.ReplaceAllString(*s, "~"), " ")
@@ -65,17 +67,23 @@ func (o output) lasting() output {
 	return o
 }
 
-// command is one kubectl command and how it must end.
+// A command is one kubectl command and how it must end.
 type command struct {
 	line  string
 	stdin string
 	env   string
-	code  int  // -1: either way
-	token bool // it is for callers with tokens only
+	code  int // anyCode: not compared, nor is the output
+	// tokenOnly marks a command that does something else for a caller with a certificate.
+	tokenOnly bool
 }
 
-// meansTheSame tells whether the command does what it does with a token.
-func (c command) meansTheSame(k kubectl) bool { return !c.token || !k.certificate }
+// anyCode is the code of a command whose result depends on chance.
+const anyCode = -1
+
+// comparable reports whether the command must end for k as it does for a caller with a token.
+func (c command) comparable(k kubectl) bool {
+	return c.code != anyCode && !(c.tokenOnly && k.certificate)
+}
 
 // manifest is what the commands apply.
 const manifest = `
@@ -94,12 +102,11 @@ spec:
     spec: {containers: [{name: main, image: example.com/web}]}
 `
 
-// commands are played one after the other in a namespace of their own, {ns}, with a node of its
-// name, and the pods web-0, which runs on the stand-in's node, far, which runs on a node that
-// nobody knows, pending, which runs nowhere, and drained, which runs on the node of the namespace.
-// Nobody runs deployments.
+// commands returns commands that run one after the other in a namespace of their own, {ns}. There is a node of the same
+// name. The pod web-0 runs on the kubelet's node, far on a node that does not exist, pending on none, and drained on the
+// node {ns}. No controller runs deployments.
 func commands() (all []command) {
-	for _, websockets := range []string{"true", "false"} { // SPDY is the other way
+	for _, websockets := range []string{"true", "false"} { // false: SPDY
 		for _, c := range []command{
 			{line: "exec web-0 -- echo hello"},
 			{line: "exec -i web-0 -- sh", stdin: "echo out; echo err >&2; exit 7", code: 7},
@@ -119,7 +126,7 @@ func commands() (all []command) {
 		{line: "get pod web-0 -o yaml"},
 		{line: "get pods -o json"},
 		{line: "get pods --chunk-size=1 -o name"},
-		{line: "get pods --all-namespaces -l of={ns} --field-selector spec.nodeName={ns} -o wide"},
+		{line: "get pods --all-namespaces -l namespace={ns} --field-selector spec.nodeName={ns} -o wide"},
 		{line: "get pods --field-selector spec.nodeName=none,status.phase=Running"},
 		{line: "get all,configmaps"},
 		{line: "get pod none", code: 1},
@@ -128,7 +135,7 @@ func commands() (all []command) {
 		{line: "describe node {ns}"},
 		{line: "get events"},
 
-		// What goes to a node.
+		// Through kube-apiserver to a node.
 		{line: "logs web-0"},
 		{line: "logs web-0 -c other", code: 1},
 		{line: "logs pending"},
@@ -161,8 +168,8 @@ func commands() (all []command) {
 		{line: "wait --for=create configmap/applied --timeout=20s"},
 		{line: "delete service web --wait --timeout=20s"},
 		{line: "apply -f - --prune -l part=of --prune-allowlist=core/v1/ConfigMap", stdin: strings.Split(manifest, "---")[1]},
-		{line: "delete -f - --wait=false", stdin: manifest, code: 1},                                  // one of them was pruned
-		{line: "patch deployment web --type=merge -p {\"metadata\":{\"finalizers\":null}}", code: -1}, // whether it is gone already or not
+		{line: "delete -f - --wait=false", stdin: manifest, code: 1},                                       // the ConfigMap was pruned
+		{line: "patch deployment web --type=merge -p {\"metadata\":{\"finalizers\":null}}", code: anyCode}, // it may be gone already
 		{line: "delete configmap applied", code: 1},
 
 		// A node.
@@ -171,28 +178,27 @@ func commands() (all []command) {
 		{line: "drain {ns} --force --grace-period=0 --timeout=60s"},
 		{line: "uncordon {ns}"},
 		{line: "delete node {ns}"},
-		{line: "delete pods -l of={ns},at!=web-0 --grace-period=0 --force --wait --timeout=60s"},
+		{line: "delete pods -l namespace={ns},name!=web-0 --grace-period=0 --force --wait --timeout=60s"},
 
 		// About the API server.
 		{line: "auth can-i list pods"},
 		{line: "auth can-i --list"},
-		{line: "auth can-i list pods --as=alice", code: 1, token: true},
-		{line: "auth whoami", token: true}, // TestAttacks compares what else belongs to who has a certificate
+		{line: "auth can-i list pods --as=alice", code: 1, tokenOnly: true},
+		{line: "auth whoami", tokenOnly: true}, // with a certificate there are more extras, which TestAttacks compares
 		{line: "api-resources -o wide --sort-by=name"},
 		{line: "explain pods.spec.containers"},
 		{line: "version"},
-		{line: "get pods --as=alice --as-group=none", code: 1, token: true},
-		{line: "get pods --token=wrong", code: 1, token: true},
+		{line: "get pods --as=alice --as-group=none", code: 1, tokenOnly: true},
+		{line: "get pods --token=wrong", code: 1, tokenOnly: true},
 	}...)
 }
 
-// through returns a kubectl with what listproxy kubeconfig prints for a kubeconfig of the API server's
-// own.
-func through(t *testing.T, name, own string, p *harness.Proxy, way ...string) kubectl {
+// through returns a kubectl with the kubeconfig that listproxy kubeconfig prints for the kubeconfig own and more flags.
+func through(t *testing.T, name, own string, p *harness.Proxy, flags ...string) kubectl {
 	t.Helper()
 	args := append([]string{
 		"kubeconfig", "--kubeconfig", own, "--certificate-authority", filepath.Join(p.Dir(), "tls.crt"),
-	}, way...)
+	}, flags...)
 	text, err := exec.CommandContext(t.Context(), p.Binary(), args...).Output() // #nosec G204 -- the program under test
 	expect.NoError(t, err)
 	home := t.TempDir()
@@ -201,51 +207,51 @@ func through(t *testing.T, name, own string, p *harness.Proxy, way ...string) ku
 	return k
 }
 
-// TestKubectl plays the same commands straight and through listproxy, at the same time and in a
-// namespace each: with a token and without switches; and with both switches, through a tunnel, with
-// a certificate, where listproxy's account has the rights that docs/ give it.
+// TestKubectl: the same commands have the same outputs directly and through listproxy. One listproxy has its defaults, and
+// kubectl uses it as a server, with a token. The other has --consistent-lists=always and --watches and an account with
+// the rights of docs/rbac-impersonation.yaml, and kubectl uses it as a proxy-url, with a client certificate.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	own := cp.KubeconfigPath(controlplane.Admin)
-	ways := []kubectl{
-		{name: "straight", kubeconfig: own, home: t.TempDir()},
+	kubectls := []kubectl{
+		{name: "direct", kubeconfig: own, home: t.TempDir()},
 		through(t, "server", own, running, "--via=server", "--server="+running.URL()),
 	}
-	var on *harness.Proxy
+	var switched *harness.Proxy
 	if !testing.Short() {
-		on = harness.RunProxy(t, harness.ProxyOptions{
+		switched = harness.RunProxy(t, harness.ProxyOptions{
 			Upstream: impersonator(t),
 			Args:     []string{"--connect-port", "0", "--consistent-lists=always", "--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
 		})
 		certificate := filepath.Join(t.TempDir(), "certificate")
 		expect.NoError(t, controlplane.WriteKubeconfig(certificate, cp.CertConfig(controlplane.Admin)))
-		tunnel := through(t, "tunnel", certificate, on, "--via=proxy-url", "--proxy-url="+on.ConnectURL().String())
-		tunnel.certificate = true
-		ways = append(ways, tunnel)
+		proxyURL := through(t, "proxy-url", certificate, switched, "--via=proxy-url", "--proxy-url="+switched.ConnectURL().String())
+		proxyURL.certificate = true
+		kubectls = append(kubectls, proxyURL)
 	}
-	played := make([][]output, len(ways))
-	t.Run("play", func(t *testing.T) {
-		for i, k := range ways {
+	outputs := make([][]output, len(kubectls))
+	t.Run("run", func(t *testing.T) {
+		for i, k := range kubectls {
 			t.Run(k.name, func(t *testing.T) {
 				t.Parallel()
-				played[i] = k.play(t)
+				outputs[i] = k.runAll(t)
 			})
 		}
 	})
-	for way, k := range ways {
-		for i, c := range commands() {
-			if d := cmp.Diff(played[0][i], played[way][i]); d != "" && c.code >= 0 && c.meansTheSame(k) {
-				t.Errorf("kubectl %s (-straight +%s):\n%s", c.line, k.name, d)
+	for i, k := range kubectls {
+		for n, c := range commands() {
+			if d := cmp.Diff(outputs[0][n], outputs[i][n]); d != "" && c.comparable(k) {
+				t.Errorf("kubectl %s (-direct +%s):\n%s", c.line, k.name, d)
 			}
 		}
 	}
-	if on == nil {
+	if switched == nil {
 		return
 	}
-	for name, of := range map[string]map[string]string{
+	for name, labels := range map[string]map[string]string{
 		"listproxy_requests_total": {"decision": "serve", "verb": "list"}, "listproxy_watch_ends_total": nil,
 	} {
-		sum, _, err := on.Metric(t.Context(), name, of)
+		sum, _, err := switched.Metric(t.Context(), name, labels)
 		expect.NoError(t, err)
 		if sum == 0 {
 			t.Errorf("none of kubectl's requests came from memory: %s", name)
@@ -253,13 +259,13 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// play plays the commands.
-func (k kubectl) play(t *testing.T) (outputs []output) {
+// runAll runs all commands in a namespace of their own, and returns their outputs without what is momentary.
+func (k kubectl) runAll(t *testing.T) (outputs []output) {
 	t.Helper()
 	ns := newNamespace(t)
 	_, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
 	expect.NoError(t, err)
-	for name, node := range map[string]string{"web-0": nodeName, "far": "nobody-knows", "pending": "", "drained": ns} {
+	for name, node := range map[string]string{"web-0": kubeletNode, "far": "nobody-knows", "pending": "", "drained": ns} {
 		newPod(t, ns, name, node)
 	}
 	_, err = admin.CoreV1().Events(ns).Create(t.Context(), &corev1.Event{
@@ -270,7 +276,7 @@ func (k kubectl) play(t *testing.T) (outputs []output) {
 	expect.NoError(t, err)
 	for _, c := range commands() {
 		o := k.run(t, c, append([]string{"-n", ns}, strings.Fields(strings.ReplaceAll(c.line, "{ns}", ns))...)...)
-		if c.code >= 0 && o.Code != c.code && c.meansTheSame(k) {
+		if o.Code != c.code && c.comparable(k) {
 			t.Errorf("kubectl %s, %s: code %d, want %d: %s%s", c.line, k.name, o.Code, c.code, o.Out, o.Err)
 		}
 		if k.certificate && strings.Contains(c.line, "--as=") && !strings.Contains(o.Err, "cannot impersonate others through listproxy") {

@@ -15,11 +15,11 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// startStandIn starts what the API server needs of a kubelet: logs and exec, at its paths and by its own
+// startKubelet starts what kube-apiserver needs of a kubelet: logs and exec, at the kubelet's paths and by the kubelet's
 // code.
 //
-// It runs real commands, so it lets in the API server only, by its client certificate.
-func startStandIn(pair tls.Certificate) *httptest.Server {
+// It runs real commands, so it accepts only clients with the certificate of pair, which is kube-apiserver's.
+func startKubelet(pair tls.Certificate) *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
@@ -42,7 +42,7 @@ func startStandIn(pair tls.Certificate) *httptest.Server {
 	return kubelet
 }
 
-// serveExec answers for a container.
+// serveExec runs the command of the request as if in a container.
 func serveExec(w http.ResponseWriter, r *http.Request) {
 	options, err := remotecommand.NewOptions(r)
 	if err != nil {
@@ -53,9 +53,10 @@ func serveExec(w http.ResponseWriter, r *http.Request) {
 		patience, remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 }
 
-// executor runs commands here.
+// executor runs commands on this machine.
 type executor struct{}
 
+// ExecInContainer implements [remotecommand.Executor].
 func (executor) ExecInContainer(
 	ctx context.Context, _, _, _ string, command []string, in io.Reader, out, errs io.WriteCloser,
 	_ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration,

@@ -3,6 +3,7 @@ package forwarding
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -29,25 +30,29 @@ const (
 	// atOnce is how many tests run at the same time: more than there are CPUs, for they wait.
 	atOnce = 8
 
-	// longTTL is for how long the shared proxy believes a review: longer than any test, so
-	// that only what flushes decisions can make a revocation count.
+	// longTTL is a --review-ttl longer than any test: only the watch of RBAC objects can end a remembered yes.
 	longTTL = "10m"
 
-	// longWindow is how far back the shared proxy can be asked: longer than any test holds on to a
-	// revision.
+	// longWindow is a --history-window longer than any test asks for the same revision.
 	longWindow = "15m"
 
-	nodeName = "stand-in"
+	// kubeletNode is the node that leads kube-apiserver to the stand-in of a kubelet.
+	kubeletNode = "stand-in"
 )
 
 // What all tests share.
 var (
 	cp *controlplane.ControlPlane
-	// direct is the API server itself, via is listproxy in front of it, as the server of a
-	// kubeconfig, and tunnel the same listproxy as its proxy-url.
-	direct, via, tunnel way
-	running             *harness.Proxy       // that listproxy, whose account may impersonate nobody
-	admin               kubernetes.Interface // straight to the API server
+	// running is a listproxy whose account may impersonate nobody.
+	running *harness.Proxy
+	// direct leads to kube-apiserver itself.
+	direct way
+	// viaServer leads through running as the server of a kubeconfig.
+	viaServer way
+	// viaProxyURL leads through running as the proxy-url of a kubeconfig.
+	viaProxyURL way
+	// admin asks kube-apiserver directly.
+	admin kubernetes.Interface
 )
 
 func TestMain(m *testing.M) {
@@ -59,14 +64,14 @@ func setUp(s *harness.Suite) error {
 	if err != nil {
 		return err
 	}
-	// One pair for both ends: it serves the stand-in, and the API server shows it there.
+	// One certificate for both ends of the connections from kube-apiserver to the stand-in of a kubelet.
 	certPath, keyPath, err := serve.SelfSigned(dir, nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("the kubelet's certificate: %w", err)
 	}
-	serving, err := tls.LoadX509KeyPair(certPath, keyPath)
+	kubeletPair, err := tls.LoadX509KeyPair(certPath, keyPath)
 	if err != nil {
-		return err
+		return fmt.Errorf("the kubelet's certificate: %w", err)
 	}
 	cp, err = s.ControlPlane(controlplane.Options{APIServerArgs: []string{
 		"--kubelet-certificate-authority=" + certPath,
@@ -86,18 +91,23 @@ func setUp(s *harness.Suite) error {
 	if err != nil {
 		return err
 	}
-	direct, via, tunnel = func(config *rest.Config) *rest.Config { return config }, running.RESTConfig, running.TunnelConfig
+	direct = func(config *rest.Config) *rest.Config { return config }
+	viaServer = running.RESTConfig
+	viaProxyURL = running.TunnelConfig
 	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
-		return err
+		return fmt.Errorf("the admin's client: %w", err)
 	}
-	kubelet := startStandIn(serving)
+	kubelet := startKubelet(kubeletPair)
 	s.Cleanup(func() error { kubelet.CloseClientConnections(); kubelet.Close(); return nil })
-	return registerNode(s.Context(), kubelet.Listener.Addr().(*net.TCPAddr).Port)
+	if err := registerNode(s.Context(), kubelet.Listener.Addr().(*net.TCPAddr).Port); err != nil {
+		return fmt.Errorf("the kubelet's node: %w", err)
+	}
+	return nil
 }
 
-// registerNode does what a kubelet does when it joins.
+// registerNode creates the node of a kubelet that listens on a port, as the kubelet does when it joins.
 func registerNode(ctx context.Context, port int) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: kubeletNode}, Status: corev1.NodeStatus{
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}}, // #nosec G115 -- a port
 	}}
@@ -110,7 +120,7 @@ func registerNode(ctx context.Context, port int) error {
 	return err
 }
 
-// newNamespace makes a namespace for one run of one test.
+// newNamespace creates a namespace and returns its name.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	made, err := admin.CoreV1().Namespaces().Create(t.Context(),
@@ -119,11 +129,11 @@ func newNamespace(t *testing.T) string {
 	return made.Name
 }
 
-// newPod makes a pod that runs on a node, or nowhere. Its labels say which it is.
+// newPod creates a pod that runs on a node, or is pending if node is "". It has labels for its namespace and its name.
 func newPod(t *testing.T, namespace, name, node string) {
 	t.Helper()
 	pod, err := admin.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": namespace, "at": name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"namespace": namespace, "name": name}},
 		Spec: corev1.PodSpec{
 			NodeName:   node,
 			Containers: []corev1.Container{{Name: "main", Image: "example.com/main", Stdin: true}},
@@ -142,7 +152,7 @@ func newPod(t *testing.T, namespace, name, node string) {
 	expect.NoError(t, err)
 }
 
-// newConfigMap makes a config map, straight, and returns its revision.
+// newConfigMap creates a ConfigMap at kube-apiserver and returns its revision.
 func newConfigMap(t *testing.T, namespace, name string, data map[string]string) string {
 	t.Helper()
 	made, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(),
@@ -151,7 +161,7 @@ func newConfigMap(t *testing.T, namespace, name string, data map[string]string) 
 	return made.ResourceVersion
 }
 
-// grant gives rights for the time of the test, or until revoke is called.
+// grant grants rights until revoke is called, or the test ends.
 func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 	t.Helper()
 	end, err := cp.Grant(t.Context(), g)
@@ -161,36 +171,28 @@ func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 	return revoke
 }
 
-// A way leads to the API server: straight, or through listproxy.
+// A way changes a client's configuration for kube-apiserver into one that leads there directly, or through a listproxy.
 type way func(direct *rest.Config) *rest.Config
 
-// as is a client of a user's.
+// as returns a client that goes this way and logs in as a user.
 func (w way) as(t *testing.T, user string) *ask.Client {
 	t.Helper()
 	return ask.MustNew(t, w(cp.RESTConfig(user)), patience)
 }
 
-// speaking is the way of clients that speak HTTP/2, or HTTP/1.1 only, and look at what arrives as it is.
-func (w way) speaking(major int) way {
+// overHTTP returns the same way over HTTP/1.1 if major is 1, else over HTTP/2. Answers are not decompressed.
+func (w way) overHTTP(major int) way {
 	return func(direct *rest.Config) *rest.Config {
 		config := w(direct)
-		if config.DisableCompression = true; major == 1 {
+		config.DisableCompression = true
+		if major == 1 {
 			config.NextProtos = []string{"http/1.1"}
 		}
 		return config
 	}
 }
 
-// eachWay runs a test through both ways into listproxy; with -short, through one.
-func eachWay(t *testing.T, test func(t *testing.T, via way)) {
-	t.Helper()
-	t.Run("server", func(t *testing.T) { test(t, via) })
-	if !testing.Short() {
-		t.Run("tunnel", func(t *testing.T) { test(t, tunnel) })
-	}
-}
-
-// get reads a target.
+// get returns the answer to a GET of any status.
 func get(t *testing.T, from *ask.Client, target string) ask.Answer {
 	t.Helper()
 	a, err := from.Get(t.Context(), target)
@@ -198,7 +200,7 @@ func get(t *testing.T, from *ask.Client, target string) ask.Answer {
 	return a
 }
 
-// getUntil reads a target until the answer is as it is to be, and returns that.
+// getUntil sends a GET again and again until done reports true, and returns that answer. what is what done looks for.
 func getUntil(t *testing.T, what string, from *ask.Client, target string, done func(ask.Answer) bool) (a ask.Answer) {
 	t.Helper()
 	poll.Until(t, patience, what, func() bool {
@@ -208,10 +210,10 @@ func getUntil(t *testing.T, what string, from *ask.Client, target string, done f
 	return a
 }
 
-// wantForbidden requires that a list is forwarded, for a reason, and refused.
-func wantForbidden(t *testing.T, a ask.Answer, reason string) {
+// requireForbidden requires a 403 of kube-apiserver's to a list that was forwarded for a reason.
+func requireForbidden(t *testing.T, a ask.Answer, reason string) {
 	t.Helper()
 	if !strings.HasPrefix(a.Source(), "listproxy; fwd=") || !strings.HasSuffix(a.Source(), "; detail="+reason) || a.Code != http.StatusForbidden {
-		t.Errorf("want a 403, forwarded for %s: %s", reason, a)
+		t.Errorf("got %[2]s, want a 403 with detail=%[1]s", reason, a)
 	}
 }

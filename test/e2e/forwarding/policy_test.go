@@ -16,8 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
-// TestPolicyFile: what the policy file says is done: what is kept, and what a limit means; and what
-// --eager says, in which forms.
+// TestPolicyFile: the policy file decides which resources are kept and what a limit at resourceVersion=0 means, and --eager
+// in which representations a resource is loaded before the first request.
 func TestPolicyFile(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "policy.yaml")
@@ -40,35 +40,34 @@ resources:
 		"--config", config, "--eager", "podtemplates,podtemplates/protobuf",
 	}})
 	via := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
-	// Both forms were there before any request.
 	ready, text := p.Ready(t.Context())
 	for _, check := range []string{"[+]collection/podtemplates.v1 ok", "[+]collection/podtemplates.v1/protobuf ok"} {
 		if !ready || !strings.Contains(text, check) {
 			t.Errorf("/readyz (%t) does not say %q: %s", ready, check, text)
 		}
 	}
-	// come waits until an answer comes from there. What is kept never comes from elsewhere later.
-	come := func(source, target string) ask.Answer {
+	// await waits for an answer whose Cache-Status ends with source. Until then it may be loading, but nothing else.
+	await := func(source, target string) ask.Answer {
 		t.Helper()
 		return getUntil(t, target+": "+source, via, target, func(a ask.Answer) bool {
 			found := strings.HasSuffix(a.Source(), source)
 			if !found && (a.FromMemory() || strings.HasSuffix(a.Source(), "not-cached")) {
-				t.Fatalf("%s, not from %s: %s", target, source, a)
+				t.Fatalf("%s: want %q, got %s", target, source, a)
 			}
 			return found
 		})
 	}
-	come("detail=not-cached", "/api/v1/limitranges?"+ask.AnyVersion)
-	come("hit; detail=any", "/api/v1/secrets?"+ask.AnyVersion)
-	// A page at any revision is the page at its revision, where the policy says so; elsewhere all comes.
-	page := come("hit; detail=any", templates+"?limit=2&"+ask.AnyVersion)
+	await("detail=not-cached", "/api/v1/limitranges?"+ask.AnyVersion)
+	await("hit; detail=any", "/api/v1/secrets?"+ask.AnyVersion)
+	// limitAtZero: honour gives a page at resourceVersion=0. By default kube-apiserver ignores the limit there.
+	page := await("hit; detail=any", templates+"?limit=2&"+ask.AnyVersion)
 	revision, err := page.Revision()
 	expect.NoError(t, err)
 	want := get(t, direct, templates+"?"+ask.FirstPage(2, ask.Exactly(revision)))
 	if page.Meta().Continue == "" || !bytes.Equal(page.Body, want.Body) && !body.SameButToken(page.Body, want.Body) {
 		t.Errorf("a page at any revision: %s, and directly %s", page, want)
 	}
-	if all := come("hit; detail=any", "/api/v1/namespaces?limit=1&"+ask.AnyVersion); all.Meta().Continue != "" {
+	if all := await("hit; detail=any", "/api/v1/namespaces?limit=1&"+ask.AnyVersion); all.Meta().Continue != "" {
 		t.Errorf("a limit at any revision: %s", all)
 	}
 }

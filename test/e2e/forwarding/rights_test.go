@@ -19,11 +19,11 @@ import (
 // trial is the service account of docs/rbac.yaml; its namespace has the same name.
 const trial = "listproxy-trial"
 
-// credentialID is the extra in which the API server notes which certificate it was.
+// credentialID is the extra of a user in which kube-apiserver says which certificate was shown.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// impersonator is the configuration of an account with the rights in docs/rbac.yaml and
-// docs/rbac-impersonation.yaml, as an operator would give them.
+// impersonator returns the configuration of an account with the rights in docs/rbac.yaml and
+// docs/rbac-impersonation.yaml, granted as an operator would.
 func impersonator(t *testing.T) *rest.Config {
 	t.Helper()
 	for _, manifest := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
@@ -33,14 +33,14 @@ func impersonator(t *testing.T) *rest.Config {
 	var err error
 	config.BearerToken, err = cp.CreateServiceAccountToken(t.Context(), trial, trial)
 	expect.NoError(t, err)
-	// The manifest names nobody.
+	// docs/rbac-impersonation.yaml names no users who may be impersonated.
 	grant(t, controlplane.Grant{To: []string{trial + "/" + trial}, Rules: controlplane.Impersonation()})
 	somebody := ask.MustNew(t, config, patience).With("Impersonate-User", "somebody")
-	getUntil(t, "the API server's authorizer has heard of it", somebody, "/version", func(a ask.Answer) bool { return a.Code == http.StatusOK })
+	getUntil(t, "kube-apiserver's authorizer knows the grant", somebody, "/version", func(a ask.Answer) bool { return a.Code == http.StatusOK })
 	return config
 }
 
-// byCertificate returns a client that goes this way and shows a certificate. listproxy must not log the user's name.
+// byCertificate returns a client that goes this way and logs in with a certificate. No listproxy may log the user's name.
 func (w way) byCertificate(t *testing.T, user string, groups ...string) *ask.Client {
 	t.Helper()
 	config := cp.RESTConfig(controlplane.Anonymous)
@@ -51,27 +51,26 @@ func (w way) byCertificate(t *testing.T, user string, groups ...string) *ask.Cli
 	return ask.MustNew(t, w(config), patience)
 }
 
-// TestMayNotImpersonate: a listproxy whose account may not impersonate cannot be somebody else's
-// way in. The caller gets the API server's own words.
+// TestMayNotImpersonate: a listproxy whose account may not impersonate gives nobody with a certificate access. The caller
+// gets kube-apiserver's own words.
 func TestMayNotImpersonate(t *testing.T) {
-	eachWay(t, func(t *testing.T, via way) {
+	for name, via := range map[string]way{"server": viaServer, "proxy-url": viaProxyURL} {
 		master := via.byCertificate(t, "master-in-vain", "system:masters")
 		for path, reason := range map[string]string{
 			"/api/v1/pods?resourceVersion=0": "not-allowed", "/api/v1/pods": "consistent", "/version": "not-list",
 		} {
 			a := get(t, master, path)
-			wantForbidden(t, a, reason)
-			// (In the words of constrained impersonation, if it is on.)
+			requireForbidden(t, a, reason)
 			if !strings.Contains(string(a.Body), `User \"listproxy\" cannot impersonate`) {
-				t.Error(a)
+				t.Errorf("%s, as the %s of a kubeconfig: got %s", path, name, a)
 			}
 		}
-	})
+	}
 }
 
-// TestImpersonationForReviewsOnly: listproxy's own account may create reviews as somebody, and not
-// list as them (constrained impersonation). What kube-apiserver would refuse to be forwarded is not
-// answered from memory, though the review says that the caller may list it.
+// TestImpersonationForReviewsOnly: listproxy's own account may create reviews as jane, but not list as jane (constrained
+// impersonation). kube-apiserver would refuse her list if it were forwarded, so it must not come from memory either, though
+// the review says that she may list.
 func TestImpersonationForReviewsOnly(t *testing.T) {
 	const user, group = "jane-of-constraints", "lent-team"
 	ns := newNamespace(t)
@@ -86,25 +85,25 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "userextras/"+credentialID),
 	)...)
 	list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
-	janes := []*ask.Client{via.byCertificate(t, user, group), tunnel.byCertificate(t, user, group)}
+	janes := []*ask.Client{viaServer.byCertificate(t, user, group), viaProxyURL.byCertificate(t, user, group)}
 	for _, jane := range janes {
 		getUntil(t, "the account may review as jane", jane, list, func(a ask.Answer) bool {
 			if a.FromMemory() {
-				t.Fatalf("from memory: %s", a)
+				t.Fatalf("%s comes from memory: %s", list, a)
 			}
 			return strings.HasSuffix(a.Source(), "detail=not-permitted")
 		})
 		for range 10 {
-			wantForbidden(t, get(t, jane, list), "not-permitted")
+			requireForbidden(t, get(t, jane, list), "not-permitted")
 		}
 	}
-	lend(controlplane.Rule("impersonate", "", "users", user)) // without her groups
+	lend(controlplane.Rule("impersonate", "", "users", user)) // but not her groups
 	getUntil(t, "the account may impersonate her name", ask.MustNew(t, cp.RESTConfig(controlplane.Feed), patience).With("Impersonate-User", user), "/version",
 		func(a ask.Answer) bool { return a.Code == http.StatusOK })
 	for _, jane := range janes {
 		for range 10 {
-			time.Sleep(100 * time.Millisecond) // listproxy hears of it, too
-			wantForbidden(t, get(t, jane, list), "not-permitted")
+			time.Sleep(100 * time.Millisecond) // until listproxy knows the grant as well
+			requireForbidden(t, get(t, jane, list), "not-permitted")
 		}
 	}
 	lend(controlplane.Rule("impersonate-on:user-info:list", "", "configmaps"))
@@ -115,14 +114,14 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 	}
 }
 
-// TestRightsFollowRBAC gives carol a right and takes it away. This listproxy would believe its review for longer
-// than the test waits, so it is the watch of RBAC objects that ends it. What is written for strangers
-// meanwhile, in another namespace, ends nothing: her lists stay in memory, without another review.
+// TestRightsFollowRBAC: when carol's right is revoked, her lists are forwarded. Their review is remembered for longer than
+// the test waits, so only the watch of RBAC objects can end it. Bindings in another namespace end nothing: her lists still
+// come from memory, without another review.
 func TestRightsFollowRBAC(t *testing.T) {
 	own := harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", longTTL, "--eager", "pods"}})
 	ns, elsewhere := newNamespace(t), newNamespace(t)
 	list, carol := "/api/v1/namespaces/"+ns+"/pods?resourceVersion=0", way(own.RESTConfig).as(t, controlplane.Carol)
-	wantForbidden(t, get(t, carol, list), "not-allowed")
+	requireForbidden(t, get(t, carol, list), "not-allowed")
 	revoke := grant(t, controlplane.Grant{
 		To: []string{controlplane.Carol}, Namespace: ns, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
 	})
@@ -137,12 +136,12 @@ func TestRightsFollowRBAC(t *testing.T) {
 	for range 20 {
 		grant(t, controlplane.Grant{To: []string{"somebody", controlplane.Carol}, Namespace: elsewhere, Role: "view"})()
 		if a := get(t, carol, list); !a.FromMemory() {
-			t.Errorf("a stranger's binding: %s", a)
+			t.Errorf("after a binding in another namespace, not from memory: %s", a)
 		}
 	}
 	expect.Same(t, before, reviews())
 	revoke()
 	forbidden := func(a ask.Answer) bool { return a.Code == http.StatusForbidden }
-	getUntil(t, "the API server knows it", direct.as(t, controlplane.Carol), list, forbidden)
-	wantForbidden(t, getUntil(t, "carol may no longer list", carol, list, forbidden), "not-allowed")
+	getUntil(t, "kube-apiserver knows the revocation", direct.as(t, controlplane.Carol), list, forbidden)
+	requireForbidden(t, getUntil(t, "carol may no longer list", carol, list, forbidden), "not-allowed")
 }

@@ -22,36 +22,35 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// shape is how a client of some language writes requests. docs/compatibility.md says of which
-// version.
+// A shape is how the client library of a language writes requests. docs/compatibility.md names the versions.
 type shape struct {
-	client string
-	proto  int // of HTTP
-	header http.Header
-	// queries of lists and watches, with {rv} and {token} for a revision and a continue token, by what
-	// becomes of them.
-	queries map[becomes][]string
+	client    string
+	httpMajor int // 1 or 2
+	header    http.Header
+	// queries are those of lists and watches, by what listproxy does with them. {rv} stands for a revision and {token} for
+	// a continue token.
+	queries map[outcome][]string
 }
 
-// becomes is the reason to forward a request, or hit: without switches, and with both.
-type becomes [2]string
+// An outcome is the reason for which listproxy forwards a request, or hit.
+type outcome struct {
+	byDefault string
+	switched  string // with --consistent-lists=always and --watches
+}
 
-const (
-	hit = "hit"
-	// shapeMaps is how many objects there are: enough for gzip.
-	shapeMaps = 24
-)
+// hit stands for an answer from memory.
+const hit = "hit"
 
 var (
-	always  = becomes{hit, hit}
-	newest  = becomes{"consistent", hit}
-	watches = becomes{"watch", hit}
-	never   = becomes{"representation", "representation"}
-	tables  = becomes{"watch", "representation"}
+	servedByDefault = outcome{byDefault: hit, switched: hit}
+	consistentLists = outcome{byDefault: "consistent", switched: hit}
+	watches         = outcome{byDefault: "watch", switched: hit}
+	unservedLists   = outcome{byDefault: "representation", switched: "representation"}
+	unservedWatches = outcome{byDefault: "watch", switched: "representation"}
 )
 
-// shapes are those of clients of today. What the Python and JavaScript clients send was recorded,
-// the others' is from their sources.
+// shapes returns the shapes of current clients. Those of Python and JavaScript were recorded, the others are read from
+// the sources of the clients.
 func shapes() []shape {
 	header := func(pairs ...string) http.Header {
 		h := http.Header{}
@@ -74,11 +73,11 @@ func shapes() []shape {
 	)
 	return []shape{
 		{
-			"Python", 1,
-			header("Accept", inJSON, "Accept-Encoding", "identity", "Content-Type", inJSON, "User-Agent", "OpenAPI-Generator/22.6.0/python"),
-			map[becomes][]string{
-				newest: {"", "?limit=10"},
-				always: {"?resourceVersion=0", "?continue={token}&limit=10", "?allowWatchBookmarks=False&resourceVersion=0&watch=False"},
+			client: "Python", httpMajor: 1,
+			header: header("Accept", inJSON, "Accept-Encoding", "identity", "Content-Type", inJSON, "User-Agent", "OpenAPI-Generator/22.6.0/python"),
+			queries: map[outcome][]string{
+				consistentLists: {"", "?limit=10"},
+				servedByDefault: {"?resourceVersion=0", "?continue={token}&limit=10", "?allowWatchBookmarks=False&resourceVersion=0&watch=False"},
 				watches: {
 					"?watch=True", "?resourceVersion={rv}&watch=True", "?resourceVersion={rv}&timeoutSeconds=60&watch=True",
 					"?allowWatchBookmarks=True&resourceVersion={rv}&watch=True",
@@ -87,68 +86,68 @@ func shapes() []shape {
 			},
 		},
 		{
-			"JavaScript", 1,
-			header("Accept", "application/json, */*;q=0.8", "Accept-Encoding", "gzip,deflate", "Connection", "close",
+			client: "JavaScript", httpMajor: 1,
+			header: header("Accept", "application/json, */*;q=0.8", "Accept-Encoding", "gzip,deflate", "Connection", "close",
 				"User-Agent", "node-fetch/1.0 (+https://github.com/bitinn/node-fetch)"),
-			map[becomes][]string{newest: {"", "?limit=10"}, always: {"?resourceVersion=0"}},
+			queries: map[outcome][]string{consistentLists: {"", "?limit=10"}, servedByDefault: {"?resourceVersion=0"}},
 		},
 		{
-			"JavaScript, watches", 1,
-			header("Accept", "*/*", "Accept-Encoding", "gzip,deflate", "Connection", "close"),
-			map[becomes][]string{watches: {"?watch=true&resourceVersion={rv}", "?watch=true"}},
+			client: "JavaScript, watches", httpMajor: 1,
+			header:  header("Accept", "*/*", "Accept-Encoding", "gzip,deflate", "Connection", "close"),
+			queries: map[outcome][]string{watches: {"?watch=true&resourceVersion={rv}", "?watch=true"}},
 		},
 		{
-			"kube-rs", 1, header("Accept-Encoding", "gzip"),
-			map[becomes][]string{
-				newest:  {"?", rustPage},
-				always:  {rustPage + "&continue={token}", rustAny, "?&resourceVersion={rv}&resourceVersionMatch=NotOlderThan"},
-				watches: {rustWatch + "&resourceVersion={rv}", rustWatch + "&resourceVersion=0", rustWatch + streaming},
+			client: "kube-rs", httpMajor: 1, header: header("Accept-Encoding", "gzip"),
+			queries: map[outcome][]string{
+				consistentLists: {"?", rustPage},
+				servedByDefault: {rustPage + "&continue={token}", rustAny, "?&resourceVersion={rv}&resourceVersionMatch=NotOlderThan"},
+				watches:         {rustWatch + "&resourceVersion={rv}", rustWatch + "&resourceVersion=0", rustWatch + streaming},
 			},
 		},
 		{
 			// Newer ones, which cannot read the watches that 1.37 compresses.
-			"kube-rs, uncompressed watches", 1, header("Accept-Encoding", "identity"),
-			map[becomes][]string{watches: {rustWatch + "&resourceVersion={rv}", rustWatch + streaming}},
+			client: "kube-rs, uncompressed watches", httpMajor: 1, header: header("Accept-Encoding", "identity"),
+			queries: map[outcome][]string{watches: {rustWatch + "&resourceVersion={rv}", rustWatch + streaming}},
 		},
 		{
-			"kube-rs, lists of metadata", 1, header("Accept", metadata("PartialObjectMetadataList"), "Content-Type", inJSON),
-			map[becomes][]string{newest: {rustPage}, always: {rustAny}},
+			client: "kube-rs, lists of metadata", httpMajor: 1, header: header("Accept", metadata("PartialObjectMetadataList"), "Content-Type", inJSON),
+			queries: map[outcome][]string{consistentLists: {rustPage}, servedByDefault: {rustAny}},
 		},
 		{
-			"kube-rs, watches of metadata", 1, header("Accept", metadata("PartialObjectMetadata"), "Content-Type", inJSON),
-			map[becomes][]string{watches: {rustWatch + "&resourceVersion={rv}"}},
+			client: "kube-rs, watches of metadata", httpMajor: 1, header: header("Accept", metadata("PartialObjectMetadata"), "Content-Type", inJSON),
+			queries: map[outcome][]string{watches: {rustWatch + "&resourceVersion={rv}"}},
 		},
 		{
-			"fabric8", 2, header("Accept-Encoding", "gzip", "User-Agent", "fabric8-kubernetes-client/7.4.0"),
-			map[becomes][]string{
-				newest: {"", "?limit=10"},
-				always: {"?resourceVersion=0", "?limit=10&resourceVersion=0", "?limit=10&continue={token}"},
+			client: "fabric8", httpMajor: 2, header: header("Accept-Encoding", "gzip", "User-Agent", "fabric8-kubernetes-client/7.4.0"),
+			queries: map[outcome][]string{
+				consistentLists: {"", "?limit=10"},
+				servedByDefault: {"?resourceVersion=0", "?limit=10&resourceVersion=0", "?limit=10&continue={token}"},
 				watches: {
 					"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=600&watch=true", "?allowWatchBookmarks=true&watch=true",
 				},
 			},
 		},
 		{
-			"Java", 2,
-			header("Accept", inJSON, "Accept-Encoding", "gzip", "Content-Type", inJSON, "User-Agent", "Kubernetes Java Client/26.0.0"),
-			map[becomes][]string{
-				newest:  {"", "?resourceVersion=&watch=false", "?limit=10&watch=false"},
-				always:  {"?resourceVersion=0&watch=false", "?resourceVersion={rv}&watch=false"},
-				watches: {"?resourceVersion={rv}&timeoutSeconds=412&watch=true"},
+			client: "Java", httpMajor: 2,
+			header: header("Accept", inJSON, "Accept-Encoding", "gzip", "Content-Type", inJSON, "User-Agent", "Kubernetes Java Client/26.0.0"),
+			queries: map[outcome][]string{
+				consistentLists: {"", "?resourceVersion=&watch=false", "?limit=10&watch=false"},
+				servedByDefault: {"?resourceVersion=0&watch=false", "?resourceVersion={rv}&watch=false"},
+				watches:         {"?resourceVersion={rv}&timeoutSeconds=412&watch=true"},
 			},
 		},
 		{
-			"C#", 2, header(),
-			map[becomes][]string{
-				newest: {"", "?limit=10"}, always: {"?resourceVersion=0", "?continue={token}&limit=10"},
+			client: "C#", httpMajor: 2, header: header(),
+			queries: map[outcome][]string{
+				consistentLists: {"", "?limit=10"}, servedByDefault: {"?resourceVersion=0", "?continue={token}&limit=10"},
 				watches: {"?watch=true", "?resourceVersion={rv}&watch=true"},
 			},
 		},
 		{
-			"client-go", 2, header("Accept", inJSON, "Accept-Encoding", "gzip"),
-			map[becomes][]string{
-				newest: {"", "?limit=10"},
-				always: {"?limit=10&continue={token}", "?limit=500&resourceVersion=0", "?resourceVersion={rv}"},
+			client: "client-go", httpMajor: 2, header: header("Accept", inJSON, "Accept-Encoding", "gzip"),
+			queries: map[outcome][]string{
+				consistentLists: {"", "?limit=10"},
+				servedByDefault: {"?limit=10&continue={token}", "?limit=500&resourceVersion=0", "?resourceVersion={rv}"},
 				watches: {
 					"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream,
 					"?allowWatchBookmarks=true&resourceVersion={rv}&resourceVersionMatch=NotOlderThan&sendInitialEvents=true" + goWatch,
@@ -156,149 +155,171 @@ func shapes() []shape {
 			},
 		},
 		{
-			"client-go 1.38 without managed fields", 2, header("Accept", dropping, "Accept-Encoding", "gzip"),
-			map[becomes][]string{
-				never:  {"", "?limit=500&resourceVersion=0", "?limit=10&continue={token}"},
-				tables: {"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream},
+			client: "client-go 1.38 without managed fields", httpMajor: 2, header: header("Accept", dropping, "Accept-Encoding", "gzip"),
+			queries: map[outcome][]string{
+				unservedLists:   {"", "?limit=500&resourceVersion=0", "?limit=10&continue={token}"},
+				unservedWatches: {"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream},
 			},
 		},
 		{
-			"kubectl", 2,
-			header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"),
-			map[becomes][]string{never: {"?limit=500"}, tables: {"?resourceVersion={rv}&watch=true"}},
+			client: "kubectl", httpMajor: 2,
+			header:  header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"),
+			queries: map[outcome][]string{unservedLists: {"?limit=500"}, unservedWatches: {"?resourceVersion={rv}&watch=true"}},
 		},
 	}
 }
 
-// TestShapes sends what clients of several languages send, through both doors, with the switches
-// for the newest state and for watches and without. Whoever answers, the answer is the API server's
-// own.
+const (
+	// shapeConfigMaps is the number of ConfigMaps before {rv}, {rv}'s included. Their lists are large enough for gzip.
+	shapeConfigMaps = 25
+	// eventsAfterRV is the number of ConfigMaps created after {rv}.
+	eventsAfterRV = 2
+)
+
+// TestShapes sends what clients of several languages send, to a listproxy with its defaults and to one with
+// --consistent-lists=always and --watches. Whether an answer comes from memory or is forwarded, it is kube-apiserver's.
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	switched := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
 		Args:     []string{"--connect-port", "0", "--consistent-lists=always", "--watches", "--history-window", longWindow, "--eager", "configmaps"},
 	})
-	ways := [][]way{{via}, {switched.RESTConfig}}
-	if !testing.Short() {
-		ways = [][]way{{via, tunnel}, {switched.RESTConfig, switched.TunnelConfig}}
-	}
 	ns := newNamespace(t)
 	path := "/api/v1/namespaces/" + ns + "/configmaps"
-	for _, of := range ways {
+	// Load every representation first, so that memory holds the history from {rv} on.
+	for _, via := range []way{viaServer, switched.RESTConfig} {
 		for _, s := range shapes() {
-			poll.Until(t, patience, "what is watched from a revision is known from then on", func() bool {
-				_, from := s.ask(t, of[0], path+"?resourceVersion=0")
-				return !strings.Contains(from, "fwd=miss")
+			poll.Until(t, patience, s.client+": the representation is loaded", func() bool {
+				_, cacheStatus := s.send(t, via, path+"?resourceVersion=0")
+				return !strings.Contains(cacheStatus, "fwd=miss")
 			})
 		}
 	}
-	for i := range shapeMaps {
+	for i := range shapeConfigMaps - 1 {
 		newConfigMap(t, ns, fmt.Sprintf("map-%02d", i), map[string]string{"text": strings.Repeat("0123456789", 1000)})
 	}
-	// Two events happen after this revision.
-	revision := newConfigMap(t, ns, "map-x", nil)
-	newConfigMap(t, ns, "map-y", nil)
-	newConfigMap(t, ns, "map-z", nil)
+	revision := newConfigMap(t, ns, "map-at-rv", nil)
+	for i := range eventsAfterRV {
+		newConfigMap(t, ns, fmt.Sprintf("map-later-%d", i), nil)
+	}
 	page, err := ask.ReadList(get(t, direct.as(t, controlplane.Admin), path+"?limit=10").Body)
 	expect.NoError(t, err)
-	known := strings.NewReplacer("{rv}", revision, "{token}", page.Next)
-	for switches, of := range ways {
-		for i, via := range of {
-			for _, s := range shapes() {
-				for becomes, queries := range s.queries {
-					for _, query := range queries {
-						t.Run(fmt.Sprintf("switches %d, way %d/%s %s", switches, i, s.client, query), func(t *testing.T) {
-							t.Parallel()
-							testShape(t, via, becomes[switches], s, path+known.Replace(query))
-						})
-					}
+	fill := strings.NewReplacer("{rv}", revision, "{token}", page.Next)
+
+	test := func(name string, via way, want func(outcome) string) {
+		for _, s := range shapes() {
+			for outcome, queries := range s.queries {
+				for _, query := range queries {
+					t.Run(fmt.Sprintf("%s/%s %s", name, s.client, query), func(t *testing.T) {
+						t.Parallel()
+						s.compare(t, via, path+fill.Replace(query), want(outcome))
+					})
 				}
 			}
 		}
 	}
+	byDefault := func(o outcome) string { return o.byDefault }
+	withSwitches := func(o outcome) string { return o.switched }
+	test("default, server", viaServer, byDefault)
+	test("switched, server", switched.RESTConfig, withSwitches)
+	if !testing.Short() {
+		test("default, proxy-url", viaProxyURL, byDefault)
+		test("switched, proxy-url", switched.TunnelConfig, withSwitches)
+	}
 }
 
-// testShape compares an answer with the API server's own before and after, and where it came from with
-// what becomes of it. The API server's own can differ: something was written meanwhile, or a table's
-// ages are a second older.
-func testShape(t *testing.T, via way, becomes string, s shape, target string) {
+// compare requires that an answer has the bytes of kube-apiserver's own, and comes from memory if want is hit, or is
+// forwarded for the reason want. kube-apiserver is asked before and after: only where its two answers are equal, without a
+// write between them and without a Table whose ages have moved on, can they be compared with another.
+func (s shape) compare(t *testing.T, via way, target, want string) {
 	t.Helper()
-	want := "listproxy; fwd=bypass; detail=" + becomes
-	if becomes == hit {
-		want = "listproxy; hit"
-	}
-	var before, got said
-	var from string
-	poll.Until(t, patience, "an answer that is not of the moment", func() bool {
-		before, _ = s.ask(t, direct, target)
-		got, from = s.ask(t, via, target)
-		after, _ := s.ask(t, direct, target)
-		// What is not there yet, or on a busy machine not in time, soon is.
-		return before == after && !slices.ContainsFunc([]string{"warming", "review-failed", "not-proven"}, func(soon string) bool {
-			return strings.HasSuffix(from, "="+soon)
+	var direct1, got response
+	var cacheStatus string
+	poll.Until(t, patience, "kube-apiserver answers the same twice, and listproxy has a lasting reason", func() bool {
+		direct1, _ = s.send(t, direct, target)
+		got, cacheStatus = s.send(t, via, target)
+		direct2, _ := s.send(t, direct, target)
+		// These reasons pass: a load, or on a busy machine a proof or a review that came too late.
+		passing := slices.ContainsFunc([]string{"warming", "review-failed", "not-proven"}, func(reason string) bool {
+			return strings.HasSuffix(cacheStatus, "="+reason)
 		})
+		return direct1 == direct2 && !passing
 	})
-	if !strings.HasPrefix(from, want) {
-		t.Errorf("Cache-Status is %q, want %q", from, want)
+	wantStatus := "listproxy; fwd=bypass; detail=" + want
+	if want == hit {
+		wantStatus = "listproxy; hit"
+		// The token of a page from memory may have a slash where kube-apiserver, which read the page from etcd, writes none.
+		if body.SameButToken([]byte(direct1.Body), []byte(got.Body)) {
+			got.Body = direct1.Body
+		}
 	}
-	// From memory, the token of a page may have a slash where the API server, which has read the page
-	// from etcd, writes none.
-	if becomes == hit && body.SameButToken([]byte(before.Body), []byte(got.Body)) {
-		got.Body = before.Body
+	if !strings.HasPrefix(cacheStatus, wantStatus) {
+		t.Errorf("Cache-Status is %q, want %q", cacheStatus, wantStatus)
 	}
-	expect.Same(t, before, got)
+	expect.Same(t, direct1, got)
 }
 
-// said is an answer: the status and what a client needs to read the body, and the body.
-type said struct{ Head, Body string }
+// A response is what a client sees of an answer.
+type response struct {
+	Head string // the status, and what a client needs to read the body
+	Body string // decoded, and without movingRevision
+}
 
-// ownRevision is the revision of a list or of a bookmark, which moves with everything in the
-// cluster.
-var ownRevision = regexp.MustCompile(`("kind":"[A-Za-z]+List",.{0,50}"metadata":\{|"BOOKMARK".*)"resourceVersion":"[0-9]+"`)
+// movingRevision matches the revision of a list or of a bookmark, which moves with every write in the cluster.
+var movingRevision = regexp.MustCompile(`("kind":"[A-Za-z]+List",.{0,50}"metadata":\{|"BOOKMARK".*)"resourceVersion":"[0-9]+"`)
 
-// ask returns an answer without its content encoding and such revisions, and where it came from. Of a
-// watch it has the events after a revision, or all objects, and the bookmark after them if the client
-// takes any.
-func (s shape) ask(t *testing.T, via way, target string) (answer said, from string) {
+// send sends a GET as the client does, and returns the response with its Cache-Status. Of a watch it reads the events that
+// are certain to come.
+func (s shape) send(t *testing.T, via way, target string) (_ response, cacheStatus string) {
 	t.Helper()
-	_, query, _ := strings.Cut(target, "?")
-	asks, err := url.ParseQuery(query)
-	expect.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client := via.speaking(s.proto).as(t, controlplane.Admin)
+	client := via.overHTTP(s.httpMajor).as(t, controlplane.Admin)
 	client.Header = http.Header{"Accept": nil}
 	maps.Copy(client.Header, s.header)
 	res, err := client.Open(ctx, http.MethodGet, target, nil)
 	expect.NoError(t, err)
-	if res.ProtoMajor != s.proto {
+	defer func() { _ = res.Body.Close() }()
+	if res.ProtoMajor != s.httpMajor {
 		t.Fatalf("the answer came over %s", res.Proto)
 	}
-	defer func() { _ = res.Body.Close() }()
 	var content io.Reader = res.Body
 	if res.Header.Get("Content-Encoding") == "gzip" {
 		content = events.Unzip(content)
 	}
-	answer.Head = fmt.Sprint(res.StatusCode, " ", res.Header.Get("Content-Type"), " ", res.Header.Get("Content-Encoding"))
-	told := &strings.Builder{}
-	if !strings.EqualFold(asks.Get("watch"), "true") {
-		_, err := io.Copy(told, content)
+	text := &strings.Builder{}
+	if count := eventsToRead(t, target); count == 0 {
+		_, err := io.Copy(text, content)
 		expect.NoError(t, err)
 	} else {
-		count, in := 2, bufio.NewReader(content)
-		if revision := asks.Get("resourceVersion"); revision == "" || revision == "0" || asks.Has("sendInitialEvents") {
-			count = shapeMaps + 3
-			if strings.EqualFold(asks.Get("allowWatchBookmarks"), "true") {
-				count++
-			}
-		}
+		in := bufio.NewReader(content)
 		for range count {
 			line, err := in.ReadString('\n')
 			expect.NoError(t, err)
-			_, _ = told.WriteString(line)
+			_, _ = text.WriteString(line)
 		}
 	}
-	answer.Body = ownRevision.ReplaceAllString(told.String(), `$1"resourceVersion":"~"`)
-	return answer, res.Header.Get("Cache-Status")
+	return response{
+		Head: fmt.Sprint(res.StatusCode, " ", res.Header.Get("Content-Type"), " ", res.Header.Get("Content-Encoding")),
+		Body: movingRevision.ReplaceAllString(text.String(), `$1"resourceVersion":"~"`),
+	}, res.Header.Get("Cache-Status")
+}
+
+// eventsToRead returns how many events a watch is certain to have: those after {rv}; or an event for each object, and the
+// bookmark behind them if the client takes bookmarks. It returns 0 for a list.
+func eventsToRead(t *testing.T, target string) int {
+	t.Helper()
+	_, rawQuery, _ := strings.Cut(target, "?")
+	query, err := url.ParseQuery(rawQuery)
+	expect.NoError(t, err)
+	revision := query.Get("resourceVersion")
+	switch {
+	case !strings.EqualFold(query.Get("watch"), "true"):
+		return 0
+	case revision != "" && revision != "0" && !query.Has("sendInitialEvents"):
+		return eventsAfterRV
+	case strings.EqualFold(query.Get("allowWatchBookmarks"), "true"):
+		return shapeConfigMaps + eventsAfterRV + 1
+	}
+	return shapeConfigMaps + eventsAfterRV
 }

@@ -27,26 +27,25 @@ import (
 type verdict int
 
 const (
-	// answeredAsUpstream: the API server's own answer to the same bytes.
+	// answeredAsUpstream demands kube-apiserver's own answer to the same bytes.
 	answeredAsUpstream verdict = iota
-	// refused: a 4xx or a closed connection, and the API server has not seen it.
+	// refused demands a 4xx or a closed connection. kube-apiserver must not see the attack.
 	refused
-	// refusedAlike: the status that the API server gives to the same bytes, in words of
-	// listproxy's, and the API server has not seen it.
+	// refusedAlike demands the status of kube-apiserver's answer to the same bytes, in listproxy's words. kube-apiserver
+	// must not see the attack.
 	refusedAlike
 )
 
-// An attack is a request that is not as it should be. It is either said for both protocols (target
-// and what else), or is bytes of HTTP/1.1, or frames of HTTP/2. In all of them {token},
-// {token:USER}, {bearer:USER} (the same token, as a protocol of WebSocket has it), {host} and {id}
-// stand for what changes from user to user and from run to run.
+// An attack is a request that is not as it should be. It is written as a method, target, header and body for both
+// protocols, as bytes of HTTP/1.1 only, or as frames of HTTP/2 only. {host} stands for kube-apiserver's address, {id} for
+// the number of the attack, {token} for the user's token, {token:USER} for another user's, and {bearer:USER} for the same
+// as a subprotocol of WebSocket.
 type attack struct {
 	name string
 
-	method string // default GET
+	method string // "" is GET
 	target string
-	// header holds lines, as "Name: value". The user's Authorization comes before them, unless
-	// noAuthorization says otherwise.
+	// header holds lines, as "Name: value". They follow the user's Authorization, unless noAuthorization.
 	header          []string
 	noAuthorization bool
 	body            string
@@ -54,21 +53,20 @@ type attack struct {
 	bytes  string
 	frames func(*wire)
 
-	users []string // who attack
+	users []string // each sends the attack
 	want  verdict
-	// wantStatus is that of the answer, where it is refused; 0 is any, or none.
+	// wantStatus is the status of a refusal; 0 allows any, or a closed connection.
 	wantStatus int
 	// wantHitFor names users whose answer must come from memory.
 	wantHitFor []string
-	// malformedBody: the API server may not notice before it answers. listproxy, that has to pass the body on, may:
-	// then it answers 400 and ends the connection or the stream. Or net/http notices before the upstream has
-	// answered, and ends the stream with what it is.
+	// malformedBody allows listproxy a 400, or the end of the stream with a PROTOCOL_ERROR: kube-apiserver may answer before
+	// it has read the body, but listproxy has to pass the body on, and may find the error first.
 	malformedBody bool
-	// mayClose allows listproxy to close the connection behind the answer.
+	// mayClose allows listproxy to close the connection after the answer.
 	mayClose bool
 }
 
-// usersOfRun are all users, with -short one of them, since make test-all has all.
+// usersOfRun returns the users that send the attack: all, or with -short the last.
 func (a attack) usersOfRun() []string {
 	if testing.Short() {
 		return a.users[len(a.users)-1:]
@@ -76,7 +74,7 @@ func (a attack) usersOfRun() []string {
 	return a.users
 }
 
-// http1 is the attack's bytes.
+// http1 returns the attack's bytes of HTTP/1.1.
 func (a attack) http1() string {
 	if a.bytes != "" {
 		return a.bytes
@@ -96,7 +94,7 @@ func (a attack) http1() string {
 	return b.String() + "\r\n" + a.body
 }
 
-// http2 writes the attack's frames.
+// http2 writes the attack's frames of HTTP/2.
 func (a attack) http2(w *wire) {
 	if a.frames != nil {
 		a.frames(w)
@@ -105,55 +103,55 @@ func (a attack) http2(w *wire) {
 	fields := request(a.target)
 	fields[0][1] = a.verb()
 	if a.noAuthorization || w.fill.Replace("{token}") == "" {
-		fields = fields[:len(fields)-1] // without the user's Authorization
+		fields = fields[:len(fields)-1] // the last is Authorization
 	}
 	for _, line := range a.header {
 		name, value, _ := strings.Cut(line, ":")
 		fields = append(fields, field{strings.ToLower(name), strings.TrimSpace(value)})
 	}
-	w.headers(attackStream, a.body == "", fields...)
-	if a.body != "" {
-		w.data(true, a.body)
+	endsRequest := a.body == ""
+	w.headers(attackStream, endsRequest, fields...)
+	if !endsRequest {
+		w.data(endStream, a.body)
 	}
 }
 
+// verb returns the method.
 func (a attack) verb() string { return cmp.Or(a.method, http.MethodGet) }
 
-// adminInvolved reports whether the attack has the admin's rights, by the user or in its bytes.
+// adminInvolved reports whether the attack shows credentials of a user who may list everything.
 func (a attack) adminInvolved(user string) bool {
 	return logins[user].all || slices.ContainsFunc(append(a.header, a.bytes, a.target), func(s string) bool {
 		return strings.Contains(s, "{token:admin") || strings.Contains(s, "{bearer:admin")
 	})
 }
 
-// bearerProtocol begins the protocol of WebSocket that is a token
+// bearerProtocol is the prefix of a token that is written as a subprotocol of WebSocket
 // (k8s.io/apiserver/pkg/authentication/request/websocket).
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
 const (
-	// auditEvery is how often the whole audit log is read until it is complete.
-	auditEvery = 500 * time.Millisecond
-	// auditPatience is longer than patience: to read all of it once takes some seconds, and many
-	// where much else runs. It only ends what fails.
+	// auditInterval is the time between two readings of the audit log, until the log is complete.
+	auditInterval = 500 * time.Millisecond
+	// auditPatience ends the wait for a complete log. One reading takes seconds, and more on a busy machine.
 	auditPatience = 5 * time.Minute
 )
 
-// notAtOnce is what a server grants at least to who opens a connection: the least is
-// firstSettingsTimeout of net/http's HTTP/2, all others of kube-apiserver and of listproxy are 10 s
-// and more. Where opening one takes longer, the server may have given it up because this process
-// stood still; what fails sooner is its own fault.
-const notAtOnce = 2 * time.Second
+// openTimeout is the shortest time that a server allows for opening a connection: firstSettingsTimeout of net/http's HTTP/2.
+// All other timeouts of kube-apiserver and listproxy are 10 s and longer. An attempt that fails later may have failed
+// because this process stood still, so it is repeated. One that fails earlier is an error.
+const openTimeout = 2 * time.Second
 
-// attempts numbers what is sent, for the audit log.
+// attempts counts what was sent. The number is a part of the Audit-Id.
 var attempts atomic.Int32
 
-// A try is an attack that was made, and what came of it.
+// A try is an attack that was sent, and its outcome.
 type try struct {
-	id string // as the audit log has it
+	id string // the part of the Audit-Id before the first full stop
 	outcome
 }
 
-// send sends an attack through a door.
+// send sends the attack to the server behind a door. An error means that there was no connection.
 func (a attack) send(ctx context.Context, d door, protocol, user string) (try, error) {
 	id := fmt.Sprintf("a%05d", attempts.Add(1))
 	who, known := logins[user]
@@ -185,43 +183,46 @@ func (a attack) send(ctx context.Context, d door, protocol, user string) (try, e
 	return try{id, out}, err
 }
 
-// A record is an attack that was made, for the audit.
+// A record is an attack that was sent to both servers, for the comparison of the audit log.
 type record struct {
-	name, direct, via string // the latter two as the audit log has them
-	want              verdict
-	hit               bool
-	less              bool // less may have arrived
-	noFollower        bool // the request behind it has not arrived
-	reset             bool // the attack's request may have been cancelled before it arrived
+	name               string
+	directID, viaID    string // of the tries
+	want               verdict
+	hit                bool
+	mayMiss            bool // kube-apiserver may have got less through listproxy
+	followerNotArrived bool // kube-apiserver cannot have got the follower through listproxy
+	mayBeCancelled     bool // the attack's request may have been cancelled before kube-apiserver got it
 }
 
+// records are those of all attacks.
 var records struct {
 	sync.Mutex
 	all []record
 }
 
-// groups are the chapters of the table.
-func groups() map[string]map[string][]attack {
+// attacksByProtocol returns all attacks, by protocol and chapter.
+func attacksByProtocol() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
 		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(), "reads": readAttacks(),
 		"resources": resourceAttacks(), "certificates": certificateAttacks(),
 	}
-	one, two := http1Attacks(), http2Attacks()
-	one["queries"] = queryAttacks() // which are the same string in both
-	for name, attacks := range both {
-		one[name], two[name] = append(one[name], attacks...), append(two[name], attacks...)
+	byHTTP1, byHTTP2 := http1Attacks(), http2Attacks()
+	byHTTP1["queries"] = queryAttacks() // a query is the same string in both protocols
+	for chapter, attacks := range both {
+		byHTTP1[chapter] = append(byHTTP1[chapter], attacks...)
+		byHTTP2[chapter] = append(byHTTP2[chapter], attacks...)
 	}
-	return map[string]map[string][]attack{http1: one, http2: two}
+	return map[string]map[string][]attack{http1: byHTTP1, http2: byHTTP2}
 }
 
-// TestAttacks: each attack gets through listproxy what it gets straight from the API server, or is refused where it
-// says so; and the API server has seen the same requests of the same users either way.
+// TestAttacks: each attack gets the same answers through listproxy as from kube-apiserver directly, or is refused if the
+// table says so. kube-apiserver has seen the same requests of the same users in both cases.
 func TestAttacks(t *testing.T) {
 	warm(t)
-	// The group ends when its parallel tests have.
+	// Run returns when its parallel subtests have ended, so the audit comes after all attacks.
 	t.Run("by", func(t *testing.T) {
-		for protocol, chapters := range groups() {
+		for protocol, chapters := range attacksByProtocol() {
 			for chapter, attacks := range chapters {
 				for _, a := range attacks {
 					for _, user := range a.usersOfRun() {
@@ -238,42 +239,41 @@ func TestAttacks(t *testing.T) {
 	t.Run("audit", testAudit)
 }
 
-// warm waits until what is attacked is in memory.
+// warm waits until the attacked lists come from memory.
 func warm(t *testing.T) {
 	t.Helper()
 	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
 		poll.Until(t, patience, target+" comes from memory", func() bool {
 			out, err := attack{target: target}.send(t.Context(), via, http2, admin)
-			// The marker must be there to be found.
+			// All but podsOfA have objects with the marker, else no attack could show the marker.
 			return err == nil && out.hit() && out.shows(marker) == (target != podsOfA)
 		})
 	}
 }
 
-// fromTheRequest are the reasons that say nothing of the cluster, of the policy and of memory.
+// fromTheRequest are the reasons that follow from the request alone, and tell nothing of the cluster, the policy or memory.
 var fromTheRequest = []reason.Reason{
 	reason.NotList, reason.NotCanonical, reason.Consistent, reason.Representation, reason.Credentials,
 	reason.UnknownCaller, reason.ReviewFailed,
 }
 
-// run makes one attack, straight and through listproxy.
+// run sends one attack as one user to kube-apiserver and through listproxy, and compares the outcomes.
 func run(t *testing.T, protocol string, a attack, user string) {
-	const tries = 6 // what the API server itself says may change in between, or depend on chance
+	const maxTries = 6 // kube-apiserver's own answer may change from try to try
 	var (
-		seen          []try // all that were made straight
-		straight, got try
+		directTries []try
+		want, got   try
 	)
-	for again := range tries {
+	for i := range maxTries {
 		begun := time.Now()
 		var err error
-		if straight, err = a.send(t.Context(), direct, protocol, user); err == nil {
-			seen = append(seen, straight)
+		if want, err = a.send(t.Context(), direct, protocol, user); err == nil {
+			directTries = append(directTries, want)
 			begun = time.Now()
 			got, err = a.send(t.Context(), via, protocol, user)
 		}
-		if err != nil {
-			// There was no connection, so nothing of the attack was sent.
-			if took := time.Since(begun); again == tries-1 || took < notAtOnce {
+		if err != nil { // nothing of the attack was sent
+			if took := time.Since(begun); i == maxTries-1 || took < openTimeout {
 				t.Fatalf("after %v: %v", took, err)
 			}
 			continue
@@ -284,25 +284,25 @@ func run(t *testing.T, protocol string, a attack, user string) {
 		if a.want != answeredAsUpstream || a.gaveUp(got.outcome) {
 			break
 		}
-		// Whatever the API server itself has said of this attack is right.
-		alike := func(s try) bool { return diff(s.outcome, got.outcome, a.mayClose) == "" }
-		if i := slices.IndexFunc(seen, alike); i >= 0 {
-			straight = seen[i]
+		// Each of kube-apiserver's own outcomes is right.
+		isEqual := func(direct try) bool { return diff(direct.outcome, got.outcome, a.mayClose) == "" }
+		if equal := slices.IndexFunc(directTries, isEqual); equal >= 0 {
+			want = directTries[equal]
 		}
-		d := diff(straight.outcome, got.outcome, a.mayClose)
-		// What should come from memory is forwarded where, for one, the review could not be made.
+		d := diff(want.outcome, got.outcome, a.mayClose)
+		// What should come from memory may be forwarded for once, for example after a failed review.
 		if d == "" && (got.hit() || !slices.Contains(a.wantHitFor, user)) {
 			break
 		}
-		t.Logf("try %d, %s: %s (-direct +via):\n%s", again+1, got.id, got.cacheStatus(), d)
+		t.Logf("try %d, %s: %s (-direct +via):\n%s", i+1, got.id, got.cacheStatus(), d)
 	}
 	switch a.want {
 	case refused:
-		wantRefused(t, user, straight.outcome, got.outcome, a.wantStatus)
+		requireRefused(t, user, want.outcome, got.outcome, a.wantStatus)
 	case refusedAlike:
-		wantRefused(t, user, straight.outcome, got.outcome, straight.first().Status)
+		requireRefused(t, user, want.outcome, got.outcome, want.first().Status)
 	case answeredAsUpstream:
-		if d := diff(straight.outcome, got.outcome, a.mayClose); d != "" && !a.gaveUp(got.outcome) {
+		if d := diff(want.outcome, got.outcome, a.mayClose); d != "" && !a.gaveUp(got.outcome) {
 			t.Errorf("%s (-direct +via):\n%s", got.cacheStatus(), d)
 		}
 		if slices.Contains(a.wantHitFor, user) && !got.hit() {
@@ -310,20 +310,21 @@ func run(t *testing.T, protocol string, a attack, user string) {
 		}
 	}
 	_, why, _ := strings.Cut(got.cacheStatus(), "detail=")
-	unauthorized := straight.first().Status == http.StatusUnauthorized
+	unauthorized := want.first().Status == http.StatusUnauthorized
 	if unauthorized && why != "" && !slices.Contains(fromTheRequest, reason.Reason(why)) {
 		t.Errorf("a caller whom the API server does not accept learns %q", why)
 	}
 	records.Lock()
 	defer records.Unlock()
 	records.all = append(records.all, record{
-		name: t.Name(), direct: straight.id, via: got.id, want: a.want, hit: got.hit(),
-		noFollower: !got.followerArrived(),
-		less:       a.gaveUp(got.outcome) || a.mayClose, reset: got.End != "" || got.first().Reset != "",
+		name: t.Name(), directID: want.id, viaID: got.id, want: a.want, hit: got.hit(),
+		followerNotArrived: !got.followerArrived(),
+		mayMiss:            a.gaveUp(got.outcome) || a.mayClose,
+		mayBeCancelled:     got.End != "" || got.first().Reset != "",
 	})
 }
 
-// gaveUp reports whether listproxy noticed that a body is malformed, and has said so.
+// gaveUp reports whether listproxy has refused a malformed body.
 func (a attack) gaveUp(got outcome) bool {
 	first := got.first()
 	if first.Status == 0 {
@@ -332,81 +333,79 @@ func (a attack) gaveUp(got outcome) bool {
 	return a.malformedBody && first.Status == http.StatusBadRequest && (len(got.Answers) == 1 || first.Stream != 0)
 }
 
-// wantRefused requires a 4xx, which one if status is not 0, or no answer at all; and that the
-// follower, if it was answered, was treated as what it is: a request without credentials, or with
-// nothing but the connection's certificate.
-func wantRefused(t *testing.T, user string, want, got outcome, status int) {
+// requireRefused requires a 4xx to the attack, with wantStatus if that is not 0, or no answer at all. An answer to the
+// follower must be a 4xx as well, since the follower has no credentials. On a connection with a certificate the follower
+// is the certificate's user, and may have the status of kube-apiserver's answer, which is in want.
+func requireRefused(t *testing.T, user string, want, got outcome, wantStatus int) {
 	t.Helper()
-	if first := got.first().Status; status != 0 && first != status {
-		t.Errorf("status %d, want %d: %s", first, status, got.first().Body)
+	if first := got.first().Status; wantStatus != 0 && first != wantStatus {
+		t.Errorf("status %d, want %d: %s", first, wantStatus, got.first().Body)
 	}
 	for i, a := range got.Answers {
-		switch {
-		case a.Status == 0 || a.Status/100 == 4:
-		case i > 0 && logins[user].certificate != nil && i < len(want.Answers) && a.Status == want.Answers[i].Status:
-		default:
-			t.Errorf("answer %d is %d: %s", i, a.Status, a.Body)
+		isRefusal := a.Status == 0 || a.Status/100 == 4
+		isFollower := i > 0 && i < len(want.Answers)
+		if !isRefusal && !(isFollower && logins[user].certificate != nil && a.Status == want.Answers[i].Status) {
+			t.Errorf("answer %d has status %d, want a 4xx: %s", i, a.Status, a.Body)
 		}
 	}
-	if got.End == "hangs" {
+	if got.End == hangs {
 		t.Error("the connection hangs")
 	}
 }
 
-// testAudit compares what the API server noted of each attack when it came straight and when it
-// came through listproxy.
+// testAudit requires that kube-apiserver's audit log has the same of each attack that came directly and through listproxy.
 func testAudit(t *testing.T) {
 	records.Lock()
 	defer records.Unlock()
-	// The last events are written when their answers have already been read.
-	expect.NoError(t, poll.Try(t.Context(), auditPatience, auditEvery, "the audit log is complete, and right", func() error {
+	// kube-apiserver may write an event after the client has read the answer, so the log is read until it is complete.
+	expect.NoError(t, poll.Try(t.Context(), auditPatience, auditInterval, "the audit log is the same for both", func() error {
 		seen, err := audit.read()
 		for _, r := range records.all {
-			if c := r.audit(seen); c != "" {
-				err = errors.Join(err, errors.New(r.name+":\n"+c))
+			if d := r.auditDiff(seen); d != "" {
+				err = errors.Join(err, errors.New(r.name+":\n"+d))
 			}
 		}
 		return err
 	}))
 }
 
-// audit says what is wrong with what the API server saw.
-func (r record) audit(seen map[string]accounts) string {
-	want, got := seen[r.direct].completed, seen[r.via].completed
-	for _, address := range seen[r.via].addresses {
+// auditDiff returns how kube-apiserver's accounts of the attack through listproxy differ from those of the direct one, or "".
+func (r record) auditDiff(seen map[string]accounts) string {
+	want, got := seen[r.directID].completed, seen[r.viaID].completed
+	for _, address := range seen[r.viaID].addresses {
 		if address != "127.0.0.1" {
-			return "believed to come from " + address
+			return "kube-apiserver believes that the attack came from " + address
 		}
 	}
 	without := func(accounts []account, which func(account) bool) []account {
 		return slices.DeleteFunc(slices.Clone(accounts), which)
 	}
-	attacks := func(a account) bool { return a.ID == "1" }
-	follower := func(a account) bool { return a.ID == "follower" }
-	// A read whose connection to the API server ends before the answer is sent once more; the API
-	// server notes the first one as timed out. Another attack may have ended that connection.
+	isAttack := func(a account) bool { return a.ID == "1" }
+	isFollower := func(a account) bool { return a.ID == "follower" }
+	// Another attack may have ended the connection to kube-apiserver. listproxy then sends a read once more, and
+	// kube-apiserver logs the first as timed out.
 	got = slices.CompactFunc(got, func(a, b account) bool {
 		return a.Code == http.StatusGatewayTimeout && gocmp.Equal(a, b)
 	})
-	if r.reset {
-		want, got = without(want, attacks), without(got, attacks)
+	if r.mayBeCancelled {
+		want, got = without(want, isAttack), without(got, isAttack)
 	}
-	if !slices.ContainsFunc(want, follower) {
-		// Straight the connection can have ended before what came behind the attack; refused as
-		// what it is, it tells nobody anything.
+	if !slices.ContainsFunc(want, isFollower) {
+		// kube-apiserver may have ended the direct connection before the follower. Through listproxy a refused follower is
+		// no harm then.
 		got = without(got, func(a account) bool {
-			return follower(a) && (a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden)
+			return isFollower(a) && (a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden)
 		})
 	}
-	if r.noFollower {
-		want = without(want, follower)
+	if r.followerNotArrived {
+		want = without(want, isFollower)
 	}
 	switch {
-	case r.want != answeredAsUpstream:
-		want = without(got, func(a account) bool { return !follower(a) })
+	case r.want != answeredAsUpstream: // only the follower may have arrived
+		want = without(got, func(a account) bool { return !isFollower(a) })
 	case r.hit:
-		want = without(want, attacks)
-	case r.less:
+		want = without(want, isAttack)
+	case r.mayMiss:
 		want = without(want, func(a account) bool {
 			return !slices.ContainsFunc(got, func(b account) bool { return gocmp.Equal(a, b) })
 		})

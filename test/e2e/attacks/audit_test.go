@@ -15,14 +15,14 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// auditPolicy has the API server note who asked what, of every request.
+// auditPolicy has kube-apiserver log the metadata of every request.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules: [{level: Metadata}]
 `
 
-// auditLog is the API server's own account of what it was asked.
+// auditLog is the audit log of kube-apiserver, and the file of its policy.
 type auditLog struct{ policy, path string }
 
 func newAuditLog(dir string) (*auditLog, error) {
@@ -30,28 +30,29 @@ func newAuditLog(dir string) (*auditLog, error) {
 	return a, os.WriteFile(a.policy, []byte(auditPolicy), 0o600)
 }
 
-// flags are the API server's.
+// flags returns the flags of kube-apiserver that write the log.
 func (a *auditLog) flags() []string {
 	return []string{"--audit-policy-file=" + a.policy, "--audit-log-path=" + a.path, "--audit-log-mode=blocking-strict"}
 }
 
-// account is what is compared of an audit event.
+// account is the part of an audit event that is compared.
 type account struct {
-	ID        string // what follows the attack's own identifier
+	ID        string // the part of the Audit-Id after the attack's number
 	URI, Verb string
 	Code      int32
-	// User is who asked, and As in whose name. Whom listproxy states is the former.
+	// User sent the request, and As is whom User impersonates. A user of a certificate, whom listproxy impersonates, is the
+	// User.
 	User, As authenticationv1.UserInfo
 	Object   auditv1.ObjectReference
 }
 
-// accounts is all that was said of a request, or of what was smuggled in with it.
+// accounts are the events of one attack: of its request, of the follower, and of whatever was smuggled in.
 type accounts struct {
 	completed []account
-	addresses []string // from where, by the API server's belief
+	addresses []string // the clients' addresses that kube-apiserver assumed
 }
 
-// read returns all accounts, by what the identifiers begin with, up to the first full stop.
+// read returns the accounts of all attacks, by the part of the Audit-Id before the first full stop.
 func (a *auditLog) read() (map[string]accounts, error) {
 	content, err := os.ReadFile(a.path)
 	if err != nil {
@@ -65,27 +66,28 @@ func (a *auditLog) read() (map[string]accounts, error) {
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			continue // the last line may be half written
 		}
-		attack, rest, ours := strings.Cut(string(event.AuditID), ".")
-		if !ours {
+		attack, rest, isOurs := strings.Cut(string(event.AuditID), ".")
+		if !isOurs {
 			continue
 		}
-		it := all[attack]
+		seen := all[attack]
 		if event.Stage == auditv1.StageResponseComplete || event.Stage == auditv1.StagePanic {
-			it.completed = append(it.completed, accountOf(event, rest))
-			it.addresses = append(it.addresses, event.SourceIPs...)
+			seen.completed = append(seen.completed, accountOf(event, rest))
+			seen.addresses = append(seen.addresses, event.SourceIPs...)
 		}
-		all[attack] = it
+		all[attack] = seen
 	}
-	for _, it := range all {
-		slices.SortFunc(it.completed, func(a, b account) int {
+	for _, seen := range all {
+		slices.SortFunc(seen.completed, func(a, b account) int {
 			return strings.Compare(a.ID+" "+a.URI, b.ID+" "+b.URI)
 		})
 	}
 	return all, lines.Err()
 }
 
+// accountOf returns the account of an event.
 func accountOf(event auditv1.Event, id string) account {
-	// A space that HTTP/2 had in a target listproxy escapes; it means the same.
+	// listproxy escapes a space in the target of an HTTP/2 request, which means the same.
 	uri := strings.ReplaceAll(event.RequestURI, " ", "%20")
 	out := account{ID: id, URI: uri, Verb: event.Verb, User: event.User}
 	if event.ResponseStatus != nil {

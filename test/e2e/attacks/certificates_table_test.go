@@ -8,9 +8,9 @@ import (
 
 const (
 	podOfA     = "/api/v1/namespaces/team-a/pods/open-0"
-	podsOfANow = "/api/v1/namespaces/team-a/pods" // which is forwarded
+	podsOfANow = "/api/v1/namespaces/team-a/pods" // a consistent list, which is forwarded
 	onlyOpen   = configMapsOfA + "&fieldSelector=metadata.name%3Dopen"
-	// whoAmI is answered with the whole user.
+	// whoAmI is a path that answers with the user, groups and extras.
 	whoAmI     = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	reviews    = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	asJSON     = "Content-Type: application/json"
@@ -19,40 +19,40 @@ const (
 	whoBody = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 )
 
-// askWhoIAm returns an attack with the question who its user is.
-func askWhoIAm(a attack) attack {
+// askingWhoAmI returns an attack that asks who its user is, with the other fields of a.
+func askingWhoAmI(a attack) attack {
 	a.method, a.target, a.body = http.MethodPost, whoAmI, whoBody
 	a.header = append([]string{asJSON}, a.header...)
 	a.name, a.wantHitFor = a.name+", who", nil
 	return a
 }
 
-// listsGetAndWho makes four attacks of one: for a list that the reader may have; for one that only the admin may, which
-// those named must get from memory; for an object; and for who the user is.
+// listsGetAndWho returns four attacks with the other fields of a: for a list that the reader may have, for a list that only
+// the admin may have, for an object, and for who the user is. The users wantAllFromMemory must get the second from memory.
 func listsGetAndWho(a attack, wantAllFromMemory ...string) []attack {
 	list, whole, object := a, a, a
 	list.name, list.target = a.name+", list", podsOfA
 	whole.name, whole.target, whole.wantHitFor = a.name+", list all", pods, wantAllFromMemory
 	object.name, object.target, object.wantHitFor = a.name+", get", podOfA, nil
-	return []attack{list, whole, object, askWhoIAm(a)}
+	return []attack{list, whole, object, askingWhoAmI(a)}
 }
 
-// goodCerts are users whom both servers know by a certificate.
+// goodCerts are the users whose certificates both servers accept.
 var goodCerts = []string{
 	adminCert, readerCert, identifiedCert, developerCert, namedCert, accountCert, memberCert, nobodyCert, outsiderCert,
 	spelledCert,
 }
 
-// podReaderCerts may list what podsOfA is.
+// podReaderCerts may list podsOfA.
 var podReaderCerts = []string{adminCert, readerCert, identifiedCert, developerCert, memberCert}
 
-// certificateAttacks come with certificates, and with what does not go with them.
+// certificateAttacks show certificates, alone and with tokens and headers that contradict them.
 func certificateAttacks() []attack {
-	return slices.Concat(knownByCertificate(), certificateAndToken(), unbelievedCertificates())
+	return slices.Concat(certificateOnly(), certificateAndToken(), badCertificates())
 }
 
-// knownByCertificate is all that one can do, by those who have nothing but a certificate.
-func knownByCertificate() []attack {
+// certificateOnly are requests of all kinds by users with a certificate alone. They are no attacks.
+func certificateOnly() []attack {
 	return withUsers(goodCerts,
 		attack{name: "list all", target: pods, wantHitFor: []string{adminCert}},
 		attack{name: "list", target: podsOfA, wantHitFor: podReaderCerts},
@@ -67,7 +67,7 @@ func knownByCertificate() []attack {
 		},
 		attack{name: "discovery", target: "/api/v1", users: []string{readerCert, outsiderCert}},
 		attack{name: "version", target: "/version", users: []string{readerCert, outsiderCert}},
-		askWhoIAm(attack{name: "by certificate"}),
+		askingWhoAmI(attack{name: "by certificate"}),
 		attack{name: "may I", method: http.MethodPost, target: reviews, header: []string{asJSON}, body: reviewBody},
 		attack{
 			name: "create what is there", method: http.MethodPost,
@@ -85,7 +85,7 @@ func knownByCertificate() []attack {
 	)
 }
 
-// certificateAndToken is a certificate and a token, of two users. The certificate's counts.
+// certificateAndToken shows a certificate and the token of another user. The request is the certificate's user's.
 func certificateAndToken() []attack {
 	both := []string{
 		with(readerCert, admin), with(readerCert, stranger), with(adminCert, reader), with(nobodyCert, admin),
@@ -104,30 +104,30 @@ func certificateAndToken() []attack {
 	return out
 }
 
-// unbelievedCertificates are those that are wrong, and those whose user cannot be stated.
-func unbelievedCertificates() []attack {
-	out := listsGetAndWho(attack{name: "unbelieved", users: badCerts, want: refusedAlike})
+// badCertificates shows certificates that are invalid, and those of users whom listproxy cannot impersonate.
+func badCertificates() []attack {
+	out := listsGetAndWho(attack{name: "invalid", users: badCerts, want: refusedAlike})
 	for _, line := range []string{
 		"Authorization: Basic YTph", "Authorization: Bearer ", "Impersonate-User: alice", "X-Remote-User: alice",
 	} {
 		out = append(out, attack{
-			name: "unbelieved, and " + line, target: podsOfA, header: []string{line}, users: badCerts,
+			name: "invalid, and " + line, target: podsOfA, header: []string{line}, users: badCerts,
 			want: refusedAlike, noAuthorization: true,
 		})
 	}
 	for _, bad := range badCerts {
 		good := with(bad, reader)
 		out = append(out, listsGetAndWho(attack{
-			name: "unbelieved, a token", users: []string{good, with(bad, stranger)}, wantHitFor: []string{good},
+			name: "invalid, and a token", users: []string{good, with(bad, stranger)}, wantHitFor: []string{good},
 		})...)
 	}
 	for _, target := range []string{podsOfA, pods, podOfA} {
 		out = append(out, attack{
-			name: "cannot be stated, " + target, target: target, users: []string{anonymousCert, oddCert}, want: refusedAlike,
+			name: "cannot be impersonated, " + target, target: target, users: []string{anonymousCert, oddCert}, want: refusedAlike,
 		})
 	}
 	return append(out, listsGetAndWho(attack{
-		name: "cannot be stated", users: []string{anonymousCert, oddCert, ungroupedCert},
+		name: "cannot be impersonated", users: []string{anonymousCert, oddCert, ungroupedCert},
 		want: refused, wantStatus: http.StatusForbidden,
 	})...)
 }

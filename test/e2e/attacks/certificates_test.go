@@ -16,34 +16,34 @@ import (
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
-// Who attacks with a certificate. Certificates that are wrong say that their holder is the admin.
+// The users who attack with a certificate. An invalid certificate is in the admin's name.
 const (
 	adminCert      = "admin by certificate"
 	readerCert     = "alice by certificate"
 	identifiedCert = "alice with a uid by certificate"
 	developerCert  = "a developer by certificate"               // of a group that lists pods in team-a
-	namedCert      = "named by certificate"                     // the service account's name, which is enough for its rights
-	accountCert    = "a service account by certificate"         // its name without its group, which lists pods in team-a
-	memberCert     = "a service account's group by certificate" // with it
+	namedCert      = "named by certificate"                     // with the name of the service account named, hence its rights
+	accountCert    = "a service account by certificate"         // without the group that lists pods in team-a
+	memberCert     = "a service account's group by certificate" // with that group
 	nobodyCert     = "nobody by certificate"
 	outsiderCert   = "an outsider by certificate" // not in system:authenticated
 	anonymousCert  = "anonymous by certificate"
-	spelledCert    = "a name and groups of all kinds by certificate"
-	oddCert        = "an odd name by certificate"    // " alice"
-	ungroupedCert  = "an empty group by certificate" // alice in the group ""
+	spelledCert    = "unusual letters by certificate" // in its name and groups
+	oddCert        = "an odd name by certificate"     // " alice"
+	ungroupedCert  = "an empty group by certificate"  // alice in the group ""
 
 	expiredCert = "an expired certificate"
 	futureCert  = "a certificate of tomorrow"
-	foreignCert = "a foreign CA's certificate" // of the same name as the right one
+	foreignCert = "a foreign CA's certificate" // a CA of the same name as the right one
 	serverCert  = "a server's certificate"
-	// It is of the right CA but names nobody.
+	// Signed by the right CA, but without a common name.
 	namelessCert = "nameless by certificate"
 )
 
-// badCerts are those that no server believes.
+// badCerts are the certificates that both servers refuse.
 var badCerts = []string{expiredCert, futureCert, foreignCert, serverCert, namelessCert}
 
-// with is a user who shows a certificate and a token.
+// with returns the name of a user who shows a certificate, and the token of another user.
 func with(certificate, token string) string { return certificate + " with the token of " + token }
 
 // dora and spelled are known by their certificates only, so listproxy must not emit their names.
@@ -53,8 +53,8 @@ const (
 	spelled        = "Name: with, all % sörts/of=things"
 )
 
-// certificateRights are the rights of users with certificates, and those by which listproxy may impersonate
-// them: the rules of docs/rbac-impersonation.yaml, and what it says to add for uids.
+// certificateRights returns the rights of users with certificates, and listproxy's right to impersonate these users, as
+// docs/rbac-impersonation.yaml has it, with the rule for uids that a comment there names.
 func certificateRights() []controlplane.Grant {
 	const authentication = "authentication.k8s.io"
 	return []controlplane.Grant{
@@ -69,7 +69,7 @@ func certificateRights() []controlplane.Grant {
 	}
 }
 
-// furnishCertificates makes the users who show certificates.
+// furnishCertificates grants certificateRights and creates the users who log in with a certificate.
 func furnishCertificates(ctx context.Context) error {
 	if err := cp.GrantAll(ctx, certificateRights()...); err != nil {
 		return err

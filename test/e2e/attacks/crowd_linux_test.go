@@ -29,76 +29,78 @@ import (
 )
 
 const (
-	// Where the callers come from. Linux has all of 127.0.0.0/8 without being told.
-	otherAddress, crowdAddress = "127.0.0.10", "127.0.0.20"
+	// The addresses of the two callers. On Linux all of 127.0.0.0/8 is local.
+	workerAddress, greedyAddress = "127.0.0.10", "127.0.0.20"
 
-	// crowdPatience ends a wait; no test passes because of it, and nothing depends on how fast the
-	// machine is.
+	// crowdPatience ends a wait for something that must come; no test passes because of it.
 	crowdPatience = 5 * time.Minute
-	// givenUp is when a request is given up at once: long before its review would have ended.
-	givenUp = 20 * time.Millisecond
+	// cancelAfter is long before the end of a request's review.
+	cancelAfter = 20 * time.Millisecond
 	// crowdPlaces and crowdBytes are listproxy's bounds, of which one caller may have half.
 	crowdPlaces = 200
 	crowdBytes  = 2 << 20
 
 	shopPods = "/api/v1/namespaces/shop/pods"
 	watching = "?watch=true&allowWatchBookmarks=true&resourceVersion="
-	// fewPods and somePods select about three, and a tenth: eighty such lists are more than crowdBytes.
+	// fewPods selects about three pods, somePods a tenth of all. Eighty lists of somePods are more than crowdBytes.
 	fewPods  = "&labelSelector=bench.listproxy.io%2Fhundredth%3D1"
 	somePods = "&labelSelector=bench.listproxy.io%2Fhundredth%20in%20(1,2,3,4,5,6,7,8,9,10)"
 )
 
-// crowdRig is what all cases of TestCrowding share: a control plane of their own, as it is by
-// default, and a listproxy that has pods in memory.
+// crowdRig is what the cases of TestCrowding share: a control plane with its defaults, and a listproxy with pods in memory.
 type crowdRig struct {
-	proxy                *harness.Proxy
-	worker, bare, greedy string // tokens: the other caller's, of an account without rights, and of one that wants all
-	followed             string // the pod that the other caller changes and follows
+	proxy *harness.Proxy
+	// The tokens of the caller who works, of an account without rights, and of the caller who asks for too much.
+	worker, bare, greedy string
+	followed             string // the pod that the worker writes and watches
 }
 
-// A crowdAttack is many requests at a time, of which nobody reads the answers. Where each is given up at
-// once, the next one follows it.
+// A crowdAttack is many requests at a time whose answers nobody reads.
 type crowdAttack struct {
-	name    string
-	atOnce  int
-	givenUp bool
-	request func(i int) (token, target string)
+	name       string
+	concurrent int
+	cancelled  bool // each request is cancelled after cancelAfter, and the next follows
+	request    func(i int) (token, target string)
 }
 
+// attacks returns the cases of TestCrowding.
 func (r *crowdRig) attacks() []crowdAttack {
-	stay := func(target string) func(int) (string, string) {
+	always := func(target string) func(int) (string, string) {
 		return func(int) (string, string) { return r.greedy, target }
 	}
 	return []crowdAttack{
-		{"made-up tokens", 10, true, func(int) (string, string) { return "made-up-" + rand.Text(), shopPods + "?resourceVersion=0" + fewPods }},
-		{"no rights", 10, true, func(i int) (string, string) { // no review can be shared
+		{name: "made-up tokens", concurrent: 10, cancelled: true, request: func(int) (string, string) {
+			return "made-up-" + rand.Text(), shopPods + "?resourceVersion=0" + fewPods
+		}},
+		{name: "no rights", concurrent: 10, cancelled: true, request: func(i int) (string, string) { // each needs its own review
 			return r.bare, fmt.Sprintf("/api/v1/namespaces/nowhere-%d/pods?resourceVersion=0&labelSelector=n%%3D%d", i%97, i)
 		}},
-		{"streams given up", 10, true, func(i int) (string, string) { // from the past, the future, and nowhere
+		{name: "cancelled watches", concurrent: 10, cancelled: true, request: func(i int) (string, string) {
+			// Current, past, future and impossible revisions.
 			revisions := []string{"0", "0", "1", "1000000", "-1", "9223372036854775807", "18446744073709551616"}
 			return r.greedy, shopPods + watching + revisions[i%len(revisions)] + fewPods
 		}},
-		{"streams", crowdPlaces * 5 / 4, false, stay(shopPods + watching + "0" + fewPods)},
-		{"lists", 80, false, stay(shopPods + "?resourceVersion=0" + somePods)},
-		{"wide events", 80, false, stay(shopPods + watching + "0&fieldSelector=metadata.name%3D" + r.followed)},
-		{"streaming lists", 80, false, stay("/api/v1/pods?resourceVersion=0&" + ask.StreamingList)},
+		{name: "watches", concurrent: crowdPlaces * 5 / 4, request: always(shopPods + watching + "0" + fewPods)},
+		{name: "lists", concurrent: 80, request: always(shopPods + "?resourceVersion=0" + somePods)},
+		{name: "wide events", concurrent: 80, request: always(shopPods + watching + "0&fieldSelector=metadata.name%3D" + r.followed)},
+		{name: "streaming lists", concurrent: 80, request: always("/api/v1/pods?resourceVersion=0&" + ask.StreamingList)},
 	}
 }
 
-// TestCrowding lets one caller try to crowd out another: all that the other caller asks for meanwhile
-// must come, and from memory what listproxy keeps. Of the attack nothing stays.
+// TestCrowding: while one caller asks for too much, another caller gets everything that it asks for, and from memory what
+// listproxy keeps. After the attack, the goroutines and file descriptors of the attack are gone.
 func TestCrowding(t *testing.T) {
 	harness.Long(t)
 	r := newCrowdRig(t)
 	for _, a := range r.attacks() {
 		t.Run(a.name, func(t *testing.T) {
 			goroutines, descriptors := r.metric(t, "go_goroutines"), r.metric(t, "process_open_fds")
-			stop := r.begin(t, a)
+			stop := r.attack(t, a)
 			r.work(t)
 			stop()
-			const spare = 40 // connections to kube-apiserver that idle for a while, and the like
-			poll.Until(t, crowdPatience, "what the attack took is given back", func() bool {
-				return r.metric(t, "go_goroutines") <= goroutines+spare && r.metric(t, "process_open_fds") <= descriptors+spare
+			const slack = 40 // idle connections to kube-apiserver stay open for a while
+			poll.Until(t, crowdPatience, "goroutines and descriptors of the attack are gone", func() bool {
+				return r.metric(t, "go_goroutines") <= goroutines+slack && r.metric(t, "process_open_fds") <= descriptors+slack
 			})
 		})
 	}
@@ -121,15 +123,15 @@ func newCrowdRig(t *testing.T) *crowdRig {
 	}))
 	r.proxy = harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: plane.RESTConfig(controlplane.Feed),
-		// Without the log of requests, which is kept in memory here. The self-check asks on its own
-		// account.
+		// Without the log of requests, which the harness keeps in memory, and without the self-check, whose requests would
+		// compete with the worker's.
 		Args: []string{
 			"--log-level", "info", "--eager", "pods", "--self-check-interval", "0", "--watches", "--consistent-lists=true",
 			"--max-long-running-requests", strconv.Itoa(crowdPlaces), "--max-inflight-bytes", strconv.Itoa(crowdBytes),
 		},
 	})
 	for _, token := range []string{r.worker, r.greedy} {
-		c := r.caller(otherAddress, token, nil)
+		c := r.caller(workerAddress, token, nil)
 		_, err := c.AwaitMemory(t.Context(), "/api/v1/pods?limit=1&resourceVersion=0")
 		expect.NoError(t, err)
 		c.HTTP.CloseIdleConnections()
@@ -150,7 +152,7 @@ func (r *crowdRig) caller(address, token string, http2 *http.HTTP2Config) *ask.C
 	return &ask.Client{Base: r.proxy.URL(), Header: http.Header{"Authorization": {"Bearer " + token}}, HTTP: &http.Client{Transport: transport}}
 }
 
-// metric is a figure of listproxy's.
+// metric returns the sum of the series of a metric of listproxy's.
 func (r *crowdRig) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	sum, _, err := r.proxy.Metric(t.Context(), name, nil)
@@ -158,68 +160,69 @@ func (r *crowdRig) metric(t *testing.T, name string) float64 {
 	return sum
 }
 
-// begin attacks until stop is called. It returns when all of the attack is in place.
-func (r *crowdRig) begin(t *testing.T, a crowdAttack) (stop func()) {
+// attack sends an attack until stop is called. It returns when each of the concurrent requests was sent once.
+func (r *crowdRig) attack(t *testing.T, a crowdAttack) (stop func()) {
 	t.Helper()
 	const connections = 4
 	var clients [connections]*ask.Client
 	for i := range clients {
-		// Almost nothing is sent of an answer that is not read: the rest stays with listproxy.
-		clients[i] = r.caller(crowdAddress, "", &http.HTTP2Config{MaxReceiveBufferPerStream: 1})
+		// With this window almost nothing of an answer is sent until it is read. The rest stays in listproxy's memory.
+		clients[i] = r.caller(greedyAddress, "", &http.HTTP2Config{MaxReceiveBufferPerStream: 1})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var tried, answered atomic.Int64
+	var sent, answered atomic.Int64
 	var all sync.WaitGroup
-	for who := range a.atOnce {
+	for first := range a.concurrent {
 		all.Go(func() {
-			for i := who; ctx.Err() == nil; i += a.atOnce {
-				one, end := ctx, func() {}
-				if a.givenUp {
-					one, end = context.WithTimeout(ctx, givenUp)
+			for i := first; ctx.Err() == nil; i += a.concurrent {
+				requestCtx, cancelRequest := context.WithCancel(ctx)
+				if a.cancelled {
+					requestCtx, cancelRequest = context.WithTimeout(ctx, cancelAfter)
 				}
 				token, target := a.request(i)
-				res, err := clients[who%connections].With("Authorization", "Bearer "+token).Open(one, http.MethodGet, target, nil)
+				res, err := clients[first%connections].With("Authorization", "Bearer "+token).Open(requestCtx, http.MethodGet, target, nil)
 				if err == nil && res.StatusCode == http.StatusOK {
 					answered.Add(1)
 				}
-				tried.Add(1)
-				<-one.Done()
-				if end(); err == nil {
+				sent.Add(1)
+				<-requestCtx.Done()
+				cancelRequest()
+				if err == nil {
 					_ = res.Body.Close()
 				}
 			}
 		})
 	}
-	poll.Until(t, crowdPatience, "the attack is in place", func() bool { return tried.Load() >= int64(a.atOnce) })
+	poll.Until(t, crowdPatience, "each concurrent request was sent", func() bool { return sent.Load() >= int64(a.concurrent) })
 	return func() {
 		cancel()
 		all.Wait()
 		for _, c := range clients {
 			c.HTTP.CloseIdleConnections()
 		}
-		if !a.givenUp && answered.Load() == 0 {
-			t.Error("there was no attack")
+		if !a.cancelled && answered.Load() == 0 {
+			t.Error("no request of the attack was answered")
 		}
 	}
 }
 
-// work is what the other caller does beside an attack. It lists, always with another selector, so that
-// each list needs a review, as those of a caller who begins to work do. It opens watches. And it follows a
-// pod that it writes, with a wide annotation.
+// work is what the worker does during an attack. It lists with another selector each time, so that each list needs a review
+// of its own. It opens watches. It writes a large annotation to a pod, and reads the write in a watch of the pod.
 func (r *crowdRig) work(t *testing.T) {
 	t.Helper()
-	const rounds, wide = 15, 64 << 10
+	const rounds, annotationBytes = 15, 64 << 10
 	ctx, cancel := context.WithTimeout(t.Context(), crowdPatience)
 	defer cancel()
-	worker := r.caller(otherAddress, r.worker, nil)
+	worker := r.caller(workerAddress, r.worker, nil)
 	defer worker.HTTP.CloseIdleConnections()
-	asked, forwarded := 0, 0
+	requests, forwarded := 0, 0
 	open := func(target string) *http.Response {
 		t.Helper()
 		res, err := worker.Open(ctx, http.MethodGet, target, nil)
 		expect.NoError(t, err)
-		if asked++; res.StatusCode != http.StatusOK {
-			t.Errorf("the other caller gets %d", res.StatusCode)
+		requests++
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("the worker gets status %d for %s", res.StatusCode, target)
 		}
 		if !ask.FromMemory(res.Header) {
 			forwarded++
@@ -229,7 +232,7 @@ func (r *crowdRig) work(t *testing.T) {
 	}
 	following := open(shopPods + watching + "0&fieldSelector=metadata.name%3D" + r.followed)
 	defer func() { _ = following.Body.Close() }()
-	told := events.NewReader(following.Body, ask.JSON)
+	followed := events.NewReader(following.Body, ask.JSON)
 	for range rounds {
 		selector := workload.HundredthLabel + " in (1,2,3,4,5,6,7,8,9,10),other!=" + rand.Text()
 		for _, query := range []string{"?resourceVersion=0&labelSelector=" + url.QueryEscape(selector), watching + "0" + fewPods} {
@@ -238,15 +241,15 @@ func (r *crowdRig) work(t *testing.T) {
 			expect.NoError(t, err)
 			_ = res.Body.Close()
 		}
-		stamp := rand.Text() + strings.Repeat("x", wide)
+		stamp := rand.Text() + strings.Repeat("x", annotationBytes)
 		_, err := worker.Do(ctx, http.MethodPatch, shopPods+"/"+r.followed, kinds.Touch(stamp))
 		expect.NoError(t, err)
 		for event := (events.Event{}); event.Meta.Annotations["touched"] != stamp; {
-			event, err = told.Next()
+			event, err = followed.Next()
 			expect.NoError(t, err)
 		}
 	}
-	if forwarded > asked/10 { // a review can fail by itself on a machine that stands still
-		t.Errorf("of what the other caller asked for %d of %d were forwarded", forwarded, asked)
+	if forwarded > requests/10 { // on a busy machine a review may fail without the attack
+		t.Errorf("%d of the worker's %d requests were forwarded, want at most a tenth", forwarded, requests)
 	}
 }

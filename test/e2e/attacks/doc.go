@@ -1,55 +1,51 @@
-// Package attacks holds a table of attacks on listproxy's port for clients, with what each must
-// get, and runs it against a real API server. That its port for CONNECT leads to the same handler, and
-// nowhere else, the tests of package proxy/serve and test/e2e/forwarding show.
+// Package attacks has a table of attacks on listproxy's port for clients, with the outcome that each must have, and runs the
+// table against a real kube-apiserver. The tests of package proxy/serve and of test/e2e/forwarding show that the port for
+// CONNECT leads to the same handler, and nowhere else.
 //
 // # What is done
 //
-// The same bytes are sent to the API server and to listproxy, as users with different rights, by token
-// and by certificate. Over HTTP/1.1 the bytes of the table are written to a TLS connection as they are;
-// over HTTP/2 they are put together from frames, since no client library would send most of them.
+// The same bytes are sent to kube-apiserver and to listproxy, by users with different rights, with tokens and with
+// certificates. Over HTTP/1.1 the bytes of the table are written to a TLS connection as they are. Over HTTP/2 they are
+// put together from frames, since no client library would send most of them.
 //
-// After each attack, an innocent request without credentials follows on the same connection: the
-// follower. Its answer shows where either server believes that the attack ended, and whether
-// anything of the attack's identity stays with the connection.
+// After each attack, an innocent request without credentials follows on the same connection: the follower. Its answer shows
+// where a server believes that the attack ended, and whether the attack's identity stays with the connection.
 //
 // # What must hold
 //
-//   - The answers (status, headers, bodies, trailers, how many, and how the connection or stream
-//     ended) are those of the API server to the same bytes. A few attacks are refused by listproxy
-//     itself, though the API server would not refuse them. The table says so ([refused]): these
-//     must get a 4xx or a closed connection, and must not reach the API server.
-//   - The API server's audit log has the same for both: who asked, impersonating whom, with which
-//     verb, for what, with what result. It has neither requests that were answered from memory nor
-//     those that were refused, and no other request that might have been smuggled in.
-//   - Only users who may list them get a byte of a marker that is in objects of another namespace,
-//     and in an object beside the one that may be listed by name.
-//   - Whom the API server does not accept learns nothing of the cluster, of the policy and of memory
-//     from Cache-Status.
-//   - Attacks that are harmless variants of a list are answered from memory (the field hit), which
-//     shows that the table covers requests that could go wrong.
+//   - The answers (status, headers, bodies, trailers, how many, and how the connection or stream ended) are kube-apiserver's
+//     to the same bytes. A few attacks are refused by listproxy itself, though kube-apiserver would not refuse them. The
+//     table says so ([refused]). These attacks must get a 4xx or a closed connection, and must not reach kube-apiserver.
+//   - kube-apiserver's audit log has the same for both: user, impersonated user, verb, object and status. It has neither
+//     requests that were answered from memory nor those that were refused, and no request that was smuggled in.
+//   - Only users who may list them get a byte of a marker that is in objects of another namespace, and in an object beside
+//     the one that may be listed by name.
+//   - A user whom kube-apiserver does not accept learns nothing of the cluster, the policy and memory from Cache-Status.
+//   - Attacks that are harmless variants of a list come from memory (wantHitFor), which shows that the table covers requests
+//     that could go wrong.
 //
-// Not compared, since they are known to differ: Date, Cache-Status, the headers of the API server's
-// flow control on an answer from memory, the revision of a list that is not exact.
+// Date, Cache-Status, the revision of a list that is not exact, and on an answer from memory the headers of kube-apiserver's
+// flow control are known to differ, and are not compared.
 //
 // # Where to add
 //
-// An attack that works over both protocols goes to tables_test.go, bytes of HTTP/1.1 only to
-// http1_table_test.go, frames to http2_table_test.go, what needs a certificate to
-// certificates_table_test.go. Most are called by their bytes. Chapters are test names:
+// An attack that works over both protocols goes to tables_test.go, bytes of HTTP/1.1 only to http1_table_test.go, frames to
+// http2_table_test.go, and an attack that needs a certificate to certificates_table_test.go. Most are named after their
+// bytes. Chapters are test names:
 //
 //	go test -run 'TestAttacks/by/http1/identity' -v ./test/e2e/attacks
 //
 // # Crowding out
 //
-// TestCrowding (Linux only: it needs all of 127.0.0.0/8) has a control plane of its own, and callers
-// who ask for more than their share: with made-up tokens, without rights, with streams that are given up
-// at once, or with what nobody reads. During each attack another caller works, from another address: it
-// lists, watches, writes, and follows what it wrote. It must get everything that it asks for, from memory,
-// with every event. Nothing depends on how fast something is. Afterwards the numbers of goroutines and
-// descriptors must go back to what they were. Unit tests and test/faults cover reviews that get no answer,
-// bodies that trickle, long headers, answers with a window of 0, and chains of certificates.
+// TestCrowding (Linux only: it needs all of 127.0.0.0/8) has a control plane of its own. One caller asks for more than its
+// share: with made-up tokens, without rights, with watches that are cancelled at once, or with answers that it does not read.
+// Meanwhile another caller, the worker, lists, watches, writes, and reads its writes in a watch, from another address. The
+// worker must get everything that it asks for, from memory, with every event. No speed is measured. Afterwards the numbers
+// of goroutines and file descriptors must be what they were. Unit tests and test/faults cover reviews without an answer,
+// slow bodies, long headers, answers with a window of 0, chains of certificates, silent connections, and a crowd at a
+// resource that is being loaded.
 //
-// Some headers are seen neither in an answer nor in the audit log: FuzzForward of package proxy/forward
-// shows that the API server does not get them. Other tests of that package show that strangers, whose
-// connections kube-apiserver ends (UnauthenticatedHTTP2DOSMitigation), share none with others.
+// Some headers are seen neither in an answer nor in the audit log: FuzzForward of package proxy/forward shows that
+// kube-apiserver does not get them. Other tests of that package show that requests of unknown callers, after which
+// kube-apiserver ends a connection (UnauthenticatedHTTP2DOSMitigation), share no connection with others.
 package attacks

@@ -15,26 +15,27 @@ const (
 	http2 = "h2"
 )
 
-// cheapCurves leave out the key exchange that costs most: there are thousands of handshakes here.
+// cheapCurves leave out the most expensive key exchange, since there are thousands of handshakes.
 var cheapCurves = []tls.CurveID{tls.X25519}
 
-// A door is where a server listens: the API server, or listproxy.
+// A door is the address of a server, kube-apiserver or listproxy, and what its certificate is verified with.
 type door struct {
 	address string
 	roots   *x509.CertPool
 }
 
+// newDoor returns the door of the server at url, whose certificate ca signed.
 func newDoor(url string, ca []byte) door {
 	d := door{address: strings.TrimPrefix(url, "https://"), roots: x509.NewCertPool()}
 	d.roots.AppendCertsFromPEM(ca)
 	return d
 }
 
-// dial opens a connection that speaks one protocol, and shows a certificate if there is one.
+// dial opens a connection that speaks a protocol. A certificate that is not nil is shown.
 func (d door) dial(ctx context.Context, protocol string, certificate *tls.Certificate) (*tls.Conn, error) {
 	config := &tls.Config{RootCAs: d.roots, NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12, CurvePreferences: cheapCurves}
 	if certificate != nil {
-		// Whatever the server would like to see.
+		// Shown even if the server asks for certificates of other CAs.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", d.address)

@@ -12,21 +12,21 @@ import (
 // An outcome is all that came back on one connection.
 type outcome struct {
 	Answers []answer
-	// End is how the connection ended, if not well.
+	// End says how the connection ended; "" if the server closed it in order.
 	End string
 }
 
-// An answer to one request. A 1xx is an answer too.
+// An answer is what came back for one request. A 1xx is an answer of its own.
 type answer struct {
-	Stream  uint32 // of HTTP/2; the answers are in this order
+	Stream  uint32 // of HTTP/2, by which answers are sorted; 0 for HTTP/1.1
 	Status  int
 	Header  http.Header
 	Body    string
 	Trailer http.Header
-	Reset   string // how the body or the stream ended, if not well
+	Reset   string // says how the body or the stream ended; "" if in order
 }
 
-// first is the answer to the attack, or an empty one.
+// first returns the answer to the attack, or an empty one.
 func (o outcome) first() answer {
 	for _, a := range o.Answers {
 		if a.Status >= 200 || a.Status == 0 {
@@ -36,29 +36,30 @@ func (o outcome) first() answer {
 	return answer{}
 }
 
-// unbelieved tells whether listproxy has said that the certificate is wrong.
-func (a answer) unbelieved() bool {
+// rejectsCertificate reports whether listproxy itself has refused the certificate.
+func (a answer) rejectsCertificate() bool {
 	return a.Status == http.StatusUnauthorized && strings.Contains(a.Body, "is not one that listproxy accepts")
 }
 
-// cacheStatus says where the answer to the attack came from.
+// cacheStatus returns the Cache-Status of the answer to the attack.
 func (o outcome) cacheStatus() string { return o.first().Header.Get("Cache-Status") }
 
+// hit reports whether the answer to the attack came from memory.
 func (o outcome) hit() bool { return o.first().hit() }
 
 func (a answer) hit() bool { return strings.HasPrefix(a.Header.Get("Cache-Status"), "listproxy; hit") }
 
-// followerArrived tells whether the API server has the request behind the attack, if there was an
-// answer to it: that, by the attack's certificate, may come from memory, or be refused.
+// followerArrived reports whether kube-apiserver must have seen the follower. It has not if listproxy answered the follower
+// from memory or refused its certificate, which is the attack's. Without an answer to the follower it is true.
 func (o outcome) followerArrived() bool {
 	if len(o.Answers) < 2 {
 		return true
 	}
 	last := o.Answers[len(o.Answers)-1]
-	return !last.hit() && !last.unbelieved()
+	return !last.hit() && !last.rejectsCertificate()
 }
 
-// shows tells whether any byte of an outcome is the marker's.
+// shows reports whether a body contains the marker.
 func (o outcome) shows(marker string) bool {
 	for _, a := range o.Answers {
 		if strings.Contains(a.Body, marker) {
@@ -69,21 +70,21 @@ func (o outcome) shows(marker string) bool {
 }
 
 var (
-	// listRevision is the revision of a list. That of a list from memory may be another than the
-	// API server's, since other resources' changes move it.
+	// listRevision matches the revision of a list. In memory it may differ from kube-apiserver's, since writes of other
+	// resources move it.
 	listRevision = regexp.MustCompile(`"metadata":\s*\{\s*("continue":"",)?"resourceVersion":\s*"[0-9]+"`)
-	// currentRevision is what the API server tells who asks for too large a revision.
+	// currentRevision matches a part of the error for a revision of the future.
 	currentRevision = regexp.MustCompile(`, current: [0-9]+"`)
-	// madeNow is when a review was made.
+	// madeNow matches the time of a review.
 	madeNow = regexp.MustCompile(`("creationTimestamp"|"time"):"[^"]*"`)
-	// ownIdentifier is what a request was given to be found in the audit log, or the random one
-	// that the API server gives a request without.
+	// ownIdentifier matches what differs in the Audit-Id of two requests: the number of an attack, or the random UUID that
+	// kube-apiserver gives a request without an Audit-Id.
 	ownIdentifier = regexp.MustCompile(`^(a[0-9]{5}\.|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$)`)
 )
 
-// comparable returns an outcome without what may differ from another, or from itself. What is from
-// memory there lacks the headers of the API server's flow control.
-func (o outcome) comparable(there outcome) outcome {
+// comparable returns an outcome without what may differ between two outcomes of one attack. Where the other outcome is from
+// memory, which has no headers of kube-apiserver's flow control, these headers are dropped as well.
+func (o outcome) comparable(other outcome) outcome {
 	out := outcome{End: o.End}
 	for i, a := range o.Answers {
 		a.Header = a.Header.Clone()
@@ -92,12 +93,12 @@ func (o outcome) comparable(there outcome) outcome {
 		if id := a.Header.Get("Audit-Id"); id != "" {
 			a.Header.Set("Audit-Id", ownIdentifier.ReplaceAllString(id, ""))
 		}
-		// net/http tells the length of a short body by itself, and what is short depends on the
-		// protocol. A length must be right; whether it is told is not compared.
+		// net/http sets Content-Length of a short body by itself, and what is short depends on the protocol. So a length
+		// must be right, but need not be there.
 		if a.Header.Get("Content-Length") == strconv.Itoa(len(a.Body)) {
 			a.Header.Del("Content-Length")
 		}
-		if i < len(there.Answers) && there.Answers[i].hit() {
+		if i < len(other.Answers) && other.Answers[i].hit() {
 			a.Header.Del("X-Kubernetes-Pf-Flowschema-Uid")
 			a.Header.Del("X-Kubernetes-Pf-Prioritylevel-Uid")
 		}
@@ -110,17 +111,17 @@ func (o outcome) comparable(there outcome) outcome {
 	return out
 }
 
-// diff says what of got is not as the API server has it. With closes, the connection may have been
-// closed behind the first answer.
-func diff(want, got outcome, closes bool) string {
+// diff returns how got differs from want, which is kube-apiserver's outcome. If mayClose, the connection may have been closed
+// after any answer.
+func diff(want, got outcome, mayClose bool) string {
 	w, g := want.comparable(got), got.comparable(got)
 	for i := 1; i < min(len(w.Answers), len(g.Answers)); i++ {
-		// The follower shows the same certificate. That one is wrong is for listproxy to say.
-		if w.Answers[i].Status == http.StatusUnauthorized && g.Answers[i].unbelieved() {
+		// A follower with a wrong certificate is refused by listproxy in its own words.
+		if w.Answers[i].Status == http.StatusUnauthorized && g.Answers[i].rejectsCertificate() {
 			g.Answers[i] = w.Answers[i]
 		}
 	}
-	if closes && len(g.Answers) > 0 && len(g.Answers) < len(w.Answers) {
+	if mayClose && len(g.Answers) > 0 && len(g.Answers) < len(w.Answers) {
 		w.Answers = w.Answers[:len(g.Answers)]
 	}
 	return cmp.Diff(w, g)

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// smuggled is a request that must never be answered. Who has rights would show that it was: the
-// attacks that hold it come from somebody without.
+// smuggled is a request by alice that must never be answered. In the audit log it would be found beside the attack.
 const smuggled = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: {host}\r\nAudit-Id: {id}.smuggled\r\n" +
 	"Authorization: Bearer {token:alice}\r\n\r\n"
 
-// The beginnings of a GET, of a list that is in memory, and of a POST: their headers up to where more may come.
+// The first lines of a GET of a list in memory and of a POST. More headers may follow.
 const (
 	getHead  = "GET " + podsOfA + " HTTP/1.1\r\n" + headers
 	postHead = "POST /api/v1/namespaces/team-a/pods HTTP/1.1\r\nContent-Type: application/json\r\n" + headers
 	headers  = "Host: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}"
 )
 
-// http1Attacks can only be said in HTTP/1.1.
+// http1Attacks returns the attacks that can only be written in HTTP/1.1, by chapter.
 func http1Attacks() map[string][]attack {
 	return map[string][]attack{
 		"targets":    targetAttacks(),
@@ -29,15 +28,15 @@ func http1Attacks() map[string][]attack {
 	}
 }
 
-// nameOf is what an attack is called by its bytes.
-func nameOf(bytes string) string { return fmt.Sprintf("%.80q", bytes) }
+// nameAfter returns the name of an attack that is called after its bytes.
+func nameAfter(bytes string) string { return fmt.Sprintf("%.80q", bytes) }
 
-// targetAttacks ask for something other than a path, or have odd bytes in the first line.
+// targetAttacks have something other than a path as their target, or odd bytes in the first line.
 func targetAttacks() []attack {
 	var out []attack
 	add := func(want verdict, lines ...string) {
 		for _, first := range lines {
-			out = append(out, attack{name: nameOf(first), bytes: first + "\r\n" + headers + "\r\n", want: want})
+			out = append(out, attack{name: nameAfter(first), bytes: first + "\r\n" + headers + "\r\n", want: want})
 		}
 	}
 	add(
@@ -57,7 +56,7 @@ func targetAttacks() []attack {
 		"GE(T "+podsOfA+" HTTP/1.1", podsOfA+" HTTP/1.1",
 	)
 	for _, bytes := range []string{"GET " + podsOfA + "\r\n\r\n", "\x16\x03\x01\x00\x05hello\r\n\r\n", "\r\n\r\n\r\n\r\n"} {
-		out = append(out, attack{name: nameOf(bytes), bytes: bytes})
+		out = append(out, attack{name: nameAfter(bytes), bytes: bytes})
 	}
 	out = append(out, attack{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", want: refused})
 	return withUsers(podReaders, out...)
@@ -80,7 +79,7 @@ func lineAttacks() []attack {
 	}
 	var out []attack
 	for _, odd := range lines {
-		out = append(out, attack{name: nameOf(odd), bytes: getHead + odd + "\r\n"})
+		out = append(out, attack{name: nameAfter(odd), bytes: getHead + odd + "\r\n"})
 	}
 	for _, host := range []string{"", "example.com", "{host}/api", "a b", "admin@{host}"} {
 		out = append(out, attack{name: "Host: " + host, bytes: strings.Replace(getHead, "{host}", host, 1) + "\r\n"})
@@ -94,14 +93,15 @@ func lineAttacks() []attack {
 	return withUsers([]string{reader}, out...)
 }
 
-// lengthAttacks lie about where a request ends.
+// lengthAttacks say in a wrong or ambiguous way where the request ends, and have a smuggled request behind.
 func lengthAttacks() []attack {
 	const chunked = "Transfer-Encoding: chunked\r\n"
 	length := func(n any) string { return fmt.Sprintf("Content-Length: %v\r\n", n) }
 	var out []attack
-	add := func(malformed bool, rest string) {
+	const malformed = true
+	add := func(isMalformed bool, rest string) {
 		for _, begin := range []string{getHead, postHead} {
-			out = append(out, attack{name: begin[:4] + nameOf(rest), bytes: begin + rest + smuggled, malformedBody: malformed})
+			out = append(out, attack{name: begin[:4] + nameAfter(rest), bytes: begin + rest + smuggled, malformedBody: isMalformed})
 		}
 	}
 	for _, headers := range []string{
@@ -112,47 +112,47 @@ func lengthAttacks() []attack {
 		"Transfer-Encoding:\r\n chunked\r\n", "Transfer-Encoding: \vchunked\r\n" + length(5),
 		"Transfer-Encoding: \"chunked\"\r\n",
 	} {
-		add(false, headers+"\r\n0\r\n\r\n")
+		add(!malformed, headers+"\r\n0\r\n\r\n")
 	}
 	for _, chunks := range []string{
 		"0;x=\"\r\n\r\n", "0;x\n\r\n", "0x0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n\r\n", "+0\r\n\r\n",
 		"0 \r\n\r\n", "2\r\n{}0\r\n\r\n",
 		"1\r\n{}\r\n0\r\n\r\n", "0\n\n", "0\r\nnothing\r\n\r\n",
 	} {
-		add(true, chunked+"\r\n"+chunks)
+		add(malformed, chunked+"\r\n"+chunks)
 	}
-	add(false, chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n")
-	add(false, chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n")
-	add(false, chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n")
+	add(!malformed, chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n")
+	add(!malformed, chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n")
+	add(!malformed, chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n")
 	for _, headers := range []string{
 		"Transfer_Encoding: chunked\r\n" + length(0), "Transfer-Encoding:\r\n" + length(0), length(0) + length(len(smuggled)),
 		length(len(smuggled)) + length(0), length("0, 2"), length(-1), length("99999999999999999999"), length(""), length("1_0"),
 		"Content-Length : 0\r\n", "Content_Length: 500\r\n", length(len(smuggled)), length(0),
 	} {
-		add(false, headers+"\r\n")
+		add(!malformed, headers+"\r\n")
 	}
 	for _, headers := range []string{
 		length(2) + length(2), length("2, 2"), length("+2"), length("2 2"), length("0x2"), length("0002"),
 	} {
-		add(false, headers+"\r\n{}")
+		add(!malformed, headers+"\r\n{}")
 	}
 	http10 := strings.Replace(getHead, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n"
 	out = append(out, attack{name: "HTTP/1.0 with chunks", bytes: http10 + "\r\n0\r\n\r\n" + smuggled})
 	return withUsers([]string{reader}, out...)
 }
 
-// webSocket are the headers of a request to go on with that protocol.
+// webSocket are the headers that ask for an upgrade to WebSocket.
 var webSocket = []string{
 	"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
 }
 
-// connectionAttacks are about who hears which header, and about what the connection becomes: by token, and
-// by a certificate, for whom listproxy sends its own credentials and says whose request it is.
+// connectionAttacks try to have headers removed on the way by naming them in Connection, or to change the protocol of the
+// connection. With a certificate, success would be worst: listproxy sends its own credentials and Impersonate-User.
 func connectionAttacks() []attack {
 	const execOfNone = "/api/v1/namespaces/team-a/pods/none/exec?command=x"
 	all := []string{reader, anonymous, readerCert, with(readerCert, admin)}
 	var out []attack
-	// To be removed, by their name, from what is sent on.
+	// Headers whose removal would change the user.
 	for _, name := range []string{
 		"Authorization", "AUTHORIZATION", "Impersonate-User", "impersonate-user", "Impersonate-Group", "Impersonate-Uid",
 		"Impersonate-Extra-Scopes", "Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id", "close, Impersonate-User",
@@ -197,15 +197,15 @@ func connectionAttacks() []attack {
 		name: "two Connections", target: pods, want: refused,
 		header: []string{"Connection: keep-alive", "Connection: Impersonate-User", "Impersonate-User: nobody"},
 	})
-	return withUsers([]string{reader, anonymous}, slices.Concat(out, upgradeAttacks(), tokenAsProtocol())...)
+	return withUsers([]string{reader, anonymous}, slices.Concat(out, upgradeAttacks(), tokensAsSubprotocol())...)
 }
 
-// asProtocol are the headers of a request to go on with a protocol in a WebSocket.
-func asProtocol(protocol string) []string {
+// webSocketOf returns the headers that ask for an upgrade to WebSocket with a subprotocol.
+func webSocketOf(protocol string) []string {
 	return append(slices.Clone(webSocket), "Sec-WebSocket-Protocol: "+protocol)
 }
 
-// upgradeAttacks ask for another protocol.
+// upgradeAttacks ask for upgrades to protocols of kube-apiserver and to others.
 func upgradeAttacks() []attack {
 	tokens, certificates := []string{reader, anonymous}, []string{readerCert, adminCert, memberCert, accountCert}
 	var out []attack
@@ -219,16 +219,16 @@ func upgradeAttacks() []attack {
 	list, watch := attack{target: podsOfA}, attack{target: podsOfA + "&watch=1&timeoutSeconds=1"}
 	upgrade(all, list, spdy...)
 	upgrade(all, list, webSocket...)
-	upgrade(all, list, asProtocol("x")...)
+	upgrade(all, list, webSocketOf("x")...)
 	upgrade(all, list, "Connection: upgrade")
 	upgrade(all, list, "Connection: Upgrade", "Upgrade: ")
-	upgrade(all, attack{target: pods}, asProtocol(bearerProtocol+"eA, base64.binary.k8s.io")...)
+	upgrade(all, attack{target: pods}, webSocketOf(bearerProtocol+"eA, base64.binary.k8s.io")...)
 	upgrade(all, attack{target: podsOfA, method: "POST"}, spdy...)
 	upgrade(all, attack{target: exec, method: "POST"}, spdy...)
 	upgrade(all, attack{target: exec}, spdy...)
-	upgrade(all, attack{target: exec}, asProtocol("v5.channel.k8s.io")...)
-	upgrade(all, watch, asProtocol("binary.k8s.io")...)
-	// What is no protocol of kube-apiserver's would carry listproxy's own credentials.
+	upgrade(all, attack{target: exec}, webSocketOf("v5.channel.k8s.io")...)
+	upgrade(all, watch, webSocketOf("binary.k8s.io")...)
+	// In another protocol than kube-apiserver's, a user of a certificate could use listproxy's own credentials.
 	for _, lines := range [][]string{
 		{"Connection: Upgrade", "Upgrade: TLS/1.0"},
 		{"Connection: Upgrade", "Upgrade: x"},
@@ -242,14 +242,13 @@ func upgradeAttacks() []attack {
 	}
 	return append(out, attack{
 		name: "upgrade and impersonation", target: exec, users: certificates,
-		header: append(asProtocol("x"), "Impersonate-User: alice"),
+		header: append(webSocketOf("x"), "Impersonate-User: alice"),
 		want:   refused, wantStatus: http.StatusForbidden,
 	})
 }
 
-// tokenAsProtocol has a token as a protocol, which the API server reads where there is no other and the
-// connection is to be a WebSocket.
-func tokenAsProtocol() []attack {
+// tokensAsSubprotocol have a token as a subprotocol of WebSocket, which kube-apiserver reads if there is no Authorization.
+func tokensAsSubprotocol() []attack {
 	var out []attack
 	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, with(expiredCert, stranger)} {
 		for protocols, hasToken := range map[string]bool{
@@ -269,7 +268,7 @@ func tokenAsProtocol() []attack {
 			}
 			for _, target := range []string{podsOfA, pods, podsOfA + "&watch=1&timeoutSeconds=1"} {
 				out = append(out, attack{
-					name: protocols + ", " + target, target: target, header: asProtocol(protocols), users: []string{user},
+					name: protocols + ", " + target, target: target, header: webSocketOf(protocols), users: []string{user},
 					want: want, mayClose: true,
 				})
 			}

@@ -10,11 +10,20 @@ import (
 	"strings"
 )
 
-// follower is the innocent request behind each attack.
+// followerHTTP1 is an innocent request without credentials, sent after each attack. Its answer shows where a server believes
+// that the attack ended, and whether the attack's identity stays with the connection.
 const followerHTTP1 = "GET " + podsOfA + " HTTP/1.1\r\nHost: {host}\r\nUser-Agent: follower\r\n" +
 	"Audit-Id: {id}.follower\r\nConnection: close\r\n\r\n"
 
-// sendHTTP1 writes the attack and the follower, and reads to the connection's end.
+// Values of outcome.End and answer.Reset.
+const (
+	hangs       = "hangs"     // the connection stayed open, without an answer
+	notHTTP     = "no answer" // what came is not an answer of HTTP/1.1
+	bodyBreaks  = "cut"
+	closedEarly = "closed" // an HTTP/2 connection, before every stream was done
+)
+
+// sendHTTP1 writes the attack and the follower on one connection, and reads to the connection's end.
 func sendHTTP1(ctx context.Context, d door, who login, a attack, fill *strings.Replacer) (outcome, error) {
 	conn, err := d.dial(ctx, http1, who.certificate)
 	if err != nil {
@@ -24,7 +33,7 @@ func sendHTTP1(ctx context.Context, d door, who login, a attack, fill *strings.R
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		// A server that has heard enough may not take all of it.
+		// An error is ignored: a server that refuses the attack may stop reading early.
 		_, _ = io.WriteString(conn, fill.Replace(a.http1()+followerHTTP1))
 	}()
 	method, _, _ := strings.Cut(a.http1(), " ")
@@ -34,7 +43,7 @@ func sendHTTP1(ctx context.Context, d door, who login, a attack, fill *strings.R
 	return out, nil
 }
 
-// readHTTP1 reads answers, the first of which is to a method.
+// readHTTP1 reads all answers. method is that of the first request, the others are GETs.
 func readHTTP1(conn *tls.Conn, method string) outcome {
 	var out outcome
 	in := bufio.NewReader(conn)
@@ -45,30 +54,30 @@ func readHTTP1(conn *tls.Conn, method string) outcome {
 		}
 		res, err := http.ReadResponse(in, &http.Request{Method: method})
 		if err != nil {
-			out.End = "no answer"
+			out.End = notHTTP
 			return out
 		}
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		got := answer{Status: res.StatusCode, Header: res.Header, Body: string(body), Trailer: res.Trailer}
 		if err != nil {
-			got.Reset = "cut"
+			got.Reset = bodyBreaks
 		}
 		out.Answers = append(out.Answers, got)
 		switch {
 		case res.StatusCode == http.StatusSwitchingProtocols:
-			return out
-		case res.StatusCode >= http.StatusOK:
+			return out // what follows is not HTTP
+		case res.StatusCode >= http.StatusOK: // a 1xx does not end an answer
 			method = http.MethodGet
 		}
 	}
 }
 
-// ending tells a server that hangs from one that has closed the connection, in whichever way.
+// ending returns hangs for an error of a deadline, and "" if the server has closed the connection, in whichever way.
 func ending(err error) string {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return "hangs"
+		return hangs
 	}
 	return ""
 }

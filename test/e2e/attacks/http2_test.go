@@ -24,49 +24,52 @@ const (
 	// followerStream leaves room for an attack with more streams.
 	followerStream uint32 = 99
 
-	window = 16 << 20 // so that no answer waits for leave to come
+	// window is larger than any answer, so that no answer waits for a WINDOW_UPDATE.
+	window = 16 << 20
+	// endStream and moreFollows say whether a frame is the last of the attack's request.
+	endStream, moreFollows = true, false
 )
 
-// A field is a header field of HTTP/2, or a pseudo-header. Nothing is checked.
+// A field is the name and the value of a header field of HTTP/2, or of a pseudo-header. Neither is checked.
 type field [2]string
 
-// String is for names.
+// String returns a part of a test's name.
 func (f field) String() string { return fmt.Sprintf("%.40q=%.80q", f[0], f[1]) }
 
-// wire is one HTTP/2 connection, to be abused. Errors of writing are left out: a server that has
-// heard enough does not listen, and what it has said is then in what it sent.
+// wire is one HTTP/2 connection on which anything can be written. Errors of writing are ignored: a server may stop reading
+// early, and its answer then says why.
 type wire struct {
-	mu     sync.Mutex // of writing
-	framer *h2.Framer
-	fill   *strings.Replacer
-	block  bytes.Buffer
-	coder  *hpack.Encoder
-	opened map[uint32]bool
+	mu      sync.Mutex // guards writing, encoded and opened
+	framer  *h2.Framer
+	fill    *strings.Replacer // of what stands for a user or a run, see attack
+	encoded bytes.Buffer      // what encoder writes
+	encoder *hpack.Encoder
+	opened  map[uint32]bool // by stream
 }
 
-// fields encodes a header block.
-func (w *wire) fields(fields []field) []byte {
-	w.block.Reset()
+// encode encodes a header block. The caller holds mu.
+func (w *wire) encode(fields []field) []byte {
+	w.encoded.Reset()
 	for _, f := range fields {
-		_ = w.coder.WriteField(hpack.HeaderField{Name: w.fill.Replace(f[0]), Value: w.fill.Replace(f[1])})
+		_ = w.encoder.WriteField(hpack.HeaderField{Name: w.fill.Replace(f[0]), Value: w.fill.Replace(f[1])})
 	}
-	return bytes.Clone(w.block.Bytes())
+	return bytes.Clone(w.encoded.Bytes())
 }
 
-// headers writes a header block, or trailers, in one frame or as many as it takes.
+// headers writes a header block or trailers, in a HEADERS frame and as many CONTINUATION frames as needed.
 func (w *wire) headers(stream uint32, end bool, fields ...field) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.opened[stream] = true
-	const most = 16 << 10
-	block := w.fields(fields)
-	part := block[:min(most, len(block))]
+	const maxFrameSize = 16 << 10 // the least that every server accepts
+	block := w.encode(fields)
+	part := block[:min(maxFrameSize, len(block))]
 	block = block[len(part):]
 	_ = w.framer.WriteHeaders(h2.HeadersFrameParam{
 		StreamID: stream, BlockFragment: part, EndStream: end, EndHeaders: len(block) == 0,
 	})
 	for len(block) > 0 {
-		part = block[:min(most, len(block))]
+		part = block[:min(maxFrameSize, len(block))]
 		block = block[len(part):]
 		_ = w.framer.WriteContinuation(stream, len(block) == 0, part)
 	}
@@ -79,7 +82,7 @@ func (w *wire) data(end bool, body string) {
 	_ = w.framer.WriteData(attackStream, end, []byte(body))
 }
 
-// request is a GET of the attack's user, with fields of its own behind.
+// request returns a GET by the attack's user, with more fields at the end.
 func request(target string, more ...field) []field {
 	return append([]field{
 		{":method", http.MethodGet},
@@ -92,8 +95,7 @@ func request(target string, more ...field) []field {
 	}, more...)
 }
 
-// sendHTTP2 writes the attack and the follower, and reads until both are answered or the connection
-// ends.
+// sendHTTP2 writes the attack and the follower on one connection, and reads until both are answered or the connection ends.
 func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.Replacer) (outcome, error) {
 	conn, err := d.dial(ctx, http2, who.certificate)
 	if err != nil {
@@ -103,7 +105,7 @@ func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.R
 	w := &wire{framer: h2.NewFramer(conn, conn), fill: fill, opened: map[uint32]bool{followerStream: true}}
 	w.framer.AllowIllegalWrites = true
 	w.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	w.coder = hpack.NewEncoder(&w.block)
+	w.encoder = hpack.NewEncoder(&w.encoded)
 	_, err = io.WriteString(conn, h2.ClientPreface)
 	if err := errors.Join(
 		err, w.framer.WriteSettings(h2.Setting{ID: h2.SettingInitialWindowSize, Val: window}), w.framer.WriteWindowUpdate(0, window),
@@ -114,7 +116,7 @@ func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.R
 	go func() {
 		defer close(written)
 		a.http2(w)
-		w.headers(followerStream, true, field{":method", http.MethodGet}, field{":scheme", "https"},
+		w.headers(followerStream, endStream, field{":method", http.MethodGet}, field{":scheme", "https"},
 			field{":authority", "{host}"}, field{":path", podsOfA},
 			field{"user-agent", "follower"}, field{"audit-id", "{id}.follower"})
 	}()
@@ -124,7 +126,7 @@ func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.R
 	return out, nil
 }
 
-// read reads until every stream that was opened is done.
+// read reads until every stream in opened has ended, or the connection has.
 func (w *wire) read() outcome {
 	var out outcome
 	answers := map[uint32]*answer{}
@@ -138,7 +140,7 @@ func (w *wire) read() outcome {
 	for out.End == "" && !w.finished(done) {
 		frame, err := w.framer.ReadFrame()
 		if err != nil {
-			out.End = cmp.Or(ending(err), "closed")
+			out.End = cmp.Or(ending(err), closedEarly)
 			break
 		}
 		switch f := frame.(type) {
@@ -147,13 +149,13 @@ func (w *wire) read() outcome {
 				w.acknowledge()
 			}
 		case *h2.MetaHeadersFrame:
-			answerOf(f.StreamID).take(f)
+			answerOf(f.StreamID).addHeaders(f)
 			done[f.StreamID] = f.StreamEnded()
 		case *h2.DataFrame:
 			answerOf(f.StreamID).Body += string(f.Data())
 			done[f.StreamID] = f.StreamEnded()
 		case *h2.RSTStreamFrame:
-			// A stream that is done may be reset for what is still sent on it.
+			// After the end of an answer, the server may reset the stream because of data that still comes.
 			if !done[f.StreamID] {
 				answerOf(f.StreamID).Reset = f.ErrCode.String()
 			}
@@ -170,12 +172,14 @@ func (w *wire) read() outcome {
 	return out
 }
 
+// acknowledge acknowledges the server's settings.
 func (w *wire) acknowledge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_ = w.framer.WriteSettingsAck()
 }
 
+// finished reports whether every stream in opened is done.
 func (w *wire) finished(done map[uint32]bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,8 +191,8 @@ func (w *wire) finished(done map[uint32]bool) bool {
 	return true
 }
 
-// take takes headers or trailers.
-func (a *answer) take(f *h2.MetaHeadersFrame) {
+// addHeaders adds a header block, which is the trailers if it has no status.
+func (a *answer) addHeaders(f *h2.MetaHeadersFrame) {
 	status, err := strconv.Atoi(f.PseudoValue("status"))
 	if err != nil {
 		a.Trailer = headerOf(f)

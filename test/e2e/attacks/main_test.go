@@ -21,9 +21,9 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 30 * time.Second
-	// atATime is how many attacks run at a time: most of them wait, some for half a second, which
-	// is how long net/http keeps a connection after it has refused what came on it.
-	atATime = 24
+	// parallelAttacks is more than there are CPUs, since attacks wait: net/http keeps a connection open for half a second
+	// after it has refused a request.
+	parallelAttacks = 24
 )
 
 // What all tests share.
@@ -32,14 +32,14 @@ var (
 	audit *auditLog
 	// marker is in objects that only the admin may list.
 	marker = "marker-" + rand.Text()
-	// logins are what users show, by their names.
+	// logins are the credentials of users, by name.
 	logins = map[string]login{}
-	// direct is the API server, and via listproxy.
+	// direct leads to kube-apiserver, and via to listproxy.
 	direct, via door
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, harness.Options{Parallel: atATime, SetUp: setUp})
+	harness.Main(m, harness.Options{Parallel: parallelAttacks, SetUp: setUp})
 }
 
 func setUp(s *harness.Suite) error {
@@ -50,8 +50,7 @@ func setUp(s *harness.Suite) error {
 	if audit, err = newAuditLog(dir); err != nil {
 		return err
 	}
-	// With a CA of front proxies, the API server reads X-Remote-*, and lets nobody in by a certificate that
-	// names nobody.
+	// With a CA of front proxies kube-apiserver reads X-Remote-*, and refuses a certificate without a common name.
 	front, err := controlplane.NewAuthority("front proxies")
 	if err != nil {
 		return err
@@ -62,8 +61,7 @@ func setUp(s *harness.Suite) error {
 	}
 	cp, err = s.ControlPlane(controlplane.Options{
 		APIServerArgs: append(audit.flags(),
-			// It would end a connection over which somebody without credentials asked something, at
-			// a moment that is not the same twice.
+			// Else kube-apiserver ends a connection after a request without credentials, at a random moment.
 			"--feature-gates=UnauthenticatedHTTP2DOSMitigation=false",
 			"--strict-transport-security-directives=max-age=3600",
 			"--requestheader-client-ca-file="+frontCA, "--requestheader-username-headers=X-Remote-User",
@@ -87,32 +85,32 @@ func setUp(s *harness.Suite) error {
 	return nil
 }
 
-// Who attacks. What each may do beside the users of package controlplane is in furnish.
+// The users who attack. furnish grants the rights of those that package controlplane does not have.
 const (
 	admin     = controlplane.Admin
 	reader    = controlplane.Alice // lists pods in team-a
 	nobody    = controlplane.Nobody
 	anonymous = controlplane.Anonymous
-	stranger  = "stranger" // has a token that the API server does not know
-	named     = "named"    // lists config maps in team-a that are called open
+	stranger  = "stranger" // has a token that kube-apiserver does not know
+	named     = "named"    // lists the ConfigMap open in team-a, by its name
 	deputy    = "deputy"   // impersonates the reader
-	reviewer  = "reviewer" // does so for reviews, and for nothing else
+	reviewer  = "reviewer" // impersonates the reader in reviews only
 )
 
-// A login is what a user shows.
+// A login is the credentials of a user.
 type login struct {
 	token       string
 	certificate *tls.Certificate
-	all         bool // may list everything
+	all         bool // the user may list everything
 }
 
-// furnish makes the users that package controlplane has not, and the objects to steal.
+// furnish creates the users that package controlplane does not have, and the objects.
 func furnish(ctx context.Context) error {
 	for _, user := range []string{admin, reader, nobody, anonymous} {
 		logins[user] = login{token: cp.Token(user), all: user == admin}
 	}
 	logins[stranger] = login{token: "of-a-stranger"}
-	// Neither may be in what listproxy emits.
+	// listproxy must emit neither.
 	secrets.Suite.Add("the token of "+stranger, logins[stranger].token)
 	secrets.Suite.Add("the content of an object", marker)
 	for _, account := range []string{named, deputy, reviewer} {
@@ -136,8 +134,8 @@ func furnish(ctx context.Context) error {
 	))
 }
 
-// objects are what there is to steal, and what is beside it; besides, a custom resource, and a group
-// that another server answers for, who is not there.
+// objects has objects with the marker and without it, a custom resource, and an API group of an aggregated server that does
+// not run.
 const objects = `
 {apiVersion: v1, kind: ConfigMap, metadata: {namespace: team-a, name: open}, data: {content: anything}}
 ---

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What is attacked: lists that are in memory.
+// The attacked lists, which come from memory.
 const (
 	pods          = "/api/v1/pods?resourceVersion=0"
 	podsOfA       = "/api/v1/namespaces/team-a/pods?resourceVersion=0"
@@ -16,10 +16,10 @@ const (
 	configMapsOfA = "/api/v1/namespaces/team-a/configmaps?resourceVersion=0"
 )
 
-// podReaders may list what podsOfA is.
+// podReaders may list podsOfA.
 var podReaders = []string{admin, reader}
 
-// withUsers gives attacks their users where they have none.
+// withUsers sets the users of those attacks that have none.
 func withUsers(users []string, attacks ...attack) []attack {
 	for i := range attacks {
 		if attacks[i].users == nil {
@@ -29,14 +29,14 @@ func withUsers(users []string, attacks ...attack) []attack {
 	return attacks
 }
 
-// identityAttacks claim to be somebody else, for a list that the reader may have and for one that
-// only the admin may.
+// identityAttacks claim to be another user, for a list that the reader may have and for a list that only the admin may have.
 func identityAttacks() []attack {
 	var out []attack
-	addClaim := func(harmless bool, lines string) {
+	const harmless = true
+	addClaim := func(isHarmless bool, lines string) {
 		whole := attack{
 			name: lines + " for all", target: pods, header: strings.Split(lines, "\n"),
-			users: []string{reader, nobody, anonymous}, // whom it would help
+			users: []string{reader, nobody, anonymous}, // they may not list all
 		}
 		part := attack{
 			name: lines + " for one namespace", target: podsOfA, header: whole.header, users: []string{reader, anonymous},
@@ -48,12 +48,13 @@ func identityAttacks() []attack {
 			if strings.EqualFold(lines, "impersonate-user: alice") {
 				part.wantHitFor = []string{deputy}
 			}
-			// Whom listproxy states cannot impersonate: the API server would judge listproxy's right to.
+			// listproxy impersonates the user of a certificate, and kube-apiserver would judge listproxy's right to impersonate
+			// others. So such a user may not impersonate anybody.
 			out = append(out, listsGetAndWho(attack{
 				name: lines + " by certificate", header: whole.header,
 				users: []string{adminCert, readerCert, with(readerCert, admin)}, want: refused, wantStatus: http.StatusForbidden,
 			})...)
-		case harmless:
+		case isHarmless:
 			part.wantHitFor = []string{reader}
 			out = append(out, listsGetAndWho(attack{
 				name: lines + " by certificate", header: whole.header,
@@ -62,7 +63,7 @@ func identityAttacks() []attack {
 		}
 		out = append(out, whole, part)
 	}
-	// Of these, the API server knows some, refuses some and ignores the rest.
+	// kube-apiserver obeys some of these, refuses some and ignores the others.
 	const as = "Impersonate-User: "
 	for _, lines := range []string{
 		as + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", "Impersonate-User:", as + " ",
@@ -84,51 +85,54 @@ func identityAttacks() []attack {
 			"Ssl-Client-Cert: x\nX-Ssl-Client-Cn: admin\nX-Forwarded-Client-Cert: By=admin",
 		"Proxy-Authorization: Bearer {token:admin}", "Cookie: Authorization=Bearer {token:admin}; token={token:admin}",
 	} {
-		addClaim(false, lines)
+		addClaim(!harmless, lines)
 	}
-	addClaim(true, "X-Remote-User: admin\nX-Remote-Group: system:masters")
-	addClaim(true, "X-Forwarded-User: admin\nX-Forwarded-Groups: system:masters\nX-Forwarded-For: 10.0.0.1\n"+
+	addClaim(harmless, "X-Remote-User: admin\nX-Remote-Group: system:masters")
+	addClaim(harmless, "X-Forwarded-User: admin\nX-Forwarded-Groups: system:masters\nX-Forwarded-For: 10.0.0.1\n"+
 		"Forwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1")
-	addClaim(true, "Audience: https://kubernetes.default.svc")
+	addClaim(harmless, "Audience: https://kubernetes.default.svc")
 	return out
 }
 
-// credentialAttacks write Authorization as nobody would.
+// credentialAttacks write Authorization in ways that a parser may misread.
 func credentialAttacks() []attack {
 	var out []attack
-	add := func(hit bool, lines ...string) {
+	add := func(wantHitFor []string, lines ...string) {
 		name := strings.Join(lines, ", ")
-		part := attack{name: name + " for one namespace", target: podsOfA, header: lines, noAuthorization: true}
-		if hit {
-			part.wantHitFor = []string{anonymous}
-		}
-		out = append(out, part, attack{name: name + " for all", target: pods, header: lines, noAuthorization: true})
+		out = append(
+			out,
+			attack{
+				name: name + " for one namespace", target: podsOfA, header: lines, noAuthorization: true, wantHitFor: wantHitFor,
+			},
+			attack{name: name + " for all", target: pods, header: lines, noAuthorization: true},
+		)
 	}
-	const is, alice, boss = "Authorization: ", "Bearer {token:alice}", "Bearer {token:admin}"
+	hits := []string{anonymous} // who is alice by these headers
+	const authorization, alice, boss = "Authorization: ", "Bearer {token:alice}", "Bearer {token:admin}"
 	for _, value := range []string{
 		"", "Bearer", "Bearer ", "{token:alice}", "Bearer  {token:alice}", "Bearer\t{token:alice}", alice + " x", alice + ",",
 		alice + ", " + boss, `Bearer "{token:alice}"`, "Basic " + base64.StdEncoding.EncodeToString([]byte("admin:admin")),
 		"Token {token:alice}", "Negotiate YII=", alice + "\xc3\xa9", alice + "\xff", "Bearer\u00a0{token:alice}",
 		"Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImdyb3VwcyI6WyJzeXN0ZW06bWFzdGVycyJdfQ.",
 	} {
-		add(false, is+value)
+		add(nil, authorization+value)
 	}
 	for _, value := range []string{"bearer {token:alice}", "BEARER {token:alice}", "   " + alice, alice + "   "} {
-		add(true, is+value)
+		add(hits, authorization+value)
 	}
 	for _, first := range []string{alice, "", "Basic eDp5", "Bearer x"} {
-		add(false, is+first, is+boss)
+		add(nil, authorization+first, authorization+boss)
 	}
-	add(false, is+alice, is+alice)
-	add(false, is+boss, is+alice)
-	add(false, "authorization: "+alice, "AUTHORIZATION: "+boss)
-	add(false)
+	add(nil, authorization+alice, authorization+alice)
+	add(nil, authorization+boss, authorization+alice)
+	add(nil, "authorization: "+alice, "AUTHORIZATION: "+boss)
+	add(nil)
 	token := base64.RawURLEncoding.EncodeToString([]byte("x"))
-	add(false, "Sec-WebSocket-Protocol: "+bearerProtocol+token+", v4.channel.k8s.io")
+	add(nil, "Sec-WebSocket-Protocol: "+bearerProtocol+token+", v4.channel.k8s.io")
 	return withUsers([]string{anonymous}, append(
 		out,
 		attack{
-			name: "very long", target: podsOfA, header: []string{is + "Bearer " + strings.Repeat("x", 100_000)},
+			name: "very long", target: podsOfA, header: []string{authorization + "Bearer " + strings.Repeat("x", 100_000)},
 			noAuthorization: true, want: refused,
 		},
 		attack{
@@ -138,7 +142,7 @@ func credentialAttacks() []attack {
 	)...)
 }
 
-// targets returns attacks that are nothing but a target, which is their name, too.
+// targets returns GETs of targets, named after the targets.
 func targets(all ...string) []attack {
 	var out []attack
 	for _, target := range all {
@@ -147,7 +151,7 @@ func targets(all ...string) []attack {
 	return out
 }
 
-// pathAttacks spell paths so that two readers may read two things.
+// pathAttacks spell paths so that two parsers may read different requests.
 func pathAttacks() []attack {
 	var out []attack
 	for _, path := range []string{
@@ -179,7 +183,7 @@ func pathAttacks() []attack {
 	return withUsers(podReaders, out...)
 }
 
-// queryAttacks say two things in one query, or none.
+// queryAttacks have queries that two parsers may read differently, selectors beyond a right, and forged tokens.
 func queryAttacks() []attack {
 	encode := func(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
 	var out []attack
@@ -202,12 +206,12 @@ func queryAttacks() []attack {
 		"&fieldSelector=metadata.name%3Dopen", "&fieldSelector=metadata.name%3D%3Dopen", "&fieldSelector=metadata.name=open")
 	both(
 		nil,
-		// What makes it a watch, and what does not.
+		// Spellings of watch, not all of which make the list a watch.
 		"&watch=&timeoutSeconds=1", "&watch&timeoutSeconds=1", "&watch=0", "&watch=1&timeoutSeconds=1", "&watch=2&timeoutSeconds=1",
 		"&watch=false", "&watch=FALSE", "&watch=false&watch=true&timeoutSeconds=1", "&watch=true&watch=false&timeoutSeconds=1",
 		"&watch=TRUE&timeoutSeconds=1", "&watch=t&timeoutSeconds=1", "&watch=no&timeoutSeconds=1", "&WATCH=true",
 		"&w%61tch=tru%65&timeoutSeconds=1", "&watch=%20false&timeoutSeconds=1", "&watch=%zz", ";watch=true", "?watch=1",
-		// Parameters twice, in odd words, or unknown.
+		// Parameters twice, with odd values, or unknown.
 		"&limit=1&limit=2", "&limit=&limit=1", "&limit=-1", "&limit=99999999999999999999", "&limit=%2b1", "&limit=0x1", "&limit=1;limit=2",
 		"&limit[]=1", "&resourceVersion=1", "&resourceVersion=0", "&x=1&resourceVersion=-1",
 		"&resourceVersionMatch=NotOlderThan&resourceVersionMatch=Exact", "&labelSelector=of%3Dteam-a&labelSelector=of%3Dteam-b",
@@ -228,12 +232,12 @@ func queryAttacks() []attack {
 		"&fieldSelector=metadata.name%3Dopen&continue="+encode(`{"v":"meta.k8s.io/v1","rv":1,"start":"shut"}`),
 		"&labelSelector="+strings.Repeat("a,", 20_000)+"a", strings.Repeat("&x=1", 10_000),
 	)
-	// The name that one may list, elsewhere.
+	// The name that named may list in team-a, in other scopes.
 	const open = "&fieldSelector=metadata.name%3Dopen"
 	out = append(out, withUsers([]string{named}, targets(
 		configMaps+open, "/api/v1/namespaces/team-b/configmaps?resourceVersion=0"+open,
 	)...)...)
-	// Continue tokens that leave the namespace, or the known.
+	// Continue tokens that lead out of the namespace, or to unknown revisions.
 	tokens := []string{"x", `{"v":"meta.k8s.io/v1","rv":-1}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}{}`}
 	for _, start := range []string{
 		`../team-b/\u0000`, `../../`, `a/../../team-b/shut-0\u0000`, `./open-0`, `/registry/pods/team-b/`, `team-b/shut-0\u0000`, ``,
@@ -298,7 +302,7 @@ func headerAttacks() []attack {
 			want: want, wantHitFor: wantHitFor,
 		})
 	}
-	// Nobody gets another's list by what could say that he has one already.
+	// A condition that claims a cached copy must not tell who may not list whether the list has changed.
 	conditions := []string{
 		"Range: bytes=0-9", "If-None-Match: *", `If-Match: "x"`, "If-Modified-Since: Sat, 01 Jan 2050 00:00:00 GMT",
 		"If-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT", "Range: bytes=0-9\nIf-Range: \"x\"", "Cache-Control: only-if-cached, max-age=0",
@@ -329,13 +333,13 @@ func headerAttacks() []attack {
 	} {
 		add(answeredAsUpstream, nil, lines)
 	}
-	// More than 64 KiB.
+	// More than the 64 KiB of headers that listproxy reads.
 	add(refused, nil, "X-Huge: "+strings.Repeat("x", 500_000))
 	add(refused, nil, strings.Repeat("X-Many: x\n", 10_000)+"X-Many: x")
 	return out
 }
 
-// watchAttacks ask to follow what one may not list, or as nobody would. All end after a second.
+// watchAttacks watch what a user may not list, or with odd parameters. All watches end after a second.
 func watchAttacks() []attack {
 	const (
 		watch     = "&watch=true&timeoutSeconds=1"
@@ -353,7 +357,7 @@ func watchAttacks() []attack {
 	for i := range both {
 		both[i].wantHitFor = podReaders
 	}
-	nobodyElse := targets(
+	forwarded := targets(
 		"/api/v1/pods?resourceVersion=99999999"+watch, ofA+"99999999"+watch, "/api/v1/pods?resourceVersion=1"+watch,
 		ofA+"x"+watch,
 		podsOfA+watch+"&continue=x", podsOfA+watch+"&resourceVersionMatch=Exact", podsOfA+watch+"&sendInitialEvents=true",
@@ -366,7 +370,7 @@ func watchAttacks() []attack {
 	)
 	return slices.Concat(
 		withUsers(podReaders, append(
-			slices.Concat(onlyAdmin, both, nobodyElse),
+			slices.Concat(onlyAdmin, both, forwarded),
 			attack{
 				name: "in protobuf", target: pods + watch,
 				header: []string{"Accept: application/vnd.kubernetes.protobuf;stream=watch"},
@@ -388,7 +392,7 @@ func watchAttacks() []attack {
 	)
 }
 
-// readAttacks are no attacks: they read what is no list that listproxy answers.
+// readAttacks are no attacks: they read what listproxy always forwards.
 func readAttacks() []attack {
 	const maps = "/api/v1/namespaces/team-a/configmaps"
 	out := targets(
@@ -401,7 +405,7 @@ func readAttacks() []attack {
 	)
 	for _, read := range []string{
 		podOfA + " Accept: application/yaml", podOfA + " Accept: application/vnd.kubernetes.protobuf",
-		podOfA + " Accept: application/cbor", maps + " Accept-Encoding: gzip", // tables have ages: the differential compares them without
+		podOfA + " Accept: application/cbor", maps + " Accept-Encoding: gzip", // no Tables, whose ages differ
 		podsOfA + " Accept: application/yaml", podsOfA + " Accept: application/json;drop=metadata.managedFields",
 		"/apis Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
 		"/openapi/v2 Accept: application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
@@ -413,8 +417,8 @@ func readAttacks() []attack {
 	return withUsers([]string{admin}, out...)
 }
 
-// resourceAttacks ask whether there are these resources, whether they are kept, and in which state; and
-// for listproxy's own pages, of which nothing can be reached where clients are.
+// resourceAttacks try to learn which resources exist and which are kept, and ask for paths of the admin port, none of which
+// may be reached at the port for clients.
 func resourceAttacks() []attack {
 	return withUsers([]string{admin, nobody, stranger}, targets(
 		"/api/v1/limitranges?resourceVersion=0", "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1",
@@ -423,6 +427,6 @@ func resourceAttacks() []attack {
 		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0", "/apis/no.such.group/v1/things?resourceVersion=0",
 		"/apis/attacks.test/v1/gadgets?resourceVersion=0", "/apis/elsewhere.example/v1/things?resourceVersion=0",
 		"/api/v1/namespaces/no-such-namespace/configmaps?resourceVersion=0",
-		"/flagz", "/debug/pprof/cmdline", "/metrics/listproxy", // as at the admin port
+		"/flagz", "/debug/pprof/cmdline", "/metrics/listproxy",
 	)...)
 }

@@ -82,7 +82,7 @@ const anyCode = -1
 
 // comparable reports whether the command must end for k as it does for a caller with a token.
 func (c command) comparable(k kubectl) bool {
-	return c.code != anyCode && !(c.tokenOnly && k.certificate)
+	return c.code != anyCode && (!c.tokenOnly || !k.certificate)
 }
 
 // manifest is what the commands apply.

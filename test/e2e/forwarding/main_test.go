@@ -27,8 +27,8 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 3 * time.Minute
-	// atOnce is how many tests run at the same time: more than there are CPUs, for they wait.
-	atOnce = 8
+	// parallelTests is more than there are CPUs, since tests wait.
+	parallelTests = 8
 
 	// longTTL is a --review-ttl longer than any test: only the watch of RBAC objects can end a remembered yes.
 	longTTL = "10m"
@@ -56,7 +56,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: setUp})
+	harness.Main(m, harness.Options{Parallel: parallelTests, SetUp: setUp})
 }
 
 func setUp(s *harness.Suite) error {

@@ -30,15 +30,15 @@ import (
 )
 
 const (
-	// lastPath is what clients ask for last, repeats times: when the log has it, it has all.
+	// lastPath is the list that clients send last, repeats times. A log that has these lists has all.
 	lastPath = "/api/v1/events"
 	repeats  = 3
 )
 
-// TestForecast: what listproxy analyze says of the log that kube-apiserver wrote of real clients is
-// what listproxy then does when the same clients ask it, of lists and of watches. The two may differ in
-// what passes by itself: the first ones of a caller and of a resource, and reviews that take too long.
-// It runs alone: what others ask would be in the log, too.
+// TestForecast: listproxy analyze forecasts from kube-apiserver's audit log of some clients how many of their lists and
+// watches come from memory, and so many do when the same clients go through listproxy. Requests that are forwarded for a
+// passing reason are added: the first of a caller or a resource, and those with a late review.
+// The test runs alone, since the log has the requests of other tests as well.
 func TestForecast(t *testing.T) {
 	configMaps := kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}
 	for _, name := range []string{"f-one", "f-two", "f-three"} {
@@ -48,7 +48,7 @@ func TestForecast(t *testing.T) {
 
 	before, err := os.ReadFile(upstreamLog)
 	expect.NoError(t, err)
-	clients(t, own)
+	runClients(t, own)
 	var log []byte
 	poll.Until(t, patience, "the last lists in kube-apiserver's log", func() bool {
 		log, err = os.ReadFile(upstreamLog)
@@ -57,53 +57,54 @@ func TestForecast(t *testing.T) {
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	expect.NoError(t, os.WriteFile(audit, log[len(before):], 0o600))
 
-	forecast := analyzed(t, audit)
+	forecast := analyzeLog(t, audit)
 	t.Logf("forecast: %+v", forecast.Totals)
 	lists, watches := forecast.Totals.Lists, forecast.Totals.Watches
 	if lists.FromMemory == 0 || lists.WithConsistentLists == 0 || lists.Forwarded == 0 || watches.WithWatches == 0 || watches.Forwarded == 0 {
-		t.Errorf("not everything was asked: %+v", forecast.Totals)
+		t.Errorf("the clients did not send requests of every kind: %+v", forecast.Totals)
 	}
 
 	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
 		Args:     []string{"--consistent-lists=always", "--watches"},
 	})
-	clients(t, p.RESTConfig(own))
-	for verb, said := range map[string]analyze.Answers{"list": lists, "watch": watches} {
+	runClients(t, p.RESTConfig(own))
+	for verb, forecast := range map[string]analyze.Answers{"list": lists, "watch": watches} {
 		count := func(labels map[string]string) (n int64) {
 			labels["verb"] = verb
 			sum, _, err := p.Metric(t.Context(), "listproxy_requests_total", labels)
 			expect.NoError(t, err)
 			return int64(sum)
 		}
-		poll.Until(t, patience, fmt.Sprintf("%d of %q in listproxy's metrics", said.Count, verb), func() bool {
-			return count(map[string]string{}) == said.Count
+		poll.Until(t, patience, fmt.Sprintf("listproxy's metrics count %d requests of verb %s", forecast.Count, verb), func() bool {
+			return count(map[string]string{}) == forecast.Count
 		})
-		passing := int64(0)
+		var passing int64
 		for _, why := range []reason.Reason{
 			reason.UnknownCaller, reason.Warming, reason.NotProven, reason.History, reason.Stale, reason.ReviewFailed,
 		} {
 			passing += count(map[string]string{"reason": string(why)})
 		}
-		from, did := said.FromMemory+said.WithConsistentLists+said.WithWatches, count(map[string]string{"decision": "serve"})
-		if from != did+passing || did == 0 {
-			t.Errorf("%s: %d were to be answered from memory; %d were, and %d not yet", verb, from, did, passing)
+		want := forecast.FromMemory + forecast.WithConsistentLists + forecast.WithWatches
+		served := count(map[string]string{"decision": "serve"})
+		if served == 0 || want != served+passing {
+			t.Errorf("%s: %d came from memory and %d were forwarded for a passing reason, want %d together", verb, served, passing, want)
 		}
-		t.Logf("%s: of %d %d were to be answered from memory, %d were, %d were the first of their kind", verb, said.Count, from, did, passing)
+		t.Logf("%s: of %d, %d came from memory and %d were forwarded for a passing reason", verb, forecast.Count, served, passing)
 	}
 }
 
-// clients are programs as clusters have them. They all do the same each time.
-func clients(t *testing.T, cfg *rest.Config) {
+// runClients sends the requests of some typical clients of a cluster: the same in each call.
+func runClients(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	until, stop := context.WithCancel(ctx)
+	informing, stop := context.WithCancel(ctx)
 	for _, resource := range []string{"pods", "configmaps"} {
 		informer := informers.New(cfg, "dynamic", corev1.SchemeGroupVersion.WithResource(resource), false, "")
-		expect.NoError(t, informers.Start(until, informer))
+		expect.NoError(t, informers.Start(informing, informer))
 		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			t.Fatal("an informer does not begin")
+			t.Fatalf("the informer of %s does not sync", resource)
 		}
 	}
 	stop()
@@ -141,7 +142,7 @@ func clients(t *testing.T, cfg *rest.Config) {
 	}
 	for range repeats {
 		since := "resourceVersion=" + get(script, ask.JSON, maps+"?"+ask.AnyVersion).Meta().ResourceVersion
-		var watching sync.WaitGroup // until kube-apiserver ends each of them
+		var watching sync.WaitGroup // each watch ends after its timeoutSeconds
 		for _, w := range []struct{ accept, path, query string }{
 			{ask.JSON, maps, ""},
 			{ask.JSON, maps, "resourceVersion=0&"},
@@ -171,8 +172,8 @@ func clients(t *testing.T, cfg *rest.Config) {
 	}
 }
 
-// analyzed is what listproxy analyze says of a log.
-func analyzed(t *testing.T, log string) analyze.Report {
+// analyzeLog returns the report of listproxy analyze on an audit log.
+func analyzeLog(t *testing.T, log string) analyze.Report {
 	t.Helper()
 	program, err := harness.BuildProxy()
 	expect.NoError(t, err)

@@ -24,15 +24,14 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestSameLines asks the API server and listproxy for the same lists and compares the lines in
-// their logs byte for byte, but for the two times and the annotations, which are looked at apart, and
-// the stage: listproxy writes its line before the answer.
-func TestSameLines(t *testing.T) {
+// TestAuditLines: listproxy's audit log has the same line for a list from memory as kube-apiserver's for the same list. Only
+// the times, the annotations and the stage differ: listproxy writes its line before the answer.
+func TestAuditLines(t *testing.T) {
 	t.Parallel()
 	upstream := ask.MustNew(t, cp.RESTConfig(controlplane.Anonymous), patience)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{
-		// Some are asked for at one revision, late in the test.
+		// The history window is longer than the test, since some lists name a revision of its beginning.
 		"--audit-log-path", log, "--eager", "pods,configmaps", "--history-window", "1h",
 	}})
 	via := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
@@ -44,19 +43,19 @@ func TestSameLines(t *testing.T) {
 				return q.ask(t, via, id).FromMemory()
 			})
 			q.ask(t, upstream, id)
-			want, wantEvent := split(t, lineOf(t, upstreamLog, id))
-			got, gotEvent := split(t, lineOf(t, log, id))
+			want, wantEvent := parseLine(t, awaitLine(t, upstreamLog, id))
+			got, gotEvent := parseLine(t, awaitLine(t, log, id))
 			if diff := gocmp.Diff(want, got); diff != "" {
-				t.Errorf("the API server's line and listproxy's: %s", diff)
+				t.Errorf("lines (-kube-apiserver +listproxy):\n%s", diff)
 			}
 			compareAnnotations(t, wantEvent.Annotations, gotEvent.Annotations)
 			if wantEvent.Stage != auditv1.StageResponseComplete || gotEvent.Stage != auditv1.StageResponseStarted {
-				t.Errorf("stages %s, %s", wantEvent.Stage, gotEvent.Stage)
+				t.Errorf("the stages are %s at kube-apiserver and %s at listproxy", wantEvent.Stage, gotEvent.Stage)
 			}
 			for _, event := range []auditv1.Event{wantEvent, gotEvent} {
 				received, stage := event.RequestReceivedTimestamp, event.StageTimestamp
 				if received.IsZero() || stage.Time.Before(received.Time) {
-					t.Errorf("received at %v, its stage at %v", received, stage)
+					t.Errorf("the stage's time %v is before the request's %v", stage, received)
 				}
 			}
 		})
@@ -69,21 +68,20 @@ var (
 	stages      = regexp.MustCompile(`"stage":"Response(Complete|Started)"`)
 )
 
-// split returns a line without what differs between two answers to one question, and the whole
-// event.
-func split(t *testing.T, line string) (rest string, event auditv1.Event) {
+// parseLine returns a line without times, annotations and stage, and the event of the whole line.
+func parseLine(t *testing.T, line string) (rest string, event auditv1.Event) {
 	t.Helper()
 	expect.NoError(t, json.Unmarshal([]byte(line), &event))
 	line = stages.ReplaceAllString(timestamp.ReplaceAllString(line, `"$1":""`), `"stage":""`)
 	return annotations.ReplaceAllString(line, `"annotations":{}`), event
 }
 
-// compareAnnotations compares those that both have. The API server alone says by which rule the
-// caller was allowed to list; listproxy alone says what it answered from.
+// compareAnnotations requires that kube-apiserver's annotations are the same as listproxy's, except for those that only one
+// of them can know: kube-apiserver the rule that allowed the list, and listproxy where its answer came from.
 func compareAnnotations(t *testing.T, upstream, ours map[string]string) {
 	t.Helper()
 	if _, ok := upstream["authorization.k8s.io/reason"]; !ok {
-		t.Error("the API server gives no reason")
+		t.Error("kube-apiserver's line has no annotation authorization.k8s.io/reason")
 	}
 	delete(upstream, "authorization.k8s.io/reason")
 	for _, name := range []string{"answered-from", "semantics", "revision", "items", "representation"} {
@@ -97,7 +95,7 @@ func compareAnnotations(t *testing.T, upstream, ours map[string]string) {
 	}
 }
 
-// questions returns lists of every kind, by users of every kind.
+// questions creates objects, and returns lists of every kind by users of every kind.
 func questions(t *testing.T, upstream *ask.Client) []question {
 	t.Helper()
 	create := func(path string, object any) {
@@ -147,9 +145,9 @@ func questions(t *testing.T, upstream *ask.Client) []question {
 			accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 		},
 		{name: "service account", token: account, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
-		{name: "service account as alice", token: account, as: controlplane.Alice, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
-		{name: "long user agent", token: root, agent: strings.Repeat("x", 1030), path: "/api/v1/pods?resourceVersion=0"},
-		{name: "odd user agent", token: root, agent: "<\"\\&\xff\xc3\xa9>", path: "/api/v1/pods?resourceVersion=0"},
+		{name: "service account as alice", token: account, impersonate: controlplane.Alice, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
+		{name: "long user agent", token: root, userAgent: strings.Repeat("x", 1030), path: "/api/v1/pods?resourceVersion=0"},
+		{name: "odd user agent", token: root, userAgent: "<\"\\&\xff\xc3\xa9>", path: "/api/v1/pods?resourceVersion=0"},
 	}
 }
 
@@ -168,7 +166,7 @@ func serviceAccount(t *testing.T) string {
 	cfg := cp.RESTConfig(controlplane.Anonymous)
 	cfg.BearerToken = token
 	account := ask.MustNew(t, cfg, patience)
-	served(t, account, "/api/v1/namespaces/team-a/pods") // the authorizer learns of it by a watch
+	served(t, account, "/api/v1/namespaces/team-a/pods") // kube-apiserver's authorizer learns of a grant by a watch
 	served(t, account.With("Impersonate-User", controlplane.Alice), "/api/v1/namespaces/team-a/pods")
 	return token
 }
@@ -183,15 +181,15 @@ func served(t *testing.T, client *ask.Client, path string) {
 	expect.NoError(t, err)
 }
 
-// lineOf returns the line of an audit log that has an ID; there must be exactly one, now or soon:
-// an event may be written after the answer has been read.
-func lineOf(t *testing.T, path, id string) string {
+// awaitLine returns the only line of an audit log that has an ID. It waits, since the line may be written after the client
+// has read the answer.
+func awaitLine(t *testing.T, path, id string) string {
 	t.Helper()
 	var found []string
 	poll.Until(t, patience, "a line with ID "+id+" in "+path, func() bool {
-		log, _ := os.ReadFile(path) // #nosec G304 -- the first line makes it
+		log, _ := os.ReadFile(path) // #nosec G304 -- the file appears with its first line
 		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, `"auditID":"`+id+`"`) && strings.HasSuffix(line, "\n") { // a whole one
+			if strings.Contains(line, `"auditID":"`+id+`"`) && strings.HasSuffix(line, "\n") { // else half written
 				found = append(found, line)
 			}
 		}
@@ -203,23 +201,23 @@ func lineOf(t *testing.T, path, id string) string {
 	return found[0]
 }
 
-// question is a list that both are asked.
+// question is a list that is sent to both servers.
 type question struct {
-	name  string
-	path  string
-	token string
-	// agent is the User-Agent, kubectl's if empty, and accept the Accept header, JSON if empty.
-	agent, accept string
-	// as is the user whom the caller impersonates, if not empty.
-	as string
+	name      string
+	path      string
+	token     string
+	userAgent string // "": kubectl's
+	accept    string // "": JSON
+	// impersonate is the user whom the caller impersonates, or "".
+	impersonate string
 }
 
 // ask sends a question with an ID to a server and returns the answer, which must be a list.
 func (q question) ask(t *testing.T, server *ask.Client, id string) ask.Answer {
 	t.Helper()
-	server = server.With("Authorization", "Bearer "+q.token).With("Audit-Id", id).With("User-Agent", cmp.Or(q.agent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000"))
-	if q.as != "" {
-		server = server.With("Impersonate-User", q.as)
+	server = server.With("Authorization", "Bearer "+q.token).With("Audit-Id", id).With("User-Agent", cmp.Or(q.userAgent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000"))
+	if q.impersonate != "" {
+		server = server.With("Impersonate-User", q.impersonate)
 	}
 	a, err := server.GetAs(t.Context(), cmp.Or(q.accept, ask.JSON), q.path)
 	if err != nil || a.Code != http.StatusOK {

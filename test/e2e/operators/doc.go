@@ -1,7 +1,6 @@
-// Package operators tests what operators see, with a real listproxy in front of a real API server:
-// the audit log, the pages of the admin port, what listproxy analyze forecasts, and whether the
-// README and the pages tell commands that work.
+// Package operators tests what operators see of a real listproxy in front of a real kube-apiserver: the audit log, the pages
+// of the admin port, the forecasts of listproxy analyze, and the commands of the README.
 //
-// The audit log is compared with kube-apiserver's own: the same list, sent to both, must leave the
-// same line in both logs, except for what only one of the two can know.
+// listproxy's audit log is compared with kube-apiserver's: the same list, sent to both, must leave the same line in both
+// logs, except for what only one of the two can know.
 package operators

@@ -14,32 +14,32 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = time.Minute
-	// atOnce is how many tests run at the same time: more than there are CPUs, for they wait.
-	atOnce = 8
+	// parallelTests is more than there are CPUs, since tests wait.
+	parallelTests = 8
 
-	// everything is a policy that writes one event for every request, without bodies.
-	everything = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
+	// auditEverything is an audit policy that logs the metadata of every request.
+	auditEverything = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
 )
 
 // What all tests share.
 var (
 	cp *controlplane.ControlPlane
-	// direct asks kube-apiserver as the admin.
+	// direct asks kube-apiserver itself, as the admin.
 	direct *ask.Client
-	// upstreamLog is the audit log of the API server.
+	// upstreamLog is the path of kube-apiserver's audit log.
 	upstreamLog string
-	// paged is a listproxy whose pages are read.
+	// paged is the listproxy of TestStatus.
 	paged *harness.Proxy
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: func(s *harness.Suite) error {
+	harness.Main(m, harness.Options{Parallel: parallelTests, SetUp: func(s *harness.Suite) error {
 		dir, err := s.Dir()
 		if err != nil {
 			return err
 		}
 		policyFile := filepath.Join(dir, "policy.json")
-		if err := os.WriteFile(policyFile, []byte(everything), 0o600); err != nil {
+		if err := os.WriteFile(policyFile, []byte(auditEverything), 0o600); err != nil {
 			return err
 		}
 		upstreamLog = filepath.Join(dir, "audit.log")

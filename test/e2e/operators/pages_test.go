@@ -17,17 +17,17 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// look reads a page of an admin port.
-func look(t *testing.T, p *harness.Proxy, path string) ask.Answer {
+// getAdmin returns the answer to a GET at the admin port.
+func getAdmin(t *testing.T, p *harness.Proxy, path string) ask.Answer {
 	t.Helper()
 	a, err := ask.At(p.AdminURL()).Get(t.Context(), path)
 	expect.NoError(t, err)
 	return a
 }
 
-// TestStatusTellsWhatHappened: what is done through listproxy is seen on the page, and the page says the
-// same as metrics.
-func TestStatusTellsWhatHappened(t *testing.T) {
+// TestStatus: the status page counts requests that went through listproxy, as metrics and the access log do, shows the
+// collections, and has no dead links.
+func TestStatus(t *testing.T) {
 	client := ask.MustNew(t, paged.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
 	get := func(target string) ask.Answer {
 		t.Helper()
@@ -45,9 +45,8 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	}
 	get(lists + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1")
 
-	// A request is counted after its answer has ended.
-	var now admin.Status
-	poll.Until(t, patience, "every request is counted", func() (done bool) {
+	var now admin.Status // polled, since a request is counted after its answer has ended
+	poll.Until(t, patience, "the status counts every request", func() (done bool) {
 		var err error
 		now, err = paged.Status(t.Context())
 		expect.NoError(t, err)
@@ -66,21 +65,20 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	}) {
 		t.Errorf("collections: %+v", now.Collections)
 	}
-	metrics := string(look(t, paged, "/metrics").Body)
+	metrics := string(getAdmin(t, paged, "/metrics").Body)
 	if want := fmt.Sprintf(`decision="serve",reason="none",resource="namespaces",semantics="any",verb="list"} %d`, now.Lists.Answered); !strings.Contains(metrics, want) {
-		t.Errorf("metrics do not say %s", want)
+		t.Errorf("the metrics do not have %s", want)
 	}
-	// The page for people, as the process has it. / leads to it, and its links lead somewhere.
-	page := look(t, paged, "/")
+	page := getAdmin(t, paged, "/")
 	for _, link := range regexp.MustCompile(`<a href="([^"]*)"`).FindAllStringSubmatch(string(page.Body), -1) {
-		if a := look(t, paged, "/"+link[1]); a.Code != http.StatusOK {
-			t.Errorf("the link to %s: %s", link[1], a)
+		if a := getAdmin(t, paged, "/"+link[1]); a.Code != http.StatusOK {
+			t.Errorf("GET of the link %s: %s", link[1], a)
 		}
 	}
 	if !strings.HasPrefix(page.Header.Get("Content-Security-Policy"), "default-src 'none'") || !strings.Contains(string(page.Body), "✓ healthy") {
-		t.Errorf("the page: %v\n%s", page.Header, page.Body)
+		t.Errorf("the page has no policy against scripts, or does not say that listproxy is healthy: %v\n%s", page.Header, page.Body)
 	}
 	if line := `level=ACCESS msg=request method=GET target="list namespaces v1"`; !strings.Contains(paged.Log(), line) {
-		t.Errorf("no line has %s", line)
+		t.Errorf("the access log does not have %s", line)
 	}
 }

@@ -39,7 +39,7 @@ func TestReadmeWalk(t *testing.T) {
 	}
 	for _, want := range []string{"from memory", "Cache-Status: listproxy; hit; detail=any", `"kind":"NamespaceList"`, "[+]upstream ok\n"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("it does not say %q:\n%s", want, out)
+			t.Errorf("the commands do not print %q:\n%s", want, out)
 		}
 	}
 	for _, name := range []string{"listproxy.kubeconfig", "proxy.kubeconfig"} {
@@ -55,12 +55,12 @@ func TestReadmeWalk(t *testing.T) {
 	expect.NoError(t, err)
 	for _, entry := range left {
 		if name := entry.Name(); name != "bin" && name != "docs" && name != "home" {
-			t.Errorf("%s is left", name)
+			t.Errorf("step 5 of the README leaves %s", name)
 		}
 	}
 }
 
-// walk is a folder in which somebody follows the README.
+// walk is a folder in which the README's commands run.
 type walk struct {
 	dir         string
 	env         []string
@@ -70,6 +70,7 @@ type walk struct {
 	log   logbuffer.Buffer
 }
 
+// newWalk returns a folder with the program, the docs and an admin's kubeconfig.
 func newWalk(t *testing.T) *walk {
 	t.Helper()
 	w := &walk{dir: t.TempDir(), port: controlplane.FreePort(t), admin: controlplane.FreePort(t)}
@@ -111,7 +112,7 @@ func blocksOf(t *testing.T, section string) (blocks []string) {
 	return blocks
 }
 
-// shell is bash with commands of the README, at ports of this test.
+// shell returns bash with commands of the README, at ports of this test.
 func (w *walk) shell(t *testing.T, commands string) *exec.Cmd {
 	t.Helper()
 	for from, to := range map[string]string{
@@ -128,6 +129,7 @@ func (w *walk) shell(t *testing.T, commands string) *exec.Cmd {
 	return cmd
 }
 
+// run runs commands and returns their output.
 func (w *walk) run(t *testing.T, commands string) string {
 	t.Helper()
 	out, err := w.shell(t, commands).CombinedOutput()
@@ -137,6 +139,7 @@ func (w *walk) run(t *testing.T, commands string) string {
 	return string(out)
 }
 
+// start starts listproxy by the README's command, and waits until it serves.
 func (w *walk) start(t *testing.T, command string) {
 	t.Helper()
 	w.proxy = w.shell(t, "exec "+command)
@@ -145,11 +148,11 @@ func (w *walk) start(t *testing.T, command string) {
 	poll.Until(t, patience, "listproxy to serve", func() bool { return strings.Contains(w.log.String(), "msg=serving ") })
 }
 
-// stop is Ctrl-C.
+// stop ends listproxy as Ctrl-C does.
 func (w *walk) stop(t *testing.T) {
 	t.Helper()
 	expect.NoError(t, w.proxy.Process.Signal(syscall.SIGINT))
 	if err := w.proxy.Wait(); err != nil {
-		t.Errorf("listproxy ended badly: %v\n%s", err, w.log.String())
+		t.Errorf("listproxy ended with %v\n%s", err, w.log.String())
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHelp: listproxy --help shows all flags in sections, in lines that fit. The help of a subcommand shows only flags of
-// its own.
+// TestHelp: listproxy --help shows all flags in sections, in lines that fit. The help of a subcommand shows only flags
+// of its own.
 func TestHelp(t *testing.T) {
 	out, err := execute(t, "--help")
 	if err != nil {

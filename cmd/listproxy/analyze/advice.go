@@ -14,14 +14,15 @@ type Advice struct {
 	// Lists and Watches are the numbers of requests that the advice is about.
 	Lists   int64 `json:"lists,omitempty"`
 	Watches int64 `json:"watches,omitempty"`
-	// Why says what these requests have in common. Do says what to change.
+	// Why says what these requests have in common.
 	Why string `json:"why"`
-	Do  string `json:"do"`
-	// Most are the clients that sent the most of these requests.
+	// Do says what to change.
+	Do string `json:"do"`
+	// Most are the senders of the most requests.
 	Most []Sender `json:"most"`
 }
 
-// Sender is a client with the number of requests that it sent for a resource.
+// Sender is a client with the number of its requests for one resource.
 type Sender struct {
 	UserAgent string `json:"userAgent"`
 	User      string `json:"user,omitempty"`
@@ -29,17 +30,17 @@ type Sender struct {
 	Count     int64  `json:"count"`
 }
 
-// mostSenders is the number of senders that a piece of advice names.
-const mostSenders = 3
+// maxSenders is the largest number of senders that an Advice names.
+const maxSenders = 3
 
-// remedies say what to change so that requests are answered from memory. The keys are switches (an [answerer]) and
-// reasons. For all other reasons, [reason.Reason.Explain] has the remedy.
+// remedies say what to change so that requests are answered from memory. The keys are reasons and, for switches, an
+// [answerer]. For all other reasons, [reason.Reason.Explain] has the remedy.
 var remedies = map[string]string{
-	string(withConsistentLists): "Start listproxy with --consistent-lists. With \"true\" it still forwards small lists; " +
+	string(byMemoryIfConsistentLists): "Start listproxy with --consistent-lists. With \"true\" it still forwards small lists; " +
 		"with \"always\" it answers nearly all. A client that need not see what was written a moment " +
 		"ago can send resourceVersion=0: its lists are then answered without the switch.",
-	string(withWatches): "Start listproxy with --watches.",
-	string(reason.Representation): "Let programs ask for JSON or protobuf. (Audit logs do not name the form: for " +
+	string(byMemoryIfWatches): "Start listproxy with --watches.",
+	string(reason.Representation): "Let programs ask for JSON or protobuf. (Audit logs lack the Accept header: for " +
 		"kubectl with limit=500 a table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)",
 	string(reason.NotCached): "Secrets are kept only if a rule names them, Events never. " +
 		"A client can ask for less, or less often.",
@@ -51,36 +52,40 @@ var remedies = map[string]string{
 		"revision has expired (410), or it is too busy (429). Mend the client.",
 }
 
-// shared says what requests have in common, for keys of remedies that [reason.Reason.Explain] does not know.
-var shared = map[string]string{
-	string(withConsistentLists): "They name no resourceVersion: they ask for the newest state.",
-	string(withWatches):         "They are watches and streaming lists.",
-	string(whyRefused):          "kube-apiserver did not answer them with what they asked for.",
+// explanations say what requests have in common, for the keys of remedies that [reason.Reason.Explain] does not know.
+var explanations = map[string]string{
+	string(byMemoryIfConsistentLists): "They name no resourceVersion: they ask for the newest state.",
+	string(byMemoryIfWatches):         "They are watches and streaming lists.",
+	string(whyRefused):                "kube-apiserver did not answer them with what they asked for.",
 }
 
-// advise returns advice about all requests that are not answered from memory as listproxy is set up.
+// advise returns advice about all requests that are not answered from memory without a switch.
 func advise(rows []Row) []Advice {
-	found := map[string]*Advice{}
+	byWhat := map[string]*Advice{}
 	for _, row := range rows {
-		for _, form := range row.Forms {
-			if form.AnsweredBy == byMemory {
+		for _, f := range row.Forms {
+			if f.AnsweredBy == byMemory {
 				continue
 			}
-			what := cmp.Or(string(form.Reason), string(form.AnsweredBy))
-			if found[what] == nil {
-				why, do := form.Reason.Explain()
-				found[what] = &Advice{What: what, Why: cmp.Or(shared[what], why), Do: cmp.Or(remedies[what], do)}
+			what := cmp.Or(string(f.Reason), string(f.AnsweredBy)) // without a reason, a switch is missing
+			if byWhat[what] == nil {
+				why, do := f.Reason.Explain()
+				byWhat[what] = &Advice{What: what, Why: cmp.Or(explanations[what], why), Do: cmp.Or(remedies[what], do)}
 			}
-			found[what].add(row, form)
+			byWhat[what].add(row, f)
 		}
 	}
-	all := make([]Advice, 0, len(found))
-	for _, a := range found {
+	all := make([]Advice, 0, len(byWhat))
+	for _, a := range byWhat {
 		slices.SortFunc(a.Most, func(a, b Sender) int {
-			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.UserAgent, b.UserAgent),
-				cmp.Compare(a.Resource, b.Resource))
+			return cmp.Or(
+				cmp.Compare(b.Count, a.Count),
+				cmp.Compare(a.UserAgent, b.UserAgent),
+				cmp.Compare(a.User, b.User),
+				cmp.Compare(a.Resource, b.Resource),
+			)
 		})
-		a.Most = a.Most[:min(len(a.Most), mostSenders)]
+		a.Most = a.Most[:min(len(a.Most), maxSenders)]
 		all = append(all, *a)
 	}
 	slices.SortFunc(all, func(a, b Advice) int {
@@ -89,18 +94,22 @@ func advise(rows []Row) []Advice {
 	return all
 }
 
-// add counts the requests of a form, and their sender.
-func (a *Advice) add(row Row, form Form) {
-	if form.Kind == kindWatch {
-		a.Watches += form.Count
+// add counts requests of a row, and their sender. All calls for a row must follow each other.
+func (a *Advice) add(row Row, f FormCount) {
+	if f.Verb == verbWatch {
+		a.Watches += f.Count
 	} else {
-		a.Lists += form.Count
+		a.Lists += f.Count
 	}
-	sender := Sender{UserAgent: row.UserAgent, User: row.User, Resource: row.Resource}
-	i := slices.IndexFunc(a.Most, func(s Sender) bool { s.Count = 0; return s == sender })
-	if i < 0 {
-		i = len(a.Most)
-		a.Most = append(a.Most, sender)
+	sender := Sender{UserAgent: row.UserAgent, User: row.User, Resource: row.Resource, Count: f.Count}
+	if last := len(a.Most) - 1; last >= 0 && a.Most[last].isSame(sender) {
+		a.Most[last].Count += f.Count
+		return
 	}
-	a.Most[i].Count += form.Count
+	a.Most = append(a.Most, sender)
+}
+
+// isSame reports whether s and other are the same client and resource.
+func (s Sender) isSame(other Sender) bool {
+	return s.UserAgent == other.UserAgent && s.User == other.User && s.Resource == other.Resource
 }

@@ -8,38 +8,39 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// analyzer reads logs and counts the lists and watches in them. It is for one goroutine.
+// analyzer reads logs and counts their lists and watches. It is not safe for concurrent use.
 type analyzer struct {
-	judge judge
-	tally *tally
-	files []File
+	predictor predictor
+	tally     *tally
+	files     []File
 }
 
-// File says what was read from a log.
+// File describes the lines of a log.
 type File struct {
 	Name string `json:"name"`
 	// Lines is the number of lines that were read.
 	Lines int64 `json:"lines"`
 	// Bad is the number of lines without an audit event.
 	Bad int64 `json:"bad,omitempty"`
-	// Others is the number of audit events that [auditEvent.counts] leaves out.
+	// Others is the number of audit events that do not count, see [auditEvent.isCounted].
 	Others int64 `json:"others"`
-	// Problem is the reason why the file could not be read to its end, or is of no use. It is empty if all is well.
+	// Problem says why the file could not be read to its end, or that it has no list and no watch. It is empty
+	// otherwise.
 	Problem string `json:"problem,omitempty"`
 
-	counted int64 // the number of events of lists and watches
+	counted int64 // the number of events that count
 }
 
 // newAnalyzer returns an analyzer for a listproxy with the policy p.
 func newAnalyzer(p *policy.Config) *analyzer {
-	return &analyzer{judge: newJudge(p), tally: newTally()}
+	return &analyzer{predictor: newPredictor(p), tally: newTally()}
 }
 
-// readLog reads a log to its end. It returns an error if reading fails, or if the log has no list and no watch; then
-// the error says what to do. Events before a failure count, and the report names the failure.
+// readLog reads a log to its end. It returns an error if reading fails; the events before the failure count. It also
+// returns an error if the log has no list and no watch. The report has the error, too.
 func (a *analyzer) readLog(name string, log io.Reader) error {
 	f := File{Name: name}
-	err := eachLine(log, func(line []byte) { a.line(&f, line) })
+	err := eachLine(log, func(line []byte) { a.countLine(&f, line) })
 	if err == nil {
 		err = f.checkCounted()
 	}
@@ -50,16 +51,16 @@ func (a *analyzer) readLog(name string, log io.Reader) error {
 	return err
 }
 
-// line counts the events of one line of a log.
-func (a *analyzer) line(f *File, line []byte) {
+// countLine counts the events of one line of a log.
+func (a *analyzer) countLine(f *File, line []byte) {
 	f.Lines++
 	found := eachEvent(line, func(e *auditEvent) {
-		if !e.counts() {
+		if !e.isCounted() {
 			f.Others++
 			return
 		}
 		f.counted++
-		e.count(a.tally, &a.judge)
+		e.addTo(a.tally, a.predictor.predict(e))
 	})
 	if !found {
 		f.Bad++
@@ -68,10 +69,10 @@ func (a *analyzer) line(f *File, line []byte) {
 
 // checkCounted returns an error if the file has no list and no watch. The error says what to do.
 func (f *File) checkCounted() error {
-	switch {
-	case f.counted > 0:
+	if f.counted > 0 {
 		return nil
-	case f.Others > 0:
+	}
+	if f.Others > 0 {
 		return fmt.Errorf("there is no list and no watch among its %d audit events: the audit policy must log these "+
 			"verbs, with the stage ResponseComplete", f.Others)
 	}

@@ -301,7 +301,7 @@ func TestExports(t *testing.T) {
 		"a container runtime": {log: "2026-11-20T10:00:00.000000000Z stdout F " + list, want: listCounted},
 		"an array":            {log: "[" + list + "," + watch + "]", want: bothCounted},
 		"too deep": {
-			log:  strings.Repeat("[", maxWrapped+2) + list + strings.Repeat("]", maxWrapped+2) + "\n" + list,
+			log:  strings.Repeat("[", maxDepth+2) + list + strings.Repeat("]", maxDepth+2) + "\n" + list,
 			want: counts{Lists: 1, FromMemory: 1, Bad: 1, Seconds: 0.25},
 		},
 	})
@@ -351,23 +351,24 @@ func TestForeignLogs(t *testing.T) {
 	}
 }
 
-// TestBounded: a report keeps at most maxRows clients, and counts the requests of all.
+// TestBounded: a report keeps at most maxCounters clients, and counts the requests of all.
 func TestBounded(t *testing.T) {
 	tally := newTally()
-	const requests = 2 * maxRows
+	const requests = 2 * maxCounters
 	for i := range requests {
-		key := rowKey{
-			client: client{agent: "tool", user: fmt.Sprint("user-", i)}, resource: "pods",
-			verdict: verdict{kind: kindList, answeredBy: byMemory},
+		key := counterKey{
+			rowKey:     rowKey{client: client{userAgent: "tool", user: fmt.Sprint("user-", i)}, resource: "pods"},
+			prediction: prediction{verb: verbList, answeredBy: byMemory},
 		}
-		tally.add(key, false, time.Unix(int64(i)*3600, 0), 0)
+		const atStart = false
+		tally.add(key, atStart, time.Unix(int64(i)*3600, 0), 0)
 	}
 	var counted int64
-	for _, row := range tally.rows {
-		counted += row.count()
+	for _, counter := range tally.counters {
+		counted += counter.requests()
 	}
-	if len(tally.rows) > maxRows+1 || counted != requests {
-		t.Errorf("%d rows, %d counted of %d", len(tally.rows), counted, requests)
+	if len(tally.counters) > maxCounters+1 || counted != requests {
+		t.Errorf("%d counters with %d requests, want at most %d with %d", len(tally.counters), counted, maxCounters+1, requests)
 	}
 }
 

@@ -1,33 +1,33 @@
 package analyze
 
 import (
-	"net/http"
 	"strings"
 
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// maxName is the longest name of a user or resource that is kept, in bytes.
+// maxName is the largest number of bytes that are kept of the name of a user or resource.
 const maxName = 253
 
-// client is a program and the user as which it runs.
+// client is a program and its user.
 type client struct {
-	agent string // program and version, see [telemetry.UserAgent]
-	user  string
+	userAgent string // program and version, see [telemetry.UserAgent]
+	user      string
 }
 
-// newClient returns the client that sent a request. All nodes count as one user: a cluster has thousands, and their
-// requests are alike.
+// newClient returns the client that sent a request. All nodes count as one user: a cluster has thousands of them, and
+// their requests are alike.
 func newClient(userAgent, user string) client {
-	const node = "system:node:"
-	if strings.HasPrefix(user, node) {
-		user = node + "*"
+	const nodePrefix = "system:node:"
+	if strings.HasPrefix(user, nodePrefix) {
+		user = nodePrefix + "*"
 	}
-	return client{telemetry.UserAgent(userAgent), sanitized(user)}
+	return client{userAgent: telemetry.UserAgent(userAgent), user: sanitize(user)}
 }
 
-// sanitized returns a name without control characters, which could command a terminal, and cut after maxName bytes.
-func sanitized(name string) string {
+// sanitize returns a name without control characters, which could command a terminal. It truncates the name after
+// maxName bytes.
+func sanitize(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < ' ' || (0x7f <= r && r < 0xa0) {
 			return -1
@@ -40,16 +40,13 @@ func sanitized(name string) string {
 	return name
 }
 
-// resourceName returns a resource as kubectl names it.
+// resourceName returns the name of a resource as in kubectl: deployments.apps. It is "?" for requests that name none.
 func resourceName(group, resource string) string {
 	switch {
 	case resource == "":
 		return "?"
 	case group == "":
-		return sanitized(resource)
+		return sanitize(resource)
 	}
-	return sanitized(resource + "." + group)
+	return sanitize(resource + "." + group)
 }
-
-// succeeded reports whether a request succeeded. The code is 0 if the log does not have it; then it is assumed.
-func succeeded(code int) bool { return code == 0 || code == http.StatusOK }

@@ -13,17 +13,18 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// The forms of the report.
+// The values of --output.
 const (
 	outputText = "text"
 	outputJSON = "json"
 )
 
-// NewCommand returns the command that analyzes logs. readPolicy reads the policy file that --config names.
+// NewCommand returns the command that analyzes logs. readPolicy returns the policy for the value of --config in fs, or
+// the default policy if the flag is not given.
 func NewCommand(readPolicy func(fs *pflag.FlagSet, path string) (*policy.Config, error)) *cobra.Command {
-	var config, output string
-	var top int
-	var rules *policy.Config
+	var configFile, output string
+	var maxRows int
+	var config *policy.Config // set by PreRunE, from configFile
 	cmd := &cobra.Command{
 		Use:   "analyze FILE...",
 		Short: "Say what listproxy would answer from memory, by the requests in an audit log",
@@ -40,49 +41,52 @@ gzip; - is standard input. It contacts no cluster, and listproxy need not be ins
 
 The exit code is 1 if a file could not be read to its end, or has no list and no watch.`,
 		PreRunE: func(cmd *cobra.Command, files []string) (err error) {
-			switch {
-			case len(files) == 0:
+			if len(files) == 0 {
 				return errors.New("name the logs to read: listproxy analyze FILE..., and - for standard input")
-			case output != outputText && output != outputJSON:
-				return fmt.Errorf("--output %q: choose %s or %s", output, outputText, outputJSON)
-			case top < 0:
-				return fmt.Errorf("--top %d: give how many rows to show, or 0 for all", top)
 			}
-			rules, err = readPolicy(cmd.Flags(), config)
+			if output != outputText && output != outputJSON {
+				return fmt.Errorf("--output %q: choose %s or %s", output, outputText, outputJSON)
+			}
+			if maxRows < 0 {
+				return fmt.Errorf("--top %d: give how many rows to show, or 0 for all", maxRows)
+			}
+			config, err = readPolicy(cmd.Flags(), configFile)
 			return err
 		},
 		RunE: func(cmd *cobra.Command, files []string) error {
-			a := newAnalyzer(rules)
-			problem := readLogs(a, files, cmd.InOrStdin())
+			a := newAnalyzer(config)
+			readErr := readLogs(a, files, cmd.InOrStdin())
 			report := a.report()
 			if report.Totals.Lists.Count+report.Totals.Watches.Count == 0 {
-				return problem // there is nothing to report
+				return readErr // every file has a problem: a log without lists and watches is one
 			}
-			if err := writeReport(cmd.OutOrStdout(), report, output, top); err != nil {
+			// The logs that could be read are reported, even if others have failed.
+			if err := writeReport(cmd.OutOrStdout(), report, output, maxRows); err != nil {
 				return err
 			}
-			return problem
+			return readErr
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&output, "output", "o", outputText, "`form`: text or json")
-	fs.StringVar(&config, "config", "", "policy `file` that listproxy would have; without it, the built-in policy")
-	fs.IntVar(&top, "top", 20, "how `many` rows of clients and resources the text has; 0 all")
+	fs.StringVarP(&output, "output", "o", outputText, "`format`: text or json")
+	fs.StringVar(&configFile, "config", "", "policy `file` that listproxy would have; without it, the built-in policy")
+	fs.IntVar(&maxRows, "top", 20, "how `many` rows of clients and resources the text has; 0 all")
 	return cmd
 }
 
-// readLogs reads all files, even if one of them cannot be read. It returns the errors of all.
+// readLogs reads all files. It goes on after a file that cannot be read, and returns the errors of all files.
 func readLogs(a *analyzer, files []string, stdin io.Reader) error {
-	var problems []error
+	var errs []error
 	for _, file := range files {
 		if err := readLog(a, file, stdin); err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", file, err))
+			errs = append(errs, fmt.Errorf("%s: %w", file, err))
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(errs...)
 }
 
+// readLog reads one file, or stdin if the file is "-". The error does not name the file.
 func readLog(a *analyzer, file string, stdin io.Reader) error {
 	if file == "-" {
 		return a.readLog("standard input", stdin)
@@ -90,7 +94,7 @@ func readLog(a *analyzer, file string, stdin io.Reader) error {
 	log, err := os.Open(file)
 	if err != nil {
 		if pathError, ok := errors.AsType[*os.PathError](err); ok {
-			err = pathError.Err // the caller names the file
+			return pathError.Err
 		}
 		return err
 	}
@@ -98,11 +102,11 @@ func readLog(a *analyzer, file string, stdin io.Reader) error {
 	return a.readLog(file, log)
 }
 
-func writeReport(w io.Writer, report Report, output string, top int) error {
+func writeReport(w io.Writer, report Report, output string, maxRows int) error {
 	if output == outputJSON {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	return report.writeText(w, top)
+	return report.writeText(w, maxRows)
 }

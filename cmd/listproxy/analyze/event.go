@@ -14,14 +14,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// auditEvent has those fields of an audit event that matter here. Into an [auditv1.Event] whole lists would be decoded
-// if the audit level is RequestResponse.
+// auditEvent has the fields of an audit event that matter here. It is smaller than [auditv1.Event], which would decode
+// whole lists if the audit level is RequestResponse.
 type auditEvent struct {
 	Kind       string        `json:"kind"`
 	APIVersion string        `json:"apiVersion"`
 	Stage      auditv1.Stage `json:"stage"`
 	RequestURI string        `json:"requestURI"`
-	Verb       string        `json:"verb"`
+	Verb       verb          `json:"verb"`
 	User       struct {
 		Username string `json:"username"`
 	} `json:"user"`
@@ -33,17 +33,19 @@ type auditEvent struct {
 	ResponseStatus struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
-	ResponseObject *object   `json:"responseObject"`
-	Received       time.Time `json:"requestReceivedTimestamp"`
-	At             time.Time `json:"stageTimestamp"`
+	ResponseObject *responseObject `json:"responseObject"` // nil if the level is not RequestResponse
+	Received       time.Time       `json:"requestReceivedTimestamp"`
+	StageTime      time.Time       `json:"stageTimestamp"`
 }
 
-// object says whether the answer in an event is a table. Only events of the level RequestResponse have an answer.
-type object struct{ table bool }
+// responseObject is the answer in an event.
+type responseObject struct{ isTable bool }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It keeps nothing else of the object.
-func (o *object) UnmarshalJSON(data []byte) error {
-	o.table = bytes.Contains(data[:min(len(data), 256)], []byte(`"Table"`))
+// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large: the kind is among the
+// first members.
+func (o *responseObject) UnmarshalJSON(data []byte) error {
+	const headBytes = 256
+	o.isTable = bytes.Contains(data[:min(len(data), headBytes)], []byte(`"Table"`))
 	return nil
 }
 
@@ -53,47 +55,49 @@ func (e *auditEvent) isEvent() bool {
 		e.RequestURI != "" && e.Stage != ""
 }
 
-// counts reports whether the event counts: it is of a list or watch, and of a stage at which these are counted. A list
-// has one such event: kube-apiserver writes it when the list has ended, listproxy before it begins. A watch may have
-// two, when it begins and when it ends, see [row].
+// isCounted reports whether the event counts. It must be an event of a list or watch, at the stage ResponseStarted or
+// ResponseComplete. A list has one such event: kube-apiserver writes it at the end, with the stage ResponseComplete,
+// and listproxy at the start. A watch may have two, see [counter].
 //
 // Requests of kube-apiserver to itself and of listproxy for itself do not count, since they never come through
 // listproxy.
-func (e *auditEvent) counts() bool {
+func (e *auditEvent) isCounted() bool {
 	if e.User.Username == user.APIServerUser || strings.HasPrefix(e.UserAgent, "listproxy/") {
 		return false
 	}
-	stage := e.Stage == auditv1.StageResponseStarted || e.Stage == auditv1.StageResponseComplete
-	return stage && (e.Verb == "list" || e.Verb == "watch")
+	hasStage := e.Stage == auditv1.StageResponseStarted || e.Stage == auditv1.StageResponseComplete
+	hasVerb := e.Verb == verbList || e.Verb == verbWatch
+	return hasStage && hasVerb
 }
 
-// count adds the list or watch of the event to t.
-func (e *auditEvent) count(t *tally, j *judge) {
-	if year := e.Received.UTC().Year(); year < 1970 || year > 2200 { // the log has no sensible time
-		e.Received = time.Time{}
+// addTo adds the event to t, under its prediction.
+func (e *auditEvent) addTo(t *tally, p prediction) {
+	received := e.Received
+	if year := received.UTC().Year(); year < 1970 || year > 2200 { // no sensible time; JSON cannot have years over 9999
+		received = time.Time{}
 	}
-	key := rowKey{
+	key := counterKey{prediction: p, rowKey: rowKey{
 		client:   newClient(e.UserAgent, e.User.Username),
 		resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource),
-		verdict:  j.verdict(e),
+	}}
+	var duration time.Duration
+	if e.Verb == verbList && !received.IsZero() {
+		duration = max(0, e.StageTime.Sub(received))
 	}
-	var took time.Duration
-	if key.verdict.kind == kindList && !e.Received.IsZero() {
-		took = max(0, e.At.Sub(e.Received))
-	}
-	t.add(key, e.Stage == auditv1.StageResponseStarted && e.Verb == "watch", e.Received, took)
+	atStart := e.Verb == verbWatch && e.Stage == auditv1.StageResponseStarted
+	t.add(key, atStart, received, duration)
 }
 
 const (
 	// acceptTable is the Accept header of kubectl get.
 	acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io," +
 		"application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
-	// kubectlPage is the limit in lists of kubectl get. Few other commands of kubectl have it.
+	// kubectlPage is the limit in lists of kubectl get. Few other commands of kubectl set it.
 	kubectlPage = "limit=500"
 )
 
-// httpRequest returns the request of the event. Of its headers the event has only the User-Agent, so the others are
-// assumed: the request asks for JSON, or for a table if kubectl get seems to have sent it.
+// httpRequest returns the request of the event, or false if its URI is malformed. The only header in an event is the
+// User-Agent. The request is assumed to ask for JSON, or for a table if kubectl get seems to have sent it.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {
@@ -112,78 +116,85 @@ func (e *auditEvent) httpRequest() (*http.Request, bool) {
 // asksForTable reports whether the answer was a table, or is likely to have been.
 func (e *auditEvent) asksForTable() bool {
 	if e.ResponseObject != nil {
-		return e.ResponseObject.table
+		return e.ResponseObject.isTable
 	}
 	return strings.HasPrefix(e.UserAgent, "kubectl") && strings.Contains(e.RequestURI, kubectlPage)
 }
 
-// anonymous reports whether the caller had no credentials.
-func (e *auditEvent) anonymous() bool { return e.User.Username == user.Anonymous }
+// isAnonymous reports whether the caller had no credentials.
+func (e *auditEvent) isAnonymous() bool { return e.User.Username == user.Anonymous }
 
-// maxWrapped is how deep an event may be wrapped in objects, lists and texts.
-const maxWrapped = 8
+// maxDepth is the largest number of objects, lists and strings around an event.
+const maxDepth = 8
 
-// eachEvent calls take for every event in a line, and reports whether there is one. Exporters of logs write an event
+// eachEvent calls visit for every event in a line, and reports whether there is any. Exporters of logs write an event
 // inside an object, a list, or a string that is JSON itself. Before the JSON there may be words, such as a time, and
 // after it more JSON.
-func eachEvent(line []byte, take func(*auditEvent)) bool { return eachEventIn(line, 0, take) }
+func eachEvent(line []byte, visit func(*auditEvent)) bool { return eachEventInText(line, 0, visit) }
 
-func eachEventIn(text []byte, depth int, take func(*auditEvent)) (found bool) {
-	begin := bytes.IndexAny(text, "{[")
-	if begin < 0 || !mayHave(text, depth) {
+// eachEventInText is [eachEvent] for a text at a depth.
+func eachEventInText(text []byte, depth int, visit func(*auditEvent)) (found bool) {
+	start := bytes.IndexAny(text, "{[")
+	if start < 0 || !mayHaveEvent(text, depth) {
 		return false
 	}
-	if takeEvent(text[begin:], take) { // nearly every line is a plain event; the decoder below would double the time
+	// Nearly every line is a plain event. The decoder below would take twice the time.
+	if visitEvent(text[start:], visit) {
 		return true
 	}
-	values := json.NewDecoder(bytes.NewReader(text[begin:]))
+	values := json.NewDecoder(bytes.NewReader(text[start:]))
 	for {
 		var value json.RawMessage
 		if values.Decode(&value) != nil { // the end, or something that is not JSON
 			return found
 		}
-		found = unwrap(value, depth, take) || found
+		if eachEventInValue(value, depth, visit) {
+			found = true
+		}
 	}
 }
 
-// unwrap calls take for every event in a value, and reports whether there is one.
-func unwrap(value json.RawMessage, depth int, take func(*auditEvent)) (found bool) {
-	if !mayHave(value, depth) {
+// eachEventInValue is [eachEvent] for a JSON value at a depth. It ignores errors of json.Unmarshal, since the decoder
+// has already checked that the value is JSON.
+func eachEventInValue(value json.RawMessage, depth int, visit func(*auditEvent)) (found bool) {
+	if !mayHaveEvent(value, depth) {
 		return false
 	}
-	var inside []json.RawMessage
+	var elements []json.RawMessage
 	switch value[0] {
 	case '{':
-		if takeEvent(value, take) {
+		if visitEvent(value, visit) {
 			return true
 		}
 		var members map[string]json.RawMessage
-		_ = json.Unmarshal(value, &members) // the decoder has checked that it is JSON
-		inside = slices.Collect(maps.Values(members))
+		_ = json.Unmarshal(value, &members)
+		elements = slices.Collect(maps.Values(members))
 	case '[':
-		_ = json.Unmarshal(value, &inside)
+		_ = json.Unmarshal(value, &elements)
 	case '"':
 		var text string
 		_ = json.Unmarshal(value, &text)
-		return eachEventIn([]byte(text), depth+1, take)
+		return eachEventInText([]byte(text), depth+1, visit)
 	}
-	for _, v := range inside {
-		found = unwrap(v, depth+1, take) || found
+	for _, element := range elements {
+		if eachEventInValue(element, depth+1, visit) {
+			found = true
+		}
 	}
 	return found
 }
 
-// takeEvent calls take if the value is an event, and reports whether it is.
-func takeEvent(value []byte, take func(*auditEvent)) bool {
+// visitEvent calls visit if the value is an event, and reports whether it is.
+func visitEvent(value []byte, visit func(*auditEvent)) bool {
 	var e auditEvent
 	if json.Unmarshal(value, &e) != nil || !e.isEvent() {
 		return false
 	}
-	take(&e)
+	visit(&e)
 	return true
 }
 
-// mayHave reports whether there may be an event in a text at this depth.
-func mayHave(text []byte, depth int) bool {
-	return depth <= maxWrapped && bytes.Contains(text, []byte(auditv1.GroupName))
+// mayHaveEvent reports whether there may be an event in a text at this depth. It is fast: most texts have none.
+func mayHaveEvent(text []byte, depth int) bool {
+	return depth <= maxDepth && bytes.Contains(text, []byte(auditv1.GroupName))
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxLine is the length in bytes of the longest line that can be read. An audit event has about a kilobyte, but one of
-	// the level RequestResponse contains the whole list.
+	// maxLine is the length in bytes of the longest line that can be read. An audit event has about a kilobyte, but one
+	// of the level RequestResponse contains the whole list.
 	maxLine = 256 << 20
 	// lineBuffer is the length in bytes of lines that are read without allocating memory.
 	lineBuffer = 1 << 20

@@ -11,7 +11,7 @@ import (
 // Report is the result of the analysis.
 type Report struct {
 	Files []File `json:"files"`
-	// From and To are the times at which the first and the last request came; nil if no event says when.
+	// From and To are the times at which the first and the last request were received; nil if no event says when.
 	From *time.Time `json:"from,omitempty"`
 	To   *time.Time `json:"to,omitempty"`
 	// Totals are the counts of all clients together.
@@ -26,7 +26,7 @@ type Report struct {
 type Counts struct {
 	Lists   Answers `json:"lists"`
 	Watches Answers `json:"watches"`
-	// Seconds is the time that the lists took together, by the log.
+	// Seconds is the total duration of the lists.
 	Seconds float64 `json:"seconds"`
 }
 
@@ -35,11 +35,11 @@ type Answers struct {
 	Count int64 `json:"count"`
 	// FromMemory is the number of requests that listproxy answers without any switch.
 	FromMemory int64 `json:"fromMemory"`
-	// WithConsistentLists is the number that it answers only with --consistent-lists.
+	// WithConsistentLists is the number of requests that listproxy answers only with --consistent-lists.
 	WithConsistentLists int64 `json:"withConsistentLists"`
-	// WithWatches is the number that it answers only with --watches.
+	// WithWatches is the number of requests that listproxy answers only with --watches.
 	WithWatches int64 `json:"withWatches"`
-	// Forwarded is the number that kube-apiserver answers in any case.
+	// Forwarded is the number of requests that kube-apiserver answers in any case.
 	Forwarded int64 `json:"forwarded"`
 }
 
@@ -49,73 +49,81 @@ type Row struct {
 	User      string `json:"user,omitempty"`
 	Resource  string `json:"resource"`
 	Counts
-	// Forms are the forms of the requests. The most frequent one is first.
-	Forms []Form `json:"forms"`
+	// Forms are the numbers of requests by their form. The most frequent form is first.
+	Forms []FormCount `json:"forms"`
 }
 
-// Form is a form of requests, with the number of these.
-type Form struct {
-	// Kind is list or watch.
-	Kind kind `json:"kind"`
-	// Form is what the list or watch asks for: any, not-older-than, exact, continue, consistent,
-	// watch, streaming-list or unknown.
-	Form string `json:"form"`
+// FormCount is the number of requests of one form.
+type FormCount struct {
+	// Verb is list or watch.
+	Verb verb `json:"verb"`
+	// Form is what the list or watch asks for: any, not-older-than, exact, continue, consistent, watch, streaming-list
+	// or unknown.
+	Form form `json:"form"`
 	// AnsweredBy is memory, consistent-lists, watches or kube-apiserver.
 	AnsweredBy answerer `json:"answeredBy"`
-	// Reason says why kube-apiserver answers in any case. It is empty if it does not.
+	// Reason is the reason why kube-apiserver answers. It is empty if listproxy can answer.
 	Reason reason.Reason `json:"reason,omitempty"`
 	Count  int64         `json:"count"`
 }
 
-// report returns the report about all logs that were read until now.
+// report returns the report about all logs that have been read.
 func (a *analyzer) report() Report {
 	r := Report{Files: a.files, Rows: []Row{}}
-	if !a.tally.from.IsZero() {
-		from, to := a.tally.from.UTC(), a.tally.to.UTC()
+	if !a.tally.first.IsZero() {
+		from, to := a.tally.first.UTC(), a.tally.last.UTC()
 		r.From, r.To = &from, &to
 	}
 	rows := map[rowKey]*Row{}
-	for key, counted := range a.tally.rows {
-		rowOf := rowKey{client: key.client, resource: key.resource}
-		if rows[rowOf] == nil {
-			rows[rowOf] = &Row{UserAgent: key.client.agent, User: key.client.user, Resource: key.resource}
+	for key, counter := range a.tally.counters {
+		row := rows[key.rowKey]
+		if row == nil {
+			row = &Row{UserAgent: key.client.userAgent, User: key.client.user, Resource: key.resource}
+			rows[key.rowKey] = row
 		}
-		row, v, n := rows[rowOf], key.verdict, counted.count()
-		row.add(v, n, counted.took)
-		row.Forms = append(row.Forms, Form{Kind: v.kind, Form: v.form, AnsweredBy: v.answeredBy, Reason: v.why, Count: n})
-		r.Totals.add(v, n, counted.took)
+		p := key.prediction
+		row.Forms = append(row.Forms, FormCount{
+			Verb: p.verb, Form: p.form, AnsweredBy: p.answeredBy, Reason: p.why, Count: counter.requests(),
+		})
+		row.add(p, counter)
+		r.Totals.add(p, counter)
 	}
 	for _, row := range rows {
-		slices.SortFunc(row.Forms, func(a, b Form) int {
+		slices.SortFunc(row.Forms, func(a, b FormCount) int {
 			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Form, b.Form), cmp.Compare(a.Reason, b.Reason))
 		})
 		r.Rows = append(r.Rows, *row)
 	}
 	slices.SortFunc(r.Rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds),
+		return cmp.Or(
+			cmp.Compare(b.Seconds, a.Seconds),
 			cmp.Compare(b.Lists.Count+b.Watches.Count, a.Lists.Count+a.Watches.Count),
-			cmp.Compare(a.UserAgent, b.UserAgent), cmp.Compare(a.User, b.User), cmp.Compare(a.Resource, b.Resource))
+			cmp.Compare(a.UserAgent, b.UserAgent),
+			cmp.Compare(a.User, b.User),
+			cmp.Compare(a.Resource, b.Resource),
+		)
 	})
 	r.Advice = advise(r.Rows)
 	return r
 }
 
-// add counts n requests with the verdict v, which together took some time.
-func (c *Counts) add(v verdict, n int64, took time.Duration) {
+// add counts the requests of a counter, which all have the prediction p.
+func (c *Counts) add(p prediction, counter *counter) {
 	answers := &c.Lists
-	if v.kind == kindWatch {
+	if p.verb == verbWatch {
 		answers = &c.Watches
 	}
+	n := counter.requests()
 	answers.Count += n
-	switch v.answeredBy {
+	switch p.answeredBy {
 	case byMemory:
 		answers.FromMemory += n
-	case withConsistentLists:
+	case byMemoryIfConsistentLists:
 		answers.WithConsistentLists += n
-	case withWatches:
+	case byMemoryIfWatches:
 		answers.WithWatches += n
-	default:
+	case byAPIServer:
 		answers.Forwarded += n
 	}
-	c.Seconds += took.Seconds()
+	c.Seconds += counter.duration.Seconds()
 }

@@ -2,61 +2,68 @@ package analyze
 
 import "time"
 
-// maxRows is the largest number of rows of a tally. Requests that would need another row count as those of
-// otherClients.
-const maxRows = 50_000
+// maxCounters is the largest number of counters of a tally. Requests that would need another counter count as requests
+// of otherClients.
+const maxCounters = 50_000
 
-// otherClients stands for all clients beyond maxRows.
-var otherClients = client{agent: "(others)", user: "(others)"}
+// otherClients stands for all clients beyond maxCounters.
+var otherClients = client{userAgent: "(others)", user: "(others)"}
 
-// rowKey is what the requests of one row have in common.
+// rowKey is what the requests of one row of the report have in common.
 type rowKey struct {
 	client   client
 	resource string
-	verdict  verdict
 }
 
-// row has the number of requests with the same key, and the time that they took together.
-type row struct {
-	// begun and ended are the numbers of events about the beginning and the end of requests. Of a watch a log has one
-	// of each, or only one, as the audit policy says. Lists have only events about the end.
-	begun, ended int64
-	took         time.Duration
+// counterKey is what the requests of one counter have in common.
+type counterKey struct {
+	rowKey
+	prediction prediction
 }
 
-// count returns the number of requests.
-func (r *row) count() int64 { return max(r.begun, r.ended) }
+// counter has the number of requests with the same key, and their total duration.
+type counter struct {
+	// starts and ends are the numbers of events at the start and at the end of requests. For a watch, a log has both
+	// events or one of them, as the audit policy says. For a list it has only the event at the end.
+	starts, ends int64
+	duration     time.Duration
+}
+
+// requests returns the number of requests.
+func (c *counter) requests() int64 { return max(c.starts, c.ends) }
 
 // tally counts requests. Its memory is bounded.
 type tally struct {
-	rows     map[rowKey]*row
-	from, to time.Time // the times at which the first and the last request came
+	counters    map[counterKey]*counter
+	first, last time.Time // when the first and the last request were received; zero if no event says when
 }
 
-func newTally() *tally { return &tally{rows: map[rowKey]*row{}} }
+func newTally() *tally { return &tally{counters: map[counterKey]*counter{}} }
 
-// add counts an event of a request: about its beginning if begun is true, otherwise about its end. received is the
-// time at which the request came, or zero if the log does not have it.
-func (t *tally) add(key rowKey, begun bool, received time.Time, took time.Duration) {
-	if t.rows[key] == nil && len(t.rows) >= maxRows {
-		key.client, key.resource = otherClients, "?"
+// add counts an event at the start of a request, or at its end. received is the time at which the request was received,
+// or zero if the log does not have it.
+func (t *tally) add(key counterKey, atStart bool, received time.Time, duration time.Duration) {
+	if t.counters[key] == nil && len(t.counters) >= maxCounters {
+		key.rowKey = rowKey{client: otherClients, resource: "?"}
 	}
-	if t.rows[key] == nil {
-		t.rows[key] = &row{}
+	c := t.counters[key]
+	if c == nil {
+		c = &counter{}
+		t.counters[key] = c
 	}
-	if begun {
-		t.rows[key].begun++
+	if atStart {
+		c.starts++
 	} else {
-		t.rows[key].ended++
+		c.ends++
 	}
-	t.rows[key].took += took
+	c.duration += duration
 	if received.IsZero() {
 		return
 	}
-	if t.from.IsZero() || received.Before(t.from) {
-		t.from = received
+	if t.first.IsZero() || received.Before(t.first) {
+		t.first = received
 	}
-	if received.After(t.to) {
-		t.to = received
+	if received.After(t.last) {
+		t.last = received
 	}
 }

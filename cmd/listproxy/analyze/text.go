@@ -8,23 +8,25 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// mostForms is the number of forms that a row of the text shows, so that lines stay readable.
-const mostForms = 3
+// maxForms is the largest number of forms in a row of the text, so that lines stay readable.
+const maxForms = 3
 
-// caveat is the end of the text. It says what the report cannot know.
+// caveat is the last paragraph of the text. It says what the report cannot know.
 const caveat = `
 This is what the requests themselves and the policy allow. The first lists of a resource while it
 is being loaded are forwarded too; docs/operate.md says what else a log does not tell.
 `
 
-// writeText writes the report as text. It has the first rows of the report only, or all if rows is 0.
-func (r Report) writeText(w io.Writer, rows int) error {
+// writeText writes the report as text, with up to maxRows rows. If maxRows is 0, it writes all rows.
+func (r Report) writeText(w io.Writer, maxRows int) error {
 	out := &strings.Builder{}
 	r.writeFiles(out)
 	r.writeTotals(out)
-	r.writeRows(out, rows)
+	r.writeRows(out, maxRows)
 	if len(r.Advice) > 0 {
 		out.WriteString("\nWhat brings more, and why the rest is forwarded:\n")
 	}
@@ -36,7 +38,7 @@ func (r Report) writeText(w io.Writer, rows int) error {
 	return err
 }
 
-// writeFiles writes what was read, and the problems of files.
+// writeFiles writes the number of lines that were read, and the problems of files.
 func (r Report) writeFiles(out *strings.Builder) {
 	var all File
 	for _, f := range r.Files {
@@ -61,28 +63,29 @@ func (r Report) writeFiles(out *strings.Builder) {
 }
 
 func (r Report) writeTotals(out *strings.Builder) {
-	l, w := r.Totals.Lists, r.Totals.Watches
+	lists, watches := r.Totals.Lists, r.Totals.Watches
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "\n\tlists\t\twatches\t\n")
 	for _, line := range []struct {
 		title          string
 		lists, watches int64
 	}{
-		{"from memory", l.FromMemory, w.FromMemory},
-		{"more with --consistent-lists", l.WithConsistentLists, w.WithConsistentLists},
-		{"more with --watches", l.WithWatches, w.WithWatches},
-		{"forwarded in any case", l.Forwarded, w.Forwarded},
+		{"from memory", lists.FromMemory, watches.FromMemory},
+		{"more with --consistent-lists", lists.WithConsistentLists, watches.WithConsistentLists},
+		{"more with --watches", lists.WithWatches, watches.WithWatches},
+		{"forwarded in any case", lists.Forwarded, watches.Forwarded},
 	} {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", line.title, humanize.Comma(line.lists), share(line.lists, l.Count),
-			humanize.Comma(line.watches), share(line.watches, w.Count))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", line.title,
+			humanize.Comma(line.lists), share(line.lists, lists.Count),
+			humanize.Comma(line.watches), share(line.watches, watches.Count))
 	}
 	_ = table.Flush() // writing to a Builder never fails
 }
 
-func (r Report) writeRows(out *strings.Builder, most int) {
+func (r Report) writeRows(out *strings.Builder, maxRows int) {
 	rows := r.Rows
-	if most > 0 {
-		rows = rows[:min(len(rows), most)]
+	if maxRows > 0 {
+		rows = rows[:min(len(rows), maxRows)]
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nCLIENT\tRESOURCE\tLISTS\tMEMORY\t+CONSISTENT\tWATCHES\t+WATCHES\tTIME\tFORMS")
@@ -102,7 +105,7 @@ func share(part, whole int64) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
 }
 
-// clientName returns the name of a client for people. A service account is NAMESPACE/NAME, without its usual prefix.
+// clientName returns a name of a client for people. A service account is NAMESPACE/NAME, without its usual prefix.
 func clientName(userAgent, user string) string {
 	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 		user = strings.Replace(account, ":", "/", 1)
@@ -112,37 +115,37 @@ func clientName(userAgent, user string) string {
 
 // forms returns the most frequent forms of a row, with the reasons why they are forwarded.
 func (r Row) forms() string {
-	var words []string
-	for _, f := range r.Forms[:min(len(r.Forms), mostForms)] {
-		word := humanize.Comma(f.Count) + " " + f.Form
-		if f.Reason != "" {
-			word += " (" + string(f.Reason) + ")"
+	var parts []string
+	for _, f := range r.Forms[:min(len(r.Forms), maxForms)] {
+		part := fmt.Sprintf("%s %s", humanize.Comma(f.Count), f.Form)
+		if f.Reason != reason.None {
+			part += fmt.Sprintf(" (%s)", f.Reason)
 		}
-		words = append(words, word)
+		parts = append(parts, part)
 	}
-	if len(r.Forms) > mostForms {
-		words = append(words, "…")
+	if len(r.Forms) > maxForms {
+		parts = append(parts, "…")
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(parts, ", ")
 }
 
-// extent returns the number of lists and watches that the advice is about, and their shares.
+// extent returns the numbers of lists and watches that the advice is about, and their shares of all.
 func (a Advice) extent(all Counts) string {
-	var words []string
+	var parts []string
 	if a.Lists > 0 {
-		words = append(words, fmt.Sprintf("%s lists (%s)", humanize.Comma(a.Lists), share(a.Lists, all.Lists.Count)))
+		parts = append(parts, fmt.Sprintf("%s lists (%s)", humanize.Comma(a.Lists), share(a.Lists, all.Lists.Count)))
 	}
 	if a.Watches > 0 {
-		words = append(words, fmt.Sprintf("%s watches (%s)", humanize.Comma(a.Watches), share(a.Watches, all.Watches.Count)))
+		parts = append(parts, fmt.Sprintf("%s watches (%s)", humanize.Comma(a.Watches), share(a.Watches, all.Watches.Count)))
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(parts, ", ")
 }
 
 // senders names the clients that sent the most requests.
 func (a Advice) senders() string {
-	words := make([]string, len(a.Most))
+	parts := make([]string, len(a.Most))
 	for i, s := range a.Most {
-		words[i] = fmt.Sprintf("%s: %s %s", clientName(s.UserAgent, s.User), humanize.Comma(s.Count), s.Resource)
+		parts[i] = fmt.Sprintf("%s: %s %s", clientName(s.UserAgent, s.User), humanize.Comma(s.Count), s.Resource)
 	}
-	return strings.Join(words, "; ")
+	return strings.Join(parts, "; ")
 }

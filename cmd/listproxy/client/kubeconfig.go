@@ -12,22 +12,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The ways to point a client at the proxy.
+// The values of --via.
 const (
 	viaServer   = "server"
 	viaProxyURL = "proxy-url"
 )
 
-// proxyTarget says in which way a context is pointed at the proxy.
+// proxyTarget is the place in a kubeconfig at which a URL of the proxy is set.
 type proxyTarget struct {
-	via      string
-	server   string // the proxy's URL as the server
-	proxyURL string // the proxy's URL for CONNECT
-	ca       []byte // the CAs of the proxy's certificate, PEM
+	via      string // viaServer or viaProxyURL
+	server   string // the proxy's URL with viaServer
+	proxyURL string // the proxy's URL with viaProxyURL
 }
 
-// NewKubeconfigCommand returns the command that points a client at the proxy. defaultCA is the file of the
-// self-signed certificate that a listproxy on the user's own machine makes.
+// NewKubeconfigCommand returns the command that prints a kubeconfig for clients of the proxy. defaultCA is the file of
+// the self-signed certificate that a listproxy on the user's own machine makes.
 func NewKubeconfigCommand(defaultCA string) *cobra.Command {
 	var kubeconfig, contextName string
 	var caPaths []string
@@ -58,15 +57,22 @@ It has your credentials in it, so let nobody else read it:
 			return target.check()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pointed, err := pointFile(kubeconfig, contextName, target, caPaths)
+			cfg, err := loadKubeconfig(kubeconfig, "").RawConfig()
+			if err != nil {
+				return fmt.Errorf("the kubeconfig to take the context from (--kubeconfig, or %s): %w", usualKubeconfig, err)
+			}
+			ca, err := readCAs(caPaths)
 			if err != nil {
 				return err
 			}
-			text, err := clientcmd.Write(*pointed)
+			if err := pointAtProxy(&cfg, contextName, target, ca); err != nil {
+				return err
+			}
+			text, err := clientcmd.Write(cfg)
 			if err != nil {
 				return err
 			}
-			hintAtCertificate(cmd.ErrOrStderr(), pointed)
+			warnOfCertificate(cmd.ErrOrStderr(), &cfg)
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		},
@@ -86,7 +92,7 @@ It has your credentials in it, so let nobody else read it:
 	return cmd
 }
 
-// check returns an error if the way or its URL is not valid.
+// check returns an error if --via, or the URL that belongs to it, is not valid.
 func (target proxyTarget) check() error {
 	switch target.via {
 	case viaServer:
@@ -97,7 +103,7 @@ func (target proxyTarget) check() error {
 	return fmt.Errorf("--via %q: choose %s or %s", target.via, viaServer, viaProxyURL)
 }
 
-// readCAs returns the concatenated contents of the files.
+// readCAs returns the concatenated contents of the files, each of which must have a certificate as PEM.
 func readCAs(paths []string) ([]byte, error) {
 	var all []byte
 	for _, path := range paths {
@@ -117,53 +123,43 @@ func readCAs(paths []string) ([]byte, error) {
 	return all, nil
 }
 
-// pointFile calls [pointAt] for the kubeconfig at path, or for the default one if path is empty, with the CAs in the
-// files caPaths.
-func pointFile(path, contextName string, target proxyTarget, caPaths []string) (*api.Config, error) {
-	cfg, err := loadKubeconfig(path, "").RawConfig()
-	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig to take the context from (--kubeconfig, or %s): %w", usualKubeconfig, err)
-	}
-	if target.ca, err = readCAs(caPaths); err != nil {
-		return nil, err
-	}
-	return pointAt(&cfg, contextName, target)
-}
-
-// pointAt reduces cfg to one context, points that at the proxy, and returns cfg.
-func pointAt(cfg *api.Config, contextName string, target proxyTarget) (*api.Config, error) {
+// pointAtProxy reduces cfg to the named context, or to the current one if contextName is empty, and points that context
+// at the proxy. ca has the CAs of the proxy's certificate, PEM.
+func pointAtProxy(cfg *api.Config, contextName string, target proxyTarget, ca []byte) error {
 	if contextName != "" {
 		cfg.CurrentContext = contextName
 	}
 	if cfg.CurrentContext == "" {
-		return nil, fmt.Errorf("the kubeconfig (--kubeconfig, or %s) has no current context: give --context", usualKubeconfig)
+		return fmt.Errorf("the kubeconfig (--kubeconfig, or %s) has no current context: give --context", usualKubeconfig)
 	}
 	if err := api.MinifyConfig(cfg); err != nil {
-		return nil, fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)
+		return fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)
 	}
+	// Files that cfg names become data: their paths may be relative to the old kubeconfig.
 	if err := api.FlattenConfig(cfg); err != nil {
-		return nil, fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)
+		return fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)
 	}
 	cluster := cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster]
 	switch target.via {
 	case viaServer:
-		cluster.Server, cluster.ProxyURL = target.server, ""
+		cluster.Server = target.server
+		cluster.ProxyURL = ""
 	case viaProxyURL:
 		// Go's clients open tunnels only to https servers; a request to an http server would not be a CONNECT.
 		if err := checkURL("the context's server", cluster.Server); err != nil {
-			return nil, err
+			return err
 		}
 		cluster.ProxyURL = target.proxyURL
 	}
-	// Go's clients use the same CAs for an https proxy and for the server behind it, and expect the name that they
-	// connect to. So the settings for the API server's certificate must not stay.
-	cluster.CertificateAuthorityData = target.ca
+	// Go's clients use the same CAs for an https proxy and for the server behind it. They expect the name to which they
+	// connect. So the settings for the API server's certificate must go.
+	cluster.CertificateAuthorityData = ca
 	cluster.InsecureSkipTLSVerify = false
 	cluster.TLSServerName = ""
-	return cfg, nil
+	return nil
 }
 
-// checkURL returns an error that begins with name if s is not an https URL with a host.
+// checkURL returns an error if s is not an https URL with a host. name says in the error what s is.
 func checkURL(name, s string) error {
 	if u, err := url.Parse(s); err == nil && u.Host != "" && u.Scheme == "https" {
 		return nil
@@ -171,11 +167,12 @@ func checkURL(name, s string) error {
 	return fmt.Errorf("%s %q is not a URL that begins with https:// and names a host", name, s)
 }
 
-// hintAtCertificate warns a user who has a client certificate: the proxy ends TLS, and must accept it itself.
-func hintAtCertificate(w io.Writer, cfg *api.Config) {
+// warnOfCertificate writes a warning if the user of the current context has a client certificate. The proxy terminates
+// TLS, so kube-apiserver does not see the certificate.
+func warnOfCertificate(w io.Writer, cfg *api.Config) {
 	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
 	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {
-		_, _ = fmt.Fprintf(w, "listproxy: the user %q has a client certificate, which listproxy takes only with "+
-			"--client-ca-file. Without it such a user is anonymous. ", name)
+		_, _ = fmt.Fprintf(w, "listproxy: the user %q has a client certificate, which listproxy accepts only with "+
+			"--client-ca-file. Without the flag, this user is anonymous.\n", name)
 	}
 }

@@ -39,8 +39,11 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 				address = "http://" + address
 			}
 			u, err := url.Parse(address)
-			if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.User != nil {
-				return errors.New("--address is not a URL like http://127.0.0.1:8081: it has a host, and neither user nor query")
+			if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+				return errors.New("--address is not a URL like http://127.0.0.1:8081")
+			}
+			if u.User != nil || u.RawQuery != "" {
+				return errors.New("--address has a user or a query: give a URL like http://127.0.0.1:8081")
 			}
 			statusURL = u.JoinPath("statusz").String() + "?format=json"
 			return nil
@@ -68,30 +71,34 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 const (
 	statusTimeout = 10 * time.Second
 	maxStatus     = 16 << 20 // in bytes
+	maxExcerpt    = 300      // in bytes, of an answer that is not a status
 )
 
-// fetchStatus gets the status from a status page. Its URL must ask for JSON.
-func fetchStatus(ctx context.Context, statusURL string) (status admin.Status, err error) {
+// fetchStatus gets the status from a status page. statusURL must ask for JSON.
+func fetchStatus(ctx context.Context, statusURL string) (admin.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, statusURL, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, statusURL, nil)
 	if err != nil {
-		return status, err
+		return admin.Status{}, err
 	}
-	client := http.Client{CheckRedirect: kubehttp.NoRedirect} // listproxy never redirects: this is another program
-	res, err := client.Do(r)
+	client := http.Client{CheckRedirect: kubehttp.NoRedirect} // listproxy never redirects: only another program does
+	resp, err := client.Do(req)
 	if err != nil {
-		return status, err
+		return admin.Status{}, err
 	}
-	defer func() { _ = res.Body.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(res.Body, maxStatus))
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
 	if err != nil {
-		return status, err
+		return admin.Status{}, err
 	}
-	if err := json.Unmarshal(raw, &status); res.StatusCode != http.StatusOK || err != nil || status.Version == "" {
-		excerpt := strings.Map(withoutControl, strings.ToValidUTF8(string(raw[:min(len(raw), 300)]), ""))
-		return status, fmt.Errorf("%s answers %s, and no status: %s",
-			statusURL, res.Status, strings.Join(strings.Fields(excerpt), " "))
+	var status admin.Status
+	err = json.Unmarshal(raw, &status)
+	isStatus := err == nil && status.Version != "" // other JSON has no version
+	if resp.StatusCode != http.StatusOK || !isStatus {
+		excerpt := strings.ToValidUTF8(string(raw[:min(len(raw), maxExcerpt)]), "")
+		oneLine := strings.Join(strings.Fields(strings.Map(withoutControl, excerpt)), " ")
+		return admin.Status{}, fmt.Errorf("%s answers %s, and no status: %s", statusURL, resp.Status, oneLine)
 	}
 	return status, nil
 }
@@ -101,20 +108,34 @@ func fetchStatus(ctx context.Context, statusURL string) (status admin.Status, er
 func writeStatus(w io.Writer, status admin.Status) error {
 	text := &strings.Builder{}
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
+	writeHealth(table, status)
+	writeTotals(table, status)
+	writeCollections(table, status.Collections)
+	writeReasons(table, status.Reasons)
+	writeChanges(table, status.Changes)
+	_ = table.Flush() // writing to a Builder never fails
+	_, err := io.WriteString(w, strings.Map(withoutControl, text.String()))
+	return err
+}
+
+func writeHealth(table *tabwriter.Writer, status admin.Status) {
 	health := "healthy"
 	if !status.Healthy {
 		health = "NOT HEALTHY"
 	}
 	fmt.Fprintf(table, "listproxy %s is %s, up for %s\n", status.Version, health, admin.Seconds(status.Uptime))
-	for _, c := range status.Checks {
-		if !c.OK {
-			fmt.Fprintln(table, c.String())
+	for _, check := range status.Checks {
+		if !check.OK {
+			fmt.Fprintln(table, check.String())
 		}
 	}
 	for _, m := range status.Mismatches {
 		fmt.Fprintf(table, "WARNING: something wrong may have been answered of %s %s %s: %d times, the last %s ago\n",
 			m.Resource, m.Version, m.Representation, m.Times, admin.Seconds(m.Age))
 	}
+}
+
+func writeTotals(table *tabwriter.Writer, status admin.Status) {
 	upstream, answered := status.Upstream, "no answer yet"
 	if upstream.Answered != nil {
 		answered = "last answer " + admin.Seconds(*upstream.Answered) + " ago"
@@ -129,9 +150,12 @@ func writeStatus(w io.Writer, status admin.Status) error {
 	fmt.Fprintf(table, "memory:\t%s of %s kept, compressed lists %s, process %s of %s (0 B: no limit)\n",
 		admin.Bytes(memory.Stored), admin.Bytes(memory.StoredLimit), admin.Bytes(memory.Compressed),
 		admin.Bytes(memory.Process), admin.Bytes(memory.ProcessLimit))
+}
+
+func writeCollections(table *tabwriter.Writer, collections []admin.Collection) {
 	fmt.Fprintln(table, "\nRESOURCE\tVERSION\tREPRESENTATION\tSTATE\tOBJECTS\tHOW FAR BACK\tREVISIONS\tAGE\tASKED FOR"+
 		"\tWATCHES\tMEMORY")
-	for _, c := range status.Collections {
+	for _, c := range collections {
 		age := "none"
 		if c.Age != nil {
 			age = admin.Seconds(*c.Age)
@@ -140,21 +164,26 @@ func writeStatus(w io.Writer, status admin.Status) error {
 			c.Resource, c.Version, c.Representation, c.State, c.Objects, admin.Seconds(c.History), admin.Seconds(c.Window),
 			c.From, c.To, age, admin.Seconds(c.Idle), c.Watches, admin.Bytes(c.Bytes))
 	}
-	for i, r := range status.Reasons {
-		if i == 0 {
-			fmt.Fprintln(table, "\nFORWARDED\tLISTS\tWATCHES\tMEANING")
-		}
+}
+
+func writeReasons(table *tabwriter.Writer, reasons []admin.Reason) {
+	if len(reasons) == 0 {
+		return
+	}
+	fmt.Fprintln(table, "\nFORWARDED\tLISTS\tWATCHES\tMEANING")
+	for _, r := range reasons {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%s\n", r.Reason, r.Lists, r.Watches, r.Meaning)
 	}
-	for i, c := range status.Changes {
-		if i == 0 {
-			fmt.Fprintln(table, "\nCHANGED LATELY\tCAUSE\tAGE\tWHAT")
-		}
+}
+
+func writeChanges(table *tabwriter.Writer, changes []admin.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	fmt.Fprintln(table, "\nCHANGED LATELY\tCAUSE\tAGE\tWHAT")
+	for _, c := range changes {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Of, c.Cause, admin.Seconds(c.Age), c.What)
 	}
-	_ = table.Flush() // writing to a Builder never fails
-	_, err := io.WriteString(w, strings.Map(withoutControl, text.String()))
-	return err
 }
 
 // withoutControl is a mapping for [strings.Map]. It drops control characters, which could command a terminal.

@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// defaultPath is a list that nearly everybody may see, and that is never large.
+	// defaultPath is a list that most accounts may read, and that is small.
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
-	// retryInterval is the time to wait before the list is requested again.
+	// retryInterval is the pause between two requests.
 	retryInterval = 500 * time.Millisecond
-	// answerTimeout bounds the wait for an answer. listproxy itself may have to wait for kube-apiserver.
+	// answerTimeout bounds the wait for the last answer. listproxy itself may have to wait for kube-apiserver.
 	answerTimeout = time.Minute
 )
 
-// NewTryCommand returns the command that requests a list as a client does. userAgent is the User-Agent of the request.
+// NewTryCommand returns the command that requests a list and says where the answer came from. userAgent is the
+// User-Agent of the requests.
 func NewTryCommand(userAgent string) *cobra.Command {
-	var file, contextName string
+	var kubeconfig, contextName string
 	path := defaultPath
 	var wait time.Duration
 	var allowForwarded bool
@@ -58,7 +59,7 @@ The exit code is 0 only if the list came from memory.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadKubeconfig(file, contextName).ClientConfig()
+			cfg, err := loadKubeconfig(kubeconfig, contextName).ClientConfig()
 			if err != nil {
 				return fmt.Errorf("the kubeconfig of the client (--kubeconfig, or %s): %w", usualKubeconfig, err)
 			}
@@ -79,7 +80,7 @@ The exit code is 0 only if the list came from memory.
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&file, "kubeconfig", "",
+	fs.StringVar(&kubeconfig, "kubeconfig", "",
 		"`file` of the client, which leads to listproxy; without it, "+usualKubeconfig)
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.DurationVar(&wait, "wait", 30*time.Second,
@@ -88,27 +89,27 @@ The exit code is 0 only if the list came from memory.
 	return cmd
 }
 
-// forwardedError is the error if a list did not come from memory.
+// forwardedError says that a list was forwarded, and why.
 type forwardedError struct{ error }
 
 // trial requests a list until it comes from memory.
 type trial struct {
-	client  *http.Client
-	url     string
-	out     io.Writer
-	printed string // the text that was printed last
+	client    *http.Client
+	url       string
+	out       io.Writer
+	lastPrint string // the text that print wrote last
 }
 
-// attempt is the outcome of one request.
-type attempt struct {
+// answer describes the answer to one request.
+type answer struct {
 	code        int
-	cacheStatus string
-	bytes       int64
-	took        time.Duration
+	cacheStatus string // the header Cache-Status
+	size        int64  // in bytes
+	duration    time.Duration
 }
 
-// run requests the list until it comes from memory, is forwarded for a reason that does not pass, or the time wait is
-// over.
+// run requests the list until it comes from memory. It returns a [forwardedError] if the list is forwarded for a reason
+// that does not pass by itself, or if the time wait is over.
 func (t *trial) run(ctx context.Context, wait time.Duration) error {
 	deadline := time.Now().Add(wait)
 	for {
@@ -116,17 +117,18 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 		if err != nil {
 			return err
 		}
-		why, again, err := a.judge()
+		why, err := a.whyForwarded()
 		if err != nil {
 			return err
 		}
 		t.print(a, why)
-		switch {
-		case why == reason.None:
+		if why == reason.None {
 			return nil
-		case !again:
-			return forwardedError{errors.New("the list did not come from memory: " + string(why))}
-		case time.Now().Add(retryInterval).After(deadline):
+		}
+		if !why.Passes() {
+			return forwardedError{fmt.Errorf("the list did not come from memory: %s", why)}
+		}
+		if time.Now().Add(retryInterval).After(deadline) {
 			return forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
 		}
 		select {
@@ -137,56 +139,57 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// judge returns the reason why the list did not come from memory, reason.None if it did, and whether to try again.
-// It returns an error if the answer is not a list, or did not come through a listproxy.
-func (a attempt) judge() (why reason.Reason, again bool, err error) {
-	hit, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
-	switch {
-	case a.cacheStatus == "" && a.code >= http.StatusBadRequest:
-		return reason.None, false, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
-	case !hit && detail == "": // there is none, or another cache's
-		return reason.None, false, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +
-			"a listproxy (listproxy kubeconfig makes one that does)")
-	case hit:
-		return reason.None, false, nil
-	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
-		return reason.None, false, fmt.Errorf("kube-apiserver answers %d: the kubeconfig's user may not list this", a.code)
+// whyForwarded returns the reason why the list was forwarded, or reason.None if it came from memory. It returns an
+// error if the answer is not a list, or did not come through a listproxy.
+func (a answer) whyForwarded() (reason.Reason, error) {
+	// listproxy's own refusals, such as 429, have no Cache-Status.
+	if a.cacheStatus == "" && a.code >= http.StatusBadRequest {
+		return reason.None, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
 	}
-	why = reason.Reason(detail)
-	return why, why.Passes(), nil
+	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
+	switch {
+	case fromMemory:
+		return reason.None, nil
+	case detail == "": // no Cache-Status, or that of another cache
+		return reason.None, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +
+			"a listproxy (listproxy kubeconfig makes one that does)")
+	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
+		return reason.None, fmt.Errorf("kube-apiserver answers %d: the kubeconfig's user may not list this", a.code)
+	}
+	return reason.Reason(detail), nil
 }
 
-// print prints where the answer came from, unless it printed the same last time.
-func (t *trial) print(a attempt, why reason.Reason) {
+// print prints where the answer came from, and why it was forwarded. It prints the same text only once in a row.
+func (t *trial) print(a answer, why reason.Reason) {
 	explanation, _ := why.Explain()
-	text := "forwarded: " + string(why) + ". " + explanation
+	text := fmt.Sprintf("forwarded: %s. %s", why, explanation)
 	if why == reason.None {
-		size := humanize.IBytes(uint64(a.bytes)) // #nosec G115 -- not negative
-		text = fmt.Sprintf("from memory: %s in %v", size, a.took.Round(100*time.Microsecond))
+		size := humanize.IBytes(uint64(a.size)) // #nosec G115 -- not negative
+		text = fmt.Sprintf("from memory: %s in %v", size, a.duration.Round(100*time.Microsecond))
 	}
-	if text == t.printed {
+	if text == t.lastPrint {
 		return
 	}
-	t.printed = text
-	// If writing fails, nobody reads the output. The exit code says the same.
+	t.lastPrint = text
+	// A failed write is ignored: the exit code says the same.
 	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(withoutControl, a.cacheStatus))
 }
 
 // request requests the list once, and reads the answer to its end.
-func (t *trial) request(ctx context.Context) (attempt, error) {
+func (t *trial) request(ctx context.Context) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
 	if err != nil {
-		return attempt{}, err
+		return answer{}, err
 	}
 	req.Header.Set("Accept", "application/json")
 	start := time.Now()
 	resp, err := t.client.Do(req)
 	if err != nil {
-		return attempt{}, err
+		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	a := attempt{code: resp.StatusCode, cacheStatus: resp.Header.Get(kubehttp.CacheStatusHeader)}
-	a.bytes, err = io.Copy(io.Discard, resp.Body)
-	a.took = time.Since(start)
+	a := answer{code: resp.StatusCode, cacheStatus: resp.Header.Get(kubehttp.CacheStatusHeader)}
+	a.size, err = io.Copy(io.Discard, resp.Body)
+	a.duration = time.Since(start)
 	return a, err
 }

@@ -10,114 +10,67 @@ import (
 type CheckResult string
 
 const (
-	// CheckAgrees means that the compared part has the upstream's bytes.
+	// CheckAgrees means that the compared pages have the upstream's bytes.
 	CheckAgrees CheckResult = "agrees"
-	// CheckMismatch means that it differed, twice. The collection was dropped and is loaded again.
+	// CheckMismatch means that a page differed twice. The collection was dropped and is loaded again.
 	CheckMismatch CheckResult = "mismatch"
 	// CheckInconclusive means that the upstream did not give the states to compare with.
 	CheckInconclusive CheckResult = "inconclusive"
 )
 
-// CheckStats are the results of self-checks of the collections with one key since the process started.
-type CheckStats struct {
-	// At is the time at which the last check ended; zero if there was none.
-	At time.Time
-	// Result is the result of the last check.
-	Result CheckResult
-	// Mismatches is the number of checks that found a mismatch. Mismatched is the time of the last; zero if none did.
-	Mismatches int
-	Mismatched time.Time
+const (
+	// After a second mismatch within mismatchMemory, a collection is not kept for mismatchBan: the upstream may write
+	// its objects in other bytes each time. The ban is shorter than the memory, so that a third mismatch that follows the
+	// ban is within the memory, too.
+	mismatchMemory = time.Hour
+	mismatchBan    = 30 * time.Minute
+)
+
+// Mismatches are the mismatches that self-checks found in the collections with one key since the process started.
+type Mismatches struct {
+	Count int
+	Last  time.Time
 }
-
-// place has the keys at which the two parts of a check begin. The zero value is the beginning of the collection.
-type place struct{ Names, Bytes string }
-
-// mismatchMemory is the time within which a second mismatch of a collection makes it be forwarded for a while.
-const mismatchMemory = time.Hour
 
 // selfChecks are the results of all checks. The zero value is ready for use. It is safe for concurrent use.
 type selfChecks struct {
-	mu      sync.Mutex
-	records map[CollectionKey]checkRecord
-	results map[CheckResult]uint64
+	mu         sync.Mutex
+	results    map[CheckResult]uint64
+	mismatches map[CollectionKey]Mismatches
 }
 
-// checkRecord has the results of the checks of one collection.
-type checkRecord struct {
-	CheckStats
-	next place
-	// pause is the time for which the collection was not kept after the last mismatch.
-	pause time.Duration
-}
-
-// stats returns the results for a collection.
-func (m *selfChecks) stats(key CollectionKey) CheckStats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.records[key].CheckStats
-}
-
-// next returns the place at which the next check of a collection begins.
-func (m *selfChecks) next(key CollectionKey) place {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.records[key].next
-}
-
-// record records the result of a check that ended now. After a second mismatch in a short time, it returns the time for
-// which the collection must not be kept: first minPause, then ever more. The upstream may write the objects in other
-// bytes each time.
-func (m *selfChecks) record(
-	key CollectionKey, result CheckResult, next place, now time.Time, minPause time.Duration,
-) (pause time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.records == nil {
-		m.records = map[CollectionKey]checkRecord{}
-		m.results = map[CheckResult]uint64{}
+// record records the result of a check that ended now. It returns the time for which the collection must not be kept.
+func (s *selfChecks) record(key CollectionKey, result CheckResult, now time.Time) (ban time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.results == nil {
+		s.results = map[CheckResult]uint64{}
+		s.mismatches = map[CollectionKey]Mismatches{}
 	}
-	rec := m.records[key]
-	if result == CheckMismatch {
-		if now.Sub(rec.Mismatched) <= mismatchMemory {
-			pause = min(mismatchMemory, max(minPause, 2*rec.pause))
-		}
-		rec.Mismatches++
-		rec.Mismatched = now
-		rec.pause = pause
+	s.results[result]++
+	if result != CheckMismatch {
+		return 0
 	}
-	rec.At = now
-	rec.Result = result
-	rec.next = next
-	m.records[key] = rec
-	m.results[result]++
-	return pause
+	earlier := s.mismatches[key]
+	s.mismatches[key] = Mismatches{Count: earlier.Count + 1, Last: now}
+	if earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchMemory {
+		return mismatchBan
+	}
+	return 0
 }
 
 // totals returns the number of checks by result.
-func (m *selfChecks) totals() map[CheckResult]uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (s *selfChecks) totals() map[CheckResult]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	all := map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0}
-	maps.Copy(all, m.results)
+	maps.Copy(all, s.results)
 	return all
 }
 
-// mismatched returns the results for all collections that ever had a mismatch.
-func (m *selfChecks) mismatched() map[CollectionKey]CheckStats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	found := map[CollectionKey]CheckStats{}
-	for key, rec := range m.records {
-		if rec.Mismatches > 0 {
-			found[key] = rec.CheckStats
-		}
-	}
-	return found
-}
-
-// forget forgets the results for collections that are gone, unless one was a mismatch.
-func (m *selfChecks) forget(gone func(CollectionKey) bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	maps.DeleteFunc(m.records, func(key CollectionKey, rec checkRecord) bool { return rec.Mismatches == 0 && gone(key) })
+// allMismatches returns the mismatches by collection.
+func (s *selfChecks) allMismatches() map[CollectionKey]Mismatches {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.mismatches)
 }

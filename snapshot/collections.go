@@ -100,8 +100,6 @@ type Collections struct {
 	changes changes
 
 	checks selfChecks
-	// toVerify wakes the goroutines that verify collections.
-	toVerify chan struct{}
 	// pacer spreads the ends of watches of all collections.
 	pacer watch.Pacer
 	// probes numbers the probes of all collections.
@@ -115,6 +113,10 @@ type running struct {
 	// watches reports whether clients may follow it.
 	watches      bool
 	verification verification
+	// checkedAt is the time at which the last self-check ended; zero if there was none. The next self-check begins with
+	// the key nextCheck. Only the goroutine that checks uses both.
+	checkedAt time.Time
+	nextCheck string
 }
 
 // NewCollections returns an empty set. Close ends it.
@@ -124,7 +126,6 @@ func NewCollections(config Config) *Collections {
 		config:    config,
 		budget:    &budget{limit: config.Bytes},
 		loadSlots: make(chan struct{}, maxLoads),
-		toVerify:  make(chan struct{}, maxVerifying),
 		starts:    rate.NewLimiter(startsPerSecond, startsAtOnce),
 		ctx:       ctx,
 		stop:      stop,

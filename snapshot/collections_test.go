@@ -189,7 +189,7 @@ func TestWhereMemoryIsShort(t *testing.T) {
 			time.Sleep(tt.look - tt.full)
 			synctest.Wait()
 			for name, c := range found {
-				if _, unavailable := c.newest(); (unavailable == reason.Memory) != (name == tt.wantGone) {
+				if unavailable := c.view.Load().unavailable; (unavailable == reason.Memory) != (name == tt.wantGone) {
 					t.Errorf("the one that is %s: %q, want the one gone that is %s", name, unavailable, tt.wantGone)
 				}
 			}

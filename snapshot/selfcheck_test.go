@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,19 +37,19 @@ var widgets = CollectionKey{
 // definitionChanged says that the definition of widgets has changed.
 var definitionChanged = Invalidation{Cause: Definition, Scope: OfResource(widgets.GroupResource()), Until: For(time.Minute)}
 
-// checked is a collection of many widgets, n/0000 and so on, which is compared with what an API server in
-// memory has.
+// checked is a collection of many widgets, n/0000 and so on, that is compared with an API server in memory.
 type checked struct {
 	*inmemory.ControlPlane
-	server      http.RoundTripper // the way there
+	server      http.RoundTripper // the API server's
 	collections *Collections
 	log         *bytes.Buffer
 
 	mu sync.Mutex
-	// instead, if it is not nil and says so, answers a comparison's request in the API server's place.
+	// instead answers a comparison's request in the API server's place, unless it is nil or returns 0.
 	instead func(r *http.Request) (code int, body string)
-	asked   []string // by comparisons: names or bytes, and where they begin
-	loads   int
+	// pages has the keys with which the pages begin that comparisons asked for.
+	pages []string
+	loads int
 }
 
 const (
@@ -91,20 +92,19 @@ func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.server.RoundTrip(r)
 }
 
-// intercept notes what is asked, and answers some of it.
+// intercept counts loads, records the pages of comparisons, and answers comparisons by instead.
 func (c *checked) intercept(r *http.Request) *http.Response {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	query, accept := r.URL.Query(), r.Header.Get("Accept")
+	query := r.URL.Query()
 	if query.Has("sendInitialEvents") {
 		c.loads++
 	}
-	compares := query.Has("continue") || query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2"
-	if !compares || strings.Contains(accept, "protobuf") { // which there is not
+	isExact := query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2" // 2 is the limit after a load
+	if !isExact && !query.Has("continue") {
 		return nil
 	}
-	what := map[bool]string{true: "names", false: "bytes"}[strings.Contains(accept, "PartialObjectMetadata")]
-	c.asked = append(c.asked, what+" "+inmemory.Start(query.Get("continue")))
+	c.pages = append(c.pages, inmemory.Start(query.Get("continue")))
 	if c.instead != nil {
 		if code, body := c.instead(r); code != 0 {
 			return proxytest.JSONResponse(r, code, body)
@@ -113,22 +113,22 @@ func (c *checked) intercept(r *http.Request) *http.Response {
 	return nil
 }
 
-// requests returns what comparisons have asked for.
-func (c *checked) requests() []string {
+// compared returns the keys with which the pages begin that comparisons asked for.
+func (c *checked) compared() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]string{}, c.asked...)
+	return append([]string{}, c.pages...)
 }
 
-// loaded is how often the state was loaded.
+// loaded returns the number of loads.
 func (c *checked) loaded() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.loads
 }
 
-// answers sets instead.
-func (c *checked) answers(instead func(r *http.Request) (code int, body string)) {
+// setInstead sets the function that answers comparisons.
+func (c *checked) setInstead(instead func(r *http.Request) (code int, body string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.instead = instead
@@ -149,7 +149,7 @@ func (c *checked) list(revision uint64) string {
 	return c.WriteList(0, inmemory.Widgets, int64(revision), inmemory.List{}, func(int) inmemory.Form { return form }) // #nosec G115 -- it was none
 }
 
-// expectRight looks whether what is given is what the API server has.
+// expectRight expects that the newest state in memory is the API server's.
 func (c *checked) expectRight(t *testing.T) {
 	t.Helper()
 	s, unavailable := c.use(t).NotOlderThan(t.Context(), 0)
@@ -163,22 +163,22 @@ func (c *checked) expectRight(t *testing.T) {
 	expect.Same(t, c.list(s.Revision), string(s.Envelope.Render(wire.ListMeta{Revision: s.Revision}, items)))
 }
 
-// await lets time pass until so many checks have ended.
-func (c *checked) await(t *testing.T, number int) CheckStats {
+// await lets time pass until n self-checks have ended, and returns the number of mismatches of widgets.
+func (c *checked) await(t *testing.T, n uint64) (mismatches int) {
 	t.Helper()
-	for begun := time.Now(); time.Since(begun) < time.Hour; {
-		total := uint64(0)
-		for _, n := range c.collections.SelfChecks() {
-			total += n
+	for begun := time.Now(); time.Since(begun) < 2*time.Hour; {
+		ended := uint64(0)
+		for _, ofResult := range c.collections.SelfChecks() {
+			ended += ofResult
 		}
-		if total >= uint64(number) { // #nosec G115 -- a count
-			return c.collections.checks.stats(widgets)
+		if ended >= n {
+			return c.collections.Mismatches()[widgets].Count
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
-	t.Fatalf("there was no check %d; log:\n%s", number, c.log)
-	return CheckStats{}
+	t.Fatalf("there was no self-check %d; log:\n%s", n, c.log)
+	return 0
 }
 
 // corrupt changes the newest state in memory, as no feed would.
@@ -194,87 +194,85 @@ func corrupt(c *Collection, change func(index.Tree)) {
 	c.publishLocked(next)
 }
 
-// otherwise changes a copy of the object n/1100, which is on the last page.
-func otherwise(change func(*index.Object)) func(index.Tree) {
+// changeOne returns a function that changes a copy of the object with a key.
+func changeOne(key string, change func(*index.Object)) func(index.Tree) {
 	return func(state index.Tree) {
-		o, _ := state.Get("n/1100")
+		o, _ := state.Get(key)
 		changed := *o
 		change(&changed)
 		state.Set(&changed)
 	}
 }
 
-var (
-	aByte     = otherwise(func(o *index.Object) { o.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1) })
-	isMissing = func(state index.Tree) { state.Remove("n/1100") }
-)
+// removeOne returns a function that removes the object with a key.
+func removeOne(key string) func(index.Tree) {
+	return func(state index.Tree) { state.Remove(key) }
+}
 
-// TestSelfCheckFindsWhatIsWrong: a self-check finds whatever is wrong in memory, wherever it is; the log says what was
-// wrong, and the answers are right afterwards.
+// addOne returns a function that adds an object with a key.
+func addOne(key string) func(index.Tree) {
+	return func(state index.Tree) { state.Set(index.NewObject(0, key, 700, []byte(`{}`))) }
+}
+
+func changeByte(o *index.Object) {
+	o.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
+}
+
+// TestSelfCheckFindsWhatIsWrong: a self-check finds whatever is wrong in memory; the log says what was wrong, and the
+// answers are right afterwards.
 func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change   func(index.Tree)
-		wantSays string // in the log
+		change  func(index.Tree)
+		wantLog string
 	}{
-		"one byte":         {change: aByte, wantSays: "n/1100 has other bytes"},
-		"a revision":       {change: otherwise(func(o *index.Object) { o.Revision-- }), wantSays: "n/1100 is of revision"},
-		"a missing object": {change: isMissing, wantSays: "n/1100 is missing"},
-		"the last object is missing": {
-			change: func(state index.Tree) { state.Remove("n/1199") }, wantSays: "n/1199 is missing",
-		},
-		"an object too many": {
-			change: func(state index.Tree) {
-				state.Set(index.NewObject(0, "n/1100x", 700, []byte(`{"metadata":{"name":"1100x"}}`)))
-			},
-			wantSays: "n/1100x is not there upstream",
-		},
+		"one byte":                   {change: changeOne("n/0300", changeByte), wantLog: "n/0300 has other bytes"},
+		"a revision":                 {change: changeOne("n/0300", func(o *index.Object) { o.Revision-- }), wantLog: "n/0300 is of revision"},
+		"a missing object":           {change: removeOne("n/0300"), wantLog: "n/0300 is missing"},
+		"an additional object":       {change: addOne("n/0300x"), wantLog: "n/0300x is not there upstream"},
+		"the last object is missing": {change: removeOne("n/0699"), wantLog: "has 199 objects after it, upstream 200"},
+		"an object after the last":   {change: addOne("n/0699x"), wantLog: "has 201 objects after it, upstream 200"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := newChecked(t, 1200, checkEvery)
+			c := newChecked(t, 700, checkEvery)
 			wrong := c.use(t)
-			if stats := c.await(t, 1); stats.Result != CheckAgrees || len(c.collections.Mismatched()) > 0 {
-				t.Fatalf("before: %+v", stats)
+			if mismatches := c.await(t, 1); mismatches > 0 {
+				t.Fatalf("%d mismatches before anything was wrong; log:\n%s", mismatches, c.log)
 			}
 			corrupt(wrong, tt.change)
-			stats := c.await(t, 4) // each compares a third of the bytes
-			if stats.Mismatches != 1 {
-				t.Fatalf("got %+v; log:\n%s", stats, c.log)
+			if mismatches := c.await(t, 2); mismatches != 1 {
+				t.Fatalf("%d mismatches, want 1; log:\n%s", mismatches, c.log)
 			}
 			if why := wrong.whyRetired(); why != reason.Warming {
 				t.Errorf("the wrong state is retired because of %q, want %q", why, reason.Warming)
 			}
-			expect.Says(t, c.log.String(), tt.wantSays)
+			expect.Says(t, c.log.String(), tt.wantLog)
 			proxytest.AssertNotContains(t, c.log.String(), "valu") // of the object
 			c.expectRight(t)
 			if all := c.collections.Stats(); len(all) != 1 || all[0].Feed.Losses[reason.Mismatch] != 1 {
 				t.Errorf("statistics %+v, want one loss because of %q", all, reason.Mismatch)
 			}
-			if all := c.collections.Mismatched(); len(all) != 1 || all[widgets] != stats || stats.Mismatched.IsZero() {
-				t.Errorf("mismatched collections: %+v, want the one with %+v", all, stats)
-			}
 		})
 	}
 }
 
-// TestSelfCheckGoesAround: each check compares all names, page by page, and the next page of bytes. A mismatch is
-// confirmed on the page where it is.
+// TestSelfCheckGoesAround: each self-check compares the next pages (checkPages at most); after the last page, the next
+// self-check begins at the first page again. A page that differs is compared once more.
 func TestSelfCheckGoesAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChecked(t, 1200, checkEvery)
-		c.await(t, 4)
-		const secondNames = "names n/0999\x00"
-		expect.Same(t, []string{
-			"names ", secondNames, "bytes ",
-			"names ", secondNames, "bytes n/0499\x00",
-			"names ", secondNames, "bytes n/0999\x00",
-			"names ", secondNames, "bytes ",
-		}, c.requests())
-		before := len(c.requests())
-		corrupt(c.use(t), isMissing)
-		if stats := c.await(t, 5); stats.Mismatches != 1 {
-			t.Fatalf("got %+v; log:\n%s", stats, c.log)
+		c := newChecked(t, (checkPages+1)*pageObjects, checkEvery)
+		c.await(t, 3)
+		firstPages := []string{""}
+		for last := pageObjects - 1; len(firstPages) < checkPages; last += pageObjects {
+			firstPages = append(firstPages, fmt.Sprintf("n/%04d\x00", last))
 		}
-		expect.Same(t, []string{"names ", secondNames, secondNames}, c.requests()[before:])
+		lastPage := fmt.Sprintf("n/%04d\x00", checkPages*pageObjects-1)
+		expect.Same(t, slices.Concat(firstPages, []string{lastPage}, firstPages), c.compared())
+		before := len(c.compared())
+		corrupt(c.use(t), removeOne(fmt.Sprintf("n/%04d", (checkPages+1)*pageObjects-1)))
+		if mismatches := c.await(t, 4); mismatches != 1 {
+			t.Fatalf("%d mismatches, want 1; log:\n%s", mismatches, c.log)
+		}
+		expect.Same(t, []string{lastPage, lastPage}, c.compared()[before:])
 	})
 }
 
@@ -291,98 +289,93 @@ func times(n, code int, body string) func(*http.Request) (int, string) {
 // TestSelfCheckRaisesNoFalseAlarm: a page that differs once only, or cannot be read, is no mismatch.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	const gone, later, tooMany, ok = http.StatusGone, http.StatusGatewayTimeout, http.StatusTooManyRequests, http.StatusOK
-	const nothing = `{"apiVersion":"meta.k8s.io/v1","items":[],"kind":"PartialObjectMetadataList",` +
-		`"metadata":{"resourceVersion":"%d"}}` + "\n"
+	const empty = `{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{"resourceVersion":"%d"}}` + "\n"
 	for name, tt := range map[string]struct {
-		times, code int    // as many answers have this code
+		times, code int    // the number of answers with this code
 		body        string // %d is the revision, ahead is added to it
 		ahead       int64
-		redefined   bool // meanwhile
+		redefined   bool // during the comparison
 		want        CheckResult
 	}{
 		"gone, then there":              {times: 1, code: gone, want: CheckAgrees},
 		"not there yet, then there":     {times: 2, code: later, want: CheckAgrees},
-		"gone for long":                 {times: 2 * checkTries, code: gone, want: CheckInconclusive},
+		"gone for long":                 {times: 2 * pageTries, code: gone, want: CheckInconclusive},
 		"too many requests":             {times: 1, code: tooMany, want: CheckInconclusive},
 		"garbage":                       {times: 1, code: ok, body: "{%d", want: CheckInconclusive},
-		"another revision":              {times: 1, code: ok, body: nothing, ahead: 1, want: CheckInconclusive},
-		"another state, once":           {times: 1, code: ok, body: nothing, want: CheckInconclusive},
-		"another state, since it moved": {times: 9, code: ok, body: nothing, redefined: true, want: CheckInconclusive},
+		"another revision":              {times: 1, code: ok, body: empty, ahead: 1, want: CheckInconclusive},
+		"another state, once":           {times: 1, code: ok, body: empty, want: CheckInconclusive},
+		"another state, since it moved": {times: 9, code: ok, body: empty, redefined: true, want: CheckInconclusive},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 10, checkEvery)
-			text := tt.body
-			if text != "" {
-				text = fmt.Sprintf(text, c.Revision()+tt.ahead)
+			body := tt.body
+			if body != "" {
+				body = fmt.Sprintf(body, c.Revision()+tt.ahead)
 			}
-			wrong := times(tt.times, tt.code, text)
-			c.answers(func(r *http.Request) (int, string) {
+			wrong := times(tt.times, tt.code, body)
+			c.setInstead(func(r *http.Request) (int, string) {
 				if tt.redefined {
 					go c.collections.Invalidate(definitionChanged)
 				}
 				return wrong(r)
 			})
-			if stats := c.await(t, 1); stats.Result != tt.want || stats.Mismatches != 0 {
-				t.Errorf("got %+v, want %q; log:\n%s", stats, tt.want, c.log)
+			if mismatches := c.await(t, 1); mismatches != 0 || c.collections.SelfChecks()[tt.want] != 1 {
+				t.Errorf("%d mismatches, results %v, want one %q; log:\n%s", mismatches, c.collections.SelfChecks(), tt.want, c.log)
 			}
 		})
 	}
 }
 
-// TestWhatIsNeverAnsweredHidesNothing: a page that the upstream never gives keeps no other from being compared.
-func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
-	for name, unanswered := range map[string]func(request string) bool{
-		"a page of bytes": func(request string) bool { return request == "bytes n/0499\x00" },
-		"a page of names": func(request string) bool { return request == "names " },
-		"all names":       func(request string) bool { return strings.HasPrefix(request, "names ") },
-	} {
-		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := newChecked(t, 1200, checkEvery)
-			c.answers(func(*http.Request) (int, string) {
-				if unanswered(c.asked[len(c.asked)-1]) {
-					return http.StatusInternalServerError, ""
-				}
-				return 0, ""
-			})
-			wrong := c.use(t)
-			c.await(t, 1)
-			corrupt(wrong, aByte)
-			if stats := c.await(t, 5); stats.Mismatches == 0 {
-				t.Errorf("got %+v; log:\n%s", stats, c.log)
+// TestUnansweredPageHidesNothing: a page that the upstream never gives does not keep the others from being compared.
+func TestUnansweredPageHidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecked(t, 1200, checkEvery)
+		c.setInstead(func(*http.Request) (int, string) {
+			if c.pages[len(c.pages)-1] == "n/0499\x00" {
+				return http.StatusInternalServerError, ""
 			}
-			if all := c.requests(); name == "a page of names" && !strings.Contains(strings.Join(all, ","), "names n/0999") {
-				t.Errorf("the second page of names was never asked for: %q", all)
-			}
+			return 0, ""
 		})
-	}
+		wrong := c.use(t)
+		c.await(t, 1)
+		corrupt(wrong, changeOne("n/1100", changeByte))
+		if mismatches := c.await(t, 3); mismatches == 0 {
+			t.Errorf("no mismatch; log:\n%s", c.log)
+		}
+	})
 }
 
-// TestWhatNeverAgreesIsNotKept: a collection that differs again after it was loaded anew is given up for a time.
-// (TestPauseAfterMismatches has for how long.)
-func TestWhatNeverAgreesIsNotKept(t *testing.T) {
+// TestRepeatedMismatchIsNotKept: a collection that differs again soon after it was loaded anew is forwarded for
+// mismatchBan, and so is one that differs again after that. One that differs much later is loaded anew at once.
+func TestRepeatedMismatchIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t, 10, checkEvery)
-		c.answers(func(r *http.Request) (int, string) {
-			if r.Header.Get("Accept") != media.JSONType {
-				return 0, ""
-			}
+		c.setInstead(func(_ *http.Request) (int, string) {
 			return http.StatusOK, strings.Replace(c.list(uint64(c.Revision())), "value", "other", 1) // #nosec G115 -- it was none
 		})
 		c.await(t, 1)
 		if _, unavailable := c.use(t).NotOlderThan(t.Context(), 0); unavailable != reason.None || c.loaded() != 2 {
 			t.Fatalf("after the first mismatch: %q, loaded %d times", unavailable, c.loaded())
 		}
-		if stats := c.await(t, 2); stats.Mismatches != 2 {
-			t.Fatalf("got %+v", stats)
+		for n := 2; n <= 3; n++ {
+			if mismatches := c.await(t, uint64(n)); mismatches != n { // #nosec G115 -- a small number
+				t.Fatalf("%d mismatches, want %d", mismatches, n)
+			}
+			if running := c.collections.Stats(); len(running) != 0 {
+				t.Errorf("after mismatch %d these are kept: %+v", n, running)
+			}
+			if _, unavailable := c.collections.Use(widgets); unavailable != reason.Form {
+				t.Errorf("after mismatch %d: %q, want %q", n, unavailable, reason.Form)
+			}
+			time.Sleep(mismatchBan)
+			synctest.Wait()
+			c.use(t)
+			synctest.Wait()
 		}
-		if running := c.collections.Stats(); len(running) != 0 || c.collections.Mismatched()[widgets].Mismatches != 2 {
-			t.Errorf("nothing is kept (%+v), and what was wrong is told all the same: %+v", running, c.collections.Mismatched())
+		c.setInstead(nil)
+		time.Sleep(mismatchMemory)
+		if ban := c.collections.checks.record(widgets, CheckMismatch, time.Now()); ban != 0 {
+			t.Errorf("a late mismatch: not kept for %v, want 0", ban)
 		}
-		if _, unavailable := c.collections.Use(widgets); unavailable != reason.Form {
-			t.Errorf("after the second: %q, want %q", unavailable, reason.Form)
-		}
-		time.Sleep(unlikelyRetry)
-		synctest.Wait()
-		c.use(t)
 	})
 }

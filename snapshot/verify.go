@@ -1,16 +1,13 @@
 package snapshot
 
 import (
-	"context"
 	"errors"
-	"net/http"
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
@@ -19,6 +16,8 @@ const (
 	maxLag = time.Minute
 	// maxVerifying is the number of collections that are verified at the same time.
 	maxVerifying = 2
+	// verifyInterval is the interval at which collections that must be verified are looked for.
+	verifyInterval = time.Second
 	// minVerifyInterval is the shortest time from the begin of one comparison of a collection to the next.
 	minVerifyInterval = 2 * time.Minute
 	// verifyTimeout is the time after which a collection that could not be compared is loaded anew.
@@ -78,101 +77,41 @@ func (c *Collections) mustVerify(scope Scope, now time.Time) {
 			}
 		}
 	}
-	for range maxVerifying {
-		select {
-		case c.toVerify <- struct{}{}:
-		default: // all are woken already
-		}
-	}
 }
 
 // verifyLoop verifies one collection after the other until the process ends.
 func (c *Collections) verifyLoop() {
-	for c.ctx.Err() == nil {
-		r, pause := c.nextToVerify(time.Now())
-		if r != nil {
-			since, revision, err := c.verify(r)
+	for clock.Sleep(c.ctx, verifyInterval) {
+		if r, since := c.nextToVerify(time.Now()); r != nil {
+			_, revision, err := c.compare(c.ctx, r, "", math.MaxInt, since)
 			c.endVerification(r, since, revision, err)
-			continue
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-c.toVerify:
-		case <-timer.C:
-		case <-c.ctx.Done():
-		}
-		timer.Stop()
 	}
 }
 
-// nextToVerify returns the collection that must be verified next, eager ones first, and marks it as running. If there
-// is none, it returns the time until there may be one.
-func (c *Collections) nextToVerify(now time.Time) (found *running, pause time.Duration) {
+// nextToVerify returns a collection that must be verified now, eager ones first, and marks it as running; nil if there is
+// none. States of it that were loaded after since need no comparison.
+func (c *Collections) nextToVerify(now time.Time) (found *running, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	foundEager := false
-	pause = time.Hour
 	for key, r := range c.all {
 		_, eager := c.eager[key]
 		v := &r.verification
 		switch {
-		case v.since.IsZero() || v.running:
+		case v.since.IsZero() || v.running || v.next.After(now):
 			continue
-		case v.next.After(now):
-			pause = min(pause, v.next.Sub(now))
 		case found == nil || (eager && !foundEager):
 			found = r
 			foundEager = eager
 		}
 	}
-	if found != nil {
-		found.verification.running = true
-		found.verification.began = now
+	if found == nil {
+		return nil, time.Time{}
 	}
-	return found, pause
-}
-
-// verify compares all of a collection byte by byte, page by page, each page at the newest revision of that moment. It
-// returns the time since which the collection had to be verified, and the revision of the last page. A state that was
-// loaded after that time needs no comparison.
-func (c *Collections) verify(r *running) (since time.Time, revision uint64, err error) {
-	c.mu.RLock()
-	since = r.verification.since
-	c.mu.RUnlock()
-	comparer := &source.Comparison{Source: c.source(r.resource)}
-	from := ""
-	tries := 0
-	for {
-		v := r.view.Load()
-		switch {
-		case v.unavailable != reason.None:
-			return since, 0, unavailableError{v.unavailable}
-		case v.loaded.After(since):
-			return since, v.To, nil
-		}
-		s := v.state()
-		asked := time.Now()
-		limit := s.Tree.PageLimit(from, bytesPage, pageBytes)
-		err = comparer.Page(c.ctx, s.state(), from, limit)
-		if wrong, ok := errors.AsType[*source.MismatchError](err); ok {
-			err = c.confirm(c.ctx, r, s, wrong)
-		}
-		switch {
-		case source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) && tries < checkTries:
-			tries++ // the upstream has forgotten that revision, or has not reached it yet
-		case err != nil:
-			return since, s.Revision, err
-		default:
-			tries = 0
-			from = s.Page(index.Query{Start: from, Limit: limit}, nil).Next
-			if from == "" {
-				return since, s.Revision, nil
-			}
-		}
-		if !clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(asked))) {
-			return since, s.Revision, context.Cause(c.ctx)
-		}
-	}
+	found.verification.running = true
+	found.verification.began = now
+	return found, found.verification.since
 }
 
 // endVerification does what follows from the result of a comparison: nothing, another one later, or a load.
@@ -198,8 +137,8 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 	case again:
 		log.Debug("not verified yet", "error", err)
 	case differs && !wrong.SameObjects:
-		c.recordCheck(r, revision, c.checks.next(r.resource), err)
-		c.restart(r, 0) // without a pause: etcd may have been restored, and a state that is loaded now is right
+		c.recordCheck(r, revision, err)
+		c.restart(r, 0) // without a ban: etcd may have been restored, and a state that is loaded now is right
 	default:
 		log.Info("the API servers write it differently now, or it could not be verified: it is loaded anew", "error", err)
 		r.loadAnew()

@@ -17,50 +17,50 @@ import (
 // TestVerify: when other API servers answer, all that was loaded before is compared, and answered
 // meanwhile. What differs is loaded anew, and dropped at once if it is another state.
 func TestVerify(t *testing.T) {
-	const first, second, third = "bytes ", "bytes n/0499\x00", "bytes n/0999\x00"
+	const first, second, third = "", "n/0499\x00", "n/0999\x00"
 	for name, tt := range map[string]struct {
-		happens func(*checked, *Collection)
-		ago     time.Duration // the API servers changed
-		asked   []string      // the pages that are compared; nil: some
-		loads   int           // more than the first, in twenty minutes
-		within  time.Duration // the first of them; it is answered until then
-		dropped bool
+		happens  func(*checked, *Collection)
+		ago      time.Duration // the API servers changed
+		compared []string      // the pages; nil: not tested
+		loads    int           // more than the first, in twenty minutes
+		within   time.Duration // the first of them; it is answered until then
+		dropped  bool
 	}{
-		"nothing is wrong": {asked: []string{first, second, third}},
-		"loaded since":     {ago: time.Hour, asked: []string{}},
+		"nothing is wrong": {compared: []string{first, second, third}},
+		"loaded since":     {ago: time.Hour, compared: []string{}},
 		"other bytes": {
-			happens: func(_ *checked, c *Collection) { corrupt(c, aByte) },
-			asked:   []string{first, second, third, third}, loads: 1, within: Skew + 10*time.Second,
+			happens:  func(_ *checked, c *Collection) { corrupt(c, changeOne("n/1100", changeByte)) },
+			compared: []string{first, second, third, third}, loads: 1, within: Skew + 10*time.Second,
 		},
 		"another state": {
-			happens: func(_ *checked, c *Collection) { corrupt(c, isMissing) },
+			happens: func(_ *checked, c *Collection) { corrupt(c, removeOne("n/1100")) },
 			loads:   1, within: Skew, dropped: true,
 		},
 		"another state, again within the hour": {
 			happens: func(all *checked, c *Collection) {
-				all.collections.checks.record(widgets, CheckMismatch, place{}, time.Now(), unlikelyRetry)
-				corrupt(c, isMissing)
+				all.collections.checks.record(widgets, CheckMismatch, time.Now())
+				corrupt(c, removeOne("n/1100"))
 			},
 			loads: 1, within: Skew, dropped: true,
 		},
 		"gone, then there": {
 			happens: func(c *checked, _ *Collection) {
 				gone := times(1, http.StatusGone, "")
-				c.answers(func(r *http.Request) (int, string) {
+				c.setInstead(func(r *http.Request) (int, string) {
 					if r.URL.Query().Has("continue") {
 						return gone(r)
 					}
 					return 0, ""
 				})
 			},
-			asked: []string{first, second, second, third},
+			compared: []string{first, second, second, third},
 		},
 		"busy for a while": {
-			happens: func(c *checked, _ *Collection) { c.answers(times(3, http.StatusTooManyRequests, "")) },
-			asked:   []string{first, first, first, first, second, third},
+			happens:  func(c *checked, _ *Collection) { c.setInstead(times(3, http.StatusTooManyRequests, "")) },
+			compared: []string{first, first, first, first, second, third},
 		},
 		"never answered": {
-			happens: func(c *checked, _ *Collection) { c.answers(times(1e6, http.StatusInternalServerError, "")) },
+			happens: func(c *checked, _ *Collection) { c.setInstead(times(1e6, http.StatusInternalServerError, "")) },
 			loads:   1, within: verifyTimeout + time.Minute,
 		},
 	} {
@@ -87,8 +87,8 @@ func TestVerify(t *testing.T) {
 					t.Fatalf("after %v: %q; log:\n%s", time.Since(begun), why, c.log)
 				}
 			}
-			if tt.asked != nil {
-				expect.Same(t, tt.asked, c.requests())
+			if tt.compared != nil {
+				expect.Same(t, tt.compared, c.compared())
 			}
 			if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyTimeout {
 				t.Errorf("loaded %d times, again after %v; log:\n%s", c.loaded(), loaded, c.log)
@@ -96,7 +96,7 @@ func TestVerify(t *testing.T) {
 			if dropped := before.whyRetired() != reason.None; dropped != tt.dropped {
 				t.Errorf("dropped: %t", dropped)
 			}
-			if wrong := c.collections.checks.stats(widgets).Mismatches; (wrong > 0) != tt.dropped {
+			if wrong := c.collections.Mismatches()[widgets].Count; (wrong > 0) != tt.dropped {
 				t.Errorf("%d mismatches: what API servers write differently is no mistake", wrong)
 			}
 			c.expectRight(t)
@@ -153,13 +153,13 @@ func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 		time.Sleep(definitionChanged.Until.after)
 		again := c.use(t)
 		synctest.Wait()
-		corrupt(again, aByte)
+		corrupt(again, changeOne("n/1100", changeByte))
 		time.Sleep(maxLag - time.Second)
-		if asked := c.requests(); len(asked) != 0 {
+		if asked := c.compared(); len(asked) != 0 {
 			t.Errorf("compared while API servers may not know of it: %q", asked)
 		}
 		time.Sleep(10 * time.Minute)
-		expect.Same(t, []string{"bytes ", "bytes n/0499\x00", "bytes n/0999\x00", "bytes n/0999\x00"}, c.requests()) // confirmed
+		expect.Same(t, []string{"", "n/0499\x00", "n/0999\x00", "n/0999\x00"}, c.compared()) // confirmed
 		if c.loaded() != 3 {
 			t.Errorf("loaded %d times; log:\n%s", c.loaded(), c.log)
 		}
@@ -172,7 +172,7 @@ func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Collections{
-			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, checks: selfChecks{}, toVerify: make(chan struct{}, maxVerifying), eager: map[CollectionKey]struct{}{},
+			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, eager: map[CollectionKey]struct{}{},
 		}
 		eager := resourceNamed("eager")
 		c.eager[eager], c.all = struct{}{}, map[CollectionKey]*running{}
@@ -180,29 +180,26 @@ func TestVerifiedInOrder(t *testing.T) {
 			c.all[r] = &running{Collection: &Collection{resource: r}}
 		}
 		c.mustVerify(Scope{}, time.Now())
-		first, _ := c.nextToVerify(time.Now())
+		first, since := c.nextToVerify(time.Now())
 		second, _ := c.nextToVerify(time.Now())
 		third, _ := c.nextToVerify(time.Now())
 		if first.resource != eager || second == third || second == first {
-			t.Errorf("%v, %v and %v", first.resource, second.resource, third.resource)
+			t.Errorf("verified in the order %v, %v, %v, want %v first and each once", first.resource, second.resource, third.resource, eager)
 		}
-		if more, pause := c.nextToVerify(time.Now()); more != nil || pause < time.Minute {
-			t.Errorf("one too many, in %v", pause)
+		expectNext := func(when string, want *running) {
+			t.Helper()
+			if next, _ := c.nextToVerify(time.Now()); next != want {
+				t.Errorf("%s: verified next is %v, want %v", when, next, want)
+			}
 		}
-		since := first.verification.since
+		expectNext("while all are verified", nil)
 		time.Sleep(time.Second)
 		c.mustVerify(OfCollection(eager), time.Now())
 		c.endVerification(first, since, 1, nil)
-		if again, pause := c.nextToVerify(time.Now()); again != nil || pause < minVerifyInterval/2 || pause > minVerifyInterval {
-			t.Errorf("there was more doubt meanwhile, and the next comparison is in %v", pause)
-		}
+		expectNext("a second after the last time", nil)
 		time.Sleep(minVerifyInterval)
-		if again, _ := c.nextToVerify(time.Now()); again != first {
-			t.Error("there was more doubt meanwhile, and nothing follows")
-		}
+		expectNext("after API servers changed again during the comparison", first)
 		c.endVerification(second, second.verification.since, 1, nil)
-		if again, _ := c.nextToVerify(time.Now()); again != nil {
-			t.Errorf("%v is verified again, and nothing was wrong", again.resource)
-		}
+		expectNext("after the second agreed", nil)
 	})
 }

@@ -58,7 +58,7 @@ type collections interface {
 	Stored() (bytes, bound int64)
 	Changes() []snapshot.Change
 	SelfChecks() map[snapshot.CheckResult]uint64
-	Mismatched() map[snapshot.CollectionKey]snapshot.CheckStats
+	Mismatches() map[snapshot.CollectionKey]snapshot.Mismatches
 }
 
 // Read returns the current status.
@@ -81,10 +81,10 @@ func (s *Source) Read() Status {
 	for _, c := range s.Collections.Changes() {
 		status.Changes = append(status.Changes, Change{Of: c.Of, Cause: string(c.Cause), What: c.What, Age: now.Sub(c.At).Seconds()})
 	}
-	for key, checks := range s.Collections.Mismatched() {
+	for key, mismatches := range s.Collections.Mismatches() {
 		status.Mismatches = append(status.Mismatches, Mismatch{
 			Resource: key.GroupResource().String(), Version: key.Version, Representation: string(key.Representation),
-			Times: checks.Mismatches, Age: now.Sub(checks.Mismatched).Seconds(),
+			Times: mismatches.Count, Age: now.Sub(mismatches.Last).Seconds(),
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()

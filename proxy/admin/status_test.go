@@ -39,14 +39,14 @@ const hostile = "<script>alert(1)</script>\"'&\x1b"
 type fakeCollections struct {
 	stats      []snapshot.CollectionStats
 	changes    []snapshot.Change
-	mismatched map[snapshot.CollectionKey]snapshot.CheckStats
+	mismatches map[snapshot.CollectionKey]snapshot.Mismatches
 }
 
 func (c *fakeCollections) Stats() []snapshot.CollectionStats { return c.stats }
 func (c *fakeCollections) Stored() (bytes, bound int64)      { return 512 << 20, 2 << 30 }
 func (c *fakeCollections) Changes() []snapshot.Change        { return c.changes }
-func (c *fakeCollections) Mismatched() map[snapshot.CollectionKey]snapshot.CheckStats {
-	return c.mismatched
+func (c *fakeCollections) Mismatches() map[snapshot.CollectionKey]snapshot.Mismatches {
+	return c.mismatches
 }
 
 func (c *fakeCollections) SelfChecks() map[snapshot.CheckResult]uint64 {
@@ -134,8 +134,8 @@ func newTroubledSource(t *testing.T) *Source {
 		staleStats("nodes"),
 	}
 	collections.changes = []snapshot.Change{{At: begun, Of: hostile, What: hostile, Cause: reason.Schema}}
-	collections.mismatched = map[snapshot.CollectionKey]snapshot.CheckStats{
-		keyOf("", hostile, media.JSON): {Mismatches: 2, Mismatched: begun},
+	collections.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{
+		keyOf("", hostile, media.JSON): {Count: 2, Last: begun},
 	}
 	const list, watch = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=1"
 	for _, r := range []struct {
@@ -210,7 +210,7 @@ func TestChecks(t *testing.T) {
 			c.stats = []snapshot.CollectionStats{{Resource: pods, Unavailable: reason.NotPermitted}}
 		}},
 		"a mismatch once": {change: func(_ *Source, c *fakeCollections) {
-			c.mismatched = map[snapshot.CollectionKey]snapshot.CheckStats{pods: {Mismatches: 1}}
+			c.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{pods: {Count: 1}}
 		}},
 		"metrics": {
 			change: func(s *Source, _ *fakeCollections) {

@@ -1,0 +1,101 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
+)
+
+const (
+	// pageObjects and pageBytes bound one page of a comparison.
+	pageObjects = 500
+	pageBytes   = 4 << 20
+	// The pause after a page is pauseFactor times as long as the upstream worked for it, and at least minPause.
+	pauseFactor = 4
+	minPause    = 50 * time.Millisecond
+	// pageTries is the number of revisions at which a page is tried. The upstream may have forgotten a revision, or may
+	// not have reached it yet.
+	pageTries = 3
+	// confirmPause is the time after which a page that differs is compared again. If only bytes differ, that time is
+	// [Skew].
+	confirmPause = 2 * time.Second
+)
+
+// errDropped says that the state of a collection was dropped, so that it cannot be compared.
+var errDropped = errors.New("the state is not there any more")
+
+// compare compares up to maxPages pages of a collection with the upstream, byte by byte, each page at the newest
+// revision of that moment. The first page begins with the key from. A state that was loaded after since is not
+// compared.
+//
+// It returns the key with which the next page begins, or "" after the last page, and the revision of the last page that
+// it compared. It stops at the first page that fails. The error is a [source.MismatchError] only if the page differed
+// twice; any other error means that there is no verdict. Then next is the page after the failed one, so that a page that
+// the upstream never gives does not keep the others from being compared.
+func (c *Collections) compare(
+	ctx context.Context, r *running, from string, maxPages int, since time.Time,
+) (next string, revision uint64, err error) {
+	tries := 1
+	for pages := 0; pages < maxPages; {
+		v := r.view.Load()
+		switch {
+		case v.unavailable != reason.None:
+			return from, 0, errDropped
+		case v.loaded.After(since):
+			return "", v.To, nil
+		}
+		revision = v.To
+		begun := time.Now()
+		next, err = c.comparePage(ctx, r, v.state(), from)
+		switch {
+		case source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) && tries < pageTries:
+			tries++
+		case err != nil || next == "":
+			return next, revision, err
+		default:
+			pages++
+			tries = 1
+			from = next
+		}
+		if !clock.Sleep(ctx, max(minPause, pauseFactor*time.Since(begun))) {
+			return from, revision, context.Cause(ctx)
+		}
+	}
+	return from, revision, nil
+}
+
+// comparePage compares the page of s that begins with the key from. It returns the key with which the next page begins,
+// also after an error.
+func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, from string) (next string, err error) {
+	comparison := source.Comparison{Source: c.source(r.resource)}
+	limit := s.Tree.PageLimit(from, pageObjects, pageBytes)
+	next = s.Page(index.Query{Start: from, Limit: limit}, nil).Next
+	err = comparison.Page(ctx, s.state(), from, limit)
+	mismatch, differs := errors.AsType[*source.MismatchError](err)
+	if !differs {
+		return next, err
+	}
+	pause := confirmPause
+	if mismatch.SameObjects {
+		// A definition may just have changed: listproxy may learn of the change as late as any API server.
+		pause = Skew
+	}
+	if !clock.Sleep(ctx, pause) {
+		return next, ctx.Err()
+	}
+	secondErr := comparison.Page(ctx, s.state(), from, limit)
+	if secondErr == nil {
+		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
+	}
+	if validity := r.Validity(); validity.Unavailable != reason.None || validity.Epoch != s.epoch {
+		return next, errDropped
+	}
+	return next, secondErr
+}

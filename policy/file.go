@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -176,27 +177,24 @@ func (s statement) validate(path *field.Path) field.ErrorList {
 }
 
 func (s settings) validate(path *field.Path) field.ErrorList {
-	var faults field.ErrorList
-	switch s.Cache {
-	case "", CacheOnDemand, CacheNever:
-	default:
-		faults = append(faults, field.NotSupported(path.Child("cache"), s.Cache, []CacheMode{CacheOnDemand, CacheNever}))
-	}
-	if s.LimitAtZero != "" && s.LimitAtZero != LimitIgnored && s.LimitAtZero != LimitHonoured {
-		faults = append(faults, field.NotSupported(path.Child("limitAtZero"), s.LimitAtZero,
-			[]LimitAtZero{LimitIgnored, LimitHonoured}))
-	}
+	faults := slices.Concat(
+		oneOf(path.Child("cache"), s.Cache, CacheOnDemand, CacheNever),
+		oneOf(path.Child("limitAtZero"), s.LimitAtZero, LimitIgnored, LimitHonoured),
+		oneOf(path.Child("consistentLists"), s.consistent(), ConsistentNever, ConsistentOn, ConsistentAlways),
+	)
 	if window := s.window(); s.HistoryWindow != nil && (window < minHistoryWindow || window > maxHistoryWindow) {
 		faults = append(faults, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
 			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minHistoryWindow, maxHistoryWindow)))
 	}
-	switch consistent := s.consistent(); consistent {
-	case "", ConsistentNever, ConsistentOn, ConsistentAlways:
-	default:
-		faults = append(faults, field.NotSupported(path.Child("consistentLists"), consistent,
-			[]ConsistentLists{ConsistentNever, ConsistentOn, ConsistentAlways}))
-	}
 	return faults
+}
+
+// oneOf returns an error if a field has a value that is not among those that are allowed.
+func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
+	if value == "" || slices.Contains(allowed, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
 
 // window returns the history window; 0 if it is not a duration.

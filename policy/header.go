@@ -24,11 +24,11 @@ func checkFraming(r *http.Request) reason.Reason {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return reason.NotCanonical
 	}
-	if hasHeader(r.Header, "Upgrade") || !isPlainConnection(r.Header["Connection"]) {
+	if r.Header["Upgrade"] != nil || !isPlainConnection(r.Header["Connection"]) {
 		return reason.NotCanonical
 	}
 	// An upstream with --cors-allowed-origins answers it with headers of its own.
-	if hasHeader(r.Header, "Origin") {
+	if r.Header["Origin"] != nil {
 		return reason.NotCanonical
 	}
 	return reason.None
@@ -100,21 +100,9 @@ func checkIdentity(h http.Header, credentials Credentials) reason.Reason {
 			return reason.Credentials
 		}
 	}
-	for name := range h {
-		// net/http's server makes all names canonical. A name that is not canonical was added later, and look-ups miss it.
-		if textproto.CanonicalMIMEHeaderKey(name) != name {
-			return reason.NotCanonical
-		}
-	}
 	switch credentials {
 	case PlainToken, Impersonating, Impersonated:
 		return reason.None
 	}
 	return reason.Credentials
-}
-
-// hasHeader reports whether the header occurs at all, even empty.
-func hasHeader(h http.Header, name string) bool {
-	_, ok := h[name]
-	return ok
 }

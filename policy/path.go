@@ -2,36 +2,37 @@ package policy
 
 import (
 	"net/http"
+	"regexp"
 
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parsePath reads method and path into req. Group, version, resource and namespace are set only if the whole path is
-// canonical.
+// label matches the names that Kubernetes allows in CustomResourceDefinitions, and that built-in resources keep to, too,
+// whatever their length. None of these characters has a second spelling in a URL.
+const label = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?`
+
+// canonicalPath matches the paths of lists. RequestInfo reads each of them in one way only.
+var canonicalPath = regexp.MustCompile(
+	`^/(?:api|apis/` + label + `(?:\.` + label + `)*)/` + label + `/(?:namespaces/` + label + `/)?` + label + `$`)
+
+// parsePath reads method and path into req. Group, version, resource and namespace are set only if it returns None.
 func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.Reason {
-	if r.Method != http.MethodGet {
-		return reason.NotList
-	}
 	switch {
-	case !info.IsResourceRequest:
+	case r.Method != http.MethodGet, !info.IsResourceRequest:
 		return reason.NotList
 	case info.Verb == "watch":
 		return reason.Watch
-	case info.Verb != "list" || info.Subresource != "" || info.Name != "":
+	case info.Verb != "list", info.Subresource != "", info.Name != "":
 		return reason.NotList
-	}
-	if !isCanonical(info) {
+	case !canonicalPath.MatchString(r.URL.EscapedPath()):
 		return reason.NotCanonical
-	}
-	path := listPath(info.APIGroup, info.APIVersion, info.Namespace, info.Resource)
-	if r.URL.Path != path || r.URL.EscapedPath() != path {
+	case info.Namespace != "" && info.Resource == "namespaces":
+		// RequestInfo takes .../namespaces/x/namespaces for a list, but the upstream's router knows no such path.
 		return reason.NotCanonical
-	}
-	// A request line in absolute form, as to a forward proxy ("GET http://host/path"), is not interpreted here.
-	if r.RequestURI != "" && r.RequestURI != r.URL.RequestURI() {
+	case r.RequestURI != "" && r.RequestURI != r.URL.RequestURI():
+		// A request line in absolute form, as to a forward proxy ("GET http://host/path"), is not interpreted here.
 		return reason.NotCanonical
 	}
 	req.Group = info.APIGroup
@@ -39,32 +40,4 @@ func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.
 	req.Resource = info.Resource
 	req.Namespace = info.Namespace
 	return reason.None
-}
-
-// isCanonical reports whether the parts of a path have only characters that Kubernetes allows in CustomResourceDefinitions,
-// and that built-in resources keep to, too. None of these characters has a second spelling in a URL.
-func isCanonical(info *request.RequestInfo) bool {
-	if info.APIGroup != "" && len(validation.IsDNS1123Subdomain(info.APIGroup)) > 0 {
-		return false
-	}
-	if len(validation.IsDNS1035Label(info.APIVersion)) > 0 || len(validation.IsDNS1035Label(info.Resource)) > 0 {
-		return false
-	}
-	if info.Namespace == "" {
-		return true
-	}
-	// RequestInfo takes .../namespaces/x/namespaces for a list, but the upstream's router knows no such path.
-	return info.Resource != "namespaces" && len(validation.IsDNS1123Label(info.Namespace)) == 0
-}
-
-// listPath returns the canonical path of a list.
-func listPath(group, version, namespace, resource string) string {
-	prefix := "/api/" + version
-	if group != "" {
-		prefix = "/apis/" + group + "/" + version
-	}
-	if namespace != "" {
-		return prefix + "/namespaces/" + namespace + "/" + resource
-	}
-	return prefix + "/" + resource
 }

@@ -24,6 +24,18 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
+// listPath returns the one path of a list that is canonical.
+func listPath(group, version, namespace, resource string) string {
+	prefix := "/api/" + version
+	if group != "" {
+		prefix = "/apis/" + group + "/" + version
+	}
+	if namespace != "" {
+		return prefix + "/namespaces/" + namespace + "/" + resource
+	}
+	return prefix + "/" + resource
+}
+
 // checkParse: whatever we accept, the API server reads in the same way, the
 // request's query included.
 func checkParse(t *testing.T, r *http.Request) {

@@ -120,7 +120,6 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods?"+badOptions+"&pretty", allWrong),
 			get("/api/v1/pods?"+badLabels, allWrong),
 			get("/api/v1/pods?"+badLabels, alice, html),
-			get("/api/v1/namespaces/"+strings.Repeat("a", 64)+"/pods", alice),
 			get("/api/v1/pods", alice, "Content-Length: 1\r\n") + "x",
 			get("/api/v1/pods", alice, "Transfer-Encoding: chunked\r\n") + "0\r\n\r\n",
 		},
@@ -231,36 +230,5 @@ func TestParseImpersonating(t *testing.T) {
 		expect.NoError(t, err)
 		_, got := Parse(r, info, credentials)
 		expect.Same(t, want, got)
-	}
-}
-
-// TestParseOtherThanFromTheServer: requests that net/http's server would not make are forwarded, too, and not
-// misunderstood.
-func TestParseOtherThanFromTheServer(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(*http.Request)
-		want   reason.Reason
-	}{
-		"no headers":        {change: func(r *http.Request) { r.Header = nil }, want: reason.Credentials},
-		"no request URI":    {change: func(r *http.Request) { r.RequestURI = "" }, want: reason.None},
-		"other request URI": {change: func(r *http.Request) { r.RequestURI = "/api/v1/secrets" }, want: reason.NotCanonical},
-		"other query": {
-			change: func(r *http.Request) { r.RequestURI = "/api/v1/pods?limit=1" }, want: reason.NotCanonical,
-		},
-		"opaque":           {change: func(r *http.Request) { r.URL.Opaque = "/api/v1/secrets" }, want: reason.NotCanonical},
-		"raw path":         {change: func(r *http.Request) { r.URL.RawPath = "/api/v1/%70ods" }, want: reason.NotCanonical},
-		"length not known": {change: func(r *http.Request) { r.ContentLength = -1 }, want: reason.NotCanonical},
-		"header not canonical": {
-			change: func(r *http.Request) { r.Header["authorization"] = []string{"Bearer b"} }, want: reason.NotCanonical,
-		},
-		"impersonation likewise": {
-			change: func(r *http.Request) { r.Header["IMPERSONATE-USER"] = []string{"bob"} }, want: reason.Credentials,
-		},
-	} {
-		r := read(t, get("/api/v1/pods", alice))
-		test.change(r)
-		if _, got := parse(r); got != test.want {
-			t.Errorf("%s: reason %q, want %q", name, got, test.want)
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -150,12 +151,7 @@ func (r *Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Rea
 
 // selectsNamespace reports whether the field selector has a requirement on the namespace.
 func (r *Request) selectsNamespace() bool {
-	for _, requirement := range r.Fields.Requirements() {
-		if requirement.Field == namespaceField {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Fields.Requirements(), func(q fields.Requirement) bool { return q.Field == namespaceField })
 }
 
 // refusesNamespace reports whether kube-apiserver refuses metadata.namespace in a field selector though the resource has

@@ -60,7 +60,11 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	if why != reason.None {
 		return found, why
 	}
-	resource := collectionOf(asked, found.entry, found.representation)
+	resource := snapshot.CollectionKey{
+		GroupVersionResource: resourceOf(asked),
+		Namespaced:           found.entry.Namespaced,
+		Representation:       found.representation,
+	}
 	found.setQuery(want.Decision)
 	want.query = &found.query
 	found.provesRight = !asked.Watch
@@ -175,17 +179,6 @@ func (h *Handler) review(ctx context.Context, who *caller, a *answer) (why reaso
 // resourceOf returns the resource of a list or watch.
 func resourceOf(asked *policy.Request) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: asked.Group, Version: asked.Version, Resource: asked.Resource}
-}
-
-// collectionOf returns the key of the collection that has its objects.
-func collectionOf(
-	asked *policy.Request, entry cluster.Entry, representation media.Representation,
-) snapshot.CollectionKey {
-	return snapshot.CollectionKey{
-		GroupVersionResource: resourceOf(asked),
-		Namespaced:           entry.Namespaced,
-		Representation:       representation,
-	}
 }
 
 // setQuery sets the query by which the page's objects are found.

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -169,38 +168,5 @@ func TestUnfitToBeIndented(t *testing.T) {
 				t.Errorf("counted as %d bytes of %d", b.size, plain.size)
 			}
 		})
-	}
-}
-
-// TestWritersAreBounded: only so many answers are written in large pieces at a time.
-func TestWritersAreBounded(t *testing.T) {
-	var pool writerPool
-	var out bytes.Buffer
-	for size, want := range map[int]int{
-		0: leastWriteSize, 100: leastWriteSize, leastWriteSize + 1: 4 * leastWriteSize, 40 << 10: writeSize, largeWriteSize: writeSize,
-	} {
-		if w := pool.get(&out, size); w.Size() != want {
-			t.Errorf("an answer of %d bytes gets a buffer of %d", size, w.Size())
-		}
-	}
-	for range 2 { // what is given back is used again
-		var taken []pooledWriter
-		for i := range largeWriters + 2 {
-			w, want := pool.get(&out, largeWriteSize+1), largeWriteSize
-			if i >= largeWriters {
-				want = writeSize
-			}
-			if w.Size() != want || w.Buffered() != 0 {
-				t.Fatalf("answer %d gets %d bytes, want %d; %d are in use", i, w.Size(), want, w.Buffered())
-			}
-			_, _ = w.WriteString("lost")
-			taken = append(taken, w)
-		}
-		for _, w := range taken {
-			w.release()
-		}
-	}
-	if out.Len() > 0 {
-		t.Errorf("what was not flushed was written: %q", &out)
 	}
 }

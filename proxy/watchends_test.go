@@ -4,23 +4,17 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -185,27 +179,6 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestSpanOfAWatch: it ends with its stream, and says how many events it had, and why it has ended.
-func TestSpanOfAWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newModelWorld(t)
-		spans := tracetest.NewInMemoryExporter()
-		w.handler.Observer, _ = observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sdktrace.AlwaysSample())))
-		w.load(t)
-		c := w.open(t, "watch=true&timeoutSeconds=60&resourceVersion="+now)
-		w.write()
-		w.write()
-		expect.Same(t, watch.EndTimeout, c.end(t, time.Minute+time.Second))
-		span := proxytest.SpanNamed(t, spans.GetSpans(), observe.SpanWatch)
-		expect.Same(t, time.Minute, span.EndTime.Sub(span.StartTime))
-		for _, want := range observe.WatchEnd(2, "timeout") {
-			if !slices.Contains(span.Attributes, want) {
-				t.Errorf("it lacks %v: %v", want, span.Attributes)
-			}
-		}
-	})
 }
 
 // TestWatchesOutliveReopenings: while the stream of definitions is opened again, which takes an API server with too

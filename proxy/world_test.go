@@ -277,7 +277,7 @@ func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 // review has reviews answered so from now on.
 func (w *modelWorld) review(t *testing.T, ttl time.Duration, answer proxytest.Transport) {
 	t.Helper()
-	w.handler.Authorizer = auth.NewAuthorizer(proxytest.SendAs[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
+	w.handler.Authorizer = auth.NewAuthorizer(proxytest.SendAs[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour})
 }
 
 // audited has an audit log, in which all callers are alice.

@@ -4,65 +4,47 @@ import (
 	"bufio"
 	"io"
 	"sync"
-	"sync/atomic"
 )
 
-// Answers are written through buffers, each of which is handed to the connection at once. They have four
-// sizes, each four times the one before. An answer gets the smallest buffer that holds it, since only its own
-// bytes count in --max-inflight-bytes. A longer answer gets a buffer of writeSize. Only some that are longer
-// than largeWriteSize get the largest: over HTTP/1.1, net/http puts the beginning of each write into a TLS
-// record of its own, of 4 KiB, and the rest into full records.
+// An answer is written through a buffer, whose content goes to the connection at once. An answer gets the smallest
+// buffer that holds it, since only its own bytes count in --max-inflight-bytes. A longer answer gets one of the largest.
 const (
-	sizes          = 4
-	leastWriteSize = 4 << 10
-	writeSize      = leastWriteSize << (2 * (sizes - 2))
-	largeWriteSize = leastWriteSize << (2 * largest)
-	// largest is the index of the largest size.
-	largest = sizes - 1
-	// largeWriters is the number of writers of that size that may be in use at a time.
-	largeWriters = 64
+	bufferSizes   = 3
+	minBufferSize = 4 << 10
+	// bufferGrowth is the ratio of two neighbouring sizes.
+	bufferGrowth = 4
 )
 
 // writerPool keeps writers for reuse. It is safe for concurrent use.
 type writerPool struct {
-	bySize [sizes]sync.Pool
-	inUse  atomic.Int64 // the number of largest writers in use
+	// bySize has the writers of each size, in ascending order.
+	bySize [bufferSizes]sync.Pool
 }
 
 // pooledWriter is a buffered writer that must be released.
 type pooledWriter struct {
 	*bufio.Writer
-	pool  *writerPool
-	place int // the index in bySize
+	pool *sync.Pool
 }
 
 // get returns a writer to w for an answer of that many bytes.
 func (p *writerPool) get(w io.Writer, bytes int) pooledWriter {
-	out := pooledWriter{pool: p}
-	for bytes > leastWriteSize<<(2*out.place) && out.place < largest-1 {
-		out.place++
+	index, size := 0, minBufferSize
+	for size < bytes && index < bufferSizes-1 {
+		index++
+		size *= bufferGrowth
 	}
-	if bytes > largeWriteSize {
-		if p.inUse.Add(1) <= largeWriters {
-			out.place = largest
-		} else {
-			p.inUse.Add(-1)
-		}
+	pool := &p.bySize[index]
+	writer, ok := pool.Get().(*bufio.Writer)
+	if !ok {
+		writer = bufio.NewWriterSize(nil, size)
 	}
-	if kept, ok := p.bySize[out.place].Get().(*bufio.Writer); ok {
-		kept.Reset(w)
-		out.Writer = kept
-	} else {
-		out.Writer = bufio.NewWriterSize(w, leastWriteSize<<(2*out.place))
-	}
-	return out
+	writer.Reset(w)
+	return pooledWriter{Writer: writer, pool: pool}
 }
 
-// release gives the writer back. Bytes that were not flushed are lost.
+// release returns the writer to its pool. Bytes that were not flushed are lost.
 func (w pooledWriter) release() {
 	w.Reset(nil)
-	if w.place == largest {
-		w.pool.inUse.Add(-1)
-	}
-	w.pool.bySize[w.place].Put(w.Writer)
+	w.pool.Put(w.Writer)
 }

@@ -135,7 +135,7 @@ func (o *options) newRights(api apiServer, instruments *instruments, log *slog.L
 		}
 	}
 	review := observe.Asking(instruments.Observer, observe.PurposeReview, send) //nolint:bodyclose // it is a function
-	authorizer := auth.NewAuthorizer(review, api.transports.URL(), config, log)
+	authorizer := auth.NewAuthorizer(review, api.transports.URL(), config)
 	r := rights{
 		authorizer: authorizer,
 		watchRBAC: func(ctx context.Context) error {

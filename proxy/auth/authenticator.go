@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -104,7 +102,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	switch {
 	case verified != nil:
 		return a.identifyVerified(r, verified)
-	case err != nil && !bringsToken(r):
+	case err != nil && !policy.BringsToken(r.Header.Get("Authorization")):
 		return Identity{}, unverifiedRefusal
 	}
 	return a.identifyByHeader(r), nil
@@ -139,22 +137,6 @@ func isCheapToVerify(shown []*x509.Certificate) bool {
 		subjects[string(c.RawSubject)] = true
 	}
 	return len(shown) <= maxCertificates && len(subjects) == len(shown)
-}
-
-// bringsToken reports whether kube-apiserver sees a token in r: in the Authorization header, or among the protocols of
-// a WebSocket, where browsers send it. It reads these with kube-apiserver's own code, so that a caller with a wrong
-// certificate is treated in the same way here and there.
-func bringsToken(r *http.Request) bool {
-	if policy.BringsToken(r.Header.Get("Authorization")) {
-		return true
-	}
-	seen := false
-	look := func(context.Context, string) (*authenticator.Response, bool, error) {
-		seen = true
-		return nil, false, nil // leaves the request unchanged
-	}
-	_, _, _ = websocket.NewProtocolAuthenticator(authenticator.TokenFunc(look)).AuthenticateRequest(r)
-	return seen
 }
 
 // identifyByHeader returns the identity that the Authorization header shows. It has no key unless there is exactly one

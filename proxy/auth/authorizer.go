@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -41,7 +40,6 @@ const (
 type Authorizer struct {
 	send     SendAs
 	endpoint string
-	log      *slog.Logger
 	reviews  *questions[Decision]
 }
 
@@ -82,10 +80,8 @@ func (r *Right) Decision() Decision { return r.value }
 type Attributes = authorizationv1.ResourceAttributes
 
 // NewAuthorizer returns an Authorizer that sends its reviews through send to the API server at base.
-func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger) *Authorizer {
-	endpoint := base.JoinPath(reviewPath)
-	endpoint.User = nil
-	return &Authorizer{send: send, endpoint: endpoint.String(), log: log, reviews: newQuestions[Decision](cfg, maxDecisions)}
+func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
+	return &Authorizer{send: send, endpoint: base.JoinPath(reviewPath).String(), reviews: newQuestions[Decision](cfg, maxDecisions)}
 }
 
 // Review returns whether the caller may do what a describes. If a user is impersonated, that is whether this user may
@@ -184,11 +180,7 @@ func (r *Authorizer) post(ctx context.Context, id Identity, a *Attributes) (Deci
 	case id.BringsToken() && len(header.Values("Warning")) > 0:
 		return Warned, nil
 	}
-	allowed, problem := judgeReview(body, review)
-	if problem != "" {
-		r.log.DebugContext(ctx, "the upstream's answer to a review cannot be used, which counts as a no", "problem", problem)
-	}
-	if allowed {
+	if isYes(body, review) {
 		return Yes, nil
 	}
 	return No, nil
@@ -247,18 +239,15 @@ func sendQuestion(
 	return resp.StatusCode, resp.Header, body, err
 }
 
-// judgeReview reports whether body is a yes to the review that was asked. problem says why body is no answer, and is
-// empty if it is one. The review in the answer must equal the question: an upstream that does not know a selector drops
-// it, and bytes that are not UTF-8 come back changed.
-func judgeReview(body []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
+// isYes reports whether body is a yes to the review that was asked. The review in the answer must equal the question:
+// an upstream that does not know a selector drops it, and bytes that are not UTF-8 come back changed.
+func isYes(body []byte, asked *authorizationv1.SelfSubjectAccessReview) bool {
 	var review authorizationv1.SelfSubjectAccessReview
-	switch {
-	case utiljson.Unmarshal(body, &review) != nil:
-		return false, "not JSON of the expected form"
-	case review.TypeMeta != asked.TypeMeta || !reflect.DeepEqual(review.Spec, asked.Spec):
-		return false, "another question"
+	err := utiljson.Unmarshal(body, &review)
+	if err != nil || review.TypeMeta != asked.TypeMeta || !reflect.DeepEqual(review.Spec, asked.Spec) {
+		return false
 	}
-	return review.Status.Allowed && !review.Status.Denied, ""
+	return review.Status.Allowed && !review.Status.Denied
 }
 
 // SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r comes without

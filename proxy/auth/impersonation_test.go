@@ -199,7 +199,7 @@ func TestImpersonation(t *testing.T) {
 				{identity: verified, wantRefused: NotPermitted},
 				{identity: proxytest.IdentifyAs(callers, h), wantRefused: No},
 			} {
-				r := newAuthorizer(t, tt.rights.review, ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
+				r := newAuthorizer(t, tt.rights.review, ReviewConfig{TTL: time.Minute})
 				right, err := r.Review(t.Context(), known(who.identity), list)
 				expect.NoError(t, err)
 				wantYes := tt.wantUpstream && !tt.wantUnknown
@@ -226,7 +226,7 @@ func TestImpersonationEnds(t *testing.T) {
 				return nil, errors.New("away")
 			}
 			return answerYes(r)
-		}, ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
+		}, ReviewConfig{TTL: time.Minute})
 		ask := func(namespace string) *Right {
 			asked := listPods()
 			asked.Namespace = namespace

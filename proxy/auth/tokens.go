@@ -64,12 +64,6 @@ func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	return Unasked, FlowOf(id, false, remoteAddr)
 }
 
-// accepts reports whether the caller's token is remembered as accepted.
-func (t *Tokens) accepts(id Identity) bool {
-	_, ok := t.accepted.Get(id.callerKey)
-	return ok && id.BringsToken()
-}
-
 // Answered remembers the verdict that follows from the status of the API server's answer to a request. None follows if
 // the request asked for an upgrade: its token may be in a WebSocket header.
 func (t *Tokens) Answered(id Identity, upgrade bool, method string, status int) {
@@ -78,9 +72,11 @@ func (t *Tokens) Answered(id Identity, upgrade bool, method string, status int) 
 	case status == http.StatusUnauthorized:
 		t.accepted.Remove(id.callerKey)
 		t.refused.Add(id.callerKey, nil, refusedFor)
-	case provesAuthentication(method, status) && !t.accepts(id):
-		t.refused.Remove(id.callerKey)
-		t.accepted.Add(id.callerKey, FlowOf(id, true, ""), acceptedFor)
+	case provesAuthentication(method, status):
+		if _, known := t.accepted.Get(id.callerKey); !known {
+			t.refused.Remove(id.callerKey)
+			t.accepted.Add(id.callerKey, FlowOf(id, true, ""), acceptedFor)
+		}
 	}
 }
 

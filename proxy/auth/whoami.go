@@ -38,9 +38,7 @@ type WhoAmI struct {
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send. The TTL should be no longer than that of
 // the Authorizer.
 func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
-	endpoint := base.JoinPath(whoAmIPath)
-	endpoint.User = nil
-	return &WhoAmI{send: send, endpoint: endpoint.String(), questions: newQuestions[*user.DefaultInfo](cfg, maxUsers)}
+	return &WhoAmI{send: send, endpoint: base.JoinPath(whoAmIPath).String(), questions: newQuestions[*user.DefaultInfo](cfg, maxUsers)}
 }
 
 // User returns the user as whom the upstream authenticates the caller. It must not be changed. An error means that the

@@ -1,15 +1,11 @@
 package auth
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
-
-	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -62,31 +58,5 @@ func TestWhoAmIUnusable(t *testing.T) {
 			}
 			expect.Same(t, 2, *asked)
 		})
-	}
-}
-
-// TestWhoAmI: each caller is asked about once, with its own credential, and nobody is not.
-func TestWhoAmI(t *testing.T) {
-	w, asked := newWhoAmI(t, func(r *http.Request) (*http.Response, error) {
-		expect.Same(t, "POST https://upstream.example/prefix"+whoAmIPath, r.Method+" "+r.URL.String())
-		name := r.Header.Get("Authorization")
-		expect.Same(t, http.Header{
-			"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"listproxy"}, "Authorization": {name},
-		}, r.Header)
-		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{
-			Username: name, UID: "42", Groups: []string{"b", "a"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}},
-		})
-	}, time.Hour)
-	callers := NewAuthenticator(nil)
-	for range 2 {
-		for _, name := range []string{"alice", "bob"} {
-			who, err := w.User(t.Context(), known(proxytest.Identify(callers, name)))
-			expect.NoError(t, err)
-			want := &user.DefaultInfo{Name: name, UID: "42", Groups: []string{"b", "a"}, Extra: map[string][]string{"k": {"v", "w"}}}
-			expect.Same(t, user.Info(want), who)
-		}
-	}
-	if who, err := w.User(t.Context(), &Caller{}); who != nil || !errors.Is(err, errNoIdentity) || *asked != 2 {
-		t.Errorf("of nobody: %v, %v, asked %d times", who, err, *asked)
 	}
 }

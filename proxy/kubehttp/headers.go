@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/listproxy/listproxy/policy"
 )
 
@@ -59,12 +61,8 @@ func IdentityNamedInConnection(h http.Header) string {
 // UpgradeProtocol returns the protocol to which the header asks, or agrees, to upgrade
 // the connection: "websocket", "SPDY/3.1", or "" for no upgrade.
 func UpgradeProtocol(h http.Header) string {
-	for _, value := range h["Connection"] {
-		for option := range strings.SplitSeq(value, ",") {
-			if strings.EqualFold(strings.TrimSpace(option), "Upgrade") {
-				return h.Get("Upgrade")
-			}
-		}
+	if httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
+		return h.Get("Upgrade")
 	}
 	return ""
 }

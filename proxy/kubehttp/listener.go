@@ -2,29 +2,19 @@ package kubehttp
 
 import "context"
 
-// Listener names the port by which a connection came. Its value is written into logs and traces.
-type Listener string
+// tunnelKey is the context key of requests that come through a tunnel.
+type tunnelKey struct{}
 
-// The listeners.
-const (
-	// ListenerServer is the port that a kubeconfig names as its server.
-	ListenerServer Listener = "server"
-	// ListenerTunnel is the port that a kubeconfig names as its proxy-url.
-	ListenerTunnel Listener = "tunnel"
-)
-
-// listenerKey is the context key of a Listener.
-type listenerKey struct{}
-
-// WithListener returns the context of requests that come by l.
-func WithListener(ctx context.Context, l Listener) context.Context {
-	return context.WithValue(ctx, listenerKey{}, l)
+// WithTunnel returns the context of requests that come through a tunnel.
+func WithTunnel(ctx context.Context) context.Context {
+	return context.WithValue(ctx, tunnelKey{}, true)
 }
 
-// ListenerOf returns the listener by which the request with this context came: [ListenerServer] if none was set.
-func ListenerOf(ctx context.Context) Listener {
-	if l, ok := ctx.Value(listenerKey{}).(Listener); ok {
-		return l
+// ListenerOf names the port by which the request with this context came, for logs and traces: "tunnel" for the port that
+// a kubeconfig names as its proxy-url, "server" for the one that it names as its server.
+func ListenerOf(ctx context.Context) string {
+	if ctx.Value(tunnelKey{}) != nil {
+		return "tunnel"
 	}
-	return ListenerServer
+	return "server"
 }

@@ -39,17 +39,11 @@ type Request struct {
 // requestKey is the key of a *Request in the request's own context.
 type requestKey struct{}
 
-// withRequest returns r with its Request in its context.
-func withRequest(r *http.Request) *http.Request {
-	if r.Context().Value(requestKey{}) != nil {
-		return r
-	}
-	return r.WithContext(context.WithValue(r.Context(), requestKey{}, Parse(r)))
-}
-
 // WithRequestInfo is the first filter of a chain. It parses the request for all others.
 func WithRequestInfo(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, withRequest(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, Parse(r))))
+	})
 }
 
 // RequestOf returns the Request of r from its context, or parses r if there is none.
@@ -79,23 +73,11 @@ func Parse(r *http.Request) *Request {
 }
 
 // Whole reports whether the answer may be buffered until it is complete, since no client can use a part of it. That is
-// so for single objects of Kubernetes' own groups, and for all answers of the core group except long-running ones,
-// since kube-apiserver itself serves these. An aggregated API server may stream its answers bit by bit.
+// so for all resources of Kubernetes' own groups, except for long-running requests. An aggregated API server may stream
+// its answers bit by bit.
 func (r *Request) Whole() bool {
-	switch {
-	case !r.Info.IsResourceRequest || r.LongRunning:
-		return false
-	case r.Info.APIPrefix == "api":
-		return true
-	}
-	if group := r.Info.APIGroup; strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") {
-		return false
-	}
-	switch r.Info.Verb {
-	case "get", "create", "update", "patch", "delete":
-		return r.Info.Subresource == "" || r.Info.Subresource == "status"
-	}
-	return false
+	group := r.Info.APIGroup
+	return r.Info.IsResourceRequest && !r.LongRunning && (!strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io"))
 }
 
 // asksToWatch reports whether kube-apiserver takes a query for that of a watch. It reads the first watch parameter, even

@@ -22,7 +22,7 @@ func (rec *Record) log(log *slog.Logger) {
 	attrs := []slog.Attr{
 		slog.String("method", method),
 		slog.String("target", target),
-		slog.String("listener", string(kubehttp.ListenerOf(r.Context()))),
+		slog.String("listener", kubehttp.ListenerOf(r.Context())),
 		slog.Int("code", rec.answer.Code),
 		slog.Int64("bytes", rec.answer.Bytes),
 		slog.Duration("duration", time.Since(rec.begun)),

@@ -99,7 +99,7 @@ func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 func withListener(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(*tls.Conn); ok {
 		if _, ok := t.NetConn().(*tunnelConn); ok {
-			return kubehttp.WithListener(ctx, kubehttp.ListenerTunnel)
+			return kubehttp.WithTunnel(ctx)
 		}
 	}
 	return ctx

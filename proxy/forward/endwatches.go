@@ -12,135 +12,138 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// lateWatch is the longest time for which a watch lasts that begins while the others are being ended.
-const lateWatch = time.Second
+// maxLateWatch bounds how long a watch lasts that begins after EndWatches was called.
+const maxLateWatch = time.Second
 
-var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
+// errWatchEnded is the failure of a watch that was ended before the API server answered it.
+var errWatchEnded = errors.New("the watch was ended: listproxy is shutting down")
 
-// EndWatches ends the forwarded watches, and soon also those that begin from now on. Each ends as
-// kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
-// k8s.io/apiserver/pkg/endpoints/handlers): in order, with the end of the body, and between two
-// events. The clients open them again elsewhere, from the last event.
+// EndWatches ends the forwarded watches that are open, and within a second of its start each one that begins later. It
+// does not wait for these ends. A second call does nothing.
 //
-// The ends are spread in time, in no order, so that the clients do not all come back at once. For a number of
-// watches, pace returns the time after which the first may end, and the time over which the ends are spread.
-// EndWatches does not wait for them. A second call does nothing.
+// A watch ends as kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
+// k8s.io/apiserver/pkg/endpoints/handlers): after a whole event, with a regular end of the body. The client then opens
+// the watch again elsewhere, from its last event.
 //
-// A watch in the middle of an event ends after that event, and a compressed one after a gzip member:
-// kube-apiserver sends its events in whole members. In media types other than JSON and protobuf
-// listproxy cannot tell where an event ends, so such a watch is cut. A watch whose members never end is
-// cut when the process ends. A watch without an answer yet gets a 503 with Retry-After.
-func (f *Forwarder) EndWatches(pace func(watches int) (after, within time.Duration)) {
-	f.watches.end(pace)
+// The ends are spread at random over time, so that the clients do not all come back at once. For a number of watches,
+// pace returns the delay before the first end, and the time over which the ends are spread, which must be positive.
+//
+// A watch in the middle of an event ends after that event. A compressed watch ends after a gzip member, which
+// kube-apiserver always ends after an event. In media types other than JSON and protobuf the end of an event cannot be
+// found: such a watch ends at its time, perhaps within an event. A watch without an answer yet gets a 503 with
+// Retry-After. A compressed watch whose gzip member does not end lasts until the process ends.
+func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Duration)) {
+	f.watches.endAll(pace)
 }
 
-// openWatches are the forwarded watches that are open. The zero value is ready for use.
+// openWatches holds the forwarded watches that are open. The zero value is ready for use.
 type openWatches struct {
-	mu     sync.Mutex
-	known  map[*openWatch]struct{}
-	ending bool
+	mu      sync.Mutex
+	watches map[*openWatch]struct{}
+	ending  bool // endAll was called
 }
 
-// open adds a watch, which must be closed. cancel ends its request to the upstream.
-func (o *openWatches) open(cancel context.CancelFunc) *openWatch {
+// add adds a new watch, which must be removed at its end. cancel ends the watch's request to the API server.
+func (o *openWatches) add(cancel context.CancelFunc) *openWatch {
 	w := &openWatch{cancel: cancel}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ending {
-		time.AfterFunc(rand.N(lateWatch), w.end)
+		time.AfterFunc(rand.N(maxLateWatch), w.endAfterEvent)
 		return w
 	}
-	if o.known == nil {
-		o.known = map[*openWatch]struct{}{}
+	if o.watches == nil {
+		o.watches = map[*openWatch]struct{}{}
 	}
-	o.known[w] = struct{}{}
+	o.watches[w] = struct{}{}
 	return w
 }
 
-// close removes a watch that is over.
-func (o *openWatches) close(w *openWatch) {
+// remove ends the watch's request to the API server, and removes the watch.
+func (o *openWatches) remove(w *openWatch) {
 	w.cancel()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.known, w)
+	delete(o.watches, w)
 }
 
-func (o *openWatches) end(pace func(watches int) (after, within time.Duration)) {
+func (o *openWatches) endAll(pace func(watches int) (delay, spread time.Duration)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
-	if len(o.known) > 0 {
-		after, within := pace(len(o.known))
-		for w := range o.known {
-			time.AfterFunc(after+rand.N(within), w.end)
+	if len(o.watches) > 0 {
+		delay, spread := pace(len(o.watches))
+		for w := range o.watches {
+			time.AfterFunc(delay+rand.N(spread), w.endAfterEvent)
 		}
 	}
-	o.known = nil
+	o.watches = nil
 }
 
 // openWatch is a forwarded watch, and the body of its answer.
 type openWatch struct {
-	cancel context.CancelFunc // ends the request to the upstream
-	body   io.ReadCloser      // the answer's; nil if there is none yet
+	cancel context.CancelFunc // ends the request to the API server
+	body   io.ReadCloser      // from the API server; nil before its answer
 
-	mu      sync.Mutex
-	events  kubehttp.EventFraming // of the bytes that were passed on
-	refused bool                  // the answer is no stream of events, and ends by itself
-	ending  bool                  // the watch ends after the current event
-	over    bool                  // nothing more is passed on
+	mu           sync.Mutex
+	framing      kubehttp.EventFraming // of the bytes that were passed on
+	notAStream   bool                  // the answer has no events, and ends by itself
+	endRequested bool                  // the watch must end after the current event
+	stopped      bool                  // nothing more is passed on
 }
 
-// end ends the watch after the current event. It ends it at once if there is no such event, or if nobody can tell.
-func (w *openWatch) end() {
+// endAfterEvent ends the watch after the current event. The watch ends at once if it is between two events, has no
+// answer yet, or has events whose end cannot be found.
+func (w *openWatch) endAfterEvent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ending = true
-	framed := w.events.Known() || w.events.Compressed()
-	if !w.refused && (w.body == nil || !framed || w.events.Between()) {
-		w.endLocked()
+	w.endRequested = true
+	endsAreKnown := w.framing.Known() || w.framing.Compressed()
+	if !w.notAStream && (w.body == nil || !endsAreKnown || w.framing.Between()) {
+		w.stopLocked()
 	}
 }
 
-func (w *openWatch) endLocked() {
-	w.over = true
-	w.cancel() // this ends a Read that waits, too
+func (w *openWatch) stopLocked() {
+	w.stopped = true
+	w.cancel() // ends a Read that waits, too
 }
 
-// answered takes over the body of an answer that is a stream of events. Any other answer is a
-// refusal, and ends by itself.
-func (w *openWatch) answered(res *http.Response) error {
+// takeOver makes the watch the body of res, if res is a stream of events. Any other answer ends by itself. The error is
+// errWatchEnded if the watch was ended before, so that the body of res may be incomplete.
+func (w *openWatch) takeOver(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
-		w.body, w.events = res.Body, kubehttp.FramingOf(res.Header)
-		res.Body = w
-	case w.over:
-		return errWatchEnded // the request was canceled, so the body may not come
+		w.body, w.framing = res.Body, kubehttp.FramingOf(res.Header)
+		res.Body = w // if the watch was ended, the first Read returns io.EOF
+	case w.stopped:
+		return errWatchEnded
 	default:
-		w.refused = true
+		w.notAStream = true
 	}
 	return nil
 }
 
-// Read implements io.Reader. A watch that was ended ends as if the API server had ended it.
+// Read implements [io.Reader]. A watch that was ended looks as if the API server had ended it.
 func (w *openWatch) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over {
+	if w.stopped {
 		return 0, io.EOF // the client gets these events with its next watch
 	}
 	for passed := 0; passed < n; {
-		part, whole := w.events.Next(p[passed:n])
-		passed += part
-		if whole && w.ending {
-			w.endLocked()
-			return passed, io.EOF
+		length, complete := w.framing.Next(p[passed:n])
+		passed += length
+		if complete && w.endRequested {
+			w.stopLocked()
+			return passed, io.EOF // the client gets the rest with its next watch
 		}
 	}
 	return n, err
 }
 
-// Close implements io.Closer.
+// Close implements [io.Closer].
 func (w *openWatch) Close() error { return w.body.Close() }

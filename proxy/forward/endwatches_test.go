@@ -13,82 +13,82 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWatchEndsAreSpread over the time that is planned for them. Those that begin later end too, and not in one
-// instant.
+// TestWatchEndsAreSpread: the watches end evenly over the planned time, and so do, within a second, those that begin
+// later.
 func TestWatchEndsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const watches, after, within = 1000, 5 * time.Second, 10 * time.Second
-		var s openWatches
+		const watches, delay, spread = 1000, 5 * time.Second, 10 * time.Second
+		var all openWatches
 		begun, ended := time.Now(), make(chan time.Duration, watches)
-		open := func() {
+		addAll := func() {
 			for range watches {
-				s.open(func() { ended <- time.Since(begun) })
+				all.add(func() { ended <- time.Since(begun) })
 			}
 		}
-		spread := func(after, within time.Duration) {
+		checkEnds := func(delay, spread time.Duration) {
 			t.Helper()
-			var inTenths [10]int
+			var endsByTenth [10]int
 			for range watches {
-				late := <-ended - after
-				if late < 0 || late >= within {
-					t.Fatalf("one ends after %v", after+late)
+				late := <-ended - delay
+				if late < 0 || late >= spread {
+					t.Fatalf("a watch ends after %v, want %v to %v", delay+late, delay, delay+spread)
 				}
-				inTenths[10*late/within]++
+				endsByTenth[10*late/spread]++
 			}
-			for tenth, n := range inTenths {
+			for tenth, n := range endsByTenth {
 				if fair := watches / 10; n < fair*6/10 || n > fair*14/10 {
-					t.Errorf("%d end in tenth %d of %v", n, tenth, within)
+					t.Errorf("%d watches end in tenth %d of %v, want about %d", n, tenth, spread, fair)
 				}
 			}
 		}
-		open()
-		s.end(func(n int) (time.Duration, time.Duration) {
+		addAll()
+		all.endAll(func(n int) (time.Duration, time.Duration) {
 			expect.Same(t, watches, n)
-			return after, within
+			return delay, spread
 		})
-		s.end(func(int) (time.Duration, time.Duration) { panic("they are ending") })
-		spread(after, within)
+		all.endAll(func(int) (time.Duration, time.Duration) { panic("the second call plans ends") })
+		checkEnds(delay, spread)
 		begun = time.Now()
-		open()
-		spread(0, lateWatch)
+		addAll()
+		checkEnds(0, maxLateWatch)
 	})
 }
 
-// TestWatchEndsWithAnEvent, or with a gzip member: what has begun is passed on whole, and what has not is not. In
-// a media type where nobody knows what an event is, a watch is cut.
+// TestWatchEndsWithAnEvent: a watch ends after the current event or gzip member, which is passed on whole. In a media
+// type whose events cannot be told apart, it ends at once.
 func TestWatchEndsWithAnEvent(t *testing.T) {
 	const text, compressed, binary = "application/json", "gzip", "application/cbor-seq"
 	member, long := proxytest.GzipMember("event\n"), strings.Repeat("x", 10)
 	for name, tt := range map[string]struct {
 		kind          string
-		before, after []string // parts that come from the upstream before and after the end
+		before, after []string // what the upstream sends before and after the call of endAll
 		want          string
 	}{
-		"between":              {kind: text, before: []string{"one\ntwo\n"}, want: "one\ntwo\n"},
-		"at the beginning":     {kind: text},
-		"inside":               {kind: text, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntwo\n"},
-		"inside, more comes":   {kind: text, before: []string{"on"}, after: []string{"e\ntwo\nth"}, want: "one\n"},
-		"inside, in parts":     {kind: text, before: []string{"on"}, after: []string{"e", "e", "e\n"}, want: "oneee\n"},
-		"inside, upstream's":   {kind: text, before: []string{"on"}, after: []string{"e"}, want: "one"},
-		"more than the buffer": {kind: text, before: []string{long}, after: []string{long + "\n"}, want: long + long + "\n"},
-		"inside a member":      {kind: compressed, before: []string{member + member[:5]}, after: []string{member[5:] + member}, want: member + member},
-		"the end of a member": {
+		"between two events":       {kind: text, before: []string{"one\ntwo\n"}, want: "one\ntwo\n"},
+		"before the first event":   {kind: text},
+		"inside an event":          {kind: text, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntwo\n"},
+		"another event follows":    {kind: text, before: []string{"on"}, after: []string{"e\ntwo\nth"}, want: "one\n"},
+		"the event comes in parts": {kind: text, before: []string{"on"}, after: []string{"e", "e", "e\n"}, want: "oneee\n"},
+		"the upstream ends it":     {kind: text, before: []string{"on"}, after: []string{"e"}, want: "one"},
+		"more than the buffer":     {kind: text, before: []string{long}, after: []string{long + "\n"}, want: long + long + "\n"},
+		"inside a gzip member":     {kind: compressed, before: []string{member + member[:5]}, after: []string{member[5:] + member}, want: member + member},
+		"before a member's last byte": {
 			kind: compressed, before: []string{member + member[:len(member)-1]},
 			after: []string{member[len(member)-1:], member}, want: member + member,
 		},
-		"unknown": {kind: binary, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntw"},
+		"inside an unknown form": {kind: binary, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntw"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			header := http.Header{"Content-Type": {tt.kind}}
 			if tt.kind == compressed {
 				header = http.Header{"Content-Type": {text}, "Content-Encoding": {compressed}}
 			}
-			var s openWatches
+			var all openWatches
 			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // of the upstream's request
-			w := s.open(cancel)
+			w := all.add(cancel)
 			reader, writer := io.Pipe()
 			context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) }) // as the transport does
-			expect.NoError(t, w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}))
+			expect.NoError(t, w.takeOver(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}))
 			got := make(chan string, 1)
 			go func() {
 				var passed strings.Builder
@@ -102,39 +102,41 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 				_, _ = io.WriteString(writer, part)
 			}
 			synctest.Wait()
-			s.end(func(int) (after, within time.Duration) { return 0, time.Second })
+			all.endAll(func(int) (delay, spread time.Duration) { return 0, time.Second })
 			time.Sleep(time.Minute)
 			for _, part := range tt.after {
 				_, _ = io.WriteString(writer, part)
 			}
-			if name == "inside, upstream's" {
+			if name == "the upstream ends it" {
 				_ = writer.Close()
 			} else if synctest.Wait(); ctx.Err() == nil {
-				t.Error("the upstream has not heard of the end")
+				t.Error("the request to the upstream goes on")
 			}
 			expect.Same(t, tt.want, <-got)
-			if s.close(w); len(s.known) > 0 || ctx.Err() == nil {
-				t.Errorf("it is not forgotten: %v, %v", s.known, ctx.Err())
+			all.remove(w)
+			if len(all.watches) > 0 || ctx.Err() == nil {
+				t.Errorf("after its removal there are watches %v, and the request ended with %v", all.watches, ctx.Err())
 			}
 		})
 	}
 }
 
-// TestRefusedWatchIsLeftAlone: an answer that is no stream ends by itself.
+// TestRefusedWatchIsLeftAlone: an answer without events ends by itself. If the watch was ended before its answer, takeOver
+// returns an error, since the answer may be incomplete.
 func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	refusal := func() *http.Response {
 		return &http.Response{StatusCode: http.StatusForbidden, ContentLength: 2, Body: io.NopCloser(strings.NewReader("no"))}
 	}
 	before := &openWatch{cancel: func() { t.Error("the request is canceled") }}
 	res := refusal()
-	expect.NoError(t, before.answered(res))
-	before.end()
+	expect.NoError(t, before.takeOver(res))
+	before.endAfterEvent()
 	expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
 
 	canceled := false
 	late := &openWatch{cancel: func() { canceled = true }}
-	late.end()
-	if err := late.answered(refusal()); err == nil || !canceled {
-		t.Errorf("%v, canceled: %t: part of the body may be missing", err, canceled)
+	late.endAfterEvent()
+	if err := late.takeOver(refusal()); err == nil || !canceled {
+		t.Errorf("takeOver returns %v, canceled: %t; want an error and true", err, canceled)
 	}
 }

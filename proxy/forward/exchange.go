@@ -27,9 +27,9 @@ type exchange struct {
 	request   *http.Request // the caller's
 	caller    auth.Identity
 	body      *upload
-	added     http.Header // what w's header held at the beginning
+	added     http.Header // the headers that w had at the beginning, which the answer gets
 	upgrade   string      // the protocol asked for, or ""
-	watch     *openWatch  // nil if the request is no watch
+	watch     *openWatch  // nil if the request is not a watch
 	transport http.RoundTripper
 
 	rewritten      bool // the request to the API server was made from the caller's
@@ -39,7 +39,7 @@ type exchange struct {
 }
 
 func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller auth.Identity, body *upload) *exchange {
-	// 1xx answers would send these headers and then forget them.
+	// Removed from w for now: a 1xx answer would send these headers, and then the final answer would lack them.
 	added := w.Header().Clone()
 	clear(w.Header())
 	asked := kubehttp.RequestOf(r)
@@ -54,19 +54,19 @@ func (x *exchange) isRead() bool {
 	return x.upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
 }
 
-// maxAttempts is the largest number of connections on which a request is sent. The transport itself would go on
-// without end where each one is closed as soon as the request comes (GOAWAY).
+// maxAttempts is the largest number of connections on which a request is sent. If each connection is closed (GOAWAY) as
+// soon as the request comes, the transport itself would try for ever.
 const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
 // traced returns a context for the request, through which the transport reports its progress:
 //
-//	GetConn  It looks for a connection: for the first time, or again, since the API server has not looked at
-//	         the last attempt, or since the request is a read. So nothing was carried out yet. From
-//	         maxAttempts on the request counts as one that may have arrived.
-//	GotConn  It has a connection, and sends: the request may arrive soon. With more than maxAttempts the
-//	         request is ended.
+//	GetConn  The transport looks for a connection: for the first time, or because the API server has not looked
+//	         at the last attempt, or because the request is a read. So nothing was carried out yet. After
+//	         maxAttempts attempts, though, the request counts as one that may have arrived.
+//	GotConn  The transport has a connection, and sends: the request may arrive from now on. The attempt after
+//	         maxAttempts ends the request.
 func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { x.mayHaveArrived = x.attempts >= maxAttempts },
@@ -79,8 +79,8 @@ func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.C
 	})
 }
 
-// RoundTrip sends the request. A read whose connection ends before the answer is sent once more, as a client with a
-// connection of its own would do.
+// RoundTrip sends the request. If the connection ends before the answer to a read, it sends the read once more, as a
+// client with a connection of its own would do.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := x.transport.RoundTrip(r)
 	if err != nil && x.mayHaveArrived && x.isRead() && r.Body == nil && r.Context().Err() == nil {
@@ -107,9 +107,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Body, _ = x.body.reader() // the first attempt
 		pr.Out.GetBody = x.body.reader
 	}
-	// With one of these headers net/http would send a write again if the connection ends before the answer. But
-	// kube-apiserver does not know them, and may have carried the write out. net/http does not know them in lower
-	// case, which means the same to servers.
+	// With one of these headers net/http would repeat a write whose connection ends before the answer. But
+	// kube-apiserver ignores these headers, and may have carried out the write. net/http does not recognize them in
+	// lower case, which means the same to servers.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := pr.Out.Header[name]; ok {
 			delete(pr.Out.Header, name)
@@ -137,9 +137,9 @@ var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own accou
 
 // modifyResponse checks and adapts the final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
-	refused := res.StatusCode == http.StatusUnauthorized && !x.mayBeOfBackend(res)
+	isOwn401 := res.StatusCode == http.StatusUnauthorized && !x.mayBeOfBackend(res)
 	switch {
-	case refused && x.caller.Impersonated() != nil:
+	case isOwn401 && x.caller.Impersonated() != nil:
 		return errAccountRefused
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		if got := kubehttp.UpgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
@@ -150,40 +150,39 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// must not have (RFC 9110, 8.6).
 		res.Request = nil
 	case x.upgrade != "":
-		// The client may already be speaking the other protocol. Neither side may take that for a
-		// second request.
+		// The client may already be speaking the other protocol, which neither side may read as a second request.
 		res.Header.Set("Connection", "close")
 	}
-	if refused || res.StatusCode != http.StatusUnauthorized { // else a login has failed at a backend
+	if isOwn401 || res.StatusCode != http.StatusUnauthorized { // a backend's 401 says nothing about the caller
 		x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
 	}
 	if x.watch != nil {
-		if err := x.watch.answered(res); err != nil {
+		if err := x.watch.takeOver(res); err != nil {
 			return err
 		}
 	}
-	x.adaptHeader(res, refused)
+	x.adaptHeader(res, isOwn401)
 	observe.RecordOf(x.request.Context()).Answered(res.StatusCode)
 	return nil
 }
 
-// adaptHeader adapts the answer's header to the caller's connection, and adds the headers that were set here.
-func (x *exchange) adaptHeader(res *http.Response, refused bool) {
+// adaptHeader adapts the answer's header to the caller's connection, and adds listproxy's own headers. isOwn401 says that
+// kube-apiserver itself did not accept the caller.
+func (x *exchange) adaptHeader(res *http.Response, isOwn401 bool) {
 	if x.request.ProtoMajor == 2 && !kubehttp.RequestOf(x.request).LongRunning &&
-		(refused || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
+		(isOwn401 || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): an unknown caller gets an HTTP/2 connection,
 		// which costs much, for one request only.
 		res.Header.Set("Connection", "close")
 	}
 	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
-		// HTTP/2 allows a length and trailers together, HTTP/1.1 has trailers in chunked bodies
-		// only.
+		// HTTP/2 allows a length and trailers together. HTTP/1.1 has trailers in chunked bodies only.
 		res.Header.Del("Content-Length")
 	}
 	for name, values := range x.added {
 		res.Header[name] = append(res.Header[name], values...)
 	}
-	// net/http would make up the headers that the API server did not send.
+	// nil keeps net/http from making up a header that the API server did not send.
 	for _, name := range []string{"Content-Type", "Date"} {
 		if _, ok := res.Header[name]; !ok {
 			x.w.Header()[name] = nil
@@ -191,16 +190,15 @@ func (x *exchange) adaptHeader(res *http.Response, refused bool) {
 	}
 }
 
-// fail ends an exchange for which there is no usable answer of the API server. It answers the caller itself, unless
-// nobody could read the answer.
+// fail ends an exchange without a usable answer of the API server. It answers the caller itself, if somebody can read the
+// answer.
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	r, bodyErr := x.request, x.body.failure()
-	late := errors.Is(bodyErr, os.ErrDeadlineExceeded) // net/http ends the context for that, too
-	gone := r.Context().Err() != nil && !late
-	if gone || x.switched {
-		// The client has gone, or listproxy has cut its request, which must not be repeated, or the connection no
-		// longer speaks HTTP.
-		x.report(gone, err.Error())
+	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded) // net/http then ends the context, too
+	// The client has gone, or listproxy has ended its request, which must not be repeated.
+	isGone := r.Context().Err() != nil && !bodyIsLate
+	if isGone || x.switched { // a connection that has switched no longer speaks HTTP
+		x.report(isGone, err.Error())
 		panic(http.ErrAbortHandler)
 	}
 	clear(w.Header())
@@ -208,7 +206,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	if bodyErr != nil || !x.rewritten {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
-		if late {
+		if bodyIsLate {
 			noteRefusal(w, r, observe.RefusedMalformed)
 			kubehttp.WriteTimeout(w, r)
 			return
@@ -226,8 +224,8 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	kubehttp.WriteUnavailable(w, r, message, mayRepeat)
 }
 
-// failureMessage returns the message to the client of a request for which there is no usable answer, and reports whether
-// the client may repeat the request.
+// failureMessage returns the message to a client whose request has no usable answer. mayRepeat reports whether the client
+// may repeat the request.
 func failureMessage(err error, mayHaveArrived, isRead bool) (message string, mayRepeat bool) {
 	switch {
 	case errors.Is(err, errAccountRefused):
@@ -244,13 +242,14 @@ func failureMessage(err error, mayHaveArrived, isRead bool) (message string, may
 		"read the object before trying again. The cause is in listproxy's log.", false
 }
 
-// Write gets the log lines of ReverseProxy: an answer broke off.
+// Write implements [io.Writer] for the log of ReverseProxy, which says that an answer broke off.
 func (x *exchange) Write(line []byte) (int, error) {
 	x.report(x.request.Context().Err() != nil, strings.TrimSpace(string(line)))
 	return len(line), nil
 }
 
-// report logs that an exchange ended early. A warning is rate-limited, unlike a line about the caller at debug level.
+// report logs that an exchange ended early: at debug level if the caller is the cause, otherwise as a warning, whose
+// number is limited.
 func (x *exchange) report(byCaller bool, cause string) {
 	log := func(level slog.Level) {
 		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",

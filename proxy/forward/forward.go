@@ -20,19 +20,20 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Upstream is the way to the API server.
+// Upstream says where the API server is, and how to reach it for a caller.
 type Upstream interface {
 	// URL returns the API server's base URL. Its path has no slash at the end.
 	URL() *url.URL
 	// RoundTripper returns the transport for a caller's request.
 	RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper
-	// Answered records the status of the answer to such a request.
+	// Answered records the status of the answer to such a request. upgrade says that the request asked for another
+	// protocol.
 	Answered(id auth.Identity, upgrade bool, method string, status int)
 }
 
-// Forwarder passes requests to the API server and its answers back, both unchanged, and each part
-// as soon as it comes, except answers that make sense only as a whole
-// ([kubehttp.Request.Whole]). It is safe for concurrent use.
+// Forwarder passes requests to the API server, and its answers back. Each part is passed on as soon as it comes; only
+// answers that make sense as a whole ([kubehttp.Request.Whole]) are held back until they are complete or a buffer is
+// full. It is safe for concurrent use.
 //
 // The request that arrives at the API server differs from the caller's only in
 //
@@ -40,25 +41,24 @@ type Upstream interface {
 //   - headers that are about one connection (hop-by-hop headers)
 //   - claims that a caller may not make about itself ([kubehttp.RemoveCallerClaims])
 //   - X-Forwarded-For, which holds the caller's address
+//   - the credentials, if listproxy impersonates the caller: then the request has listproxy's own, and names the caller
+//     in Impersonate-* headers. All other requests have the caller's credentials only.
 //
-// It carries the caller's credentials and no others. The request of an impersonated user carries
-// listproxy's, and names the user in Impersonate-* headers.
-//
-// Headers that are already set on the ResponseWriter are added to the final answer. If the API
-// server has set the same header, its values come first: RFC 9211 wants the cache that is nearest
-// to the user last. Nothing else is added to an answer.
+// Headers that are already set on the ResponseWriter are added to the final answer. If the API server has set the same
+// header, its values come first: in Cache-Status, the cache nearest to the user is the last (RFC 9211). Nothing else is
+// added to an answer.
 //
 // If the API server does not answer:
 //
 //   - A request that it has certainly not looked at is sent again, a few times. If the request's body was not kept
 //     ([Keep]), the caller gets a 429 with Retry-After instead.
 //   - A read is sent once more.
-//   - Otherwise the caller gets a 503 with a metav1.Status. It has a Retry-After, with which clients repeat the
-//     request, unless a write may have been carried out.
+//   - Otherwise the caller gets a 503 with a metav1.Status. If certainly no write was carried out, the 503 has a
+//     Retry-After, which makes clients repeat the request.
 //
-// If either side breaks off later, the other side's connection or stream is broken off too, by a panic with
-// [http.ErrAbortHandler], which handlers around this one must let pass. So an answer never just ends early, except a
-// watch, which may end between any two events ([Forwarder.EndWatches]).
+// If either side breaks off once the answer has begun, the other side's connection or stream is broken off, too, by a
+// panic with [http.ErrAbortHandler], which handlers around this one must let pass. So an incomplete answer never looks
+// complete. A watch is complete after any event ([Forwarder.EndWatches]).
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server
@@ -74,29 +74,30 @@ func New(up Upstream, log *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, base: up.URL(), log: log, logLimiter: telemetry.NewLogLimiter()}
 }
 
-// ServeAs forwards r as a request of id. If keep is nil, no body is kept.
+// ServeAs forwards r as a request of id. keep reserves memory for r's body, which may have to be sent again; without it
+// the body is not kept.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, keep Keep) {
-	if reason, message := malformed(r, id); reason != "" {
+	if reason, message := whyRefused(r, id); reason != "" {
 		refuse(w, r, reason, message)
 		return
 	}
 	asked := kubehttp.RequestOf(r)
-	flushInterval := time.Duration(-1) // each read is one write and one flush: watch events
+	flushInterval := time.Duration(-1) // flush after each write, so that watch events arrive at once
 	if asked.Whole() && r.Method != http.MethodHead {
 		w, flushInterval = unflushed{w}, 0
 	}
 	body, free := newUpload(r, keep)
 	defer free()
 	x := newExchange(f, w, r, id, body)
-	if err := body.failure(); err != nil {
+	if err := body.failure(); err != nil { // a body that is kept has been read already
 		x.fail(w, r, err)
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if asked.Watch {
-		x.watch = f.watches.open(cancel)
-		defer f.watches.close(x.watch)
+		x.watch = f.watches.add(cancel)
+		defer f.watches.remove(x.watch)
 	}
 	r = r.WithContext(x.traced(ctx, cancel))
 	transport, end := observe.RecordOf(r.Context()).Forwarding(x)
@@ -113,9 +114,9 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	reverse.ServeHTTP(w, r)
 }
 
-// malformed returns the reason why a request cannot be forwarded, and the message to its sender. The reason is empty if
-// it can be forwarded.
-func malformed(r *http.Request, id auth.Identity) (reason, message string) {
+// whyRefused returns the reason why a request must not be forwarded, and the message to its sender. The reason is empty
+// if the request may be forwarded.
+func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
 	}
@@ -123,8 +124,9 @@ func malformed(r *http.Request, id auth.Identity) (reason, message string) {
 		return observe.RefusedConnection,
 			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
-	if up := kubehttp.RequestOf(r).Upgrade; id.Impersonated() != nil && up != "" &&
-		!strings.EqualFold(up, "websocket") && !strings.EqualFold(up, "SPDY/3.1") {
+	upgrade := kubehttp.RequestOf(r).Upgrade
+	isKnown := upgrade == "" || strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1")
+	if id.Impersonated() != nil && !isKnown {
 		return observe.RefusedUpgrade,
 			"The connection can be upgraded to websocket and SPDY/3.1 only: it would carry listproxy's own credentials. " +
 				"Use a token."

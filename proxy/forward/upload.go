@@ -8,34 +8,35 @@ import (
 	"sync/atomic"
 )
 
-// maxKept is the length in bytes of the longest body that is kept so that it can be sent again. kube-apiserver accepts
-// no longer one (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
+// maxKept bounds the length in bytes of a body that is kept so that it can be sent again. It is kube-apiserver's own
+// bound on bodies (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
 const maxKept = 3 << 20
 
-// errNotKept means that the API server has not looked at the request, and that it cannot be sent again.
+// errNotKept means that the API server has not looked at the request, which cannot be sent again without its body.
 var errNotKept = errors.New(
 	"the API server closed the connection before it looked at the request, whose body was not kept")
 
-// Keep reserves memory for the bytes of a body until free is called. ok is false if there is not enough left.
-type Keep func(bytes int64) (free func(), ok bool)
+// Keep reserves memory for a body of a length in bytes, until free is called. ok is false if too little memory is left.
+type Keep func(length int64) (free func(), ok bool)
 
-// upload is the body of a caller's request on its way to the API server. Requests share connections
-// there. When the API server closes one (GOAWAY) and has not looked at a request, the transport sends
-// that again, and asks for its body from the beginning. So a body whose length is known is read whole
-// before it is sent, if there is room for it. Any other is passed on as it comes.
+// upload is the body of a caller's request on its way to the API server. Requests share connections there. When the API
+// server closes a connection (GOAWAY) without having looked at a request, the transport sends the request again, and asks
+// for its body from the beginning. So a body is kept, that is read whole before it is sent, if its length is known and
+// there is memory for it. Any other body is passed on as it comes.
 type upload struct {
-	body   io.ReadCloser
-	whole  []byte                // the bytes of body if it is kept, otherwise nil
-	begun  atomic.Bool           // reading body has begun, and it is not kept
-	failed atomic.Pointer[error] // the error of reading body, other than io.EOF
+	body    io.ReadCloser
+	kept    []byte                // all bytes of body; nil if it is not kept
+	begun   atomic.Bool           // reading has begun of a body that is not kept
+	readErr atomic.Pointer[error] // the error of reading body, other than io.EOF
 }
 
-// newUpload returns the body of r. free releases its memory.
+// newUpload returns the body of r, and keeps it if keep is not nil and has memory. free releases that memory.
 func newUpload(r *http.Request, keep Keep) (u *upload, free func()) {
 	u = &upload{body: r.Body}
 	free = func() {}
-	// A client that expects a 100 (Continue) sends its body only after it, so the body need not be sent twice.
-	if keep == nil || r.ContentLength <= 0 || r.ContentLength > maxKept || r.Header.Get("Expect") != "" {
+	// A client that expects a 100 (Continue) sends its body only when the API server has looked at the request.
+	waitsForContinue := r.Header.Get("Expect") != ""
+	if keep == nil || r.ContentLength <= 0 || r.ContentLength > maxKept || waitsForContinue {
 		return u, free
 	}
 	release, ok := keep(r.ContentLength)
@@ -43,20 +44,20 @@ func newUpload(r *http.Request, keep Keep) (u *upload, free func()) {
 		return u, free
 	}
 	// With MinRead more than the length, ReadFrom can read io.EOF without growing the buffer.
-	whole := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead))
-	if _, err := whole.ReadFrom(r.Body); err != nil {
-		u.failed.Store(&err)
+	content := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead))
+	if _, err := content.ReadFrom(r.Body); err != nil {
+		u.readErr.Store(&err)
 	}
-	u.whole = whole.Bytes()
+	u.kept = content.Bytes()
 	return u, release
 }
 
 // reader returns the body from its beginning, or errNotKept if reading has begun and the body is not kept.
 func (u *upload) reader() (io.ReadCloser, error) {
-	switch {
-	case u.whole != nil:
-		return io.NopCloser(bytes.NewReader(u.whole)), nil
-	case u.begun.Load():
+	if u.kept != nil {
+		return io.NopCloser(bytes.NewReader(u.kept)), nil
+	}
+	if u.begun.Load() {
 		return nil, errNotKept
 	}
 	return &attempt{upload: u}, nil
@@ -64,7 +65,7 @@ func (u *upload) reader() (io.ReadCloser, error) {
 
 // failure returns the error of reading the caller's body; nil if there was none.
 func (u *upload) failure() error {
-	if err := u.failed.Load(); err != nil {
+	if err := u.readErr.Load(); err != nil {
 		return *err
 	}
 	return nil
@@ -84,13 +85,14 @@ func (a *attempt) Read(b []byte) (int, error) {
 	}
 	n, err := a.body.Read(b)
 	if err != nil && err != io.EOF && !a.closed.Load() {
-		a.failed.Store(&err)
+		a.readErr.Store(&err)
 	}
 	return n, err
 }
 
-// Close ends a Read that waits. If nothing was read, the body stays open, and another attempt can send it. Read stores
-// begun before it loads closed, and Close does it the other way round, so at least one of them sees the other.
+// Close implements [io.Closer]. It ends a Read that waits. If no Read has begun, the body stays open, so that another
+// attempt can send it. Read stores begun before it loads closed, and Close stores closed before it loads begun: so of a
+// Read and a Close at the same time at least one sees the other.
 func (a *attempt) Close() error {
 	a.closed.Store(true)
 	if !a.begun.Load() {

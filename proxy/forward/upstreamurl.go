@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// target returns the API server's URL for the target of a request, byte for byte. Unusual targets
-// (double slashes, %2f, semicolons, stray per cent signs) are passed on for the API server to
-// judge.
+// target returns the API server's URL for the target of a request, byte for byte. Unusual targets (double slashes, %2f,
+// semicolons, stray per cent signs) are the API server's to judge.
 //
-// Only a space is escaped, which does not change the meaning: HTTP/2 allows a space in a path, but
-// in HTTP/1.1 it would end the target.
+// Only a space is escaped, which does not change the meaning: HTTP/2 allows a space in a path, but in HTTP/1.1 a space
+// ends the target.
 func (f *Forwarder) target(requestURI string) *url.URL {
 	base := f.base
 	path, query, hasQuery := strings.Cut(strings.ReplaceAll(requestURI, " ", "%20"), "?")
@@ -23,8 +22,8 @@ func (f *Forwarder) target(requestURI string) *url.URL {
 	if target.Path, err = url.PathUnescape(raw); err == nil && target.EscapedPath() == raw {
 		return target
 	}
-	// There are bytes that net/url would escape. It sends Opaque as it is, except that two slashes
-	// at its beginning would begin a host.
+	// net/url would escape some bytes of this path. It sends Opaque as it is, but reads two slashes at the beginning of
+	// Opaque as the beginning of a host.
 	target.Opaque = raw
 	if strings.HasPrefix(raw, "//") {
 		target.Opaque = "//" + base.Host + raw

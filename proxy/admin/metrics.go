@@ -79,7 +79,7 @@ var (
 		"Requests for which there was no room, by the bound that was reached (kind) and why.", "kind", observe.LabelReason)
 	connections      = gauge("listproxy_connections", "Open connections: of clients, tunnels included, and of the admin port.", "port")
 	connectionsLimit = gauge("listproxy_connections_limit",
-		"The bound on listproxy_connections (one for each MiB of GOMEMLIMIT, from 256 to 20000); 0 is no bound.", "port")
+		"The bound on listproxy_connections (one for each MiB of GOMEMLIMIT, from 256 to 20000).", "port")
 
 	certificateEnd = gauge("listproxy_certificate_not_after_timestamp_seconds",
 		"When a certificate in use ends, in Unix time; for a chain or a file with several CAs, the first to end.", "certificate")
@@ -169,7 +169,7 @@ func (s *Source) sendLoad(metrics chan<- prometheus.Metric) {
 	}
 	for port, c := range s.Connections {
 		send(metrics, connections, c.Open(), port)
-		send(metrics, connectionsLimit, c.Most(), port)
+		send(metrics, connectionsLimit, c.Limit(), port)
 	}
 }
 

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// pageSize is the number of objects in a page of a list. The API server holds a page in its memory, and a
-	// definition may have 1.5 MB.
+	// pageSize is the number of objects in a page of a list. It is small because the API server holds a whole page in
+	// its memory, and a CustomResourceDefinition may have 1.5 MB (etcd's limit).
 	pageSize = 50
-	// pageTimeout bounds the time for a page, and for any other answer that is not a watch.
+	// pageTimeout bounds the time for a page.
 	pageTimeout = time.Minute
 )
 
@@ -34,7 +34,8 @@ type api struct {
 	base   *url.URL
 }
 
-// newAPI returns an api with the credentials of cfg. It follows no redirects, since they are for the upstream only.
+// newAPI returns an api with the credentials of cfg. It follows no redirects, since the credentials are for the upstream
+// only.
 func newAPI(cfg *rest.Config) (*api, error) {
 	base, err := upstream.Base(cfg)
 	if err != nil {
@@ -47,7 +48,7 @@ func newAPI(cfg *rest.Config) (*api, error) {
 	return &api{client: client, base: base}, nil
 }
 
-// object has the fields that are read of objects of all resources.
+// object has the fields that this package reads, of all resources together.
 type object struct {
 	Metadata struct {
 		Namespace       string    `json:"namespace"`
@@ -60,41 +61,42 @@ type object struct {
 		} `json:"labels"`
 	} `json:"metadata"`
 	Spec struct {
-		// Of an APIService.
+		// APIService only:
 		Service *struct{} `json:"service"`
-		// Of a CustomResourceDefinition.
+		// CustomResourceDefinition only:
 		Scope    string              `json:"scope"`
 		Versions []definitionVersion `json:"versions"`
-		// Of a Lease.
+		// Lease only:
 		HolderIdentity string `json:"holderIdentity"`
 	} `json:"spec"`
 	Status struct {
-		// Of a CustomResourceDefinition.
+		// CustomResourceDefinition only. The names are compared as bytes.
 		AcceptedNames json.RawMessage `json:"acceptedNames"`
 		Conditions    []struct {
 			Type   string `json:"type"`
 			Status string `json:"status"`
 		} `json:"conditions"`
-		// Of a StorageVersion.
+		// StorageVersion only:
 		CommonEncodingVersion string `json:"commonEncodingVersion"`
 	} `json:"status"`
-	// Of RBAC objects.
+	// RBAC objects only. Rules, subjects and roles are compared as bytes.
 	Rules    []json.RawMessage `json:"rules"`
 	Subjects []json.RawMessage `json:"subjects"`
 	RoleRef  json.RawMessage   `json:"roleRef"`
 }
 
-// condition returns the status of the named condition, or "" if there is none.
-func (o *object) condition(name string) string {
+// conditionStatus returns the status of the condition with a type, or "" if there is none.
+func (o *object) conditionStatus(conditionType string) string {
 	for _, c := range o.Status.Conditions {
-		if c.Type == name {
+		if c.Type == conditionType {
 			return c.Status
 		}
 	}
 	return ""
 }
 
-// get sends a GET, and returns the answer if it is a 200.
+// get sends a GET, and returns the answer if it is a 200. The caller must close its body. Any other answer is returned as
+// a *wire.AnswerError.
 func (a *api) get(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	u := a.base.JoinPath(path)
 	u.RawQuery = query.Encode()
@@ -114,11 +116,8 @@ func (a *api) get(ctx context.Context, path string, query url.Values) (*http.Res
 	return resp, nil
 }
 
-// errNoList means that the answer is not an API server's.
-var errNoList = errors.New("the answer is no list: it has no resourceVersion")
-
-// read decodes a document into a value.
-func (a *api) read(ctx context.Context, path string, timeout time.Duration, into any) error {
+// getJSON sends a GET, and decodes the answer into a value.
+func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	resp, err := a.get(ctx, path, nil)
@@ -129,14 +128,15 @@ func (a *api) read(ctx context.Context, path string, timeout time.Duration, into
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// list calls take with each object of the newest state, and returns the state's revision.
-func (a *api) list(ctx context.Context, path, labels string, take func(*object)) (revision string, err error) {
+// list reads a consistent list page by page, and calls visit with each object. It returns the list's revision. visit may
+// have been called with some objects before an error.
+func (a *api) list(ctx context.Context, path, labels string, visit func(*object)) (revision string, err error) {
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	if labels != "" {
 		query.Set("labelSelector", labels)
 	}
 	for {
-		meta, err := a.page(ctx, path, query, take)
+		meta, err := a.page(ctx, path, query, visit)
 		if err != nil || meta.Continue == "" {
 			return meta.ResourceVersion, err
 		}
@@ -145,7 +145,7 @@ func (a *api) list(ctx context.Context, path, labels string, take func(*object))
 }
 
 // page reads one page of a list.
-func (a *api) page(ctx context.Context, path string, query url.Values, take func(*object)) (meta metav1.ListMeta, err error) {
+func (a *api) page(ctx context.Context, path string, query url.Values, visit func(*object)) (meta metav1.ListMeta, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	resp, err := a.get(ctx, path, query)
@@ -153,38 +153,47 @@ func (a *api) page(ctx context.Context, path string, query url.Values, take func
 		return meta, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return readPage(json.NewDecoder(resp.Body), take)
+	return readPage(json.NewDecoder(resp.Body), visit)
 }
 
-// readPage calls take with each item of a list, as it comes.
-func readPage(in *json.Decoder, take func(*object)) (meta metav1.ListMeta, err error) {
-	if _, err = in.Token(); err != nil { // {
+// errNotAList means that an answer is not a list of an API server, which always has a resourceVersion.
+var errNotAList = errors.New("the answer is not a list: it has no resourceVersion")
+
+// readPage calls visit with each item of a list, while the rest of the list still comes.
+func readPage(in *json.Decoder, visit func(*object)) (meta metav1.ListMeta, err error) {
+	if _, err := in.Token(); err != nil { // the opening brace
 		return meta, err
 	}
 	for in.More() {
 		key, err := in.Token()
-		switch {
-		case err != nil:
-		case key == "metadata":
+		if err != nil {
+			return meta, err
+		}
+		switch key {
+		case "metadata":
 			err = in.Decode(&meta)
-		case key == "items":
-			err = readItems(in, take)
+		case "items":
+			err = readItems(in, visit)
 		default:
-			err = in.Decode(&json.RawMessage{})
+			err = in.Decode(&json.RawMessage{}) // skips the value
 		}
 		if err != nil {
 			return meta, err
 		}
 	}
-	if _, err = in.Token(); err == nil && meta.ResourceVersion == "" { // }
-		err = errNoList
+	if _, err := in.Token(); err != nil { // the closing brace
+		return meta, err
 	}
-	return meta, err
+	if meta.ResourceVersion == "" {
+		return meta, errNotAList
+	}
+	return meta, nil
 }
 
-// readItems calls take with each item.
-func readItems(in *json.Decoder, take func(*object)) error {
-	if begin, err := in.Token(); err != nil || begin == nil { // null, for no items
+// readItems calls visit with each item of an array.
+func readItems(in *json.Decoder, visit func(*object)) error {
+	opening, err := in.Token()
+	if err != nil || opening == nil { // null stands for an empty array
 		return err
 	}
 	for in.More() {
@@ -192,14 +201,14 @@ func readItems(in *json.Decoder, take func(*object)) error {
 		if err := in.Decode(o); err != nil {
 			return err
 		}
-		take(o)
+		visit(o)
 	}
-	_, err := in.Token() // ]
+	_, err = in.Token() // the closing bracket
 	return err
 }
 
-// readEvent returns the next event of a watch. An event of the type ERROR is an error.
-func readEvent(in *json.Decoder) (kind watch.EventType, o *object, err error) {
+// readEvent returns the next event of a watch. An ERROR event is returned as a *wire.AnswerError.
+func readEvent(in *json.Decoder) (watch.EventType, *object, error) {
 	var event struct {
 		Type   watch.EventType `json:"type"`
 		Object json.RawMessage `json:"object"`
@@ -212,6 +221,6 @@ func readEvent(in *json.Decoder) (kind watch.EventType, o *object, err error) {
 		err := json.Unmarshal(event.Object, &status)
 		return "", nil, errors.Join(err, &wire.AnswerError{Code: int(status.Code), Message: status.Message})
 	}
-	o = &object{}
+	o := &object{}
 	return event.Type, o, json.Unmarshal(event.Object, o)
 }

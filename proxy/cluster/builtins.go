@@ -90,7 +90,7 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 			path = "/api/v1"
 		}
 		list := &metav1.APIResourceList{}
-		err := c.api.read(ctx, path, pageTimeout, list)
+		err := c.api.getJSON(ctx, path, pageTimeout, list)
 		switch {
 		case err == nil:
 			versions[gv] = builtins{namespaced: servable(list)}

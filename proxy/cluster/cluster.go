@@ -15,21 +15,22 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Cluster knows what the upstream serves, and reports changes. It reads APIServices for the server of each group and
-// version, definitions for custom resources, discovery for built-in ones, and Leases for the API servers.
+// Cluster knows what the upstream serves, and reports changes. APIServices say which server answers for a group and
+// version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, and Leases name the API
+// servers.
 //
-// It is safe for concurrent use. Lookups take read locks and do no I/O.
+// Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
-	routes      reflector[route]      // by name of an APIService
-	definitions reflector[definition] // by name
-	versions    reflector[bool]       // by name of a StorageVersion: whether the API servers agree
+	routes      reflector[route]      // from APIServices
+	definitions reflector[definition] // from CustomResourceDefinitions
+	versions    reflector[bool]       // from StorageVersions: whether the API servers agree on a version
 	servers     *servers
 	api         *api
 	config      Config
 	changed     chan struct{} // has a value if discovery must be read
 
 	mu       sync.RWMutex
-	builtins map[schema.GroupVersion]builtins // nil until they are read
+	builtins map[schema.GroupVersion]builtins // nil until discovery was read
 }
 
 // Config configures a Cluster.
@@ -37,10 +38,10 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
 	// learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Verify is called when the API servers behind the upstream have changed; what describes the change.
+	// Verify is called when the API servers behind the upstream have changed. what describes the change for the log.
 	Verify func(what string)
-	// AsOf returns the time from which ages are counted back: now, or during an outage the time of the API server's
-	// last answer. Nil stands for now.
+	// AsOf returns the time from which ages are counted: its argument, or during an outage the time of the API server's
+	// last answer. Nil always means the argument.
 	AsOf func(time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -48,7 +49,7 @@ type Config struct {
 // Entry describes a resource.
 type Entry struct {
 	Namespaced bool
-	// Custom reports whether a CustomResourceDefinition defines it.
+	// Custom reports whether a CustomResourceDefinition defines the resource.
 	Custom bool
 }
 
@@ -95,8 +96,8 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 }
 
 // SameTimeline implements [snapshot.Config.SameTimeline].
-func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, heard time.Time) (same, soon bool) {
-	return c.servers.sameTimeline(ctx, revision, heard)
+func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, soon bool) {
+	return c.servers.sameTimeline(ctx, revision, currentAt)
 }
 
 // Run follows what the upstream serves until ctx ends.
@@ -117,20 +118,22 @@ func (c *Cluster) DiscoveryReady() bool {
 	return c.builtins != nil
 }
 
-// DefinitionsReady reports whether definitions are followed, so that a change is noticed, or may not be.
+// DefinitionsReady reports whether CustomResourceDefinitions are followed, so that a change is noticed, or the API server
+// refuses them.
 func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
 
-// ServersReady reports whether the API servers' Leases are followed, so that a change is noticed, or may not be.
+// ServersReady reports whether the API servers' Leases are followed, so that a change is noticed, or the API server
+// refuses them.
 func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 
 // Lookup returns the entry of a resource that the API server itself serves, that can be listed and watched, and whose
-// changes are noticed. For all others it returns the reason to forward:
+// changes are noticed. For any other resource it returns the reason to forward:
 //
-//   - [reason.UnknownResource]: it is not served, cannot be listed and watched, is a subresource, or another server
-//     answers for it, or may do so
-//   - [reason.Upstream]: a change of its definition would not be noticed; or its definition and its APIService disagree
-//     whether it is a custom resource, which is written differently (one of them was made before the other)
-//   - [reason.Warming]: it is not known yet, or not any more
+//   - [reason.UnknownResource]: the resource is not served, cannot be listed and watched, or is a subresource, or another
+//     server may answer for it
+//   - [reason.Upstream]: a change of the resource's definition would not be noticed; or the definition and the APIService
+//     disagree whether it is a custom resource, which is encoded differently (one of them was made before the other)
+//   - [reason.Warming]: the resource is not known yet, or not any more
 //   - [reason.NotPermitted]: listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	route, why := c.routeOf(gvr.GroupVersion())
@@ -163,8 +166,8 @@ func (c *Cluster) Serves(group, version, resource string) bool {
 	return why == reason.None
 }
 
-// Fields returns the fields of a resource that a field selector may name, in addition to
-// metadata.name and metadata.namespace. It returns an error if they cannot be known now.
+// Fields returns the fields of a resource that a field selector may name, besides metadata.name and metadata.namespace. It
+// returns an error if the resource is not known now.
 func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 	entry, why := c.Lookup(gvr)
 	switch {

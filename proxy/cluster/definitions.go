@@ -69,7 +69,7 @@ func difference(d change[definition]) string {
 func readDefinition(o *object) definition {
 	d := definition{
 		uid: o.Metadata.UID, generation: o.Metadata.Generation, names: string(o.Status.AcceptedNames), fields: map[string][]wire.Field{},
-		namespaced: o.Spec.Scope == "Namespaced", established: o.condition("Established") == "True",
+		namespaced: o.Spec.Scope == "Namespaced", established: o.conditionStatus("Established") == "True",
 	}
 	for _, v := range o.Spec.Versions {
 		if v.Served {

@@ -100,7 +100,7 @@ func TestCustomResources(t *testing.T) {
 		time.Sleep(time.Minute)
 		lookup("refused", true, forwardedAs(reason.Upstream), foundPods)
 		f.Answer(0, "list "+definitionsPath)
-		time.Sleep(2 * refusedRetry)
+		time.Sleep(2 * maxRefusedPause)
 		lookup("listed", true, foundWidgets, foundPods)
 		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.Upstream)) // built in, and defined
 		expectLookup(t, c, "x.io v1 b", forwardedAs(reason.UnknownResource))

@@ -24,81 +24,85 @@ import (
 )
 
 const (
-	// streamSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver
-	// sends a bookmark about every minute, but none while its cache is where the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process), so a silent watch need not be dead. The known
-	// objects count until that list fails or has taken pageTimeout: the API server may only be slow.
-	streamSilence = 80 * time.Second
+	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a
+	// bookmark about every minute, but none while its cache is at the revision at which the watch began
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch need not be dead, and the known
+	// objects stay in use until the list fails or has taken pageTimeout.
+	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
-	// followHealthy is the time after which a stream that breaks counts as healthy, and is opened again soon, and after
-	// which failures are warned of.
-	followHealthy = time.Minute
-	// refusedRetry is the longest pause after a stream was refused.
-	refusedRetry = 5 * time.Minute
+	// healthyTime is the life after which a stream counts as healthy: it is then opened again soon after it breaks. It
+	// is also the time for which failures are not warned of.
+	healthyTime = time.Minute
+	// maxRefusedPause is the longest pause after a stream was refused.
+	maxRefusedPause = 5 * time.Minute
 )
 
-// reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and then follows
-// watches, one after the other, as long as each ends at its timeout. After any other end it lists again, and reports
-// what has changed meanwhile: etcd may have been restored.
+// reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and then opens one
+// watch after the other, as long as each ends at its timeout. After any other end it lists again, since etcd may have been
+// restored, and reports the differences.
 //
-// It is not client-go's reflector, which does not say whether its watch is open, and waits for up to a minute before
-// it opens a watch again (https://github.com/kubernetes/kubernetes/issues/136943).
+// client-go's reflector does not say whether its watch is open, and waits for up to a minute before it opens a watch
+// again (https://github.com/kubernetes/kubernetes/issues/136943).
 type reflector[V any] struct {
-	// resource is its name in the log.
+	// resource is the resource's name in the log.
 	resource string
 	from     *api
-	// path is the path of its objects, and labels a selector.
+	// path is the path of the resource's lists, and labels their selector.
 	path, labels string
 	// read returns the value that is kept of an object.
 	read func(*object) V
 	// changed is called for each change, and for all objects in the first list.
 	changed func(change[V])
-	// refusal is logged once if the resource may not be followed, or is not there, unless it is empty. It says what
-	// follows from that. grant is the right that would help.
+	// refusal is logged once if the API server refuses the resource, unless refusal is empty. It says what follows from
+	// that. grant names the right that listproxy lacks.
 	refusal, grant string
 	// asOf is [Config.AsOf].
 	asOf func(time.Time) time.Time
 	log  *slog.Logger
 
 	mu sync.RWMutex
-	// known has the values by name (namespace/name). It is nil until there was a list. Only the goroutine of run
-	// changes it.
+	// known has the values by name (namespace/name). It is nil before the first list. Only the goroutine of run changes
+	// it.
 	known map[string]V
-	// refused reports whether the resource may not be listed or watched, or is not there.
+	// refused reports whether listproxy may not list or watch the resource, or the resource does not exist.
 	refused bool
-	// open reports whether there was a watch, and nothing has failed since. heard is the time of the upstream's last
-	// answer or event, and closed that of the last failure.
-	open          bool
-	heard, closed time.Time
+	// open reports whether a watch was opened, and nothing has failed since.
+	open bool
+	// currentAt is the time of the API server's last answer or event.
+	currentAt time.Time
+	// failedAt is the time of the last failure.
+	failedAt time.Time
 }
 
 // change is the change of an object.
 type change[V any] struct {
 	name string
-	// before is nil if the object is new, and after if it was deleted.
-	before, after *V
+	// before is nil if the object is new.
+	before *V
+	// after is nil if the object was deleted.
+	after *V
 	// first reports whether the object was in the first list.
 	first bool
 }
 
 // run follows the resource until ctx ends.
 func (r *reflector[V]) run(ctx context.Context) {
-	var retry, refusals wait.Backoff
-	var failing time.Time // the time since which it could not be followed for long
-	warned := false       // whether the log has a warning of that
+	var retry, refusedRetry wait.Backoff
+	var failingSince time.Time // the time since which no stream was healthy
+	warned := false            // whether the log has a warning since then
 	for first := true; ; first = false {
 		began := time.Now()
 		err := r.follow(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if first || time.Since(began) >= followHealthy {
-			// An API server that has just started refuses everybody until it has read its roles; one that goes on
-			// refusing is to be left alone.
+		if first || time.Since(began) >= healthyTime {
+			// An API server that has just started refuses everybody until it has read its roles. If it goes on refusing,
+			// it is asked ever more seldom.
 			retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second}
-			refusals = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: refusedRetry}
-			failing = time.Now()
+			refusedRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: maxRefusedPause}
+			failingSince = time.Now()
 			warned = false
 		}
 		if !errors.Is(err, errSilent) {
@@ -107,14 +111,14 @@ func (r *reflector[V]) run(ctx context.Context) {
 		refused := isRefused(err)
 		backoff := &retry
 		if refused {
-			backoff = &refusals
+			backoff = &refusedRetry
 			r.mu.Lock()
 			r.refused = true
 			r.mu.Unlock()
 		}
 		delay := backoff.Step()
 		neverPermitted := refused && r.known == nil
-		warns := !warned && (isWarning(err, failing) || neverPermitted)
+		warns := !warned && (isWarning(err, failingSince) || neverPermitted)
 		switch {
 		case warns && refused && r.refusal != "":
 			r.log.WarnContext(ctx, r.refusal, "grant", r.grant, "error", err)
@@ -140,7 +144,7 @@ func (r *reflector[V]) follow(ctx context.Context) error {
 	return err
 }
 
-// list replaces the known objects by those of the newest state, and returns its revision.
+// list replaces the known objects by those of a consistent list, reports the differences, and returns the list's revision.
 func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	listed := map[string]V{}
 	var changes []change[V]
@@ -160,7 +164,7 @@ func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	first := r.known == nil
 	r.mu.Lock()
 	r.known = listed
-	r.heard = time.Now()
+	r.currentAt = time.Now()
 	r.mu.Unlock()
 	for _, c := range changes {
 		c.first = first
@@ -174,11 +178,12 @@ var (
 	errEarly  = errors.New("the watch ended before its time")
 )
 
-// watch follows the changes after a revision until the watch ends at its timeout, and returns the last revision.
+// watch applies the changes after a revision until the watch ends at its timeout, and returns the last revision. An
+// earlier end is an error.
 func (r *reflector[V]) watch(ctx context.Context, revision string) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(streamSilence, func() { cancel(errSilent) })
+	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
 	defer silence.Stop()
 	seconds := int64((minWatchTime + rand.N(minWatchTime)) / time.Second) // #nosec G404 -- no secret
 	asked := time.Now()
@@ -192,32 +197,32 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 	defer func() { _ = resp.Body.Close() }()
 	r.setOpen(true)
 	for in := json.NewDecoder(resp.Body); ; {
-		kind, o, err := readEvent(in)
+		eventType, o, err := readEvent(in)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return "", errors.Join(context.Cause(ctx), err)
 		}
-		silence.Reset(streamSilence)
-		revision = r.take(kind, o)
+		silence.Reset(maxSilence)
+		revision = r.apply(eventType, o)
 		r.setOpen(true)
 	}
-	// The upstream has another clock, so a second less is not early.
-	if time.Since(asked) < time.Duration(seconds-1)*time.Second || ctx.Err() != nil {
+	const tolerance = time.Second // the API server measures the time by another clock
+	if time.Since(asked) < time.Duration(seconds)*time.Second-tolerance || ctx.Err() != nil {
 		return "", errors.Join(context.Cause(ctx), errEarly)
 	}
 	return revision, nil
 }
 
-// take applies an event, and returns its revision.
-func (r *reflector[V]) take(kind watch.EventType, o *object) (revision string) {
-	if kind == watch.Bookmark {
+// apply applies an event, and returns its revision.
+func (r *reflector[V]) apply(eventType watch.EventType, o *object) (revision string) {
+	if eventType == watch.Bookmark {
 		return o.Metadata.ResourceVersion
 	}
 	c := r.compare(o)
 	r.mu.Lock()
-	if kind == watch.Deleted {
+	if eventType == watch.Deleted {
 		c.after = nil
 		delete(r.known, c.name)
 	} else {
@@ -245,28 +250,28 @@ func (r *reflector[V]) report(c change[V]) {
 	}
 }
 
-// setOpen notes that an answer or event of a watch has come, or that a watch or a list has failed.
+// setOpen records that an answer or event of a watch has come, or, with false, that a watch or a list has failed.
 func (r *reflector[V]) setOpen(open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case open:
-		r.heard, r.refused = time.Now(), false
-	case r.open:
-		r.closed = time.Now()
+	if open {
+		r.currentAt = time.Now()
+		r.refused = false
+	} else if r.open {
+		r.failedAt = time.Now()
 	}
 	r.open = open
 }
 
-// ready reports whether there was a list, or the resource may not be followed.
+// ready reports whether a list was read, or the API server refuses the resource.
 func (r *reflector[V]) ready() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.known != nil || r.refused
 }
 
-// get returns the known value of an object. current reports whether a change that is older than [snapshot.Skew] would
-// be known, unless the API server itself is late.
+// get returns the known value of an object. current reports whether every change older than [snapshot.Skew] is known,
+// unless the API server itself learned of it late.
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -275,10 +280,10 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	if r.asOf != nil {
 		now = r.asOf(now)
 	}
-	// By both clocks: after a machine was suspended its connections may be dead.
-	heard := clock.Age(r.heard, now) <= streamSilence+pageTimeout
-	follows := r.open || clock.Age(r.closed, now) <= snapshot.Skew
-	return v, found, r.known != nil && heard && follows
+	// clock.Age counts the time for which the machine was suspended: its connections may be dead.
+	isRecent := clock.Age(r.currentAt, now) <= maxSilence+pageTimeout
+	isFollowed := r.open || clock.Age(r.failedAt, now) <= snapshot.Skew
+	return v, found, r.known != nil && isRecent && isFollowed
 }
 
 // each calls do with all known values.
@@ -290,21 +295,21 @@ func (r *reflector[V]) each(do func(name string, v V)) {
 	}
 }
 
-// isRefused reports whether the resource may not be followed, or is not there.
+// isRefused reports whether listproxy may not list or watch the resource, or the resource does not exist.
 func (r *reflector[V]) isRefused() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.refused
 }
 
-// isRefused reports whether the upstream has answered that listproxy may not read a resource, or that there is none, so
-// that another attempt should wait.
+// isRefused reports whether err is the API server's answer that listproxy may not read a resource, or that the resource
+// does not exist.
 func isRefused(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// isWarning reports whether the log must warn of an error. A failure that passes within a minute is a normal restart,
-// and [upstream.Health] warns of one of the upstream itself.
-func isWarning(err error, failing time.Time) bool {
-	return time.Since(failing) >= followHealthy && !source.IsUpstreamFailure(err)
+// isWarning reports whether the log must warn of an error. A failure that passes within a minute is a normal restart of
+// the API server, and [upstream.Health] warns of failures of the API server itself.
+func isWarning(err error, failingSince time.Time) bool {
+	return time.Since(failingSince) >= healthyTime && !source.IsUpstreamFailure(err)
 }

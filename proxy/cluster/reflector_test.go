@@ -215,7 +215,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 		}
 		bookmark()
 		f.Stall(thingsPath) // what comes in its place tells nothing either
-		time.Sleep(streamSilence + pageTimeout - time.Nanosecond)
+		time.Sleep(maxSilence + pageTimeout - time.Nanosecond)
 		expect("silent for a while", true)
 		time.Sleep(time.Second)
 		expect("silent for too long", false)
@@ -258,7 +258,7 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 			t.Errorf("want one line that says what to grant, got:\n%s", got)
 		}
 		f.Answer(0, "watch "+thingsPath)
-		time.Sleep(2 * refusedRetry)
+		time.Sleep(2 * maxRefusedPause)
 		if !r.current() || r.isRefused() {
 			t.Error("not current, though it may watch")
 		}
@@ -310,8 +310,8 @@ func TestReflectorBeforeASuspension(t *testing.T) {
 	if _, _, current := r.get(""); !current {
 		t.Error("what was heard just now is not current")
 	}
-	r.heard = proxytest.EarlierByTheWallClock(r.heard, time.Hour)
-	if now := time.Now(); now.Sub(r.heard) > time.Minute || now.Round(0).Sub(r.heard.Round(0)) < time.Hour {
+	r.currentAt = proxytest.EarlierByTheWallClock(r.currentAt, time.Hour)
+	if now := time.Now(); now.Sub(r.currentAt) > time.Minute || now.Round(0).Sub(r.currentAt.Round(0)) < time.Hour {
 		t.Fatal("this is no suspension")
 	}
 	if _, _, current := r.get(""); current {

@@ -9,29 +9,30 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// automanaged is the label of the APIServices that the API server makes for what it serves
-// itself: "onstart" for what is built in, "true" for what follows CustomResourceDefinitions
-// (kube-aggregator, autoregister.AutoRegisterManagedLabel).
+// automanaged is the label of the APIServices that the API server makes for the groups that it serves itself: "onstart"
+// for built-in ones, "true" for those of CustomResourceDefinitions (kube-aggregator,
+// autoregister.AutoRegisterManagedLabel).
 const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
 // coreV1 is the one version of the core group.
 var coreV1 = schema.GroupVersion{Version: "v1"}
 
-// route identifies the server of a group and version. Answers do not depend on other parts of an APIService, like
-// whether that server is available.
+// route identifies the server of a group and version. Answers do not depend on other parts of an APIService, for example
+// on whether the server is available.
 type route struct {
 	aggregated bool // another server than kube-apiserver
-	custom     bool // kube-apiserver, by CustomResourceDefinitions
+	custom     bool // kube-apiserver, by CustomResourceDefinitions; if neither is true, a built-in group
 }
 
 // routeOf returns the route of a group and version that kube-apiserver itself serves, or the reason to forward.
 //
-// It fails closed. kube-apiserver serves a group and version only if its APIService is known and names no service.
-// kube-apiserver registers one for everything that it serves, also for custom resources (but not for the group of the
-// APIServices, which is therefore forwarded). If APIServices may not be read, only the core group counts as served by
-// it. An APIService could redirect the core group, too, but who may write that could already read all Secrets.
+// It fails closed: only if the APIService of a group and version is known, and names no service, does kube-apiserver count
+// as the server. kube-apiserver makes an APIService for everything that it serves, custom resources included. (There is
+// none for the group of the APIServices themselves, which is therefore forwarded.) If listproxy may not read APIServices,
+// only the core group counts as served by kube-apiserver. An APIService could redirect the core group, too, but whoever may
+// write that can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
-	// Validation demands that the name of an APIService is version.group. A version has no dots.
+	// The name of an APIService is version.group (kube-aggregator validates that). A version has no dots.
 	found, registered, current := c.routes.get(gv.Version + "." + gv.Group)
 	switch {
 	case found.aggregated:
@@ -46,7 +47,7 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 }
 
 // routeChanged invalidates a group and version for which another server, or none, answers from now on. Each API server
-// learns of that by itself; until then it passes requests to the former server.
+// learns of the change by itself, and until then passes requests to the former server.
 func (c *Cluster) routeChanged(r change[route]) {
 	version, group, _ := strings.Cut(r.name, ".")
 	gv := schema.GroupVersion{Group: group, Version: version}

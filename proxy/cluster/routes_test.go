@@ -48,7 +48,7 @@ func TestWithoutRoutes(t *testing.T) {
 				expectLookup(t, c, "metrics.k8s.io v1beta1 pods", forwardedAs(reason.Warming))
 			}
 			f.Answer(0, list, watch)
-			time.Sleep(2 * refusedRetry)
+			time.Sleep(2 * maxRefusedPause)
 			expectLookup(t, c, "apps v1 deployments", foundDeployments)
 			expectLookup(t, c, " v1 pods", foundPods)
 		})

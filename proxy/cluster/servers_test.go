@@ -71,7 +71,7 @@ func TestServersShowThePast(t *testing.T) {
 		"it has renewed its Lease":        {changes: serverLease("one", "one_1", 100), heard: known, same: true, soon: true},
 		"it has renewed it before":        {changes: serverLease("one", "one_1", 99), heard: known, soon: true},
 		"all have started again":          {changes: serverLease("one", "one_2", 100), heard: known},
-		"the stream was heard too early":  {changes: serverLease("one", "one_1", 100), heard: knownBefore - time.Second},
+		"the stream was heard too early":  {changes: serverLease("one", "one_1", 100), heard: minHolderAge - time.Second},
 		"a version that keeps the holder": {version: "v1.34.9", changes: serverLease("one", "one_1", 100), heard: known},
 		"Leases may not be read any more": {changes: serverLease("one", "one_1", 100), heard: known, refused: true},
 	} {
@@ -163,7 +163,7 @@ func TestVersionsThatAreHeard(t *testing.T) {
 		{name: "the same, for long", after: time.Hour, said: fresh},
 		{name: "back again", after: versionInterval, said: old, want: true},
 		{name: "in turn", after: versionInterval, said: fresh},
-		{name: "in turn, for so long", after: minVersionInterval - versionInterval, said: fresh, want: true},
+		{name: "in turn, for so long", after: minChangeInterval - versionInterval, said: fresh, want: true},
 		{name: "for good", after: time.Hour, said: fresh},
 	} {
 		now = now.Add(step.after)

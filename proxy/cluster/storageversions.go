@@ -43,5 +43,5 @@ func (c *Cluster) storageVersionChanged(agreed change[bool]) {
 
 // readStorageVersion reports whether the API servers agree on a version.
 func readStorageVersion(o *object) (agreed bool) {
-	return o.Status.CommonEncodingVersion != "" && o.condition("AllEncodingVersionsEqual") != "False"
+	return o.Status.CommonEncodingVersion != "" && o.conditionStatus("AllEncodingVersionsEqual") != "False"
 }

@@ -10,26 +10,28 @@ import (
 	"time"
 )
 
-// Connections bounds the number of open connections. At the bound, a new one replaces one that waits for a request: the
-// one that has waited longest, of the network that has most of them, with the new one. So a client that only opens
-// connections replaces its own. If all connections have a request, new ones wait, as they do at kube-apiserver when it
-// has no file descriptors left. It is safe for concurrent use.
+// Connections bounds the number of open connections. At the bound, a new connection replaces one that waits for a
+// request. It is taken from the network with the most waiting connections, the new one counted in, and is the one that
+// has waited longest there. So a client that only opens connections replaces its own. If all connections have a request,
+// new ones wait, as they do at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent
+// use.
 type Connections struct {
-	most int64 // 0: no bound
-	open atomic.Int64
+	limit int64
+	open  atomic.Int64
 
 	mu      sync.Mutex            // guards changes of open, too
 	changed sync.Cond             // open has become smaller, waiting larger, or a listener was closed
-	waiting map[string]*list.List // of *connection, by network, sorted by since
+	waiting map[string]*list.List // the connections that wait for a request, by network; a list is sorted by waitingSince
 }
 
-// answerEndDelay is the time after an answer over HTTP/2 for which its connection counts as in use. net/http reports
-// the connection as idle before it has sent the end of the answer. It gives clients the same time after a GOAWAY.
+// answerEndDelay is the time after an answer over HTTP/2 for which its connection counts as in use: net/http reports the
+// connection as idle before it has sent the end of the answer. net/http itself waits as long before it closes a
+// connection after a GOAWAY.
 const answerEndDelay = time.Second
 
-// NewConnections returns Connections with a bound. 0 is no bound.
-func NewConnections(most int) *Connections {
-	c := &Connections{most: int64(most), waiting: map[string]*list.List{}}
+// NewConnections returns Connections of which at most limit are open at a time.
+func NewConnections(limit int) *Connections {
+	c := &Connections{limit: int64(limit), waiting: map[string]*list.List{}}
 	c.changed.L = &c.mu
 	return c
 }
@@ -37,8 +39,8 @@ func NewConnections(most int) *Connections {
 // Open returns the number of open connections.
 func (c *Connections) Open() int64 { return c.open.Load() }
 
-// Most returns the bound, or 0 if there is none.
-func (c *Connections) Most() int { return int(c.most) }
+// Limit returns the largest number of open connections.
+func (c *Connections) Limit() int { return int(c.limit) }
 
 // Listen returns a listener whose connections are bounded together with those of other listeners.
 func (c *Connections) Listen(l net.Listener) net.Listener {
@@ -58,37 +60,39 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := l.connections
-	admitted := &connection{Conn: conn, connections: c, network: NetworkOf(conn.RemoteAddr().String())}
+	incoming := &connection{Conn: conn, connections: c, network: NetworkOf(conn.RemoteAddr().String())}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.most > 0 && c.open.Load() >= c.most {
+	for c.open.Load() >= c.limit {
 		if l.closed {
 			_ = conn.Close()
 			return nil, net.ErrClosed
 		}
-		if replaced := c.replaceable(admitted.network); replaced != nil {
-			replaced.giveUpPlace()
-			go func() { _ = replaced.Conn.Close() }() // may take a while
-		} else {
+		replaced := c.replaceable(incoming.network)
+		if replaced == nil {
 			c.changed.Wait()
+			continue
 		}
+		replaced.giveUpPlace()
+		go func() { _ = replaced.Conn.Close() }() // closing may block
 	}
 	c.open.Add(1)
-	admitted.setWaiting(true)
-	return admitted, nil
+	incoming.setWaiting(true)
+	return incoming, nil
 }
 
-// replaceable returns the connection that a new one from network replaces, or nil if all have a request.
-func (c *Connections) replaceable(network string) (found *connection) {
-	most := 0
+// replaceable returns the connection that a new one from network replaces, or nil if all connections have a request.
+func (c *Connections) replaceable(network string) *connection {
+	var found *connection
+	highest := 0 // the number of found's network
 	for name, waiting := range c.waiting {
 		count := waiting.Len()
 		if name == network {
 			count++ // the new one
 		}
-		oldest := waiting.Front().Value.(*connection) //nolint:forcetypeassert // there is nothing else
-		if count > most || count == most && oldest.since.Before(found.since) {
-			most, found = count, oldest
+		oldest := waiting.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
+		if count > highest || count == highest && oldest.waitingSince.Before(found.waitingSince) {
+			highest, found = count, oldest
 		}
 	}
 	return found
@@ -110,17 +114,18 @@ type connection struct {
 	network     string
 
 	// These are guarded by connections.mu.
-	element *list.Element // in connections.waiting; nil if it has a request, or is closed
-	since   time.Time     // the time at which it began to wait for a request
-	changes int           // counts its changes of state
+	element      *list.Element // in connections.waiting; nil if the connection has a request, or is closed
+	waitingSince time.Time     // the time at which the connection began to wait for a request
+	generation   int           // the number of changes of state, by which a timer knows that its state is over
 
-	// closed changes under connections.mu. http2 is set without the lock, by NoteRequest for each request, and reset
-	// when the connection becomes idle.
+	// closed changes under connections.mu.
 	closed atomic.Bool
-	http2  atomic.Bool
+	// http2Request says that a request has come over HTTP/2 since the connection was last idle. It is set without
+	// connections.mu, since that happens for each request.
+	http2Request atomic.Bool
 }
 
-// setWaiting notes whether the connection waits for a request. connections.mu must be held.
+// setWaiting sets whether the connection waits for a request, from now on. connections.mu must be held.
 func (c *connection) setWaiting(waits bool) {
 	all := c.connections.waiting
 	if c.element != nil {
@@ -134,13 +139,13 @@ func (c *connection) setWaiting(waits bool) {
 		if all[c.network] == nil {
 			all[c.network] = list.New()
 		}
-		c.since = time.Now()
+		c.waitingSince = time.Now()
 		c.element = all[c.network].PushBack(c)
 	}
 	c.connections.changed.Broadcast()
 }
 
-// giveUpPlace makes room for another connection. connections.mu must be held.
+// giveUpPlace takes the connection out of the number of open ones, once. connections.mu must be held.
 func (c *connection) giveUpPlace() {
 	if !c.closed.Swap(true) {
 		c.connections.open.Add(-1)
@@ -159,9 +164,9 @@ func (c *connection) Close() error {
 // NetConn returns the underlying connection, as that of [crypto/tls.Conn] does.
 func (c *connection) NetConn() net.Conn { return c.Conn }
 
-// underlying returns the connection of a listener below conn, which may be of TLS or in a tunnel, or nil if there is
-// none.
-func underlying(conn net.Conn) *connection {
+// unwrap returns the connection that Accept has returned, below a connection of TLS or in a tunnel. It returns nil if
+// there is none.
+func unwrap(conn net.Conn) *connection {
 	for {
 		switch c := conn.(type) {
 		case *connection:
@@ -174,38 +179,50 @@ func underlying(conn net.Conn) *connection {
 	}
 }
 
-// NoteState notes whether a connection waits for a request. It is a server's [http.Server.ConnState].
+// NoteState records whether a connection waits for a request. It is a server's [http.Server.ConnState].
 func NoteState(conn net.Conn, state http.ConnState) {
-	c := underlying(conn)
-	if c == nil || state != http.StateActive && state != http.StateIdle {
+	c := unwrap(conn)
+	if c == nil {
 		return
 	}
 	c.connections.mu.Lock()
 	defer c.connections.mu.Unlock()
-	c.changes++
-	if state == http.StateActive || !c.http2.Load() {
-		c.setWaiting(state == http.StateIdle)
-		return
+	switch state {
+	case http.StateActive:
+		c.generation++
+		c.setWaiting(false)
+	case http.StateIdle:
+		c.generation++
+		if c.http2Request.Swap(false) {
+			c.waitLaterLocked()
+		} else {
+			c.setWaiting(true)
+		}
+	default: // a connection waits from its beginning, and Close ends that
 	}
-	c.http2.Store(false)
-	changes := c.changes
+}
+
+// waitLaterLocked makes the connection wait for a request after answerEndDelay, unless its state changes before.
+func (c *connection) waitLaterLocked() {
+	generation := c.generation
 	time.AfterFunc(answerEndDelay, func() {
 		c.connections.mu.Lock()
 		defer c.connections.mu.Unlock()
-		if c.changes == changes {
+		if c.generation == generation {
 			c.setWaiting(true)
 		}
 	})
 }
 
-// NoteRequest notes that a request has come on a connection. It returns false if the connection was just then closed
-// for a new one. The request must not be carried out then, since its client learns nothing of it.
+// NoteRequest records that a request has come on conn, a connection that a server got from [Connections.Listen]. It
+// returns false if the connection has just been closed to make room. Then the request must not be carried out, since its
+// client gets no answer.
 func NoteRequest(conn net.Conn, r *http.Request) bool {
-	c := underlying(conn)
+	c := unwrap(conn)
 	if c == nil {
 		return true
 	}
-	c.http2.Store(r.ProtoMajor == 2)
+	c.http2Request.Store(r.ProtoMajor == 2)
 	return !c.closed.Load()
 }
 
@@ -216,7 +233,7 @@ func NetworkOf(remoteAddr string) string {
 	if err != nil {
 		return remoteAddr
 	}
-	const bits = 64 // one host can have all IPv6 addresses beyond these
+	const bits = 64 // a single host often has all addresses of a /64
 	address := peer.Addr().Unmap().WithZone("")
 	if address.Is6() {
 		address = netip.PrefixFrom(address, bits).Masked().Addr()

@@ -45,24 +45,24 @@ func (a addressed) RemoteAddr() net.Addr {
 func TestConnections(t *testing.T) {
 	for name, tt := range map[string]struct {
 		steps    string // separated by commas: who dials (an address), or what becomes of the connection with a number
-		wantOpen string // then, by number; those that still wait for a place are not
+		wantOpen string // the numbers of the connections that are open afterwards
 	}{
-		"the one that has waited longest": {steps: "10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", wantOpen: "123"},
-		"of the network with most":        {steps: "10.0.0.2, 10.0.0.1, 10.0.0.1, 10.0.0.3", wantOpen: "023"},
-		"the new one counts":              {steps: "10.0.0.1, 0 active, 10.0.0.2, 10.0.0.3, 10.0.0.3, 10.0.0.3", wantOpen: "014"},
-		"an IPv6 host has one network":    {steps: "10.0.0.2, 2001:db8::1, 2001:db8::2, 10.0.0.3", wantOpen: "023"},
-		"of two alike, who waited longest": {
+		"the one that has waited longest goes": {steps: "10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", wantOpen: "123"},
+		"the network with most loses one":      {steps: "10.0.0.2, 10.0.0.1, 10.0.0.1, 10.0.0.3", wantOpen: "023"},
+		"the new one counts":                   {steps: "10.0.0.1, 0 active, 10.0.0.2, 10.0.0.3, 10.0.0.3, 10.0.0.3", wantOpen: "014"},
+		"an IPv6 host has one network":         {steps: "10.0.0.2, 2001:db8::1, 2001:db8::2, 10.0.0.3", wantOpen: "023"},
+		"of equal networks the longest wait": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 10.0.0.4", wantOpen: "023",
 		},
-		"one with a request is kept": {steps: "10.0.0.1, 0 active, 10.0.0.1, 10.0.0.2, 10.0.0.3", wantOpen: "023"},
-		"all have one":               {steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4", wantOpen: "012"},
-		"one of them ends": {
+		"one with a request stays": {steps: "10.0.0.1, 0 active, 10.0.0.1, 10.0.0.2, 10.0.0.3", wantOpen: "023"},
+		"all have a request":       {steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4", wantOpen: "012"},
+		"all have a request, and one ends": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4, 1 closed", wantOpen: "023",
 		},
-		"one of them is idle": {
+		"all have a request, and one is answered": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4, 1 idle", wantOpen: "023",
 		},
-		"idle, and in use again": {
+		"answered, and in use again": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 0 active, 1 active, 10.0.0.4", wantOpen: "013",
 		},
 		"another state changes nothing": {steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 new, 10.0.0.4", wantOpen: "123"},
@@ -70,15 +70,15 @@ func TestConnections(t *testing.T) {
 		"answered over HTTP/2 just now": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4", wantOpen: "012",
 		},
-		"a second ago": {
+		"answered over HTTP/2 a second ago": {
 			steps:    "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4, 1 active, 1 active",
 			wantOpen: "123",
 		},
-		"in use again since": {
+		"answered over HTTP/2, and in use again": {
 			steps:    "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 0 active, 10.0.0.4, 2 active",
 			wantOpen: "012",
 		},
-		"its request comes too late": {
+		"a request comes on a closed connection": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4, 0 active, 0 idle, 10.0.0.5", wantOpen: "234",
 		},
 	} {
@@ -117,8 +117,8 @@ func TestConnections(t *testing.T) {
 					}
 				}
 				expect.Same(t, tt.wantOpen, open)
-				if bound.Open() != int64(len(open)) || bound.Most() != 3 {
-					t.Errorf("%d of %d are open", bound.Open(), bound.Most())
+				if bound.Open() != int64(len(open)) || bound.Limit() != 3 {
+					t.Errorf("%d connections of %d are open, want %d of 3", bound.Open(), bound.Limit(), len(open))
 				}
 				expect.NoError(t, listener.Close())
 				close(incoming)
@@ -136,11 +136,11 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// apply has a connection do what its server sees.
+// apply tells a connection what its server has seen.
 func apply(conn net.Conn, what string) {
 	switch what {
 	case "closed":
-		_ = underlying(conn).Close()
+		_ = unwrap(conn).Close()
 	case "active":
 		NoteState(conn, http.StateActive)
 	case "idle":

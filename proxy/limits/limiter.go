@@ -31,9 +31,9 @@ type Overload string
 func (o Overload) Error() string { return "too many requests: " + string(o) }
 
 const (
-	// OverloadQueueFull means that as many requests wait as can.
+	// OverloadQueueFull means that LimiterConfig.MaxWaiting requests wait.
 	OverloadQueueFull Overload = "queue-full"
-	// OverloadCallerQueueFull means that as many requests of this flow wait as can.
+	// OverloadCallerQueueFull means that as many requests of the same flow wait as one flow may have.
 	OverloadCallerQueueFull Overload = "caller-queue-full"
 	// OverloadTimeOut means that the request has waited for MaxWait, which may be 0.
 	OverloadTimeOut Overload = "time-out"
@@ -70,8 +70,8 @@ type Stats struct {
 // It is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
 type Limiter struct {
 	config         LimiterConfig
-	maxPerFlow     int64 // units that one flow can hold
-	maxFlowWaiting int   // requests of one flow that can wait
+	maxPerFlow     int64 // the number of units that one flow can hold
+	maxFlowWaiting int   // the number of requests of one flow that can wait
 
 	mu      sync.Mutex
 	inUse   int64
@@ -79,24 +79,24 @@ type Limiter struct {
 	arrived uint64 // the number of requests that had to wait
 	refused map[Overload]uint64
 	flows   map[Flow]*flow
-	// waitingFlows has the flows with requests in their queues, in the order in which these are granted. A flow is
-	// taken out before the units that it holds, or its oldest request, change.
+	// waitingFlows has the flows with waiting requests, in the order in which these are granted. A flow is removed before
+	// its held units or its oldest request change, and added again afterwards.
 	waitingFlows *btree.BTreeG[*flow]
 }
 
-// flow has the requests of one flow.
+// flow has the requests of one [Flow].
 type flow struct {
 	key    Flow
-	held   int64     // units
-	queue  list.List // of *claim, oldest first
-	paused int       // requests
+	held   int64     // the number of units that its requests hold
+	queue  list.List // of *claim: its waiting requests, oldest first
+	paused int       // the number of its paused requests
 }
 
-// waiting returns the number of its requests that wait or are paused.
+// waiting returns the number of the flow's requests that wait or are paused.
 func (f *flow) waiting() int { return f.queue.Len() + f.paused }
 
-// oldest returns the first of the requests that wait. There must be one.
-func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // it has nothing else
+// oldest returns the flow's oldest waiting request. There must be one.
+func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // queue has nothing else
 
 // claim is a request that waits.
 type claim struct {
@@ -168,7 +168,7 @@ func (g *Grant) Pause() {
 	}
 }
 
-// Resume acquires again the units that Pause has given back, and waits for them if it must. An error is as that of
+// Resume acquires again the units that Pause has given back, and waits for them if necessary. Its errors are those of
 // [Limiter.Acquire].
 func (g *Grant) Resume(ctx context.Context) error {
 	if !g.paused {
@@ -186,8 +186,8 @@ func (g *Grant) Resume(ctx context.Context) error {
 	return err
 }
 
-// Acquire acquires cost units (at least one) for a flow, and waits for them if it must. An error is an [Overload], or
-// that of ctx; with an error no units are held.
+// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload] or
+// ctx's; then no units are held.
 func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	l.mu.Lock()
 	granted, waiting, err := l.acquireLocked(ctx, key, l.boundedCost(cost))
@@ -206,9 +206,9 @@ func (l *Limiter) acquireLocked(ctx context.Context, key Flow, cost int64) (Gran
 	if granted, ok := l.tryLocked(key, cost); ok {
 		return granted, nil, nil
 	}
-	waiting, refusal := l.queueLocked(l.flowLocked(key), cost)
-	if refusal != "" {
-		return Grant{}, nil, refusal
+	waiting, overload := l.queueLocked(l.flowLocked(key), cost)
+	if overload != "" {
+		return Grant{}, nil, overload
 	}
 	return Grant{}, waiting, nil
 }
@@ -227,17 +227,18 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if !l.giveUp(c, err) { // granted in the meantime
-		if ctx.Err() == nil {
-			return granted, nil
-		}
-		granted.Release()
+	wasGranted := !l.giveUp(c, err)
+	if wasGranted && ctx.Err() == nil {
+		return granted, nil
+	}
+	if wasGranted {
+		granted.Release() // nobody needs the grant any more
 	}
 	return Grant{}, err
 }
 
-// TryAcquire acquires units for a request that can do without. It does not wait, counts no refusal, and leaves half of
-// the capacity free.
+// TryAcquire acquires cost units for a request that can do without them, if half of the capacity stays free. It does not
+// wait, and counts no refusal.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,10 +248,10 @@ func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	return l.tryLocked(key, l.boundedCost(cost))
 }
 
-// boundedCost returns the cost that counts: at least 1, and at most what one flow can hold.
+// boundedCost returns cost, but at least 1, and at most what one flow can hold.
 func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.maxPerFlow) }
 
-// tryLocked grants free units, unless other requests wait for them.
+// tryLocked grants free units. It returns false if there are too few, or if other requests wait for them.
 func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
 	if l.waitingFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
@@ -271,30 +272,30 @@ func (l *Limiter) Stats() Stats {
 	return Stats{InUse: l.inUse, Waiting: l.waiting, Refused: maps.Clone(l.refused)}
 }
 
-// queueLocked queues a request, and grants what can be granted, which may be this request. If the request can neither
-// be granted nor wait, it returns the reason.
+// queueLocked queues a request, and grants what can be granted, perhaps this request. If the request can neither be
+// granted nor wait, queueLocked returns the reason.
 func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	l.arrived++
 	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
 	l.changeLocked(f, func() { c.element = f.queue.PushBack(c) })
 	l.waiting++
 	l.grantLocked()
-	var why Overload
+	var overload Overload
 	switch {
-	case c.element == nil:
+	case c.element == nil: // granted
 		return c, ""
 	case l.config.MaxWait == 0:
-		why = OverloadTimeOut
+		overload = OverloadTimeOut
 	case f.waiting() > l.maxFlowWaiting:
-		why = OverloadCallerQueueFull
+		overload = OverloadCallerQueueFull
 	case l.waiting > l.config.MaxWaiting:
-		why = OverloadQueueFull
+		overload = OverloadQueueFull
 	default:
 		return c, ""
 	}
-	l.refused[why]++
+	l.refused[overload]++
 	l.dequeueLocked(c)
-	return nil, why
+	return nil, overload
 }
 
 // giveUp takes a request out of the queue because of err, and returns false if it has been granted in the meantime. It
@@ -305,11 +306,11 @@ func (l *Limiter) giveUp(c *claim, err error) bool {
 	if c.element == nil {
 		return false
 	}
-	if why, ok := err.(Overload); ok { //nolint:errorlint // it is not wrapped
-		l.refused[why]++
+	if overload, ok := err.(Overload); ok { //nolint:errorlint // await does not wrap it
+		l.refused[overload]++
 	}
 	l.dequeueLocked(c)
-	l.grantLocked() // it may have held up others
+	l.grantLocked() // the request may have held up others
 	return true
 }
 
@@ -351,7 +352,7 @@ func (l *Limiter) grantLocked() {
 	}
 }
 
-// dequeueLocked takes a request out of the queue that is not granted.
+// dequeueLocked takes a waiting request out of its queue.
 func (l *Limiter) dequeueLocked(c *claim) {
 	l.waiting--
 	l.changeLocked(c.flow, func() {
@@ -360,7 +361,7 @@ func (l *Limiter) dequeueLocked(c *claim) {
 	})
 }
 
-// changeLocked changes the held units or the requests of a flow, and forgets the flow if it has neither.
+// changeLocked calls change, which changes a flow's units or requests. It removes the flow if it has neither afterwards.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
 		l.waitingFlows.Delete(f)

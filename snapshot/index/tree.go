@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/google/btree"
-
-	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // Tree is the state of a collection at one revision. It has the objects in the order of their keys, and an index by one
@@ -37,7 +35,6 @@ type run struct {
 // objects that match.
 type columns struct {
 	objects    []*Object
-	labels     []wire.Labels
 	signatures []signature
 	// all is the union of the signatures. Neighbours mostly have the same labels, so a search often skips the whole run.
 	all signature
@@ -56,10 +53,10 @@ const (
 )
 
 // The bytes that a version takes in addition to its objects: the run and the nodes that it copied. Where an object
-// comes or goes, labels and nodes in the index, if there is one, are copied, too (TestVersionSize).
+// comes or goes, signatures and nodes in the index, if there is one, are copied, too (TestVersionSize).
 const (
 	replacingSize  = 2000
-	membershipSize = 3200
+	membershipSize = 2700
 	indexSize      = 3000
 )
 
@@ -209,14 +206,12 @@ func newRun(first string, c columns) run {
 // splice returns a copy of the columns, without their union, in which the objects added replace as many from i on as
 // removed says.
 func (c *columns) splice(i, removed int, added ...*Object) columns {
-	sets, signatures := make([]wire.Labels, len(added)), make([]signature, len(added))
+	signatures := make([]signature, len(added))
 	for n, o := range added {
-		sets[n] = o.Labels
 		signatures[n] = signatureOf(o.Labels)
 	}
 	return columns{
 		objects:    splice(c.objects, i, removed, added...),
-		labels:     splice(c.labels, i, removed, sets...),
 		signatures: splice(c.signatures, i, removed, signatures...),
 	}
 }
@@ -225,7 +220,6 @@ func (c *columns) splice(i, removed int, added ...*Object) columns {
 func (c *columns) clone(low, high int) columns {
 	return columns{
 		objects:    slices.Clone(c.objects[low:high]),
-		labels:     slices.Clone(c.labels[low:high]),
 		signatures: slices.Clone(c.signatures[low:high]),
 	}
 }
@@ -260,25 +254,16 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 
 // Ascend calls yield for the objects with from <= key < end in order, until it returns false. An empty end means no
 // end.
-func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
-	t.ascendRuns(from, end, func(r run, low, high int) bool {
-		for _, o := range r.objects[low:high] {
-			if !yield(o) {
-				return false
-			}
-		}
-		return true
-	})
-}
+func (t Tree) Ascend(from, end string, yield func(*Object) bool) { t.ascend(from, end, 0, yield) }
 
-// ascendLabels is Ascend for the objects whose labels m chooses.
-func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) bool) {
+// ascend is Ascend for the objects whose labels have all bits of a signature.
+func (t Tree) ascend(from, end string, demands signature, yield func(*Object) bool) {
 	t.ascendRuns(from, end, func(r run, low, high int) bool {
-		if !m.sieve.mayPass(r.all) {
+		if !r.all.has(demands) {
 			return true
 		}
 		for i := low; i < high; i++ {
-			if m.sieve.mayPass(r.signatures[i]) && m.matchesLabels(r.labels[i]) && !yield(r.objects[i]) {
+			if r.signatures[i].has(demands) && !yield(r.objects[i]) {
 				return false
 			}
 		}

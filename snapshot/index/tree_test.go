@@ -123,12 +123,12 @@ func checkIndexes(t *testing.T, tree Tree) {
 	t.Helper()
 	expect.Same(t, tree.Len(), tree.byField.Len())
 	tree.runs.Ascend(func(r run) bool {
-		if r.n > maxRun || r.n != len(r.objects) || r.n != len(r.labels) {
-			t.Fatalf("a run of %d objects with %d sets of labels", len(r.objects), len(r.labels))
+		if r.n > maxRun || r.n != len(r.objects) || r.n != len(r.signatures) {
+			t.Fatalf("a run of %d objects with %d signatures", len(r.objects), len(r.signatures))
 		}
 		for i, o := range r.objects {
-			if o.Key < r.first || r.labels[i] != o.Labels || r.signatures[i] != signatureOf(o.Labels) {
-				t.Fatalf("%s has other labels in the run that begins at %q", o.Key, r.first)
+			if o.Key < r.first || r.signatures[i] != signatureOf(o.Labels) {
+				t.Fatalf("%s has another signature in the run that begins at %q", o.Key, r.first)
 			}
 			if !tree.byField.Has(o.indexEntry()) {
 				t.Fatalf("%s has another value in the index of a field", o.Key)

@@ -81,7 +81,6 @@ func (s *Source) EnvelopeOf(ctx context.Context, l List, other *wire.Envelope) (
 	}
 	envelope.HasNamespaceField, envelope.Paths, envelope.Sharded = other.HasNamespaceField, other.Paths, other.Sharded
 	envelope.Headers, err = s.Headers(ctx, l)
-	envelope.AuditIDs = len(l.Header.Values("Audit-Id"))
 	return envelope, err
 }
 

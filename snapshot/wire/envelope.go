@@ -30,10 +30,8 @@ type Envelope struct {
 	Encoding Encoding
 	// ContentType is the content type of the upstream's lists.
 	ContentType string
-	// Headers are the headers that come with every list, besides Content-Type and Audit-Id. AuditIDs is the number of
-	// Audit-Id headers: if the upstream passes a request on to an aggregated API server, both write one.
-	Headers  http.Header
-	AuditIDs int
+	// Headers are the headers that come with every list, besides Content-Type and Audit-Id.
+	Headers http.Header
 
 	APIVersion, kind string
 	shape            shape
@@ -158,7 +156,7 @@ func (e *Envelope) CanSelect(selector fields.Selector) bool {
 // AgreesWith reports whether other writes the same objects with the same bytes and headers as e. Other may know the
 // form of items where e does not.
 func (e *Envelope) AgreesWith(other *Envelope) bool {
-	return e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) && e.AuditIDs == other.AuditIDs &&
+	return e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
 		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape &&
 		e.EmptyItems == other.EmptyItems && (e.Item == other.Item || !e.Item.Known) &&
 		e.HasNamespaceField == other.HasNamespaceField && e.Sharded == other.Sharded && e.Paths.equal(other.Paths)

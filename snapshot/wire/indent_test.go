@@ -4,60 +4,45 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"io"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// indentPieces writes and measures JSON in pieces that end where cut says, outside of strings.
-func indentPieces(t *testing.T, text []byte, bufferSize int, cut func(i int) bool) (string, int) {
-	t.Helper()
+// indentPieces returns JSON indented in pieces, which end where isEnd says, outside of strings.
+func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, error) {
 	var got bytes.Buffer
 	out := bufio.NewWriterSize(&got, bufferSize)
-	var writes, sizes Indenter
-	size, begin := 0, 0
-	piece := func(p []byte) {
-		expect.NoError(t, writes.Write(out, p))
-		size += sizes.Size(p)
-	}
+	var indenter Indenter
+	var errs []error
+	begin := 0
 	for i := 0; i < len(text); {
-		end := i + 1
-		if text[i] == '"' {
-			end = skipString(text, i)
-		}
-		i = end
-		if cut(i) {
-			piece(text[begin:i])
+		i += tokenLength(text[i:])
+		if isEnd(i) {
+			errs = append(errs, indenter.Write(out, text[begin:i]))
 			begin = i
 		}
 	}
-	piece(text[begin:])
-	expect.NoError(t, out.Flush())
-	if writes.Deepest != sizes.Deepest {
-		t.Errorf("depth %d when written, %d when measured", writes.Deepest, sizes.Deepest)
-	}
-	return got.String(), size
+	errs = append(errs, indenter.Write(out, text[begin:]), out.Flush())
+	return got.String(), errors.Join(errs...)
 }
 
-// checkIndent: encoding/json indents the same, however the text is cut; and the size is right.
+// checkIndent requires that JSON is indented as encoding/json does, whatever its pieces are.
 func checkIndent(t *testing.T, text []byte) {
 	t.Helper()
 	var want bytes.Buffer
 	expect.NoError(t, json.Indent(&want, bytes.TrimSpace(text), "", "  "))
-	for name, cut := range map[string]func(int) bool{
-		"whole":       func(int) bool { return false },
-		"byte":        func(int) bool { return true },
-		"every third": func(i int) bool { return i%3 == 0 },
+	for name, isEnd := range map[string]func(int) bool{
+		"whole":             func(int) bool { return false },
+		"byte by byte":      func(int) bool { return true },
+		"every third index": func(i int) bool { return i%3 == 0 },
 	} {
 		for _, bufferSize := range []int{16, 64 << 10} {
-			got, size := indentPieces(t, text, bufferSize, cut)
-			if got != want.String() {
-				t.Errorf("%s, %d: %.200q, encoding/json makes %.200q of %.200q", name, bufferSize, got, want.String(), text)
-			}
-			if size != want.Len() {
-				t.Errorf("%s: %d bytes, encoding/json makes %d of %.200q", name, size, want.Len(), text)
+			got, err := indentPieces(text, bufferSize, isEnd)
+			if err != nil || got != want.String() {
+				t.Errorf("%s, a buffer of %d bytes: %.200q, %v; want %.200q", name, bufferSize, got, err, want.String())
 			}
 		}
 	}
@@ -74,31 +59,15 @@ var indentable = []string{
 	strings.Repeat(`{"a":`, 200) + "[1,2]" + strings.Repeat("}", 200),
 }
 
-// TestDeepest: from MaxIndentDepth on, encoding/json does not indent.
+// TestDeepest: Write fails where encoding/json does, if JSON is nested deeper than MaxIndentDepth.
 func TestDeepest(t *testing.T) {
 	for _, depth := range []int{1, 3, MaxIndentDepth, MaxIndentDepth + 1} {
 		text := []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth))
-		var in Indenter
-		in.Size(text)
-		if in.Deepest != depth {
-			t.Errorf("depth %d, want %d", in.Deepest, depth)
+		_, got := indentPieces(text, 64, func(int) bool { return false })
+		want := json.Indent(new(bytes.Buffer), text, "", "  ")
+		if (got == nil) != (want == nil) || (got == nil) != (depth <= MaxIndentDepth) {
+			t.Errorf("depth %d: %v; encoding/json: %v", depth, got, want)
 		}
-		var want bytes.Buffer
-		if err := json.Indent(&want, text, "", "  "); (err == nil) != (in.Deepest <= MaxIndentDepth) {
-			t.Errorf("depth %d: encoding/json says %v", depth, err)
-		}
-	}
-}
-
-// TestIndentNeedsNoMemory: a page of any size is indented in the writer's buffer.
-func TestIndentNeedsNoMemory(t *testing.T) {
-	text := bytes.Repeat([]byte(`{"metadata":{"name":"x","labels":{"a":"b"}}},`), 10_000)
-	out := bufio.NewWriter(io.Discard)
-	if n := testing.AllocsPerRun(10, func() {
-		in := Indenter{depth: 2}
-		_ = in.Write(out, text)
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 
@@ -117,6 +86,6 @@ func FuzzIndent(f *testing.F) {
 			checkIndent(t, text)
 			return
 		}
-		_, _ = indentPieces(t, text, 64, func(i int) bool { return i%2 == 0 })
+		_, _ = indentPieces(text, 64, func(i int) bool { return i%2 == 0 })
 	})
 }

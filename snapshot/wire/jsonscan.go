@@ -19,8 +19,6 @@ type jsonScanner struct {
 	at   int
 	// depth is the number of objects and arrays around the position that object and array are reading.
 	depth int
-	// open are the brackets that skip has read, and not yet those that close them.
-	open []byte
 }
 
 // errShape means that bytes are not what an API server would send in their place.
@@ -148,76 +146,27 @@ func (s *jsonScanner) null() bool {
 func (s *jsonScanner) value() ([]byte, error) {
 	s.next()
 	begin := s.at
-	if !s.skip() {
-		return nil, errShape
-	}
-	return s.text[begin:s.at], nil
+	err := s.skip()
+	return s.text[begin:s.at], err
 }
 
-// skip reads a value, and reports whether it is valid.
-func (s *jsonScanner) skip() bool {
-	s.open = s.open[:0]
-	for {
-		c := s.next()
-		switch c {
-		case '{', '[':
-			if s.depth+len(s.open) == maxDepth {
-				return false
-			}
-			s.at++
-			if s.next() != c+2 { // the closing bracket
-				if c == '{' && !s.skipKey() {
-					return false
-				}
-				s.open = append(s.open, c)
-				continue // with the first value in it
-			}
-			s.at++
-		case '"':
-			if _, valid := s.quoted(); !valid {
-				return false
-			}
-		default:
-			if !s.skipScalar() {
-				return false
-			}
-		}
-		if more, valid := s.after(); !more {
-			return valid
-		}
+// skip reads a value with all that is in it.
+func (s *jsonScanner) skip() error {
+	valid := false
+	switch s.next() {
+	case '{':
+		return s.object(func([]byte) error { return s.skip() })
+	case '[':
+		return s.array(s.skip)
+	case '"':
+		_, valid = s.quoted()
+	default:
+		valid = s.skipScalar()
 	}
-}
-
-// after reads what follows a value within a value: closing brackets, then a comma with the next key. It reports whether
-// another value follows, and if not, whether all is valid.
-func (s *jsonScanner) after() (more, valid bool) {
-	for len(s.open) > 0 {
-		bracket := s.open[len(s.open)-1]
-		switch s.next() {
-		case ',':
-			s.at++
-			more = bracket == '[' || s.skipKey()
-			return more, more
-		case bracket + 2:
-			s.at++
-			s.open = s.open[:len(s.open)-1]
-		default:
-			return false, false
-		}
+	if !valid {
+		return errShape
 	}
-	return false, true
-}
-
-// skipKey reads the name of a member, and the colon.
-func (s *jsonScanner) skipKey() bool {
-	if s.next() != '"' {
-		return false
-	}
-	if _, valid := s.quoted(); !valid || s.next() != ':' {
-		return false
-	}
-	s.at++
-	return true
+	return nil
 }
 
 // next reads white space and returns the byte that follows, or 0 at the end. A 0 in the text is not valid.
@@ -278,34 +227,3 @@ func (s *jsonScanner) skipScalar() bool {
 	}
 	return json.Valid(s.text[begin:s.at])
 }
-
-// skipString returns the index after the string that begins at i, in text that is valid.
-func skipString(b []byte, i int) int {
-	near := min(len(b), i+shortString)
-	for i++; i < near; i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	for quote := -1; i < len(b); {
-		if quote < i { // it was escaped: else what was found is not looked for again
-			n := bytes.IndexByte(b[i:], '"')
-			if n < 0 {
-				return len(b)
-			}
-			quote = i + n
-		}
-		escape := bytes.IndexByte(b[i:quote], '\\')
-		if escape < 0 {
-			return quote + 1
-		}
-		i += escape + 2
-	}
-	return len(b)
-}
-
-// shortString is the length up to which a string is scanned byte by byte. Most are short.
-const shortString = 32

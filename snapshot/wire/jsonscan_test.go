@@ -34,19 +34,6 @@ func validJSON(text []byte) bool {
 	return err == nil && s.end() == nil
 }
 
-// TestLongStrings: a string with many escapes is walked through once.
-func TestLongStrings(t *testing.T) {
-	for _, unit := range []string{`\n`, `\"`, `\u0001`, `abc\\`, `x`} {
-		text := []byte(`"` + strings.Repeat(unit, 1<<20) + `"`)
-		if got := skipString(append(text, `,"and more"`...), 0); got != len(text) {
-			t.Errorf("%q: %d, not %d", unit, got, len(text))
-		}
-		if got := skipString(text[:len(text)-1], 0); got != len(text)-1 {
-			t.Errorf("%q without an end: %d, not %d", unit, got, len(text)-1)
-		}
-	}
-}
-
 // FuzzValidJSON: what is valid, and has which members or elements, is what encoding/json says. To walk over anything
 // else does no harm.
 func FuzzValidJSON(f *testing.F) {

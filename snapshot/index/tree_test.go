@@ -227,18 +227,6 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	expect.Same(t, want, page)
 }
 
-// TestNodeIndexEnds: of the newest state, the last page of a node's pods is the one on which its index ends.
-func TestNodeIndexEnds(t *testing.T) {
-	m := newTreeModel(0)
-	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
-		m.tree.Set(&Object{Key: key, Fields: []string{node, "", node, ""}})
-	}
-	for newest, want := range map[bool]string{true: "", false: "a/1\x00"} {
-		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), EndsWithIndex: newest}
-		expect.Same(t, want, m.tree.Page(m.envelope, q, nil).Next)
-	}
-}
-
 // TestCountWalksLittle: what follows a page is counted by runs, and no object of it is looked at.
 func TestCountWalksLittle(t *testing.T) {
 	const n = 20 * maxRun
@@ -248,16 +236,6 @@ func TestCountWalksLittle(t *testing.T) {
 	}
 	if runs := tree.runs.Len(); runs > n/maxRun+1 {
 		t.Errorf("%d objects that came in order are in %d runs", n, runs)
-	}
-	descending := NewTree(false)
-	for i := range maxRun {
-		descending.Set(&Object{Key: fmt.Sprintf("a/%03d", i)}) // a full run, to which those that follow come
-	}
-	for i := range n {
-		descending.Set(&Object{Key: fmt.Sprintf("ns/%06d", n-i)})
-	}
-	if runs := descending.runs.Len(); runs > 2*n/maxRun+2 {
-		t.Errorf("%d objects that came in descending order are in %d runs", n, runs)
 	}
 	tree.runs.Ascend(func(r run) bool {
 		if r.first > "ns/000100" && r.first < "ns/001000" {

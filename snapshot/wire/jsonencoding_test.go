@@ -23,6 +23,7 @@ var jsonObjects = map[bool][]string{
 		`[]`, `null`, `{"metadata":null}`, `{"metadata":{"name":1}}`, `{"metadata":{"labels":{"a":1}}}`,
 		`{"metadata":{"resourceVersion":"x"}}`, `{"metadata":{"resourceVersion":"18446744073709551615"}}`,
 		`{"metadata":{"name":"a","name":"b"}}`, `{"metadata":{},"metadata":{}}`, `{"metadata":{"labels":{"a":"1","a":"2"}}}`, // one name or the other
+		`{"metadata":{"labels":{"a\u0000b":"1"}}}`, `{"metadata":{"labels":{"a":"1\u0000"}}}`,
 	},
 }
 

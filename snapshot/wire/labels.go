@@ -81,8 +81,8 @@ func (s Labels) All(yield func(key, value string) bool) {
 // Lookup implements labels.Labels.
 func (s Labels) Lookup(label string) (value string, found bool) {
 	for key, value := range s.All {
-		if key >= label {
-			return value, key == label
+		if key == label {
+			return value, true
 		}
 	}
 	return "", false

@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // protobufEncoding takes apart what is written as application/vnd.kubernetes.protobuf: each
@@ -98,17 +100,11 @@ func parseWrapper(text []byte) (wrapper, error) {
 
 // parseType parses a runtime.TypeMeta.
 func (w *wrapper) parseType(message []byte) error {
-	return wireFields(message, func(f wireField) error {
-		switch {
-		case f.number == 1 && f.kind == protowire.BytesType:
-			w.apiVersion = intern(string(f.content))
-		case f.number == 2 && f.kind == protowire.BytesType:
-			w.kind = intern(string(f.content))
-		default:
-			return f.unknown("a type")
-		}
-		return nil
-	})
+	var t runtime.TypeMeta
+	err := t.Unmarshal(message)
+	w.apiVersion = intern(t.APIVersion)
+	w.kind = intern(t.Kind)
+	return err
 }
 
 // List implements Encoding.
@@ -134,26 +130,20 @@ func (protobufEncoding) List(body []byte) (List, error) {
 
 // protobufListMeta parses a metav1.ListMeta.
 func protobufListMeta(message []byte) (ListMeta, error) {
-	var m ListMeta
-	err := wireFields(message, func(f wireField) (err error) {
-		switch {
-		case f.number == 1 && f.kind == protowire.BytesType && len(f.content) == 0: // selfLink
-		case f.number == 2 && f.kind == protowire.BytesType:
-			m.Revision, err = parseRevision(string(f.content))
-		case f.number == 3 && f.kind == protowire.BytesType:
-			m.Continue = string(f.content)
-		case f.number == 4 && f.kind == protowire.VarintType:
-			m.Remaining, m.HasRemaining = int64(f.varint), true // #nosec G115 -- an int64 on the wire
-		case f.number == 5 && f.kind == protowire.BytesType:
-			err = wireFields(f.content, func(f wireField) error {
-				m.Shards = string(f.content) // if there is more, the list is not written with the same bytes
-				return nil
-			})
-		default:
-			err = f.unknown("list metadata")
-		}
-		return err
-	})
+	var parsed metav1.ListMeta
+	if err := parsed.Unmarshal(message); err != nil {
+		return ListMeta{}, fmt.Errorf("%w: %w", errShape, err)
+	}
+	m := ListMeta{Continue: parsed.Continue}
+	if parsed.RemainingItemCount != nil {
+		m.Remaining = *parsed.RemainingItemCount
+		m.HasRemaining = true
+	}
+	if parsed.ShardInfo != nil {
+		m.Shards = parsed.ShardInfo.Selector
+	}
+	var err error
+	m.Revision, err = parseRevision(parsed.ResourceVersion)
 	return m, err
 }
 
@@ -230,17 +220,9 @@ func protobufMeta(text []byte) (ObjectMeta, error) {
 
 // status reads the code and the message of a Status.
 func (w wrapper) status() (ObjectMeta, error) {
-	m := ObjectMeta{APIVersion: w.apiVersion, Kind: w.kind}
-	err := wireFields(w.object, func(f wireField) error {
-		switch {
-		case f.number == 3 && f.kind == protowire.BytesType:
-			m.message = string(f.content)
-		case f.number == 6 && f.kind == protowire.VarintType:
-			m.code = int(int32(f.varint)) // #nosec G115 -- an int32 on the wire
-		}
-		return nil
-	})
-	return m, err
+	var s metav1.Status
+	err := s.Unmarshal(w.object)
+	return ObjectMeta{APIVersion: w.apiVersion, Kind: w.kind, code: int(s.Code), message: s.Message}, err
 }
 
 // Item implements Encoding. A field that appears twice is refused, since it is not clear which one

@@ -227,6 +227,18 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	expect.Same(t, want, page)
 }
 
+// TestNodeIndexEnds: of the newest state, the last page of a node's pods is the one on which its index ends.
+func TestNodeIndexEnds(t *testing.T) {
+	m := newTreeModel(0)
+	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
+		m.tree.Set(&Object{Key: key, Fields: []string{node, "", node, ""}})
+	}
+	for newest, want := range map[bool]string{true: "", false: "a/1\x00"} {
+		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), EndsWithIndex: newest}
+		expect.Same(t, want, m.tree.Page(m.envelope, q, nil).Next)
+	}
+}
+
 // TestCountWalksLittle: what follows a page is counted by runs, and no object of it is looked at.
 func TestCountWalksLittle(t *testing.T) {
 	const n = 20 * maxRun

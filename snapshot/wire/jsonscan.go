@@ -152,7 +152,7 @@ func (s *jsonScanner) value() ([]byte, error) {
 
 // skip reads a value with all that is in it.
 func (s *jsonScanner) skip() error {
-	valid := false
+	var valid bool
 	switch s.next() {
 	case '{':
 		return s.object(func([]byte) error { return s.skip() })

@@ -14,12 +14,31 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
+// adminOptions has the address of the admin port.
+type adminOptions struct {
+	bindAddress string
+}
+
+// AddFlags implements optionGroup.
+func (o *adminOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.bindAddress, "admin-bind-address", o.bindAddress,
+		"`address` of health checks (/livez, /readyz), metrics (/metrics) and the status page (/statusz, /flagz), plain HTTP")
+}
+
+// Validate implements optionGroup.
+func (o *adminOptions) Validate() error {
+	if _, _, err := net.SplitHostPort(o.bindAddress); err != nil {
+		return fmt.Errorf("--admin-bind-address %q: %w: give address:port", o.bindAddress, err)
+	}
+	return nil
+}
+
 // adminConfig returns the configuration of the admin port, and registers the metrics of the state that the port shows.
 func (o *options) adminConfig(a *app, requestLimits *limits.Limits, instruments *instruments) admin.Config {
-	address := a.transports.URL()
+	upstream := a.transports.URL()
 	source := &admin.Source{
 		Version:      version(),
-		Address:      address.Scheme + "://" + address.Host,
+		Address:      upstream.Scheme + "://" + upstream.Host,
 		Started:      time.Now(),
 		Draining:     a.draining.Load,
 		Discovery:    a.cluster.DiscoveryReady,
@@ -40,12 +59,12 @@ func (o *options) adminConfig(a *app, requestLimits *limits.Limits, instruments 
 		Source:  source,
 		Metrics: telemetry.MetricsHandler(instruments.metrics, a.log),
 		Flags:   flagsInForce(o.flags),
-		Hosts:   ownNames(address),
+		Hosts:   ownHosts(upstream),
 	}
 }
 
-// flagsInForce returns all flags as name=value, in the order of help. No value is a secret: secrets are in files,
-// and flags only name those.
+// flagsInForce returns all flags as name=value, in the order of --help. No value is a secret: secrets are in files that
+// flags name.
 func flagsInForce(fs *pflag.FlagSet) []string {
 	var flags []string
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -56,32 +75,13 @@ func flagsInForce(fs *pflag.FlagSet) []string {
 	return flags
 }
 
-// adminOptions has the address of the admin port.
-type adminOptions struct {
-	bindAddress string
-}
-
-// AddFlags implements optionGroup.
-func (o *adminOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.bindAddress, "admin-bind-address", o.bindAddress,
-		"`address` of health checks (/livez, /readyz), metrics (/metrics) and the status page (/statusz, /flagz), plain HTTP")
-}
-
-// Validate implements optionGroup.
-func (o *adminOptions) Validate() error {
-	if _, _, err := net.SplitHostPort(o.bindAddress); err != nil {
-		return fmt.Errorf("--admin-bind-address %q: %w: give address:port", o.bindAddress, err)
-	}
-	return nil
-}
-
-// ownNames returns the hosts that requests to the admin port may name, besides those that [admin.Config] always
-// allows: the machine's, and the API server's. A request through the API server's proxy (kubectl get --raw
+// ownHosts returns hosts that requests to the admin port may name, besides those that [admin.Config] always allows: the
+// machine's and the API server's. A request through the API server's proxy (kubectl get --raw
 // …/pods/NAME:8081/proxy/statusz) still names the API server.
-func ownNames(upstream *url.URL) []string {
-	names := []string{upstream.Hostname()}
+func ownHosts(upstream *url.URL) []string {
+	hosts := []string{upstream.Hostname()}
 	if machine, err := os.Hostname(); err == nil {
-		names = append(names, machine)
+		hosts = append(hosts, machine)
 	}
-	return names
+	return hosts
 }

@@ -14,13 +14,15 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// page is a text for people.
+// page is a documentation page of this repository.
 type page struct {
 	path, text string
-	isOld      bool // it tells of its time
+	// isRecord marks a page about the past: the changelog, or results. It may name what no longer exists.
+	isRecord bool
 }
 
-func pages(t *testing.T) (all []page) {
+// readPages returns all documentation pages.
+func readPages(t *testing.T) (pages []page) {
 	t.Helper()
 	for _, pattern := range []string{
 		"*.md", "docs/*.md", "docs/results/*.md", "docs/decisions/*.md", ".github/*.md", "test/*.md", "docs/rbac.yaml",
@@ -31,88 +33,91 @@ func pages(t *testing.T) (all []page) {
 		for _, path := range files {
 			text, err := os.ReadFile(path) // #nosec G304 -- of this repository
 			expect.NoError(t, err)
-			all = append(all, page{path, string(text), filepath.Base(path) == "CHANGELOG.md" || strings.Contains(path, "results")})
+			isRecord := filepath.Base(path) == "CHANGELOG.md" || strings.Contains(path, "results")
+			pages = append(pages, page{path: path, text: string(text), isRecord: isRecord})
 		}
 	}
-	return all
+	return pages
 }
 
-// commands are cmd and all below it.
+// commands returns cmd and all its subcommands.
 func commands(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
-	for _, below := range cmd.Commands() {
-		all = append(all, commands(below)...)
+	for _, sub := range cmd.Commands() {
+		all = append(all, commands(sub)...)
 	}
 	return all
 }
 
-// TestMentionedFlags: a flag that a page speaks of exists, at one command or another.
+// TestMentionedFlags: every flag that a page mentions is a flag of some command.
 func TestMentionedFlags(t *testing.T) {
-	// Of cobra, kubectl, curl, docker, cosign, Helm, kube-apiserver and bin/bench.
+	// Flags of cobra, kubectl, curl, docker, cosign, Helm, kube-apiserver and bin/bench.
+	const foreign = "help version as before build-arg certificate etcd-servers-overrides force-conflicts " +
+		"requestheader-client-ca-file requestheader-username-headers take-ownership tracing-config-file watch watch-cache-sizes"
 	known := map[string]bool{}
-	for name := range strings.FieldsSeq("help version as before build-arg certificate etcd-servers-overrides force-conflicts requestheader-client-ca-file " +
-		"requestheader-username-headers take-ownership tracing-config-file watch watch-cache-sizes") {
+	for name := range strings.FieldsSeq(foreign) {
 		known[name] = true
 	}
 	for _, cmd := range commands(newCommand()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
 	}
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
-	for _, p := range pages(t) {
-		for _, m := range mention.FindAllStringSubmatch(p.text, -1) {
-			if !known[m[1]] && !p.isOld {
-				t.Errorf("%s speaks of --%s, which is no flag", p.path, m[1])
+	for _, p := range readPages(t) {
+		for _, match := range mention.FindAllStringSubmatch(p.text, -1) {
+			if name := match[1]; !known[name] && !p.isRecord {
+				t.Errorf("%s mentions --%s, which is not a flag of any command", p.path, name)
 			}
 		}
 	}
 }
 
-// TestNamedTests: the tests that pages name exist. The changelog tells of those of its time.
-func TestNamedTests(t *testing.T) {
-	known, named := map[string]bool{}, 0
+// TestMentionedTests: every test that a page names exists. Only the changelog may name tests that are gone.
+func TestMentionedTests(t *testing.T) {
+	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	expect.NoError(t, filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, "_test.go") {
 			return err
 		}
 		source, err := os.ReadFile(file) // #nosec G304 G122 -- of this repository
-		for _, m := range function.FindAllSubmatch(source, -1) {
-			known[string(m[1])] = true
+		for _, match := range function.FindAllSubmatch(source, -1) {
+			known[string(match[1])] = true
 		}
 		return err
 	}))
-	for _, p := range pages(t) {
-		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllStringSubmatch(p.text, -1) {
-			named++
-			if !known[m[1]] && filepath.Base(p.path) != "CHANGELOG.md" {
-				t.Errorf("%s names %s, which is no test", p.path, m[1])
+	mention := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
+	mentions := 0
+	for _, p := range readPages(t) {
+		for _, match := range mention.FindAllStringSubmatch(p.text, -1) {
+			mentions++
+			if name := match[1]; !known[name] && filepath.Base(p.path) != "CHANGELOG.md" {
+				t.Errorf("%s names the test %s, which does not exist", p.path, name)
 			}
 		}
 	}
-	if named < 10 {
-		t.Errorf("pages name only %d tests", named)
+	if mentions < 10 {
+		t.Errorf("the pages name %d tests, want at least 10: is the pattern wrong?", mentions)
 	}
 }
 
-// TestLinksInPages: what a page links to in this repository is there, and so is the heading.
+// TestLinksInPages: every link to a file of this repository leads to a file and, if it names one, to a heading.
 func TestLinksInPages(t *testing.T) {
-	link, twoLines := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`\]\n *\([^)\s]+\)`)
-	heading, other := regexp.MustCompile(`(?m)^#+ (.*)$|<a name="?(\S+?)"?></a>`), regexp.MustCompile(`[^\pL\pN _-]`)
-	block := regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-	all, anchors := pages(t), map[string]bool{} // as path#heading
-	for i, p := range all {
-		all[i].text = block.ReplaceAllString(p.text, "")
-		for _, m := range heading.FindAllStringSubmatch(all[i].text, -1) {
-			anchors[p.path+"#"+m[2]] = true
-			anchors[p.path+"#"+strings.ReplaceAll(strings.ToLower(other.ReplaceAllString(m[1], "")), " ", "-")] = true
+	codeBlock := regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	pages := readPages(t)
+	anchors := map[string]bool{} // as path#heading
+	for i, p := range pages {
+		pages[i].text = codeBlock.ReplaceAllString(p.text, "")
+		for _, anchor := range anchorsOf(pages[i].text) {
+			anchors[p.path+"#"+anchor] = true
 		}
 	}
-	for _, p := range all {
-		if found := twoLines.FindString(p.text); found != "" {
-			t.Errorf("%s has a link on two lines, which is none: %q", p.path, found)
+	link, brokenLink := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`\]\n *\([^)\s]+\)`)
+	for _, p := range pages {
+		if found := brokenLink.FindString(p.text); found != "" {
+			t.Errorf("%s has %q, which is not a link: its parts are on two lines", p.path, found)
 		}
-		for _, m := range link.FindAllStringSubmatch(p.text, -1) {
-			file, anchor, _ := strings.Cut(m[1], "#")
+		for _, match := range link.FindAllStringSubmatch(p.text, -1) {
+			file, anchor, _ := strings.Cut(match[1], "#")
 			if strings.Contains(file, "://") {
 				continue
 			}
@@ -121,84 +126,108 @@ func TestLinksInPages(t *testing.T) {
 				target = filepath.Join(filepath.Dir(p.path), file)
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s, which is not there", p.path, m[1])
+				t.Errorf("%s links to %s, which does not exist", p.path, match[1])
 			} else if anchor != "" && filepath.Ext(target) == ".md" && !anchors[target+"#"+anchor] {
-				t.Errorf("%s links to %s, and there is no such heading", p.path, m[1])
+				t.Errorf("%s links to %s, and there is no such heading", p.path, match[1])
 			}
 		}
 	}
 }
 
-// TestDecisions: each page in docs/decisions is at most 250 words long, and has its four parts.
+// anchorsOf returns the anchors of a page: those of its headings, as GitHub makes them, and <a name>.
+func anchorsOf(text string) (anchors []string) {
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$|<a name="?(\S+?)"?></a>`)
+	punctuation := regexp.MustCompile(`[^\pL\pN _-]`)
+	for _, match := range heading.FindAllStringSubmatch(text, -1) {
+		words := strings.ToLower(punctuation.ReplaceAllString(match[1], ""))
+		anchors = append(anchors, match[2], strings.ReplaceAll(words, " ", "-"))
+	}
+	return anchors
+}
+
+// TestDecisions: each page in docs/decisions has its four parts, and at most 250 words.
 func TestDecisions(t *testing.T) {
+	const maxWords, minPages = 250, 10
 	count := 0
-	for _, p := range pages(t) {
+	for _, p := range readPages(t) {
 		if filepath.Base(filepath.Dir(p.path)) != "decisions" {
 			continue
 		}
 		count++
 		expect.Says(t, p.text, "**Context.**", "**Decision.**", "**Measured.**", "**What would change our mind.**")
-		if words := len(strings.Fields(p.text)); words > 250 {
-			t.Errorf("%s has %d words", p.path, words)
+		if words := len(strings.Fields(p.text)); words > maxWords {
+			t.Errorf("%s has %d words, want at most %d", p.path, words, maxWords)
 		}
 	}
-	if count < 10 {
-		t.Errorf("there are only %d decisions", count)
+	if count < minPages {
+		t.Errorf("there are %d decisions, want at least %d: is the pattern wrong?", count, minPages)
 	}
 }
 
-// TestCommandsInPages: each command line of listproxy in the pages is one that listproxy takes, and
-// each make has a target. (TestReadmeWalk in test/e2e/operators runs those of the README's trial.)
+// TestCommandsInPages: listproxy accepts each command line of its own that a page shows, and each make has a target.
+// (TestReadmeWalk in test/e2e/operators runs the command lines of the README's trial.)
 func TestCommandsInPages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	expect.NoError(t, err)
-	command := regexp.MustCompile(`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
-	blocks, value := regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)\n```"), regexp.MustCompile(`\{\{.*?\}\}`)
-	found := map[string]int{}
-	for _, p := range pages(t) {
-		code := p.text
-		if filepath.Ext(p.path) == ".md" {
-			code = ""
-			for _, block := range blocks.FindAllStringSubmatch(p.text, -1) {
-				code += block[1] + "\n"
-			}
-		}
-		for _, m := range command.FindAllStringSubmatch(strings.ReplaceAll(code, "\\\n", " "), -1) {
-			line := m[2]
-			for _, after := range []string{" #", " > ", " | "} {
-				line, _, _ = strings.Cut(line, after)
+	commandLine := regexp.MustCompile(
+		`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
+	value := regexp.MustCompile(`\{\{.*?\}\}`) // of a template
+	found := map[string]int{}                  // by program
+	for _, p := range readPages(t) {
+		code := strings.ReplaceAll(codeOf(p), "\\\n", " ")
+		for _, match := range commandLine.FindAllStringSubmatch(code, -1) {
+			program, line := match[1], match[2]
+			for _, end := range []string{" #", " > ", " | "} {
+				line, _, _ = strings.Cut(line, end)
 			}
 			line = strings.TrimRight(line, ")& ")
-			words := wordsOf(value.ReplaceAllString(line, "x"))
-			found[m[1]]++
-			if m[1] == "make" {
+			words := splitWords(value.ReplaceAllString(line, "x"))
+			found[program]++
+			switch {
+			case program == "make":
 				if !strings.Contains(string(makefile), "\n"+words[0]+":") {
-					t.Errorf("%s: make %s: there is no such target", p.path, words[0])
+					t.Errorf("%s has make %s, and there is no such target", p.path, words[0])
 				}
-				continue
-			}
-			if words[0] == "is" {
-				continue // a sentence, not a command
-			}
-			cmd, args, err := newCommand().Find(words)
-			if err == nil {
-				err = cmd.ParseFlags(args)
-			}
-			if err == nil {
-				err = cmd.ValidateArgs(cmd.Flags().Args())
-			}
-			if err != nil {
-				t.Errorf("%s: listproxy %s: %v", p.path, line, err)
+			case words[0] == "is": // a sentence, not a command line
+			default:
+				if err := checkCommandLine(words); err != nil {
+					t.Errorf("%s has listproxy %s, which is refused: %v", p.path, line, err)
+				}
 			}
 		}
 	}
 	if found["listproxy"] < 10 || found["make"] < 10 {
-		t.Errorf("hardly any commands were found: %v", found)
+		t.Errorf("the pages have the command lines %v, want at least 10 each: is the pattern wrong?", found)
 	}
 }
 
-// wordsOf are those of a command line, as a shell would read it.
-func wordsOf(line string) []string {
+// codeOf returns the code blocks of a Markdown page, and the whole text of any other page.
+func codeOf(p page) string {
+	if filepath.Ext(p.path) != ".md" {
+		return p.text
+	}
+	codeBlock := regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)\n```")
+	var code strings.Builder
+	for _, match := range codeBlock.FindAllStringSubmatch(p.text, -1) {
+		code.WriteString(match[1] + "\n")
+	}
+	return code.String()
+}
+
+// checkCommandLine returns an error if listproxy refuses the arguments, without running the command.
+func checkCommandLine(args []string) error {
+	cmd, rest, err := newCommand().Find(args)
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
+// splitWords splits a command line into words, as a shell does.
+func splitWords(line string) []string {
 	words := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(line, -1)
 	for i := range words {
 		words[i] = strings.Trim(words[i], "'")
@@ -206,18 +235,20 @@ func wordsOf(line string) []string {
 	return words
 }
 
-// TestDocumentedCommands runs what docs/policy.md shows, and compares.
-func TestDocumentedCommands(t *testing.T) {
+// TestDocumentedOutput: the commands in docs/policy.md print what the page shows.
+func TestDocumentedOutput(t *testing.T) {
 	t.Chdir("../..")
 	text, err := os.ReadFile("docs/policy.md")
 	expect.NoError(t, err)
-	blocks := regexp.MustCompile("(?ms)^```console\n\\$ listproxy ([^\n]*)\n(.*?)^```$").FindAllSubmatch(text, -1)
+	console := regexp.MustCompile("(?ms)^```console\n\\$ listproxy ([^\n]*)\n(.*?)^```$")
+	blocks := console.FindAllStringSubmatch(string(text), -1)
 	if len(blocks) == 0 {
-		t.Fatal("no commands")
+		t.Fatal("docs/policy.md has no command: is the pattern wrong?")
 	}
 	for _, block := range blocks {
-		got, err := execute(t, wordsOf(string(block[1]))...)
+		commandLine, want := block[1], block[2]
+		got, err := execute(t, splitWords(commandLine)...)
 		expect.NoError(t, err)
-		expect.Same(t, string(block[2]), got)
+		expect.Same(t, want, got)
 	}
 }

@@ -26,7 +26,7 @@ const (
 // tuneMemory sets the garbage collector's percentage and the memory limit of the Go runtime, unless GOGC and
 // GOMEMLIMIT are set. The limit is a soft one: near it, garbage is collected more often.
 func (o *cacheOptions) tuneMemory(log *slog.Logger) {
-	percent := 0 // in the log: GOGC is set
+	percent := 0 // 0 in the log: GOGC is set
 	if os.Getenv("GOGC") == "" {
 		percent = gcPercent
 		debug.SetGCPercent(percent)

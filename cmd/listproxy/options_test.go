@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +23,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
+// parse returns the options of a command line, or the error with which it is refused.
 func parse(args ...string) (*options, error) {
 	o := defaultOptions()
 	fs := pflag.NewFlagSet("listproxy", pflag.ContinueOnError)
@@ -32,54 +34,76 @@ func parse(args ...string) (*options, error) {
 	return o, o.Validate()
 }
 
-func eager(group, version, resource string, representation media.Representation) proxy.EagerCollection {
-	return proxy.EagerCollection{
-		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Representation: representation,
-	}
+// TestBytes: flags for bytes accept quantities.
+func TestBytes(t *testing.T) {
+	o, err := parse("--cache-bytes", "512Mi", "--max-inflight-bytes", "64Mi")
+	expect.NoError(t, err)
+	expect.Same(t, int64(512<<20), o.cache.bytes.Value())
+	expect.Same(t, int64(64<<20), o.limits.bytes.Value())
 }
 
-// TestOptions: what flags mean. What is eager is in the order and the forms in which it is named.
-func TestOptions(t *testing.T) {
+// TestEager: --eager names collections. They are loaded in the order and in the representations in which they are
+// named.
+func TestEager(t *testing.T) {
+	o, err := parse("--eager", "pods/protobuf,pods", "--eager", "deployments.v1.apps/metadata-json,widgets.v1beta1.example.com")
+	expect.NoError(t, err)
+	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1beta1", Resource: "widgets"}
+	expect.Same(t, []proxy.EagerCollection{
+		{GroupVersionResource: pods, Representation: media.Protobuf},
+		{GroupVersionResource: pods, Representation: media.JSON},
+		{GroupVersionResource: deployments, Representation: media.MetadataJSON},
+		{GroupVersionResource: widgets, Representation: media.JSON},
+	}, o.cache.eagerCollections)
+}
+
+// TestFiles: flags that name files turn on what needs them.
+func TestFiles(t *testing.T) {
 	ca, _, err := serve.SelfSigned(t.TempDir(), nil)
 	expect.NoError(t, err)
-	o, err := parse("--cache-bytes", "512Mi", "--eager", "pods/protobuf,pods", "--eager", "deployments.v1.apps/metadata-json,widgets.v1beta1.example.com",
-		"--client-ca-file", ca, "--max-inflight-bytes", "64Mi", "--audit-log-path", "-",
-		"--config", policyFile(t, "resources:\n- {group: '', resource: pods, historyWindow: 1m}\n"))
+	config := policyFile(t, "resources:\n- {group: '', resource: pods, historyWindow: 1m}\n")
+	o, err := parse("--client-ca-file", ca, "--audit-log-path", "-", "--config", config)
 	expect.NoError(t, err)
-	expect.Same(t, []proxy.EagerCollection{
-		eager("", "v1", "pods", media.Protobuf), eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.MetadataJSON),
-		eager("example.com", "v1beta1", "widgets", media.JSON),
-	}, o.cache.eagerCollections)
-	expect.Same(t, [2]int64{512 << 20, 64 << 20}, [2]int64{o.cache.bytes.Value(), o.limits.bytes.Value()})
-	if o.callers.clientCA == nil || !o.audit.config.Enabled() {
-		t.Error("no CA of clients, or no audit log")
+	if o.callers.clientCA == nil {
+		t.Error("client certificates are not accepted with --client-ca-file")
 	}
-	for text, want := range map[string]uint16{"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
-		o, err := parse("--tls-min-version", text)
+	if !o.audit.config.Enabled() {
+		t.Error("there is no audit log with --audit-log-path")
+	}
+	expect.Same(t, time.Minute, o.cache.policy.RuleFor("", "pods").HistoryWindow)
+}
+
+// TestMinTLSVersion: --tls-min-version has the names of kube-apiserver's flag.
+func TestMinTLSVersion(t *testing.T) {
+	for name, want := range map[string]uint16{"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
+		o, err := parse("--tls-min-version", name)
 		expect.NoError(t, err)
 		expect.Same(t, want, o.serving.minVersion)
 	}
 }
 
-// TestNamesOfMadeCertificate: it is for the one address to serve on.
-func TestNamesOfMadeCertificate(t *testing.T) {
+// TestSelfSignedHosts: a self-signed certificate names --bind-address, unless it stands for all addresses.
+func TestSelfSignedHosts(t *testing.T) {
+	const name = "api.example.com"
 	for address, want := range map[string][]string{
-		"0.0.0.0": {"api.example.com"}, "::": {"api.example.com"},
-		"10.1.2.3": {"api.example.com", "10.1.2.3"}, "fd00::1": {"api.example.com", "fd00::1"},
+		"0.0.0.0":  {name},
+		"::":       {name},
+		"10.1.2.3": {name, "10.1.2.3"},
+		"fd00::1":  {name, "fd00::1"},
 	} {
 		o, err := parse("--bind-address", address)
 		expect.NoError(t, err)
-		expect.Same(t, want, o.serving.selfSignedHosts([]string{"api.example.com"}))
+		expect.Same(t, want, o.serving.selfSignedHosts([]string{name}))
 	}
 }
 
-// TestWrongOptions: what cannot be meant stops the start. The error names the flag, and says what would be
-// right or was probably meant.
+// TestWrongOptions: a value that cannot be right is refused. The error names the flag, and says what is right.
 func TestWrongOptions(t *testing.T) {
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
 	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
 	config := policyFile(t, "resources:\n- {group: '', resource: nodes, cache: never}\n")
-	wrong := policyFile(t, "resources:\n- {group: '', resource: pod}\n"+
+	singular := policyFile(t, "resources:\n- {group: '', resource: pod}\n"+
 		"- {group: apps, resource: deployment, cache: never}\n")
 	for _, tt := range []struct {
 		args     string // divided by spaces
@@ -129,11 +153,11 @@ func TestWrongOptions(t *testing.T) {
 		{args: "--eager pod", wantSays: []string{"--eager", `"pod" is not a plural name: write "pods"`}},
 		{args: "--eager deployment.v1.apps", wantSays: []string{"--eager", `write "deployments"`}},
 		{
-			args: "--config " + wrong,
+			args: "--config " + singular,
 			wantSays: []string{
 				"--config",
-				wrong + `: resources[0]: resource: "pod" is not a plural name: write "pods"`,
-				wrong + ": resources[1]",
+				singular + `: resources[0]: resource: "pod" is not a plural name: write "pods"`,
+				singular + ": resources[1]",
 				`write "deployments"`,
 			},
 		},
@@ -156,63 +180,75 @@ func TestWrongConnectHosts(t *testing.T) {
 	clitest.Refused(t, err, "--connect-hosts", `"https://a"`, "host:port")
 }
 
-// TestNamesThatAreRight: what Kubernetes has, and what it may have, is accepted.
-func TestNamesThatAreRight(t *testing.T) {
+// TestPluralNames: --eager accepts the plural names of built-in resources, and any name of another resource.
+func TestPluralNames(t *testing.T) {
 	for _, name := range []string{
-		"pods", "endpoints", "nodes", "networkpolicies.v1.networking.k8s.io", "ingresses.v1.networking.k8s.io", "csinodes.v1.storage.k8s.io",
-		"widget.v1.example.com", "gateways.v1.networking.k8s.io", "customresourcedefinitions.v1.apiextensions.k8s.io",
-		"resourceslices.v9.batch", "storageclasses.v1.storage.k8s.io", "priorityclasses.v1.scheduling.k8s.io",
+		"pods", "endpoints", "nodes", "networkpolicies.v1.networking.k8s.io", "ingresses.v1.networking.k8s.io",
+		"csinodes.v1.storage.k8s.io", "storageclasses.v1.storage.k8s.io", "priorityclasses.v1.scheduling.k8s.io",
+		"customresourcedefinitions.v1.apiextensions.k8s.io",
+		// Not built in, or not yet.
+		"widget.v1.example.com", "gateways.v1.networking.k8s.io", "resourceslices.v9.batch",
 	} {
 		if _, err := parse("--eager", name); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("--eager %s is refused: %v", name, err)
 		}
 	}
 }
 
-// TestMemory: what follows from --cache-bytes and from the limit of memory, as docs/operate.md has it.
-func TestMemory(t *testing.T) {
+// TestMemoryLimit: the memory limit follows from --cache-bytes, as docs/operate.md says.
+func TestMemoryLimit(t *testing.T) {
 	const gi = 1 << 30
-	for _, tt := range []struct{ stored, wantLeast, wantMost int64 }{
-		{stored: 0, wantLeast: math.MaxInt64, wantMost: math.MaxInt64},
-		{stored: math.MaxInt64, wantLeast: math.MaxInt64, wantMost: math.MaxInt64},
-		{stored: 2 * gi, wantLeast: 3 * gi, wantMost: 4 * gi},
-		{stored: 16 * gi, wantLeast: 27 * gi, wantMost: 28 * gi},
-		{stored: 1, wantLeast: otherMemory, wantMost: otherMemory + 1<<20},
+	for _, tt := range []struct{ stored, wantMin, wantMax int64 }{
+		{stored: 0, wantMin: math.MaxInt64, wantMax: math.MaxInt64},
+		{stored: math.MaxInt64, wantMin: math.MaxInt64, wantMax: math.MaxInt64},
+		{stored: 2 * gi, wantMin: 3 * gi, wantMax: 4 * gi},
+		{stored: 16 * gi, wantMin: 27 * gi, wantMax: 28 * gi},
+		{stored: 1, wantMin: otherMemory, wantMax: otherMemory + 1<<20},
 	} {
-		if got := memoryLimit(tt.stored); got < tt.wantLeast || got > tt.wantMost {
-			t.Errorf("%d stored: %d, not from %d to %d", tt.stored, got, tt.wantLeast, tt.wantMost)
+		if got := memoryLimit(tt.stored); got < tt.wantMin || got > tt.wantMax {
+			t.Errorf("memoryLimit(%d) is %d, want from %d to %d", tt.stored, got, tt.wantMin, tt.wantMax)
 		}
 	}
-	for stored, want := range map[int64]int64{0: gi / 4, 2 * gi: gi / 4, 64 << 10: 8 << 10} {
+}
+
+// TestCompressedBound: compressed lists may take an eighth of --cache-bytes, or 256 MiB if that is 0.
+func TestCompressedBound(t *testing.T) {
+	for stored, want := range map[int64]int64{0: 256 << 20, 2 << 30: 256 << 20, 64 << 10: 8 << 10} {
 		expect.Same(t, want, compressedBound(stored))
 	}
-	for limit, want := range map[int64]int{0: 256, 24 << 20: 256, 921 << 20: 921, 4 * gi: 4096, 64 * gi: 20_000, math.MaxInt64: 20_000} {
+}
+
+// TestConnectionBound: clients may have one connection for each MiB of the memory limit, from 256 to 20,000.
+func TestConnectionBound(t *testing.T) {
+	for limit, want := range map[int64]int{
+		0: 256, 24 << 20: 256, 921 << 20: 921, 4 << 30: 4096, 64 << 30: 20_000, math.MaxInt64: 20_000,
+	} {
 		expect.Same(t, want, connectionBound(limit))
 	}
 }
 
-// TestWrongKubeconfigs: a kubeconfig that cannot be read, or that leads nowhere, is refused by its name.
+// TestWrongKubeconfigs: the error about a kubeconfig that cannot be read, or has no server, names the file.
 func TestWrongKubeconfigs(t *testing.T) {
 	dir := t.TempDir()
-	none, noYAML, empty := filepath.Join(dir, "none"), filepath.Join(dir, "no-yaml"), filepath.Join(dir, "empty")
-	expect.NoError(t, os.WriteFile(noYAML, []byte("x: ["), 0o600))
+	missing, malformed, empty := filepath.Join(dir, "missing"), filepath.Join(dir, "malformed"), filepath.Join(dir, "empty")
+	expect.NoError(t, os.WriteFile(malformed, []byte("x: ["), 0o600))
 	expect.NoError(t, os.WriteFile(empty, nil, 0o600))
-	for _, file := range []string{none, noYAML, empty} {
+	for _, file := range []string{missing, malformed, empty} {
 		_, err := (&upstreamOptions{kubeconfig: file}).clientConfig()
 		clitest.Refused(t, err, "--kubeconfig "+file)
 	}
 }
 
-// TestPluginsAskNobody: a login plugin of listproxy's own account gets no terminal to ask at.
-func TestPluginsAskNobody(t *testing.T) {
+// TestNoPrompt: an exec plugin of listproxy's own account cannot prompt.
+func TestNoPrompt(t *testing.T) {
 	cfg := identified(&rest.Config{ExecProvider: &api.ExecConfig{InteractiveMode: api.IfAvailableExecInteractiveMode}})
 	if !cfg.ExecProvider.StdinUnavailable {
-		t.Error("a plugin may read from standard input")
+		t.Error("the plugin may read from standard input")
 	}
 }
 
-// TestOwnPings: what the environment says comes first.
-func TestOwnPings(t *testing.T) {
+// TestSetPingEnv: setPingEnv keeps what the environment already has.
+func TestSetPingEnv(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "")
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "7")
 	setPingEnv()
@@ -220,14 +256,14 @@ func TestOwnPings(t *testing.T) {
 	expect.Same(t, "7", os.Getenv("HTTP2_PING_TIMEOUT_SECONDS"))
 }
 
-// TestFlagsInForce: /flagz shows flags with the values that are in force, defaults too.
+// TestFlagsInForce: /flagz shows the values of all flags, defaults included.
 func TestFlagsInForce(t *testing.T) {
 	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
 	expect.NoError(t, err)
 	got := flagsInForce(o.flags)
 	for _, want := range []string{"secure-port=1234", "eager=[pods,nodes]", "history-window=2m30s", "watches=false"} {
 		if !slices.Contains(got, want) {
-			t.Errorf("there is no %s in %q", want, got)
+			t.Errorf("the flags in force are %q, want %s among them", got, want)
 		}
 	}
 }

@@ -75,10 +75,10 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	clients.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return auth.WithConnection(connContext(ctx, conn))
 	}
-	drain := serve.NewDrain(clients, func(timeout time.Duration) {
-		a.collections.EndWatches(timeout) // the watches from memory
+	drain := serve.NewDrain(clients, func(spread time.Duration) {
+		a.collections.EndWatches(spread) // watches from memory
 		a.forward.EndWatches(func(watches int) (time.Duration, time.Duration) {
-			return a.collections.PaceEnds(watches, timeout)
+			return a.collections.PaceEnds(watches, spread)
 		})
 	})
 	adminServer := serve.New(admin.New(a.adminConfig), nil, a.log)
@@ -91,14 +91,14 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	}
 	a.draining.Store(true)
 	a.log.Info("stopping", "delay", delay, "timeout", timeout)
-	if failure == nil {
+	if failure == nil { // a failed part cannot serve as before
 		select {
 		case <-time.After(delay):
 		case failure = <-failures:
 		}
 	}
 	a.endRequests(drain, timeout)
-	_ = adminServer.Close()
+	_ = adminServer.Close() // health checks are answered until then
 	stop()
 	parts.Wait()
 	return failure

@@ -76,10 +76,11 @@ func (o *servingOptions) Validate() error {
 	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // negated, since comparisons with NaN are false
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
-	var err error
-	if o.minVersion, err = cliflag.TLSVersion(o.tlsMinVersion); err != nil || o.minVersion < tls.VersionTLS12 {
+	minVersion, err := cliflag.TLSVersion(o.tlsMinVersion)
+	if err != nil || minVersion < tls.VersionTLS12 {
 		return fmt.Errorf("--tls-min-version %q: choose %s", o.tlsMinVersion, strings.Join(tlsVersions(), " or "))
 	}
+	o.minVersion = minVersion
 	return errors.Join(
 		checkDuration("--shutdown-delay-duration", o.shutdownDelay, 0),
 		checkDuration("--shutdown-timeout", o.drainTimeout, 0),
@@ -112,13 +113,14 @@ func (o *servingOptions) certificates(
 	config := serve.CertificatesConfig{
 		CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion,
 	}
-	flags := "--tls-cert-file, --tls-private-key-file"
+	flags := "--tls-cert-file, --tls-private-key-file" // for the error
 	if o.certFile == "" {
 		flags = "--cert-dir"
-		var err error
-		if config.CertFile, config.KeyFile, err = serve.SelfSigned(o.certDir, o.selfSignedHosts(hosts)); err != nil {
+		certFile, keyFile, err := serve.SelfSigned(o.certDir, o.selfSignedHosts(hosts))
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", flags, err)
 		}
+		config.CertFile, config.KeyFile = certFile, keyFile
 		log.Info("serving with a certificate made here: clients need it", "file", config.CertFile)
 	}
 	certificates, err := serve.NewCertificates(config, log)

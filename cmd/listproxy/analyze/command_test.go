@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/policy"
@@ -13,7 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestAnalyzeCommand: the forms of the report, and what is said of files that are no logs.
+// TestAnalyzeCommand: the command reports on all logs that it can read. It fails if it cannot read one of them to its
+// end, or if one has no event. The report is text, or JSON.
 func TestAnalyzeCommand(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -21,27 +23,43 @@ func TestAnalyzeCommand(t *testing.T) {
 		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	line := event("/api/v1/pods?resourceVersion=0", nil)
-	log, empty := file("audit.log", line+line+"bad\n"), file("empty.log", "")
-	cut := file("cut.log.gz", "\x1f\x8b\x08\x00")
-	builtIn := func(*pflag.FlagSet, string) (*policy.Config, error) { return policy.DefaultConfig(), nil }
+	line := event(listURI, nil)
+	log := file("audit.log", line+line+"not an event\n")
+	empty := file("empty.log", "")
+	truncated := file("truncated.log.gz", "\x1f\x8b\x08\x00") // the beginning of gzip's header
+	newCommand := func() *cobra.Command {
+		return NewCommand(func(*pflag.FlagSet, string) (*policy.Config, error) { return policy.DefaultConfig(), nil })
+	}
 	for _, test := range []struct {
-		name  string
-		args  []string
-		fails bool
-		want  []string // in what is said, the error included
+		name      string
+		files     []string
+		wantError bool
+		wantSays  []string // the error included
 	}{
-		{"text", []string{log}, false, []string{"2 lists and 0 watches", "without an audit event: 1", "tool/v1 alice", "100.0%"}},
-		{"several", []string{log, log}, false, []string{"4 lists"}},
-		{"nothing in it", []string{empty}, true, []string{"there is no audit event"}},
-		{"one is missing", []string{log, filepath.Join(dir, "none.log")}, true, []string{"2 lists", "none.log: no such file"}},
-		{"ends early", []string{log, cut}, true, []string{"2 lists", "cut.log.gz: ", "unexpected EOF"}},
+		{
+			name: "one log", files: []string{log},
+			wantSays: []string{"2 lists and 0 watches", "without an audit event: 1", "tool/v1 alice", "100.0%"},
+		},
+		{name: "two logs", files: []string{log, log}, wantSays: []string{"4 lists"}},
+		{name: "empty log", files: []string{empty}, wantError: true, wantSays: []string{"there is no audit event"}},
+		{
+			name: "a log and a missing file", files: []string{log, filepath.Join(dir, "none.log")}, wantError: true,
+			wantSays: []string{"2 lists", "none.log: no such file"},
+		},
+		{
+			name: "a log and a truncated log", files: []string{log, truncated}, wantError: true,
+			wantSays: []string{"2 lists", "truncated.log.gz: ", "unexpected EOF"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			expect.Says(t, clitest.Run(t, test.fails, NewCommand(builtIn), test.args...), test.want...)
+			expect.Says(t, clitest.Run(t, test.wantError, newCommand(), test.files...), test.wantSays...)
 		})
 	}
-	var report Report
-	expect.NoError(t, json.Unmarshal([]byte(clitest.Run(t, false, NewCommand(builtIn), "--output", "json", log)), &report))
-	expect.Same(t, int64(2), report.Totals.Lists.FromMemory)
+	t.Run("JSON", func(t *testing.T) {
+		const wantError = false
+		out := clitest.Run(t, wantError, newCommand(), "--output", "json", log)
+		var report Report
+		expect.NoError(t, json.Unmarshal([]byte(out), &report))
+		expect.Same(t, Answers{Count: 2, FromMemory: 2}, report.Totals.Lists)
+	})
 }

@@ -58,9 +58,7 @@ func TestKubeconfig(t *testing.T) {
 		wantWarning string
 	}{
 		{
-			name:        "the proxy as the server",
-			args:        "--context=work --server=https://proxy:8443",
-			wantContext: "work",
+			name: "the proxy as the server", args: "--context=work --server=https://proxy:8443", wantContext: "work",
 			wantCluster: api.Cluster{Server: "https://proxy:8443", CertificateAuthorityData: ca},
 		},
 		{
@@ -72,9 +70,8 @@ func TestKubeconfig(t *testing.T) {
 			},
 		},
 		{
-			name:        "two CAs, and a user with a client certificate",
-			args:        "--context=home --server=https://proxy:8443 --certificate-authority=" + caPath,
-			wantContext: "home",
+			name: "two CAs, and a user with a client certificate",
+			args: "--context=home --server=https://proxy:8443 --certificate-authority=" + caPath, wantContext: "home",
 			wantCluster: api.Cluster{Server: "https://proxy:8443", CertificateAuthorityData: slices.Concat(ca, ca)},
 			wantWarning: "--client-ca-file",
 		},

@@ -3,6 +3,7 @@ package client
 import (
 	"net/http"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/clitest"
@@ -11,61 +12,89 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestTryCommand: what is said of where a list came from, and when it is asked for again.
+// TestTryCommand: listproxy try says where the list came from, and why it was forwarded. It asks again while the reason
+// is one that passes by itself. It fails if the list did not come from memory, and never prints the token.
 func TestTryCommand(t *testing.T) {
-	const hit, warming = "listproxy; hit; detail=any", "listproxy; fwd=miss; detail=warming"
+	const (
+		hit       = "listproxy; hit; detail=any"
+		warming   = "listproxy; fwd=miss; detail=warming" // a reason that passes by itself
+		notCached = "listproxy; fwd=bypass; detail=not-cached"
+	)
 	for _, test := range []struct {
-		name    string
-		code    int
-		sources []string // of one answer after the other; the last one goes on
-		args    []string
-		fails   bool
-		want    []string
+		name          string
+		code          int      // of all answers; 0 is 200
+		cacheStatuses []string // of the answers in their order; further answers have the last one
+		args          []string
+		wantError     bool
+		wantSays      []string // the error included
 	}{
-		{name: "from memory", code: 200, sources: []string{hit}, want: []string{"from memory: 4 B", "Cache-Status: " + hit}},
-		{name: "soon from memory", code: 200, sources: []string{warming, hit}, want: []string{"forwarded: warming", "from memory"}},
 		{
-			name: "not soon enough", code: 200, sources: []string{warming}, args: []string{"--wait", "0"}, fails: true,
-			want: []string{"did not come from memory within 0s: warming"},
+			name: "from memory", cacheStatuses: []string{hit},
+			wantSays: []string{"from memory: 4 B", "Cache-Status: " + hit},
 		},
 		{
-			name: "never", code: 200, sources: []string{"listproxy; fwd=bypass; detail=not-cached"}, fails: true,
-			want: []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"},
+			name: "forwarded, then from memory", cacheStatuses: []string{warming, hit},
+			wantSays: []string{"forwarded: warming", "from memory"},
 		},
 		{
-			name: "forwarded is enough", code: 200, sources: []string{"listproxy; fwd=bypass; detail=not-cached"},
-			args: []string{"--allow-forwarded"}, want: []string{"forwarded: not-cached"},
+			name: "forwarded until the time is over", cacheStatuses: []string{warming}, args: []string{"--wait", "0"},
+			wantError: true, wantSays: []string{"did not come from memory within 0s: warming"},
 		},
 		{
-			name: "no right", code: 403, sources: []string{"listproxy; fwd=bypass; detail=not-allowed"}, fails: true,
-			want: []string{"answers 403: the kubeconfig's user may not list this"},
+			name: "forwarded for a reason that stays", cacheStatuses: []string{notCached}, wantError: true,
+			wantSays: []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"},
 		},
-		{name: "no listproxy", code: 200, sources: []string{""}, fails: true, want: []string{"does not lead to a listproxy"}},
-		{name: "another cache", code: 200, sources: []string{"other; fwd=miss"}, fails: true, want: []string{"does not lead to a listproxy"}},
-		{name: "sent elsewhere", code: 302, sources: []string{""}, fails: true, want: []string{"does not lead to a listproxy"}},
-		{name: "overloaded", code: 429, sources: []string{""}, fails: true, want: []string{"429 Too Many Requests"}},
+		{
+			name: "forwarded with --allow-forwarded", cacheStatuses: []string{notCached},
+			args: []string{"--allow-forwarded"}, wantSays: []string{"forwarded: not-cached"},
+		},
+		{
+			name: "forbidden", code: http.StatusForbidden,
+			cacheStatuses: []string{"listproxy; fwd=bypass; detail=not-allowed"}, wantError: true,
+			wantSays: []string{"answers 403: the kubeconfig's user may not list this"},
+		},
+		{
+			name: "answer without Cache-Status", cacheStatuses: []string{""}, wantError: true,
+			wantSays: []string{"does not lead to a listproxy"},
+		},
+		{
+			name: "Cache-Status of another cache", cacheStatuses: []string{"other; fwd=miss"}, wantError: true,
+			wantSays: []string{"does not lead to a listproxy"},
+		},
+		{
+			name: "redirect", code: http.StatusFound, cacheStatuses: []string{""}, wantError: true,
+			wantSays: []string{"does not lead to a listproxy"},
+		},
+		{
+			name: "overload", code: http.StatusTooManyRequests, cacheStatuses: []string{""}, wantError: true,
+			wantSays: []string{"429 Too Many Requests"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			asked := 0
-			config := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+			requests := 0
+			const http2 = false
+			config := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.String() != defaultPath || r.Header.Get("Authorization") != "Bearer secret" {
-					t.Errorf("asked for %s", r.URL)
+					t.Errorf("the request is for %s with %q, want %s with the token", r.URL, r.Header.Get("Authorization"), defaultPath)
 				}
-				if source := test.sources[min(asked, len(test.sources)-1)]; source != "" {
-					w.Header().Set("Cache-Status", source)
+				if status := test.cacheStatuses[min(requests, len(test.cacheStatuses)-1)]; status != "" {
+					w.Header().Set("Cache-Status", status)
 				}
-				asked++
+				requests++
 				if test.code == http.StatusFound {
 					w.Header().Set("Location", "/elsewhere")
 				}
-				w.WriteHeader(test.code)
-				_, _ = w.Write([]byte("list"))
+				if test.code != 0 {
+					w.WriteHeader(test.code)
+				}
+				_, _ = w.Write([]byte("list")) // 4 bytes
 			}).Config()
 			config.BearerToken = "secret"
 			kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 			expect.NoError(t, controlplane.WriteKubeconfig(kubeconfig, config))
-			out := clitest.Run(t, test.fails, NewTryCommand("listproxy-try/v1"), append([]string{"--kubeconfig", kubeconfig}, test.args...)...)
-			expect.Says(t, out, test.want...)
+			args := slices.Concat([]string{"--kubeconfig", kubeconfig}, test.args)
+			out := clitest.Run(t, test.wantError, NewTryCommand("listproxy-try/v1"), args...)
+			expect.Says(t, out, test.wantSays...)
 			proxytest.AssertNotContains(t, out, "secret")
 		})
 	}

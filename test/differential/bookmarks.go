@@ -12,31 +12,31 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// templates are the bytes of the bookmarks that both sides have sent, but for the revisions. The
-// zero templates are none. They are safe for concurrent use.
+// templates are the bytes of the bookmarks that both sides have sent, with masked revisions. The zero templates are empty.
+// Safe for concurrent use.
 type templates struct {
 	mu     sync.Mutex
 	seen   map[template]string
-	served map[template]bool // kube-apiserver has sent one
+	served map[template]bool // kube-apiserver has sent a bookmark of this sort
 }
 
-// template is what the bytes of a bookmark depend on; digits is the length of its revision, which
-// lengths in protobuf count.
+// template is a sort of bookmarks, all of which have the same bytes but for the revision.
 type template struct {
 	resource       string
 	representation representation
 	end            bool
-	digits         int
+	digits         int // of the revision: the lengths in protobuf depend on it
 }
 
+// templateOf returns the sort of a bookmark, and its bytes with masked revision.
 func templateOf(w watchRequest, e oracle.Event) (template, string) {
 	revision := strconv.FormatUint(e.Revision, 10)
 	masked := bytes.ReplaceAll(e.Object, []byte(revision), []byte(strings.Repeat("#", len(revision))))
-	return template{w.Resource.GroupVersionResource.String(), w.told(), e.EndsInitial, len(revision)}, string(masked)
+	return template{w.Resource.GroupVersionResource.String(), w.eventsIn(), e.EndsInitial, len(revision)}, string(masked)
 }
 
-// differ notes the bookmarks among what kube-apiserver and listproxy said, and returns how one is unlike another
-// of its sort, whichever side sent that.
+// differ adds the bookmarks among the events that kube-apiserver served and listproxy proxied. It returns how one differs
+// from an earlier one of its sort, of either side.
 func (t *templates) differ(w watchRequest, served, proxied []oracle.Event) *difference {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +57,7 @@ func (t *templates) differ(w watchRequest, served, proxied []oracle.Event) *diff
 	return nil
 }
 
-// unserved tells whether a bookmark among what listproxy said is of a sort that kube-apiserver has not sent yet.
+// unserved reports whether listproxy has sent a bookmark of a sort that kube-apiserver has not sent yet.
 func (t *templates) unserved(w watchRequest, proxied []oracle.Event) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,10 +8,11 @@ import (
 	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
-// semantics says how an answer moves with time.
+// semantics is which state a request asks for.
 type semantics string
 
-// The semantics of a list; legacyExact is an exact revision asked for by a limit alone.
+// The semantics of lists, and watching for watches. legacyExact is a resourceVersion with a limit and without a match, which
+// means Exact.
 const (
 	anyRevision  semantics = "any"
 	notOlderThan semantics = "not-older-than"
@@ -22,13 +23,15 @@ const (
 	watching     semantics = "watch"
 )
 
-// moving is true if the answer depends on when it is given.
-func (s semantics) moving() bool { return s == anyRevision || s == notOlderThan || s == mostRecent }
+// changesWithTime reports whether the answer depends on when it is given.
+func (s semantics) changesWithTime() bool {
+	return s == anyRevision || s == notOlderThan || s == mostRecent
+}
 
 // representation is the form of an answer.
 type representation string
 
-// The representations; oddForm stands for all that are forwarded. JSON comes indented as well.
+// The representations. oddForm stands for all that are always forwarded.
 const (
 	plainJSON        representation = "json"
 	indentedJSON     representation = "indented"
@@ -39,20 +42,22 @@ const (
 	oddForm          representation = "odd"
 )
 
-// metadata is true if objects come without spec and status.
+// metadata reports whether objects come without spec and status.
 func (r representation) metadata() bool {
 	return r == metadataJSON || r == metadataIndented || r == metadataProtobuf
 }
 
+// indented reports whether the answer is indented JSON.
 func (r representation) indented() bool { return r == indentedJSON || r == metadataIndented }
 
+// protobuf reports whether the answer is in protobuf.
 func (r representation) protobuf() bool { return r == protobuf || r == metadataProtobuf }
 
 // selector is a kind of selectors.
 type selector string
 
-// The kinds of selectors. byMetadata is by metadata.name and metadata.namespace, byFields by those of the
-// type (and maybe the former), byBoth by a label selector with a field selector of either kind.
+// The kinds of selectors. byMetadata selects by metadata.name and metadata.namespace, byFields by fields of the type, and
+// byBoth by labels and by fields of either kind.
 const (
 	byNothing  selector = "-"
 	byLabels   selector = "labels"
@@ -61,7 +66,7 @@ const (
 	byBoth     selector = "both"
 )
 
-// scope is what a list is of.
+// scope is what a list covers.
 type scope string
 
 // The scopes.
@@ -71,23 +76,23 @@ const (
 	wholeCluster  scope = "cluster"
 )
 
-// page is which part of a list.
+// page is a part of a list.
 type page string
 
-// The pages: firstPage has a limit (which anyRevision ignores), wholeList has none.
+// The pages. firstPage has a limit, which anyRevision ignores.
 const (
 	wholeList page = "whole"
 	firstPage page = "first"
 	nextPage  page = "next"
 )
 
-// moment is which state is asked for, on the first page, and which page.
+// moment is a page and the state that it is of.
 type moment struct {
-	Semantics semantics
+	Semantics semantics // of the first page
 	Page      page
 }
 
-// class is a kind of lists, as far as listproxy may go a way of its own with them.
+// class is a kind of lists: two lists of different classes may take different paths through listproxy's code.
 type class struct {
 	Representation representation
 	Selector       selector
@@ -95,7 +100,7 @@ type class struct {
 	moment
 }
 
-// What classes are made of.
+// The values of the fields of classes.
 var (
 	representations = []representation{plainJSON, indentedJSON, protobuf, metadataJSON, metadataIndented, metadataProtobuf}
 	selectors       = []selector{byNothing, byLabels, byMetadata, byFields, byBoth}
@@ -132,8 +137,8 @@ func classes() []class {
 	return all
 }
 
-// class returns the class of a list; it has none if it is odd.
-func (q question) class() (class, bool) {
+// class returns the class of a list. It is not ok for an odd list.
+func (q question) class() (_ class, ok bool) {
 	c := class{q.Representation, q.selector(), q.scope(), moment{q.Semantics, wholeList}}
 	switch {
 	case q.Odd || q.Representation == oddForm:
@@ -172,24 +177,24 @@ func (q question) selector() selector {
 	return byMetadata
 }
 
-// focus are the resources that are compared in every class that they can be in.
+// focus are the resources that are compared in every class that is possible for them.
 var focus = []string{"pods", "configmaps", "nodes", "gadgets", "widgets"}
 
 // card is a class and a resource, to be compared once in each round.
 type card struct {
 	class
 	Resource cluster.Resource
-	tries    int
+	tries    int // in this round
 }
 
 const (
-	// maxTries is how often a card is dealt in a round until it has been compared.
+	// maxTries is the number of times that a card is dealt in a round until it has been compared.
 	maxTries = 24
-	// soon is after how many others a card that came back is dealt again.
-	soon = 50
+	// returnDistance is the number of cards before a card that was returned.
+	returnDistance = 50
 )
 
-// deck deals all cards in rounds, in an order of chance. Safe for concurrent use.
+// deck deals all cards in rounds, in random order. Safe for concurrent use.
 type deck struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -197,7 +202,7 @@ type deck struct {
 	left  []card
 }
 
-// newDeck returns the deck of the resources in focus, with the classes that they can be in.
+// newDeck returns the deck of the resources in focus, with all classes that are possible for them.
 func newDeck(rng *rand.Rand, resources []cluster.Resource) *deck {
 	d := &deck{rng: rng}
 	for _, r := range resources {
@@ -226,11 +231,12 @@ func (d *deck) deal() card {
 	return next
 }
 
-// back takes a card back that could not be compared: a page that had no next one, for example.
-func (d *deck) back(c card) {
+// putBack returns a card that could not be compared to the deck. For example, there was no next page.
+func (d *deck) putBack(c card) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c.tries++; c.tries < maxTries {
-		d.left = slices.Insert(d.left, min(len(d.left), soon), c)
+	c.tries++
+	if c.tries < maxTries {
+		d.left = slices.Insert(d.left, min(len(d.left), returnDistance), c)
 	}
 }

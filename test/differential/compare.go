@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	// bound is how old a write may be that an anyRevision from memory still misses, when it is asked for.
+	// bound is listproxy's --staleness-bound. An anyRevision from memory has every write confirmed that long before the request.
 	bound = 10 * time.Second
-	// patience ends the wait for something that must come. It only ends what fails.
+	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 5 * time.Minute
-	// maxPages ends walks of one object a page.
+	// maxPages ends a walk.
 	maxPages = 40
 )
 
@@ -37,16 +37,16 @@ type comparator struct {
 	cluster       *cluster.Cluster
 	direct, proxy *side
 	report        *report
-	// begun are revisions of resources that listproxy knew from the start.
+	// begun has a revision of each resource from before listproxy started. No state in memory is older.
 	begun map[schema.GroupResource]uint64
 	// watchList reports whether the API server has streaming lists, sharded whether it has sharded lists and watches.
 	watchList, sharded bool
-	// pagesAny is whether the API server has pages of what is asked for at any revision, as without a watch cache.
+	// pagesAny reports whether kube-apiserver obeys a limit at resourceVersion=0, as it does without a watch cache.
 	pagesAny bool
 	sent     templates
 }
 
-// run has workers compare until ctx ends. Each makes up its own questions.
+// run has workers call compare until ctx ends, each with a generator of its own.
 func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compare func(context.Context, *generator)) {
 	var all sync.WaitGroup
 	for range workers {
@@ -67,7 +67,7 @@ func (c *comparator) lists(ctx context.Context, seed uint64, workers int) {
 	c.run(ctx, rng, workers, func(ctx context.Context, g *generator) { c.list(ctx, g, d) })
 }
 
-// list compares a list, or the pages of one.
+// list compares a list or its pages: two times out of three those of the deck's next card.
 func (c *comparator) list(ctx context.Context, g *generator, d *deck) {
 	switch {
 	case !g.one(3):
@@ -77,11 +77,11 @@ func (c *comparator) list(ctx context.Context, g *generator, d *deck) {
 			c.compare(ctx, q)
 		}
 	default:
-		c.some(ctx, g)
+		c.compareRandom(ctx, g)
 	}
 }
 
-// deal compares what the next card of the deck says.
+// deal compares a list of the class and resource on the deck's next card.
 func (c *comparator) deal(ctx context.Context, g *generator, d *deck) {
 	next := d.deal()
 	done := false
@@ -93,14 +93,14 @@ func (c *comparator) deal(ctx context.Context, g *generator, d *deck) {
 			done = ok && answers.proxy.Code == http.StatusOK
 		}
 	}
-	// A walk may have turned to another class on the way.
+	// A walk may have changed the class on the way.
 	if !done || !c.report.has(next.class) {
-		d.back(next)
+		d.putBack(next)
 	}
 }
 
-// some compares any list, or where it is a page the whole walk now and then.
-func (c *comparator) some(ctx context.Context, g *generator) {
+// compareRandom compares a random list, and of a first page now and then all pages.
+func (c *comparator) compareRandom(ctx context.Context, g *generator) {
 	q, ok := g.someList()
 	switch {
 	case !ok:
@@ -108,31 +108,29 @@ func (c *comparator) some(ctx context.Context, g *generator) {
 		c.walk(ctx, g, q, maxPages)
 	default:
 		c.compare(ctx, q)
-		if g.one(8) { // somebody else asks for the same list right after it
+		if g.one(8) { // another user asks for the same list right afterwards
 			q.User = pick(g, c.cluster.Users...)
 			c.compare(ctx, q)
 		}
 	}
 }
 
-// pair is what both sides said to one question.
+// pair has the answers of both sides to one question.
 type pair struct {
 	proxy, direct ask.Answer
 }
 
-// waited reports whether one side, and not the other, had kube-apiserver wait in vain until its
-// cache of the resource came as far as what was asked for: asked at two moments, it may say both
-// (storage/cacher, waitUntilFreshAndBlock, which gives up after three seconds; an exact revision is
-// read from that cache too).
-func (a pair) waited() bool {
+// oneTimedOut reports whether kube-apiserver's cache reached the revision in time for one of the two answers only. Then the
+// two cannot be compared (storage/cacher, waitUntilFreshAndBlock, which waits for three seconds).
+func (a pair) oneTimedOut() bool {
 	return a.proxy.NotThereYet() != a.direct.NotThereYet()
 }
 
-// compare puts a question to both sides. It is not ok if there was a difference or no answer.
+// compare sends a question to both sides and reports a difference. It is not ok if there was a difference, or if ctx ended.
 func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok bool) {
 	begun := time.Now()
 	answers, found := c.once(ctx, q)
-	for found != nil && answers.waited() && time.Since(begun) < patience && clock.Sleep(ctx, 50*time.Millisecond) {
+	for found != nil && answers.oneTimedOut() && time.Since(begun) < patience && clock.Sleep(ctx, 50*time.Millisecond) {
 		c.report.count("asked again")
 		answers, found = c.once(ctx, q)
 	}
@@ -149,11 +147,10 @@ func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok 
 	return answers, false
 }
 
-// indexEnds reports whether an answer lacks a token only because the index of pods by node ends
-// there: kube-apiserver takes the first page of a NotOlderThan or Consistent with spec.nodeName=
-// from the index, and what follows a page is what follows in the index. Its Exact form, which that
-// page is held against, has a token while there are keys of any kind. That nothing of that node
-// follows is not believed but asked.
+// indexEnds reports whether the proxy's answer lacks a token only because the index of pods by node ends there.
+// kube-apiserver takes the first page of a NotOlderThan or Consistent with spec.nodeName= from this index, and gives a token
+// only if more pods of the node follow. The exact list that the page is compared with has a token if any pods follow. So
+// kube-apiserver is asked whether pods of the node follow.
 func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 	node, ok := q.indexed()
 	if !ok || a.proxy.Code != http.StatusOK || a.direct.Code != http.StatusOK {
@@ -164,7 +161,7 @@ func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 		return false
 	}
 	rest, err := c.direct.ask(ctx, question{
-		// Where the selector leaves one namespace of all, the token is relative to that.
+		// If the selector leaves one namespace, the token is relative to that namespace.
 		Resource: q.Resource, Namespace: q.narrowed(), User: q.User, Semantics: continued,
 		Query: url.Values{"continue": {token}, "fieldSelector": {cluster.NodeNameField + "=" + fields.EscapeValue(node)}},
 	})
@@ -175,15 +172,16 @@ func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 	return err == nil && len(list.Objects) == 0
 }
 
-// once asks both sides once and returns how they differ.
+// once sends a question to both sides once and returns how the answers differ. If the answer changes with time,
+// kube-apiserver is asked for the list at exactly the revision of listproxy's answer.
 func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *difference) {
 	asked := time.Now()
 	var err error
 	if answers.proxy, err = c.proxy.ask(ctx, q); err != nil {
-		return answers, differs(silent, "%v", err)
+		return answers, differs(noAnswer, "%v", err)
 	}
-	same := q
-	if q.effective().moving() && answers.proxy.Code == http.StatusOK {
+	exactly := q
+	if q.effective().changesWithTime() && answers.proxy.Code == http.StatusOK {
 		meta, err := body.ListMeta(answers.proxy.Body)
 		if err != nil {
 			return answers, differs(wrongBody, "%v", err)
@@ -195,16 +193,16 @@ func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *dif
 		if d := c.age(q, answers.proxy, revision, asked); d != nil {
 			return answers, d
 		}
-		// Now and then: does the API server take the question as listproxy does?
+		// For some answers, kube-apiserver gets the question itself as well.
 		if revision%8 == 0 {
 			if d := c.shape(ctx, q, answers.proxy.Header, meta.Continue != ""); d != nil {
 				return answers, d
 			}
 		}
-		same = q.at(revision, c.pagesAny && !answers.proxy.FromMemory())
+		exactly = q.at(revision, c.pagesAny && !answers.proxy.FromMemory())
 	}
-	if answers.direct, err = c.direct.ask(ctx, same); err != nil {
-		return answers, differs(silent, "%v", err)
+	if answers.direct, err = c.direct.ask(ctx, exactly); err != nil {
+		return answers, differs(noAnswer, "%v", err)
 	}
 	if answers.direct.Code == http.StatusGone && answers.proxy.Code == http.StatusOK {
 		c.report.count(expired)
@@ -218,20 +216,21 @@ func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *dif
 	return answers, d
 }
 
-// shape asks the API server the very question, whose answer moves, and compares what does not.
+// shape sends kube-apiserver a question whose answer changes with time, and compares what does not change: the status, the
+// Content-Type, and for anyRevision whether there is a next page.
 func (c *comparator) shape(ctx context.Context, q question, header http.Header, continues bool) *difference {
 	direct, err := c.direct.ask(ctx, q)
 	switch {
 	case err != nil:
-		return differs(silent, "%v", err)
+		return differs(noAnswer, "%v", err)
 	case direct.Code == http.StatusGatewayTimeout && q.Semantics == notOlderThan:
-		return nil // its cache of this resource has not come that far
+		return nil // kube-apiserver's cache has not reached the revision
 	case direct.Code != http.StatusOK:
 		return differs(wrongStatus, "200, not %d: %.300s", direct.Code, direct.Body)
 	case direct.Header.Get("Content-Type") != header.Get("Content-Type"):
 		return differs(wrongHeader, "%q, not %q", header.Get("Content-Type"), direct.Header.Get("Content-Type"))
 	case q.Semantics != anyRevision, c.pagesAny:
-		return nil // how much follows a page may have changed
+		return nil // whether a page follows may have changed
 	}
 	meta, err := body.ListMeta(direct.Body)
 	if err != nil || (meta.Continue != "") != continues {
@@ -240,8 +239,8 @@ func (c *comparator) shape(ctx context.Context, q question, header http.Header, 
 	return nil
 }
 
-// age checks the revision of an answer that may move. An Any that was forwarded may be of any age:
-// it is as old as kube-apiserver's own cache.
+// age checks that the revision of an answer is not too old. A forwarded anyRevision may have any age: it is as old as
+// kube-apiserver's cache.
 func (c *comparator) age(q question, a ask.Answer, revision uint64, asked time.Time) *difference {
 	demand, wrong := oracle.List{Revision: q.Revision}, tooOld
 	switch q.effective() {
@@ -263,7 +262,7 @@ func (c *comparator) age(q question, a ask.Answer, revision uint64, asked time.T
 	return nil
 }
 
-// difference holds listproxy's answer against the API server's.
+// difference returns how listproxy's answer got differs from kube-apiserver's want.
 func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 	if !strings.HasPrefix(got.Source(), "listproxy; ") {
 		return differs(unmarked, "%v", got.Header)
@@ -290,13 +289,13 @@ func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 	return differs(wrongBody, "%s", oracle.Difference(got.Body, want.Body))
 }
 
-// ages are what the cells of a Table have in them that follows the clock. Tables are not answered from memory.
+// ages matches the ages in a Table.
 var ages = regexp.MustCompile(`"(\d+[smhdy])+"`)
 
-// current is how far the API server was when it refused a revision of the future.
+// current matches kube-apiserver's revision in its refusal of a revision of the future.
 var current = regexp.MustCompile(`current: \d+`)
 
-// headerDifference compares all headers, but those that doc.go names.
+// headerDifference compares all headers except those that doc.go names.
 func headerDifference(q question, got, want http.Header) *difference {
 	strip := func(h http.Header) http.Header {
 		h = h.Clone()
@@ -319,11 +318,10 @@ func headerDifference(q question, got, want http.Header) *difference {
 	return nil
 }
 
-// walk compares the pages of a list, from a first question on, and returns how many it had. Each
-// page is asked of both sides, and the token for the next is taken from either: tokens are
-// interchangeable, and so is the one who goes on.
-func (c *comparator) walk(ctx context.Context, g *generator, q question, most int) (pages int) {
-	for range most {
+// walk compares the pages of a list, at most maxPages, and returns their number. q asks for the first. The token for the
+// next page is taken from either side at random, since tokens are interchangeable.
+func (c *comparator) walk(ctx context.Context, g *generator, q question, maxPages int) (pages int) {
+	for range maxPages {
 		answers, ok := c.compare(ctx, q)
 		if !ok || answers.proxy.Code >= 300 {
 			return pages

@@ -10,31 +10,31 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// coverageAfter is how many comparisons are enough for every class to be among them: what a machine of two
-// cores makes in about a minute and a half.
+// coverageAfter is the number of comparisons after which every class must have been compared. A machine of two cores makes as
+// many in about a minute and a half.
 const coverageAfter = 8000
 
-// TestLists compares lists under churn. A client must not be able to tell the two apart: each, by token, by
-// certificate and as another, gets what kube-apiserver gives them, and not a byte more.
+// TestLists: while objects change, listproxy answers lists as kube-apiserver does, byte for byte, to users with tokens, with
+// certificates, and who impersonate others.
 func TestLists(t *testing.T) {
 	churn(t, shared, 60)
 	c := newComparator(t)
-	// So many are enough on the slowest machine, however long they take there.
-	c.lists(enough(t, c, *duration, int(10*duration.Seconds())), *seed, 24)
+	const minPerSecond = 10 // on the slowest machine
+	c.lists(enough(t, c, *duration, int(minPerSecond*duration.Seconds())), *seed, 24)
 	finish(t, c.report, *share)
-	if n := c.report.counts[expired]; n > 0 { // nobody compacts etcd
-		t.Errorf("listproxy gave %d lists of which the API server said that their revision is gone", n)
+	if n := c.report.counts[expired]; n > 0 { // etcd is not compacted during the test
+		t.Errorf("listproxy answered %d lists of revisions that kube-apiserver no longer has", n)
 	}
 	if got := c.report.comparisons(); got >= coverageAfter {
 		if missing := slices.DeleteFunc(classes(), c.report.has); len(missing) > 0 {
-			t.Errorf("after %d comparisons there was none of %d kinds of lists: %+v", got, len(missing), missing)
+			t.Errorf("after %d comparisons, %d classes of lists were not compared: %+v", got, len(missing), missing)
 		}
 		if sharded && c.report.counts["shards from memory"] == 0 {
 			t.Errorf("after %d comparisons no shard came from memory", got)
 		}
 		for _, user := range shared.Users {
 			if c.report.counts[user.Name] == 0 {
-				t.Errorf("after %d comparisons %s has not asked", got, user.Name)
+				t.Errorf("after %d comparisons, none was by %s", got, user.Name)
 			}
 		}
 	}
@@ -43,7 +43,7 @@ func TestLists(t *testing.T) {
 	expect.NoError(t, c.caughtUp(ctx))
 }
 
-// TestWatches compares watches under churn. A client must not be able to tell the two apart.
+// TestWatches: while objects change, listproxy's watches have the events and bookmarks of kube-apiserver's.
 func TestWatches(t *testing.T) {
 	churn(t, shared, 60)
 	c := newComparator(t)
@@ -51,8 +51,8 @@ func TestWatches(t *testing.T) {
 	finish(t, c.report, *share)
 }
 
-// TestNewestOfQuietResources: the newest state of resources that nobody writes comes from memory, while
-// others are written, and is the API server's byte for byte.
+// TestNewestOfQuietResources: while other resources are written, consistent lists of resources that nobody writes come from
+// memory, with kube-apiserver's bytes.
 func TestNewestOfQuietResources(t *testing.T) {
 	quiet := []string{"configmaps", "gadgets"}
 	churn(t, shared, 20, quiet...)

@@ -9,7 +9,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// touch writes an object of a resource and returns the revision.
+// touch writes an object of a resource and returns the revision of the write.
 func touch(t *testing.T, r cluster.Resource) uint64 {
 	t.Helper()
 	revision, err := shared.Touch(t.Context(), r)
@@ -17,8 +17,7 @@ func touch(t *testing.T, r cluster.Resource) uint64 {
 	return revision
 }
 
-// accepting is a question in the representation that Accept headers ask for. Whether it is answered from
-// memory is not what is compared.
+// accepting returns the question with these Accept headers. It is odd, so that an answer from memory is not required.
 func (q question) accepting(accept ...string) question {
 	q.Header = maps.Clone(q.Header)
 	q.Header["Accept"] = accept
@@ -26,7 +25,7 @@ func (q question) accepting(accept ...string) question {
 	return q
 }
 
-// TestAccept compares how both read odd Accept headers, for built-in and custom resources.
+// TestAccept: listproxy reads odd Accept headers as kube-apiserver does, for built-in and custom resources.
 func TestAccept(t *testing.T) {
 	c := newComparator(t)
 	for _, name := range []string{"configmaps", "deployments", "gadgets"} {
@@ -40,8 +39,7 @@ func TestAccept(t *testing.T) {
 	finish(t, c.report, 0)
 }
 
-// TestGzipThreshold compares lists whose bodies are just as large as kube-apiserver leaves them
-// uncompressed, and a byte more or less, in every representation.
+// TestGzipThreshold: listproxy compresses lists from the same size on as kube-apiserver, in every representation.
 func TestGzipThreshold(t *testing.T) {
 	c := newComparator(t)
 	configMaps := resource(t, "configmaps")
@@ -49,19 +47,19 @@ func TestGzipThreshold(t *testing.T) {
 	for _, accept := range []string{
 		asJSON, asProtobuf, asJSON + asMetadata, asProtobuf + asMetadata, asJSON + ";pretty=1", asJSON + ";pretty=1" + asMetadata,
 	} {
-		size := threshold / 2
+		fill := threshold / 2 // bytes, corrected until the body has the target's size
 		for _, target := range []int{threshold - 1, threshold, threshold + 1} {
 			var q question
 			for got := -1; got != target; {
 				shared.Delete(t.Context(), configMaps, namespace, "filler", true)
 				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
-					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", size)}}})
+					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", fill)}}})
 				expect.NoError(t, err)
 				q = exactly(configMaps, namespace, shared.Users[0], revision).accepting(accept)
 				a, err := c.direct.ask(t.Context(), q)
 				expect.NoError(t, err)
 				got = len(a.Body)
-				size += target - got
+				fill += target - got
 			}
 			for _, encoding := range []string{"gzip", "gzip;q=1", "br,gzip", "identity"} {
 				q.Header.Set("Accept-Encoding", encoding)
@@ -73,8 +71,8 @@ func TestGzipThreshold(t *testing.T) {
 	finish(t, c.report, 0)
 }
 
-// TestIndexEnd: the last pod of a node fills a page, and others follow. Who takes the page from an
-// index of pods by node sees the end; who does not gives a token.
+// TestIndexEnd: if the last pod of a node fills a page, and pods of other nodes follow, listproxy gives a token exactly if
+// kube-apiserver does. kube-apiserver gives none if it takes the page from its index of pods by node.
 func TestIndexEnd(t *testing.T) {
 	c := newComparator(t)
 	pods := resource(t, "pods")

@@ -11,10 +11,10 @@ import (
 	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
-// recent is how old a revision may be at which a list is asked for; listproxy keeps 2m30s.
+// recent is the greatest age of a revision that lists name. listproxy keeps 2m30s.
 const recent = 45 * time.Second
 
-// generator makes up lists and watches. It is for one goroutine.
+// generator makes random lists and watches. It is for one goroutine.
 type generator struct {
 	rng       *rand.Rand
 	cluster   *cluster.Cluster
@@ -22,16 +22,18 @@ type generator struct {
 	sharded   bool
 }
 
+// one reports true once in n times.
 func (g *generator) one(n int) bool { return g.rng.IntN(n) == 0 }
 
-func pick[T any](g *generator, of ...T) T { return of[g.rng.IntN(len(of))] }
+// pick returns one of all at random.
+func pick[T any](g *generator, all ...T) T { return all[g.rng.IntN(len(all))] }
 
-// limit is of a page.
+// limit returns a random limit of a page.
 func (g *generator) limit() string { return pick(g, "1", "2", "3", "7", "50", "500") }
 
-// ask begins a question: for all of a resource, by the admin, over one of the protocols. What it says in
-// its headers does not change an answer, but how it is sent.
-func (g *generator) ask(r cluster.Resource) question {
+// newQuestion returns the admin's question for all of a resource, over a random protocol. Its headers do not change the
+// answer's content, only how it is sent.
+func (g *generator) newQuestion(r cluster.Resource) question {
 	q := question{
 		Resource: r, User: g.cluster.Users[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.one(3), Representation: plainJSON,
 	}
@@ -47,13 +49,13 @@ func (g *generator) ask(r cluster.Resource) question {
 	return q
 }
 
-// anything begins a question by anybody for any resource or a part of it, where there may be nothing.
+// anything returns a question by a random user for a random resource or namespace, which may not exist.
 func (g *generator) anything() question {
-	q := g.ask(pick(g, g.cluster.Resources...))
+	q := g.newQuestion(pick(g, g.cluster.Resources...))
 	switch {
 	case !q.Resource.Namespaced:
 		if g.one(40) {
-			q.Namespace = g.cluster.Namespaces[0] // there is no such list
+			q.Namespace = g.cluster.Namespaces[0] // no such list exists
 		}
 	case g.one(30):
 		q.Namespace = "does-not-exist"
@@ -66,32 +68,31 @@ func (g *generator) anything() question {
 	return q
 }
 
-// list makes up a list of a class, or the first page on a walk to it. It is false if no state is known yet
-// that could be asked for.
+// list returns a list of a class, or the first page of a walk to it. It is not ok if no revision is known yet.
 func (g *generator) list(c class, r cluster.Resource) (question, bool) {
-	q := g.ask(r)
+	q := g.newQuestion(r)
 	if c.Scope == oneNamespace {
 		q.Namespace = pick(g, g.cluster.Namespaces...)
 	}
-	ok := g.of(&q, c)
+	ok := g.setClass(&q, c)
 	if c.Page == nextPage {
-		q.Query.Set("limit", pick(g, "1", "1", "2", "3")) // else nothing might follow
+		q.Query.Set("limit", pick(g, "1", "1", "2", "3")) // small, so that a page follows
 	}
 	g.shard(&q)
 	return q, ok
 }
 
-// someList makes up any list, which may be odd, or the first page of a walk.
+// someList returns a random list, which may be odd, or the first page of a walk. It is not ok if no revision is known yet.
 func (g *generator) someList() (question, bool) {
 	q := g.anything()
-	c := class{plainJSON, byNothing, "", pick(g, moments...)}
+	c := class{Representation: plainJSON, Selector: byNothing, moment: pick(g, moments...)}
 	if g.one(2) {
 		c.Representation = pick(g, representations...)
 	}
 	if g.one(2) {
 		c.Selector = pick(g, selectors...)
 	}
-	ok := g.of(&q, c)
+	ok := g.setClass(&q, c)
 	if g.one(6) {
 		g.oddity(&q)
 	} else {
@@ -100,15 +101,15 @@ func (g *generator) someList() (question, bool) {
 	return q, ok
 }
 
-// of makes a question one of a class.
-func (g *generator) of(q *question, c class) bool {
+// setClass makes a question one of a class, except for its scope. It is not ok if no revision is known yet.
+func (g *generator) setClass(q *question, c class) (ok bool) {
 	g.represent(q, c.Representation)
 	g.selectBy(q, c.Selector)
-	return g.stateAt(q, c.moment)
+	return g.setMoment(q, c.moment)
 }
 
-// stateAt asks for a state. It is false if none is known that could be asked for.
-func (g *generator) stateAt(q *question, m moment) bool {
+// setMoment makes a question one for a state and a page. It is not ok if no revision is known yet.
+func (g *generator) setMoment(q *question, m moment) (ok bool) {
 	q.Semantics = m.Semantics
 	if m.Page != wholeList {
 		q.Query.Set("limit", g.limit())
@@ -131,7 +132,7 @@ func (g *generator) stateAt(q *question, m moment) bool {
 	q.Query.Set("resourceVersion", strconv.FormatUint(revision, 10))
 	switch m.Semantics {
 	case notOlderThan:
-		// Without a limit the match may be left out; with one that would mean Exact.
+		// With a limit and without a match, kube-apiserver takes the revision for Exact.
 		if q.Query.Has("limit") || g.one(2) {
 			q.Query.Set("resourceVersionMatch", "NotOlderThan")
 		}
@@ -141,10 +142,9 @@ func (g *generator) stateAt(q *question, m moment) bool {
 	return true
 }
 
-// next makes up how a walk goes on after a page, with its token. Now and then it changes what may
-// be changed on the way.
+// next returns the question for the page after one with a token. Now and then it changes what may change during a walk.
 func (g *generator) next(before question, token string) question {
-	q := g.ask(before.Resource)
+	q := g.newQuestion(before.Resource)
 	q.Namespace, q.User, q.Representation, q.Odd, q.Clocked = before.Namespace, before.User, before.Representation, before.Odd, before.Clocked
 	q.Semantics, q.Origin = continued, before.Origin
 	if q.Origin == "" {
@@ -171,15 +171,15 @@ func (g *generator) next(before question, token string) question {
 		g.selectBy(&q, pick(g, selectors...))
 	}
 	if g.one(30) && q.Resource.Namespaced {
-		// A token is only a place: in another scope it means another one, or is refused.
+		// In another scope the token means another key, or is refused.
 		q.Namespace = pick(g, g.cluster.Namespaces...)
 		q.Odd = true
 	}
 	return q
 }
 
-// forged makes up a continuation that no page had.
-func (g *generator) forged() (question, bool) {
+// forged returns a question with a continue token that no page had. It is not ok if no revision is known yet.
+func (g *generator) forged() (_ question, ok bool) {
 	q := g.anything()
 	g.represent(&q, pick(g, representations...))
 	if g.one(2) {
@@ -215,6 +215,6 @@ func (g *generator) forged() (question, bool) {
 	if g.one(2) {
 		q.Query.Set("limit", g.limit())
 	}
-	q.Odd = true // and some are answered
+	q.Odd = true
 	return q, true
 }

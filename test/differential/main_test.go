@@ -27,7 +27,7 @@ var (
 	share    = flag.Float64("differential.share", 0.8, "how much of what listproxy is to answer from memory must come from there; what it is behind for does not count")
 	duration = flag.Duration("differential.duration", 15*time.Second, "how long the comparison of lists under churn takes, and that of watches")
 	seed     = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
-	// Off by default in 1.33 and before 1.32, and an operator may turn it off.
+	// kube-apiserver 1.33 and those before 1.32 have none by default, and an operator may turn them off.
 	watchList = flag.Bool("differential.watchlist", true, "whether the API server has streaming lists; without them states are loaded page by page")
 )
 
@@ -37,7 +37,7 @@ var (
 	proxy  *harness.Proxy
 	// sharded reports whether the API server answers sharded lists and watches.
 	sharded bool
-	// begun are revisions of resources that listproxy knew from the start.
+	// begun has a revision of each resource from before listproxy started.
 	begun map[schema.GroupResource]uint64
 )
 
@@ -55,7 +55,7 @@ func setUp(s *harness.Suite) error {
 	if err != nil {
 		return err
 	}
-	// Alpha, so make test compares without.
+	// The feature is alpha, so make test (-short) compares without it.
 	sharded = !testing.Short() && version.MustParseGeneric(release).AtLeast(version.MustParseGeneric("1.36"))
 	if sharded {
 		args = append(args, "--feature-gates=ShardedListAndWatch=true")
@@ -82,14 +82,14 @@ func setUp(s *harness.Suite) error {
 	return nil
 }
 
-// proxyArgs are the flags of each listproxy.
-func proxyArgs(of *cluster.Cluster) []string {
+// proxyArgs returns the flags of each listproxy.
+func proxyArgs(c *cluster.Cluster) []string {
 	return []string{
-		"--eager", of.Eager(), "--client-ca-file", of.Plane.CAPath(), "--staleness-bound", bound.String(), "--consistent-lists=always", "--watches",
+		"--eager", c.Eager(), "--client-ca-file", c.Plane.CAPath(), "--staleness-bound", bound.String(), "--consistent-lists=always", "--watches",
 	}
 }
 
-// newComparator returns one that has the listproxy of all tests keep all that it may keep.
+// newComparator returns a comparator of the listproxy that all tests share, with every resource in memory.
 func newComparator(t *testing.T) *comparator {
 	t.Helper()
 	c := comparing(t, shared, begun, newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA()), proxy)
@@ -97,11 +97,11 @@ func newComparator(t *testing.T) *comparator {
 	return c
 }
 
-// comparing returns a comparator that has a listproxy keep all that it may keep.
-func comparing(t *testing.T, of *cluster.Cluster, begun map[schema.GroupResource]uint64, direct *side, p *harness.Proxy) *comparator {
+// comparing returns a comparator of a listproxy and kube-apiserver (direct), with every resource in memory.
+func comparing(t *testing.T, on *cluster.Cluster, begun map[schema.GroupResource]uint64, direct *side, p *harness.Proxy) *comparator {
 	t.Helper()
 	c := &comparator{
-		cluster: of, begun: begun, direct: direct, proxy: newSide("listproxy", p.URL(), p.CA()), report: newReport(), watchList: *watchList,
+		cluster: on, begun: begun, direct: direct, proxy: newSide("listproxy", p.URL(), p.CA()), report: newReport(), watchList: *watchList,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -109,14 +109,14 @@ func comparing(t *testing.T, of *cluster.Cluster, begun map[schema.GroupResource
 	return c
 }
 
-// churn changes objects until the test ends.
-func churn(t *testing.T, of *cluster.Cluster, perSecond int, spared ...string) {
+// churn changes objects until the test ends, about perSecond times a second, but not of the resources spared.
+func churn(t *testing.T, c *cluster.Cluster, perSecond int, spared ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		of.Churn(ctx, *seed, perSecond, spared...)
+		c.Churn(ctx, *seed, perSecond, spared...)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -124,34 +124,34 @@ func churn(t *testing.T, of *cluster.Cluster, perSecond int, spared ...string) {
 	})
 }
 
-// enough returns a context that ends after some time, but not before there were so many comparisons. The test
-// fails if they do not come.
-func enough(t *testing.T, c *comparator, after time.Duration, least int) context.Context {
+// enough returns a context that ends after some time, and when c has made minComparisons. The test fails if patience ends
+// before.
+func enough(t *testing.T, c *comparator, after time.Duration, minComparisons int) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
 		clock.Sleep(ctx, after)
-		if !poll.Came(t, patience, func() bool { return c.report.comparisons() >= least }) && ctx.Err() == nil {
-			t.Errorf("%d comparisons, at least %d should be made", c.report.comparisons(), least)
+		if !poll.Came(t, patience, func() bool { return c.report.comparisons() >= minComparisons }) && ctx.Err() == nil {
+			t.Errorf("%d comparisons, want at least %d", c.report.comparisons(), minComparisons)
 		}
 	}()
 	return ctx
 }
 
-// finish prints the report, and demands that nothing differs, and that of what listproxy is to answer from
-// memory enough came from there.
-func finish(t *testing.T, r *report, share float64) {
+// finish logs the report, and requires that nothing differs and that at least minShare of the answerable questions were
+// answered from memory.
+func finish(t *testing.T, r *report, minShare float64) {
 	t.Helper()
 	t.Log(r)
 	if len(r.kinds) > 0 {
 		t.Error("there are differences")
 	}
-	if got := r.share(); got < share {
-		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100*share)
+	if got := r.share(); got < minShare {
+		t.Errorf("%.1f%% of the answerable questions were answered from memory, want %.1f%%", 100*got, 100*minShare)
 	}
 }
 
-// resource returns a resource by its name, in its newest version.
+// resource returns the resource of a name, in its newest version.
 func resource(t *testing.T, name string) cluster.Resource {
 	t.Helper()
 	all := cluster.Resources()
@@ -162,8 +162,8 @@ func resource(t *testing.T, name string) cluster.Resource {
 	return all[i]
 }
 
-// TestFirstState: what the other tests compare was loaded by streaming lists where the API server
-// has them, and page by page where it has not.
+// TestFirstState: listproxy loaded the collections that all tests compare by streaming lists if kube-apiserver has them, and
+// page by page if not.
 func TestFirstState(t *testing.T) {
 	want := 0
 	for _, r := range shared.Resources {
@@ -171,7 +171,7 @@ func TestFirstState(t *testing.T) {
 			want++
 		}
 	}
-	// Loads after a restart of the API server say it again.
+	// A collection that is loaded again logs it again.
 	if got := strings.Count(proxy.Log(), "loaded page by page"); got < want || want == 0 && got > 0 {
 		t.Errorf("%d of %d collections were loaded page by page", got, want)
 	}

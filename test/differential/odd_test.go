@@ -14,23 +14,22 @@ import (
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
-// TestOddServers compares lists and watches at servers that are odd as those of some control planes are. Both
-// sides are asked through hops that make them so. All that listproxy answers from memory elsewhere comes from
-// there, too.
+// TestOddServers: in front of API servers with unusual but legal behaviour, listproxy answers lists and watches as these
+// servers do, and at least half of the answerable ones from memory. Hops give the real kube-apiserver this behaviour.
 func TestOddServers(t *testing.T) {
 	harness.Long(t)
 	for _, tt := range []struct {
 		name    string
 		odd     hop.Odd
-		server  []string // flags of a kube-apiserver of its own
-		noCache bool     // no watch cache, and no streaming lists
+		server  []string // flags of another kube-apiserver, or nil for the shared one
+		noCache bool     // the server has no watch cache and no streaming lists
 	}{
 		{name: "revisions are a clock", odd: hop.Odd{Clock: true}},
-		{name: "bookmarks are lost and late and revisions fall", odd: hop.Odd{LateBookmarks: true, Falls: true}},
-		{name: "initial events have no end and there are unknown fields and headers and few streams", odd: hop.Odd{NoEnd: true, Unknown: true, Streams: 4}},
-		{name: "only JSON and HTTP/1.1 and gzip and resets of what is idle", odd: hop.Odd{JSONOnly: true, HTTP1: true, Zipped: true, Idle: 10 * time.Second}},
+		{name: "lost and late bookmarks, and revisions that fall", odd: hop.Odd{LateBookmarks: true, Falls: true}},
+		{name: "no end of the initial events, unknown fields and headers, and few streams", odd: hop.Odd{NoEnd: true, Unknown: true, Streams: 4}},
+		{name: "only JSON, HTTP/1.1 and gzip, and resets of idle connections", odd: hop.Odd{JSONOnly: true, HTTP1: true, Zipped: true, Idle: 10 * time.Second}},
 		{
-			name: "no watch cache and no flow headers and no streaming lists", noCache: true,
+			name: "no watch cache, flow control and streaming lists", noCache: true,
 			server: []string{"--watch-cache=false", "--enable-priority-and-fairness=false", "--feature-gates=WatchList=false"},
 		},
 	} {
@@ -54,29 +53,29 @@ func TestOddServers(t *testing.T) {
 					c.list(ctx, g, d)
 				}
 			})
-			finish(t, c.report, 0.5) // on a busy machine
+			const minShare = 0.5 // on a busy machine
+			finish(t, c.report, minShare)
 		})
 	}
 }
 
-// behind returns a comparator of listproxy and a server, both of which are asked through hops, while objects
-// change.
+// behind returns a comparator of a listproxy and the API server at url, both reached through odd hops, and starts a churn.
 func behind(t *testing.T, url string, odd hop.Odd) *comparator {
 	t.Helper()
 	plane := shared.Plane
 	admin := plane.RESTConfig(controlplane.Admin)
-	direct, own := hop.Run(t, url, plane.CA(), odd.OfCallers()), hop.Run(t, url, plane.CA(), odd)
+	directHop, upstreamHop := hop.Run(t, url, plane.CA(), odd.OfCallers()), hop.Run(t, url, plane.CA(), odd)
 	resources := slices.DeleteFunc(slices.Clone(shared.Resources), func(r cluster.Resource) bool {
 		return !slices.Contains([]string{"pods", "configmaps", "nodes", "leases", "secrets", "gadgets"}, r.Resource)
 	})
 	for i := range resources {
 		resources[i].JSONOnly = odd.JSONOnly
 	}
-	at, err := shared.At(t.Context(), direct.RESTConfig(admin), resources)
+	at, err := shared.At(t.Context(), directHop.RESTConfig(admin), resources)
 	expect.NoError(t, err)
 	begun := at.Begun()
-	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: own.RESTConfig(plane.RESTConfig(controlplane.Feed)), Args: proxyArgs(at)})
+	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstreamHop.RESTConfig(plane.RESTConfig(controlplane.Feed)), Args: proxyArgs(at)})
 	expect.NoError(t, at.WriteThrough(p.RESTConfig(admin)))
 	churn(t, at, 20)
-	return comparing(t, at, begun, newSide("kube-apiserver", direct.URL(), direct.CA()), p)
+	return comparing(t, at, begun, newSide("kube-apiserver", directHop.URL(), directHop.CA()), p)
 }

@@ -2,7 +2,7 @@ package differential
 
 import "strconv"
 
-// oddity changes a question into one that listproxy is to forward, or that is odd but plain.
+// oddity makes a question odd: one that listproxy should forward, or one with harmless parameters.
 func (g *generator) oddity(q *question) {
 	odd := []func(*question){g.badSelector, g.oddForm, g.parameter, g.spelling}
 	if g.one(len(odd) + 1) {
@@ -13,7 +13,7 @@ func (g *generator) oddity(q *question) {
 	pick(g, odd...)(q)
 }
 
-// plainOddity adds what a list may carry and does not change it.
+// plainOddity adds a parameter that does not change a list.
 func (g *generator) plainOddity(q *question) {
 	odd := pick(
 		g, [2]string{"timeoutSeconds", "7"}, [2]string{"timeout", "30s"}, [2]string{"allowWatchBookmarks", "true"},
@@ -25,7 +25,7 @@ func (g *generator) plainOddity(q *question) {
 	q.Query.Set(odd[0], odd[1])
 }
 
-// badSelector selects in a way that is refused, or that the API server reads in a way of its own.
+// badSelector adds a selector that kube-apiserver refuses, or reads in an unusual way.
 func (g *generator) badSelector(q *question) {
 	if g.one(2) {
 		q.Query.Set("labelSelector", pick(g, badSelectors...))
@@ -34,7 +34,7 @@ func (g *generator) badSelector(q *question) {
 	q.Query.Set("fieldSelector", pick(g, badFields...))
 }
 
-// oddForm asks for another form of the answer.
+// oddForm asks for a representation that is always forwarded, or for indentation in an unusual way.
 func (g *generator) oddForm(q *question) {
 	accept := func(all ...string) {
 		q.Header.Set("Accept", pick(g, all...))
@@ -50,7 +50,7 @@ func (g *generator) oddForm(q *question) {
 	case n < 5:
 		accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json")
 		q.Clocked = true
-	case n < 7 && !q.effective().moving():
+	case n < 7 && !q.effective().changesWithTime():
 		accept("application/yaml", "application/cbor", "application/cbor,application/json", "application/yaml"+asMetadata)
 	case n < 9:
 		accept(oddAccepts()...)
@@ -61,7 +61,7 @@ func (g *generator) oddForm(q *question) {
 	}
 }
 
-// parameter adds what the API server refuses, ignores, or reads in its own way.
+// parameter adds a parameter that kube-apiserver refuses, ignores, or reads in an unusual way.
 func (g *generator) parameter(q *question) {
 	odd := pick(g, [][2]string{
 		{"limit", "abc"},
@@ -86,12 +86,12 @@ func (g *generator) parameter(q *question) {
 		{"unknown", "1"},
 		{"includeUninitialized", "true"},
 		{"shardSelector", "x"},
-		{"shardSelector", "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"}, // who does not know it gives all
+		{"shardSelector", "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"}, // ignored by a kube-apiserver without shards
 		{"continue", "AAAA"},
 		{"fieldManager", "x"},
 	}...)
 	if odd[0] == "resourceVersion" && q.Semantics != exact && q.Semantics != legacyExact {
-		// What the revision is would no longer be known here.
+		// The comparison would no longer know the revision.
 		odd = [2]string{"unknown", "2"}
 	}
 	q.Query.Set(odd[0], odd[1])
@@ -105,7 +105,7 @@ func (g *generator) parameter(q *question) {
 	}
 }
 
-// spelling says the same in another way.
+// spelling writes the path or the query in an unusual way, some of which mean the same.
 func (g *generator) spelling(q *question) {
 	path := q.Resource.Path(q.Namespace)
 	switch g.rng.IntN(10) {
@@ -141,9 +141,9 @@ func (g *generator) spelling(q *question) {
 	}
 }
 
-// oddAccepts returns Accept headers that are read in more ways than one: the API server's router and
-// its negotiation both look at them. None begins or ends with a space or a tab, which HTTP/2 forbids
-// (RFC 9113, 8.2.1): over HTTP/1.1, as the first request of a caller goes on, these are cut off.
+// oddAccepts returns Accept headers that may be read in more ways than one: both the router of kube-apiserver and its content
+// negotiation read them. None begins or ends with a space or a tab, which HTTP/2 forbids (RFC 9113, 8.2.1) and HTTP/1.1, by
+// which listproxy forwards the first request of a caller, cuts off.
 func oddAccepts() []string {
 	return []string{
 		"", ";;", ",", "text/html", "application/*", "application/*, application/json", "text/html, application/json",

@@ -21,26 +21,26 @@ import (
 type question struct {
 	Resource  cluster.Resource
 	Namespace string // "" for the whole resource
-	Path      string // instead of the resource's own, if not empty
+	Path      string // replaces the resource's path, unless ""
 	Query     url.Values
-	RawQuery  string // follows the query as it stands
+	RawQuery  string // is appended to the query as it is
 	User      cluster.User
 	Header    http.Header
 	HTTP1     bool
 	Semantics semantics
-	// Origin is the semantics of the first page, on the pages that follow it.
+	// Origin is the semantics of the first page, if this is a later page.
 	Origin semantics
-	// Representation that the Accept header asks for.
+	// Representation is the one that the Accept header asks for.
 	Representation representation
-	// Revision that was asked for, if any.
+	// Revision is the revision that the question names, or 0.
 	Revision uint64
-	// Odd is true if the question may be refused, or read in more ways than one.
+	// Odd reports that the question may be refused, or read in more ways than one.
 	Odd bool
-	// Clocked is true if the answer holds ages, which are not compared.
+	// Clocked reports that the answer has ages, which are not compared.
 	Clocked bool
 }
 
-// exactly is the question for a list at a revision, in JSON.
+// exactly returns the question for a list at a revision, in JSON.
 func exactly(r cluster.Resource, namespace string, user cluster.User, revision uint64) question {
 	return question{
 		Resource: r, Namespace: namespace, User: user, Semantics: exact, Representation: plainJSON, Revision: revision, Header: http.Header{},
@@ -48,6 +48,7 @@ func exactly(r cluster.Resource, namespace string, user cluster.User, revision u
 	}
 }
 
+// target returns the path and the query.
 func (q question) target() string {
 	target := q.Path
 	if target == "" {
@@ -57,13 +58,14 @@ func (q question) target() string {
 	if query != "" && q.RawQuery != "" {
 		query += "&"
 	}
-	if query += q.RawQuery; query != "" {
+	query += q.RawQuery
+	if query != "" {
 		target += "?" + query
 	}
 	return target
 }
 
-// String is for reports; it holds no token.
+// String returns the question for a report, without credentials.
 func (q question) String() string {
 	protocol := "HTTP/2"
 	if q.HTTP1 {
@@ -72,12 +74,12 @@ func (q question) String() string {
 	return fmt.Sprintf("GET %s as %s over %s %v (%s)", q.target(), q.User.Name, protocol, q.Header, q.Semantics)
 }
 
-// at returns the question for the same list at exactly a revision. pagesAny reports whether a list at any revision
-// that names a limit was a page.
+// at returns the question for the same list at exactly a revision. pagesAny reports whether an anyRevision with a limit is a
+// page.
 func (q question) at(revision uint64, pagesAny bool) question {
 	query := maps.Clone(q.Query)
 	if token := q.Query.Get("continue"); token != "" {
-		// A token without a revision of its own (-1): the same start at this one.
+		// A token of revision -1 means the newest: it gets this revision, and the same start.
 		if t, err := body.DecodeToken(token); err == nil {
 			t.Revision = int64(revision)
 			query.Set("continue", t.Encode())
@@ -87,16 +89,15 @@ func (q question) at(revision uint64, pagesAny bool) question {
 		query.Set("resourceVersionMatch", "Exact")
 	}
 	if q.Semantics == anyRevision && !pagesAny {
-		// kube-apiserver's cache ignores the limit there, and so does memory.
+		// kube-apiserver's cache ignores the limit of an anyRevision, and so does listproxy.
 		query.Del("limit")
 	}
 	q.Query = query
 	return q
 }
 
-// effective is the semantics that the API server gives the question: it reads a single key
-// (metadata.name=) from etcd as it is now where a limit alone asks for a revision
-// (storage.ValidateListOptions).
+// effective returns the semantics by which kube-apiserver answers. A legacyExact of a single key (metadata.name=) is read
+// from etcd as it is now (storage.ValidateListOptions).
 func (q question) effective() semantics {
 	if q.Semantics == legacyExact && q.single() {
 		return mostRecent
@@ -113,8 +114,8 @@ func (q question) exactField(field string) (string, bool) {
 	return parsed.RequiresExactMatch(field)
 }
 
-// narrowed returns the namespace whose objects the API server reads: a field selector can leave one
-// of all of them, but not on a page that follows another (registry.Store.ListPredicate).
+// narrowed returns the namespace whose objects kube-apiserver reads, or "" for all. A field selector narrows a list of all
+// namespaces to one, but not a later page (registry.Store.ListPredicate).
 func (q question) narrowed() string {
 	if q.Namespace != "" || !q.Resource.Namespaced || q.Query.Get("continue") != "" {
 		return q.Namespace
@@ -126,7 +127,7 @@ func (q question) narrowed() string {
 	return namespace
 }
 
-// single reports whether the API server reads a single key.
+// single reports whether kube-apiserver reads a single key.
 func (q question) single() bool {
 	if q.Query.Get("continue") != "" || q.Resource.Namespaced && q.narrowed() == "" {
 		return false
@@ -135,7 +136,7 @@ func (q question) single() bool {
 	return ok && name != "" && len(content.IsPathSegmentName(name)) == 0
 }
 
-// indexed returns the node, if kube-apiserver takes the page from its index of pods by node.
+// indexed returns the node whose pods kube-apiserver takes from its index of pods by node. It is not ok for other lists.
 func (q question) indexed() (node string, ok bool) {
 	limited := q.Query.Get("limit") != "" || strings.Contains(q.RawQuery, "limit=")
 	if q.Resource.Resource != "pods" || !limited || q.Semantics != notOlderThan && q.Semantics != mostRecent {
@@ -147,7 +148,7 @@ func (q question) indexed() (node string, ok bool) {
 	return node, ok
 }
 
-// typeFields reports whether the type's own fields are selected by.
+// typeFields reports whether the field selector names fields that only this type has.
 func (q question) typeFields() bool {
 	parsed, err := fields.ParseSelector(q.Query.Get("fieldSelector"))
 	if err != nil {
@@ -158,7 +159,7 @@ func (q question) typeFields() bool {
 	})
 }
 
-// memory reports whether listproxy is to answer from memory.
+// memory reports whether listproxy should answer from memory.
 func (q question) memory() bool {
 	switch {
 	case !q.Resource.Cached, !q.User.Lists(q.Resource, q.Namespace), q.Namespace != "" && !q.Resource.Namespaced:
@@ -170,12 +171,12 @@ func (q question) memory() bool {
 	case q.Query.Has("shardSelector") && (q.Representation.metadata() || q.Resource.Group == cluster.Group):
 		return false // these lists have no shardInfo
 	case q.Resource.JSONOnly && q.Representation.protobuf():
-		return false // listproxy does not know which clause the API server takes
+		return false // listproxy cannot know which clause of the Accept header kube-apiserver takes
 	case q.Query.Get("labelSelector") != "" && strings.TrimSpace(q.Query.Get("labelSelector")) == "":
-		return false // a selector that is written, and selects everything
+		return false // a blank selector, which selects everything
 	}
 	if name, ok := q.exactField(nameField); ok && name == "" {
-		return false // looked for in the whole range, and in vain
+		return false // kube-apiserver looks for an empty name in the whole range
 	}
 	// kube-apiserver reads the first page in the namespace, and the next from the whole resource.
 	if _, ok := q.exactField(namespaceField); ok && q.scope() == allNamespaces {

@@ -12,52 +12,54 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// kind of a difference.
-type kind string
+// differenceKind is a kind of a difference.
+type differenceKind string
 
-// The kinds of differences; the last ones are those of watches.
+// The kinds of differences of lists.
 const (
-	wrongStatus kind = "status"
-	wrongHeader kind = "header"
-	wrongBody   kind = "body"
-	tooOld      kind = "too-old" // a notOlderThan that is older
-	frozen      kind = "frozen"  // an anyRevision that misses what was written long ago
-	silent      kind = "no-answer"
-	unmarked    kind = "unmarked" // an answer that does not say where it came from
-
-	// wrongEvents are other ones than the API server's, or at another place.
-	wrongEvents kind = "events"
-	// wrongBookmark is made of other bytes.
-	wrongBookmark kind = "bookmarks"
-	// wrongRefusal is an ERROR that the API server does not send, or sends and listproxy does not.
-	wrongRefusal kind = "refusal"
-	// wrongEnd is of a stream that ended while kube-apiserver's went on, or the other way round.
-	wrongEnd kind = "ended"
-	// wrongReference is a mistake of this package: the API server is not what it demands.
-	wrongReference kind = "reference"
-	// elsewhere is none: the two sides were asked at moments that cannot be compared.
-	elsewhere kind = "elsewhere"
+	wrongStatus differenceKind = "status"
+	wrongHeader differenceKind = "header"
+	wrongBody   differenceKind = "body"
+	tooOld      differenceKind = "too-old" // a notOlderThan or mostRecent below the revision that it must have
+	frozen      differenceKind = "frozen"  // an anyRevision that lacks a write of more than bound ago
+	noAnswer    differenceKind = "no-answer"
+	unmarked    differenceKind = "unmarked" // an answer without a Cache-Status
 )
 
-// maxDifferences is how many differences are kept in full.
+// The kinds of differences of watches.
+const (
+	// wrongEvents are events that the track does not have, or has at another place.
+	wrongEvents differenceKind = "events"
+	// wrongBookmark is a bookmark with other bytes than kube-apiserver's.
+	wrongBookmark differenceKind = "bookmarks"
+	// wrongRefusal is an ERROR that only one side has sent, or with other bytes than kube-apiserver's.
+	wrongRefusal differenceKind = "refusal"
+	// wrongEnd is a stream that ended while the other side's went on.
+	wrongEnd differenceKind = "ended"
+	// wrongReference is a mistake of this package: kube-apiserver's own events are not what the oracle demands.
+	wrongReference differenceKind = "reference"
+	// elsewhere is not a difference: the two sides answered at moments that cannot be compared.
+	elsewhere differenceKind = "elsewhere"
+)
+
+// maxDifferences is the number of differences that a report keeps in full.
 const maxDifferences = 20
 
-// difference is something that a client could have seen.
+// difference is a difference between the answers of listproxy and kube-apiserver that a client could see.
 type difference struct {
-	Kind     kind
-	Question string
-	// CacheStatus of listproxy's answer.
-	CacheStatus string
+	Kind        differenceKind
+	Question    string
+	CacheStatus string // of listproxy's answer
 	Detail      string
 }
 
-// differs makes a difference.
-func differs(k kind, format string, args ...any) *difference {
-	return &difference{Kind: k, Detail: fmt.Sprintf(format, args...)}
+// differs returns a difference without its question.
+func differs(kind differenceKind, format string, args ...any) *difference {
+	return &difference{Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }
 
-// kind of a difference, or "" if there is none.
-func (d *difference) kind() kind {
+// kind returns the kind of the difference, or "" if d is nil.
+func (d *difference) kind() differenceKind {
 	if d == nil {
 		return ""
 	}
@@ -68,8 +70,8 @@ func (d difference) String() string {
 	return fmt.Sprintf("%s: %s\n  Cache-Status: %s\n  %s", d.Kind, d.Question, d.CacheStatus, d.Detail)
 }
 
-// report says what was compared, how much of it came from memory, and what differed. Safe for
-// concurrent use; who reads its fields waits until all comparisons have ended.
+// report counts what was compared and what came from memory, and keeps differences. Its methods are safe for concurrent use.
+// Its fields may be read when all comparisons have ended.
 type report struct {
 	mu    sync.Mutex
 	begun time.Time
@@ -79,38 +81,37 @@ type report struct {
 
 	counts      map[string]int // of comparisons by user, representation, selector, …, and of what else happened
 	classes     map[class]bool
-	kinds       map[kind]int
+	kinds       map[differenceKind]int
 	differences []difference
 }
 
-// share is the part of the answerable questions that listproxy answered itself, from 0 to 1. Those
-// that it was behind for, by a revision or by the bound on age, do not count: how many these are
-// says how late kube-apiserver's watches are, and nothing of listproxy. That it catches up is
-// [comparator.caughtUp].
+// share returns the share of the answerable questions that listproxy answered from memory, from 0 to 1. Questions for which
+// memory was behind do not count: their number depends on how late kube-apiserver's watches are. [comparator.caughtUp]
+// requires that memory catches up.
 func (r *report) share() float64 { return float64(r.hits) / float64(max(1, r.answerable-r.behind)) }
 
-// expired is the count of answers that could not be compared.
+// expired names the count of answers that could not be compared.
 const expired = "of a revision that the API server has lost"
 
 func newReport() *report {
-	return &report{begun: time.Now(), classes: map[class]bool{}, counts: map[string]int{}, kinds: map[kind]int{}}
+	return &report{begun: time.Now(), classes: map[class]bool{}, counts: map[string]int{}, kinds: map[differenceKind]int{}}
 }
 
-// compared counts a comparison that came to its end: of an answer that is to come from memory if it is
-// answerable. of says what it was of.
-func (r *report) compared(q question, a ask.Answer, answerable bool, of ...string) {
+// compared counts a comparison of an answer, which should come from memory if it is answerable. names are further counts to
+// raise.
+func (r *report) compared(q question, a ask.Answer, answerable bool, names ...string) {
 	_, why, _ := strings.Cut(a.Source(), "detail=")
 	if a.FromMemory() {
 		why = "memory"
 	}
 	if q.Query.Has("shardSelector") {
-		of = append(of, "shards from "+why)
+		names = append(names, "shards from "+why)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all++
-	for _, what := range append(of, q.User.Name, fmt.Sprintf("from %-15s %s", q.Semantics, why)) {
-		r.counts[what]++
+	for _, name := range append(names, q.User.Name, fmt.Sprintf("from %-15s %s", q.Semantics, why)) {
+		r.counts[name]++
 	}
 	if !answerable {
 		return
@@ -128,9 +129,9 @@ func (r *report) compared(q question, a ask.Answer, answerable bool, of ...strin
 
 // list counts a list that was compared.
 func (r *report) list(q question, a ask.Answer) {
-	var of []string
+	var names []string
 	if class, ok := q.class(); ok && a.Code == http.StatusOK {
-		of = []string{
+		names = []string{
 			"representation " + string(class.Representation), "selector " + string(class.Selector), "scope " + string(class.Scope),
 			fmt.Sprintf("semantics %s/%s", class.Semantics, class.Page),
 		}
@@ -138,17 +139,17 @@ func (r *report) list(q question, a ask.Answer) {
 		r.classes[class] = true
 		r.mu.Unlock()
 	}
-	r.compared(q, a, q.memory(), of...)
+	r.compared(q, a, q.memory(), names...)
 }
 
-// count counts what else happened.
-func (r *report) count(what string) {
+// count raises a count.
+func (r *report) count(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counts[what]++
+	r.counts[name]++
 }
 
-// differs notes a difference.
+// differs adds a difference.
 func (r *report) differs(d difference) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +159,7 @@ func (r *report) differs(d difference) {
 	}
 }
 
-// comparisons is how many there were so far.
+// comparisons returns the number of comparisons so far.
 func (r *report) comparisons() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,7 +173,7 @@ func (r *report) has(c class) bool {
 	return r.classes[c]
 }
 
-// String is the report for people.
+// String returns the report as text.
 func (r *report) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

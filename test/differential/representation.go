@@ -6,14 +6,14 @@ import (
 	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
-// What clients send to ask for a representation, and for how it may be compressed.
+// Parts of Accept headers.
 const (
 	asMetadata = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	asJSON     = "application/json"
 	asProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// accepts returns the Accept headers that ask for a representation of a list of a resource; "" is none.
+// accepts returns Accept headers that ask for a representation of a list of a resource. "" stands for no header.
 func accepts(r cluster.Resource, representation representation) []string {
 	switch representation {
 	case plainJSON, indentedJSON:
@@ -21,7 +21,7 @@ func accepts(r cluster.Resource, representation representation) []string {
 			"", "", asJSON, asJSON, "*/*", "application/json, */*", "application/json;q=0.5", "application/json , application/yaml",
 		}
 	case protobuf:
-		// Typed clients; for a custom resource, the next clause applies.
+		// Those of typed clients. A custom resource has no protobuf, and comes by the second clause.
 		both := []string{asProtobuf + "," + asJSON, asProtobuf + ", " + asJSON, asProtobuf + "," + asJSON + ";q=0.9"}
 		if r.Group == cluster.Group || r.JSONOnly {
 			return both
@@ -34,7 +34,7 @@ func accepts(r cluster.Resource, representation representation) []string {
 	case metadataProtobuf:
 		both := []string{
 			asProtobuf + asMetadata + "," + asJSON + asMetadata,
-			// client-go's metadata client.
+			// The metadata client of client-go.
 			asProtobuf + asMetadata + "," + asJSON + asMetadata + "," + asJSON,
 		}
 		if r.JSONOnly {
@@ -45,7 +45,7 @@ func accepts(r cluster.Resource, representation representation) []string {
 	return []string{""}
 }
 
-// accept is the plainest Accept header for a representation, of a list or of the events of a watch.
+// accept returns the simplest Accept header for a representation of a list, or of the events of a watch.
 func (r representation) accept(watch bool) string {
 	accept := asJSON
 	if r.protobuf() {
@@ -60,12 +60,12 @@ func (r representation) accept(watch bool) string {
 	return accept
 }
 
-// ofEvents makes the Accept header of a list that of a watch.
+// ofEvents returns the Accept header of a watch for that of a list.
 func ofEvents(accept string) string {
 	return strings.ReplaceAll(accept, "PartialObjectMetadataList", "PartialObjectMetadata")
 }
 
-// represent asks for a representation.
+// represent makes a question one for a representation.
 func (g *generator) represent(q *question, representation representation) {
 	q.Representation = representation
 	q.Header.Del("Accept")
@@ -79,21 +79,21 @@ func (g *generator) represent(q *question, representation representation) {
 	}
 }
 
-// indent asks for indented JSON, in one of the ways in which clients do.
+// indent makes a question one for indented JSON, in one of the ways of clients.
 func (g *generator) indent(q *question) {
 	switch accept := q.Header.Get("Accept"); g.rng.IntN(4) {
 	case 0:
 		q.Query.Set("pretty", pick(g, "true", "1", "t", "TRUE"))
 	case 1:
 		q.Header.Set("User-Agent", pick(g, humans...))
-	case 2: // the parameter says nothing
+	case 2: // an empty parameter leaves the User-Agent to decide
 		q.Header.Set("User-Agent", pick(g, humans...))
 		q.Query.Set("pretty", "")
 	case 3:
 		if accept == "" {
 			accept = asJSON
 		}
-		// Of several clauses, the first is chosen.
+		// kube-apiserver takes the first clause.
 		first, rest, more := strings.Cut(accept, ",")
 		first = strings.TrimRight(first, " ") + ";pretty=1"
 		if more {
@@ -103,5 +103,5 @@ func (g *generator) indent(q *question) {
 	}
 }
 
-// humans are the User-Agents that get indented JSON.
+// humans are User-Agents that get indented JSON.
 var humans = []string{"curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11; Linux x86_64)"}

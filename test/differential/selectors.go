@@ -15,7 +15,7 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// labelSelectors of the whole grammar, over the labels that the churn sets (see labels).
+// labelSelectors covers the whole grammar, with the labels that package cluster sets.
 var labelSelectors = []string{
 	"tier=web", "tier==web", "tier!=web", "tier=", "tier", "!tier", "tier=nothing", "tier!=nothing",
 	"tier in (web,db)", "tier in (web)", "tier in ()", "tier in (,db)", "tier notin (web,db)", "tier notin (web)",
@@ -25,18 +25,18 @@ var labelSelectors = []string{
 	" ", "notin", "in=x", "in notin (in)", "in=in", "weight>0", "weight<10", "none",
 }
 
-// badSelectors are refused.
+// badSelectors are label selectors that kube-apiserver refuses.
 var badSelectors = []string{
 	"tier in (", "=x", "a b", "tier in web", "turn>x", "tier=a b", "tier===web", "-x=1", "tier,,turn", "!tier=web", "a/b/c", "tier in (web", ",", "x=" + "é",
 }
 
-// badFields are refused for most types, or read in a way of their own.
+// badFields are field selectors that kube-apiserver refuses for most types, or reads in an unusual way.
 var badFields = []string{
 	"spec.unknown=x", "bad", "metadata.labels=x", "metadata.name", "metadata.name>a", "spec.host=churn-a", "status.podIPs=10.1.0.1",
 	"metadata.uid=x", "metadata.name=a\\", "=x", "spec.nodeName in (a)", "name=churn-a", "metadata.name=a,spec.unknown=x", "Metadata.name=a",
 }
 
-// metadataSelector makes up a field selector that every type has.
+// metadataSelector returns a random field selector that every type accepts.
 func (g *generator) metadataSelector(r cluster.Resource) string {
 	terms := []string{g.nameTerm(r)}
 	if r.Namespaced {
@@ -53,17 +53,18 @@ func (g *generator) metadataSelector(r cluster.Resource) string {
 	return strings.Join(terms, ",")
 }
 
+// nameTerm returns a term by name. Most operators are !=, since a selector that leaves many objects tests more.
 func (g *generator) nameTerm(r cluster.Resource) string {
 	names := append(r.Names(), "none", "")
-	// What leaves many is asked for more often than what leaves one.
 	return nameField + pick(g, "=", "==", "!=", "!=", "!=") + pick(g, names...)
 }
 
+// namespaceTerm returns a term by namespace.
 func (g *generator) namespaceTerm() string {
 	return namespaceField + pick(g, "=", "==", "!=", "!=") + pick(g, append(slices.Clone(g.cluster.Namespaces), "none", "", "Not_A_Name")...)
 }
 
-// typeSelector makes up a field selector with the type's own fields.
+// typeSelector returns a random field selector with fields of the type.
 func (g *generator) typeSelector(r cluster.Resource) string {
 	terms := []string{g.typeTerm(r)}
 	for g.one(3) {
@@ -73,11 +74,12 @@ func (g *generator) typeSelector(r cluster.Resource) string {
 		terms = append(terms, g.metadataSelector(r))
 	}
 	if g.one(10) {
-		terms = append([]string{""}, terms...) // empty terms are skipped
+		terms = append([]string{""}, terms...) // kube-apiserver skips empty terms
 	}
 	return strings.Join(terms, ",")
 }
 
+// typeTerm returns a term by a field of the type.
 func (g *generator) typeTerm(r cluster.Resource) string {
 	f := pick(g, r.Fields...)
 	return f.Name + pick(g, "=", "==", "!=", "!=") + fields.EscapeValue(pick(g, f.Values...))
@@ -100,7 +102,7 @@ func (g *generator) shard(q *question) {
 	}
 }
 
-// selectBy gives the question selectors of a kind, in place of those it has.
+// selectBy replaces the label and field selectors of a question by random ones of a kind.
 func (g *generator) selectBy(q *question, kind selector) {
 	q.Query.Del("labelSelector")
 	q.Query.Del("fieldSelector")

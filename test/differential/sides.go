@@ -14,10 +14,10 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// userAgent of the comparators: neither a browser's nor a command line's, which get indented JSON.
+// userAgent is not one of those that get indented JSON, such as browsers' and curl's.
 const userAgent = "differential"
 
-// side is one of the two that are asked. It is safe for concurrent use.
+// side is one of the two servers that are compared. It is safe for concurrent use.
 type side struct {
 	name  string
 	base  string
@@ -27,20 +27,20 @@ type side struct {
 	clients map[clientKey]*http.Client
 }
 
-// clientKey is what connections are shared by.
+// clientKey is what requests on one connection have in common.
 type clientKey struct {
 	http2       bool
 	certificate *tls.Certificate
 }
 
-// newSide returns a side that listens on base with a certificate of ca. No redirect is followed on the way.
+// newSide returns the side at the URL base, whose certificate ca signed. Redirects are not followed.
 func newSide(name, base string, ca []byte) *side {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	return &side{name: name, base: base, roots: roots, clients: map[clientKey]*http.Client{}}
 }
 
-// client returns the connections of those who log in alike.
+// client returns the client of a key, one for each.
 func (s *side) client(key clientKey) *http.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *side) client(key clientKey) *http.Client {
 	return s.clients[key]
 }
 
-// unzipping decodes bodies. What the header says of the encoding stays.
+// unzipping decompresses bodies, and leaves Content-Encoding in the header.
 type unzipping struct{ http.Transport }
 
 // RoundTrip implements [http.RoundTripper].
@@ -76,8 +76,8 @@ func (u *unzipping) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// as returns who puts a question, with its headers.
-func (s *side) as(q question) *ask.Client {
+// clientOf returns a client with the credentials and headers of a question.
+func (s *side) clientOf(q question) *ask.Client {
 	header := http.Header{"Accept": nil, "User-Agent": {userAgent}}
 	maps.Copy(header, q.Header)
 	if q.User.Token != "" {
@@ -87,9 +87,9 @@ func (s *side) as(q question) *ask.Client {
 	return &ask.Client{Base: s.base, HTTP: s.client(clientKey{http2: !q.HTTP1, certificate: q.User.Certificate}), Header: header}
 }
 
-// ask puts a question. Bodies that break off are an error.
+// ask sends a question and returns the whole answer. A body that breaks off is an error.
 func (s *side) ask(ctx context.Context, q question) (ask.Answer, error) {
-	a, err := s.as(q).Get(ctx, q.target())
+	a, err := s.clientOf(q).Get(ctx, q.target())
 	if err != nil {
 		err = fmt.Errorf("%s: %w", s.name, err)
 	}

@@ -18,26 +18,26 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// stream is what one side has said to a watch so far. It is safe for concurrent use.
+// stream is the answer of one side to a watch, with the events so far. It is safe for concurrent use.
 type stream struct {
-	ask.Answer // which has a body only if it is no stream
+	ask.Answer // with a body only if its status is not 200
 
 	cancel context.CancelFunc
 	read   chan struct{} // closed when nothing more is read
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the following fields
 	events []oracle.Event
 	ended  bool
-	err    error // nil, where it ended between two events
+	err    error // nil if the stream ended between two events, or by close
 }
 
-// openStream puts a question, and reads on until close. It returns when the header is there, which may
-// not wait for an event.
+// openStream sends a watch and returns when its header is there, which must not wait for the first event. Events are read
+// until the end or close.
 func openStream(ctx context.Context, side *side, q question) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(watchPatience, cancel)
 	defer late.Stop()
-	resp, err := side.as(q).Open(ctx, http.MethodGet, q.target(), nil)
+	resp, err := side.clientOf(q).Open(ctx, http.MethodGet, q.target(), nil)
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("%s: %w", side.name, err)
@@ -76,21 +76,20 @@ func (s *stream) follow(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// said returns what has come, and whether that is all.
+// said returns the events so far, whether the stream has ended, and its error.
 func (s *stream) said() (events []oracle.Event, ended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.events), s.ended, s.err
 }
 
-// close ends the watch. What was said remains.
+// close ends the watch. The events remain.
 func (s *stream) close() {
 	s.cancel()
 	<-s.read
 }
 
-// nextEvent reads one event. A frame that no API server writes, which is made of anything else than an event's
-// type and object, is none.
+// nextEvent reads one event. A frame with other bytes than kube-apiserver's frame of the same event is an error.
 func nextEvent(in *events.Reader) (oracle.Event, error) {
 	read, err := in.Next()
 	e := oracle.Event{Type: read.Type, Object: read.Object, Key: keyOf(&read.Meta), Revision: read.Revision, EndsInitial: read.EndsInitial}
@@ -100,7 +99,7 @@ func nextEvent(in *events.Reader) (oracle.Event, error) {
 	return e, err
 }
 
-// keyOf returns what initial events are ordered by.
+// keyOf returns the key by which initial events are ordered.
 func keyOf(o *metav1.ObjectMeta) string {
 	if o.Namespace == "" {
 		return o.Name
@@ -108,10 +107,10 @@ func keyOf(o *metav1.ObjectMeta) string {
 	return o.Namespace + "/" + o.Name
 }
 
-// magic is what objects in protobuf begin with.
+// magic is the prefix of an object in protobuf.
 var magic = []byte("k8s\x00")
 
-// frameOf is an event as kube-apiserver writes it.
+// frameOf returns the frame of an event, as kube-apiserver writes it.
 func frameOf(e oracle.Event) []byte {
 	if !bytes.HasPrefix(e.Object, magic) {
 		return []byte(`{"type":"` + string(e.Type) + `","object":` + string(e.Object) + "}\n")

@@ -16,18 +16,18 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// track is what is true of a selection of objects: its state at a revision, and each event after
-// it, as kube-apiserver tells both: the one by an exact list, the others by a watch from there.
+// track is the truth about the objects that a watch selects: their state at a revision, from an exact list of
+// kube-apiserver's, and each event after that revision, from a watch of kube-apiserver's.
 type track struct {
 	from   uint64
-	state  map[string][]byte // objects as in events
+	state  map[string][]byte // objects by key, as events have them
 	stream *stream
 }
 
-// openTrack asks for a track of what a watch selects. It is nil if that revision is too old for the
-// API server.
+// openTrack opens a track of what a watch selects, from a revision on. It returns nil, nil if kube-apiserver no longer has
+// the revision. The caller closes the track.
 func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (*track, error) {
-	list := w.list(from)
+	list := w.exactList(from)
 	a, err := direct.ask(ctx, list)
 	switch {
 	case err != nil:
@@ -41,33 +41,33 @@ func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (
 	if t.state, err = stateOf(a.Body, w); err != nil {
 		return nil, fmt.Errorf("%s: %w", list, err)
 	}
-	if t.stream, err = openStream(ctx, direct, w.after(from)); err != nil {
+	if t.stream, err = openStream(ctx, direct, w.watchFrom(from)); err != nil {
 		return nil, err
 	}
 	if t.stream.Code != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", w.after(from), t.stream)
+		return nil, fmt.Errorf("%s: %s", w.watchFrom(from), t.stream)
 	}
 	return t, nil
 }
 
-// events are those that have come.
+// events returns the events so far, without bookmarks.
 func (t *track) events() []oracle.Event {
 	events, _, _ := t.stream.said()
 	return slices.DeleteFunc(events, func(e oracle.Event) bool { return e.Type == watch.Bookmark })
 }
 
-// lost reports whether the API server has ended the track, so that it says no more what is true.
-func (t *track) lost() bool {
+// ended reports whether kube-apiserver has ended the watch of the track, after which the track lacks events.
+func (t *track) ended() bool {
 	events, ended, _ := t.stream.said()
 	return ended || len(events) > 0 && events[0].Type == watch.Error
 }
 
 func (t *track) close() { t.stream.close() }
 
-// list is the question for the state at a revision, by the admin.
-func (w watchRequest) list(revision uint64) question {
+// exactList returns the admin's list of what the watch selects, at exactly a revision.
+func (w watchRequest) exactList(revision uint64) question {
 	q := exactly(w.Resource, w.Namespace, w.admin, revision)
-	q.Header.Set("Accept", w.told().accept(false))
+	q.Header.Set("Accept", w.eventsIn().accept(false))
 	for _, name := range []string{"labelSelector", "fieldSelector", "shardSelector"} {
 		if w.Query.Has(name) {
 			q.Query[name] = w.Query[name]
@@ -76,22 +76,22 @@ func (w watchRequest) list(revision uint64) question {
 	return q
 }
 
-// after is the question for what came after a revision, by the admin.
-func (w watchRequest) after(revision uint64) question {
-	q := w.list(revision)
+// watchFrom returns the admin's watch of what the watch selects, after a revision.
+func (w watchRequest) watchFrom(revision uint64) question {
+	q := w.exactList(revision)
 	q.Query.Del("resourceVersionMatch")
 	q.Query.Set("watch", "true")
-	q.Header.Set("Accept", w.told().accept(true))
+	q.Header.Set("Accept", w.eventsIn().accept(true))
 	return q
 }
 
-// stateOf reads a list as the objects of events.
+// stateOf returns the objects of a list by key, as events have them.
 func stateOf(body []byte, w watchRequest) (map[string][]byte, error) {
 	kind := runtime.TypeMeta{APIVersion: w.Resource.GroupVersion().String(), Kind: w.Resource.Kind}
-	if w.told().metadata() {
+	if w.eventsIn().metadata() {
 		kind = runtime.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
 	}
-	if w.told().protobuf() {
+	if w.eventsIn().protobuf() {
 		return stateOfProtobuf(body, kind)
 	}
 	var list struct{ Items []json.RawMessage }
@@ -105,7 +105,7 @@ func stateOf(body []byte, w watchRequest) (map[string][]byte, error) {
 			return nil, err
 		}
 		object := []byte(item)
-		if o.Kind == "" { // a custom resource says it in a list, too
+		if o.Kind == "" { // in a list, only custom resources have their kind
 			object = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,%s`, kind.Kind, kind.APIVersion, item[1:])
 		}
 		state[keyOf(&o.ObjectMeta)] = object
@@ -113,6 +113,7 @@ func stateOf(body []byte, w watchRequest) (map[string][]byte, error) {
 	return state, nil
 }
 
+// stateOfProtobuf is stateOf for a list in protobuf. kind is that of the objects.
 func stateOfProtobuf(body []byte, kind runtime.TypeMeta) (map[string][]byte, error) {
 	var list runtime.Unknown
 	if err := list.Unmarshal(bytes.TrimPrefix(body, magic)); err != nil {

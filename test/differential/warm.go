@@ -10,9 +10,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// warm asks for every resource that is kept in memory, in all representations, until it comes from
-// there: a representation is fed only from its first use on, and what is forwarded until then would
-// count as missed. So would an exact revision from before, which is not asked for any more.
+// warm asks for every resource in every representation until it comes from memory, since a representation is loaded at its
+// first use. Afterwards no exact revision from before is asked for, which memory does not have.
 func (c *comparator) warm(ctx context.Context) error {
 	var all []question
 	for _, representation := range representations {
@@ -23,7 +22,7 @@ func (c *comparator) warm(ctx context.Context) error {
 				q.Header.Set("Accept", accept)
 			}
 			all = append(all, q)
-			_, _ = c.proxy.ask(ctx, q) // all begin to load
+			_, _ = c.proxy.ask(ctx, q) // begin all loads before waiting for any
 		}
 	}
 	err := c.hits(ctx, all)
@@ -31,9 +30,8 @@ func (c *comparator) warm(ctx context.Context) error {
 	return err
 }
 
-// caughtUp asks for every resource that is kept in memory until the revision of the last write to
-// any of them comes from there, and an anyRevision too: what listproxy is late for, it only is for a while.
-// There must have been a write a moment ago: old revisions are not kept.
+// caughtUp waits until memory has every resource at the revision of the last write of any resource: it may be behind for a
+// while only. The last write must be recent, since memory does not keep old revisions.
 func (c *comparator) caughtUp(ctx context.Context) error {
 	revision, admin := c.cluster.Ledger.NewestOfAll(), c.cluster.Users[0]
 	var exacts, anys []question
@@ -43,11 +41,12 @@ func (c *comparator) caughtUp(ctx context.Context) error {
 	return c.hits(ctx, append(exacts, anys...))
 }
 
+// anyOf returns the question for a resource at any revision.
 func anyOf(r cluster.Resource, user cluster.User) question {
 	return question{Resource: r, User: user, Semantics: anyRevision, Query: url.Values{"resourceVersion": {"0"}}, Header: http.Header{}}
 }
 
-// hits asks each question that is to be answered from memory until it is.
+// hits asks each question that should be answered from memory until its answer comes from there.
 func (c *comparator) hits(ctx context.Context, questions []question) error {
 	for _, q := range questions {
 		if !q.memory() {

@@ -9,21 +9,21 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// start says where a watch begins: what is sent as resourceVersion.
+// start is where a watch begins, as its resourceVersion says.
 type start string
 
 // The starts.
 const (
 	fromUnset   start = "unset"
 	fromZero    start = "0"
-	fromWithin  start = "within"  // some recent revision
-	fromFuture  start = "future"  // a revision that comes soon
-	fromDistant start = "distant" // one that does not come
+	fromWithin  start = "within"  // a recent revision
+	fromFuture  start = "future"  // a revision of the near future
+	fromDistant start = "distant" // a revision of the far future
 	fromOld     start = "old"     // 1
-	fromZeros   start = "00"      // is 0, but nothing is defaulted
+	fromZeros   start = "00"      // means 0, but kube-apiserver sets no defaults of 0 for the other parameters
 )
 
-// choice is of a parameter that may be left out.
+// choice is the value of a boolean parameter, which may be absent.
 type choice string
 
 const (
@@ -36,20 +36,21 @@ const (
 type watchRequest struct {
 	question
 	admin     cluster.User
-	watchList bool // the API server has streaming lists
+	watchList bool // kube-apiserver has streaming lists
 
 	start     start
 	initial   choice // sendInitialEvents
 	bookmarks bool   // allowWatchBookmarks
-	// seconds after which it is to end, while it is being read; 0: it is not.
+	// seconds is a short timeoutSeconds, after which the watch may end while its events are compared; 0 if there is none.
 	seconds int
-	// unusual: it is written as no client writes it.
+	// unusual marks a request that no client writes in this way.
 	unusual bool
 }
 
-// told is the representation in which the objects of the events come.
-func (w watchRequest) told() representation {
-	switch { // the second clause of the Accept header
+// eventsIn returns the representation of the objects in the events. A resource without protobuf gets the second clause of
+// the Accept header.
+func (w watchRequest) eventsIn() representation {
+	switch {
 	case w.Representation == protobuf && (w.Resource.Group == cluster.Group || w.Resource.JSONOnly):
 		return plainJSON
 	case w.Representation == metadataProtobuf && w.Resource.JSONOnly:
@@ -58,36 +59,36 @@ func (w watchRequest) told() representation {
 	return w.Representation
 }
 
-// begins says what a watch tells first, and whether a bookmark ends that.
-func (w watchRequest) begins() (_ oracle.Beginning, ending bool) {
-	revision := w.start != fromUnset && w.start != fromZero && w.start != fromZeros
+// begins returns what the watch begins with, and whether a bookmark ends the initial events.
+func (w watchRequest) begins() (_ oracle.Beginning, endsInitial bool) {
+	hasRevision := w.start != fromUnset && w.start != fromZero && w.start != fromZeros
 	switch {
 	case w.initial == yes:
 		return oracle.FromState, w.bookmarks
-	case revision:
+	case hasRevision:
 		return oracle.FromRevision, false
 	case w.initial == no:
 		return oracle.FromNow, false
 	}
-	// What is not said is taken for true.
+	// kube-apiserver takes an absent sendInitialEvents for true.
 	return oracle.FromState, w.bookmarks && w.watchList && w.start != fromZeros
 }
 
-// memory reports whether listproxy is to answer from memory.
+// memory reports whether listproxy should answer the watch from memory.
 func (w watchRequest) memory() bool {
-	begins, ending := w.begins()
+	begins, endsInitial := w.begins()
 	switch {
 	case w.unusual, w.start == fromOld, w.start == fromDistant, w.start == fromFuture, w.start == fromZeros:
 		return false
-	case begins == oracle.FromNow, begins == oracle.FromState && !ending:
+	case begins == oracle.FromNow, begins == oracle.FromState && !endsInitial:
 		return false
-	case w.start == fromUnset: // only behind a proof of the newest state, which may be dearer than the watch
-		return false
+	case w.start == fromUnset:
+		return false // needs a revision probe, and is forwarded if the probe is late
 	}
 	return w.question.memory()
 }
 
-// watch makes up a watch. It is not ok if no revision is known yet.
+// watch returns a random watch. It is not ok if no revision is known yet.
 func (g *generator) watch() (watchRequest, bool) {
 	w := watchRequest{question: g.anything(), admin: g.cluster.Users[0], watchList: g.watchList}
 	w.Semantics = watching
@@ -103,7 +104,7 @@ func (g *generator) watch() (watchRequest, bool) {
 	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // there is no such path
 	w.initial = pick(g, absent, absent, yes, yes, no)
 	usual := !g.one(3)
-	if usual { // as a client would send it who may see all
+	if usual { // as a client sends it, in most cases by the admin
 		if !g.one(8) {
 			w.User = w.admin
 		}
@@ -137,7 +138,7 @@ func (g *generator) watch() (watchRequest, bool) {
 		w.Query.Set("timeoutSeconds", pick(g, "0", "300", "599"))
 	}
 	if !usual {
-		g.idle(&w)
+		g.addIneffective(&w)
 		if g.one(4) {
 			g.oddWatch(&w)
 		}
@@ -145,7 +146,7 @@ func (g *generator) watch() (watchRequest, bool) {
 	return w, true
 }
 
-// spelled writes a choice in one of the ways that the API server understands.
+// spelled returns a choice in one of the spellings that kube-apiserver accepts.
 func (g *generator) spelled(w *watchRequest, c choice) string {
 	if !g.one(12) {
 		return string(c)
@@ -158,9 +159,9 @@ func (g *generator) spelled(w *watchRequest, c choice) string {
 	return spelled
 }
 
-// startAt says from where. It is not ok if no revision is known yet.
+// startAt sets the resourceVersion for w.start. It is not ok if no revision is known yet.
 func (g *generator) startAt(w *watchRequest) bool {
-	const recent = 30 * time.Second // kube-apiserver's memory of events is shorter than that of lists
+	const recent = 30 * time.Second // kube-apiserver keeps events for a shorter time than listproxy keeps lists
 	newest := g.cluster.Ledger.NewestOfAll()
 	switch w.start {
 	case fromUnset:
@@ -188,8 +189,8 @@ func (g *generator) startAt(w *watchRequest) bool {
 	return newest > 0
 }
 
-// idle adds what changes nothing.
-func (g *generator) idle(w *watchRequest) {
+// addIneffective adds a parameter or a header that does not change the answer.
+func (g *generator) addIneffective(w *watchRequest) {
 	n := g.rng.IntN(25)
 	w.unusual = w.unusual || n < 5
 	switch n {
@@ -206,7 +207,7 @@ func (g *generator) idle(w *watchRequest) {
 	}
 }
 
-// oddWatch makes a watch one that is refused, or that ends at once.
+// oddWatch changes the watch into one that is refused, or that ends at once.
 func (g *generator) oddWatch(w *watchRequest) {
 	w.Odd = true
 	set := func(name, value string) func() { return func() { w.Query.Set(name, value) } }
@@ -225,7 +226,7 @@ func (g *generator) oddWatch(w *watchRequest) {
 		accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v9"),
 		accept("application/cbor"), accept("application/cbor-seq,application/json"), accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
 		func() { w.RawQuery = "watch=%zz" },
-		func() { // by an old path, which custom resources have not
+		func() { // the old path of watches, which custom resources do not have
 			w.Path = strings.Replace(w.Resource.Path(w.Namespace), "/v1/", "/v1/watch/", 1)
 			w.Query.Del("watch")
 		},

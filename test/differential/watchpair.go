@@ -19,7 +19,7 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// watchPatience is how long something of a watch may take to come.
+// watchPatience ends a wait for the header or for events of a watch.
 const watchPatience = time.Minute
 
 // watches compares watches until ctx ends.
@@ -31,30 +31,29 @@ func (c *comparator) watches(ctx context.Context, seed uint64, workers int) {
 	})
 }
 
-// now is etcd's revision.
-func (c *comparator) now(ctx context.Context) (revision uint64, _ *difference) {
+// currentRevision returns etcd's revision.
+func (c *comparator) currentRevision(ctx context.Context) (revision uint64, _ *difference) {
 	a, err := c.direct.ask(ctx, question{Path: "/api/v1/namespaces", Query: url.Values{"limit": {"1"}}, User: c.cluster.Users[0]})
 	if err == nil {
 		revision, err = a.Revision()
 	}
 	if err != nil {
-		return 0, differs(silent, "%v", err)
+		return 0, differs(noAnswer, "%v", err)
 	}
 	return revision, nil
 }
 
-// past is a revision that no state of a resource may be from before. kube-apiserver's own cache of
-// a resource that nobody writes is of the last write.
-func (c *comparator) past(r cluster.Resource) uint64 {
+// oldestAllowed returns the lowest revision that a state of a resource may have: that of the last write before bound ago.
+func (c *comparator) oldestAllowed(r cluster.Resource) uint64 {
 	kind := r.GroupResource()
 	return max(c.begun[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-bound)))
 }
 
-// compareWatch puts a watch to both sides, reads for a while, and compares.
+// compareWatch sends a watch to both sides, reads for a while, and compares. It tries again if the two cannot be compared.
 func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequest) {
-	const tries = 8
-	for range tries {
-		p := &watchPair{comparator: c, watchRequest: w, reads: time.Duration(100+g.rng.IntN(3000)) * time.Millisecond}
+	const maxTries = 8
+	for range maxTries {
+		p := &watchPair{comparator: c, watchRequest: w, readTime: time.Duration(100+g.rng.IntN(3000)) * time.Millisecond}
 		d := p.run(ctx)
 		p.close()
 		switch {
@@ -80,13 +79,14 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 type watchPair struct {
 	*comparator
 	watchRequest
-	reads time.Duration // before it looks at what has come
+	readTime time.Duration // before the comparison
 
 	served, proxied *stream // by kube-apiserver, and by listproxy
 	truth           *track
 	wants           oracle.Watch
 }
 
+// close ends both watches and the track.
 func (p *watchPair) close() {
 	for _, s := range []*stream{p.served, p.proxied} {
 		if s != nil {
@@ -98,7 +98,7 @@ func (p *watchPair) close() {
 	}
 }
 
-// run compares.
+// run opens both watches and returns how they differ.
 func (p *watchPair) run(ctx context.Context) (d *difference) {
 	if d := p.open(ctx); d != nil {
 		return d
@@ -106,24 +106,24 @@ func (p *watchPair) run(ctx context.Context) (d *difference) {
 	if d := p.difference(p.question, p.proxied.Answer, p.served.Answer); d != nil || p.served.Code != http.StatusOK {
 		return d
 	}
-	if p.Odd { // both end, or neither
+	if p.Odd { // only ends are compared
 		clock.Sleep(ctx, 300*time.Millisecond)
 		return p.settle(ctx, p.endsAlike)
 	}
-	clock.Sleep(ctx, p.reads)
-	if p.wants.UpTo, d = p.now(ctx); d != nil {
+	clock.Sleep(ctx, p.readTime)
+	if p.wants.UpTo, d = p.currentRevision(ctx); d != nil {
 		return d
 	}
 	if d := p.settle(ctx, p.look); d != nil {
 		return d
 	}
-	if d := p.learn(ctx); d != nil {
+	if d := p.learnBookmarks(ctx); d != nil {
 		return d
 	}
-	return p.future(ctx)
+	return p.checkFuture(ctx)
 }
 
-// compared counts what came to its end.
+// compared counts the comparison and its events in the report.
 func (p *watchPair) compared() {
 	said, _, _ := p.proxied.said()
 	for _, e := range said {
@@ -137,23 +137,22 @@ func (p *watchPair) compared() {
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", p.start, p.initial))
 }
 
-// learn has kube-apiserver send the bookmarks of this form, if listproxy has sent one that kube-apiserver has
-// not sent yet, and compares them.
-func (p *watchPair) learn(ctx context.Context) *difference {
+// learnBookmarks compares a bookmark of a sort that only listproxy has sent so far: it has kube-apiserver send one.
+func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 	proxied, _, _ := p.proxied.said()
 	if !p.sent.unserved(p.watchRequest, proxied) {
 		return nil
 	}
-	q := p.after(p.wants.UpTo)
+	q := p.watchFrom(p.wants.UpTo)
 	q.Query.Set("allowWatchBookmarks", "true")
-	q.Query.Set("timeoutSeconds", "3") // two seconds before the end there is one
+	q.Query.Set("timeoutSeconds", "3") // kube-apiserver sends a bookmark two seconds before the end
 	if p.comparator.watchList {
 		q.Query.Set("sendInitialEvents", "true")
 		q.Query.Set("resourceVersionMatch", "NotOlderThan")
 	}
 	s, err := openStream(ctx, p.direct, q)
 	if err != nil {
-		return differs(silent, "%v", err)
+		return differs(noAnswer, "%v", err)
 	}
 	defer s.close()
 	select {
@@ -170,10 +169,10 @@ func (p *watchPair) learn(ctx context.Context) *difference {
 	return nil
 }
 
-// future looks for a revision that listproxy told before there was one.
-func (p *watchPair) future(ctx context.Context) *difference {
+// checkFuture requires that no event of listproxy's has a revision above etcd's.
+func (p *watchPair) checkFuture(ctx context.Context) *difference {
 	said, _, _ := p.proxied.said()
-	newest, d := p.now(ctx)
+	newest, d := p.currentRevision(ctx)
 	if d != nil {
 		return d
 	}
@@ -185,9 +184,9 @@ func (p *watchPair) future(ctx context.Context) *difference {
 	return nil
 }
 
-// open puts the question to both sides, and asks for the truth before.
+// open opens the track, and then the watch at both sides.
 func (p *watchPair) open(ctx context.Context) *difference {
-	p.wants = oracle.Watch{Bookmarks: p.bookmarks, Revision: p.Revision, Least: p.past(p.Resource)}
+	p.wants = oracle.Watch{Bookmarks: p.bookmarks, Revision: p.Revision, Least: p.oldestAllowed(p.Resource)}
 	p.wants.Begins, p.wants.Ending = p.begins()
 	p.wants.From = p.wants.Least
 	if p.wants.Begins == oracle.FromRevision {
@@ -205,30 +204,29 @@ func (p *watchPair) open(ctx context.Context) *difference {
 	all.Go(func() { p.proxied, failures[1] = openStream(ctx, p.proxy, p.question) })
 	all.Wait()
 	if err := errors.Join(failures[:]...); err != nil {
-		return differs(silent, "%v", err)
+		return differs(noAnswer, "%v", err)
 	}
 	var d *difference
-	p.wants.Most, d = p.now(ctx)
+	p.wants.Most, d = p.currentRevision(ctx)
 	return d
 }
 
-// settle looks until both sides have said what is due, and returns what is wrong if that does not
-// come. Between two streams of kube-apiserver's own a busy machine may lie for longer: that is not
-// what is looked for.
+// settle repeats look until there is no difference, and returns the last difference if that takes longer than
+// watchPatience. On a busy machine two streams of kube-apiserver's may differ for longer, which is not what is tested.
 func (p *watchPair) settle(ctx context.Context, look func() *difference) *difference {
 	for begun := time.Now(); ; clock.Sleep(ctx, 20*time.Millisecond) {
 		d := look()
-		most := watchPatience
+		patience := watchPatience
 		if d != nil && d.Kind == wrongReference {
-			most *= 5
+			patience *= 5
 		}
-		if d == nil || d.Kind == elsewhere || time.Since(begun) > most || ctx.Err() != nil {
+		if d == nil || d.Kind == elsewhere || time.Since(begun) > patience || ctx.Err() != nil {
 			return d
 		}
 	}
 }
 
-// look compares what both have said so far.
+// look compares the events of both sides so far with the track.
 func (p *watchPair) look() *difference {
 	served, servedEnded, servedErr := p.served.said()
 	proxied, proxiedEnded, proxiedErr := p.proxied.said()
@@ -241,7 +239,7 @@ func (p *watchPair) look() *difference {
 	if p.truth == nil {
 		return differs(elsewhere, "a revision that is too old")
 	}
-	if p.truth.lost() {
+	if p.truth.ended() {
 		p.report.count(expired)
 		return differs(elsewhere, expired)
 	}
@@ -259,11 +257,10 @@ func (p *watchPair) look() *difference {
 	return p.sent.differ(p.watchRequest, served, proxied)
 }
 
-// numbers in refusals are how far the API server is.
+// numbers matches kube-apiserver's current revision in an ERROR.
 var numbers = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
-// refusals compares what is said in place of events. It is done, if there was a refusal, or nothing
-// but its unavailable at one side.
+// refusals compares ERROR events. It is done if a side has one, and d is nil if these are equal or may differ.
 func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, done bool) {
 	refused := func(said []oracle.Event) bool { return len(said) > 0 && said[len(said)-1].Type == watch.Error }
 	switch {
@@ -280,9 +277,9 @@ func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, don
 		p.report.count("refused by both")
 		return nil, true
 	case p.start == fromFuture:
-		return differs(elsewhere, "it came in the meantime, or a side gave up before"), true
+		return differs(elsewhere, "the revision came in the meantime, or one side gave up before"), true
 	case refused(served) && p.start != fromDistant && len(proxied) > 0:
-		// listproxy may remember more than the API server.
+		// listproxy may keep a longer history than kube-apiserver.
 		p.report.count(expired)
 		return differs(elsewhere, expired), true
 	}
@@ -290,7 +287,7 @@ func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, don
 		len(proxied), refused(proxied), len(served), refused(served)), true
 }
 
-// endsAlike compares whether both have ended, and with as many events.
+// endsAlike requires that both streams have ended after equally many events, or neither.
 func (p *watchPair) endsAlike() *difference {
 	served, servedEnded, servedErr := p.served.said()
 	proxied, proxiedEnded, proxiedErr := p.proxied.said()

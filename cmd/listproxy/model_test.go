@@ -523,7 +523,7 @@ func (w *follower) judge(timeline int, told []oracle.Event) error {
 	must := oracle.Watch{Begins: oracle.FromRevision, Bookmarks: w.bookmarks, Revision: unsigned(w.at), From: unsigned(w.at)}
 	if w.first == 0 {
 		must = oracle.Watch{
-			Begins: oracle.FromState, Bookmarks: w.bookmarks, Ending: true, Least: unsigned(w.head), Most: last, From: last, State: map[string][]byte{},
+			Begins: oracle.FromState, Bookmarks: w.bookmarks, EndsInitial: true, MinRevision: unsigned(w.head), MaxRevision: last, From: last, State: map[string][]byte{},
 		}
 		for _, o := range w.plane.List(timeline, inmemory.Widgets, int64(last), w.Select) { // #nosec G115 -- it was none
 			e := eventOf(inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(inmemory.Widgets, inmemory.Form{}))

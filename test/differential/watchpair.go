@@ -186,9 +186,9 @@ func (p *watchPair) checkFuture(ctx context.Context) *difference {
 
 // open opens the track, and then the watch at both sides.
 func (p *watchPair) open(ctx context.Context) *difference {
-	p.wants = oracle.Watch{Bookmarks: p.bookmarks, Revision: p.Revision, Least: p.oldestAllowed(p.Resource)}
-	p.wants.Begins, p.wants.Ending = p.begins()
-	p.wants.From = p.wants.Least
+	p.wants = oracle.Watch{Bookmarks: p.bookmarks, Revision: p.Revision, MinRevision: p.oldestAllowed(p.Resource)}
+	p.wants.Begins, p.wants.EndsInitial = p.begins()
+	p.wants.From = p.wants.MinRevision
 	if p.wants.Begins == oracle.FromRevision {
 		p.wants.From = min(p.Revision, p.cluster.Ledger.NewestOfAll())
 	}
@@ -197,7 +197,7 @@ func (p *watchPair) open(ctx context.Context) *difference {
 		p.truth, failures[2] = openTrack(ctx, p.direct, p.watchRequest, p.wants.From)
 	}
 	if p.start == fromUnset {
-		p.wants.Least = max(p.wants.Least, p.cluster.Ledger.NewestOfAll())
+		p.wants.MinRevision = max(p.wants.MinRevision, p.cluster.Ledger.NewestOfAll())
 	}
 	var all sync.WaitGroup
 	all.Go(func() { p.served, failures[0] = openStream(ctx, p.direct, p.question) })
@@ -207,7 +207,7 @@ func (p *watchPair) open(ctx context.Context) *difference {
 		return differs(noAnswer, "%v", err)
 	}
 	var d *difference
-	p.wants.Most, d = p.currentRevision(ctx)
+	p.wants.MaxRevision, d = p.currentRevision(ctx)
 	return d
 }
 

@@ -69,7 +69,7 @@ func TestLook(t *testing.T) {
 			p := &watchPair{
 				comparator: &comparator{report: newReport()}, watchRequest: watchRequest{question: question{Representation: plainJSON}, bookmarks: true},
 				served: tt.served, proxied: tt.proxied, truth: &track{from: 10, state: map[string][]byte{"n/a": []byte("a at 9")}, stream: tt.truth},
-				wants: oracle.Watch{Begins: oracle.FromRevision, Bookmarks: true, Revision: 10, From: 10, Least: 10, Most: 12, UpTo: 12},
+				wants: oracle.Watch{Begins: oracle.FromRevision, Bookmarks: true, Revision: 10, From: 10, MinRevision: 10, MaxRevision: 12, UpTo: 12},
 			}
 			if d := p.look(); d.kind() != tt.want {
 				t.Errorf("got %v, want the kind %q", d, tt.want)

@@ -187,7 +187,7 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 	after, upTo, told := revision, revision, map[uint64]bool{}
 	for stream := events.NewReader(resp.Body, ask.JSON); ; {
 		e, err := stream.Next()
-		if missed := w.Ledger.Untold(w.kind, after, upTo, told); missed > 0 {
+		if missed := w.Ledger.Missing(w.kind, after, upTo, told); missed > 0 {
 			return revision, poll.Wrong(fmt.Sprintf("a watch from %d sent events up to %d, but none of the write at %d", after, upTo, missed))
 		}
 		if errors.Is(err, io.EOF) {

@@ -2,7 +2,7 @@ package oracle
 
 import "fmt"
 
-// Difference shows the surroundings of the first byte in which two bodies differ.
+// Difference returns the lengths of two bodies, and both texts around the first byte in which they differ.
 func Difference(got, want []byte) string {
 	i := 0
 	for i < len(got) && i < len(want) && got[i] == want[i] {

@@ -9,91 +9,92 @@ import (
 )
 
 const (
-	// kept is how many writes are remembered at least, of each kind and of all.
-	kept = 8192
-	// recent is how many writes back Recent goes.
+	// minKept is the number of last writes that a ledger keeps at least, of each kind and of all.
+	minKept = 8192
+	// recent is the number of last writes among which Recent chooses.
 	recent = 150
 )
 
-// Ledger is what was written when, of which kind, in one past of etcd: the revisions that may be
-// asked for, and those that must be seen. The zero Ledger is empty. Safe for concurrent use.
+// Ledger has the revisions of confirmed writes, by kind and time, of one timeline of etcd. Tests ask for these revisions, and
+// require that these writes are seen. The zero Ledger is empty. Safe for concurrent use.
 type Ledger[Kind comparable] struct {
-	mu  sync.Mutex
-	all []write
-	of  map[Kind][]write
-	// since is when the first write was confirmed that Pick may choose.
-	since time.Time
+	mu     sync.Mutex
+	all    []write
+	byKind map[Kind][]write
+	// pickFrom is the time of the first write that Pick may choose.
+	pickFrom time.Time
 }
 
-// write is one that the API server had confirmed by then. Revisions of other writes may overtake
-// it.
+// write is a write that the API server had confirmed by a time. Writes are in the order of confirmation, which may not be
+// that of revisions.
 type write struct {
 	revision uint64
 	at       time.Time
 }
 
-// Confirmed notes a write that the API server has confirmed just now. 0 is none.
+// Confirmed adds a write that the API server has just confirmed. It ignores the revision 0.
 func (l *Ledger[Kind]) Confirmed(kind Kind, revision uint64) {
 	if revision == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == nil {
-		l.of = map[Kind][]write{}
+	if l.byKind == nil {
+		l.byKind = map[Kind][]write{}
 	}
 	w := write{revision, time.Now()}
 	l.all = bounded(append(l.all, w))
-	l.of[kind] = bounded(append(l.of[kind], w))
+	l.byKind[kind] = bounded(append(l.byKind[kind], w))
 }
 
+// bounded returns writes without the oldest, if there are too many.
 func bounded(writes []write) []write {
-	if len(writes) > 2*kept {
-		return slices.Clone(writes[len(writes)-kept:])
+	if len(writes) > 2*minKept {
+		return slices.Clone(writes[len(writes)-minKept:])
 	}
 	return writes
 }
 
-// Forget drops everything, as when etcd was replaced, or older revisions must not be asked for.
+// Forget drops all writes, for a replaced etcd, or when older revisions must not be asked for.
 func (l *Ledger[Kind]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all, l.of = nil, nil
+	l.all, l.byKind = nil, nil
 }
 
-// Newest is the highest revision of a kind, or 0.
+// Newest returns the highest revision of a kind, or 0.
 func (l *Ledger[Kind]) Newest(kind Kind) uint64 { return l.Before(kind, time.Now()) }
 
-// Before is the highest revision of a kind that had been confirmed at a time, or 0.
+// Before returns the highest revision of a kind that was confirmed by a time, or 0.
 func (l *Ledger[Kind]) Before(kind Kind, at time.Time) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return highest(l.of[kind], at)
+	return highest(l.byKind[kind], at)
 }
 
-// NewestOfAll is the highest revision of any kind, or 0.
+// NewestOfAll returns the highest revision of any kind, or 0.
 func (l *Ledger[Kind]) NewestOfAll() uint64 { return l.BeforeOfAll(time.Now()) }
 
-// BeforeOfAll is the highest revision of any kind that had been confirmed at a time, or 0.
+// BeforeOfAll returns the highest revision of any kind that was confirmed by a time, or 0.
 func (l *Ledger[Kind]) BeforeOfAll(at time.Time) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return highest(l.all, at)
 }
 
-// Untold returns the revision of a write of a kind after one revision and up to another that told does not have, or
-// 0 if it has all.
-func (l *Ledger[Kind]) Untold(kind Kind, after, upTo uint64, told map[uint64]bool) uint64 {
+// Missing returns the revision of a write of a kind above after, up to upTo, that is not in seen, or 0 if all are.
+func (l *Ledger[Kind]) Missing(kind Kind, after, upTo uint64, seen map[uint64]bool) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, w := range l.of[kind] {
-		if after < w.revision && w.revision <= upTo && !told[w.revision] {
+	for _, w := range l.byKind[kind] {
+		if after < w.revision && w.revision <= upTo && !seen[w.revision] {
 			return w.revision
 		}
 	}
 	return 0
 }
 
+// highest returns the highest revision that was confirmed by a time, or 0.
 func highest(writes []write, at time.Time) (revision uint64) {
 	for _, w := range writes {
 		if w.at.After(at) {
@@ -104,40 +105,39 @@ func highest(writes []write, at time.Time) (revision uint64) {
 	return revision
 }
 
-// Begin says that Pick is to choose no revision from before now, as when none was kept of some form
-// until now. What was written must still be seen.
+// Begin makes Pick choose no revision from before now, for tests that memory did not keep older ones for. Older writes must
+// still be seen.
 func (l *Ledger[Kind]) Begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.since = time.Now()
+	l.pickFrom = time.Now()
 }
 
-// Pick returns the revision of some write not older than age, or than Begin: of the kind, or now
-// and then of any (between two writes of a kind there are revisions, too). Recent ones are
-// likelier.
-func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (uint64, bool) {
+// Pick returns the revision of a random write not older than age and Begin, with recent writes more often. The write is of
+// the kind, or now and then of any kind, since lists may ask for any revision. It is not ok if there is none.
+func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (_ uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from := l.of[kind]
+	writes := l.byKind[kind]
 	if rng.IntN(4) == 0 {
-		from = l.all
+		writes = l.all
 	}
-	since := time.Now().Add(-age)
-	if since.Before(l.since) {
-		since = l.since
+	from := time.Now().Add(-age)
+	if from.Before(l.pickFrom) {
+		from = l.pickFrom
 	}
-	first := sort.Search(len(from), func(i int) bool { return !from[i].at.Before(since) })
-	from = from[first:]
-	if len(from) == 0 {
+	first := sort.Search(len(writes), func(i int) bool { return !writes[i].at.Before(from) })
+	writes = writes[first:]
+	if len(writes) == 0 {
 		return 0, false
 	}
 	if rng.IntN(5) == 0 {
-		from = from[max(0, len(from)-3):]
+		writes = writes[max(0, len(writes)-3):]
 	}
-	return from[rng.IntN(len(from))].revision, true
+	return writes[rng.IntN(len(writes))].revision, true
 }
 
-// Recent is the revision of one of the last writes, of any kind, or 0.
+// Recent returns the revision of one of the last writes of any kind, or 0.
 func (l *Ledger[Kind]) Recent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,8 +148,7 @@ func (l *Ledger[Kind]) Recent() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// OldestRecent is the lowest revision that somebody may ask for who called Recent some time ago, or
-// 0.
+// OldestRecent returns the lowest revision that a call of Recent some time ago may have returned, or 0.
 func (l *Ledger[Kind]) OldestRecent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

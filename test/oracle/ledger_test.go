@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestList: a list must hold what was written in time, whatever was confirmed in which order, and be of the revision
-// that was asked for or later.
+// TestList: List.Judge requires that a list has every write that was confirmed in time, also if writes were confirmed in
+// another order than that of their revisions, and that its revision is the one asked for, or not older.
 func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 6 * time.Second
@@ -21,23 +21,23 @@ func TestList(t *testing.T) {
 		for name, tt := range map[string]struct {
 			list     List
 			revision uint64
-			wrong    bool
+			wantErr  bool
 		}{
-			"the newest, for ever":               {list: List{Holds: within(time.Hour)}, revision: 14},
-			"newer than what was confirmed":      {list: List{Holds: within(time.Hour)}, revision: 15},
-			"older, and in time":                 {list: List{Holds: within(3*time.Second + bound)}, revision: 13},
-			"older, within the tolerance":        {list: List{Holds: within(2*time.Second + bound + Tolerance)}, revision: 12},
-			"too old":                            {list: List{Holds: within(3*time.Second + bound + Tolerance)}, revision: 12, wrong: true},
-			"without one that was overtaken":     {list: List{Holds: begun.Add(2 * time.Second)}, revision: 11, wrong: true},
-			"before anything was written":        {list: List{Holds: begun.Add(-1)}, revision: 1},
-			"of any age":                         {revision: 1},
-			"of the revision that was asked for": {list: List{Revision: 9}, revision: 9},
-			"before that":                        {list: List{Revision: 9}, revision: 8, wrong: true},
-			"exactly that":                       {list: List{Revision: 9, Exactly: true}, revision: 9},
-			"not exactly that":                   {list: List{Revision: 9, Exactly: true}, revision: 10, wrong: true},
+			"newest, asked an hour later":                       {list: List{Holds: within(time.Hour)}, revision: 14},
+			"newer than all confirmed":                          {list: List{Holds: within(time.Hour)}, revision: 15},
+			"old, within the bound":                             {list: List{Holds: within(3*time.Second + bound)}, revision: 13},
+			"old, within bound and tolerance":                   {list: List{Holds: within(2*time.Second + bound + Tolerance)}, revision: 12},
+			"older than bound and tolerance":                    {list: List{Holds: within(3*time.Second + bound + Tolerance)}, revision: 12, wantErr: true},
+			"without a write confirmed before a lower revision": {list: List{Holds: begun.Add(2 * time.Second)}, revision: 11, wantErr: true},
+			"asked before the first write":                      {list: List{Holds: begun.Add(-1)}, revision: 1},
+			"any age allowed":                                   {revision: 1},
+			"at least 9, is 9":                                  {list: List{Revision: 9}, revision: 9},
+			"at least 9, is 8":                                  {list: List{Revision: 9}, revision: 8, wantErr: true},
+			"exactly 9, is 9":                                   {list: List{Revision: 9, Exactly: true}, revision: 9},
+			"exactly 9, is 10":                                  {list: List{Revision: 9, Exactly: true}, revision: 10, wantErr: true},
 		} {
-			if err := tt.list.Judge(tt.revision, l.BeforeOfAll); (err != nil) != tt.wrong {
-				t.Errorf("%s: %v, and it is wrong: %t", name, err, tt.wrong)
+			if err := tt.list.Judge(tt.revision, l.BeforeOfAll); (err != nil) != tt.wantErr {
+				t.Errorf("%s: got %v, want an error: %t", name, err, tt.wantErr)
 			}
 		}
 	})

@@ -5,35 +5,33 @@ import (
 	"time"
 )
 
-// Tolerance is how much further behind than the bound a state may be. A correct listproxy does not need it. It
-// overestimates the age of its state, which it counts from before it asked the API server for the revision until it
-// answers. A ledger underestimates how far a state is behind: it notes a write only after the API server has confirmed
-// it, and who judges counts until the request is sent.
+// Tolerance is added to the bound on a state's age. A correct listproxy does not need it: listproxy overestimates the age of
+// its state, which it counts from before its request for the revision to its answer. A judge underestimates the age: a
+// ledger has a write only when the API server has confirmed the write, and the judge counts from there to the request.
 const Tolerance = time.Second
 
-// List is what a list must be.
+// List is what is required of a list.
 type List struct {
-	// Revision is the one that was asked for, or 0. The list is of exactly that one, or not older.
+	// Revision is the lowest revision that the list may have, or 0. If Exactly, it is the only one.
 	Revision uint64
 	Exactly  bool
-	// Holds is the time up to which everything written must be in the list. The zero time: nothing need be.
+	// Holds is the time by which a write must have been confirmed to be in the list for sure. The zero time requires none.
 	Holds time.Time
 }
 
-// Within returns when a write must have been confirmed to be in the newest state that a server gives, if that may be as
-// old as a bound.
+// Within returns the List.Holds of a request at the time asked, for a state that may be as old as bound.
 func Within(bound time.Duration, asked time.Time) time.Time { return asked.Add(-bound - Tolerance) }
 
-// Judge returns what is wrong with an answer of a revision. newest returns the highest revision written at a time.
+// Judge returns an error if a list may not have a revision. newest returns the highest revision confirmed by a time.
 func (l List) Judge(revision uint64, newest func(time.Time) uint64) error {
 	if revision < l.Revision || l.Exactly && revision != l.Revision {
-		return fmt.Errorf("it is of revision %d, and %d was asked for (exactly that: %t)", revision, l.Revision, l.Exactly)
+		return fmt.Errorf("the list is of revision %d, want %d (exactly: %t)", revision, l.Revision, l.Exactly)
 	}
 	if l.Holds.IsZero() {
 		return nil
 	}
 	if written := newest(l.Holds); revision < written {
-		return fmt.Errorf("it is too old: of revision %d, and must hold what was written by %s, up to %d",
+		return fmt.Errorf("the list is too old: of revision %d, but must have what was confirmed by %s, up to %d",
 			revision, l.Holds.Format(time.StampMilli), written)
 	}
 	return nil

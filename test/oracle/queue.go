@@ -11,38 +11,37 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// pollEvery is the time between two looks at a queue.
-const pollEvery = 20 * time.Millisecond
+// pollInterval is the time between two looks at a queue.
+const pollInterval = 20 * time.Millisecond
 
-// Queue is what is to be done later, by workers, in order: such as comparing answers while others
-// are asked for. The zero Queue is empty. It is for any number of goroutines.
+// Queue has jobs for workers, in order. The zero Queue is empty. Safe for concurrent use.
 type Queue[T any] struct {
 	mu      sync.Mutex
 	waiting []*T
-	undone  map[*T]bool // what waits, and what is being done
+	undone  map[*T]bool // waiting, or being done
 }
 
-// Add puts one thing at the end.
-func (q *Queue[T]) Add(one T) {
+// Add appends a job.
+func (q *Queue[T]) Add(job T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.undone == nil {
 		q.undone = map[*T]bool{}
 	}
-	q.waiting = append(q.waiting, &one)
-	q.undone[&one] = true
+	q.waiting = append(q.waiting, &job)
+	q.undone[&job] = true
 }
 
-// Work does what is in the queue, and what comes, by so many workers, until ctx ends.
+// Work does jobs by so many workers until ctx ends, and returns when the last worker has ended.
 func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Context, T)) {
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				if one := q.take(); one != nil {
-					do(ctx, *one)
-					q.done(one)
-				} else if !clock.Sleep(ctx, pollEvery) {
+				if job := q.next(); job != nil {
+					do(ctx, *job)
+					q.done(job)
+				} else if !clock.Sleep(ctx, pollInterval) {
 					return
 				}
 			}
@@ -51,35 +50,37 @@ func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Contex
 	all.Wait()
 }
 
-// Drain waits until all that had been added before is done, while others may go on adding; an
-// error, if that takes longer than patience.
+// Drain waits until all jobs that were added before are done. It returns an error if that takes longer than patience.
 func (q *Queue[T]) Drain(ctx context.Context, patience time.Duration) error {
 	q.mu.Lock()
 	before := maps.Clone(q.undone)
 	q.mu.Unlock()
-	return poll.Try(ctx, patience, pollEvery, "what is in the queue", func() error {
+	return poll.Try(ctx, patience, pollInterval, "all jobs of the queue done", func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		maps.DeleteFunc(before, func(one *T, _ bool) bool { return !q.undone[one] })
+		maps.DeleteFunc(before, func(job *T, _ bool) bool { return !q.undone[job] })
 		if len(before) > 0 {
-			return fmt.Errorf("%d are still to be done", len(before))
+			return fmt.Errorf("%d jobs are not done", len(before))
 		}
 		return nil
 	})
 }
 
-// take returns the next one, or nil.
-func (q *Queue[T]) take() (one *T) {
+// next removes the next waiting job and returns it, or nil.
+func (q *Queue[T]) next() *T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) > 0 {
-		one, q.waiting = q.waiting[0], q.waiting[1:]
+	if len(q.waiting) == 0 {
+		return nil
 	}
-	return one
+	job := q.waiting[0]
+	q.waiting = q.waiting[1:]
+	return job
 }
 
-func (q *Queue[T]) done(one *T) {
+// done notes that a job is done.
+func (q *Queue[T]) done(job *T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.undone, one)
+	delete(q.undone, job)
 }

@@ -10,16 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Event is one of a watch.
+// Event is an event of a watch.
 type Event struct {
 	Type watch.EventType
-	// Object is what must be the same: the bytes as they were sent, or a digest of them.
+	// Object is what must be equal: the object's bytes as they were sent, or a digest.
 	Object []byte
-	// Key is what initial events are ordered by: the object's namespace/name; the name alone, if it is
-	// in no namespace.
+	// Key is namespace/name, or the name alone of an object without a namespace. Initial events are ordered by it.
 	Key      string
 	Revision uint64
-	// EndsInitial is true of the bookmark that follows the initial events.
+	// EndsInitial marks the bookmark after the initial events.
 	EndsInitial bool
 }
 
@@ -31,86 +30,85 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s %s at %d%s", e.Type, e.Key, e.Revision, end)
 }
 
-// Equal reports whether a client sees the same.
+// Equal reports whether type, key and object are equal.
 func (e Event) Equal(other Event) bool {
 	return e.Type == other.Type && e.Key == other.Key && bytes.Equal(e.Object, other.Object)
 }
 
-// Beginning is what a watch tells first.
+// Beginning is what a watch begins with.
 type Beginning string
 
 // The beginnings.
 const (
-	FromRevision Beginning = "what came after a revision"
-	FromState    Beginning = "a state"
-	FromNow      Beginning = "what comes after now"
+	FromRevision Beginning = "events after a revision"
+	FromState    Beginning = "initial events"
+	FromNow      Beginning = "events from now on"
 )
 
-// Watch is what a watch must tell.
+// Watch is what is required of the events of a watch, and the truth that they are compared with.
 type Watch struct {
 	Begins Beginning
-	// Ending: a bookmark follows the initial events.
-	Ending bool
-	// Bookmarks may be sent.
+	// EndsInitial requires a bookmark after the initial events.
+	EndsInitial bool
+	// Bookmarks allows bookmarks.
 	Bookmarks bool
-	// Revision that was asked for, or 0.
+	// Revision is the watch's resourceVersion, or 0.
 	Revision uint64
-	// The state, or now, is not older than Least and not newer than Most.
-	Least, Most uint64
-	// UpTo is the revision up to which all must have been told; 0, if the watch may have ended
-	// anywhere.
+	// MinRevision and MaxRevision bound the revision of the initial state, or of now.
+	MinRevision, MaxRevision uint64
+	// UpTo is the revision up to which the watch must have every event; 0 if it may have ended anywhere.
 	UpTo uint64
 
-	// What is true: the objects at From, by key, and what came then.
+	// The truth: State has the objects at the revision From by key, and Events what happened after From.
 	From   uint64
 	State  map[string][]byte
-	Events []Event // above From
+	Events []Event
 }
 
-// Judge returns what is wrong with what was said. What is missing may still come, unless the watch
-// has ended, which it may have done anywhere.
-func (w Watch) Judge(said []Event, ended bool) error {
+// Judge returns an error if the events got are wrong. Unless ended, events up to UpTo must be there. A watch that has ended
+// may lack the last events.
+func (w Watch) Judge(got []Event, ended bool) error {
 	if ended {
 		w.UpTo = 0
 	}
-	told, err := w.withoutBookmarks(said)
+	changes, err := w.withoutBookmarks(got)
 	if err != nil {
 		return err
 	}
 	switch w.Begins {
 	case FromRevision:
-		return w.continues(told, w.Revision)
+		return w.continues(changes, w.Revision)
 	case FromNow:
-		return w.some(told, func(revision uint64, _ []Event) error { return w.continues(told, revision) })
+		return w.fitsAnywhere(changes, func(revision uint64, _ []Event) error { return w.continues(changes, revision) })
 	}
-	end := slices.IndexFunc(said, func(e Event) bool { return e.EndsInitial })
-	if !w.Ending {
-		return w.some(told, func(revision uint64, state []Event) error { return w.tells(told, revision, state) })
+	if !w.EndsInitial {
+		return w.fitsAnywhere(changes, func(revision uint64, state []Event) error { return w.beginsWith(changes, revision, state) })
 	}
+	end := slices.IndexFunc(got, func(e Event) bool { return e.EndsInitial })
 	if end < 0 {
 		if w.UpTo == 0 {
-			return nil // it ended before
+			return nil // it ended among the initial events
 		}
-		return fmt.Errorf("no bookmark ends the initial events; so far there are %d events", len(said))
+		return fmt.Errorf("no bookmark ends the initial events; so far there are %d events", len(got))
 	}
-	revision := said[end].Revision
-	if revision < max(w.Least, w.Revision) || revision > w.Most {
-		return fmt.Errorf("the state is of revision %d, not of %d to %d", revision, max(w.Least, w.Revision), w.Most)
+	revision, minRevision := got[end].Revision, max(w.MinRevision, w.Revision)
+	if revision < minRevision || revision > w.MaxRevision {
+		return fmt.Errorf("the state is of revision %d, want %d to %d", revision, minRevision, w.MaxRevision)
 	}
 	if revision < w.From {
-		return fmt.Errorf("the state is of revision %d, before %d, from which on the truth is known", revision, w.From)
+		return fmt.Errorf("the state is of revision %d, but the truth is known from %d on", revision, w.From)
 	}
 	state := w.stateAt(revision)
-	if err := w.tells(told, revision, state); err != nil || end == len(state) {
+	if err := w.beginsWith(changes, revision, state); err != nil || end == len(state) {
 		return err
 	}
-	return fmt.Errorf("the state of revision %d has %d objects, not %d", revision, len(state), end)
+	return fmt.Errorf("there are %d initial events, but %d objects at revision %d", end, len(state), revision)
 }
 
-// tells compares with a state and what came after it.
-func (w Watch) tells(told []Event, revision uint64, state []Event) error {
-	n := min(len(told), len(state))
-	if err := sameEvents(told[:n], state[:n]); err != nil {
+// beginsWith requires that the changes got are a state at a revision, and what happened after that revision.
+func (w Watch) beginsWith(got []Event, revision uint64, state []Event) error {
+	n := min(len(got), len(state))
+	if err := sameEvents(got[:n], state[:n]); err != nil {
 		return fmt.Errorf("in the state of revision %d: %w", revision, err)
 	}
 	if n < len(state) {
@@ -119,27 +117,28 @@ func (w Watch) tells(told []Event, revision uint64, state []Event) error {
 		}
 		return fmt.Errorf("in the state of revision %d: %d objects, not %d", revision, n, len(state))
 	}
-	return w.continues(told[n:], revision)
+	return w.continues(got[n:], revision)
 }
 
-// continues compares with what came after a revision.
-func (w Watch) continues(told []Event, revision uint64) error {
+// continues requires that the changes got are what happened after a revision.
+func (w Watch) continues(got []Event, revision uint64) error {
 	want := w.after(revision)
-	n := min(len(told), len(want))
-	if err := sameEvents(told[:n], want[:n]); err != nil {
+	n := min(len(got), len(want))
+	if err := sameEvents(got[:n], want[:n]); err != nil {
 		return fmt.Errorf("after revision %d: %w", revision, err)
 	}
-	if len(told) > n {
-		return fmt.Errorf("after revision %d: %v, of which kube-apiserver says nothing so far", revision, told[n])
+	if len(got) > n {
+		return fmt.Errorf("after revision %d: %v, which has not happened so far", revision, got[n])
 	}
 	if len(want) > n && want[n].Revision <= w.UpTo {
-		return fmt.Errorf("after revision %d: no %v, with all up to %d due; so far there are %d events", revision, want[n], w.UpTo, n)
+		return fmt.Errorf("after revision %d: %v is missing, and all up to %d are due; so far there are %d events", revision, want[n], w.UpTo, n)
 	}
 	return nil
 }
 
-// some demands that there is a revision of the right age that fits, and the state there.
-func (w Watch) some(told []Event, fits func(revision uint64, state []Event) error) error {
+// fitsAnywhere requires that fits returns no error for some revision between MinRevision and MaxRevision, with the initial
+// events of the state there.
+func (w Watch) fitsAnywhere(got []Event, fits func(revision uint64, state []Event) error) error {
 	var closest error
 	state := w.stateAt(w.From)
 	values := map[string][]byte{}
@@ -152,11 +151,11 @@ func (w Watch) some(told []Event, fits func(revision uint64, state []Event) erro
 			revision = w.Events[i].Revision
 			advance(values, w.Events[i])
 		}
-		if revision > w.Most {
+		if revision > w.MaxRevision {
 			break
 		}
-		if i+1 < len(w.Events) && w.Events[i+1].Revision <= max(w.Least, w.Revision) {
-			continue // this is true until the next event
+		if i+1 < len(w.Events) && w.Events[i+1].Revision <= max(w.MinRevision, w.Revision) {
+			continue // the state is this one until the next event, which is not too new
 		}
 		if w.Begins == FromState {
 			state = initial(values)
@@ -168,12 +167,12 @@ func (w Watch) some(told []Event, fits func(revision uint64, state []Event) erro
 		closest = err
 	}
 	if closest == nil {
-		closest = fmt.Errorf("no revision from %d to %d", w.Least, w.Most)
+		closest = fmt.Errorf("there is none from %d to %d", w.MinRevision, w.MaxRevision)
 	}
-	return fmt.Errorf("of %d events, at no revision: %w", len(told), closest)
+	return fmt.Errorf("%d events fit no revision: %w", len(got), closest)
 }
 
-// after returns the events above a revision.
+// after returns what happened after a revision.
 func (w Watch) after(revision uint64) []Event {
 	for i, e := range w.Events {
 		if e.Revision > revision {
@@ -194,18 +193,20 @@ func (w Watch) stateAt(revision uint64) []Event {
 	return initial(values)
 }
 
-// withoutBookmarks checks the bookmarks, but for their bytes, and returns the other events.
-func (w *Watch) withoutBookmarks(said []Event) ([]Event, error) {
-	var told []Event
-	ends, position := 0, uint64(0) // position is what a bookmark has promised
-	for i, e := range said {
-		initial := w.Begins == FromState && w.Ending && ends == 0
+// withoutBookmarks checks the bookmarks, except for their bytes, and returns the other events. It raises UpTo to the revision
+// of the last bookmark, up to which a bookmark promises that nothing is missing.
+func (w *Watch) withoutBookmarks(got []Event) ([]Event, error) {
+	var changes []Event
+	ends, position := 0, uint64(0) // position is the revision of the last bookmark
+	for i, e := range got {
+		initial := w.Begins == FromState && w.EndsInitial && ends == 0
 		switch {
 		case e.Type == watch.Bookmark && !w.Bookmarks:
-			return nil, fmt.Errorf("%v, which nobody wanted", e)
+			return nil, fmt.Errorf("event %d: %v, but the watch allows none", i, e)
 		case e.EndsInitial:
-			if ends++; ends > 1 || !w.Ending {
-				return nil, fmt.Errorf("event %d: %v, which should not be", i, e)
+			ends++
+			if ends > 1 || !w.EndsInitial {
+				return nil, fmt.Errorf("event %d: %v, which should not be there", i, e)
 			}
 		case e.Type == watch.Bookmark && initial:
 			return nil, fmt.Errorf("event %d: %v, among the initial events", i, e)
@@ -216,25 +217,24 @@ func (w *Watch) withoutBookmarks(said []Event) ([]Event, error) {
 			if e.Revision <= position {
 				return nil, fmt.Errorf("event %d: %v, after a bookmark at %d", i, e, position)
 			}
-			told = append(told, e)
+			changes = append(changes, e)
 			continue
 		}
 		if e.Revision < max(position, w.Revision) {
 			return nil, fmt.Errorf("event %d: %v, below %d", i, e, max(position, w.Revision))
 		}
-		if last := len(told) - 1; last >= 0 && (!w.Ending || ends == 1 && !e.EndsInitial) && told[last].Revision > e.Revision {
-			return nil, fmt.Errorf("event %d: %v, after %v", i, e, told[last])
+		// Initial events may have any revision up to that of the bookmark behind them.
+		isOrdered := !w.EndsInitial || ends == 1 && !e.EndsInitial
+		if last := len(changes) - 1; isOrdered && last >= 0 && changes[last].Revision > e.Revision {
+			return nil, fmt.Errorf("event %d: %v, after %v", i, e, changes[last])
 		}
 		position = e.Revision
-		// All that is promised must have been told.
-		if w.UpTo == 0 || w.UpTo < position {
-			w.UpTo = position
-		}
+		w.UpTo = max(w.UpTo, position)
 	}
-	return told, nil
+	return changes, nil
 }
 
-// sameEvents says how events differ from the first of those that are wanted.
+// sameEvents returns how the first wrong event of got differs from want, which must be as long.
 func sameEvents(got, want []Event) error {
 	for i := range got {
 		if !got[i].Equal(want[i]) {
@@ -244,18 +244,18 @@ func sameEvents(got, want []Event) error {
 	return nil
 }
 
-// unequal says how events differ from one on.
+// unequal returns how the event i of got differs from want.
 func unequal(got, want []Event, i int) error {
-	say := func(what string) error { return fmt.Errorf("event %d %s: %v, not %v", i, what, got[i], want[i]) }
+	say := func(what string) error { return fmt.Errorf("event %d %s: got %v, want %v", i, what, got[i], want[i]) }
 	switch {
 	case i+1 < len(want) && got[i].Equal(want[i+1]):
 		return say("is missing")
 	case i > 0 && got[i].Equal(got[i-1]):
 		return say("came twice")
-	case got[i].Key == want[i].Key && got[i].Revision == want[i].Revision || got[i].Type == watch.Deleted && got[i].Key == want[i].Key:
-		return errors.Join(say("is another"), errors.New(Difference(got[i].Object, want[i].Object)))
+	case got[i].Key == want[i].Key && (got[i].Revision == want[i].Revision || got[i].Type == watch.Deleted):
+		return errors.Join(say("differs"), errors.New(Difference(got[i].Object, want[i].Object)))
 	}
-	return say("is another")
+	return say("differs")
 }
 
 // advance applies an event to a state.
@@ -267,7 +267,7 @@ func advance(state map[string][]byte, e Event) {
 	state[e.Key] = e.Object
 }
 
-// initial returns the events that tell a state: in the order of keys.
+// initial returns the initial events of a state, in the order of keys.
 func initial(state map[string][]byte) []Event {
 	all := make([]Event, 0, len(state))
 	for _, key := range slices.Sorted(maps.Keys(state)) {

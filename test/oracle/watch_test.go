@@ -136,11 +136,11 @@ func TestJudge(t *testing.T) {
 			want: resuming, wantPass: true,
 			got: concat(events[1:], bookmark(30)),
 		},
-		"from now":                    {want: now, got: events[2:], wantPass: true},
-		"from now, too late":          {want: now, got: events[4:]},
-		"from now, a missing event":   {want: now, got: concat(events[2:3], events[4:])},
-		"from now, no events":         {want: now, got: nil},
-		"from now, with a bookmark":   {want: now, got: concat(events[2:], bookmark(20))},
+		"from now":                                    {want: now, got: events[2:], wantPass: true},
+		"from now, too late":                          {want: now, got: events[4:]},
+		"from now, a missing event":                   {want: now, got: concat(events[2:3], events[4:])},
+		"from now, no events":                         {want: now, got: nil},
+		"from now, with a bookmark":                   {want: now, got: concat(events[2:], bookmark(20))},
 		"from now, with an event that did not happen": {want: now, got: concat(events, list(event(watch.Added, "z", 21)))},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,15 +15,14 @@ import (
 )
 
 var (
-	// BuildProxy compiles the command with the race detector, once in a process, and returns its path in bin/.
+	// BuildProxy compiles listproxy with the race detector, once in a process, and returns its path in bin/.
 	BuildProxy = sync.OnceValues(func() (string, error) { return compile("listproxy-race", "-race") })
-	// BuildPlainProxy compiles it as it is shipped, but without a version: no race detector, whose own
-	// memory grows.
+	// BuildPlainProxy compiles listproxy without the race detector, whose own memory grows.
 	BuildPlainProxy = sync.OnceValues(func() (string, error) { return compile("listproxy") })
 )
 
-// compile compiles the command into bin/, and returns its path. The test processes of one make test
-// build in turn: the first links, and the others find that what is there is up to date.
+// compile compiles listproxy into bin/ and returns its path. Test processes that run at the same time compile one after the
+// other: the first links, and the others find the program up to date.
 func compile(name string, flags ...string) (string, error) {
 	root, err := binaries.RepoRoot()
 	if err != nil {
@@ -39,11 +38,11 @@ func compile(name string, flags ...string) (string, error) {
 		return "", err
 	}
 	defer lock.Unlock()
-	// Built beside and moved: another test process may be running the old one. The link lets the go
-	// command see what is there already.
+	// Another test process may run the old program, so the new one is built beside and renamed. The link lets the go command
+	// see that the old one is up to date.
 	path := filepath.Join(bin, name)
 	fresh := path + ".fresh"
-	defer func() { _ = os.Remove(fresh) }() // where nothing was built, both names are one file's
+	defer func() { _ = os.Remove(fresh) }() // Rename does nothing if both names are links to one file
 	if err := os.Link(path, fresh); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}

@@ -17,28 +17,26 @@ import (
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
-// adminPaths are all paths that the admin port may have. A test holds them against the source.
+// adminPaths are all paths of the admin port. TestAdminPathsAreKnown compares them with the source.
 var adminPaths = []string{
 	"/", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/",
 }
 
-// adminPatience bounds the questions to the admin port of a process that is about to end. One that
-// hangs answers nothing.
+// adminPatience bounds the requests to the admin port of a process before its end, since a process that hangs does not answer.
 const adminPatience = 15 * time.Second
 
-// processes are those that this test process has started. What was found in one that was killed
-// has nobody to be returned to; [Verdict] tells.
+// processes are the listproxies that this process has started.
 var processes struct {
 	sync.Mutex
 	running map[*Proxy]bool
-	found   []error
+	found   []error // emitted secrets, for [Verdict]
 }
 
-// Verdict is for the end of every program that runs listproxy: os.Exit(harness.Verdict(code));
-// [Main] does that for tests. It ends what was left running, and makes the code 1 if that was so,
-// or if any process ever emitted a secret.
+// Verdict returns the exit code for the code of a program that runs listproxy: at least 1 if a listproxy was left running,
+// which it ends, or if one has ever emitted a secret. [Main] calls it for tests.
 func Verdict(code int) int { return verdict(code, os.Stderr) }
 
+// verdict is Verdict with the output for its complaints.
 func verdict(code int, out io.Writer) int {
 	complain := func(err error) {
 		_, _ = fmt.Fprintln(out, "--- FAIL:", err)
@@ -62,8 +60,8 @@ func verdict(code int, out io.Writer) int {
 	return code
 }
 
-// begun notes that the process runs, and what it and its clients know and it must not emit.
-func (p *Proxy) begun(upstream *rest.Config) {
+// register adds the process to those running, and its credentials to the secrets.
+func (p *Proxy) register(upstream *rest.Config) {
 	addClient("listproxy's own", upstream)
 	processes.Lock()
 	defer processes.Unlock()
@@ -73,15 +71,15 @@ func (p *Proxy) begun(upstream *rest.Config) {
 	processes.running[p] = true
 }
 
-// addClient adds the secrets of a client's configuration.
+// addClient adds the credentials of a configuration to the secrets.
 func addClient(whose string, cfg *rest.Config) {
 	secrets.Suite.Add(whose+" token", cfg.BearerToken)
 	secrets.Suite.Add(whose+" password", cfg.Password)
 	secrets.Suite.AddKey(whose+" key", cfg.KeyData)
 }
 
-// collect keeps what the admin port answers, as long as somebody does.
-func (p *Proxy) collect() {
+// collectAnswers keeps the answers of the admin port, so that they can be searched, and marks the process as ending.
+func (p *Proxy) collectAnswers() {
 	p.ending.Store(true)
 	if p.admin == "" {
 		return
@@ -91,17 +89,16 @@ func (p *Proxy) collect() {
 	for _, path := range adminPaths {
 		a, err := ask.At(p.AdminURL()).Get(ctx, path)
 		if err != nil {
-			return // it hangs, or has ended
+			return // the process hangs, or has ended
 		}
 		p.answers = append(p.answers, emission{"the admin port's answer to " + path, fmt.Sprintf("%v\n%s", a.Header, a.Body)})
 	}
 }
 
-// emission is something that a process has emitted.
+// emission is a text that a process has emitted.
 type emission struct{ where, text string }
 
-// search looks for secrets in all that the process has emitted, once it has ended, and removes its
-// files, the keys that it made itself among them.
+// search returns an error if the process, which has ended, has emitted a secret. It removes the process's files.
 func (p *Proxy) search() error {
 	p.searched.Do(func() {
 		p.leaked = p.searchFiles()
@@ -124,8 +121,8 @@ func (p *Proxy) search() error {
 	return p.leaked
 }
 
-// searchFiles adds the keys that the process has made to what it must not have emitted. Nobody but
-// its owner may read them.
+// searchFiles adds the private keys in the files of the process to the secrets. It returns an error if others than the owner
+// may read such a file.
 func (p *Proxy) searchFiles() error {
 	files, err := filepath.Glob(filepath.Join(p.dir, "*"))
 	if err != nil {

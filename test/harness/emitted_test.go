@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// launchStandIn runs a shell in listproxy's place, which says only where its admin port is.
+// launchStandIn runs a shell script in listproxy's place, which logs the address of its admin port and then sleeps.
 func launchStandIn(t *testing.T, ownToken, admin string) *Proxy {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "stand-in")
@@ -28,65 +28,66 @@ func launchStandIn(t *testing.T, ownToken, admin string) *Proxy {
 	return p
 }
 
-// forgive takes back what Verdict would tell.
-func forgive() {
+// forgetFound makes Verdict forget the emitted secrets.
+func forgetFound() {
 	processes.Lock()
 	defer processes.Unlock()
 	processes.found = nil
 }
 
-// TestEmittedSecretsAreFound: whatever way a process ends, what it has emitted is searched.
+// TestEmittedSecretsAreFound: the verdict fails if a process has emitted a secret, however the process ended, and if it was
+// left running. The verdict's own text has no secrets.
 func TestEmittedSecretsAreFound(t *testing.T) {
 	own, client := strings.ToLower(rand.Text()), strings.ToLower(rand.Text())
 	stopped := (*Proxy).Stop
 	killed := func(p *Proxy) error { p.Kill(); return nil }
 	for name, tt := range map[string]struct {
-		prints, answers string
-		public          bool // the key's file is readable for all
-		end             func(*Proxy) error
-		want            string // in the verdict
+		log, answer string
+		publicKey   bool               // the file of the key is readable for all
+		end         func(*Proxy) error // nil: the process is left running
+		want        string             // in the verdict; "": it passes
 	}{
-		"nothing": {prints: "msg=hello", answers: "ok", end: stopped},
-		"its own token, in its log": {
-			prints: "token=" + own, end: stopped, want: "listproxy's own token was emitted in its output: token=[SECRET]",
+		"no secret": {log: "msg=hello", answer: "ok", end: stopped},
+		"own token in the log": {
+			log: "token=" + own, end: stopped, want: "listproxy's own token was emitted in its output: token=[SECRET]",
 		},
-		"a client's token, in an answer":        {answers: client, end: stopped, want: "a client's token was emitted in the admin port's answer to /"},
-		"its key":                               {prints: "KEY", end: stopped, want: "the key in tls.key was emitted in its output: [SECRET]"},
-		"a key for all to read":                 {public: true, end: stopped, want: "tls.key holds a private key and has mode -rw-r--r--"},
-		"before it was killed":                  {prints: "token=" + own, answers: client, end: killed, want: "a client's token was emitted"},
-		"nothing, and it is left running":       {prints: "msg=hello", want: "was neither stopped nor killed"},
-		"its own token, and it is left running": {prints: "token=" + own, want: "listproxy's own token was emitted"},
+		"a client's token in an answer":      {answer: client, end: stopped, want: "a client's token was emitted in the admin port's answer to /"},
+		"the serving key in the log":         {log: "KEY", end: stopped, want: "the key in tls.key was emitted in its output: [SECRET]"},
+		"a key that all may read":            {publicKey: true, end: stopped, want: "tls.key holds a private key and has mode -rw-r--r--"},
+		"tokens, then killed":                {log: "token=" + own, answer: client, end: killed, want: "a client's token was emitted"},
+		"no secret, left running":            {log: "msg=hello", want: "was neither stopped nor killed"},
+		"own token in the log, left running": {log: "token=" + own, want: "listproxy's own token was emitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, tt.answers) }))
+			admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, tt.answer) }))
 			defer admin.Close()
 			p := launchStandIn(t, own, admin.Listener.Addr().String())
 			file := filepath.Join(p.Dir(), "tls.key")
 			key, err := os.ReadFile(file)
 			expect.NoError(t, err)
 			keyLine := strings.Split(string(key), "\n")[1]
-			if tt.public {
+			if tt.publicKey {
 				expect.NoError(t, os.Chmod(file, 0o644))
 			}
-			_, _ = fmt.Fprintln(p.log, strings.ReplaceAll(tt.prints, "KEY", keyLine))
+			_, _ = fmt.Fprintln(p.log, strings.ReplaceAll(tt.log, "KEY", keyLine))
 			p.RESTConfig(&rest.Config{BearerToken: client})
 			if tt.end != nil {
 				err = tt.end(p)
 			}
 			var said strings.Builder
 			code := verdict(0, &said)
-			forgive()
+			forgetFound()
 			if failed := tt.want != ""; (code != 0) != failed || !strings.Contains(said.String(), tt.want) {
-				t.Errorf("the verdict is %d: %s", code, &said)
+				t.Errorf("the verdict is %d with %q, want %q in it", code, &said, tt.want)
 			}
 			for _, secret := range []string{own, client, keyLine} {
 				if strings.Contains(said.String(), secret) || err != nil && strings.Contains(err.Error(), secret) {
-					t.Errorf("what is said gives it away: %v, %s", err, &said)
+					t.Errorf("the verdict or the error has a secret: %s, %v", &said, err)
 				}
 			}
 		})
 	}
 	if got := Verdict(2); got != 2 {
-		t.Errorf("2 became %d", got)
+		t.Errorf("Verdict(2) is %d, want 2", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -15,15 +16,15 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// setUpTimeout bounds what comes before the tests. The first time, much is compiled.
+// setUpTimeout bounds the set-up, which may compile kube-apiserver.
 const setUpTimeout = 15 * time.Minute
 
-// Options of [Main].
+// Options are the options of [Main].
 type Options struct {
-	// SetUp starts what the tests share. Without it they share nothing.
+	// SetUp starts what the tests share. It may be nil.
 	SetUp func(s *Suite) error
-	// Parallel is how many tests run at the same time, unless -parallel says; 0: as many as go test
-	// lets.
+	// Parallel is the number of tests that run at the same time, unless the command line has -parallel. 0 is go test's
+	// default.
 	Parallel int
 }
 
@@ -35,7 +36,7 @@ func Main(m *testing.M, o Options) {
 	os.Exit(verdict(run(m, o), os.Stderr))
 }
 
-// judged: the process asks for the [Verdict] at its end.
+// judged reports that the process ends with the [Verdict].
 var judged atomic.Bool
 
 func run(m *testing.M, o Options) (code int) {
@@ -47,7 +48,7 @@ func run(m *testing.M, o Options) (code int) {
 			code = max(code, 1)
 		}
 	}()
-	err := atOnce(o.Parallel)
+	err := setParallel(o.Parallel)
 	if err == nil && o.SetUp != nil {
 		var cancel context.CancelFunc
 		s.ctx, cancel = context.WithTimeout(context.Background(), setUpTimeout)
@@ -61,17 +62,17 @@ func run(m *testing.M, o Options) (code int) {
 	return m.Run()
 }
 
-// atOnce sets how many tests run at the same time, unless the command line says.
-func atOnce(n int) error {
-	given := n == 0
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if given {
+// setParallel sets the number of tests that run at the same time, unless n is 0 or the command line has -parallel.
+func setParallel(n int) error {
+	keep := n == 0
+	flag.Visit(func(f *flag.Flag) { keep = keep || f.Name == "test.parallel" })
+	if keep {
 		return nil
 	}
 	return flag.Set("test.parallel", strconv.Itoa(n))
 }
 
-// Long leaves a test to make test-all: go test -short skips it.
+// Long skips a test with -short. make test-all runs it.
 func Long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -79,32 +80,30 @@ func Long(t testing.TB) {
 	}
 }
 
-// Log says where a run is, beside what go test prints.
+// Log prints a line to stderr, which go test shows at once.
 func Log(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
 
-// Suite is what all tests of a folder share while it is being set up.
+// Suite sets up what all tests of a folder share.
 type Suite struct {
-	ctx  context.Context //nolint:containedctx // of the set-up, which is one call
+	ctx  context.Context //nolint:containedctx // valid during the set-up, which is one call
 	ends []func() error
 }
 
-// Context bounds the set-up.
+// Context returns the context of the set-up.
 func (s *Suite) Context() context.Context { return s.ctx }
 
-// Cleanup has end called after all tests. What was set up last ends first.
+// Cleanup calls end after all tests. The last added is called first.
 func (s *Suite) Cleanup(end func() error) { s.ends = append(s.ends, end) }
 
+// end calls all cleanups.
 func (s *Suite) end() (err error) {
-	for len(s.ends) > 0 {
-		last := len(s.ends) - 1
-		end := s.ends[last]
-		s.ends = s.ends[:last]
+	for _, end := range slices.Backward(s.ends) {
 		err = errors.Join(err, end())
 	}
 	return err
 }
 
-// Dir makes a directory that is removed after all tests.
+// Dir returns a new directory, which is removed after all tests.
 func (s *Suite) Dir() (string, error) {
 	dir, err := os.MkdirTemp("", "listproxy-test-")
 	if err == nil {
@@ -113,7 +112,7 @@ func (s *Suite) Dir() (string, error) {
 	return dir, err
 }
 
-// ControlPlane starts etcd and kube-apiserver.
+// ControlPlane starts etcd and kube-apiserver, until all tests have ended.
 func (s *Suite) ControlPlane(o controlplane.Options) (*controlplane.ControlPlane, error) {
 	if o.Log == nil {
 		o.Log = Log
@@ -125,7 +124,7 @@ func (s *Suite) ControlPlane(o controlplane.Options) (*controlplane.ControlPlane
 	return cp, err
 }
 
-// Proxy starts a listproxy. A data race, a panic or a secret in what it wrote fails the tests.
+// Proxy starts a listproxy, until all tests have ended. A data race, a panic or an emitted secret fails the tests.
 func (s *Suite) Proxy(o ProxyOptions) (*Proxy, error) {
 	p, err := StartProxy(s.ctx, o)
 	if err == nil {
@@ -146,12 +145,11 @@ func RunControlPlane(t testing.TB, o controlplane.Options) *controlplane.Control
 	return cp
 }
 
-// startPatience ends the start of a listproxy that does not become ready, on however slow a
-// machine.
+// startPatience is more than any listproxy takes to become ready.
 const startPatience = 5 * time.Minute
 
-// RunProxy runs a listproxy until the test ends, of which it tells the log if the test fails. The
-// test fails, too, if it does not end well.
+// RunProxy runs a listproxy until the test ends. If the test has failed, it logs the listproxy's log. The test fails if
+// [Proxy.Stop] returns an error.
 func RunProxy(t testing.TB, o ProxyOptions) *Proxy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
@@ -162,12 +160,11 @@ func RunProxy(t testing.TB, o ProxyOptions) *Proxy {
 	return p
 }
 
-// end stops a listproxy at the end of a test. What was wrong with it, a data race or a panic, is an error
-// of the test; if there was one before, its log is told.
+// end stops a listproxy at the end of a test. If the test has failed, it logs the log. An error of Stop fails the test.
 func (p *Proxy) end(t testing.TB) {
 	t.Helper()
 	if t.Failed() {
-		t.Logf("listproxy's log:\n%s", p.Told())
+		t.Logf("listproxy's log:\n%s", p.LogExcerpt())
 	}
 	if err := p.Stop(); err != nil {
 		t.Error(err)

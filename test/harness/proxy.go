@@ -1,11 +1,10 @@
-// Package harness is what tests share that run listproxy before a real kube-apiserver. [Main] is
-// the TestMain of their folders. [StartProxy] builds listproxy (with the race detector) and runs it
-// as a process, as an operator would: flags in, HTTPS out.
+// Package harness runs listproxy in front of a real kube-apiserver for tests. [Main] is the TestMain of the folders that use
+// it. [StartProxy] builds listproxy with the race detector and runs it as a process, as an operator would: flags in, HTTPS
+// out.
 //
-// What is below: ask puts questions and reads answers, events reads watches, kinds are the objects
-// that tests write, hop stands between two and breaks what passes, informers are client-go's, poll
-// waits for what must come, process tells what a process takes, secrets finds those that were
-// emitted, soak says whether a process grows, and workload makes pods like a cluster's.
+// Package ask below sends requests and reads answers, events reads watches, kinds has the objects that tests write, hop is a
+// network with faults, informers has client-go's informers, poll waits for what must come, process measures a process,
+// secrets finds emitted secrets, soak finds growth, and workload makes pods like a cluster's.
 package harness
 
 import (
@@ -38,13 +37,13 @@ import (
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
-// ProxyOptions of one process.
+// ProxyOptions are the options of one process.
 type ProxyOptions struct {
-	// Upstream is how listproxy reaches the API server, with its own credentials (a token).
+	// Upstream is listproxy's own configuration for the API server, with a token.
 	Upstream *rest.Config
-	// Args are added to the command line.
+	// Args are appended to the usual arguments.
 	Args []string
-	// Binary is what to run; built by BuildProxy if empty.
+	// Binary is the program to run; "" is the one that BuildProxy builds.
 	Binary string
 }
 
@@ -53,18 +52,17 @@ type Proxy struct {
 	dir    string
 	cmd    *exec.Cmd
 	log    *logbuffer.Buffer
-	exited chan struct{}
-	exit   error
-	ending atomic.Bool // it is to end
+	exited chan struct{} // closed when the process has ended
+	exit   error         // of the process, once exited is closed
+	ending atomic.Bool   // the process is meant to end
 
 	address, admin string
-	connect        *url.URL // nil: not opened
+	connect        *url.URL // nil without --connect-port
 	ca             []byte
 
-	// What it has emitted beside its log, and what of it should not have been.
-	answers  []emission
+	answers  []emission // what the admin port answered at the end
 	searched sync.Once
-	leaked   error
+	leaked   error // set by search
 }
 
 var (
@@ -92,7 +90,7 @@ func StartProxy(ctx context.Context, o ProxyOptions) (*Proxy, error) {
 // LaunchProxy runs listproxy and returns when it listens, ready or not.
 func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	if testing.Testing() && !judged.Load() {
-		return nil, errors.New("the folder's TestMain must be harness.Main: nobody else asks whether listproxy has emitted secrets")
+		return nil, errors.New("the folder's TestMain must be harness.Main, which checks that listproxy has emitted no secrets")
 	}
 	if o.Binary == "" {
 		if o.Binary, err = BuildProxy(); err != nil {
@@ -110,7 +108,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	if err := controlplane.WriteKubeconfig(kubeconfig, o.Upstream); err != nil {
 		return nil, err
 	}
-	certPath, _, err := serve.SelfSigned(dir, nil) // as if it had been made at another start
+	certPath, _, err := serve.SelfSigned(dir, nil) // which listproxy finds in its --cert-dir
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +127,8 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
 	started := make(chan error, 1)
 	go func() {
-		// The kernel kills the child when this thread ends, so the thread must outlive it; then
-		// a killed test leaves nothing behind.
+		// The kernel kills the child when this thread ends, so a killed test leaves no process behind. The thread must live
+		// as long as the child.
 		lockThread()
 		p.cmd.SysProcAttr = dieWithParent()
 		err := p.cmd.Start()
@@ -140,18 +138,18 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 		}
 		close(p.exited)
 		if !p.ending.Load() && p.exit != nil {
-			// Tests that go on would only say that nobody answers them.
-			_, _ = fmt.Fprintf(os.Stderr, "listproxy ended by itself: %v\n%s\n", p.exit, secrets.Suite.Masked(lastOf(p.Log())))
+			// The errors of the tests that go on would not say why.
+			_, _ = fmt.Fprintf(os.Stderr, "listproxy ended by itself: %v\n%s\n", p.exit, secrets.Suite.Masked(excerpt(p.Log())))
 		}
 	}()
 	if err := <-started; err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	p.begun(o.Upstream)
+	p.register(o.Upstream)
 	for {
 		if m := servingLine.FindStringSubmatch(p.Log()); m != nil {
 			p.address, p.admin = m[1], m[2]
-			if m := connectLine.FindStringSubmatch(p.Log()); m != nil { // it comes first
+			if m := connectLine.FindStringSubmatch(p.Log()); m != nil { // logged before the serving line
 				p.connect = &url.URL{Scheme: "https", Host: m[1]}
 			}
 			return p, nil
@@ -163,7 +161,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	}
 }
 
-// Ready asks /readyz and returns what it said.
+// Ready reports whether /readyz answers 200, and returns its body or the error.
 func (p *Proxy) Ready(ctx context.Context) (bool, string) {
 	a, err := ask.At(p.AdminURL()).Get(ctx, "/readyz?verbose")
 	if err != nil {
@@ -172,7 +170,7 @@ func (p *Proxy) Ready(ctx context.Context) (bool, string) {
 	return a.Code == http.StatusOK, string(a.Body)
 }
 
-// Status is what the status page says.
+// Status returns the status page.
 func (p *Proxy) Status(ctx context.Context) (s admin.Status, err error) {
 	a, err := ask.At(p.AdminURL()).With("Accept", ask.JSON).Do(ctx, http.MethodGet, "/statusz", nil)
 	if err == nil {
@@ -181,43 +179,43 @@ func (p *Proxy) Status(ctx context.Context) (s admin.Status, err error) {
 	return s, err
 }
 
-// Metric adds up the series of one of its metrics that have these labels, and says how many they are.
+// Metric returns the sum and the number of the series of a metric that have these labels.
 func (p *Proxy) Metric(ctx context.Context, name string, labels map[string]string) (sum float64, series int, err error) {
 	return soak.Sum(ctx, http.DefaultClient, p.AdminURL()+"/metrics", name, labels)
 }
 
-// pause waits a moment, unless the process or ctx has ended.
+// pause waits a moment. It returns an error if the process or ctx has ended.
 func (p *Proxy) pause(ctx context.Context) error {
 	select {
 	case <-p.exited:
-		return fmt.Errorf("listproxy ended: %w\n%s", p.exit, p.Told())
+		return fmt.Errorf("listproxy ended: %w\n%s", p.exit, p.LogExcerpt())
 	case <-ctx.Done():
-		return fmt.Errorf("%w\n%s", ctx.Err(), p.Told())
+		return fmt.Errorf("%w\n%s", ctx.Err(), p.LogExcerpt())
 	case <-time.After(20 * time.Millisecond):
 		return nil
 	}
 }
 
-// Address is the host and port of URL, as a balancer takes it.
+// Address returns the host and port of URL.
 func (p *Proxy) Address() string { return p.address }
 
-// URL is where clients go.
+// URL returns the URL for clients.
 func (p *Proxy) URL() string { return "https://" + p.address }
 
-// AdminURL is where health checks go.
+// AdminURL returns the URL of the admin port.
 func (p *Proxy) AdminURL() string { return "http://" + p.admin }
 
-// CA is what clients are to trust, PEM, unless Args have a certificate.
+// CA returns the serving certificate in PEM, which is its own CA. It is not used if Args name another certificate.
 func (p *Proxy) CA() []byte { return p.ca }
 
-// ConnectURL is where clients go that have listproxy as their proxy-url.
+// ConnectURL returns the URL for clients that use listproxy as their proxy-url, or nil without --connect-port.
 func (p *Proxy) ConnectURL() *url.URL { return p.connect }
 
-// Dir is the --cert-dir: tls.crt is the CA's file.
+// Dir returns the --cert-dir. The file tls.crt in it is the CA.
 func (p *Proxy) Dir() string { return p.dir }
 
-// RESTConfig returns a client's configuration, pointed at the proxy. From then on the proxy must not
-// emit the client's secrets.
+// RESTConfig returns a client's configuration with listproxy as its server. From then on listproxy must not emit the client's
+// secrets.
 func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
 	addClient("a client's", direct)
 	cfg := rest.CopyConfig(direct)
@@ -225,29 +223,29 @@ func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
 	return cfg
 }
 
-// TunnelConfig is RESTConfig with the proxy as the client's proxy-url.
+// TunnelConfig returns a client's configuration with listproxy as its proxy-url. It needs --connect-port.
 func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
 	cfg := p.RESTConfig(direct)
 	cfg.Host, cfg.Proxy = direct.Host, http.ProxyURL(p.connect)
 	return cfg
 }
 
-// Log is what the process has written.
+// Log returns what the process has written to stdout and stderr.
 func (p *Proxy) Log() string { return p.log.String() }
 
-// Binary is the program that runs.
+// Binary returns the path of the program.
 func (p *Proxy) Binary() string { return p.cmd.Path }
 
-// PID of the process.
+// PID returns the process ID.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 
-// endPatience finds a process that hangs, on however slow a machine.
+// endPatience is more than any process takes to end, unless it hangs.
 const endPatience = 3 * time.Minute
 
-// Stop ends the process as Kubernetes does, and returns an error if it did not end well (a data
-// race, a panic, or hanging on) or has emitted a secret.
+// Stop ends the process with SIGTERM. It returns an error if the process had a data race or a panic, did not end, ended with
+// another code than 0, or has emitted a secret.
 func (p *Proxy) Stop() error {
-	p.collect()
+	p.collectAnswers()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
@@ -261,14 +259,14 @@ func (p *Proxy) Stop() error {
 		bad = errors.Join(errors.New("a data race or a panic"), bad)
 	}
 	if bad != nil {
-		bad = fmt.Errorf("listproxy ended badly: %w\n%s", bad, p.Told())
+		bad = fmt.Errorf("listproxy ended badly: %w\n%s", bad, p.LogExcerpt())
 	}
 	return errors.Join(bad, leaked)
 }
 
-// Kill ends the process at once. [Verdict] tells if it has emitted a secret.
+// Kill ends the process with SIGKILL. If it has emitted a secret, [Verdict] says so.
 func (p *Proxy) Kill() {
-	p.collect()
+	p.collectAnswers()
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 	_ = p.search()

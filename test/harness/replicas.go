@@ -15,8 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
-// Replicas are listproxies behind a balancer, with one serving certificate: clients see one
-// address. They are for any number of goroutines.
+// Replicas are listproxies with the same serving certificate behind a balancer. Safe for concurrent use.
 type Replicas struct {
 	Balancer *hop.Balancer
 
@@ -27,7 +26,7 @@ type Replicas struct {
 	running []*Proxy
 }
 
-// NewReplicas starts the balancer, until the test ends, and no listproxy yet.
+// NewReplicas starts the balancer, until the test ends, without listproxies.
 func NewReplicas(t testing.TB) *Replicas {
 	t.Helper()
 	balancer, err := hop.StartBalancer()
@@ -41,15 +40,15 @@ func NewReplicas(t testing.TB) *Replicas {
 	return &Replicas{Balancer: balancer, dir: dir, ca: ca}
 }
 
-// Through returns a client's configuration, pointed at the balancer.
+// Through returns a client's configuration with the balancer as its server.
 func (r *Replicas) Through(direct *rest.Config) *rest.Config {
 	cfg := rest.CopyConfig(direct)
 	cfg.Host, cfg.CAData, cfg.CAFile = "https://"+r.Balancer.Address(), r.ca, ""
 	return cfg
 }
 
-// Start runs one more listproxy, waits until it is ready, introduces clients to it, which is then
-// not to emit their secrets, and lets the balancer use it.
+// Start starts one more listproxy and adds it to the balancer when it is ready. It must not emit the secrets of clients. The
+// caller ends it, or Stop does.
 func (r *Replicas) Start(ctx context.Context, o ProxyOptions, clients ...*rest.Config) (*Proxy, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -70,21 +69,21 @@ func (r *Replicas) Start(ctx context.Context, o ProxyOptions, clients ...*rest.C
 	return p, nil
 }
 
-// Remove takes one out, which is for its caller to end, or has been ended. The balancer still uses it.
+// Remove removes a listproxy from All, so that Stop does not end it. It stays in the balancer.
 func (r *Replicas) Remove(p *Proxy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running = slices.DeleteFunc(r.running, func(other *Proxy) bool { return other == p })
 }
 
-// All returns those that run, in the order in which they were started.
+// All returns the listproxies that were started and not removed, in the order of their starts.
 func (r *Replicas) All() []*Proxy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.running)
 }
 
-// Stop stops all of them at the end of a test.
+// Stop stops all listproxies at the end of a test.
 func (r *Replicas) Stop(t testing.TB) {
 	t.Helper()
 	for _, p := range r.All() {

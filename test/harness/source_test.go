@@ -13,14 +13,13 @@ import (
 // root is the module's directory.
 const root = "../.."
 
-// TestAdminPathsAreKnown: whatever the admin port comes to answer, a process is asked for it before it
-// ends.
+// TestAdminPathsAreKnown: adminPaths has every path that the source of the admin port registers.
 func TestAdminPathsAreKnown(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(root, "proxy/admin/port.go"))
 	expect.NoError(t, err)
 	found := regexp.MustCompile(`\.Handle(?:Func)?\("(?:GET )?(/[^"{]*)`).FindAllSubmatch(source, -1)
 	if len(found) < 8 {
-		t.Errorf("only these paths were found: %q", found)
+		t.Errorf("found only the paths %q: the expression does not fit the source", found)
 	}
 	for _, m := range found {
 		if path := string(m[1]); !slices.Contains(adminPaths, path) {

@@ -1,8 +1,5 @@
-// Package ask puts requests to kube-apiserver or to listproxy in tests, and reads the answers to
-// their ends.
-//
-// It is for what a test looks at byte for byte, and for writes on the way there. Watches and other
-// streams take [Client.Open].
+// Package ask sends requests to kube-apiserver or listproxy in tests, and reads whole answers, whose bytes tests compare.
+// [Client.Open] is for watches and other streams.
 package ask
 
 import (
@@ -25,21 +22,20 @@ import (
 
 const mergeType = "application/merge-patch+json"
 
-// Client asks one server as one user. It is for any number of goroutines.
+// Client asks one server as one user. Safe for concurrent use.
 type Client struct {
 	// Base is the server's URL, without a path.
 	Base string
-	// HTTP carries the user's credentials, and trusts the server.
+	// HTTP sends the requests, with the user's credentials unless Header has them.
 	HTTP *http.Client
-	// Timeout bounds a request, the reading of its answer included. 0: its context alone does.
-	// Streams have no other bound than their contexts.
+	// Timeout bounds a request and the reading of its answer; 0 is no timeout. It does not bound Open.
 	Timeout time.Duration
-	// Header is sent with each request, in place of what would be sent by itself.
+	// Header is sent with each request, and replaces default headers.
 	Header http.Header
 }
 
-// New returns a client of a configuration's server, as its user. It shares its connections with
-// others of the same configuration, as client-go's clients do.
+// New returns a client for the server and the user of a configuration. Clients of equal configurations share connections, as
+// client-go's do.
 func New(cfg *rest.Config, timeout time.Duration) (*Client, error) {
 	c, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -48,7 +44,7 @@ func New(cfg *rest.Config, timeout time.Duration) (*Client, error) {
 	return &Client{Base: cfg.Host, HTTP: c, Timeout: timeout}, nil
 }
 
-// MustNew is New where an error ends the test.
+// MustNew is New, but an error ends the test.
 func MustNew(t testing.TB, cfg *rest.Config, timeout time.Duration) *Client {
 	t.Helper()
 	c, err := New(cfg, timeout)
@@ -56,18 +52,17 @@ func MustNew(t testing.TB, cfg *rest.Config, timeout time.Duration) *Client {
 	return c
 }
 
-// At returns a client of a server that nobody logs in to, such as listproxy's admin port. It
-// accepts anything.
+// At returns a client without credentials, as for listproxy's admin port. It sends no Accept header.
 func At(base string) *Client {
 	return &Client{Base: base, HTTP: http.DefaultClient, Header: http.Header{"Accept": nil}}
 }
 
-// Get reads a target, which is a path with its query, in JSON. Answers of any code are no error.
+// Get sends a GET for a target, a path with its query, and accepts JSON. An answer of any status is not an error.
 func (c *Client) Get(ctx context.Context, target string) (Answer, error) {
 	return c.send(ctx, http.MethodGet, target, nil)
 }
 
-// GetAs is Get in the representation that an Accept header asks for.
+// GetAs is Get with an Accept header.
 func (c *Client) GetAs(ctx context.Context, accept, target string) (Answer, error) {
 	return c.With("Accept", accept).Get(ctx, target)
 }
@@ -102,7 +97,7 @@ func (c *Client) Do(ctx context.Context, method, target string, object any) (Ans
 	return a, err
 }
 
-// Ensure creates an object, unless it is there.
+// Ensure creates an object, unless it exists.
 func (c *Client) Ensure(ctx context.Context, target string, object any) error {
 	a, err := c.Do(ctx, http.MethodPost, target, object)
 	if a.Code == http.StatusConflict {
@@ -111,18 +106,19 @@ func (c *Client) Ensure(ctx context.Context, target string, object any) error {
 	return err
 }
 
-// With returns a client of the same server and user that sends one more header with each request.
+// With returns a copy of the client that sets one more header of each request.
 func (c *Client) With(name, value string) *Client {
 	other := *c
-	if other.Header = c.Header.Clone(); other.Header == nil {
+	other.Header = c.Header.Clone()
+	if other.Header == nil {
 		other.Header = http.Header{}
 	}
 	other.Header.Set(name, value)
 	return &other
 }
 
-// Open sends a request and returns when the header of its answer is there, for who reads a stream.
-// A body is taken for JSON, as in Do, unless the client's Header says otherwise.
+// Open sends a request and returns its response, whose body the caller reads and closes. A body is sent as JSON, as in Do,
+// unless Header says otherwise.
 func (c *Client) Open(ctx context.Context, method, target string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.Base+target, body)
 	if err != nil {
@@ -139,6 +135,7 @@ func (c *Client) Open(ctx context.Context, method, target string, body io.Reader
 	return c.HTTP.Do(req)
 }
 
+// send sends a request within Timeout and returns the whole answer.
 func (c *Client) send(ctx context.Context, method, target string, body []byte) (Answer, error) {
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc

@@ -10,22 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// List is what a list says, as far as tests read it.
+// List is the part of a list that tests read.
 type List struct {
 	Revision uint64
-	Next     string // the token for the next page
+	Next     string // the token of the next page, or ""
 	Objects  []Identity
 }
 
-// Identity of an object and its version.
+// Identity identifies an object and its version.
 type Identity struct{ Namespace, Name, UID, ResourceVersion string }
 
-// IdentityOf returns that of a decoded object.
+// IdentityOf returns the identity of a decoded object.
 func IdentityOf(o metav1.Object) Identity {
 	return Identity{o.GetNamespace(), o.GetName(), string(o.GetUID()), o.GetResourceVersion()}
 }
 
-// Versions are the UIDs and revisions of objects by namespace/name: who knows the same has the same.
+// Versions returns the UIDs and revisions of objects, by namespace/name.
 func Versions(objects []Identity) map[string]string {
 	all := map[string]string{}
 	for _, o := range objects {
@@ -51,8 +51,8 @@ func ReadList(body []byte) (List, error) {
 	return l, nil
 }
 
-// Decode reads an object or a list, in JSON or in protobuf. Of any kind it may be only the metadata:
-// in protobuf these are the first field of every object, and of every list, whose second are the items.
+// Decode reads an object or a list, in JSON or in protobuf. Metadata can be read of any kind: in protobuf they are the first
+// field of every object and list, and items are the second field of a list.
 func Decode(body []byte, into interface{ Unmarshal(b []byte) error }) error {
 	inner, packed := bytes.CutPrefix(body, []byte("k8s\x00"))
 	if !packed {

@@ -5,31 +5,30 @@ import (
 	"strconv"
 )
 
-// Representations of a list, as Accept has them; JSON is that of everything else, too.
+// Accept headers of a list.
 const (
 	JSON     = "application/json"
 	Protobuf = "application/vnd.kubernetes.protobuf"
 	Metadata = JSON + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// AnyVersion is the query for a list of any state. Queries here are in canonical form, which is the
-// one that listproxy answers.
+// AnyVersion is the query for a list at any revision. Queries here have their parameters in canonical order, which listproxy
+// answers.
 const AnyVersion = "resourceVersion=0"
 
-// StreamingList is the query for a list of the newest state as a watch that goes on, as informers
-// begin.
+// StreamingList is the query for a streaming list of the newest state, with which informers begin.
 const StreamingList = "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&watch=true"
 
-// NotOlderThan is the query for a list at a revision, or of a newer state.
+// NotOlderThan returns the query for a list at a revision or later.
 func NotOlderThan(revision uint64) string { return resourceVersion(revision, "NotOlderThan") }
 
-// Exactly is the query for a list at a revision.
+// Exactly returns the query for a list at a revision.
 func Exactly(revision uint64) string { return resourceVersion(revision, "Exact") }
 
-// FirstPage is the query for the first page of what another one asks for.
+// FirstPage returns the query for the first page of the list of another query.
 func FirstPage(limit int, query string) string { return "limit=" + strconv.Itoa(limit) + "&" + query }
 
-// NextPage is the query for the page behind one that gave the token.
+// NextPage returns the query for the page of a token.
 func NextPage(limit int, token string) string {
 	return "continue=" + url.QueryEscape(token) + "&limit=" + strconv.Itoa(limit)
 }

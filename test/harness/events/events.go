@@ -19,34 +19,32 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// Event is one of a watch.
+// Event is an event of a watch.
 type Event struct {
-	// Frame is all of it as it was sent.
+	// Frame has the event's bytes as they were sent.
 	Frame []byte
 	Type  watch.EventType
-	// Object has the bytes as they were sent.
+	// Object has the object's bytes as they were sent.
 	Object []byte
-	// Meta and Revision are the object's. An ERROR has none.
+	// Meta and Revision are the object's. An ERROR has neither.
 	Meta     metav1.ObjectMeta
 	Revision uint64
-	// EndsInitial is true of the bookmark behind the initial events.
+	// EndsInitial marks the bookmark after the initial events.
 	EndsInitial bool
 }
 
-// Reader reads the events of one watch. At its end it returns io.EOF if that is between two events,
-// and io.ErrUnexpectedEOF if it is within one.
+// Reader reads the events of one watch. At the end of the body it returns io.EOF, or io.ErrUnexpectedEOF within an event.
 type Reader struct {
 	in       *bufio.Reader
 	protobuf bool
 }
 
-// NewReader reads a body of a Content-Type.
+// NewReader returns a reader of a body with this Content-Type.
 func NewReader(body io.Reader, contentType string) *Reader {
 	return &Reader{bufio.NewReader(body), strings.HasPrefix(contentType, ask.Protobuf)}
 }
 
-// Frame returns the next event as it is on the wire: a line, or in protobuf four bytes of length and
-// what follows.
+// Frame returns the bytes of the next event: a line of JSON, or in protobuf four bytes of length and the message.
 func (r *Reader) Frame() ([]byte, error) {
 	if !r.protobuf {
 		line, err := r.in.ReadBytes('\n')
@@ -103,8 +101,7 @@ func ProtobufFrame(t watch.EventType, object []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...) // #nosec G115 -- of one object
 }
 
-// SkipInitial reads the body of a streaming list, in any form, up to the bookmark behind its initial
-// events.
+// SkipInitial reads the body of a streaming list, in JSON or protobuf, up to the bookmark after the initial events.
 func SkipInitial(body io.Reader) error {
 	end, buf, kept := []byte(metav1.InitialEventsAnnotationKey), make([]byte, 256<<10), 0
 	for {
@@ -119,6 +116,6 @@ func SkipInitial(body io.Reader) error {
 		if err != nil {
 			return err
 		}
-		kept = copy(buf, buf[max(0, kept-len(end)):kept]) // it may be split between two reads
+		kept = copy(buf, buf[max(0, kept-len(end)):kept]) // the annotation may be split between two reads
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"io"
 )
 
-// Unzip reads a body of which each flush may be a gzip member of its own, without waiting for the
-// next one.
+// Unzip decompresses a body in which each flush may be a gzip member of its own. It returns the bytes of a member without
+// waiting for the next.
 func Unzip(body io.Reader) io.Reader { return &members{from: bufio.NewReader(body)} }
 
 type members struct {
 	from   *bufio.Reader
 	zip    gzip.Reader
-	within bool // a member has begun
+	within bool // between the beginning and the end of a member
 }
 
 // Read implements [io.Reader].

@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// Balancer is a plain TCP balancer on loopback: each new connection goes to the next of its
-// backends, and is closed if that cannot be reached. It looks into nothing and tries nothing again.
+// Balancer is a TCP balancer on loopback. Each new connection goes to the next backend, and is closed if that one cannot be
+// reached.
 type Balancer struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the following fields
 	backends []string
 	next     int
 	conns    map[net.Conn]struct{}
 	closed   bool
 }
 
-// StartBalancer starts a balancer that has no backends yet.
+// StartBalancer starts a balancer without backends.
 func StartBalancer() (*Balancer, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,39 +31,38 @@ func StartBalancer() (*Balancer, error) {
 	return b, nil
 }
 
-// Address is where clients go: host and port.
+// Address returns the host and port for clients.
 func (b *Balancer) Address() string { return b.listener.Addr().String() }
 
-// Add adds a backend, host and port.
+// Add adds a backend by its host and port.
 func (b *Balancer) Add(backend string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.backends = append(b.backends, backend)
 }
 
-// Remove takes a backend out. Connections to it go on.
+// Remove removes a backend. Its connections go on.
 func (b *Balancer) Remove(backend string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.backends = slices.DeleteFunc(b.backends, func(s string) bool { return s == backend })
 }
 
-// Reset resets one of the connections that pass, a random one, and closes the other half of it. It
-// reports whether there was one.
+// Reset resets a random connection, on one of its two sides, and closes the other side. It reports whether there was one.
 func (b *Balancer) Reset() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for conn := range b.conns { // in no order
+	for conn := range b.conns { // in random order
 		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // what was not sent is thrown away, and RST is sent
+			_ = tcp.SetLinger(0) // Close drops unsent bytes and sends a RST
 		}
-		_ = conn.Close() // the other one is closed for it, by carry
+		_ = conn.Close() // carry closes the other side
 		return true
 	}
 	return false
 }
 
-// Close ends the balancer and all that passes.
+// Close ends the balancer and all connections.
 func (b *Balancer) Close() {
 	b.mu.Lock()
 	_ = b.listener.Close()
@@ -75,6 +74,7 @@ func (b *Balancer) Close() {
 	b.running.Wait()
 }
 
+// serve accepts connections until Close.
 func (b *Balancer) serve() {
 	for {
 		client, err := b.listener.Accept()
@@ -85,7 +85,7 @@ func (b *Balancer) serve() {
 	}
 }
 
-// carry takes the bytes of one connection to a backend and back, until both directions have ended.
+// carry copies bytes between a client and a backend until both directions have ended.
 func (b *Balancer) carry(client net.Conn) {
 	defer b.forget(client)
 	if !b.remember(client) {
@@ -116,6 +116,7 @@ func (b *Balancer) choose() string {
 	return b.backends[b.next%len(b.backends)]
 }
 
+// remember adds a connection. It reports false if the balancer is closed.
 func (b *Balancer) remember(conn net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,6 +124,7 @@ func (b *Balancer) remember(conn net.Conn) bool {
 	return !b.closed
 }
 
+// forget closes and removes a connection.
 func (b *Balancer) forget(conn net.Conn) {
 	_ = conn.Close()
 	b.mu.Lock()
@@ -130,8 +132,7 @@ func (b *Balancer) forget(conn net.Conn) {
 	delete(b.conns, conn)
 }
 
-// copyHalf hands on one direction. An orderly end is handed on as such; a reset, or one side that
-// does not take what comes, ends both directions.
+// copyHalf copies one direction. It passes an orderly end on. After an error it ends both directions.
 func copyHalf(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_ = to.Close()

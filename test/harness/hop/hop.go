@@ -1,5 +1,5 @@
-// Package hop is a fault-injecting hop on loopback: a TLS reverse proxy that a test puts before
-// the API server, and through which it cuts, delays, refuses and falsifies what passes.
+// Package hop is a TLS reverse proxy on loopback that a test puts in front of the API server, to cut connections and to delay,
+// refuse and change what passes.
 package hop
 
 import (
@@ -30,25 +30,25 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// ErrCut is what a line function returns to break the connection in the middle of the answer.
+// ErrCut is the error of an [Hop.OnLine] function that breaks the answer off.
 var ErrCut = errors.New("cut by the test")
 
-// Hop forwards requests to an upstream. Its faults may be changed at any time.
+// Hop forwards requests to an upstream. Its faults may be changed at any time, by any goroutine.
 type Hop struct {
 	server   *httptest.Server
 	listener *trackingListener
 	forward  *httputil.ReverseProxy
 	odd      Odd
 
-	frozen sync.RWMutex // locked while everything is held back
+	frozen sync.RWMutex // write-locked between Freeze and Thaw
 
-	intercept hook[func(w http.ResponseWriter, r *http.Request) bool]
-	line      hook[func(r *http.Request, line []byte) ([]byte, error)]
-	delay     hook[func(r *http.Request) time.Duration]
-	answered  hook[func(resp *http.Response)]
+	onRequest hook[func(w http.ResponseWriter, r *http.Request) bool]
+	onLine    hook[func(r *http.Request, line []byte) ([]byte, error)]
+	onDelay   hook[func(r *http.Request) time.Duration]
+	onAnswer  hook[func(resp *http.Response)]
 }
 
-// hook is a function that may be changed at any time; nil at first.
+// hook is a function that may be changed at any time. It is nil at first.
 type hook[F any] struct{ f atomic.Pointer[F] }
 
 func (h *hook[F]) set(f F) { h.f.Store(&f) }
@@ -75,7 +75,7 @@ func Start(upstream string, ca []byte, odd Odd) (*Hop, error) {
 			pr.SetURL(target)
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			if isWatch(pr.In) {
-				pr.Out.Header.Del("Accept-Encoding") // its events are to be seen
+				pr.Out.Header.Del("Accept-Encoding") // the hop must read the events
 			}
 			odd.request(pr.Out)
 		},
@@ -85,7 +85,7 @@ func Start(upstream string, ca []byte, odd Odd) (*Hop, error) {
 			DisableCompression: true,
 		},
 		FlushInterval:  -1,
-		ErrorLog:       silence(), // what breaks here is meant to
+		ErrorLog:       discardLog(), // errors are on purpose
 		ModifyResponse: h.modify,
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, _ error) {
 			panic(http.ErrAbortHandler) // as if the API server itself could not be reached
@@ -93,7 +93,7 @@ func Start(upstream string, ca []byte, odd Odd) (*Hop, error) {
 	}
 	h.server = httptest.NewUnstartedServer(h)
 	h.listener = &trackingListener{Listener: h.server.Listener, idle: odd.Idle, conns: map[*trackedConn]struct{}{}}
-	h.server.Listener, h.server.Config.ErrorLog = h.listener, silence()
+	h.server.Listener, h.server.Config.ErrorLog = h.listener, discardLog()
 	h.server.TLS = &tls.Config{NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
 	if odd.HTTP1 {
 		h.server.TLS.NextProtos = []string{"http/1.1"}
@@ -112,76 +112,75 @@ func Run(t testing.TB, upstream string, ca []byte, odd Odd) *Hop {
 	return h
 }
 
-// Own reports whether a request is one of listproxy's own, as opposed to a caller's.
+// Own reports whether a request is listproxy's own, and not a caller's.
 func Own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listproxy/") }
 
-func silence() *log.Logger { return log.New(io.Discard, "", 0) }
+// discardLog returns a logger that writes nothing.
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// URL and CA say how to reach the hop.
+// URL returns the hop's URL.
 func (h *Hop) URL() string { return h.server.URL }
 
-// CA is the PEM of the authority that signed the hop's certificate.
+// CA returns the hop's certificate in PEM, which is its own CA.
 func (h *Hop) CA() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.server.Certificate().Raw})
 }
 
-// RESTConfig returns a client's configuration, pointed at the hop.
+// RESTConfig returns a client's configuration with the hop as its server.
 func (h *Hop) RESTConfig(direct *rest.Config) *rest.Config {
 	cfg := rest.CopyConfig(direct)
 	cfg.Host, cfg.CAData, cfg.CAFile = h.URL(), h.CA(), ""
 	return cfg
 }
 
-// Close ends the hop and all that passes.
+// Close ends the hop and all its connections.
 func (h *Hop) Close() {
-	_ = h.server.Config.Close() // which waits for nobody
+	_ = h.server.Config.Close() // httptest's own Close would wait for requests
 }
 
-// OnRequest sets what sees each request first; if it returns true, it has answered. nil: none.
-func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) { h.intercept.set(f) }
+// OnRequest sets a function that gets each request before it is forwarded, or nil. If it returns true, it has answered.
+func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) { h.onRequest.set(f) }
 
-// OnLine sets what sees each line (with its newline; each frame, of a protobuf watch) of a watch
-// from the upstream, and says what goes on: other bytes, nothing (nil), or an end (ErrCut; any
-// other error ends it cleanly). nil: none.
-func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) { h.line.set(f) }
+// OnLine sets a function that gets each event of a watch from the upstream, or nil: a line of JSON with its newline, or a
+// frame of protobuf. It returns the bytes to forward, which may be none. With ErrCut the watch breaks off, and with another
+// error it ends in order.
+func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) { h.onLine.set(f) }
 
-// OnDelay sets how much later than it came each event of a watch from the upstream goes on. Events
-// of one watch keep their order. nil: none.
-func (h *Hop) OnDelay(f func(r *http.Request) time.Duration) { h.delay.set(f) }
+// OnDelay sets a function that returns the delay of an event of a watch, or nil. Events of one watch keep their order.
+func (h *Hop) OnDelay(f func(r *http.Request) time.Duration) { h.onDelay.set(f) }
 
-// OnAnswer sets what sees the head of each answer from the upstream, before it goes on. nil: none.
-func (h *Hop) OnAnswer(f func(resp *http.Response)) { h.answered.set(f) }
+// OnAnswer sets a function that gets the header of each answer before it is forwarded, or nil.
+func (h *Hop) OnAnswer(f func(resp *http.Response)) { h.onAnswer.set(f) }
 
-// Freeze holds back everything, both what comes in and what goes on, until Thaw. Connections
-// stay open: the other side just hears nothing.
+// Freeze holds back all requests and events until Thaw. Connections stay open.
 func (h *Hop) Freeze() { h.frozen.Lock() }
 
 // Thaw ends Freeze.
 func (h *Hop) Thaw() { h.frozen.Unlock() }
 
-// awaitThaw waits while everything is held back.
+// awaitThaw waits while the hop is frozen.
 func (h *Hop) awaitThaw() {
 	h.frozen.RLock()
 	defer h.frozen.RUnlock()
 }
 
-// CutAll breaks every connection to the hop.
+// CutAll closes every connection to the hop.
 func (h *Hop) CutAll() { h.listener.each(func(c *trackedConn) { _ = c.Conn.Close() }) }
 
-// Connections is how many there are to the hop.
+// Connections returns the number of connections to the hop.
 func (h *Hop) Connections() (n int) {
 	h.listener.each(func(*trackedConn) { n++ })
 	return n
 }
 
-// SwallowAll makes every connection to the hop half-open, for good, as where a balancer or a router
-// has forgotten it: what is sent in either direction disappears, and nobody hears of an end. New
-// connections are not touched.
+// SwallowAll makes every connection to the hop half-open, as if a balancer or a router had forgotten it: bytes in either
+// direction disappear, and neither side notices an end. New connections are not affected.
 func (h *Hop) SwallowAll() { h.listener.each(func(c *trackedConn) { c.swallows.Store(true) }) }
 
+// ServeHTTP implements [http.Handler].
 func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.awaitThaw()
-	if intercept := h.intercept.get(); intercept != nil && intercept(w, r) {
+	if onRequest := h.onRequest.get(); onRequest != nil && onRequest(w, r) {
 		return
 	}
 	if err := h.keepBody(r); err != nil {
@@ -190,11 +189,11 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.forward.ServeHTTP(w, r)
 }
 
-// keepBody makes the body of a request one that can be sent again, unless it is long.
-// kube-apiserver closes the connection (GOAWAY) after each 401, and all that pass the hop share it.
+// keepBody reads the body of a request, unless it is long, so that the request can be sent again: kube-apiserver closes the
+// connection (GOAWAY) after each 401, and all requests through the hop share it.
 func (h *Hop) keepBody(r *http.Request) error {
-	const most = 1 << 20
-	if r.ContentLength <= 0 || r.ContentLength > most {
+	const maxKept = 1 << 20
+	if r.ContentLength <= 0 || r.ContentLength > maxKept {
 		return nil
 	}
 	body, err := io.ReadAll(r.Body)
@@ -208,10 +207,11 @@ func (h *Hop) keepBody(r *http.Request) error {
 	return err
 }
 
+// modify changes an answer, and passes a watch through the hooks.
 func (h *Hop) modify(resp *http.Response) error {
 	r := resp.Request
-	if answered := h.answered.get(); answered != nil { //nolint:bodyclose // no answer, but what looks at one
-		answered(resp)
+	if onAnswer := h.onAnswer.get(); onAnswer != nil { //nolint:bodyclose // a function, not an answer
+		onAnswer(resp)
 	}
 	if h.odd.Unknown {
 		resp.Header.Set("X-Future", "true")
@@ -229,25 +229,26 @@ func (h *Hop) modify(resp *http.Response) error {
 	return nil
 }
 
+// isWatch reports whether a request is a watch.
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
-// event is one of a watch, or its end.
+// event is an event of a watch, or its end if err is not nil.
 type event struct {
 	line []byte
 	err  error
-	due  time.Time // when it goes on
+	due  time.Time // when it is forwarded
 }
 
-// read reads events ahead, so that each can be held back for as long as the others.
+// read reads events in advance, so that a delay does not add up from event to event.
 func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
-	const ahead = 1 << 12
-	read := make(chan event, ahead)
+	const maxAhead = 1 << 12
+	read := make(chan event, maxAhead)
 	go func() {
 		defer close(read)
 		for {
 			line, err := from.Frame()
 			e := event{line: line, err: err, due: time.Now()}
-			if delay := h.delay.get(); delay != nil {
+			if delay := h.onDelay.get(); delay != nil {
 				e.due = e.due.Add(delay(r))
 			}
 			select {
@@ -263,7 +264,7 @@ func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 	return read
 }
 
-// pass hands on a watch, event by event.
+// pass forwards a watch event by event.
 func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to *io.PipeWriter) {
 	for e := range h.read(r, from) {
 		line, err := e.line, e.err
@@ -275,8 +276,9 @@ func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to 
 			return
 		}
 		h.awaitThaw()
-		if change := h.line.get(); change != nil {
-			if line, err = change(r, line); err != nil {
+		if onLine := h.onLine.get(); onLine != nil {
+			line, err = onLine(r, line)
+			if err != nil {
 				if !errors.Is(err, ErrCut) {
 					err = io.EOF
 				}
@@ -285,8 +287,8 @@ func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to 
 				return
 			}
 		}
-		line, late := h.odd.event(r, contentType, line)
-		clock.Sleep(r.Context(), late)
+		line, delay := h.odd.event(r, contentType, line)
+		clock.Sleep(r.Context(), delay)
 		if _, err := to.Write(line); err != nil {
 			return
 		}
@@ -294,14 +296,15 @@ func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to 
 	_ = to.CloseWithError(context.Cause(r.Context()))
 }
 
-// trackingListener remembers its connections, so that they can be cut.
+// trackingListener knows its connections, so that they can be cut.
 type trackingListener struct {
 	net.Listener
-	idle  time.Duration // after which silence a connection is reset
-	mu    sync.Mutex
+	idle  time.Duration // a connection without bytes for so long is reset; 0: never
+	mu    sync.Mutex    // guards conns
 	conns map[*trackedConn]struct{}
 }
 
+// Accept implements [net.Listener].
 func (l *trackingListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -309,9 +312,9 @@ func (l *trackingListener) Accept() (net.Conn, error) {
 	}
 	tracked := &trackedConn{Conn: conn, l: l}
 	if l.idle > 0 {
-		tracked.silence = time.AfterFunc(l.idle, func() {
+		tracked.idleTimer = time.AfterFunc(l.idle, func() {
 			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.SetLinger(0) // RST is sent
+				_ = tcp.SetLinger(0) // Close sends a RST
 			}
 			_ = conn.Close()
 		})
@@ -322,6 +325,7 @@ func (l *trackingListener) Accept() (net.Conn, error) {
 	return tracked, nil
 }
 
+// each calls do with each connection.
 func (l *trackingListener) each(do func(*trackedConn)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -330,38 +334,42 @@ func (l *trackingListener) each(do func(*trackedConn)) {
 	}
 }
 
+// trackedConn is a connection of a trackingListener.
 type trackedConn struct {
 	net.Conn
-	l        *trackingListener
-	swallows atomic.Bool
-	silence  *time.Timer // nil: it may last
+	l         *trackingListener
+	swallows  atomic.Bool // bytes in both directions are dropped
+	idleTimer *time.Timer // nil without a limit
 }
 
-// heard begins the silence anew.
-func (c *trackedConn) heard() {
-	if c.silence != nil {
-		c.silence.Reset(c.l.idle)
+// resetIdle restarts the idle timer.
+func (c *trackedConn) resetIdle() {
+	if c.idleTimer != nil {
+		c.idleTimer.Reset(c.l.idle)
 	}
 }
 
+// Read implements [net.Conn].
 func (c *trackedConn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		c.heard()
+		c.resetIdle()
 		if err != nil || !c.swallows.Load() {
 			return n, err
 		}
 	}
 }
 
+// Write implements [net.Conn].
 func (c *trackedConn) Write(p []byte) (int, error) {
 	if c.swallows.Load() {
 		return len(p), nil
 	}
-	c.heard()
+	c.resetIdle()
 	return c.Conn.Write(p)
 }
 
+// Close implements [net.Conn].
 func (c *trackedConn) Close() error {
 	c.l.mu.Lock()
 	delete(c.l.conns, c)

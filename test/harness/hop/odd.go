@@ -23,48 +23,51 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// Odd says in what a hop makes its upstream odd, as API servers of other control planes are. What callers
-// would notice is true for everybody; what only concerns who keeps a state, for listproxy's [Own] requests.
+// Odd has the unusual but legal behaviours that a hop gives its upstream, as API servers of other control planes have them.
+// Behaviours that change answers to callers apply to all requests. Those that concern only a client that keeps a state apply
+// to listproxy's [Own] requests. The zero Odd changes nothing.
 type Odd struct {
-	// Clock: revisions are nanoseconds, of nineteen digits, about a quarter of an hour from one to the next.
+	// Clock makes revisions nanoseconds, of nineteen digits, about a quarter of an hour apart.
 	Clock bool
-	// Unknown: each answer has a header X-Future, and each object's metadata a field, that nobody knows.
+	// Unknown adds an unknown header X-Future to each answer, and an unknown field to each object's metadata.
 	Unknown bool
-	// JSONOnly: protobuf is not acceptable.
+	// JSONOnly refuses protobuf.
 	JSONOnly bool
 
-	// LateBookmarks (own): every other bookmark is lost, and one in four comes three seconds late, and so
-	// does what is behind them.
+	// LateBookmarks (own requests) loses every other bookmark. One in four comes three seconds late, and so do the events after
+	// it.
 	LateBookmarks bool
-	// NoEnd (own): the bookmark behind the initial events never comes.
+	// NoEnd (own requests) loses the bookmark after the initial events.
 	NoEnd bool
-	// Falls (own): for a quarter of a second now and then, the current revision is lower than it was.
+	// Falls (own requests) makes the current revision lower than it was, for a quarter of a second now and then.
 	Falls bool
-	// Zipped (own): answers, but for watches, come compressed, whatever was asked for.
+	// Zipped (own requests) compresses all answers except watches, whatever Accept-Encoding says.
 	Zipped bool
 
-	// HTTP1: there is no HTTP/2.
+	// HTTP1 turns HTTP/2 off.
 	HTTP1 bool
-	// Streams is how many requests a connection of HTTP/2 takes at a time; 0: as usual.
+	// Streams is the number of concurrent requests on a connection of HTTP/2; 0 is the default.
 	Streams int
-	// Idle is after which silence a connection is reset; 0: never.
+	// Idle is the time after which a connection without bytes is reset; 0 is never.
 	Idle time.Duration
 }
 
-// OfCallers returns o without what callers would not notice in the answers.
+// OfCallers returns o with the behaviours alone that callers notice in answers.
 func (o Odd) OfCallers() Odd { return Odd{Clock: o.Clock, Unknown: o.Unknown, JSONOnly: o.JSONOnly} }
 
-// The clock: revision 0 would be at epoch. What is between two ticks belongs to the one before.
-const epoch, tick, uneven = 1_700_000_000_000_000_000, 1_000_000_000_000, 999_999_937
+// The revisions of Odd.Clock: revision n of the upstream is at epoch + n ticks, and less than jitter (a prime) later.
+const epoch, tick, jitter = 1_700_000_000_000_000_000, 1_000_000_000_000, 999_999_937
 
+// revision returns the hop's revision for one of the upstream.
 func (o Odd) revision(text string) string {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 || !o.Clock {
 		return text
 	}
-	return strconv.FormatUint(epoch+n*tick+n*7919%uneven, 10)
+	return strconv.FormatUint(epoch+n*tick+n*7919%jitter, 10)
 }
 
+// upstreamRevision returns the upstream's revision for one of the hop. A time between two ticks is the earlier tick's.
 func (o Odd) upstreamRevision(text string) string {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n < epoch || !o.Clock {
@@ -73,8 +76,8 @@ func (o Odd) upstreamRevision(text string) string {
 	return strconv.FormatUint((n-epoch)/tick, 10)
 }
 
-// Where revisions are: before and behind them is what stays. Tokens are base64, and have theirs within. What is looked
-// for in long bodies begins with a word, for which Go looks quickly.
+// The places of revisions, in the middle one of three groups. A continue token is base64, with a revision inside. Expressions
+// for long bodies begin with a word, since package regexp finds such places fast.
 var (
 	inQueries  = regexp.MustCompile(`((?:^|&)resourceVersion=)(\d+)()`)
 	inObjects  = regexp.MustCompile(`(resourceVersion"?: ?")(\d+)(")`)
@@ -84,7 +87,7 @@ var (
 	metadata   = regexp.MustCompile(`"metadata":( ?)\{(\s*)"(\w+)`)
 )
 
-// within changes what stands at a place.
+// within changes the middle group at each place.
 func within(b []byte, place *regexp.Regexp, change func(string) string) []byte {
 	return place.ReplaceAllFunc(b, func(found []byte) []byte {
 		parts := place.FindSubmatch(found)
@@ -92,6 +95,7 @@ func within(b []byte, place *regexp.Regexp, change func(string) string) []byte {
 	})
 }
 
+// token returns a function that changes the revision inside a continue token.
 func token(change func(string) string) func(string) string {
 	return func(text string) string {
 		read, err := base64.RawURLEncoding.DecodeString(text)
@@ -102,7 +106,7 @@ func token(change func(string) string) func(string) string {
 	}
 }
 
-// request makes a request one for the upstream.
+// request changes a request for the upstream.
 func (o Odd) request(out *http.Request) {
 	query := within([]byte(out.URL.RawQuery), inQueries, o.upstreamRevision)
 	out.URL.RawQuery = string(within(query, tokens, token(o.upstreamRevision)))
@@ -110,16 +114,16 @@ func (o Odd) request(out *http.Request) {
 	if !o.JSONOnly || !strings.Contains(strings.ToLower(accept), "protobuf") {
 		return
 	}
-	left := slices.DeleteFunc(strings.Split(accept, ","), func(clause string) bool {
+	clauses := slices.DeleteFunc(strings.Split(accept, ","), func(clause string) bool {
 		return strings.Contains(strings.ToLower(clause), "protobuf")
 	})
-	if len(left) == 0 {
-		left = []string{"application/none"} // which the upstream refuses
+	if len(clauses) == 0 {
+		clauses = []string{"application/none"} // which the upstream refuses
 	}
-	out.Header.Set("Accept", strings.Join(left, ","))
+	out.Header.Set("Accept", strings.Join(clauses, ","))
 }
 
-// body changes what comes from the upstream, by its type.
+// body changes the revisions in a body of the upstream, and adds unknown fields.
 func (o Odd) body(contentType string, b []byte, change func(string) string) []byte {
 	if strings.HasPrefix(contentType, ask.Protobuf) {
 		return o.inProtobuf(b, change)
@@ -131,7 +135,7 @@ func (o Odd) body(contentType string, b []byte, change func(string) string) []by
 	if o.Unknown {
 		b = metadata.ReplaceAllFunc(b, func(found []byte) []byte {
 			if first := string(metadata.FindSubmatch(found)[3]); first == "resourceVersion" || first == "continue" {
-				return found // of a list or a bookmark
+				return found // metadata of a list or a bookmark
 			}
 			return metadata.ReplaceAll(found, []byte(`"metadata":${1}{$2"future":${1}true,$2"$3`))
 		})
@@ -139,15 +143,15 @@ func (o Odd) body(contentType string, b []byte, change func(string) string) []by
 	return b
 }
 
-// inProtobuf does the same to an object or list. Every kind has its metadata in field 1, and every list its
-// items in field 2; a Status has its message in 3.
+// inProtobuf is body for an object or a list in protobuf. Field 1 of every kind is the metadata, field 2 of a list the items,
+// and field 3 of a Status the message.
 func (o Odd) inProtobuf(b []byte, change func(string) string) []byte {
 	var u runtime.Unknown
 	if !bytes.HasPrefix(b, magic) || u.Unmarshal(b[len(magic):]) != nil {
 		return b
 	}
-	const ofObjects = 6
-	// Fields of metadata: those of a list, or of an object.
+	const objectRevision = 6 // resourceVersion in ObjectMeta
+	// meta returns a function that changes metadata with these numbers of resourceVersion and continue.
 	meta := func(revision, continues protowire.Number) func([]byte) []byte {
 		return func(b []byte) []byte {
 			b = edit(b, func(n protowire.Number, b []byte) []byte {
@@ -159,24 +163,24 @@ func (o Odd) inProtobuf(b []byte, change func(string) string) []byte {
 				}
 				return b
 			})
-			if o.Unknown && revision == ofObjects {
+			if o.Unknown && revision == objectRevision {
 				b = protowire.AppendString(protowire.AppendTag(b, 1000, protowire.BytesType), "future")
 			}
 			return b
 		}
 	}
-	ofList, ofObject := meta(2, 3), meta(ofObjects, 0)
-	list := strings.HasSuffix(u.Kind, "List")
+	listMeta, objectMeta := meta(2, 3), meta(objectRevision, 0)
+	isList := strings.HasSuffix(u.Kind, "List")
 	u.Raw = edit(u.Raw, func(n protowire.Number, b []byte) []byte {
 		switch {
-		case n == 1 && (list || u.Kind == "Status"):
-			return ofList(b)
+		case n == 1 && (isList || u.Kind == "Status"):
+			return listMeta(b)
 		case n == 1:
-			return ofObject(b)
-		case n == 2 && list:
+			return objectMeta(b)
+		case n == 2 && isList:
 			return edit(b, func(n protowire.Number, b []byte) []byte {
 				if n == 1 {
-					return ofObject(b)
+					return objectMeta(b)
 				}
 				return b
 			})
@@ -190,10 +194,10 @@ func (o Odd) inProtobuf(b []byte, change func(string) string) []byte {
 	return append(bytes.Clone(magic), encoded...)
 }
 
-// magic is what objects in protobuf begin with.
+// magic is the prefix of an object in protobuf.
 var magic = []byte("k8s\x00")
 
-// edit changes the fields of a message that have a length.
+// edit returns a message with changed contents of its fields with a length.
 func edit(b []byte, change func(protowire.Number, []byte) []byte) (edited []byte) {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -212,7 +216,7 @@ func edit(b []byte, change func(protowire.Number, []byte) []byte) (edited []byte
 	return edited
 }
 
-// answer changes an answer that is no watch.
+// answer changes an answer that is not a watch.
 func (o Odd) answer(resp *http.Response) error {
 	r := resp.Request
 	falls, zips := o.falling(r), o.Zipped && Own(r)
@@ -250,34 +254,34 @@ func (o Odd) answer(resp *http.Response) error {
 	return nil
 }
 
-// falling reports whether a request is to see a revision from before. A second later it does not.
+// falling reports whether a request gets an older revision: a revision probe during 250 of each 1750 milliseconds.
 func (o Odd) falling(r *http.Request) bool {
 	probe := Own(r) && strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	return o.Falls && probe && time.Now().UnixMilli()%1750 < 250
 }
 
-// event changes an event of a watch. It is lost if nothing is left of it; it is late by what is returned with it.
-func (o Odd) event(r *http.Request, contentType string, frame []byte) ([]byte, time.Duration) {
+// event returns an event of a watch after all changes, and its delay. No bytes mean that the event is lost.
+func (o Odd) event(r *http.Request, contentType string, frame []byte) (_ []byte, delay time.Duration) {
 	if !bytes.Contains(frame[:min(len(frame), 32)], []byte("BOOKMARK")) {
 		return o.changed(contentType, frame), 0
 	}
-	o.Unknown = false
-	ends := bytes.Contains(frame, []byte(metav1.InitialEventsAnnotationKey))
-	late := time.Duration(0)
-	if Own(r) && ends && o.NoEnd {
+	o.Unknown = false // bookmarks have no unknown fields
+	endsInitial := bytes.Contains(frame, []byte(metav1.InitialEventsAnnotationKey))
+	if Own(r) && endsInitial && o.NoEnd {
 		return nil, 0
 	}
-	if Own(r) && !ends && o.LateBookmarks {
+	if Own(r) && !endsInitial && o.LateBookmarks {
 		switch rand.IntN(4) { // #nosec G404 -- no secret
 		case 0, 1:
 			return nil, 0
 		case 2:
-			late = 3 * time.Second
+			delay = 3 * time.Second
 		}
 	}
-	return o.changed(contentType, frame), late
+	return o.changed(contentType, frame), delay
 }
 
+// changed returns an event with changed revisions and unknown fields.
 func (o Odd) changed(contentType string, frame []byte) []byte {
 	if !o.Clock && !o.Unknown {
 		return frame

@@ -14,8 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// Refuse answers in kube-apiserver's place with a Status. It returns true, as [Hop.OnRequest] wants
-// it of what has answered.
+// Refuse answers a request with a Status as kube-apiserver does. It returns true, for use in a function of [Hop.OnRequest].
 func Refuse(w http.ResponseWriter, code int) bool {
 	w.Header().Set("Content-Type", "application/json")
 	if code == http.StatusTooManyRequests {
@@ -37,12 +36,14 @@ func ErrorEvent(code int, inProtobuf bool) []byte {
 	return events.ProtobufFrame(watch.Error, object)
 }
 
+// inJSON returns a Status in JSON.
 func inJSON(code int) []byte {
 	status, err := json.Marshal(failure(code))
 	must(err)
 	return status
 }
 
+// failure returns a Status with the reason that belongs to the code.
 func failure(code int) metav1.Status {
 	return metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -57,7 +58,7 @@ func failure(code int) metav1.Status {
 	}
 }
 
-// must is for what cannot fail: encoding what is made here.
+// must panics if an error occurs that cannot occur: encoding an object of this package.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -1,4 +1,4 @@
-// Package informers has informers by each client that client-go has, for tests that put them side by side.
+// Package informers has informers by each kind of client in client-go.
 package informers
 
 import (
@@ -27,14 +27,14 @@ type lister[L runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// paginated is a source that says it knows no streaming lists, as those of old do.
+// paginated is a source without streaming lists, as older clients have it.
 type paginated struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is asked by client-go.
+// IsWatchListSemanticsUnSupported tells client-go's reflector not to use a streaming list.
 func (paginated) IsWatchListSemanticsUnSupported() bool { return true }
 
-// New returns an informer of what a selector chooses of a resource, which begins with a streaming list,
-// or with pages. The client is "dynamic", "metadata" or, for pods only, "typed", which asks for protobuf.
+// New returns an informer of the objects of a resource that the label selector labels selects. It begins with pages, or else
+// with a streaming list. client is "dynamic", "metadata", or for pods "typed", which asks for protobuf.
 func New(cfg *rest.Config, client string, r schema.GroupVersionResource, pages bool, labels string) cache.SharedIndexInformer {
 	switch client {
 	case "dynamic":
@@ -49,6 +49,7 @@ func New(cfg *rest.Config, client string, r schema.GroupVersionResource, pages b
 	panic("there is no client " + client)
 }
 
+// informer returns an informer by a client, with example as the type of its objects.
 func informer[L runtime.Object](of lister[L], example runtime.Object, pages bool, labels string) cache.SharedIndexInformer {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -66,7 +67,7 @@ func informer[L runtime.Object](of lister[L], example runtime.Object, pages bool
 	return cache.NewSharedIndexInformer(source, example, 0, cache.Indexers{})
 }
 
-// Start runs an informer until ctx ends. That connections break is no news.
+// Start runs an informer until ctx ends. Errors of its connections are not logged.
 func Start(ctx context.Context, informer cache.SharedIndexInformer) error {
 	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
 		return err
@@ -75,7 +76,7 @@ func Start(ctx context.Context, informer cache.SharedIndexInformer) error {
 	return nil
 }
 
-// Stored returns what an informer knows.
+// Stored returns the objects in an informer's store.
 func Stored(informer cache.SharedIndexInformer) (objects []ask.Identity) {
 	for _, item := range informer.GetStore().List() {
 		if m, err := meta.Accessor(item); err == nil {

@@ -1,5 +1,4 @@
-// Package kinds is the kinds of objects that tests write and list: their paths, their objects and,
-// for custom ones, their definitions.
+// Package kinds describes the kinds of objects that tests write and list: paths, objects, and definitions of custom ones.
 package kinds
 
 import (
@@ -7,18 +6,18 @@ import (
 	"strings"
 )
 
-// Fields are those of a JSON object.
+// Fields are the fields of a JSON object.
 type Fields = map[string]any
 
-// Kind is a resource. Kinds can be compared.
+// Kind is a kind of objects and its resource.
 type Kind struct {
 	APIVersion, Name, Plural string
 	ClusterScoped            bool
-	// Rest is what an object needs beside its metadata, in JSON: `{"spec":{}}`.
+	// Rest has the fields that an object needs beside its metadata, in JSON: `{"spec":{}}`.
 	Rest string
 }
 
-// Group of the resource; "" is kube-apiserver's first one.
+// Group returns the group of the resource; "" is the core group.
 func (k Kind) Group() string {
 	group, _, found := strings.Cut(k.APIVersion, "/")
 	if !found {
@@ -27,7 +26,7 @@ func (k Kind) Group() string {
 	return group
 }
 
-// Path of the whole resource, or of one namespace.
+// Path returns the path of the resource in all namespaces if namespace is "", or in one.
 func (k Kind) Path(namespace string) string {
 	path := "/apis/" + k.APIVersion
 	if k.Group() == "" {
@@ -39,7 +38,7 @@ func (k Kind) Path(namespace string) string {
 	return path + "/" + k.Plural
 }
 
-// Eager is what --eager calls the resource.
+// Eager returns the name of the resource for --eager.
 func (k Kind) Eager() string {
 	group, version, found := strings.Cut(k.APIVersion, "/")
 	if !found {
@@ -48,7 +47,7 @@ func (k Kind) Eager() string {
 	return k.Plural + "." + version + "." + group
 }
 
-// Object is a new one with a name.
+// Object returns a new object with a name.
 func (k Kind) Object(name string) Fields {
 	object := Fields{}
 	if k.Rest != "" {
@@ -60,10 +59,10 @@ func (k Kind) Object(name string) Fields {
 	return object
 }
 
-// Namespace is a new one.
+// Namespace returns a new namespace.
 func Namespace(name string) Fields { return Kind{APIVersion: "v1", Name: "Namespace"}.Object(name) }
 
-// Touch is a patch that changes an object, if its value is a new one.
+// Touch returns a merge patch that sets an annotation to value.
 func Touch(value string) Fields {
 	return Fields{"metadata": Fields{"annotations": Fields{"touched": value}}}
 }

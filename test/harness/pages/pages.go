@@ -22,7 +22,7 @@ func Read(t testing.TB, name string) string {
 	return string(text)
 }
 
-// Matches are what the only group of an expression is in a text, each time.
+// Matches returns what the only group of an expression matches in a text, in order.
 func Matches(expression, text string) (found []string) {
 	for _, m := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
 		found = append(found, m[1])
@@ -30,7 +30,7 @@ func Matches(expression, text string) (found []string) {
 	return found
 }
 
-// Block is the first block of a page of docs that begins with something and has some words.
+// Block returns the first block of code in the page name of docs/ that begins with the expression begins and has words.
 func Block(t testing.TB, name, begins, words string) string {
 	t.Helper()
 	for _, text := range Matches("(?s)\n```(?:yaml)?\n("+begins+".*?)```", Read(t, "docs/"+name)) {

@@ -1,9 +1,9 @@
-// Package process tells what another process takes: the CPU time that it has used, and its memory.
+// Package process measures the CPU time and the memory of another process.
 package process
 
 import "time"
 
-// Used is how long each of some processes computes while something is done.
+// Used returns the CPU time that each of some processes uses while do runs.
 func Used(do func() error, pids ...int) ([]time.Duration, error) {
 	used := make([]time.Duration, len(pids))
 	for i, pid := range pids {

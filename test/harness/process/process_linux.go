@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU is how long a process has computed so far, in user and kernel mode, from the kernel's CPU
-// clock of the process: in nanoseconds, where /proc/PID/stat has ticks of 10 ms. How the number of
-// that clock is made is in the kernel's include/linux/posix-timers.h (CPUCLOCK_SCHED, 2).
+// CPU returns the CPU time of a process so far, in user and kernel mode. It reads the kernel's CPU clock of the process, in
+// nanoseconds, since /proc/PID/stat has ticks of 10 ms. The number of the clock is built as in the kernel's
+// include/linux/posix-timers.h (CPUCLOCK_SCHED is 2).
 func CPU(pid int) (time.Duration, error) {
 	var at unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|2), &at); err != nil {
@@ -20,7 +20,7 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(at.Nano()), nil
 }
 
-// Memory is how many bytes of a process are resident, and the most there ever were (proc(5)).
+// Memory returns the resident bytes of a process, now and at their peak (proc(5)).
 func Memory(pid int) (now, peak int64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 var errLinux = errors.New("the memory of another process is read on Linux only")
 
-// CPU is how long a process has computed so far.
+// CPU returns the CPU time of a process so far.
 func CPU(pid int) (time.Duration, error) {
 	out, err := exec.CommandContext(context.Background(), "ps", "-o", "time=", "-p", strconv.Itoa(pid)).Output() // #nosec G204 -- a number
 	if err != nil {
@@ -36,5 +36,5 @@ func ofPS(text string) (time.Duration, error) {
 	return time.Duration(sum * float64(time.Second)), nil
 }
 
-// Memory is not known here.
+// Memory returns an error: it is implemented for Linux only.
 func Memory(int) (now, peak int64, err error) { return 0, 0, errLinux }

@@ -1,8 +1,8 @@
-// Package secrets knows what no process of a test suite may ever emit, and finds it.
+// Package secrets finds secrets in what processes of a test suite emit.
 //
-// Whoever makes a secret adds it: package controlplane all tokens, keys and names of its users,
-// package harness what it gives to a process and to its clients. What nobody added is found if
-// it looks like a secret: bearer tokens, service account tokens, private keys.
+// Code that makes a secret adds it: package controlplane the tokens, keys and names of its users, and package harness the
+// credentials of a process and its clients. Bearer tokens, service account tokens and private keys are found even if nobody
+// added them.
 package secrets
 
 import (
@@ -20,49 +20,48 @@ import (
 )
 
 const (
-	// part is how many characters of either end of a long secret give it away already: a token that
-	// is cut off in a log is still half a token.
-	part = 12
-	// leastLength of a credential: a shorter one would be found everywhere.
-	leastLength = 8
-	// shown is how much of a line an error has.
-	shown = 300
-	mask  = "[SECRET]"
+	// partLength is the number of characters at either end of a long secret that count as the secret: half a token in a log
+	// is a leak.
+	partLength = 12
+	// minLength is the length of the shortest credential. A shorter one would be found everywhere.
+	minLength = 8
+	// maxShown is the number of bytes of a line in an error.
+	maxShown = 300
+	mask     = "[SECRET]"
 )
 
-// Registry is a set of secrets. The zero value has none. It is safe for concurrent use.
+// Registry is a set of secrets. The zero value is empty. Safe for concurrent use.
 type Registry struct {
 	mu    sync.Mutex
 	forms map[string]form // by text
 }
 
-// form is one way in which a secret could be written.
+// form describes a text in which a secret may be written.
 type form struct {
 	secret   string // its name
 	identity bool
 }
 
-// Suite has the secrets of this process, which is a test of one package: secrets are made in many
-// places, and must be known to whoever ends a process.
+// Suite has the secrets of this test process. It is a variable, since many packages make secrets, and all are searched for at
+// the end of each listproxy.
 var Suite Registry
 
-// Add adds a credential: a token or a password. The name is what it is called where it was found.
-// An empty value is none.
+// Add adds a credential, a token or a password, with its name for errors. An empty value is ignored.
 func (r *Registry) Add(name, value string) {
 	if value == "" {
 		return
 	}
-	if len(value) < leastLength {
+	if len(value) < minLength {
 		panic("secrets: " + name + " is too short to be told from other text")
 	}
 	r.add(form{secret: name}, value, url.QueryEscape(value), hex.EncodeToString([]byte(value)))
-	if len(value) >= 2*part {
-		r.add(form{secret: name}, value[:part], value[len(value)-part:])
+	if len(value) >= 2*partLength {
+		r.add(form{secret: name}, value[:partLength], value[len(value)-partLength:])
 	}
 	r.add(form{secret: name}, base64Forms(value)...)
 }
 
-// AddKey adds the private keys in a PEM, line by line. Anything else in it is public.
+// AddKey adds the private keys in a PEM, line by line. Other blocks are public.
 func (r *Registry) AddKey(name string, pem []byte) {
 	private := false
 	for line := range strings.Lines(string(pem)) {
@@ -71,19 +70,20 @@ func (r *Registry) AddKey(name string, pem []byte) {
 		case strings.HasPrefix(line, "-----"):
 			private = strings.HasPrefix(line, "-----BEGIN") && strings.HasSuffix(line, "PRIVATE KEY-----")
 		// The first line of a short key is mostly its algorithm; a short last line says little.
-		case private && len(line) > 2*part:
-			r.add(form{secret: name}, line, line[len(line)-2*part:])
+		case private && len(line) > 2*partLength:
+			r.add(form{secret: name}, line, line[len(line)-2*partLength:])
 			r.add(form{secret: name}, base64Forms(line)...)
 		}
 	}
 }
 
-// AddIdentity adds the name of somebody whom the proxy impersonates. An audit log is there to say
-// who did what: its lines may have it. Names are found only as whole words.
+// AddIdentity adds the name of a user whom listproxy impersonates. It is found as a whole word only, and not in lines of an
+// audit log.
 func (r *Registry) AddIdentity(name, value string) {
 	r.add(form{secret: name, identity: true}, value)
 }
 
+// add adds the texts of one form.
 func (r *Registry) add(f form, texts ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,13 +95,13 @@ func (r *Registry) add(f form, texts ...string) {
 			panic("secrets: " + f.secret + " is too short to be looked for")
 		}
 		if _, known := r.forms[text]; !known {
-			r.forms[text] = f // whoever made it knows best what it is
+			r.forms[text] = f // the first name stays
 		}
 	}
 }
 
-// base64Forms are what a text is in base64, wherever in a longer one it stands: without the
-// characters at its ends that hold bits of its neighbours.
+// base64Forms returns a text in base64 for each of the three positions within a longer text, without the characters that
+// have bits of its neighbours.
 func base64Forms(value string) []string {
 	var forms []string
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
@@ -113,8 +113,7 @@ func base64Forms(value string) []string {
 	return forms
 }
 
-// patterns are what looks like a secret, whoever made it, by the words that it begins with, in any
-// case.
+// patterns match secrets that nobody added, by their first letters in any case.
 var patterns = map[string]pattern{
 	"eyJ":        {"a JSON web token", regexp.MustCompile(`eyJ[\w-]{8,}\.eyJ[\w-]{8,}`)},
 	"bearer":     authorization,
@@ -133,7 +132,7 @@ var authorization = pattern{
 	regexp.MustCompile(`(?i)\b(?:bearer|basic|negotiate)(?: |\+|%20)[\w.~+/-]{16,}=*`),
 }
 
-// auditLine begins the lines of an audit log.
+// auditLine matches the beginning of a line of an audit log.
 var auditLine = regexp.MustCompile(`^\{"kind":"Event","apiVersion":"audit\.k8s\.io/`)
 
 // Leak is a secret that was emitted.
@@ -148,7 +147,7 @@ func (l Leak) Error() string {
 	return fmt.Sprintf("%s was emitted in %s: %s", l.Secret, l.Where, l.Line)
 }
 
-// Search returns the secrets that text has, each once. where says what the text is.
+// Search returns a leak for each secret in text. where is what the text is, for errors.
 func (r *Registry) Search(where, text string) []Leak {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,8 +155,8 @@ func (r *Registry) Search(where, text string) []Leak {
 	note := func(secret string, at int) {
 		if _, already := found[secret]; !already {
 			line := r.maskedLocked(lineAt(text, at))
-			if len(line) > shown {
-				line = line[:shown] + "…"
+			if len(line) > maxShown {
+				line = line[:maxShown] + "…"
 			}
 			found[secret] = Leak{secret, where, line}
 		}
@@ -178,10 +177,10 @@ func (r *Registry) Search(where, text string) []Leak {
 	return slices.SortedFunc(maps.Values(found), func(a, b Leak) int { return cmp.Compare(a.Secret, b.Secret) })
 }
 
-// occurrences yields where which of the values begin in text, in upper or lower case. It reads the text
-// once: a soak's log is hundreds of megabytes long, and there are hundreds of values.
+// occurrences yields the positions in text at which one of the values begins, in upper or lower case, with the value. It reads
+// the text once, since the log of a soak has hundreds of megabytes, and there are hundreds of values.
 func occurrences(text string, values ...string) iter.Seq2[int, string] {
-	const lower = 'a' - 'A' // the bit that upper case lacks, as do other bytes, which look alike then
+	const lower = 'a' - 'A' // the bit that upper case lacks. Other bytes may look alike then, so EqualFold decides.
 	begin := func(a, b byte) uint16 { return uint16(a|lower)<<8 | uint16(b|lower) }
 	var byBegin [1 << 16][]string
 	for _, value := range values {
@@ -199,18 +198,19 @@ func occurrences(text string, values ...string) iter.Seq2[int, string] {
 	}
 }
 
-// isWord says whether neither neighbour of a part of text could belong to the same name.
+// isWord reports whether neither neighbour of a part of text can be a character of the same name.
 func isWord(text string, at, size int) bool {
-	part := func(i int) bool {
+	isPart := func(i int) bool {
 		if i < 0 || i >= len(text) {
 			return false
 		}
 		c := text[i]
 		return c == '-' || c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
-	return !part(at-1) && !part(at+size)
+	return !isPart(at-1) && !isPart(at+size)
 }
 
+// lineAt returns the line of text that has a position.
 func lineAt(text string, at int) string {
 	begin := strings.LastIndexByte(text[:at], '\n') + 1
 	end := strings.IndexByte(text[at:], '\n')
@@ -220,15 +220,14 @@ func lineAt(text string, at int) string {
 	return text[begin : at+end]
 }
 
-// Masked is text with all secrets masked, for those who print what a process has written.
+// Masked returns text with all secrets masked.
 func (r *Registry) Masked(text string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.maskedLocked(text)
 }
 
-// maskedLocked is text without any secret. Longer forms go first, or the shorter ones would
-// leave the rest of them.
+// maskedLocked is Masked. The caller holds mu. Longer forms are replaced first, since a shorter one may be a part of a longer.
 func (r *Registry) maskedLocked(text string) string {
 	longest := func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) }
 	for _, value := range slices.SortedFunc(maps.Keys(r.forms), longest) {

@@ -25,7 +25,7 @@ func newPEM(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// TestSearch: secrets are found in any text, whole or in part, under the name that they were added by.
+// TestSearch: Search finds secrets in any text, whole or in part, under the names with which they were added.
 func TestSearch(t *testing.T) {
 	var r secrets.Registry
 	token, key := rand.Text(), newPEM(t)
@@ -89,11 +89,11 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestShortSecretsAreRefused: what would be found everywhere is not taken for a secret.
+// TestShortSecretsAreRefused: Add panics for a credential so short that it would be found everywhere.
 func TestShortSecretsAreRefused(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a secret of one letter was taken")
+			t.Error("Add accepts a secret of one letter")
 		}
 	}()
 	var r secrets.Registry

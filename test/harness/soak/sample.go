@@ -14,23 +14,22 @@ import (
 // delimited is the form of metrics that needs no parser of its own.
 const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 
-// Sample is what a process takes at one moment.
+// Sample is what a process uses at one time.
 type Sample struct {
 	At time.Time
-	// Rest is in which rest of the run it was taken, from 1 on: a time in which nothing is broken, and
-	// all that is to be given back has been. It is for the caller to say.
+	// Rest is the number of the rest of the run, from 1 on. At a rest there are no faults, and memory of what has ended is
+	// free. The caller sets it.
 	Rest int
-	// RSS is the resident memory, Free how much of that the runtime keeps for what it needs next, and
-	// Heap what is left of the heap once garbage is collected, in bytes.
+	// RSS is the resident memory, Free the part of it that the runtime keeps for later, and Heap the heap after a garbage
+	// collection, in bytes.
 	RSS, Free, Heap float64
-	// Goroutines and FDs (open file descriptors) are numbers.
+	// Goroutines and FDs are the numbers of goroutines and of open file descriptors.
 	Goroutines, FDs float64
-	// Upstream is how many connections the process has to the API server, as that sees it.
+	// Upstream is the number of connections to the API server. The caller sets it.
 	Upstream float64
 }
 
-// Take has the process with this admin URL collect all garbage, so that what is left is a floor, and
-// reads its metrics. Rest and Upstream are the caller's to add.
+// Take makes the process with this admin URL collect its garbage, and returns a sample from its metrics.
 func Take(ctx context.Context, url string) (Sample, error) {
 	if err := collect(ctx, url); err != nil {
 		return Sample{}, err
@@ -58,12 +57,11 @@ func Take(ctx context.Context, url string) (Sample, error) {
 	}, missing
 }
 
-// collections is how often [Take] has garbage collected: a sync.Pool lets go of what it has with
-// the second, and what a finalizer or a cleanup had kept goes with those after it. Each also makes
-// stacks smaller that have grown.
+// collections is the number of garbage collections of a [Take]. The second frees what a sync.Pool held, and later ones what
+// finalizers and cleanups held. Each also shrinks stacks.
 const collections = 5
 
-// collect has a process collect garbage by its /debug/pprof.
+// collect makes a process collect its garbage, by its /debug/pprof.
 func collect(ctx context.Context, url string) error {
 	for range collections {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/debug/pprof/heap?gc=1", http.NoBody)
@@ -74,7 +72,7 @@ func collect(ctx context.Context, url string) error {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(io.Discard, resp.Body) // until then it is one of few readers at a time
+		_, err = io.Copy(io.Discard, resp.Body) // the admin port refuses a second reader until the end
 		_ = resp.Body.Close()
 		if err != nil {
 			return err

@@ -12,20 +12,21 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
-// Sum adds up the series of a counter or a gauge that have these labels; of a histogram, the numbers of its
-// observations. It also returns how many series these are: none if nothing was counted yet.
+// Sum returns the sum of the series of a metric that have these labels, and their number, which is 0 if nothing was counted
+// yet. The value of a histogram is its number of observations.
 func Sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64, series int, err error) {
 	err = families(ctx, client, url, func(family *dto.MetricFamily) {
 		if family.GetName() != name {
 			return
 		}
-		for _, one := range family.GetMetric() {
+		for _, metric := range family.GetMetric() {
 			matches := true
 			for name, value := range labels {
-				matches = matches && label(one, name) == value
+				matches = matches && label(metric, name) == value
 			}
 			if matches {
-				sum += one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
+				// A series has one of the three.
+				sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
 				series++
 			}
 		}
@@ -33,8 +34,8 @@ func Sum(ctx context.Context, client *http.Client, url, name string, labels map[
 	return sum, series, err
 }
 
-// families reads the metrics at a URL.
-func families(ctx context.Context, client *http.Client, url string, take func(*dto.MetricFamily)) error {
+// families reads the metrics at a URL and calls visit with each family.
+func families(ctx context.Context, client *http.Client, url string, visit func(*dto.MetricFamily)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
@@ -56,11 +57,11 @@ func families(ctx context.Context, client *http.Client, url string, take func(*d
 		case err != nil:
 			return fmt.Errorf("reading metrics: %w", err)
 		}
-		take(family)
+		visit(family)
 	}
 }
 
-// label of a series, or "".
+// label returns the value of a label of a series, or "".
 func label(series *dto.Metric, name string) string {
 	for _, l := range series.GetLabel() {
 		if l.GetName() == name {

@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// HundredthLabel has a hundred values, each at one pod of a hundred.
+	// HundredthLabel is a label with a hundred values, each of which a hundredth of the pods has.
 	HundredthLabel = "bench.listproxy.io/hundredth"
-	// etcdWriters is how many objects are written at a time.
+	// etcdWriters is the number of concurrent writes.
 	etcdWriters = 8
 )
 
-// keyOf is where kube-apiserver keeps a pod in etcd.
+// keyOf returns kube-apiserver's key of a pod in etcd.
 func keyOf(pod *corev1.Pod) string { return "/registry/pods/" + pod.Namespace + "/" + pod.Name }
 
-// Fill creates the namespaces and n pods, fast: one of each kind by the API, so that defaults and
-// managed fields are kube-apiserver's, and the others as copies straight into etcd, in the form in
-// which kube-apiserver writes them. Each pod is written at a revision of its own.
+// Fill creates the namespaces and n pods, fast. It creates one pod of each application by the API, so that defaults and
+// managed fields are kube-apiserver's, and puts copies directly into etcd, encoded as kube-apiserver does. Each pod has its
+// own revision.
 func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int) error {
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	if err != nil {
@@ -58,12 +58,11 @@ func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int) 
 	})
 }
 
-// ConfigMapName is the name of the i-th config map of [FillConfigMaps].
+// ConfigMapName returns the name of the i-th ConfigMap of [FillConfigMaps].
 func ConfigMapName(i int) string { return fmt.Sprintf("config-%06d", i) }
 
-// FillConfigMaps creates a namespace with n config maps that have so many bytes of data: the first
-// by the API, the others as copies straight into etcd.
-func FillConfigMaps(ctx context.Context, cp *controlplane.ControlPlane, namespace string, n, data int) error {
+// FillConfigMaps creates a namespace with n ConfigMaps of dataBytes each: the first by the API, and copies directly in etcd.
+func FillConfigMaps(ctx context.Context, cp *controlplane.ControlPlane, namespace string, n, dataBytes int) error {
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
@@ -71,7 +70,7 @@ func FillConfigMaps(ctx context.Context, cp *controlplane.ControlPlane, namespac
 	if err := createNamespace(ctx, client, namespace); err != nil {
 		return err
 	}
-	pattern := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName(0)}, Data: map[string]string{"text": strings.Repeat("x", data)}}
+	pattern := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName(0)}, Data: map[string]string{"text": strings.Repeat("x", dataBytes)}}
 	if pattern, err = client.CoreV1().ConfigMaps(namespace).Create(ctx, pattern, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create a config map: %w", err)
 	}
@@ -82,6 +81,7 @@ func FillConfigMaps(ctx context.Context, cp *controlplane.ControlPlane, namespac
 	})
 }
 
+// createNamespace creates a namespace by the API.
 func createNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
@@ -90,22 +90,22 @@ func createNamespace(ctx context.Context, client kubernetes.Interface, name stri
 	return nil
 }
 
-// putAll writes the objects from one number up to another straight into etcd.
-func putAll(ctx context.Context, cp *controlplane.ControlPlane, from, to int, made func(i int) (key string, object runtime.Object)) error {
+// putAll puts the objects that newObject returns for from ≤ i < to directly into etcd.
+func putAll(ctx context.Context, cp *controlplane.ControlPlane, from, to int, newObject func(i int) (key string, object runtime.Object)) error {
 	store := NewStore(cp)
 	defer store.Close()
 	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(etcdWriters)
 	for i := from; i < to && working.Err() == nil; i++ {
 		group.Go(func() error {
-			key, object := made(i)
+			key, object := newObject(i)
 			return store.put(working, key, object)
 		})
 	}
 	return errors.Join(group.Wait(), ctx.Err())
 }
 
-// create creates the i-th pod by the API, and reports it running as a kubelet would.
+// create creates the i-th pod by the API and sets the status of a running pod.
 func create(ctx context.Context, client kubernetes.Interface, pods Pods, i int) (*corev1.Pod, error) {
 	namespace := NamespaceOf(i)
 	pod := pods.Pod(i, namespace)
@@ -118,7 +118,7 @@ func create(ctx context.Context, client kubernetes.Interface, pods Pods, i int) 
 	return client.CoreV1().Pods(namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{})
 }
 
-// copyOf returns the i-th pod, made of one of the same kind as kube-apiserver keeps it.
+// copyOf returns the i-th pod as kube-apiserver would store it, from a stored pod of the same application.
 func (m Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
 	pod := m.Pod(i, NamespaceOf(i))
 	made := pattern.DeepCopy()
@@ -133,8 +133,7 @@ func (m Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
 	return made
 }
 
-// Store writes straight into etcd, which costs kube-apiserver no more than hearing of it. It is safe
-// for concurrent use.
+// Store writes directly into etcd, so that kube-apiserver only has to watch. Safe for concurrent use.
 type Store struct {
 	url    string
 	client *http.Client
@@ -145,15 +144,15 @@ func NewStore(cp *controlplane.ControlPlane) *Store {
 	return &Store{url: cp.EtcdURL(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: etcdWriters}}}
 }
 
-// Put writes a pod as kube-apiserver would. Its resourceVersion must be empty, as it is in etcd.
+// Put writes a pod as kube-apiserver would. The pod's resourceVersion must be empty, as it is in etcd.
 func (s *Store) Put(ctx context.Context, pod *corev1.Pod) error {
 	return s.put(ctx, keyOf(pod), pod)
 }
 
-// Close ends its connections.
+// Close closes the store's connections.
 func (s *Store) Close() { s.client.CloseIdleConnections() }
 
-// put writes by the JSON gateway, where bytes travel as base64, as encoding/json has them.
+// put writes an object by etcd's JSON gateway, which takes bytes in base64, as encoding/json writes them.
 func (s *Store) put(ctx context.Context, key string, object runtime.Object) error {
 	encoder := scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), corev1.SchemeGroupVersion)
 	value, err := runtime.Encode(encoder, object)

@@ -1,11 +1,11 @@
 package workload
 
-// Namespaces returns those that need to be created beside the control plane's own.
+// Namespaces returns the namespaces that Fill creates. Pods are also in team-a and team-b, which the control plane has.
 func Namespaces() []string {
 	return []string{"edge", "media", "messaging", "payments", "platform", "search", "shop", "staging"}
 }
 
-// NamespaceOf spreads objects over namespaces, unevenly as in life.
+// NamespaceOf returns the namespace of the i-th object. The spread is uneven, as in a real cluster.
 func NamespaceOf(i int) string {
 	spread := []string{
 		"shop", "edge", "payments", "shop", "team-a", "search", "platform",

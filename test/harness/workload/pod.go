@@ -15,12 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// application is what many pods are copies of.
+// application is what many pods run.
 type application struct {
 	name, team, tier string
 	port             int32
 }
 
+// applications returns all applications.
 func applications() []application {
 	return []application{
 		{"api-gateway", "edge", "frontend", 8443},
@@ -38,14 +39,12 @@ func applications() []application {
 	}
 }
 
-// Applications is how many kinds of pods there are: the i-th is of the same kind as the one
-// Applications later.
+// Applications returns the number of applications. Pod i runs the same as pod i+Applications().
 func Applications() int { return len(applications()) }
 
-// Pods makes pods, 7 to 8 kB each in JSON once kube-apiserver has put its defaults and managed
-// fields into them. The same number makes the same pod.
+// Pods makes pods, 7 to 8 kB each in JSON with kube-apiserver's defaults and managed fields. Equal numbers make equal pods.
 type Pods struct {
-	// Nodes is how many nodes they are spread over.
+	// Nodes is the number of nodes over which pods are spread.
 	Nodes int
 }
 
@@ -98,7 +97,7 @@ func (m Pods) spec(i int, app application) corev1.PodSpec {
 	}
 }
 
-// Node is the name of the node that the i-th pod runs on.
+// Node returns the name of the i-th pod's node.
 func (m Pods) Node(i int) string { return fmt.Sprintf("node-%04d", i%m.Nodes) }
 
 func appContainer(app application) corev1.Container {
@@ -142,7 +141,7 @@ func quantities(cpu, memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list}
 }
 
-// Running returns the status that a kubelet reports for a pod that runs.
+// Running returns the status that a kubelet reports for the i-th pod when it runs.
 func (m Pods) Running(i int, pod *corev1.Pod) corev1.PodStatus {
 	at := metav1.NewTime(pod.CreationTimestamp.Add(3 * time.Second))
 	ip := fmt.Sprintf("10.%d.%d.%d", i>>16&0xff, i>>8&0xff, i&0xff)
@@ -169,14 +168,14 @@ func (m Pods) Running(i int, pod *corev1.Pod) corev1.PodStatus {
 	return status
 }
 
-// unique returns five characters that no other number up to 36^5 has: the factor is a prime.
+// unique returns five characters, different ones for each number below 36^5, since the factor is a prime.
 func unique(i int) string {
 	const names = 36 * 36 * 36 * 36 * 36
 	text := strconv.FormatInt(int64(i)*2654435761%names, 36)
 	return strings.Repeat("0", 5-len(text)) + text
 }
 
-// suffix returns n characters as hashes have them.
+// suffix returns n random hexadecimal digits.
 func suffix(random *rand.Rand, n int) string {
 	const letters = "0123456789abcdef"
 	b := make([]byte, n)

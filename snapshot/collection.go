@@ -28,13 +28,11 @@ type Limits struct {
 type Collection struct {
 	resource CollectionKey
 	limits   Limits
-	begun    time.Time
 	budget   *budget              // of all collections
 	outage   func() clock.Outage  // [Config.Outage]
 	pacer    *watch.Pacer         // spreads the ends of watches, of all collections
 	probes   *source.ProbeNumbers // numbers the probes of all collections
-	// life counts how often the state is loaded and lost.
-	life *lifecycle
+	counts   *feedCounts          // of all collections with this key
 
 	// view is what is known now.
 	view atomic.Pointer[View]
@@ -87,10 +85,9 @@ func newCollection(key CollectionKey, limits Limits, b *budget, pacer *watch.Pac
 		resource:      key,
 		limits:        limits,
 		budget:        b,
-		begun:         time.Now(),
 		pacer:         pacer,
 		probes:        probes,
-		life:          &lifecycle{counts: &feedCounts{}},
+		counts:        &feedCounts{},
 		probeRequests: make(chan struct{}, 1),
 		outOfDate:     make(chan struct{}, 1),
 		newWaiters:    make(chan struct{}, 1),
@@ -98,7 +95,10 @@ func newCollection(key CollectionKey, limits Limits, b *budget, pacer *watch.Pac
 	c.Touch()
 	c.forwardSlotsLeft.Store(forwardSlots)
 	c.publish(source.Freshness{})
-	c.view.Store(&View{unavailable: reason.Warming, replacedCh: make(chan struct{}), outdatedCh: make(chan struct{})})
+	c.view.Store(&View{
+		unavailable: reason.Warming, unavailableSince: time.Now(),
+		replacedCh: make(chan struct{}), outdatedCh: make(chan struct{}),
+	})
 	return c
 }
 
@@ -187,20 +187,13 @@ func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest
 // state a load beside the known state counts, too, from its begin.
 func (c *Collection) LoadTimeLeft(limit time.Duration, newest bool) time.Duration {
 	v := c.view.Load()
-	since := c.begun
 	switch {
-	case v.retired:
-		return 0
-	case v.unavailable == reason.Warming:
-		if lost := c.life.lostAt(); lost.After(since) {
-			since = lost
-		}
+	case v.unavailable == reason.Warming && !v.retired:
+		return max(0, limit-time.Since(v.unavailableSince))
 	case newest && v.unavailable == reason.None && !v.reloadingSince.IsZero():
-		since = v.reloadingSince
-	default:
-		return 0
+		return max(0, limit-time.Since(v.reloadingSince))
 	}
-	return max(0, limit-time.Since(since))
+	return 0
 }
 
 // TakeForwardSlot takes one of the few slots for lists that are forwarded, instead of waiting, while there is no state.

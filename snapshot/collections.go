@@ -261,7 +261,7 @@ func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFun
 	}
 	collection := newCollection(key, limits, c.budget, &c.pacer, &c.probes)
 	collection.outage = c.config.Outage
-	collection.life.counts = c.countsLocked(key)
+	collection.counts = c.countsLocked(key)
 	c.startedCollections++
 	collection.lastObjectNumber = c.startedCollections << index.ObjectNumberBits
 	return &running{Collection: collection, stop: stop, watches: settings.Watches}

@@ -66,7 +66,9 @@ func TestSettingsOfAResource(t *testing.T) {
 			t.Errorf("histories of %v and %v", short.limits, other.limits)
 		}
 		time.Sleep(time.Hour)
-		expect.Same(t, FeedStats{Loads: 1}, other.life.counts.stats())
+		if losses := other.counts.lossesByCause(); len(losses) > 0 {
+			t.Errorf("losses %v of an idle collection, want none", losses)
+		}
 		if again, _ := c.Use(resourceNamed("other")); again == other {
 			t.Error("nobody asked for an hour, and it is still there")
 		}
@@ -198,16 +200,6 @@ func TestWhereMemoryIsShort(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestCollectionThatIsOverOpensNothing: its feed may not know yet.
-func TestCollectionThatIsOverOpensNothing(t *testing.T) {
-	now := time.Now()
-	states := &lifecycle{counts: &feedCounts{}}
-	states.drop(reason.Upstream, now)
-	states.loaded()
-	states.lost(reason.Contradiction, now)
-	expect.Same(t, FeedStats{}, states.counts.stats())
 }
 
 // TestCountsAreBounded: what is counted of resources that nobody uses any more is forgotten.

@@ -35,7 +35,7 @@
 //   - collection.go, view.go, fresh.go, watches.go: what requests ask of a collection
 //   - feed.go, learn.go, load.go, follow.go, probe.go, progress.go: the feed, in the order of its life
 //   - write.go, trimhistory.go: the changes of what is known. Each is made under one lock, and publishes a view
-//   - budget.go, lifecycle.go: the bytes that are used, and how often states are loaded and lost
+//   - budget.go, losses.go: the bytes that are used, and how often states are lost
 //   - selfcheck.go, verify.go: when a collection is compared with the upstream (compare.go); checks.go: the results
 //
 // # Watches

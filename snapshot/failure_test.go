@@ -66,7 +66,7 @@ func TestHandleFailure(t *testing.T) {
 			err: errFull, want: reason.Memory, wantAnew: true, wantPause: unlikelyRetry, wantLoss: reason.Memory,
 		},
 		"no room beside what is there already": {
-			err: errFull, loading: true, want: reason.Warming, wantAnew: true, wantLoss: reason.Memory,
+			err: errFull, loading: true, want: reason.Warming, wantAnew: true, // the loss was counted when the load became due
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,6 @@ func TestHandleFailure(t *testing.T) {
 				collection: c, mustLoad: tt.loading,
 				retries: retryBackoff(), refusals: refusalBackoff(), overflows: overflowBackoff(),
 			}
-			c.life.loaded()
 			now := time.Now()
 			if tt.after > 0 {
 				f.handleFailure(tt.err, now)
@@ -95,8 +94,7 @@ func TestHandleFailure(t *testing.T) {
 			if tt.wantLoss != "" {
 				wantLosses[tt.wantLoss] = 1
 			}
-			losses := c.life.counts.stats().Losses
-			if !maps.Equal(losses, wantLosses) {
+			if losses := c.counts.lossesByCause(); !maps.Equal(losses, wantLosses) {
 				t.Errorf("counted losses %v, want %v", losses, wantLosses)
 			}
 		})

@@ -196,7 +196,6 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	f.collection.loadError.Store(nil)
 	f.mustLoad = false
 	f.timedOutAt = time.Now() // a stream that is opened now needs no proof of the timeline
-	f.collection.life.loaded()
 	f.refusals = refusalBackoff()
 	if s == nil {
 		return f.resume(ctx)
@@ -280,12 +279,10 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, atLeast time.Dura
 	case errors.Is(err, errSlow), errors.Is(err, wire.ErrForm):
 		atLeast = wait.Jitter(unlikelyRetry, 1)
 	case source.Answered(err, http.StatusGone), errors.Is(err, errObject), errors.Is(err, errOutOfDate):
-		f.mustLoad = true
-		f.collection.life.lost(lossOf(err), now)
+		f.loadAnew(err)
 	case errors.Is(err, errUnproven):
-		f.mustLoad = true
+		f.loadAnew(err)
 		atLeast = f.doubts.Step()
-		f.collection.life.lost(lossOf(err), now)
 	}
 	if atLeast == 0 {
 		pause = f.retries.Step()
@@ -293,11 +290,18 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, atLeast time.Dura
 	return pause, source.RetryPause(atLeast, err)
 }
 
-// drop forgets the state, if there is one. Requests are told why; the loss is counted by its cause.
+// drop forgets the state, if there is one, and lets the next session load another. Requests are told why.
 func (f *feed) drop(why reason.Reason, cause error) {
-	f.mustLoad = true
-	f.collection.life.lost(lossOf(cause), time.Now())
+	f.loadAnew(cause)
 	f.collection.drop(why)
+}
+
+// loadAnew lets the next session load a state. The state that is known, if any, counts as lost from now on.
+func (f *feed) loadAnew(cause error) {
+	if !f.mustLoad {
+		f.collection.counts.addLoss(lossCause(cause))
+	}
+	f.mustLoad = true
 }
 
 // level returns the level at which a session's error is logged.

@@ -115,7 +115,7 @@ func TestInvalidate(t *testing.T) {
 						t.Errorf("step %d: %v, an eager one: %q", i, r, unavailable)
 					}
 				}
-				if lost := before[configMaps].life.counts.stats().Losses; s.lost != reason.None && (len(lost) != 1 || lost[s.lost] != 1) {
+				if lost := before[configMaps].counts.lossesByCause(); s.lost != reason.None && (len(lost) != 1 || lost[s.lost] != 1) {
 					t.Errorf("step %d: lost %v, want one of %q", i, lost, s.lost)
 				}
 				if s.loads > 0 && u.loads != s.loads {

@@ -53,8 +53,9 @@ func (c *Collections) end(r *running, why, loss reason.Reason) {
 // giveUp stops a collection's feed and forgets what the collection knew. Requests get the reason why. The loss of a state
 // is counted by the reason loss, and not at all with None: then the collection was idle.
 func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
-	r.life.drop(loss, time.Now())
-	r.retire(why)
+	if wasKnown := r.retire(why); wasKnown && loss != reason.None {
+		r.counts.addLoss(loss)
+	}
 	r.stop()
 	c.config.Log.Info("collection ended",
 		"collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idle(time.Now()).Round(time.Second))

@@ -248,7 +248,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			expect.Says(t, c.log.String(), tt.wantLog)
 			proxytest.AssertNotContains(t, c.log.String(), "valu") // of the object
 			c.expectRight(t)
-			if all := c.collections.Stats(); len(all) != 1 || all[0].Feed.Losses[reason.Mismatch] != 1 {
+			if all := c.collections.Stats(); len(all) != 1 || all[0].Losses[reason.Mismatch] != 1 {
 				t.Errorf("statistics %+v, want one loss because of %q", all, reason.Mismatch)
 			}
 		})

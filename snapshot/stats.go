@@ -28,8 +28,10 @@ type CollectionStats struct {
 	Window time.Duration
 	// Used is the time of the last request for it.
 	Used time.Time
-	// Feed counts its states, and those of earlier collections with the same key.
-	Feed FeedStats
+	// Losses counts the states that were lost, or had to be loaded anew, by cause, since listproxy started: its own, and
+	// those of earlier collections with the same key. (If there are too many keys, those without a collection are
+	// forgotten.) That an idle collection is dropped is no loss.
+	Losses map[reason.Reason]uint64
 	// Watches counts its clients' watches, and those of earlier collections with the same key.
 	Watches watch.Stats
 }
@@ -40,8 +42,8 @@ func (c *Collections) Stats() []CollectionStats {
 	all := make([]CollectionStats, 0, len(running))
 	for _, r := range running {
 		s := r.stats()
-		s.Feed = r.life.counts.stats()
-		s.Watches = r.life.counts.watches.Stats()
+		s.Losses = r.counts.lossesByCause()
+		s.Watches = r.counts.watches.Stats()
 		all = append(all, s)
 	}
 	return all

@@ -16,6 +16,9 @@ import (
 type View struct {
 	// unavailable is the reason why there is no newest state; [reason.None] if there is one.
 	unavailable reason.Reason
+	// unavailableSince is the time at which the last newest state was lost, or the collection began; zero if there is a
+	// newest state.
+	unavailableSince time.Time
 	// retired reports whether there will be no other view.
 	retired bool
 	// epoch is the epoch of the collection in which it was learned.

@@ -77,7 +77,7 @@ func (c *Collection) newBroadcaster(form *watch.Form, rev uint64) *watch.Broadca
 	if form == nil {
 		return nil
 	}
-	return watch.NewBroadcaster(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
+	return watch.NewBroadcaster(*form, watch.Span{From: rev, To: rev}, &c.counts.watches, c.pacer)
 }
 
 // publishToBroadcasterLocked publishes a view to its broadcaster. If the old view had another one, the watchers of that

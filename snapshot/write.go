@@ -293,15 +293,18 @@ func (c *Collection) drop(why reason.Reason) {
 	}
 }
 
-// retire drops everything for ever: nothing that the feed still loads or reads is taken in.
-func (c *Collection) retire(why reason.Reason) {
+// retire drops everything for ever: nothing that the feed still loads or reads is taken in. It reports whether there was
+// a state.
+func (c *Collection) retire(why reason.Reason) (wasKnown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
-		return
+		return false
 	}
+	wasKnown = c.known()
 	c.retired = true
 	c.dropLocked(why)
+	return wasKnown
 }
 
 // dropLocked forgets everything. Requests are told why.
@@ -312,7 +315,11 @@ func (c *Collection) dropLocked(why reason.Reason) {
 	c.checkpoints = nil
 	c.versions = index.History{}
 	c.accountLocked(-c.account)
-	c.publishLocked(&View{unavailable: why, retired: c.retired})
+	next := &View{unavailable: why, unavailableSince: time.Now(), retired: c.retired}
+	if old := c.view.Load(); old.unavailable != reason.None {
+		next.unavailableSince = old.unavailableSince
+	}
+	c.publishLocked(next)
 }
 
 // publishLocked makes a view the current one. It closes the old view's channels last: whoever they wake must find

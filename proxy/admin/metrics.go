@@ -138,7 +138,7 @@ func sendCollection(metrics chan<- prometheus.Metric, c snapshot.CollectionStats
 	send(metrics, collectionLive, oneIf(c.Unavailable == reason.None), labelsWith(observe.OrNone(string(c.Unavailable)))...)
 	send(metrics, collectionObjects, c.Objects, labels...)
 	send(metrics, collectionSize, c.Bytes, labels...)
-	for cause, n := range c.Feed.Losses {
+	for cause, n := range c.Losses {
 		send(metrics, feedRestarts, n, labelsWith(string(cause))...)
 	}
 	if !c.Oldest.IsZero() {

@@ -62,7 +62,7 @@ func newFullSource(t *testing.T) *Source {
 	s, _, collections := newHealthySource(t)
 	pods := staleStats("pods")
 	pods.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
-	pods.Feed = snapshot.FeedStats{Losses: map[reason.Reason]uint64{reason.Expired: 1}}
+	pods.Losses = map[reason.Reason]uint64{reason.Expired: 1}
 	collections.stats = []snapshot.CollectionStats{pods, liveStats(keyOf("", "nodes", media.JSON), 0)}
 	s.Eager = func() []proxy.EagerStats {
 		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}

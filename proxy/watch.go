@@ -90,7 +90,7 @@ func (h *Handler) beginWatch(
 	}()
 	// The upstream compresses such a watch up to its end.
 	s.compressed = form.Compressed && asked.Gzip && s.initial && s.bookmarks
-	resource, entry := resourceOf(asked), a.entry // the broadcaster keeps Defined, so it must not hold the answer
+	resource, entry := resourceOf(asked), a.entry // the watcher keeps Defined, which must not hold the answer
 	s.watcher = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: s.bookmarks,

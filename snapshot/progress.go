@@ -146,8 +146,8 @@ const (
 	// maxBridged bounds the changes between the known state and one that was loaded beside it over which clients' watches
 	// go on: they are held in memory.
 	maxBridged = 10_000
-	// bridgeTellTimeout bounds the wait until the clients' watches were told of these changes.
-	bridgeTellTimeout = time.Second
+	// bridgeDeliveryTimeout bounds the wait until clients have these changes.
+	bridgeDeliveryTimeout = time.Second
 )
 
 // errBridge says that the changes which a watch told, applied to the known state, do not give the loaded one.
@@ -189,7 +189,7 @@ func (f *feed) bridge(ctx context.Context, l *loaded) error {
 			return err
 		}
 	}
-	v.broadcaster.AwaitTold(ctx, bridgeTellTimeout)
+	v.broadcaster.AwaitDelivered(ctx, bridgeDeliveryTimeout)
 	return nil
 }
 

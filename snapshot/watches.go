@@ -84,7 +84,11 @@ func (c *Collection) newBroadcaster(form *watch.Form, rev uint64) *watch.Broadca
 // end: they are told what is left in it, or nothing if the state was lost.
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
-		old.broadcaster.End(v.unavailable != reason.None)
+		if v.unavailable != reason.None {
+			old.broadcaster.Abort()
+		} else {
+			old.broadcaster.End()
+		}
 	}
 	if v.broadcaster != nil {
 		v.broadcaster.Publish(v.span())
@@ -119,10 +123,12 @@ func (c *Collection) endWatches(broadcaster *watch.Broadcaster, renew bool) {
 	if v.broadcaster != broadcaster {
 		return
 	}
-	broadcaster.End(!renew)
 	var form *watch.Form
 	if renew {
+		broadcaster.End()
 		form = broadcaster.Form()
+	} else {
+		broadcaster.Abort()
 	}
 	next := v.clone()
 	next.broadcaster = c.newBroadcaster(form, v.To)

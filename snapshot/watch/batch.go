@@ -59,44 +59,47 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 	}
 }
 
-// encodedEvent is an event as it is sent, encoded once for all clients that get it.
+// encodedEvent is the event for the change at a revision, encoded once for all clients to which that change is of the
+// same kind. It is immutable.
 type encodedEvent struct {
-	kind     string
-	object   *index.Object
+	kind     string // wire.Added, wire.Modified or wire.Deleted
 	revision uint64
 	bytes    []byte
-	next     *encodedEvent // another event for the same change: clients with other filters get it
 }
 
-// addNewest adds the newest event to an empty batch. The first client that is told a small event encodes it for all
-// others, since many are usually told it at the same time.
+// addNewest adds the newest event to an empty batch. Many clients usually get that event at the same time, so the first
+// one encodes it for all others, if it is small. A client for which the same change is of another kind encodes its own.
 func (b *Broadcaster) addNewest(batch *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
-	newest := b.newest.Load()
-	event := newest
-	if event != nil && event.revision != revision {
-		event = nil
-	}
-	sameChange := event
-	for event != nil && (event.object != o || event.kind != kind) {
-		event = event.next
-	}
-	if event == nil {
-		var alone Batch
-		if len(o.Bytes) < batchSize {
-			alone.copied = make([]byte, 0, len(o.Bytes)+headSize)
-			if _, err := alone.add(f, kind, o, revision); err != nil {
-				return err
-			}
-		}
-		if alone.Events == 0 || len(alone.copied) < alone.Size() { // it is large
-			_, err := batch.add(f, kind, o, revision)
+	event := b.newest.Load()
+	if event == nil || event.revision != revision {
+		var err error
+		if event, err = b.encodeNewest(f, kind, o, revision); err != nil {
 			return err
 		}
-		event = &encodedEvent{kind: kind, object: o, revision: revision, bytes: alone.copied, next: sameChange}
-		b.newest.CompareAndSwap(newest, event) // else another client was first, or there is a newer event
 	}
-	batch.newest, batch.Events = event.bytes, 1
-	return nil
+	if event != nil && event.kind == kind {
+		batch.newest, batch.Events = event.bytes, 1
+		return nil
+	}
+	_, err := batch.add(f, kind, o, revision)
+	return err
+}
+
+// encodeNewest encodes the newest event and keeps it for other clients. It returns nil if the event is large.
+func (b *Broadcaster) encodeNewest(f *Form, kind string, o *index.Object, revision uint64) (*encodedEvent, error) {
+	if len(o.Bytes) >= batchSize {
+		return nil, nil
+	}
+	alone := Batch{copied: make([]byte, 0, len(o.Bytes)+headSize)}
+	if _, err := alone.add(f, kind, o, revision); err != nil {
+		return nil, err
+	}
+	if len(alone.copied) < alone.Size() { // a part of it would be shared
+		return nil, nil
+	}
+	event := &encodedEvent{kind: kind, revision: revision, bytes: alone.copied}
+	b.newest.Store(event)
+	return event, nil
 }
 
 // add adds an event about an object at a revision. It adds nothing if the batch has others and this one does not fit.

@@ -213,9 +213,6 @@ func (m *model) unseen() {
 	m.broadcaster.mu.Lock() // it cannot look
 	defer m.broadcaster.mu.Unlock()
 	m.write()
-	if !m.definition.doubtful.Load() && m.rnd.IntN(2) == 0 {
-		m.broadcaster.confirmed.Store(m.broadcaster.published.Load())
-	}
 	for _, w := range m.open() {
 		if w.pastDeadline.Load() || m.rnd.IntN(2) == 0 {
 			continue
@@ -234,15 +231,12 @@ func (m *model) unseen() {
 func (m *model) read(times int, some ...*follower) {
 	var reading sync.WaitGroup
 	for _, w := range some {
-		if m.broadcaster.confirmed.Load() != m.broadcaster.published.Load() {
-			w.unclear = m.span.To
-		}
 		reading.Go(func() {
 			for n := 0; n < times && w.end == "" && (!w.asleep || len(w.wake) > 0); n++ {
-				if w.asleep {
+				if len(w.wake) > 0 {
 					w.Wait(m.t.Context())
 				}
-				w.asleep = !w.take(m.t.Context())
+				w.asleep = !w.take(m.t.Context()) && w.heldSince.IsZero()
 			}
 		})
 	}
@@ -377,15 +371,15 @@ func (m *model) finish() {
 	case 0:
 		end(EndShutdown, func() { m.broadcaster.EndWithin(maxEndSpread, EndShutdown) })
 	case 1:
-		end(EndLost, func() { m.broadcaster.End(false) })
+		end(EndLost, func() { m.broadcaster.End() })
 	case 2:
 		m.lost = true
-		end(EndLost, func() { m.broadcaster.End(true) })
+		end(EndLost, func() { m.broadcaster.Abort() })
 		if n := m.broadcaster.published.Load().Versions.Len(); n > 0 {
 			m.t.Errorf("%d versions are held that nobody is told", n)
 		}
 	case 3:
-		end(EndLost, func() { m.broadcaster.End(false) })
+		end(EndLost, func() { m.broadcaster.End() })
 		time.Sleep(maxEndSpread / 2)
 		m.read(1, all...)
 		m.tidy()

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,57 +17,29 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestLargeObjectsAreShared: a client that is told of a large object holds few bytes of its own until it has read them,
-// also where the object has left its selection.
-func TestLargeObjectsAreShared(t *testing.T) {
-	const size, clients = 1 << 20, 100
-	c := newCluster(t, 1)
-	pad := strings.Repeat("x", size/2)
-	large := func(app string, revision uint64) *index.Object {
-		o := c.object("n1", "p1", app, "node0", revision)
-		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, pad, o.Bytes[1:len(o.Bytes)-1], pad)
-		return o
-	}
-	first := large("1", 11)
-	c.change(11, index.Change{After: first})
-	c.change(12, index.Change{Before: first, After: large("2", 12)})
-	total, own := 0, 0
-	for range clients {
-		w := c.watch(queries(t)["a label"], Options{After: 10})
-		for range 2 {
-			var b Batch
-			w.Take(t.Context(), &b)
-			total += b.Size()
-			own += cap(b.copied)
-		}
-	}
-	if total < 2*size*clients || own > 2*clients*2*batchSize {
-		t.Errorf("of %d bytes that are told, %d are copied; want at most %d", total, own, 2*clients*2*batchSize)
-	}
-}
-
-// TestNewestIsWrittenOnce: clients to which the newest change is the same event share its bytes.
-func TestNewestIsWrittenOnce(t *testing.T) {
-	c := newCluster(t, 1)
-	old := c.object("n1", "p1", "1", "node0", 11)
-	c.change(11, index.Change{After: old})
-	c.change(12, index.Change{Before: old, After: c.object("n1", "p1", "2", "node0", 12)})
+// TestNewestIsEncodedOnce: all clients for which the newest change is the same event as for the first one share its bytes.
+func TestNewestIsEncodedOnce(t *testing.T) {
 	byApp := func(app string) index.Query {
 		return index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": app})}
 	}
-	first := map[string][]byte{}
-	for range 10 {
-		for kind, query := range map[string]index.Query{"MODIFIED": {}, "DELETED": byApp("1"), "ADDED": byApp("2")} {
-			var b Batch
-			c.watch(query, Options{After: 11}).Take(t.Context(), &b)
-			if !bytes.HasPrefix(b.newest, []byte(`{"type":"`+kind)) {
-				t.Fatalf("%q is no shared event of type %s", b.newest, kind)
+	byKind := map[string]index.Query{wire.Modified: {}, wire.Deleted: byApp("1"), wire.Added: byApp("2")}
+	for shared := range byKind {
+		c := newCluster(t, 1)
+		old := c.object("n1", "p1", "1", "node0", 11)
+		c.change(11, index.Change{After: old})
+		c.change(12, index.Change{Before: old, After: c.object("n1", "p1", "2", "node0", 12)})
+		take := func(kind string) (batch Batch) {
+			c.watch(byKind[kind], Options{After: 11}).Take(t.Context(), &batch)
+			if text := slices.Concat(slices.Collect(batch.Parts)...); !bytes.HasPrefix(text, []byte(`{"type":"`+kind)) {
+				t.Fatalf("got %q, want an event of type %s", text, kind)
 			}
-			if first[kind] == nil {
-				first[kind] = b.newest
-			}
-			if &b.newest[0] != &first[kind][0] {
-				t.Errorf("%s is written anew", kind)
+			return batch
+		}
+		first := take(shared)
+		for kind := range byKind {
+			batch := take(kind)
+			if isShared := len(batch.newest) > 0 && &batch.newest[0] == &first.newest[0]; isShared != (kind == shared) {
+				t.Errorf("after an event of type %s, that of type %s has the same bytes: %v", shared, kind, isShared)
 			}
 		}
 	}
@@ -86,19 +58,19 @@ func TestEndsAreSpread(t *testing.T) {
 		wantMost   int // in any second
 	}{
 		"behind": {happens: func(c *cluster) { c.trim(1) }, want: EndBehind},
-		"lost":   {happens: func(c *cluster) { c.broadcaster.End(false) }, want: EndLost},
+		"lost":   {happens: func(c *cluster) { c.broadcaster.End() }, want: EndLost},
 		"behind, and lost": {
 			happens: func(c *cluster) {
 				c.trim(1)
-				c.broadcaster.End(false)
+				c.broadcaster.End()
 			},
 			want: EndLost,
 		},
 		"lost while they are told their state": {
-			happens: func(c *cluster) { c.broadcaster.End(false) }, reads: maxEndSpread,
+			happens: func(c *cluster) { c.broadcaster.End() }, reads: maxEndSpread,
 			want: EndLost, wantMost: broadcasters * each,
 		},
-		"may be wrong": {happens: func(c *cluster) { c.broadcaster.End(true) }, want: EndLost},
+		"may be wrong": {happens: func(c *cluster) { c.broadcaster.Abort() }, want: EndLost},
 		"long in doubt": {
 			happens: func(c *cluster) {
 				c.definition.doubtful.Store(true)
@@ -112,7 +84,7 @@ func TestEndsAreSpread(t *testing.T) {
 		},
 		"lost, then shutdown": {
 			happens: func(c *cluster) {
-				c.broadcaster.End(false)
+				c.broadcaster.End()
 				c.broadcaster.EndWithin(3*time.Second, EndShutdown)
 			},
 			wantWithin: 3 * time.Second, wantMost: broadcasters * each * 3 / 4,
@@ -188,7 +160,7 @@ func TestBehindItsState(t *testing.T) {
 		"the next change is":       {happens: func(c *cluster) { c.trim(2) }, wantLate: EndBehind},
 		"the state is loaded anew": {happens: (*cluster).renew, wantLate: EndBehind, wantNewest: EndBehind},
 		"it is in doubt": {
-			happens:   func(c *cluster) { c.broadcaster.End(true) },
+			happens:   func(c *cluster) { c.broadcaster.Abort() },
 			wantEarly: EndLost, wantLate: EndLost, wantNewest: EndLost,
 		},
 	} {
@@ -219,7 +191,7 @@ func TestLastWords(t *testing.T) {
 			o := c.object("n1", strings.Repeat("x", 20_000), "1", "", 11+i)
 			c.change(11+i, index.Change{After: o})
 		}
-		c.broadcaster.End(false)
+		c.broadcaster.End()
 		time.Sleep(minWatchLife + time.Second) // the end of one client comes within a second
 		begun := time.Now()
 		for w.end == "" {
@@ -233,20 +205,6 @@ func TestLastWords(t *testing.T) {
 			t.Errorf("told %d of 100 events", n)
 		}
 	})
-}
-
-// TestFormTakesInBoth: the forms of bookmarks and of items are learned in two goroutines, and neither is lost.
-func TestFormTakesInBoth(t *testing.T) {
-	for range 2000 {
-		h := NewBroadcaster(Form{}, Span{}, new(Counts), new(Pacer))
-		var both sync.WaitGroup
-		both.Go(func() { h.SetBookmark(new(wire.Bookmark)) })
-		both.Go(func() { h.SetEnvelope(new(wire.Envelope)) })
-		both.Wait()
-		if f := h.Form(); f.Plain == nil || f.Envelope == nil {
-			t.Fatalf("one of them is lost: %+v", f)
-		}
-	}
 }
 
 // TestNoBookmarkAtTheBeginning: no bookmark names the revision with which the client began.

@@ -11,61 +11,64 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Watcher has one client's place in the log. Take, Wait and Close are for one goroutine.
+// Watcher is one client's position in the history. Take, Wait and Close are for one goroutine.
 //
-// A watch after revision 10 whose filter chooses the changes at 11 and 14, in a log that is at 12 when
-// it begins:
+// For example, a watch after revision 10, whose filter selects the changes at 11 and 14. The history is at 12 when the
+// watch begins:
 //
-//	log at   woken   due   Take gives           delivered
-//	12       yes     11    the change at 11     12
-//	13       no      0                          12
-//	14       yes     14    the change at 14     14
-//	20       timer   0     a bookmark at 20     14
+//	history at  woken        due  Take returns      delivered
+//	12          at first     11   the change at 11  12
+//	13          no           0                      12
+//	14          by a change  14   the change at 14  14
+//	20          by a timer   0    a bookmark at 20  14
 //
-// The bookmark may say 20: changes up to there were dispatched, and none was for this watcher.
+// The bookmark may say 20: changes up to 20 were dispatched, and this watcher was woken for none of them.
 type Watcher struct {
 	broadcaster *Broadcaster
 	filter      index.Filter
 	after       uint64
-	bookmarks   bool // the client wants bookmarks
-	// delivered is the revision up to which the client was told every change that its filter chooses.
+	bookmarks   bool        // the client wants bookmarks
+	defined     func() bool // [Options].Defined
+	// delivered is the revision up to which the client has every change that its filter selects.
 	delivered uint64
-	// ended is the reason of the end, once the client was told all that it is told; empty before.
+	// heldSince is the time since which Take holds events back because defined returns false; zero if it does not.
+	heldSince time.Time
+	// ended is the ending, once Take has returned the last events; empty before.
 	ended Ending
 
-	// due is the lowest revision of a change that the client may still have to be told; 0 if there is none. It may be
-	// lower than that change, and never higher.
+	// due is the lowest revision of a change that may be left to deliver; 0 if nothing is left. The change may have a
+	// higher revision, and never a lower one.
 	due atomic.Uint64
-	// looking reports whether Take has set due to 0 and may put it back. Such a watcher counts as one that waits.
-	looking atomic.Bool
-	// pastDeadline reports whether the client is told only what is left, and pastDrain whether it is told nothing more.
-	// bookmarkDue reports whether it must be told a bookmark.
-	pastDeadline, pastDrain, bookmarkDue atomic.Bool
-	wake                                 chan struct{}
+	// bookmarkDue reports whether a bookmark is left to deliver.
+	bookmarkDue atomic.Bool
+	// pastDeadline reports whether only what is left is delivered, and pastDrain whether nothing more is.
+	pastDeadline, pastDrain atomic.Bool
+	wake                    chan struct{}
 
 	// The broadcaster's mu guards the fields below.
-	bucket     index.Bucket
-	position   int // the index in the bucket
-	begun      time.Time
-	deadline   time.Time
-	ending     Ending      // the reason of the end at the deadline
-	bookmarkAt time.Time   // the time of the next bookmark; zero if there will be none
-	wakeAt     time.Time   // the time for which the timer is set
-	timer      *time.Timer // wakes the watcher for its end or a bookmark; nil once the watcher was removed
+	bucket        index.Bucket
+	position      int       // the index in the bucket
+	startedAt     time.Time // when the watch began, or the client got the state with which it begins
+	deadline      time.Time
+	plannedEnding Ending      // the ending at the deadline
+	bookmarkAt    time.Time   // the time of the next bookmark; zero if there will be none
+	wakeAt        time.Time   // the time for which the timer is set
+	timer         *time.Timer // wakes the watcher for its end or a bookmark; nil once the watcher was removed
 }
 
 // Options say what a client asks for.
 type Options struct {
-	// After is the revision after which the client is told changes.
+	// After is the revision after which the client gets changes.
 	After uint64
-	// Filter chooses the objects that it is told of.
+	// Filter selects the objects whose changes it gets.
 	Filter index.Filter
-	// Bookmarks reports whether it is told bookmarks.
+	// Bookmarks reports whether it gets bookmarks.
 	Bookmarks bool
-	// Timeout is the time for which its watch lasts.
+	// Timeout is the duration of its watch.
 	Timeout time.Duration
-	// Defined reports whether the resource is still served and defined as it was when the client came. It must be the same
-	// for all clients of a broadcaster, and must not block. A change is told only if Defined is true after it came.
+	// Defined reports whether the resource is still served and defined as it was when the client came. It must give the
+	// same result for all clients of a broadcaster, and must not block. A change is delivered only if Defined was true
+	// after the change was published. The watcher keeps Defined until it is closed.
 	Defined func() bool
 }
 
@@ -76,9 +79,9 @@ type Ending string
 const (
 	// EndTimeout is the timeout that the client had asked for.
 	EndTimeout Ending = "timeout"
-	// EndLost means that the feed has lost the state, or that it may be wrong.
+	// EndLost means that the feed has lost the state, or that the state may be wrong.
 	EndLost Ending = "lost"
-	// EndBehind means that the history has forgotten the change that the client should have been told next.
+	// EndBehind means that the history has forgotten the next change that the client should get.
 	EndBehind Ending = "behind"
 	// EndShutdown means that the process ends.
 	EndShutdown Ending = "shutdown"
@@ -93,22 +96,23 @@ const (
 	bookmarkJitter   = 1300 * time.Millisecond
 	lastBookmarkLead = 2 * time.Second
 
-	// drainTimeout is the time for which a watcher past its deadline is still told what is left in the log.
+	// drainTimeout is the time in which a watcher past its deadline still delivers what is left.
 	drainTimeout = 10 * time.Second
 
-	// definedTimeout is the time after which a watcher ends if [Options].Defined is false while changes wait. To answer,
-	// an API server must be asked, and a busy one keeps requests in its queue for less than this. Initial events hold
-	// memory for their bytes, so they wait for initialDefinedTimeout only. definedPollInterval is the time between two
-	// calls of Defined.
-	definedTimeout        = 30 * time.Second
+	// definedTimeout is the time for which a watcher holds events back while [Options].Defined is false; then it ends.
+	// Whether a resource is defined is learned from an API server, and a busy one keeps requests in its queue for less
+	// than this.
+	definedTimeout = 30 * time.Second
+	// initialDefinedTimeout is the same for initial events, which hold memory for their bytes.
 	initialDefinedTimeout = 3 * time.Second
-	definedPollInterval   = 100 * time.Millisecond
-	// toldPollInterval is the interval at which [Broadcaster.AwaitTold] looks whether watchers were told all.
-	toldPollInterval = 10 * time.Millisecond
+	// definedPollInterval is the time between two calls of Defined meanwhile.
+	definedPollInterval = 100 * time.Millisecond
+	// deliveryPollInterval is the interval at which [Broadcaster.AwaitDelivered] looks.
+	deliveryPollInterval = 10 * time.Millisecond
 
 	// initialStateTimeout is the time that a client has to read the state with which its watch begins, if the history
-	// forgets meanwhile the changes that follow. Only a client that was told the whole state can go on elsewhere; but one
-	// that reads slowly holds memory.
+	// forgets meanwhile the changes that follow. Only a client that has the whole state can resume elsewhere; but one that
+	// reads slowly holds memory.
 	initialStateTimeout = 30 * time.Second
 )
 
@@ -117,29 +121,43 @@ const (
 func (b *Broadcaster) Watch(o Options) *Watcher {
 	now := time.Now()
 	w := &Watcher{
-		broadcaster: b, filter: o.Filter, after: o.After, bookmarks: o.Bookmarks, delivered: o.After, wake: make(chan struct{}, 1),
-		bucket: o.Filter.Bucket(), begun: now, deadline: now.Add(o.Timeout), ending: EndTimeout,
+		broadcaster:   b,
+		filter:        o.Filter,
+		after:         o.After,
+		bookmarks:     o.Bookmarks,
+		defined:       o.Defined,
+		delivered:     o.After,
+		wake:          make(chan struct{}, 1),
+		bucket:        o.Filter.Bucket(),
+		startedAt:     now,
+		deadline:      now.Add(o.Timeout),
+		plannedEnding: EndTimeout,
 	}
 	if o.Bookmarks {
 		w.bookmarkAt = nextBookmark(now, w.deadline)
 	}
 	w.due.Store(o.After + 1)
-	if span := b.published.Load(); o.After < span.RetainedAfter() || o.After > span.To || !b.add(w, o.Defined) {
+	if span := b.published.Load(); o.After < span.RetainedAfter() || o.After > span.To || !b.add(w) {
 		return nil
 	}
 	return w
 }
 
-// Wait waits until there may be something to tell, or ctx ends.
+// Wait waits until there may be something to deliver, or ctx ends.
 func (w *Watcher) Wait(ctx context.Context) {
+	var poll <-chan time.Time
+	if !w.heldSince.IsZero() {
+		poll = time.After(definedPollInterval)
+	}
 	select {
 	case <-w.wake:
+	case <-poll:
 	case <-ctx.Done():
 	}
 }
 
-// Take replaces the events in b with those that the client must be told now. If there are none and no ending, there is
-// nothing to tell before [Watcher.Wait] returns. After an ending the client must be told nothing more. The ending is
+// Take replaces the events in b with those that the client must get now. If there are none and no ending, there is
+// nothing to deliver before [Watcher.Wait] returns. After an ending the client must get nothing more. The ending is
 // [EndGone] if ctx is done.
 func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 	b.Reset()
@@ -147,30 +165,26 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 		return end
 	}
 	pastDeadline := w.pastDeadline.Load()
-	// The order matters: dispatched is read before due, and due before confirmed. So every change up to dispatched that
-	// this watcher must tell is at or after due, or was told.
+	// The order matters: dispatched is read before due, and due before published. So each change up to dispatched that the
+	// client must get was delivered, or is in the span, at or after due.
 	dispatched := w.broadcaster.dispatched.Load()
-	w.looking.Store(true)
-	defer w.looking.Store(false)
 	first := w.due.Swap(0)
-	dispatching := w.broadcaster.dispatching.Load()
-	span := w.broadcaster.confirmed.Load()
+	span := w.broadcaster.published.Load()
+	// With a last bookmark the client can resume at the newest revision, which other replicas have in memory, too.
+	needsBookmark := w.bookmarkDue.Load() || (pastDeadline && w.bookmarks)
+	if (first != 0 || needsBookmark) && !w.broadcaster.confirm(span.To, w.defined) {
+		return w.hold(first, pastDeadline)
+	}
+	w.heldSince = time.Time{}
 	more := false
 	if first != 0 {
 		more, end = w.replay(b, span, first)
-		// due had only the first change. Later ones that were dispatched, but not confirmed yet, stay due.
-		if first <= span.To && !more && span.To < dispatching {
-			w.keepDue(span.To + 1)
-		}
 	}
-	// With a last bookmark the client can resume at the newest revision, which other replicas have in memory, too.
-	if !more && dispatched <= span.To && ((pastDeadline && w.bookmarks) || w.bookmarkDue.Swap(false)) {
-		if plain, at := w.broadcaster.Form().Plain, max(w.delivered, dispatched); plain != nil && at > w.after {
-			b.copied = plain.AppendTo(b.copied, at)
-			b.Events++
-		}
+	if needsBookmark && !more {
+		w.bookmarkDue.Store(false)
+		w.addBookmark(b, max(w.delivered, dispatched))
 	}
-	if w.broadcaster.lost.Load() { // read last: it may have become true meanwhile
+	if w.broadcaster.aborted.Load() { // read last: it may have become true meanwhile
 		b.Reset()
 		more = false
 		end = ""
@@ -180,7 +194,7 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 		return end
 	}
 	if pastDeadline && !more {
-		w.ended = w.plannedEnding()
+		w.ended = w.endingAtDeadline()
 	}
 	w.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	if b.Events == 0 {
@@ -190,16 +204,36 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 	return end
 }
 
-// replay adds the changes from a revision on that the client was not told to a batch, as many as fit, and reports
-// whether some are left. An ending means that they cannot be told: the history has forgotten some, or one cannot be
+// hold keeps what is due for a later Take, since the resource may be defined differently now. It returns an ending if
+// that Take would be too late.
+func (w *Watcher) hold(due uint64, pastDeadline bool) Ending {
+	if due != 0 {
+		w.keepDue(due)
+	}
+	if w.heldSince.IsZero() {
+		w.heldSince = time.Now()
+	}
+	switch {
+	case pastDeadline:
+		return w.endingAtDeadline()
+	case time.Since(w.heldSince) >= definedTimeout:
+		return EndLost
+	}
+	return ""
+}
+
+// addBookmark adds a bookmark to a batch, unless the form of bookmarks is unknown, or the client began at that revision.
+func (w *Watcher) addBookmark(b *Batch, revision uint64) {
+	if plain := w.broadcaster.Form().Plain; plain != nil && revision > w.after {
+		b.copied = plain.AppendTo(b.copied, revision)
+		b.Events++
+	}
+}
+
+// replay adds the changes from a revision on that the client does not have to a batch, as many as fit, and reports
+// whether some are left. An ending means that they cannot be delivered: the history has forgotten some, or one cannot be
 // written.
 func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
-	if from > span.To { // there is no change, or it is not confirmed yet
-		if from <= w.broadcaster.published.Load().To {
-			w.keepDue(from)
-		}
-		return false, ""
-	}
 	form := w.broadcaster.Form()
 	versions := &span.Versions
 	after := max(w.delivered, from-1)
@@ -230,7 +264,7 @@ func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Endi
 	return false, ""
 }
 
-// keepDue lowers due to a revision whose change was not told yet.
+// keepDue lowers due to a revision whose change is left to deliver.
 func (w *Watcher) keepDue(revision uint64) {
 	for {
 		due := w.due.Load()
@@ -240,18 +274,18 @@ func (w *Watcher) keepDue(revision uint64) {
 	}
 }
 
-// Interrupted returns the reason why a client must be told nothing more of the state with which its watch begins; "" if
-// it may be told. While Defined is false, it waits a little. A client is told the whole state even if the history
+// Interrupted returns the ending if no more may be written of the state with which the watch begins; "" if more may be.
+// While Defined is false, it waits for up to initialDefinedTimeout. The client gets the whole state even if the history
 // forgets meanwhile the changes that follow, unless that takes longer than initialStateTimeout.
 func (w *Watcher) Interrupted(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
-		defined, end := w.broadcaster.defined(), w.endNow(ctx)
+		defined, end := w.defined(), w.endNow(ctx)
 		switch {
 		case end != "":
 			return end
-		case w.broadcaster.lost.Load():
+		case w.broadcaster.aborted.Load():
 			return EndLost
-		case w.broadcaster.published.Load().RetainedAfter() > w.after && time.Since(w.begun) >= initialStateTimeout:
+		case w.broadcaster.published.Load().RetainedAfter() > w.after && time.Since(w.startedAt) >= initialStateTimeout:
 			return EndBehind
 		case defined:
 			return ""
@@ -261,32 +295,31 @@ func (w *Watcher) Interrupted(ctx context.Context) Ending {
 	}
 }
 
-// InitialSent records that the client was told all of the state with which its watch begins.
+// InitialSent records that the client has all of the state with which its watch begins.
 func (w *Watcher) InitialSent() {
 	w.broadcaster.mu.Lock()
 	defer w.broadcaster.mu.Unlock()
-	w.begun = time.Now()
+	w.startedAt = time.Now()
 }
 
-// AwaitEnd waits, while nothing is told, until a watcher may end for a reason, and returns the reason why it ends then.
-// After a timeout, or if the client has gone, it does not wait. Else each watcher ends at a moment of its own, and not
-// within minWatchLife.
+// AwaitEnd waits until a watcher that must end for a reason may end, and returns the reason why it ends then. Meanwhile
+// nothing is delivered. After a timeout, or if the client has gone, it does not wait. Otherwise each watcher ends at a
+// moment of its own, and not within minWatchLife.
 func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why
 	}
 	if !w.pastDeadline.Load() {
-		w.broadcaster.endSoon(w, why)
-		for why = w.endDue(ctx); why == ""; why = w.endDue(ctx) {
+		w.broadcaster.planEnd(w, why)
+		for why = w.dueEnding(ctx); why == ""; why = w.dueEnding(ctx) {
 			w.Wait(ctx)
 		}
 	}
-	clock.Sleep(ctx, time.Until(w.begun.Add(minWatchLife)))
+	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
 	return why
 }
 
-// Close ends the watcher. The reason is counted; it is "" if the client was told nothing, so that the watch does not
-// count.
+// Close ends the watcher. The reason is counted; it is "" if nothing was delivered, so that the watch does not count.
 func (w *Watcher) Close(why Ending) {
 	w.broadcaster.remove(w)
 	if why != "" {
@@ -294,54 +327,49 @@ func (w *Watcher) Close(why Ending) {
 	}
 }
 
-// endDue returns the reason why the watcher must end, though there may be something left to tell; "" if it need not.
-func (w *Watcher) endDue(ctx context.Context) Ending {
+// dueEnding returns the reason why the watcher must end, though something may be left to deliver; "" if it need not.
+func (w *Watcher) dueEnding(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
 		return EndGone
 	case w.pastDeadline.Load():
-		return w.plannedEnding()
+		return w.endingAtDeadline()
 	}
 	return ""
 }
 
-// endNow returns the reason why the client must not even be told what is left; "" if it may be. At a timeout
-// kube-apiserver does not tell what is left either.
+// endNow returns the reason why not even what is left may be delivered; "" if it may be. At a timeout kube-apiserver
+// does not deliver what is left either.
 func (w *Watcher) endNow(ctx context.Context) Ending {
-	if end := w.endDue(ctx); end == EndGone || end == EndTimeout || w.pastDrain.Load() {
+	if end := w.dueEnding(ctx); end == EndGone || end == EndTimeout || w.pastDrain.Load() {
 		return end
 	}
 	return ""
 }
 
-// plannedEnding returns the reason why the watcher ends at its deadline.
-func (w *Watcher) plannedEnding() Ending {
+// endingAtDeadline returns the reason why the watcher ends at its deadline.
+func (w *Watcher) endingAtDeadline() Ending {
 	w.broadcaster.mu.Lock()
 	defer w.broadcaster.mu.Unlock()
-	return w.ending
+	return w.plannedEnding
 }
 
-// isWaiting reports whether the client has still to be told something. Take may put back what it has taken from due,
-// while looking is true. So due is read before looking and after it: one of the three reads then shows what is put
-// back.
-//
-//	Take:       looking = true    due = 0    due = 7    looking = false
-//	isWaiting:                       due?  looking?                      due?
-func (w *Watcher) isWaiting() bool {
-	return w.due.Load() != 0 || w.bookmarkDue.Load() || w.looking.Load() || w.due.Load() != 0
-}
+// hasDue reports whether anything is left to deliver.
+func (w *Watcher) hasDue() bool { return w.due.Load() != 0 || w.bookmarkDue.Load() }
 
-// changed wakes the watcher, since it may have to tell the change at a revision.
-func (w *Watcher) changed(revision uint64) {
-	w.due.CompareAndSwap(0, revision) // if an earlier change is due, Take looks at all that follow it
-	w.wakeUp()                        // always: the watcher may have looked before this change was confirmed
+// setDue records that the change at a revision must be delivered. If an earlier one is due, the watcher is awake or looks
+// again by itself, and Take looks at all changes that follow.
+func (w *Watcher) setDue(revision uint64) {
+	if w.due.CompareAndSwap(0, revision) {
+		w.wakeUp()
+	}
 }
 
 // wakeUp ends Wait.
 func (w *Watcher) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is awake, or about to be
+	default: // the watcher is awake, or about to be
 	}
 }
 

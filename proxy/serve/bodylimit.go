@@ -11,8 +11,8 @@ import (
 // request (--request-timeout).
 const BodyTime = time.Minute
 
-// LimitBodies returns a handler that bounds the time that the bodies of short requests take. Those of long-running ones
-// are streams. The API server itself bounds their size (413).
+// LimitBodies returns a handler that bounds the time in which the body of a short request must come. The bodies of
+// long-running requests are streams without a bound. (The API server itself bounds the size of bodies, with 413.)
 func LimitBodies(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !kubehttp.RequestOf(r).LongRunning {

@@ -9,12 +9,11 @@ import (
 )
 
 const (
-	// maxWatchSpread is the time over which the ends of watches are spread, if it is not more than a quarter of the
-	// whole.
+	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
 	// lastFlush is the default of [Drain.LastFlush].
 	lastFlush = 250 * time.Millisecond
-	// cutTime is the time in which requests that were cut must return, so that metrics and logs have their end.
+	// cutTime is the time in which cut requests must return, so that metrics and logs record their end.
 	cutTime = time.Second
 )
 
@@ -24,16 +23,16 @@ const (
 //
 // It is safe for concurrent use.
 type Drain struct {
-	// LastFlush is the time in which the server must send the last frames after all handlers have returned. To net/http
-	// an HTTP/2 connection is idle, and may be closed, shortly before it has sent them.
+	// LastFlush is the time in which the server must send its last frames after all handlers have returned: net/http
+	// counts an HTTP/2 connection as idle, and may close it, shortly before it has sent them.
 	LastFlush time.Duration
 
 	server     *http.Server
 	endWatches func(spread time.Duration)
 	cut        context.CancelFunc // ends all requests
 
-	running atomic.Int64  // handlers
-	idle    chan struct{} // has a value if running was 0 since the last value was taken
+	running atomic.Int64  // the number of running handlers
+	idle    chan struct{} // has a value if running was 0 since the last value was received
 }
 
 // NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its BaseContext.
@@ -63,9 +62,9 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 	})
 }
 
-// End ends the server. It accepts no more connections, and begins to end watches at once. When all requests have ended,
-// or after timeout, it closes all connections. It returns the number of requests that it has cut. The end is clean if
-// it has cut no request, and no connection on which a request was still coming in or an answer going out.
+// End ends the server: it accepts no more connections, and begins to end watches at once. When all requests have ended, or
+// after timeout, it closes all connections. cut is the number of requests that it has cut. clean reports whether it has cut
+// no request, and no connection on which a request was still coming in or an answer going out.
 func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cut()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -80,8 +79,8 @@ func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 		return 0, true
 	}
 	cut = d.running.Load()
-	// This ends upgraded connections, which Close does not close. Those whose clients read nothing end with the
-	// process.
+	// d.cut ends upgraded connections, which Close does not close. Upgraded connections whose clients read nothing end with
+	// the process.
 	d.cut()
 	_ = d.server.Close()
 	noticed, cancelNoticed := context.WithTimeout(context.Background(), cutTime)

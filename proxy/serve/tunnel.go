@@ -22,10 +22,10 @@ import (
 )
 
 // Tunnels is a [net.Listener]. It accepts the tunnels to the API server that clients open by a CONNECT at the port of
-// [NewConnect]. The [http.Server] of the main port serves them, so requests inside a tunnel are
-// handled like all others. They get the same certificate, which must also have the API server's names.
+// [NewConnect]. The [http.Server] of the main port serves these tunnels, so requests inside a tunnel are handled like all
+// others. The certificate is the same, too, so it must also have the API server's names.
 //
-// It is safe for concurrent use.
+// Tunnels is safe for concurrent use.
 type Tunnels struct {
 	targets Targets
 	config  *tls.Config
@@ -51,7 +51,7 @@ func NewTunnels(targets Targets, config *tls.Config) *Tunnels {
 
 var _ net.Listener = (*Tunnels)(nil)
 
-// Accept implements [net.Listener]. It returns a [tls.Conn] before the handshake, which the [http.Server] does, with a
+// Accept implements [net.Listener]. It returns a [tls.Conn] before its handshake: the [http.Server] does that, with a
 // timeout, as on its own port.
 func (t *Tunnels) Accept() (net.Conn, error) {
 	select {
@@ -119,8 +119,8 @@ func (c *tunnelConn) NetConn() net.Conn { return c.Conn }
 // Read implements [net.Conn].
 func (c *tunnelConn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// hijackable gives goproxy a *tunnelConn with a deadline. goproxy itself drops the bytes that net/http has read after
-// the request, and sets no deadline.
+// hijackable is a ResponseWriter from which goproxy gets a *tunnelConn with a deadline. (goproxy itself drops the bytes that
+// net/http has read after the request, and sets no deadline.)
 type hijackable struct{ http.ResponseWriter }
 
 var _ http.Hijacker = hijackable{}
@@ -195,10 +195,10 @@ func newConnectHandler(tunnels *Tunnels) http.Handler {
 	})
 }
 
-// newGoproxy returns a proxy server that cannot dial. A request for which it has no rule would not get anywhere.
+// newGoproxy returns a proxy server that cannot dial. So a request without a rule goes nowhere.
 func newGoproxy() *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
-	p.Logger = stdlog.New(io.Discard, "", 0) // it would log whole requests, with credentials
+	p.Logger = stdlog.New(io.Discard, "", 0) // goproxy logs whole requests, with credentials
 	refuse := func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("listproxy does not connect to other hosts")
 	}

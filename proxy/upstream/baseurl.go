@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Base returns the address of the API server that cfg points to. It refuses an address with which
-// callers' tokens would not be safe, or which has other parts than the API server's location.
+// Base returns the address of the API server that cfg names. An address is an error if callers' tokens would not be safe
+// with it, or if it has other parts than scheme, host, port and path.
 func Base(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {

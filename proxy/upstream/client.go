@@ -31,7 +31,7 @@ func (c closingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go find the transport that closes idle connections.
 func (c closingTransport) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
 
-// maxAnswer is the largest number of bytes of an answer that are read.
+// maxAnswer bounds the bytes that are read of an answer.
 const maxAnswer = 64 << 10
 
 // statusOf returns the status of the answer to a GET of an address.

@@ -5,7 +5,7 @@ type Condition string
 
 // The conditions.
 const (
-	// ConditionUnknown means that no probe has shown the state yet, or that the first one failed and is to be confirmed.
+	// ConditionUnknown means that no probe has ended yet, or that the first one failed, which a second must confirm.
 	ConditionUnknown Condition = "unknown"
 	// ConditionOK means that the upstream answers, and allows listproxy what it needs.
 	ConditionOK Condition = "ok"
@@ -49,10 +49,11 @@ var conditionTexts = map[Condition]struct{ meaning, advice string }{
 func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 
 // isCertain reports whether found, the result of the last probe, is the upstream's condition from now on. known is the
-// condition until now, and previous the result of the probe before. OK is certain at once. Two equal failures are
-// certain. So are two different ones if all was well before. A single failure is not: it may be momentary, as when a
-// load balancer changes API servers, and an API server that has just started refuses everybody until it has read the
-// roles.
+// condition until now, and previous the result of the probe before.
+//
+// OK is certain at once. Two equal failures in a row are certain. Two different ones are certain if no failure was known
+// before. A single failure is not certain: it may be momentary, as when a load balancer changes API servers; and an API
+// server that has just started refuses everybody until it has read the roles.
 func isCertain(known, previous, found Condition) bool {
 	if found == ConditionOK || found == previous {
 		return true

@@ -18,12 +18,12 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Health knows the condition of the upstream. Every ten seconds it probes GET /readyz with listproxy's own credentials.
-// It also observes the answers to listproxy's other requests ([Health.Watch]): an upstream that answers those is not
-// unreachable, and one that refuses all of them is of no use. The log has one line for each change of the [Condition].
+// Health knows the condition of the upstream. Every ten seconds it probes GET /readyz with listproxy's own credentials. It
+// also observes the answers to listproxy's other requests ([Health.Watch]): an upstream that answers them is not
+// unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line in the log.
 //
-// A failure counts when two probes have found it, five seconds apart. It counts at once if an outage begins and the
-// probe's connection is refused. The first good answer ends it. Health is safe for concurrent use.
+// A failure counts when two probes have found it, five seconds apart; and at once if the probe's connection is refused when
+// an outage begins. The first good answer ends the failure. Health is safe for concurrent use.
 type Health struct {
 	client  *http.Client
 	base    *url.URL
@@ -38,20 +38,23 @@ type Health struct {
 type HealthStats struct {
 	Condition Condition
 	Since     time.Time
-	// Answered is the time at which anything last came from the upstream, even an error; zero if nothing ever did.
+	// Answered is the time at which the upstream last sent anything, even an error; zero if it never has.
 	Answered time.Time
 	// Problem is the reason why the condition is not OK. Whatever looks like a credential is masked.
 	Problem string
 	// Advice says what to do about the problem.
 	Advice string
-	// NeverOK reports whether the condition has never been OK for this replica, so that others may be better.
+	// NeverOK reports whether the condition was never OK for this replica. Other replicas may then serve better.
 	NeverOK bool
 }
 
 const (
-	probeInterval = 10 * time.Second // between two probes, plus a little jitter
-	probeAgain    = 5 * time.Second  // until the next probe, after a failure that is not certain yet
-	probeTimeout  = 2 * time.Second  // bounds one probe, so that a failure is known within twenty seconds
+	// probeInterval is the pause between two probes, to which a little jitter is added.
+	probeInterval = 10 * time.Second
+	// confirmInterval is the pause before the probe that confirms a failure.
+	confirmInterval = 5 * time.Second
+	// probeTimeout bounds the time of a probe. With the pauses it makes a failure known within twenty seconds.
+	probeTimeout = 2 * time.Second
 )
 
 // NewHealth returns a Health of the API server that cfg names. It probes with the credentials of cfg. The condition is
@@ -84,22 +87,23 @@ func (h *Health) Stats() HealthStats {
 func (h *Health) Run(ctx context.Context) {
 	wasOK := false
 	previous := ConditionUnknown
-	for woken := false; ; {
+	for woken := false; ; { // woken says that an outage has begun, which made this probe early
 		found, err := h.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		wasOK = wasOK || found == ConditionOK
 		pause := wait.Jitter(probeInterval, 0.05)
-		if isCertain(h.Stats().Condition, previous, found) || (woken && errors.Is(err, syscall.ECONNREFUSED)) {
+		isDown := woken && errors.Is(err, syscall.ECONNREFUSED) // two refused connections in a row
+		if isDown || isCertain(h.Stats().Condition, previous, found) {
 			h.setCondition(found, err, !wasOK)
 		} else {
-			pause = probeAgain
+			pause = confirmInterval
 		}
 		previous = found
 		outage := h.traffic.began
 		if woken || h.Stats().Condition == ConditionUnreachable {
-			outage = nil // failures of other requests bring forward one probe, and not every one
+			outage = nil // an outage makes one probe early, and not every probe while it lasts
 		}
 		select {
 		case <-ctx.Done():
@@ -112,7 +116,8 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// setCondition logs a change to c, and then sets the state. So every change that Stats shows is in the log.
+// setCondition sets the condition. It logs a change before, so that every change that Stats shows is in the log. cause is
+// the reason if c is not OK.
 func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	before := h.Stats()
 	after := HealthStats{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionTexts[c].advice}
@@ -138,8 +143,8 @@ func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	h.stats = after
 }
 
-// probe asks the upstream whether it is ready. If the probe fails, but another request is answered meanwhile, the
-// upstream is only busy, which is OK.
+// probe asks the upstream whether it is ready. If the probe gets no answer, but another request is answered meanwhile, the
+// upstream is only busy, which counts as OK.
 func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)

@@ -366,7 +366,7 @@ func TestOutages(t *testing.T) {
 		rig.set(ended)
 		rig.get(t, "/version")
 		rig.set(saying(http.StatusForbidden, ""))
-		time.Sleep(startupTime + probeInterval + probeAgain)
+		time.Sleep(startupTime + probeInterval + confirmInterval)
 		want("it goes on refusing", false)
 		rig.set(ended)
 		rig.get(t, "/version")

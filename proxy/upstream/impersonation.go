@@ -10,18 +10,18 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Impersonate makes it possible to send requests of users whom listproxy has verified itself, with
-// the credentials of cfg. These must have the right to impersonate the users. It must be called
-// before the first request, and before Run.
+// Impersonate makes t send requests of users whom listproxy itself has verified, with the credentials of cfg. These must
+// have the right to impersonate the users. Impersonate must be called before the first request, and before Run.
 func (t *Transports) Impersonate(cfg *rest.Config) error {
-	t.cfg, t.impersonates = rest.CopyConfig(cfg), true
+	t.cfg = rest.CopyConfig(cfg)
+	t.impersonates = true
 	t.current.Store(nil)
 	_, err := t.update()
 	return err
 }
 
-// newImpersonatedSet returns a set that sends requests with the credentials of cfg, which are
-// listproxy's own. It sends only requests that name a user to impersonate ([impersonatedOnly]).
+// newImpersonatedSet returns a set that sends requests with the credentials of cfg, which are listproxy's own. It sends
+// only requests that name a user to impersonate ([impersonatedOnly]).
 func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
 		return nil, errors.New(
@@ -63,8 +63,7 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 	return s, nil
 }
 
-// errNotImpersonated means a bug in listproxy, noticed before anything is sent with its
-// credentials.
+// errNotImpersonated means a bug in listproxy, which was noticed before anything was sent with its credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
 
 // impersonatedOnly passes only requests that name a user and a group in Impersonate-* headers and have no credentials.

@@ -17,12 +17,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// traffic observes the upstream by its answers: to all of listproxy's own requests, and during an outage to callers'
-// requests, too.
+// traffic observes the upstream's answers: to all of listproxy's own requests, and during an outage also to callers'.
 type traffic struct {
 	// refused reports whether the last answer about a resource was a 403.
 	refused atomic.Bool
-	// reading is the number of successful answers about resources that are being read. An open watch is one.
+	// reading is the number of successful answers about resources whose bodies are being read, open watches included.
 	reading atomic.Int64
 	// outage is the current outage, or the last one; nil if there was none.
 	outage atomic.Pointer[clock.Outage]
@@ -31,17 +30,18 @@ type traffic struct {
 	// onEnd is called when an outage ends, unless it is nil.
 	onEnd func()
 
-	mu          sync.Mutex
-	heardAt     time.Time // the time at which anything last came from the upstream; zero if nothing ever did
-	answeredAt  time.Time // the time at which an answer last began; zero if none ever did
-	unwellSince time.Time // the time of the first answer during the current outage; zero if there was none
+	mu         sync.Mutex
+	heardAt    time.Time // the time at which anything last came from the upstream; zero if nothing ever did
+	answeredAt time.Time // the time at which an answer last began; zero if none ever did
+	returnedAt time.Time // the time of the first answer during the current outage; zero if there was none
 }
 
-// startupTime is the time for which refusals and errors do not end an outage, once the upstream answers again. An API
-// server that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
+// startupTime is the time after the first answer for which refusals and errors do not end an outage. An API server that
+// has just started refuses everybody until it has read its roles, and cannot answer lists yet.
 const startupTime = 15 * time.Second
 
-// answered records that an answer with a status began. It ends an outage, unless the upstream may still be starting.
+// answered records that an answer with a status began. The answer ends an outage, unless the upstream may still be
+// starting.
 func (t *traffic) answered(status int) {
 	now := time.Now()
 	t.mu.Lock()
@@ -51,10 +51,10 @@ func (t *traffic) answered(status int) {
 	if current == nil || !current.Lasts {
 		return
 	}
-	if t.unwellSince.IsZero() {
-		t.unwellSince = now
+	if t.returnedAt.IsZero() {
+		t.returnedAt = now
 	}
-	if isUnwell(status) && clock.Age(t.unwellSince, now) < startupTime {
+	if mayBeStarting(status) && clock.Age(t.returnedAt, now) < startupTime {
 		return
 	}
 	t.outage.Store(&clock.Outage{Heard: current.Heard, Ended: now})
@@ -63,40 +63,42 @@ func (t *traffic) answered(status int) {
 	}
 }
 
-// heard records that more of an answer came. That does not end an outage: a kube-apiserver that is shutting down takes
-// no new requests, but its open watches go on until the end.
+// heard records that more of an answer came. That does not end an outage: a kube-apiserver that is shutting down accepts no
+// new requests, but its open watches go on until the end.
 func (t *traffic) heard() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.heardAt = time.Now()
 }
 
-// isUnwell reports whether an API server that has just started may answer with this status.
-func isUnwell(status int) bool {
+// mayBeStarting reports whether an API server that has just started may answer with this status.
+func mayBeStarting(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests ||
 		status >= http.StatusInternalServerError
 }
 
-// failed records that a request got no answer, or that an answer broke off. sent is the time at which the request was
-// sent, or the answer broke off. begins reports whether an outage begins with that.
-func (t *traffic) failed(sent time.Time, err error) (begins bool) {
+// failed records that a request got no answer, or that an answer broke off. at is the time at which the request was sent,
+// or the answer broke off. begins reports whether that begins an outage.
+func (t *traffic) failed(at time.Time, err error) (begins bool) {
 	if errors.Is(err, context.Canceled) {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// If another answer began after that time, the server is only slow.
-	if last := t.outage.Load(); (last == nil || !last.Lasts) && !t.answeredAt.After(sent) {
-		t.outage.Store(&clock.Outage{Lasts: true, Heard: t.heardAt})
-		t.unwellSince = time.Time{}
-		return true
+	last := t.outage.Load()
+	lastsAlready := last != nil && last.Lasts
+	isOnlySlow := t.answeredAt.After(at) // another answer began meanwhile
+	if lastsAlready || isOnlySlow {
+		return false
 	}
-	return false
+	t.outage.Store(&clock.Outage{Lasts: true, Heard: t.heardAt})
+	t.returnedAt = time.Time{}
+	return true
 }
 
 // failedRequest calls failed, and makes Health.Run probe at once if an outage begins.
-func (t *traffic) failedRequest(sent time.Time, err error) {
-	if t.failed(sent, err) {
+func (t *traffic) failedRequest(at time.Time, err error) {
+	if t.failed(at, err) {
 		select {
 		case t.began <- struct{}{}:
 		default:
@@ -110,13 +112,14 @@ func (t *traffic) lastHeard() time.Time {
 	return t.heardAt
 }
 
-// isRefused reports whether the upstream refuses listproxy's account everything: the probe or the last request about a
-// resource was refused, and no watch is open. An account that may not read one resource usually watches others.
+// isRefused reports whether the upstream refuses everything that listproxy's account asks for: the probe or the last
+// request about a resource was refused, and no watch is open. (An account that may not read one resource usually watches
+// others.)
 func (t *traffic) isRefused(probeRefused bool) bool {
 	return (probeRefused || t.refused.Load()) && t.reading.Load() == 0
 }
 
-// Watch returns a copy of cfg for clients of listproxy's own. h observes the answers to their requests.
+// Watch returns a copy of cfg for listproxy's own clients, with which h observes the answers to their requests.
 func (h *Health) Watch(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return healthTransport{next, h} })
@@ -154,13 +157,13 @@ func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// isOfResource reports whether a request is about a resource. Only such requests need rights that may be missing.
+// isOfResource reports whether a request is about a resource, which needs rights that listproxy may lack.
 func (h *Health) isOfResource(r *http.Request) bool {
 	resourceURL := &url.URL{Path: strings.TrimPrefix(r.URL.Path, h.base.Path)}
 	return kubehttp.Parse(&http.Request{Method: r.Method, URL: resourceURL}).Info.IsResourceRequest
 }
 
-// countedBody is the body of an answer about a resource. The answer counts in traffic.reading until it is closed.
+// countedBody is the body of an answer about a resource. It counts in traffic.reading until it is closed.
 type countedBody struct {
 	io.ReadCloser
 	traffic *traffic

@@ -22,32 +22,29 @@ const (
 	tlsHandshakeTimeout   = 10 * time.Second
 	expectContinueTimeout = time.Second
 	idleConnTimeout       = 90 * time.Second
-	// idleHTTP1Timeout is shorter than any server's or balancer's: a request that begins while the other
-	// side closes the connection cannot always be sent again.
+	// idleHTTP1Timeout is shorter than those of servers and load balancers: a request that is sent while the other side
+	// closes the connection cannot always be sent again.
 	idleHTTP1Timeout = 30 * time.Second
-	// After sendPingTimeout without a frame, the upstream gets a ping. If no answer comes within
-	// pingTimeout, the connection ends with all that is on it. Both are for requests that run for long, and as
-	// in client-go: an API server that only stands still for a moment ends nobody's watch.
+	// sendPingTimeout is the time without a frame after which a connection for long-running requests sends a ping, and
+	// pingTimeout the time after which it ends without an answer. Both are client-go's: an API server that stands still
+	// for a moment ends nobody's watch.
 	sendPingTimeout = 30 * time.Second
 	pingTimeout     = 15 * time.Second
-	// shortSendPingTimeout and shortPingTimeout replace them for short requests, and leave two seconds of the
-	// ten after which client-go's leader election gives a lock up: many callers share a connection, and
-	// directly each would lose only its own.
+	// shortSendPingTimeout and shortPingTimeout are the same for short requests, which share connections. Together they
+	// leave two of the ten seconds after which client-go's leader election gives up a lock.
 	shortSendPingTimeout = 3 * time.Second
 	shortPingTimeout     = 5 * time.Second
-	// maxIdleConns bounds idle connections. More than a few are only needed if the API server does
-	// not speak HTTP/2, or refuses many upgrades.
+	// maxIdleConns bounds idle connections. There are more than a few only if the API server does not speak HTTP/2, or
+	// refuses many upgrades.
 	maxIdleConns = 256
-	// streamReceiveBuffer bounds the memory, in bytes, of one response whose client does not read. It
-	// also bounds how many bytes are on the way at a time: 125 MB a second from an API server that is
-	// a millisecond away.
+	// streamReceiveBuffer bounds the memory, in bytes, of one answer whose client does not read. It also bounds the bytes
+	// in flight: an API server that is a millisecond away can send 125 MB a second on one stream.
 	streamReceiveBuffer = 128 << 10
 )
 
-// Transports sends callers' requests to the API server: it knows the server's address and how to
-// verify its certificate. It holds no credentials, except those for requests of users whom
-// listproxy impersonates ([Transports.Impersonate]). While Run runs, it reloads the files of the CA
-// and of listproxy's own client certificate. It is safe for concurrent use.
+// Transports sends callers' requests to the API server. It knows the server's address and how to verify its certificate.
+// It holds no credentials, except listproxy's own for users whom listproxy impersonates ([Transports.Impersonate]). While
+// Run runs, it reloads the files of the CA and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
 	*auth.Tokens // the API server's verdicts about callers' tokens
 
@@ -58,12 +55,11 @@ type Transports struct {
 	onAnswer     func(status int) // called for each answer, unless it is nil
 }
 
-// New returns the Transports to the API server that cfg names. It uses from cfg the host, with a
-// path prefix if it has one, the CA, the server name, whether to verify at all, the network proxy
-// and the dialer. It uses none of the credentials, and returns an error if the result would hold
-// one.
+// New returns the Transports to the API server that cfg names. Of cfg it uses the host with its path prefix, the CA, the
+// server name, whether to verify at all, the network proxy and the dialer. It uses no credentials of cfg, and returns an
+// error if the result would hold any.
 //
-// The host must be reached over TLS: callers' tokens pass here.
+// The host must be reached over TLS, since callers' tokens are sent to it.
 func New(cfg *rest.Config) (*Transports, error) {
 	base, err := Base(cfg)
 	if err != nil {
@@ -87,17 +83,16 @@ func (t *Transports) Answered(id auth.Identity, upgrade bool, method string, sta
 	t.Tokens.Answered(id, upgrade, method, status)
 }
 
-// URL returns the API server's base URL. Its path is the prefix of every
-// request's path, without a trailing slash, and mostly empty.
+// URL returns the API server's base URL. Its path, which is mostly empty, is the prefix of every request's path, without a
+// trailing slash.
 func (t *Transports) URL() *url.URL {
 	base := *t.base
 	return &base
 }
 
-// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
-// no credentials yet. It gets the caller's, or listproxy's with headers that impersonate exactly
-// this caller. SendAs follows no redirects, and its errors contain no credential. It uses
-// connections of its own.
+// SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials:
+// SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. SendAs uses connections
+// of its own, and follows no redirects. Its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
 	res, err := t.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
@@ -107,9 +102,10 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 	return res, err
 }
 
-// RoundTripper returns the transport for a caller's request: over HTTP/1.1 for an upgrade, which takes the connection
-// over, and else over HTTP/2 if the API server speaks it (see also unknownCallers and lanes). It follows no redirects,
-// decompresses nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated user.
+// RoundTripper returns the transport for a caller's request: over HTTP/1.1 for an upgrade, which takes over the connection,
+// and otherwise over HTTP/2 if the API server speaks it (see also unknownCallers and lanes). The transport follows no
+// redirects, decompresses nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated
+// user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	set := t.set(id)
 	verdict, flow := t.Caller(id, "")
@@ -134,7 +130,7 @@ func (t *Transports) ownRoundTripper(id auth.Identity) http.RoundTripper {
 	case set == nil:
 		return refusingTransport{}
 	case verdict != auth.Accepted:
-		return set.http1 // its answer may be 401, see unknownCallers; what listproxy sends is small
+		return set.http1 // see unknownCallers; listproxy's own bodies are small
 	}
 	return set.sendAs
 }
@@ -147,18 +143,17 @@ func (t *Transports) set(id auth.Identity) *transportSet {
 	return t.current.Load().anonymous
 }
 
-// overHTTP2 makes t speak HTTP/2 if the API server does, and returns it. It sends a ping when a connection was silent
-// for the time silence, and closes the connection if no answer comes within the time timeout.
-func overHTTP2(t *http.Transport, silence, timeout time.Duration) http.RoundTripper {
+// overHTTP2 makes t speak HTTP/2 if the API server does, and returns t. A connection that was silent for sendPing sends a
+// ping, and ends if no answer comes within pingTimeout.
+func overHTTP2(t *http.Transport, sendPing, pingTimeout time.Duration) http.RoundTripper {
 	t.Protocols.SetHTTP2(true)
 	t.HTTP2 = &http.HTTP2Config{
-		SendPingTimeout: silence, PingTimeout: timeout, MaxReceiveBufferPerStream: streamReceiveBuffer,
+		SendPingTimeout: sendPing, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamReceiveBuffer,
 	}
 	return t
 }
 
-// anonymousTLSConfig returns a TLS configuration that verifies the API server and
-// does not identify the proxy.
+// anonymousTLSConfig returns a TLS configuration that verifies the API server, and has no client certificate.
 func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
 	anonymous := rest.AnonymousClientConfig(cfg)
 	anonymous.NextProtos = nil // each transport sets its own
@@ -208,12 +203,12 @@ func dialer(cfg *rest.Config) func(ctx context.Context, network, address string)
 	}
 }
 
-// verifyAnonymous checks that transports for callers' requests hold no credentials. It checks the
-// transports and not their configuration: if a change in client-go or here lets a credential in,
-// listproxy does not start.
+// verifyAnonymous returns an error if a transport for callers' requests holds credentials. It checks the transports and
+// not their configuration: if a change in client-go or here lets credentials in, listproxy does not start.
 func verifyAnonymous(transports []*http.Transport) error {
 	for _, transport := range transports {
-		switch tlsConfig := transport.TLSClientConfig; {
+		tlsConfig := transport.TLSClientConfig
+		switch {
 		case tlsConfig == nil:
 			return errors.New("it has no TLS configuration of its own")
 		case len(tlsConfig.Certificates) > 0 || tlsConfig.GetClientCertificate != nil:

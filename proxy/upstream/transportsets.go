@@ -10,10 +10,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// transportSets has all transports for callers' requests: one set without credentials, and one with
-// listproxy's own for users whom it impersonates. It belongs to one version of the files that the client
-// configuration names. When a file changes, it is replaced as a whole: no new request uses a
-// connection that was made with another CA or client certificate. Requests on such connections go on.
+// transportSets has all transports for callers' requests: one set without credentials, and one with listproxy's own, for
+// users whom listproxy impersonates. It belongs to one version of the files that the client configuration names. When a
+// file changes, it is replaced as a whole, so that no new request uses a connection made with the former CA or client
+// certificate. Requests on such connections go on.
 type transportSets struct {
 	config *rest.Config // with the files' content in place of their names
 
@@ -48,17 +48,17 @@ func (s *transportSets) transports() []*http.Transport {
 	return all
 }
 
-// closeIdle closes the connections that no request uses. Every other connection is closed when its requests have ended.
+// closeIdle closes the connections that no request uses. The others close when their requests have ended.
 func (s *transportSets) closeIdle() {
 	for _, transport := range s.transports() {
 		transport.CloseIdleConnections()
 	}
 }
 
-// lanes is the number of connections over which callers' short requests are spread, and over which their long-running
-// requests are; full ones get others beside them. When a connection is closed, all requests on it end, and some load
-// balancers close it when one client gives up a request. With lanes, a client that gives up many requests disturbs only
-// a few others, and nobody's watches.
+// lanes is the number of transports over which callers' short requests are spread, and likewise their long-running ones. A
+// transport has one connection, and more when that is full. When a connection is closed, all requests on it end, and some
+// load balancers close a connection when one client gives up a request. With lanes, a client that gives up many requests
+// disturbs only a few others, and nobody's watches.
 const lanes = 16
 
 // transportSet sends requests to the API server with one kind of credentials, or none.
@@ -70,10 +70,10 @@ type transportSet struct {
 	transports  []*http.Transport        // the transports under all of these
 }
 
-// unknownCallers sends requests of callers who are not known, over HTTP/1.1: kube-apiserver closes an HTTP/2
-// connection after every 401 and every anonymous request (UnauthenticatedHTTP2DOSMitigation), so made-up
-// tokens would cause one handshake each. A request with a body goes over HTTP/2, where kube-apiserver refuses
-// it at once: over HTTP/1.1 it reads the whole body first.
+// unknownCallers sends the requests of callers whom the API server has not accepted. Those without a body go over
+// HTTP/1.1: kube-apiserver closes an HTTP/2 connection after every 401 and every anonymous request
+// (UnauthenticatedHTTP2DOSMitigation), so each made-up token would cost a handshake. Those with a body go over HTTP/2,
+// where kube-apiserver refuses them at once; over HTTP/1.1 it reads the whole body first.
 type unknownCallers struct{ http1, http2 http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -95,10 +95,12 @@ func newTransportSet(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *tr
 	http1 := add()
 	http1.IdleConnTimeout = idleHTTP1Timeout
 	short := func() http.RoundTripper { return overHTTP2(add(), shortSendPingTimeout, shortPingTimeout) }
-	s.http1, s.sendAs = http1, short()
+	s.http1 = http1
+	s.sendAs = short()
 	s.unknown = unknownCallers{http1: http1, http2: short()}
 	for i := range lanes {
-		s.short[i], s.long[i] = short(), overHTTP2(add(), sendPingTimeout, pingTimeout)
+		s.short[i] = short()
+		s.long[i] = overHTTP2(add(), sendPingTimeout, pingTimeout)
 	}
 	return s
 }

@@ -18,28 +18,28 @@ import (
 )
 
 const (
-	// discoveryInterval is the time between two reads of discovery, and up to a fifth more; discoveryRetryInterval is
-	// the time after one that failed.
-	discoveryInterval      = 5 * time.Minute
+	// discoveryInterval is the shortest pause between two reads of discovery. The longest is a fifth longer.
+	discoveryInterval = 5 * time.Minute
+	// discoveryRetryInterval is the pause after a read that failed.
 	discoveryRetryInterval = 5 * time.Second
-	// routesPollInterval is the time between two looks whether routes are known, at the start.
+	// routesPollInterval is the pause between two checks whether routes are known, at the start.
 	routesPollInterval = 100 * time.Millisecond
 )
 
 // builtins has the built-in resources of a group and version, by discovery.
 type builtins struct {
-	// namespaced has the resources that can be listed and watched, and whether they are namespaced.
+	// namespaced has each resource that can be listed and watched, and whether it is namespaced.
 	namespaced map[string]bool
-	// why is the reason for which all are forwarded, or None.
-	why reason.Reason
+	// unavailable is the reason to forward all of them, or None.
+	unavailable reason.Reason
 }
 
-// followDiscovery reads the built-in resources of kube-apiserver: when routes are known, when a route or the API
-// servers have changed, once more [snapshot.Skew] later, and every discoveryInterval. If they cannot be read, those
-// that were read before count.
+// followDiscovery reads the built-in resources of kube-apiserver when routes are known, when a route or the API servers
+// have changed, once more [snapshot.Skew] later, and every discoveryInterval. If a read fails, what was read before stays
+// in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	changed := true
-	var failing time.Time
+	changed := true            // what was read last may be that of an API server that had not learned of a change
+	var failingSince time.Time // zero if the last read succeeded, or a warning was logged
 	for {
 		pause := routesPollInterval
 		if c.routes.ready() {
@@ -47,20 +47,20 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 			switch {
 			case err != nil:
 				pause = discoveryRetryInterval
-				if failing.IsZero() {
-					failing = time.Now()
+				if failingSince.IsZero() {
+					failingSince = time.Now()
 				}
 			case changed:
 				pause = snapshot.Skew
 				changed = false
-				failing = time.Time{}
+				failingSince = time.Time{}
 			default:
 				pause = wait.Jitter(discoveryInterval, 0.2)
-				failing = time.Time{}
+				failingSince = time.Time{}
 			}
-			if err != nil && isWarning(err, failing) {
+			if err != nil && isWarning(err, failingSince) {
 				c.config.Log.WarnContext(ctx, "discovery cannot be read for a minute: what it said before counts", "error", err)
-				failing = time.Time{}
+				failingSince = time.Time{}
 			}
 		}
 		select {
@@ -77,7 +77,7 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 func (c *Cluster) wakeDiscovery() {
 	select {
 	case c.changed <- struct{}{}:
-	default: // it was woken already
+	default: // a read is due already
 	}
 }
 
@@ -95,9 +95,9 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 		case err == nil:
 			versions[gv] = builtins{namespaced: servable(list)}
 		case source.Answered(err, http.StatusNotFound):
-			versions[gv] = builtins{why: reason.UnknownResource}
-		case source.Answered(err, http.StatusForbidden) && !c.hasRead(gv): // else an API server has not read its roles yet
-			versions[gv] = builtins{why: reason.NotPermitted}
+			versions[gv] = builtins{unavailable: reason.UnknownResource}
+		case source.Answered(err, http.StatusForbidden) && !c.hasRead(gv): // a later 403 is of a server that is starting
+			versions[gv] = builtins{unavailable: reason.NotPermitted}
 		default:
 			return fmt.Errorf("%s: %w", gv, err)
 		}
@@ -115,12 +115,12 @@ func (c *Cluster) hasRead(gv schema.GroupVersion) bool {
 	return c.builtins[gv].namespaced != nil
 }
 
-// servable returns the resources that can be listed and watched, and whether they are namespaced.
+// servable returns each resource that can be listed and watched, and whether it is namespaced.
 func servable(list *metav1.APIResourceList) map[string]bool {
 	resources := map[string]bool{}
 	for _, r := range list.APIResources {
-		subresource := strings.Contains(r.Name, "/")
-		if !subresource && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
+		isSubresource := strings.Contains(r.Name, "/")
+		if !isSubresource && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
 			resources[r.Name] = r.Namespaced
 		}
 	}
@@ -131,13 +131,13 @@ func servable(list *metav1.APIResourceList) map[string]bool {
 func (c *Cluster) builtin(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	version, read := c.builtins[gvr.GroupVersion()]
+	version, isRead := c.builtins[gvr.GroupVersion()]
 	namespaced, found := version.namespaced[gvr.Resource]
 	switch {
-	case !read:
+	case !isRead:
 		return Entry{}, reason.Warming
-	case version.why != reason.None:
-		return Entry{}, version.why
+	case version.unavailable != reason.None:
+		return Entry{}, version.unavailable
 	case !found:
 		return Entry{}, reason.UnknownResource
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// definition has the parts of a CustomResourceDefinition on which answers depend. They do not depend on others, like
-// annotations: kube-apiserver serves a resource anew only if the spec or the accepted names have changed
+// definition has the parts of a CustomResourceDefinition on which answers depend. Other parts, such as annotations, change
+// nothing: kube-apiserver builds a resource's handlers anew only if the spec or the accepted names have changed
 // (k8s.io/apiextensions-apiserver, updateCustomResourceDefinition).
 type definition struct {
 	uid         types.UID
@@ -22,7 +22,7 @@ type definition struct {
 	names       string // the accepted names in JSON
 	established bool
 	namespaced  bool
-	// fields has the fields that a field selector may name, by served version (Kubernetes 1.30 and later).
+	// fields has each served version, with the fields that a field selector may name (Kubernetes 1.30 and later).
 	fields map[string][]wire.Field
 }
 
@@ -34,14 +34,14 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 	return Entry{Namespaced: d.namespaced, Custom: true}, reason.None
 }
 
-// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream
-// may write the same objects in other bytes from now on, without an event about them. Each API server learns of the
-// change by itself, and its old watches go on with the old schema for a while. A definition's name is plural.group.
+// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may
+// encode the same objects in other bytes from now on, without an event about them. Each API server learns of the change by
+// itself, and its open watches go on with the old schema for a while.
 func (c *Cluster) definitionChanged(d change[definition]) {
 	if d.before == nil || !d.before.established {
 		return // nothing was kept
 	}
-	resource, group, _ := strings.Cut(d.name, ".")
+	resource, group, _ := strings.Cut(d.name, ".") // a definition's name is plural.group
 	gr := schema.GroupResource{Group: group, Resource: resource}
 	what := difference(d)
 	c.config.Log.Info("a CustomResourceDefinition changed: what is kept of its resource is dropped",
@@ -79,7 +79,7 @@ func readDefinition(o *object) definition {
 	return d
 }
 
-// definitionVersion has the fields that are read of a version of a CustomResourceDefinition.
+// definitionVersion has the fields that this package reads of a version of a CustomResourceDefinition.
 type definitionVersion struct {
 	Name             string `json:"name"`
 	Served           bool   `json:"served"`
@@ -88,11 +88,11 @@ type definitionVersion struct {
 	} `json:"selectableFields"`
 }
 
-// simplePath is the form of a selectable field's path that consists of names. Requests with other fields, which the API
-// server allows, are forwarded.
+// simplePath matches a selectable field's path that consists of names only. The API server allows other paths, too:
+// requests with such fields are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
-// selectableFields returns the fields that a field selector may name, if they have a simplePath.
+// selectableFields returns the fields that a field selector may name, without those whose path is not a simplePath.
 func (v definitionVersion) selectableFields() []wire.Field {
 	var found []wire.Field
 	for _, f := range v.SelectableFields {

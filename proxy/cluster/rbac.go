@@ -12,15 +12,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// WatchRBAC calls revoked whenever RBAC may have taken a right away: when a rule of a role, or a subject of a binding,
-// has gone. Additions and metadata take no right away, since RBAC never denies
+// WatchRBAC calls revoked when RBAC may have taken a right away, that is when a rule of a role or a subject of a binding
+// was removed. Additions and changes of metadata take no right away, since RBAC never denies
 // (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). namespace is that of a Role or RoleBinding, which grants nothing
-// beyond it, and "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC runs
-// until ctx ends; an error is about cfg.
+// outside of it, and "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC runs
+// until ctx ends. It returns an error only if cfg is wrong.
 //
-// It only makes revocations take effect sooner. The TTL of the decisions bounds the delay if it misses one: while it is
-// cut off, if it is not permitted, or if other authorizers than RBAC decide. So if listproxy may not watch these
-// objects, it logs that once, and tries again every few minutes.
+// WatchRBAC only makes revocations take effect sooner. If it misses one (its watch is broken or not permitted, or another
+// authorizer than RBAC decides), the TTL of the remembered decisions bounds the delay. So if listproxy may not watch these
+// objects, that is logged once, and tried again every few minutes.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
 	from, err := newAPI(cfg)
 	if err != nil {
@@ -33,14 +33,15 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 			from:     from, path: "/apis/rbac.authorization.k8s.io/v1/" + resource,
 			read: readGrants,
 			changed: func(c change[grants]) {
-				hasGone := func(grant uint64) bool { return c.after == nil || !slices.Contains(*c.after, grant) }
-				if c.before != nil && slices.ContainsFunc(*c.before, hasGone) {
-					revoked(c.name[:max(0, strings.IndexByte(c.name, '/'))])
+				isRemoved := func(grant uint64) bool { return c.after == nil || !slices.Contains(*c.after, grant) }
+				if c.before != nil && slices.ContainsFunc(*c.before, isRemoved) {
+					namespace := c.name[:max(0, strings.IndexByte(c.name, '/'))] // a name without a slash has none
+					revoked(namespace)
 				}
 			},
 			log: log,
 		}
-		if resource == "clusterroles" { // one warning is enough for all four
+		if resource == "clusterroles" { // one warning for all four
 			r.refusal = "RBAC objects may not be watched: decisions live for their whole TTL, also after a revocation"
 			r.grant = "list and watch on all resources of rbac.authorization.k8s.io"
 		}

@@ -152,7 +152,7 @@ func (h *Handler) review(ctx context.Context, who *caller, a *answer) (why reaso
 	if h.Authorizer.ValidFor(&a.right, time.Now()) > 0 {
 		return reason.None
 	}
-	ctx, span := observe.Step(ctx, observe.SpanReview)
+	ctx, span := observe.StartStep(ctx, observe.SpanReview)
 	defer span.End()
 	var err error
 	a.right, err = h.Authorizer.Review(ctx, &who.Caller, &a.attributes)
@@ -268,7 +268,7 @@ func (h *Handler) find(ctx context.Context, resource snapshot.CollectionKey, wan
 				return reason.Warming
 			}
 			want.seat.Pause()
-			_, span := observe.Step(ctx, observe.SpanSnapshot)
+			_, span := observe.StartStep(ctx, observe.SpanSnapshot)
 			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.Consistent)
 			span.End()
 			if why != reason.None {
@@ -335,7 +335,7 @@ func (h *Handler) findState(ctx context.Context, want *wanted, found *answer) (w
 		found.snapshot, why = h.proven(ctx, collection, want)
 		return why
 	}
-	ctx, span := observe.Step(ctx, observe.SpanSnapshot)
+	ctx, span := observe.StartStep(ctx, observe.SpanSnapshot)
 	defer span.End()
 	switch {
 	case want.watch:

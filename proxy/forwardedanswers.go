@@ -52,7 +52,7 @@ func (h *Handler) onListAnswer(r *http.Request, who *caller, found *answer) func
 			// the request.
 			if values := header[kubehttp.CacheStatusHeader]; len(values) > 0 {
 				values[len(values)-1] = kubehttp.CacheForwarded(why)
-				observe.RecordOf(r.Context()).Decided(found.asked, found.semantics, why)
+				observe.RecordOf(r.Context()).SetDecision(found.asked, found.semantics, why)
 			}
 		}
 	}

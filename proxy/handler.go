@@ -117,7 +117,7 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Req
 		who.Accepted = who.verdict == auth.Accepted
 	}
 	if refusal != nil {
-		observe.RecordOf(r.Context()).Refused(observe.RefusedIdentity)
+		observe.RecordOf(r.Context()).SetRefused(observe.RefusedIdentity)
 		refusal.Write(w, r)
 		return nil
 	}
@@ -165,7 +165,7 @@ func (h *Handler) withSeat(next http.Handler) http.Handler {
 // admit takes the request's seat, and returns false if it has refused the request.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request, seat *limits.Grant) bool {
 	long, who := kubehttp.RequestOf(r).LongRunning, callerOf(r.Context())
-	observe.RecordOf(r.Context()).LongRunning(long)
+	observe.RecordOf(r.Context()).SetLongRunning(long)
 	limiter := h.Limits.Requests
 	if long {
 		limiter = h.Limits.LongRunning

@@ -25,12 +25,12 @@ const (
 func (h *Handler) proven(
 	ctx context.Context, collection *snapshot.Collection, want *wanted,
 ) (snapshot.Snapshot, reason.Reason) {
-	ctx, span := observe.Step(ctx, observe.SpanProof)
+	ctx, span := observe.StartStep(ctx, observe.SpanProof)
 	defer span.End()
-	report := h.Observer.Proving(ctx)
+	report := h.Observer.MeasureProof(ctx)
 	want.seat.Pause()
 	snap, why := collection.Consistent(ctx, want.lastProbe, h.proofWait(want))
-	span.SetAttributes(observe.Proof(report(why)))
+	span.SetAttributes(observe.ProofResult(report(why)))
 	return snap, why
 }
 

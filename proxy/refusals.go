@@ -11,7 +11,7 @@ import (
 
 // refuse answers a request that got no seat, or no part of the byte budget.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	observe.RecordOf(r.Context()).Refused(refusalReason(err))
+	observe.RecordOf(r.Context()).SetRefused(refusalReason(err))
 	if r.Context().Err() != nil {
 		// The caller has gone, or has only closed its half of the connection. Without the panic it
 		// would read an empty 200.

@@ -40,7 +40,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 	forwarder, caller := forward.New(up, proxytest.DiscardLog()), proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
 	// As Handler.respond, for what is forwarded.
 	handler := o.Observe(serve.OnlyPaths(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		observe.RecordOf(r.Context()).Decided(&policy.Request{}, "", reason.NotList)
+		observe.RecordOf(r.Context()).SetDecision(&policy.Request{}, "", reason.NotList)
 		w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheForwarded(reason.NotList))
 		forwarder.ServeAs(w, r, caller, nil)
 	})), log)

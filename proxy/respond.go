@@ -31,7 +31,7 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	if found.whenForwarded != nil {
 		defer found.whenForwarded()
 	}
-	record.Decided(found.asked, found.semantics, why)
+	record.SetDecision(found.asked, found.semantics, why)
 	if err := who.seat.Resume(r.Context()); err != nil {
 		h.refuse(w, r, err)
 		return nil
@@ -45,7 +45,7 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 			asked: found.asked, attributes: found.attributes, semantics: found.semantics,
 			provesRight: found.provesRight,
 		}
-		record.Decided(found.asked, found.semantics, why)
+		record.SetDecision(found.asked, found.semantics, why)
 	}
 	kubehttp.SetCacheForwarded(w.Header(), why)
 	if found.provesRight {
@@ -123,12 +123,12 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, p
 	revision := a.snapshot.Revision
 	a.snapshot, a.collection = snapshot.Snapshot{}, nil
 	record := observe.RecordOf(r.Context())
-	record.Serving(observe.Served{
+	record.SetMemoryAnswer(observe.MemoryAnswer{
 		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size,
 	})
 	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
 	defer w.Finish()
-	_, span := observe.Step(r.Context(), observe.SpanWrite)
+	_, span := observe.StartStep(r.Context(), observe.SpanWrite)
 	defer span.End()
 	h.writePage(w, a.asked, page)
 	return reason.None
@@ -146,7 +146,7 @@ func (h *Handler) audit(r *http.Request, who *caller, a *answer, page *body) rea
 		if why := mayAnswer(a, h.conditions(a)); why != reason.None {
 			return why
 		}
-		err = h.AuditLog.Write(r, a.asked, a.user, observe.RecordOf(r.Context()).Begun(), observe.AuditedAnswer{
+		err = h.AuditLog.Write(r, a.asked, a.user, observe.RecordOf(r.Context()).ReceivedAt(), observe.AuditedAnswer{
 			ID: page.auditID, Semantics: a.semantics, Representation: a.representation,
 			Revision: a.snapshot.Revision, Items: len(page.objects), Impersonated: a.impersonated,
 		})

@@ -40,7 +40,7 @@ type watchStream struct {
 
 	events       int // the number of events that were written
 	uncompressed int // their bytes before compression
-	served       observe.Served
+	served       observe.MemoryAnswer
 	err          error // the error of writing: the client has gone, or does not read
 	end          watch.Ending
 }
@@ -104,17 +104,17 @@ func (h *Handler) beginWatch(
 		return nil, why
 	}
 	s.end = watch.EndGone // unless serve finds another reason
-	s.served = observe.Served{
+	s.served = observe.MemoryAnswer{
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects),
 	}
 	record := observe.RecordOf(r.Context())
 	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
-	record.Serving(s.served)
+	record.SetMemoryAnswer(s.served)
 	setHeaders(w.Header(), page.auditID, form.Envelope, form.ContentType)
 	if s.compressed {
 		setCompressed(w.Header())
 	}
-	_, s.span = observe.Step(r.Context(), observe.SpanWatch)
+	_, s.span = observe.StartStep(r.Context(), observe.SpanWatch)
 	return s, reason.None
 }
 
@@ -124,7 +124,7 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return leastTimeout + rand.N(leastTimeout) // #nosec G404 -- no secret
 	}
-	return max(timeout-time.Since(observe.RecordOf(ctx).Begun()), 1)
+	return max(timeout-time.Since(observe.RecordOf(ctx).ReceivedAt()), 1)
 }
 
 // serve writes the state and the events until the watch ends. It waits most of the time, so respond calls it when
@@ -287,7 +287,7 @@ func (s *watchStream) writeBatch(b *watch.Batch) {
 // report records the number of events and bytes, and the ending.
 func (s *watchStream) report() {
 	s.served.Items, s.served.Bytes = s.events, s.uncompressed
-	observe.RecordOf(s.request.Context()).Serving(s.served)
+	observe.RecordOf(s.request.Context()).SetMemoryAnswer(s.served)
 	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
 }
 

@@ -134,7 +134,7 @@ func (o *options) newRights(api apiServer, instruments *instruments, log *slog.L
 			return rights{}, err
 		}
 	}
-	review := observe.Asking(instruments.Observer, observe.PurposeReview, send) //nolint:bodyclose // it is a function
+	review := observe.Instrument(instruments.Observer, observe.PurposeReview, send) //nolint:bodyclose // it is a function
 	authorizer := auth.NewAuthorizer(review, api.transports.URL(), config)
 	r := rights{
 		authorizer: authorizer,
@@ -143,7 +143,7 @@ func (o *options) newRights(api apiServer, instruments *instruments, log *slog.L
 		},
 	}
 	if o.audit.config.Enabled() {
-		whoAmI := observe.Asking(instruments.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // it is a function
+		whoAmI := observe.Instrument(instruments.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // it is a function
 		r.whoAmI = auth.NewWhoAmI(whoAmI, api.transports.URL(), config)
 	}
 	return r, nil

@@ -36,14 +36,14 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	for _, why := range []reason.Reason{"", reason.Watch} {
 		observetest.Request(o, r, func(s observetest.Seen) {
-			s.Decided(&policy.Request{Version: "v1", Resource: "pods"}, "", why)
+			s.SetDecision(&policy.Request{Version: "v1", Resource: "pods"}, "", why)
 		})
 	}
-	o.Proving(t.Context())(reason.NotProven)
+	o.MeasureProof(t.Context())(reason.NotProven)
 	answer := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		return proxytest.JSONResponse(r, http.StatusOK, "{}\n"), nil
 	})
-	send := observe.Asking(o, observe.PurposeReview, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) { return answer(r) })
+	send := observe.Instrument(o, observe.PurposeReview, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) { return answer(r) })
 	review, err := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)
 	_ = review.Body.Close()

@@ -152,13 +152,13 @@ func newTroubledSource(t *testing.T) *Source {
 	} {
 		for range r.times {
 			observetest.Request(o, httptest.NewRequest(http.MethodGet, r.target, nil), func(s observetest.Seen) {
-				s.Decided(&policy.Request{Version: "v1", Resource: "pods"}, "", r.why)
+				s.SetDecision(&policy.Request{Version: "v1", Resource: "pods"}, "", r.why)
 				s.WriteHeader(http.StatusOK)
 			})
 		}
 	}
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, list, nil), func(s observetest.Seen) {
-		s.Refused("time-out")
+		s.SetRefused("time-out")
 		s.WriteHeader(http.StatusTooManyRequests)
 	})
 	return s

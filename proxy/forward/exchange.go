@@ -162,7 +162,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		}
 	}
 	x.adaptHeader(res, isOwn401)
-	observe.RecordOf(x.request.Context()).Answered(res.StatusCode)
+	observe.RecordOf(x.request.Context()).SetUpstreamStatus(res.StatusCode)
 	return nil
 }
 

@@ -100,7 +100,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 		defer f.watches.remove(x.watch)
 	}
 	r = r.WithContext(x.traced(ctx, cancel))
-	transport, end := observe.RecordOf(r.Context()).Forwarding(x)
+	transport, end := observe.RecordOf(r.Context()).ForwardTransport(x)
 	defer end()
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
@@ -137,7 +137,7 @@ func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 // noteRefusal records that listproxy itself refuses the request. Such an answer has no Cache-Status (RFC 9211, 2).
 func noteRefusal(w http.ResponseWriter, r *http.Request, reason string) {
 	w.Header().Del(kubehttp.CacheStatusHeader)
-	observe.RecordOf(r.Context()).Refused(reason)
+	observe.RecordOf(r.Context()).SetRefused(reason)
 }
 
 // refuse answers a request that cannot be forwarded.

@@ -29,8 +29,8 @@ func TestAccessLog(t *testing.T) {
 		"hit": {
 			target: "/api/v1/namespaces/team-a/pods?labelSelector=" + secret,
 			then: func(s observetest.Seen) {
-				s.Decided(pods, policy.Any, "")
-				s.Serving(observe.Served{Revision: 7})
+				s.SetDecision(pods, policy.Any, "")
+				s.SetMemoryAnswer(observe.MemoryAnswer{Revision: 7})
 				_, _ = s.Write(make([]byte, 100))
 			},
 			want: map[string]any{
@@ -39,13 +39,13 @@ func TestAccessLog(t *testing.T) {
 		},
 		"refused": {
 			method: "BREW", target: "/" + secret,
-			then: func(s observetest.Seen) { s.Refused("time-out"); s.WriteHeader(http.StatusTooManyRequests) },
+			then: func(s observetest.Seen) { s.SetRefused("time-out"); s.WriteHeader(http.StatusTooManyRequests) },
 			want: map[string]any{"method": "_OTHER", "target": "other", "code": 429.0, "bytes": 0.0, "refused": "time-out"},
 		},
 		"broken off": {
 			target: "/healthz?" + secret,
 			then: func(s observetest.Seen) {
-				s.Decided(&policy.Request{}, "", reason.NotList)
+				s.SetDecision(&policy.Request{}, "", reason.NotList)
 				panic(http.ErrAbortHandler)
 			},
 			want: map[string]any{

@@ -115,7 +115,7 @@ type requestLabels struct {
 }
 
 // count counts a request that has ended.
-func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served Served) {
+func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served MemoryAnswer) {
 	semantics, decision := OrNone(string(l.semantics)), OrNone(l.decision)
 	m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), l.code).Inc()
 	m.sent.WithLabelValues(l.resource, decision).Add(float64(sent))

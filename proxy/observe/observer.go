@@ -53,10 +53,10 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// Proving measures how long a request waits for the proof of the newest state; ctx is the request's. over must be
+// MeasureProof measures how long a request waits for the proof of the newest state; ctx is the request's. over must be
 // called when the wait is over, with the reason why there is no proof, or [reason.None]. It returns the result for the
 // span.
-func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason) string) {
+func (o *Observer) MeasureProof(ctx context.Context) (over func(why reason.Reason) string) {
 	begun := time.Now()
 	return func(why reason.Reason) string {
 		result := string(why)

@@ -23,7 +23,7 @@ import (
 
 // answered begins an answer with that code, which is the upstream's.
 func answered(s observetest.Seen, code int) {
-	s.Answered(code)
+	s.SetUpstreamStatus(code)
 	s.WriteHeader(code)
 }
 
@@ -34,30 +34,30 @@ func TestRequestsAreCounted(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	pods := &policy.Request{Version: "v1", Resource: "pods"}
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(pods, policy.Any, "")
-		s.Serving(observe.Served{Bytes: 1000})
+		s.SetDecision(pods, policy.Any, "")
+		s.SetMemoryAnswer(observe.MemoryAnswer{Bytes: 1000})
 		_, _ = s.Write(make([]byte, 100))
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(pods, policy.Exact, reason.History)
+		s.SetDecision(pods, policy.Exact, reason.History)
 		answered(s, http.StatusProcessing)
 		answered(s, http.StatusGone)
 	})
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s observetest.Seen) {
-		s.LongRunning(true)
-		s.Decided(&policy.Request{}, "", reason.Watch)
-		s.Answered(http.StatusSwitchingProtocols) // and the connection is taken over
+		s.SetLongRunning(true)
+		s.SetDecision(&policy.Request{}, "", reason.Watch)
+		s.SetUpstreamStatus(http.StatusSwitchingProtocols) // and the connection is taken over
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Refused("time-out")
+		s.SetRefused("time-out")
 		s.WriteHeader(http.StatusTooManyRequests)
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(pods, "", reason.Representation)
+		s.SetDecision(pods, "", reason.Representation)
 		answered(s, 799) // which a pod behind kube-apiserver's proxy may make up
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(pods, "", reason.Representation)
+		s.SetDecision(pods, "", reason.Representation)
 		panic(http.ErrAbortHandler)
 	})
 	got := proxytest.Gather(t, metrics)
@@ -135,7 +135,7 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 			r.Header.Set("Authorization", "Bearer x")
 			observetest.Request(o, r, func(s observetest.Seen) {
 				list, _ := policy.Parse(r, kubehttp.RequestOf(r).Info, policy.PlainToken)
-				s.Decided(list, "", tt.reason)
+				s.SetDecision(list, "", tt.reason)
 				if tt.code == 0 {
 					panic(http.ErrAbortHandler)
 				}
@@ -160,7 +160,7 @@ func TestSeriesOfHostiles(t *testing.T) {
 	for i := range bound + 100 {
 		for _, reason := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {
-				s.Decided(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, reason)
+				s.SetDecision(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, reason)
 				answered(s, http.StatusOK)
 			})
 		}
@@ -179,7 +179,7 @@ func TestSeriesOfHostiles(t *testing.T) {
 func TestProving(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	gone, leave := context.WithCancel(t.Context())
-	proven, late, left := o.Proving(t.Context()), o.Proving(t.Context()), o.Proving(gone)
+	proven, late, left := o.MeasureProof(t.Context()), o.MeasureProof(t.Context()), o.MeasureProof(gone)
 	expect.Same(t, "proven", proven(reason.None))
 	expect.Same(t, "not-proven", late(reason.NotProven))
 	leave()

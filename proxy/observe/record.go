@@ -28,11 +28,11 @@ type Record struct {
 	ignored  bool
 
 	list   *policy.Request
-	served Served
+	served MemoryAnswer
 }
 
-// Served describes an answer from memory.
-type Served struct {
+// MemoryAnswer describes an answer from memory.
+type MemoryAnswer struct {
 	Representation media.Representation
 	Revision       uint64
 	Items          int
@@ -57,26 +57,26 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 	return record
 }
 
-// Begun returns the time at which the request came.
-func (rec *Record) Begun() time.Time { return rec.begun }
+// ReceivedAt returns the time at which the request came.
+func (rec *Record) ReceivedAt() time.Time { return rec.begun }
 
-// LongRunning notes whether the request is long-running, so that its duration is not counted.
-func (rec *Record) LongRunning(long bool) { rec.labels.long = long }
+// SetLongRunning notes whether the request is long-running, so that its duration is not counted.
+func (rec *Record) SetLongRunning(long bool) { rec.labels.long = long }
 
 // Ignore keeps the request from being counted and logged.
 func (rec *Record) Ignore() { rec.ignored = true }
 
-// Refused notes that listproxy refuses the request, whatever was decided before.
-func (rec *Record) Refused(reason string) {
+// SetRefused notes that listproxy refuses the request, whatever was decided before.
+func (rec *Record) SetRefused(reason string) {
 	rec.labels.decision = DecisionRefuse
 	rec.labels.reason = reason
 	rec.labels.semantics = ""
 }
 
-// Decided notes the decision about a request: to answer it from memory, or with a reason to forward it.
-func (rec *Record) Decided(list *policy.Request, semantics policy.Semantics, why reason.Reason) {
+// SetDecision notes the decision about a request: to answer it from memory, or with a reason to forward it.
+func (rec *Record) SetDecision(list *policy.Request, semantics policy.Semantics, why reason.Reason) {
 	rec.list = list
-	rec.served = Served{}
+	rec.served = MemoryAnswer{}
 	rec.labels.decision = DecisionServe
 	if why != reason.None {
 		rec.labels.decision = DecisionForward
@@ -85,12 +85,12 @@ func (rec *Record) Decided(list *policy.Request, semantics policy.Semantics, why
 	rec.labels.semantics = semantics
 }
 
-// Serving notes the answer from memory that is about to be written.
-func (rec *Record) Serving(answer Served) { rec.served = answer }
+// SetMemoryAnswer notes the answer from memory that is about to be written.
+func (rec *Record) SetMemoryAnswer(answer MemoryAnswer) { rec.served = answer }
 
-// Forwarding returns a transport that sends the request through via, in a span. end must be called at the end of the
+// ForwardTransport returns a transport that sends the request through via, in a span. end must be called at the end of the
 // answer.
-func (rec *Record) Forwarding(via http.RoundTripper) (_ http.RoundTripper, end func()) {
+func (rec *Record) ForwardTransport(via http.RoundTripper) (_ http.RoundTripper, end func()) {
 	endSpan := func() {}
 	if rec.observer == nil {
 		return via, endSpan
@@ -102,16 +102,16 @@ func (rec *Record) Forwarding(via http.RoundTripper) (_ http.RoundTripper, end f
 	}), func() { endSpan() }
 }
 
-// Answered notes the status of the upstream's answer to a forwarded request. A 101, after which the connection is taken
+// SetUpstreamStatus notes the status of the upstream's answer to a forwarded request. A 101, after which the connection is taken
 // over, does not reach the ResponseWriter.
-func (rec *Record) Answered(code int) {
+func (rec *Record) SetUpstreamStatus(code int) {
 	if code == http.StatusSwitchingProtocols {
 		rec.answer.Code = code
 	}
 }
 
-// Sent notes an answer that was written on the connection, and not with the ResponseWriter.
-func (rec *Record) Sent(code int, bytes int64) {
+// SetSent notes an answer that was written on the connection, and not with the ResponseWriter.
+func (rec *Record) SetSent(code int, bytes int64) {
 	rec.answer.Code = code
 	rec.answer.Bytes = bytes
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Asking returns a function that sends questions about callers through send, counts them by their purpose, and gives
+// Instrument returns a function that sends questions about callers through send, counts them by their purpose, and gives
 // each a span below that of the first request that waits for the answer.
-func Asking[Caller any](
+func Instrument[Caller any](
 	o *Observer, purpose Purpose, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, caller Caller, r *http.Request) (*http.Response, error) {

@@ -42,12 +42,12 @@ func WatchEnd(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
 
-// Proof returns the attribute of the span of a proof of the newest state at its end.
-func Proof(result string) attribute.KeyValue { return attrProofResult.String(result) }
+// ProofResult returns the attribute of the span of a proof of the newest state at its end.
+func ProofResult(result string) attribute.KeyValue { return attrProofResult.String(result) }
 
-// Step begins the span of a step. ctx is the request's; the context that is returned is for the step. It costs nothing
+// StartStep begins the span of a step. ctx is the request's; the context that is returned is for the step. It costs nothing
 // if the request is not recorded.
-func Step(ctx context.Context, name string) (context.Context, trace.Span) {
+func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
 		return ctx, trace.SpanFromContext(nil) //nolint:staticcheck // one that does nothing

@@ -49,8 +49,8 @@ func TestSpanOfAList(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, target, nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(&policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"}, policy.Any, reason.None)
-		s.Serving(observe.Served{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
+		s.SetDecision(&policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"}, policy.Any, reason.None)
+		s.SetMemoryAnswer(observe.MemoryAnswer{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
 		_, _ = s.Write([]byte("12345"))
 	})
 	request := proxytest.SpanNamed(t, ended(), "GET pods")
@@ -75,11 +75,11 @@ func TestQuestionsAboutCallers(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s observetest.Seen) {
-		ctx, span := observe.Step(s.Request.Context(), observe.SpanReview)
+		ctx, span := observe.StartStep(s.Request.Context(), observe.SpanReview)
 		defer span.End()
 		for _, purpose := range []observe.Purpose{observe.PurposeReview, observe.PurposeWhoAmI} {
 			var traceparent string
-			send := observe.Asking(o, purpose, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
+			send := observe.Instrument(o, purpose, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
 				traceparent = r.Header.Get("Traceparent")
 				return &http.Response{StatusCode: http.StatusCreated}, nil
 			})
@@ -127,9 +127,9 @@ func TestCodesOfSpans(t *testing.T) {
 		handle   func(observetest.Seen)
 		wantCode string // "": none, and the status is an error
 	}{
-		"switched": {handle: func(s observetest.Seen) { s.Answered(http.StatusSwitchingProtocols) }, wantCode: "101"},
+		"switched": {handle: func(s observetest.Seen) { s.SetUpstreamStatus(http.StatusSwitchingProtocols) }, wantCode: "101"},
 		"empty":    {handle: func(observetest.Seen) {}, wantCode: "200"},
-		"sent":     {handle: func(s observetest.Seen) { s.Sent(http.StatusForbidden, 10) }, wantCode: "403"},
+		"sent":     {handle: func(s observetest.Seen) { s.SetSent(http.StatusForbidden, 10) }, wantCode: "403"},
 		"told twice": {
 			handle: func(s observetest.Seen) {
 				s.WriteHeader(http.StatusContinue)
@@ -231,7 +231,7 @@ func TestSpanOfAForward(t *testing.T) {
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
 	traceparent := ""
 	observetest.Request(o, r, func(s observetest.Seen) {
-		forward, end := s.Forwarding(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+		forward, end := s.ForwardTransport(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 			traceparent = r.Header.Get("Traceparent")
 			return &http.Response{StatusCode: http.StatusOK}, nil
 		}))
@@ -255,8 +255,8 @@ func TestSpansTellNoSecrets(t *testing.T) {
 	r.Header.Set("Impersonate-User", secret)
 	observetest.Request(o, r, func(s observetest.Seen) {
 		request := policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}
-		s.Decided(&request, "", reason.Watch)
-		forward, end := s.Forwarding(proxytest.Transport(func(*http.Request) (*http.Response, error) {
+		s.SetDecision(&request, "", reason.Watch)
+		forward, end := s.ForwardTransport(proxytest.Transport(func(*http.Request) (*http.Response, error) {
 			return nil, errors.New(secret)
 		}))
 		_, err := forward.RoundTrip(s.Request)

@@ -31,6 +31,6 @@ func OnlyPaths(next http.Handler) http.Handler {
 
 // refuse answers a request with a Status, and records the reason.
 func refuse(w http.ResponseWriter, r *http.Request, why string, code int, reason metav1.StatusReason, message string) {
-	observe.RecordOf(r.Context()).Refused(why)
+	observe.RecordOf(r.Context()).SetRefused(why)
 	kubehttp.WriteStatus(w, r, code, reason, message)
 }

@@ -213,8 +213,8 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	body := kubehttp.EncodeStatus(code, metav1.StatusReasonForbidden,
 		"listproxy opens tunnels to its own API server only, which is "+targets.String()+".")
 	record := observe.RecordOf(r.Context())
-	record.Refused(observe.RefusedConnect)
-	record.Sent(code, int64(len(body))) // goproxy takes the connection over
+	record.SetRefused(observe.RefusedConnect)
+	record.SetSent(code, int64(len(body))) // goproxy takes the connection over
 	res := goproxy.NewResponse(r, "", code, string(body))
 	res.ProtoMajor, res.ProtoMinor, res.Close = 1, 1, true
 	kubehttp.SetStatusHeaders(res.Header, body)

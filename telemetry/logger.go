@@ -15,7 +15,7 @@ import (
 // and is written as ACCESS.
 const LevelAccess = slog.LevelInfo - 2
 
-// ParseLevel returns the level with a name.
+// ParseLevel returns the level with a name; case does not matter.
 func ParseLevel(name string) (slog.Level, error) {
 	if strings.EqualFold(name, "access") {
 		return LevelAccess, nil
@@ -37,8 +37,8 @@ const (
 	FormatJSON Format = "json"
 )
 
-// NewLogger returns a logger that writes records of at least the given level to w, one line and one Write for each.
-// Everything that looks like a credential is [Masked]. A format other than [FormatJSON] means [FormatText]. The logger
+// NewLogger returns a logger that writes records of at least the given level to w, each record as one line with one
+// Write. Text that looks like a credential is [Masked]. A format other than [FormatJSON] means [FormatText]. The logger
 // is safe for concurrent use, and calls w.Write from one goroutine at a time.
 func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	masked := &maskingWriter{w: w}
@@ -49,8 +49,8 @@ func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(masked, options))
 }
 
-// Libraries returns the logger of libraries, whose messages are for programmers: log if it has the level debug,
-// otherwise a logger that discards them. What operators must know, listproxy logs itself.
+// Libraries returns the logger for libraries: log if its level is debug, otherwise a logger that discards all messages.
+// Messages of libraries are for programmers. listproxy itself logs what operators must know.
 func Libraries(log *slog.Logger) *slog.Logger {
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		return log
@@ -58,8 +58,7 @@ func Libraries(log *slog.Logger) *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// NewLogLimiter returns a limiter for lines that callers can cause in the log. It lets twenty pass, and then one in ten
-// seconds.
+// NewLogLimiter returns a limiter for log lines that callers can cause: twenty lines pass, and then one in ten seconds.
 func NewLogLimiter() *rate.Sometimes { return &rate.Sometimes{First: 20, Interval: 10 * time.Second} }
 
 // replaceAttr writes LevelAccess as ACCESS, and masks credentials.

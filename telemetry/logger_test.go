@@ -204,7 +204,7 @@ func FuzzUserAgent(f *testing.F) {
 		if got == "(none)" {
 			return
 		}
-		if !userAgentForm.MatchString(got) {
+		if !productPattern.MatchString(got) {
 			t.Errorf("%q is %q", header, got)
 		}
 	})

@@ -11,16 +11,16 @@ import (
 // Masked is what the log has in place of a credential.
 const Masked = "MASKED"
 
-// sensitiveWords are words by which the key of an attribute, or the name of a header, names a credential. They are
-// looked for in lower case and without hyphens and underscores.
+// sensitiveWords are the words by which the key of an attribute names a credential. A key is compared in lower case,
+// without hyphens and underscores.
 var sensitiveWords = []string{
 	"authorization", "bearer", "token", "cookie", "password", "passwd",
 	"secret", "credential", "apikey", "privatekey", "keydata",
-	"secwebsocketprotocol", // has a browser's bearer token
+	"secwebsocketprotocol", // the header in which a browser sends its bearer token
 }
 
-// sensitiveText finds credentials in a finished line by their form. The first group, if there is one, is kept, so that
-// the reader sees what stood there.
+// sensitiveText has patterns of credentials in a finished line. A match is masked but for its first group, which says
+// what was masked.
 var sensitiveText = []*regexp.Regexp{
 	// Authorization values, with or without the header's name.
 	regexp.MustCompile(`(?i)(\bbearer\s+)[a-z0-9._~+/=-]+`),
@@ -37,15 +37,15 @@ var sensitiveText = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)([?&][a-z0-9_-]*(?:token|password|secret)=)[^&\s"\\]+`),
 	// Credentials in a header line, or in an http.Header as fmt prints it.
 	regexp.MustCompile(`(?i)(\b(?:authorization|cookie):[ \t]*\[?)[^\r\n"\\\]]+`),
-	// Members of a JSON document, quoted once more or not.
+	// Members of a JSON document. In a quoted document each quote has a backslash.
 	regexp.MustCompile(`(?i)((?:token|password|passwd|secret|authorization|cookie)\\*"\s*:\s*\[?\\*")[^"\\]+`),
-	// Members of a structure or map as fmt prints it.
+	// Members of a structure or map as fmt prints them.
 	regexp.MustCompile(`(?i)((?:token|password|passwd|secret):)[^\s"\\\]}]+`),
 	// Private keys in PEM; a line break may be escaped.
 	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
 }
 
-// maskAttr masks an attribute by its key, or by the key of a group that it is in.
+// maskAttr masks an attribute if its key, or the key of a group around it, names a credential.
 func maskAttr(groups []string, a slog.Attr) slog.Attr {
 	if isSensitive(a.Key) || slices.ContainsFunc(groups, isSensitive) {
 		return slog.String(a.Key, Masked)
@@ -53,16 +53,16 @@ func maskAttr(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-var withoutSeparators = strings.NewReplacer("-", "", "_", "")
+var separatorRemover = strings.NewReplacer("-", "", "_", "")
 
 // isSensitive reports whether a key names a credential.
 func isSensitive(key string) bool {
-	key = strings.ToLower(withoutSeparators.Replace(key))
+	key = strings.ToLower(separatorRemover.Replace(key))
 	return slices.ContainsFunc(sensitiveWords, func(word string) bool { return strings.Contains(key, word) })
 }
 
-// maskingWriter masks what looks like a credential in each line. In a finished line errors, nested structures and
-// values of any type have become text.
+// maskingWriter masks credentials in finished lines, in which errors, nested structures and values of all types have
+// become text.
 type maskingWriter struct{ w io.Writer }
 
 // Write implements [io.Writer].
@@ -73,7 +73,7 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// MaskText masks what looks like a credential in a text, as the log does.
+// MaskText masks whatever in a text looks like a credential, as the log does.
 func MaskText(text string) string {
 	for _, pattern := range sensitiveText {
 		if pattern.MatchString(text) { // takes half the time of a replacement that finds nothing

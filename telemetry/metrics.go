@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// maxScrapes is the number of scrapes that are answered at a time.
+// maxScrapes bounds the scrapes that are answered at a time.
 const maxScrapes = 4
 
-// NewMetrics returns a registry with the metrics of the Go runtime and of the process (go_*, process_*), and with the
-// version (target_info).
+// NewMetrics returns a registry with the metrics of the Go runtime and the process (go_*, process_*), and with
+// target_info, which has the version as OpenTelemetry's specification puts it for Prometheus.
 func NewMetrics(version string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	target := prometheus.NewGauge(prometheus.GaugeOpts{

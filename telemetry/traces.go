@@ -23,8 +23,8 @@ import (
 // another.
 const serviceName = "listproxy"
 
-// The variables of the environment that are read here. OpenTelemetry's exporters and SDK read the others: endpoints,
-// headers, certificates, timeouts, the sizes of batches.
+// The variables of the environment that decide whether and how traces are sent. OpenTelemetry's libraries read the
+// values of the endpoints and the sampler, and many more variables: headers, certificates, timeouts, sizes of batches.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
 	envExporter       = "OTEL_TRACES_EXPORTER"
@@ -42,17 +42,18 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// errorsEvery is the time between two lines of the log about traces that cannot be sent.
-const errorsEvery = time.Minute
+// errorLogInterval is the least time between two lines of the log about traces that cannot be sent.
+const errorLogInterval = time.Minute
 
-// NewTraces returns the tracer provider that the environment configures, by OpenTelemetry's specification
-// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables), with one other default: without
-// OTEL_TRACES_EXPORTER=otlp and without an endpoint it returns nil, and nothing is sent. The specification's default
-// would look for a collector on localhost that nobody has set up. The protocol is grpc by default. An error names a
-// variable, and has nothing of the headers.
+// NewTraces returns the tracer provider that the environment configures, or nil, nil if the environment wants no traces.
+// The variables have the meanings of OpenTelemetry's specification
+// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are
+// sent only if the environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. By the specification they would also go to
+// a collector on localhost, which nobody has set up. An error names the variable, and quotes no headers, since these may
+// have credentials.
 //
-// From then on the errors of OpenTelemetry's libraries, for example in sending, go to log once a minute at most. The
-// libraries have only one such handler in a process.
+// From this call on, errors of OpenTelemetry's libraries, for example in sending, are logged once a minute at most. A
+// process has only one handler of these errors.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {
@@ -66,37 +67,29 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	if err != nil {
 		return nil, err
 	}
-	var wrong error // of the sampler: the SDK tells only the error handler, and samples everything
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { wrong = err }))
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
-	sometimes := rate.Sometimes{First: 1, Interval: errorsEvery}
+	provider, err := newProvider(ctx, res, exporter)
+	logLimiter := rate.Sometimes{Interval: errorLogInterval}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		sometimes.Do(func() { log.Warn("telemetry", "error", err) })
+		logLimiter.Do(func() { log.Warn("telemetry", "error", err) })
 	}))
-	if sampler := os.Getenv(envSampler); wrong != nil && sampler != "" {
-		return nil, errors.Join(provider.Shutdown(ctx), fmt.Errorf(
-			"%s=%q, %s=%q: %w: choose always_on, always_off or traceidratio, or one of these with parentbased_ before it; "+
-				"a ratio is a number from 0 to 1", envSampler, sampler, envSamplerArg, os.Getenv(envSamplerArg), wrong))
-	}
-	return provider, nil
+	return provider, err
 }
 
-// newResource returns the resource that traces come from: this process, by its name, its version and a random ID.
-// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to these, and take precedence.
-func newResource(ctx context.Context, version string) (*resource.Resource, error) {
-	res, err := resource.New(ctx,
-		resource.WithTelemetrySDK(),
-		resource.WithAttributes(
-			semconv.ServiceName(serviceName),
-			semconv.ServiceVersion(version),
-			semconv.ServiceInstanceID(uuid.NewString()),
-		),
-		resource.WithFromEnv(), // the last takes precedence
-	)
-	if err != nil {
-		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES cannot be read, write key=value,key=value: %w", err)
+// newProvider returns a provider with the sampler that the environment names. The SDK reports a wrong sampler only to
+// the process's error handler, and then samples everything. So newProvider sets that handler. Its caller sets another.
+func newProvider(
+	ctx context.Context, res *resource.Resource, exporter sdktrace.SpanExporter,
+) (*sdktrace.TracerProvider, error) {
+	var samplerErr error
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { samplerErr = err }))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
+	sampler := os.Getenv(envSampler)
+	if samplerErr == nil || sampler == "" { // an empty variable counts as unset, but the SDK reports an error
+		return provider, nil
 	}
-	return res, nil
+	return nil, errors.Join(provider.Shutdown(ctx), fmt.Errorf(
+		"%s=%q, %s=%q: %w: choose always_on, always_off or traceidratio, or one of these with parentbased_ before it; "+
+			"a ratio is a number from 0 to 1", envSampler, sampler, envSamplerArg, os.Getenv(envSamplerArg), samplerErr))
 }
 
 // tracesWanted reports whether the environment asks for traces.
@@ -116,7 +109,25 @@ func tracesWanted() (bool, error) {
 	}
 }
 
-// newExporter returns the exporter for the protocol that the environment names.
+// newResource describes what traces come from: this process, with its name, version and a random ID. The attributes of
+// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are added, and take precedence.
+func newResource(ctx context.Context, version string) (*resource.Resource, error) {
+	res, err := resource.New(ctx,
+		resource.WithTelemetrySDK(),
+		resource.WithAttributes(
+			semconv.ServiceName(serviceName),
+			semconv.ServiceVersion(version),
+			semconv.ServiceInstanceID(uuid.NewString()),
+		),
+		resource.WithFromEnv(), // the last option takes precedence
+	)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES cannot be read, write key=value,key=value: %w", err)
+	}
+	return res, nil
+}
+
+// newExporter returns the exporter for the protocol that the environment names; the default is grpc.
 func newExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	name, protocol := envTracesProtocol, os.Getenv(envTracesProtocol)
 	if protocol == "" {
@@ -133,7 +144,7 @@ func newExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 		return nil, fmt.Errorf("%s=%q: choose %s or %s", name, protocol, protocolGRPC, protocolHTTP)
 	}
 	if err != nil {
-		// The error may quote a secret from the environment.
+		// err is dropped: it may quote a secret from the environment.
 		return nil, errors.New("the OTLP exporter for traces cannot be made: check the variables OTEL_EXPORTER_OTLP_*")
 	}
 	return exporter, nil

@@ -6,26 +6,26 @@ import (
 )
 
 var (
-	// userAgentForm is the form of a program's name and version: characters of a token (RFC 9110, 5.6.2) and slashes.
-	userAgentForm = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~/-]{1,64}$")
-	// longRun finds runs that are too long for a word. One with digits and letters may be a token.
+	// productPattern matches a program's name and version: characters of a token (RFC 9110, 5.6.2) and slashes.
+	productPattern = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~/-]{1,64}$")
+	// longRun finds runs of letters and digits that are too long for a word.
 	longRun = regexp.MustCompile(`[A-Za-z0-9_+=]{20,}`)
 )
 
-// UserAgent returns the first word of a User-Agent header, which is the program and its version. Since a client may
-// write anything there, a word of another form, or one that looks like a credential, is [Masked].
+// UserAgent returns the first word of a User-Agent header, which names the program and its version. A client can write
+// anything there, so a word in another form, or in the form of a credential, is [Masked].
 func UserAgent(header string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(header), " ")
 	switch {
 	case word == "":
 		return "(none)"
-	case !userAgentForm.MatchString(word), looksRandom(word), MaskText(word) != word:
+	case !productPattern.MatchString(word), looksRandom(word), MaskText(word) != word:
 		return Masked
 	}
 	return word
 }
 
-// looksRandom reports whether a word has a long run of both letters and digits.
+// looksRandom reports whether a word has a long run of both letters and digits, as tokens have.
 func looksRandom(word string) bool {
 	for _, run := range longRun.FindAllString(word, -1) {
 		if strings.ContainsAny(run, "0123456789") && strings.Trim(run, "0123456789") != "" {

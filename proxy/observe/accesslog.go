@@ -10,29 +10,29 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// log writes the request's line in the access log. It has the namespace (see [kubehttp.DescribeWithNamespace]), but not
-// the query, the names of objects and callers, or credentials.
+// log writes the request's line of the access log. The line has the namespace. It has no query, no name of an object or
+// caller, and no credential.
 func (rec *Record) log(log *slog.Logger) {
 	if rec.ignored {
 		return
 	}
 	r := rec.request
 	target, namespace := kubehttp.DescribeWithNamespace(r)
-	method, _ := methodName(r.Method) // a caller may make up methods
+	method, _ := methodName(r.Method) // a caller can make up methods
 	attrs := []slog.Attr{
 		slog.String("method", method),
 		slog.String("target", target),
 		slog.String("listener", kubehttp.ListenerOf(r.Context())),
-		slog.Int("code", rec.answer.Code),
-		slog.Int64("bytes", rec.answer.Bytes),
-		slog.Duration("duration", time.Since(rec.begun)),
+		slog.Int("code", rec.response.Code),
+		slog.Int64("bytes", rec.response.Bytes),
+		slog.Duration("duration", time.Since(rec.receivedAt)),
 		slog.String("userAgent", telemetry.UserAgent(r.UserAgent())),
 	}
 	if namespace != "" {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
 	if kubehttp.RequestOf(r).Watch {
-		attrs = append(attrs, slog.Bool("watch", true)) // the target of most watches says list
+		attrs = append(attrs, slog.Bool("watch", true)) // the target of ?watch=1 says list
 	}
 	switch rec.labels.decision {
 	case DecisionRefuse:
@@ -40,7 +40,7 @@ func (rec *Record) log(log *slog.Logger) {
 	case DecisionForward:
 		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheForwarded(reason.Reason(rec.labels.reason))))
 	case DecisionServe:
-		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)), slog.Uint64("revision", rec.served.Revision))
+		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)), slog.Uint64("revision", rec.memory.Revision))
 	}
 	if !rec.returned {
 		attrs = append(attrs, slog.Bool("broken", true))

@@ -18,22 +18,22 @@ const (
 	folderMode = 0o700
 )
 
-// AuditConfig configures where the audit log is written and how much of it is kept. Its fields have the meanings of
-// kube-apiserver's flags --audit-log-*.
+// AuditConfig configures where the audit log is written, and how much of the log is kept. Its fields have the meanings
+// of kube-apiserver's flags --audit-log-*.
 type AuditConfig struct {
-	// Path is the file. "-" stands for standard output, "" for no log.
+	// Path is the file; "-" is standard output, and "" no log.
 	Path string
-	// MaxSize is the size in megabytes at which the file is rotated. At zero it never is.
+	// MaxSize is the size in megabytes at which the file is rotated; 0 means never.
 	MaxSize uint32
-	// MaxBackups is the number of rotated files that are kept. At zero all are.
+	// MaxBackups is the number of rotated files that are kept; 0 means all.
 	MaxBackups uint32
 }
 
 // Enabled reports whether an audit log is written.
 func (c AuditConfig) Enabled() bool { return c.Path != "" }
 
-// OpenAuditLog opens the audit log that c describes; c must be enabled. A new file is readable by its owner only; an
-// existing one keeps its mode and content. No other process may write to the file. The log must be closed.
+// OpenAuditLog opens the audit log that c describes. c must be enabled, and the log must be closed. Only the owner can
+// read a new file. An existing file keeps its mode and content. No other process may write to the file.
 func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	out, err := openOutput(c)
 	if err != nil {
@@ -42,20 +42,21 @@ func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	return NewAuditLog(out), nil
 }
 
-// openOutput opens the file, or standard output.
+// openOutput opens the file, or returns standard output.
 func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
-		// Unless somebody is notified of SIGPIPE, a write ends the process when the reader of standard output has gone.
+		// When the reader of standard output has gone, a write ends the process by SIGPIPE, unless the signal has a handler.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		return os.Stdout, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(c.Path), folderMode); err != nil {
 		return nil, fmt.Errorf("make its folder: %w", err)
 	}
+	// lumberjack opens the file at the first event. This open reports an error at the start.
 	file, err := os.OpenFile(c.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, fileMode)
 	if err != nil {
 		return nil, err
 	}
-	size := cmp.Or(c.MaxSize, math.MaxInt32) // lumberjack's own zero means 100
+	size := cmp.Or(c.MaxSize, math.MaxInt32) // 0 would mean 100 to lumberjack
 	return &lumberjack.Logger{Filename: c.Path, MaxSize: int(size), MaxBackups: int(c.MaxBackups)}, file.Close()
 }

@@ -16,42 +16,46 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 )
 
-// AuditedAnswer is what an audit event says of the answer.
+// AuditedAnswer has what an audit event says of the answer.
 type AuditedAnswer struct {
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
 	Representation media.Representation
-	// Revision is that of the list, or of the state with which a watch begins. Items is the number of objects in it.
+	// Revision is the revision of the list, or of the state with which a watch begins. Items is the number of objects
+	// in that list or state.
 	Revision uint64
 	Items    int
 	// Impersonated is the user whom the caller impersonates, or nil.
 	Impersonated user.Info
 }
 
-// sendAuditEvent gives sink the event of an answer that is about to be given, and reports whether sink took it.
+// sendAuditEvent sends sink the event of an answer to r that is about to be written, and reports whether sink accepted
+// the event. The parameters are those of [AuditLog.Write].
 //
-// kube-apiserver's own functions make the event. It has no mode of constrained impersonation, which is with the
-// review. Its address is the connection's peer, as in requests that listproxy forwards, while kube-apiserver also takes
-// the client's claims in X-Forwarded-For and X-Real-Ip.
+// kube-apiserver's own functions make the event. Two things differ from its events. The address of the client is that of
+// the connection, as in requests that listproxy forwards: kube-apiserver also believes X-Forwarded-For and X-Real-Ip.
+// And no event says that impersonation was constrained: only the API server that answered the review knows.
 func sendAuditEvent(
-	sink audit.Sink, r *http.Request, list *policy.Request, who user.Info, received time.Time, answer AuditedAnswer,
+	sink audit.Sink, r *http.Request, asked *policy.Request, caller user.Info, received time.Time, answer AuditedAnswer,
 ) bool {
-	ctx := audit.WithAuditContext(context.Background())
+	ctx := audit.WithAuditContext(context.Background()) // the event is written even if the client leaves
 	event := audit.AuditContextFrom(ctx)
 	_ = event.Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink) // fails only if it is called twice
 	audit.WithAuditID(ctx, types.UID(answer.ID))
-	header := http.Header{"User-Agent": r.Header["User-Agent"]} // without claims of an address
-	audit.LogRequestMetadata(ctx, &http.Request{URL: r.URL, RemoteAddr: r.RemoteAddr, Header: header}, received, authorizer.AttributesRecord{
-		User: who, Verb: list.Verb(), ResourceRequest: true,
-		APIGroup: list.Group, APIVersion: list.Version, Resource: list.Resource, Namespace: list.Namespace, Name: list.Name,
+	withoutClaims := &http.Request{
+		URL: r.URL, RemoteAddr: r.RemoteAddr, Header: http.Header{"User-Agent": r.Header["User-Agent"]},
+	}
+	audit.LogRequestMetadata(ctx, withoutClaims, received, authorizer.AttributesRecord{
+		User: caller, Verb: asked.Verb(), ResourceRequest: true, APIGroup: asked.Group, APIVersion: asked.Version,
+		Resource: asked.Resource, Namespace: asked.Namespace, Name: asked.Name,
 	})
 	if answer.Impersonated != nil {
-		audit.LogImpersonatedUser(ctx, answer.Impersonated, "")
+		audit.LogImpersonatedUser(ctx, answer.Impersonated, "") // "" is ordinary impersonation
 	}
 	event.SetEventResponseStatusCode(http.StatusOK)
 	audit.AddAuditAnnotations(ctx,
-		"authorization.k8s.io/decision", "allow", // kube-apiserver's own (endpoints/filters, WithAuthorization)
+		"authorization.k8s.io/decision", "allow", // as kube-apiserver writes it (endpoints/filters, WithAuthorization)
 		"listproxy.io/answered-from", "memory",
 		"listproxy.io/semantics", string(answer.Semantics),
 		"listproxy.io/revision", strconv.FormatUint(answer.Revision, 10),

@@ -16,51 +16,51 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// AuditLog writes an event of audit.k8s.io/v1, a line of JSON, for every answer from memory before it is given, as
-// kube-apiserver's --audit-log-mode=blocking-strict does. It is safe for concurrent use.
+// AuditLog writes an event of audit.k8s.io/v1, a line of JSON, before each answer from memory. It is as strict as
+// kube-apiserver's --audit-log-mode=blocking-strict. It is safe for concurrent use.
 type AuditLog struct {
-	backend audit.Backend // writes to out
+	backend audit.Backend // writes to lines
 
-	mu  sync.Mutex // held while an event is written
-	out *lineWriter
+	mu    sync.Mutex // held while an event is written
+	lines *lineWriter
 }
 
 var (
 	errBusy   = errors.New("an event is still being written")
-	errEncode = errors.New("the event cannot be encoded")
+	errEncode = errors.New("an audit event cannot be encoded")
 )
 
-// NewAuditLog returns an audit log that writes to out. It must be closed.
+// NewAuditLog returns an audit log that writes to out. The log must be closed, which closes out.
 func NewAuditLog(out io.WriteCloser) *AuditLog {
 	lines := &lineWriter{out: out}
-	return &AuditLog{out: lines, backend: auditlog.NewBackend(lines, auditlog.FormatJson, auditv1.SchemeGroupVersion)}
+	return &AuditLog{lines: lines, backend: auditlog.NewBackend(lines, auditlog.FormatJson, auditv1.SchemeGroupVersion)}
 }
 
-// Write writes the event of an answer to r that is about to be given. asked is what r asks for, caller the user who
-// sent it, and received the time at which it came. After an error the answer must not be given.
+// Write writes the event of an answer to r that is about to be written. asked is the parsed r, caller the user who sent
+// r, and received the time at which r came. After an error the answer must not be written.
 func (l *AuditLog) Write(
 	r *http.Request, asked *policy.Request, caller user.Info, received time.Time, answer AuditedAnswer,
 ) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.out.lastErr = nil
+	l.lines.lastErr = nil
 	if sendAuditEvent(l.backend, r, asked, caller, received, answer) {
 		return nil
 	}
-	if l.out.lastErr != nil {
-		return fmt.Errorf("write an audit event: %w", l.out.lastErr)
+	if l.lines.lastErr != nil {
+		return fmt.Errorf("write an audit event: %w", l.lines.lastErr)
 	}
-	return errEncode // the backend wrote nothing
+	return errEncode // the backend has not called lines.Write
 }
 
-// Close closes the log. It is called once, after the last answer. If an event is still being written (a disk may hang),
-// Close does not wait for it, and returns an error.
+// Close closes the log. It is called once, after the last answer. It does not wait for an event that is still being
+// written, since a disk may hang: then it returns an error, and the log stays open.
 func (l *AuditLog) Close() error {
 	if !l.mu.TryLock() {
 		return errBusy
 	}
 	defer l.mu.Unlock()
-	return l.out.out.Close()
+	return l.lines.out.Close()
 }
 
 // lineWriter writes the backend's lines. It keeps the error of the last line, since the backend returns none. After a

@@ -1,15 +1,16 @@
 // Package observe reports what happens to requests, in metrics, traces, the access log and the audit log. The filter
-// [Observer.Observe] puts a [Record] into the context of each request, in which the handlers note their decisions. No
-// decision depends on a record. One depends on the audit log: an answer whose event cannot be written is not given,
-// since kube-apiserver's own log does not have answers from memory.
+// [Observer.Observe] puts a [Record] into the context of each request. Handlers write their decisions into the record,
+// and never read it. Only the audit log has a say: an answer from memory is not written before its event is, since
+// kube-apiserver's own audit log does not have that answer.
 //
+//   - observer.go: the filter
 //   - record.go: the record of one request
 //   - metrics.go, labels.go: metrics and their labels
 //   - spans.go: spans and their names
-//   - reviews.go: the requests that ask about callers
+//   - reviews.go: requests to the API server that ask about callers
+//   - feedtransport.go: requests of feeds to the API server
 //   - accesslog.go: the access log
-//   - auditlog.go, auditevent.go, auditconfig.go: the audit log, whose events, lines and files are made by
-//     k8s.io/apiserver and lumberjack
-//   - feedtransport.go: the requests of feeds to the upstream
+//   - auditlog.go, auditevent.go, auditconfig.go: the audit log, with the events of k8s.io/apiserver and the files of
+//     lumberjack
 //   - refused.go: the reasons for which listproxy itself refuses requests
 package observe

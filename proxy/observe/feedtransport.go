@@ -16,26 +16,31 @@ import (
 func (o *Observer) FeedTransport(
 	next http.RoundTripper, describe func(context.Context) (purpose string, collection []string),
 ) http.RoundTripper {
-	return sender(func(r *http.Request) (*http.Response, error) {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		purpose, collection := describe(r.Context())
 		if purpose == "" {
 			return next.RoundTrip(r)
 		}
-		res, end, err := o.spans.send("feed "+purpose, next, r,
+		res, endSpan, err := o.spans.send("feed "+purpose, next, r,
 			attrResource.String(collection[0]), attrRepresentation.String(collection[2]))
-		code := 0
-		if err == nil {
-			code = res.StatusCode
-		}
+		code := statusOf(res, err)
 		m := o.metrics
 		m.feedRequests.WithLabelValues(append(slices.Clip(collection), purpose, codeLabel(code))...).Inc()
 		m.countUpstream(purposeFeed, code)
 		if err != nil {
 			return nil, err
 		}
-		res.Body = &feedBody{ReadCloser: res.Body, received: m.feedReceived.WithLabelValues(collection...), endSpan: end}
+		res.Body = &feedBody{ReadCloser: res.Body, received: m.feedReceived.WithLabelValues(collection...), endSpan: endSpan}
 		return res, nil
 	})
+}
+
+// statusOf returns the status of a response, or 0 if there is none because of err.
+func statusOf(res *http.Response, err error) int {
+	if err != nil {
+		return 0
+	}
+	return res.StatusCode
 }
 
 // feedBody counts the bytes that a feed reads of an answer, and ends the request's span at the end of the answer.
@@ -45,7 +50,7 @@ type feedBody struct {
 	endSpan  func() // may be called again
 }
 
-// Read implements io.Reader.
+// Read implements [io.Reader].
 func (b *feedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.received.Add(float64(n))
@@ -55,7 +60,7 @@ func (b *feedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer.
+// Close implements [io.Closer].
 func (b *feedBody) Close() error {
 	b.endSpan()
 	return b.ReadCloser.Close()

@@ -11,10 +11,9 @@ import (
 
 // The decisions about a request, in metrics and traces.
 const (
-	DecisionServe   = "serve"
+	DecisionServe   = "serve" // from memory
 	DecisionForward = "forward"
-	// DecisionRefuse means that listproxy itself has refused the request (see refused.go).
-	DecisionRefuse = "refuse"
+	DecisionRefuse  = "refuse" // by listproxy itself (see refused.go)
 )
 
 // The verbs of requests in metrics. Other verbs are [OtherLabel].
@@ -23,19 +22,19 @@ const (
 	VerbWatch = "watch"
 )
 
-// Purpose is the purpose of a request to the upstream, in metrics.
+// Purpose is the purpose of a request to the API server, in metrics.
 type Purpose string
 
 const (
 	purposeForward Purpose = "forward"
 	purposeFeed    Purpose = "feed"
-	// PurposeReview is to ask what a caller may do.
+	// PurposeReview is the purpose of requests that ask what a caller may do.
 	PurposeReview Purpose = "review"
-	// PurposeWhoAmI is to ask who a caller is.
+	// PurposeWhoAmI is the purpose of requests that ask who a caller is.
 	PurposeWhoAmI Purpose = "whoami"
 )
 
-// The results of a proof of the newest state, beside the reasons for which there is none.
+// The results of a wait for the proof of the newest state. A failed proof has its [reason.Reason] as result.
 const (
 	proofProven = "proven"
 	proofGone   = "gone" // the caller has left
@@ -68,13 +67,13 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
-	in := promauto.With(registry)
+	factory := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return in.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	// A page from memory takes some fifty microseconds, a big list of kube-apiserver seconds.
+	// The buckets reach from a page from memory (50 µs) to a large list from kube-apiserver (seconds).
 	seconds := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return in.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{
+		return factory.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{
 			0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 		}}, labels)
 	}
@@ -102,10 +101,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// requestLabels has the labels of one request. Each has few values. Of a long-running request the duration is not
-// counted.
+// requestLabels has the labels of one request. Each label has few values, whatever callers send.
 type requestLabels struct {
-	long      bool
+	long      bool // long-running: no label, but the duration is not counted
 	resource  string
 	verb      string
 	semantics policy.Semantics
@@ -114,8 +112,9 @@ type requestLabels struct {
 	code      string
 }
 
-// count counts a request that has ended.
-func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served MemoryAnswer) {
+// count counts a request that has ended. sent is the number of bytes of the response's body, and saved the number of
+// bytes that the API server did not have to encode.
+func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, saved int) {
 	semantics, decision := OrNone(string(l.semantics)), OrNone(l.decision)
 	m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), l.code).Inc()
 	m.sent.WithLabelValues(l.resource, decision).Add(float64(sent))
@@ -124,21 +123,13 @@ func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served
 	}
 	switch l.decision {
 	case DecisionServe:
-		m.savedBytes.WithLabelValues(l.resource).Add(float64(served.Bytes))
+		m.savedBytes.WithLabelValues(l.resource).Add(float64(saved))
 	case DecisionForward:
 		m.upstream.WithLabelValues(string(purposeForward), l.code).Inc()
 	}
 }
 
-// countUpstream counts a request to the API server. code is 0 if there was no answer.
+// countUpstream counts a request to the API server. code is the status, or 0 if there was no response.
 func (m *metrics) countUpstream(purpose Purpose, code int) {
 	m.upstream.WithLabelValues(string(purpose), codeLabel(code)).Inc()
-}
-
-// OrNone returns value, or "none" if it is empty, for a label that does not apply.
-func OrNone(value string) string {
-	if value == "" {
-		return noneLabel
-	}
-	return value
 }

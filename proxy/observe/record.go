@@ -15,20 +15,20 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Record is the record of one request: the decision about it, and the answer. [Observer.Observe] puts it into the
-// request's context, and counts it at the end. It belongs to the request's goroutine.
+// Record is the record of one request: the decision about it, and the answer. [Observer.Observe] puts the record into
+// the request's context, and reports it at the end of the request. Only the request's goroutine may use the record.
 type Record struct {
-	observer *Observer // nil: the record is not used
-	answer   CountingWriter
+	observer *Observer // nil: the record is reported nowhere
+	response CountingWriter
 	request  *http.Request // its context has the record and the span
 
-	begun    time.Time
-	labels   requestLabels // without the code
-	returned bool          // whether the handler has returned without a panic
-	ignored  bool
+	receivedAt time.Time
+	labels     requestLabels // the code, resource and verb are set at the end
+	returned   bool          // the handler has returned without a panic
+	ignored    bool
 
-	list   *policy.Request
-	served MemoryAnswer
+	asked  *policy.Request
+	memory MemoryAnswer
 }
 
 // MemoryAnswer describes an answer from memory.
@@ -41,42 +41,44 @@ type MemoryAnswer struct {
 
 type recordKey struct{}
 
-// RecordOf returns the record of the request that ctx belongs to. If there is none it returns one that is not used.
+// RecordOf returns the record of the request that ctx belongs to. Without a record in ctx it returns a new one, which is
+// reported nowhere.
 func RecordOf(ctx context.Context) *Record {
 	if record, ok := ctx.Value(recordKey{}).(*Record); ok {
 		return record
 	}
-	return &Record{begun: time.Now()}
+	return &Record{receivedAt: time.Now()}
 }
 
-// begin returns a new record, which must be ended.
+// begin returns the record of a new request. The record must be ended.
 func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
-	record := &Record{observer: o, begun: time.Now(), answer: CountingWriter{ResponseWriter: w}}
+	record := &Record{observer: o, receivedAt: time.Now(), response: CountingWriter{ResponseWriter: w}}
 	record.labels.resource = OtherLabel
 	record.request = r.WithContext(context.WithValue(r.Context(), recordKey{}, record))
 	return record
 }
 
 // ReceivedAt returns the time at which the request came.
-func (rec *Record) ReceivedAt() time.Time { return rec.begun }
+func (rec *Record) ReceivedAt() time.Time { return rec.receivedAt }
 
-// SetLongRunning notes whether the request is long-running, so that its duration is not counted.
+// SetLongRunning records whether the request is long-running. The duration of a long-running request is not counted.
 func (rec *Record) SetLongRunning(long bool) { rec.labels.long = long }
 
 // Ignore keeps the request from being counted and logged.
 func (rec *Record) Ignore() { rec.ignored = true }
 
-// SetRefused notes that listproxy refuses the request, whatever was decided before.
-func (rec *Record) SetRefused(reason string) {
+// SetRefused records that listproxy refuses the request. It replaces an earlier decision.
+func (rec *Record) SetRefused(why string) {
 	rec.labels.decision = DecisionRefuse
-	rec.labels.reason = reason
+	rec.labels.reason = why
 	rec.labels.semantics = ""
 }
 
-// SetDecision notes the decision about a request: to answer it from memory, or with a reason to forward it.
-func (rec *Record) SetDecision(list *policy.Request, semantics policy.Semantics, why reason.Reason) {
-	rec.list = list
-	rec.served = MemoryAnswer{}
+// SetDecision records the decision about a request: to forward it for the reason why, or to answer it from memory if why
+// is [reason.None]. It replaces an earlier decision and its [MemoryAnswer].
+func (rec *Record) SetDecision(asked *policy.Request, semantics policy.Semantics, why reason.Reason) {
+	rec.asked = asked
+	rec.memory = MemoryAnswer{}
 	rec.labels.decision = DecisionServe
 	if why != reason.None {
 		rec.labels.decision = DecisionForward
@@ -85,35 +87,36 @@ func (rec *Record) SetDecision(list *policy.Request, semantics policy.Semantics,
 	rec.labels.semantics = semantics
 }
 
-// SetMemoryAnswer notes the answer from memory that is about to be written.
-func (rec *Record) SetMemoryAnswer(answer MemoryAnswer) { rec.served = answer }
+// SetMemoryAnswer records the answer from memory that is about to be written.
+func (rec *Record) SetMemoryAnswer(answer MemoryAnswer) { rec.memory = answer }
 
-// ForwardTransport returns a transport that sends the request through via, in a span. end must be called at the end of the
-// answer.
-func (rec *Record) ForwardTransport(via http.RoundTripper) (_ http.RoundTripper, end func()) {
-	endSpan := func() {}
+// ForwardTransport returns a transport that sends the request with next, in a span. The caller must call end at the end
+// of the answer.
+func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper, end func()) {
 	if rec.observer == nil {
-		return via, endSpan
+		return next, func() {}
 	}
-	return sender(func(r *http.Request) (res *http.Response, err error) {
-		endSpan() // r may be sent again
-		res, endSpan, err = rec.observer.spans.send(SpanForward, via, r)
+	endSpan := func() {}
+	send := func(r *http.Request) (res *http.Response, err error) {
+		endSpan() // r may be sent again: each try has a span
+		res, endSpan, err = rec.observer.spans.send(SpanForward, next, r)
 		return res, err
-	}), func() { endSpan() }
+	}
+	return roundTripper(send), func() { endSpan() }
 }
 
-// SetUpstreamStatus notes the status of the upstream's answer to a forwarded request. A 101, after which the connection is taken
-// over, does not reach the ResponseWriter.
+// SetUpstreamStatus records the status of the upstream's answer to a forwarded request. It matters for a 101: httputil
+// writes the header of a 101 on the hijacked connection, so that status does not reach the ResponseWriter.
 func (rec *Record) SetUpstreamStatus(code int) {
 	if code == http.StatusSwitchingProtocols {
-		rec.answer.Code = code
+		rec.response.Code = code
 	}
 }
 
-// SetSent notes an answer that was written on the connection, and not with the ResponseWriter.
+// SetSent records an answer that was written on the connection, and not with the ResponseWriter.
 func (rec *Record) SetSent(code int, bytes int64) {
-	rec.answer.Code = code
-	rec.answer.Bytes = bytes
+	rec.response.Code = code
+	rec.response.Bytes = bytes
 }
 
 // end counts the request, and ends its span.
@@ -123,13 +126,13 @@ func (rec *Record) end() {
 	if rec.ignored {
 		return
 	}
-	if rec.returned && rec.answer.Code == 0 {
-		rec.answer.Code = http.StatusOK // as net/http sends for a handler that wrote nothing
+	if rec.returned && rec.response.Code == 0 {
+		rec.response.Code = http.StatusOK // as net/http sends for a handler that wrote nothing
 	}
-	rec.labels.resource = rec.resource(rec.answer.Code)
-	rec.labels.verb = verbOf(rec.request)
-	rec.labels.code = codeLabel(rec.answer.Code)
-	rec.observer.metrics.count(&rec.labels, time.Since(rec.begun), rec.answer.Bytes, rec.served)
+	rec.labels.resource = rec.resourceLabel()
+	rec.labels.verb = verbLabel(rec.request)
+	rec.labels.code = codeLabel(rec.response.Code)
+	rec.observer.metrics.count(&rec.labels, time.Since(rec.receivedAt), rec.response.Bytes, rec.memory.Bytes)
 	if span.IsRecording() {
 		rec.describe(span)
 	}
@@ -138,9 +141,9 @@ func (rec *Record) end() {
 // describe sets the name, attributes and status of the request's span.
 func (rec *Record) describe(span trace.Span) {
 	_, name := methodName(rec.request.Method)
-	attributes := []attribute.KeyValue{attrDecision.String(rec.labels.decision), attrBytes.Int64(rec.answer.Bytes)}
-	if rec.answer.Code != 0 {
-		attributes = append(attributes, semconv.HTTPResponseStatusCode(rec.answer.Code))
+	attributes := []attribute.KeyValue{attrDecision.String(rec.labels.decision), attrBytes.Int64(rec.response.Bytes)}
+	if rec.response.Code != 0 {
+		attributes = append(attributes, semconv.HTTPResponseStatusCode(rec.response.Code))
 	}
 	add := func(key attribute.Key, value string) {
 		if value != "" && value != OtherLabel {
@@ -151,10 +154,10 @@ func (rec *Record) describe(span trace.Span) {
 	add(attrSemantics, string(rec.labels.semantics))
 	add(attrResource, rec.labels.resource)
 	if rec.labels.decision == DecisionServe {
-		add(attrRepresentation, string(rec.served.Representation))
+		add(attrRepresentation, string(rec.memory.Representation))
 		attributes = append(attributes,
-			attrRevision.Int64(int64(rec.served.Revision)), // #nosec G115 -- etcd's revisions are int64
-			attrItems.Int(rec.served.Items))
+			attrRevision.Int64(int64(rec.memory.Revision)), // #nosec G115 -- etcd's revisions are int64
+			attrItems.Int(rec.memory.Items))
 	}
 	if rec.labels.resource != OtherLabel {
 		name += " " + rec.labels.resource
@@ -164,19 +167,19 @@ func (rec *Record) describe(span trace.Span) {
 	switch {
 	case !rec.returned:
 		span.SetStatus(codes.Error, "the answer was broken off")
-	case rec.answer.Code >= http.StatusInternalServerError:
+	case rec.response.Code >= http.StatusInternalServerError:
 		span.SetStatus(codes.Error, "")
 	}
 }
 
-// CountingWriter is an [http.ResponseWriter] that notes the status, and counts the bytes of the body.
+// CountingWriter is an [http.ResponseWriter] that records the status, and counts the bytes of the body.
 type CountingWriter struct {
 	http.ResponseWriter
-	Code  int // of the final answer; 0 until that has begun
+	Code  int // of the final response; 0 until that has begun
 	Bytes int64
 }
 
-// WriteHeader implements [http.ResponseWriter].
+// WriteHeader implements [http.ResponseWriter]. A 1xx other than 101 is not final: a final response follows it.
 func (w *CountingWriter) WriteHeader(code int) {
 	final := code >= http.StatusOK || code == http.StatusSwitchingProtocols
 	if final && w.Code == 0 {
@@ -195,5 +198,5 @@ func (w *CountingWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets [http.ResponseController] find what else the writer can do.
+// Unwrap lets [http.ResponseController] find the optional methods of the wrapped writer.
 func (w *CountingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,16 +1,16 @@
 package observe
 
-// The reasons for which listproxy refuses requests, in metrics, traces and the access log. Others are the Overloads of
-// proxy/limits.
+// The reasons for which listproxy refuses requests, in metrics, traces and the access log. The other reasons are the
+// Overloads of proxy/limits.
 const (
-	// RefusedIdentity means that the caller cannot be identified, or not be impersonated.
+	// RefusedIdentity means that the caller cannot be identified or impersonated.
 	RefusedIdentity = "identity"
 	// RefusedTarget means that the target is not a path (400).
 	RefusedTarget = "target"
-	// RefusedConnect means that a CONNECT came to the wrong port (405), is for another server (403), or has a body
+	// RefusedConnect means that a CONNECT came to the wrong port (405), names another server (403), or has a body
 	// (400).
 	RefusedConnect = "connect"
-	// RefusedNoConnect means that another method than CONNECT came to the port for CONNECT (400).
+	// RefusedNoConnect means that a request with another method came to the port for CONNECT (400).
 	RefusedNoConnect = "no-connect"
 	// RefusedConnection means that the Connection header lists a header that identifies the caller (400).
 	RefusedConnection = "connection-header"

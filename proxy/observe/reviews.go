@@ -6,19 +6,17 @@ import (
 	"time"
 )
 
-// Instrument returns a function that sends questions about callers through send, counts them by their purpose, and gives
-// each a span below that of the first request that waits for the answer.
+// Instrument returns send with metrics and spans. send sends a request that asks the API server about a caller. The
+// metrics have the purpose as label. The span is a child of the span in ctx, and ends when the answer begins.
 func Instrument[Caller any](
 	o *Observer, purpose Purpose, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, caller Caller, r *http.Request) (*http.Response, error) {
-		begun, code := time.Now(), 0
-		via := sender(func(r *http.Request) (*http.Response, error) { return send(r.Context(), caller, r) })
-		res, end, err := o.spans.send(r.Method, via, r.WithContext(ctx))
-		end()
-		if err == nil {
-			code = res.StatusCode
-		}
+		begun := time.Now()
+		next := roundTripper(func(r *http.Request) (*http.Response, error) { return send(r.Context(), caller, r) })
+		res, endSpan, err := o.spans.send(r.Method, next, r.WithContext(ctx))
+		endSpan()
+		code := statusOf(res, err)
 		o.metrics.countUpstream(purpose, code)
 		if purpose == PurposeReview {
 			o.metrics.reviews.WithLabelValues(codeLabel(code)).Observe(time.Since(begun).Seconds())

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// The attributes of a request's span, beside those of OpenTelemetry's semantic conventions for HTTP.
+// The attributes of spans. Others are those of OpenTelemetry's semantic conventions for HTTP.
 var (
 	attrResource       = attribute.Key("listproxy.resource")
 	attrSemantics      = attribute.Key("listproxy.semantics")
@@ -27,7 +27,7 @@ var (
 	attrWatchEnd       = attribute.Key("listproxy.watch.end")
 )
 
-// The names of the spans of a request's steps, below its own.
+// The names of the spans of a request's steps, which are children of the request's span.
 const (
 	SpanReview   = "review"
 	SpanSnapshot = "snapshot"
@@ -37,40 +37,41 @@ const (
 	SpanForward  = "forward"
 )
 
-// WatchEnd returns the attributes of a watch's span at its end: the number of events written, and why it has ended.
+// WatchEnd returns the attributes that the span of a watch gets at its end: the number of events that were written, and
+// why the watch ended.
 func WatchEnd(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
 
-// ProofResult returns the attribute of the span of a proof of the newest state at its end.
+// ProofResult returns the attribute that the span of a proof of the newest state gets at its end.
 func ProofResult(result string) attribute.KeyValue { return attrProofResult.String(result) }
 
-// StartStep begins the span of a step. ctx is the request's; the context that is returned is for the step. It costs nothing
-// if the request is not recorded.
+// StartStep begins the span of a step of the request of ctx, and returns the context of the step. The span must be
+// ended. It costs nothing if the request's span is not recorded.
 func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
-		return ctx, trace.SpanFromContext(nil) //nolint:staticcheck // one that does nothing
+		return ctx, trace.SpanFromContext(nil) //nolint:staticcheck // a span that does nothing
 	}
 	return span.TracerProvider().Tracer(tracerName).Start(ctx, name)
 }
 
-// spans makes the spans of requests from callers and of requests to the upstream. They have nothing of a request's
-// path, query, headers and addresses, in which there may be a secret.
+// spans makes the spans of requests from callers and of requests to the API server. A span has nothing of a request's
+// path, query, headers and addresses, since each of these may have a secret.
 type spans struct{ tracer trace.Tracer }
 
 // tracerName is the name of the tracer of all spans.
 const tracerName = "github.com/listproxy/listproxy"
 
-// propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context).
-// Baggage is the caller's, and is forwarded unchanged.
+// propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
+// a caller's baggage is forwarded unchanged.
 var propagator propagation.TraceContext
 
 // begin begins the span of a caller's request, and returns the request with the span in its context. The span must be
 // ended.
 //
-// Anybody can write a traceparent. So, as at kube-apiserver for ordinary users, the span begins a new trace with a link
-// to the caller's, and the caller does not decide whether it is sampled.
+// Anybody can write a traceparent. So the span begins a new trace with a link to the caller's trace, as at
+// kube-apiserver for ordinary users. The caller does not decide whether the trace is sampled.
 func (s *spans) begin(r *http.Request) *http.Request {
 	method, name := methodName(r.Method)
 	scheme := "http"
@@ -94,7 +95,8 @@ func (s *spans) begin(r *http.Request) *http.Request {
 var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
 	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
 
-// methodName returns a request's method as an attribute, and as a part of the name of its span.
+// methodName returns a request's method as an attribute, and as a part of the span's name. By the semantic conventions
+// a method that they do not know is _OTHER and HTTP.
 func methodName(method string) (attribute, inName string) {
 	if httpMethods.Has(method) {
 		return method, method
@@ -102,13 +104,13 @@ func methodName(method string) (attribute, inName string) {
 	return "_OTHER", "HTTP"
 }
 
-// send sends r through via with the traceparent of a new client span. end must be called at the end of the answer, and
-// may be called again. Without spans it only sends r.
+// send sends r with next, in a new client span whose traceparent r gets. The caller must call endSpan at the end of the
+// answer, and may call it again. If s is nil, send only sends r.
 func (s *spans) send(
-	name string, via http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
-) (_ *http.Response, end func(), _ error) {
+	name string, next http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
+) (_ *http.Response, endSpan func(), _ error) {
 	if s == nil {
-		res, err := via.RoundTrip(r)
+		res, err := next.RoundTrip(r)
 		return res, func() {}, err
 	}
 	method, _ := methodName(r.Method)
@@ -120,9 +122,9 @@ func (s *spans) send(
 		r.Header.Del(field)
 	}
 	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
-	res, err := via.RoundTrip(r)
+	res, err := next.RoundTrip(r)
 	if err != nil {
-		span.SetStatus(codes.Error, "no answer") // the error's own text might have a secret
+		span.SetStatus(codes.Error, "no answer") // err may have a secret
 		span.End()
 		return res, func() {}, err
 	}
@@ -133,8 +135,8 @@ func (s *spans) send(
 	return res, func() { span.End() }, nil
 }
 
-// sender makes an [http.RoundTripper] of a function.
-type sender func(*http.Request) (*http.Response, error)
+// roundTripper is a function as an [http.RoundTripper].
+type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements [http.RoundTripper].
-func (s sender) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,8 +1,9 @@
 // Package admin serves the operators' port: health, readiness, metrics, the status page, flags and profiles. The port
-// needs no credentials, so it refuses requests that another site causes in somebody's browser.
+// asks for no credentials, so it refuses requests that another site causes in somebody's browser.
 //
-//   - port.go: the paths; guard.go: the checks and bounds before them
+//   - port.go: the paths; guard.go: the checks and bounds that come first
+//   - source.go: the state of listproxy, from which the others are read
 //   - ready.go: the checks of /readyz
-//   - status.go: the content of the status page; source.go reads it, and page.go writes it
+//   - status.go: the content of the status page; page.go: the page
 //   - metrics.go: metrics of state, which are read at each scrape
 package admin

@@ -27,25 +27,23 @@ var (
 		"style": func() template.CSS { return template.CSS(pageCSS) }, // #nosec G203 -- our own
 	}).Parse(pageHTML))
 
-	// contentPolicy allows the page nothing but its own style sheet.
+	// contentPolicy is the Content-Security-Policy of all answers. It allows nothing but the page's own style sheet.
 	contentPolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 		digest(pageCSS))
 )
 
-// digest returns the SHA-256 of text in base64.
+// digest returns the SHA-256 of text in base64, as a Content-Security-Policy has it.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// writeStatus writes the status: as JSON with ?format=json and for clients that accept JSON but not HTML, otherwise as a
-// page.
+// writeStatus writes the status as JSON if the request asks for JSON, otherwise as a page.
 func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
-	var body bytes.Buffer
+	var body bytes.Buffer // all of the answer, so that an error can still become a 500
 	var err error
 	contentType := "text/html; charset=utf-8"
-	accept := r.Header.Get("Accept")
-	if r.URL.Query().Get("format") == "json" || strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
+	if asksForJSON(r) {
 		contentType = "application/json"
 		encoder := json.NewEncoder(&body)
 		encoder.SetIndent("", "  ")
@@ -63,6 +61,13 @@ func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 	_, _ = w.Write(body.Bytes())
 }
 
+// asksForJSON reports whether a request has ?format=json, or accepts JSON but not HTML.
+func asksForJSON(r *http.Request) bool {
+	accept := r.Header.Get("Accept")
+	acceptsOnlyJSON := strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html")
+	return acceptsOnlyJSON || r.URL.Query().Get("format") == "json"
+}
+
 // Bytes formats a size of a [Status] for people.
 func Bytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) } // #nosec G115 -- not negative
 
@@ -71,7 +76,7 @@ func Seconds(s float64) string {
 	return duration.HumanDuration(time.Duration(s * float64(time.Second)))
 }
 
-// Share formats a share of a [Status] for people. Only 1 is written as 100 %.
+// Share formats a share of a [Status] for people; nil means that there were no requests. Only 1 is written as 100 %.
 func Share(share *float64) string {
 	switch {
 	case share == nil:

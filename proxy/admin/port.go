@@ -33,10 +33,10 @@ type Config struct {
 // New returns the handler of the operators' port:
 //
 //   - /livez answers 200 as long as the process answers;
-//   - /readyz answers 200 if clients should come, otherwise 503 with a line for each check that has failed; with
-//     ?verbose, a line for each check;
+//   - /readyz answers 200 if clients should come, otherwise 503 with a line for each failed check; with ?verbose, it has
+//     a line for each check;
 //   - /metrics is for Prometheus;
-//   - / redirects to /statusz, the status page, which is also JSON;
+//   - /statusz is the status page, or its JSON; / redirects to it;
 //   - /flagz has the flags;
 //   - /debug/pprof/ has profiles, for local clients only.
 //

@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// newPort is a port with all pages.
+// newPort returns a port with all pages, which requests may name by hosts.
 func newPort(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
 	s, _, _ := newHealthySource(t)
@@ -21,82 +23,88 @@ func newPort(t *testing.T, hosts ...string) http.Handler {
 	return New(Config{Source: s, Metrics: metrics, Hosts: hosts, Flags: []string{"config=policy.yaml", "secure-port=8443"}})
 }
 
-// ask is what a port answers to a person who has forwarded it (kubectl port-forward), or to whoever sends the
-// request that change makes of it.
+// ask sends port a request as kubectl port-forward would, after change has changed it. It returns the response.
 func ask(port http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
 	r, w := httptest.NewRequest(method, target, http.NoBody), httptest.NewRecorder()
 	r.Host, r.RemoteAddr = "localhost:8081", "[::1]:40000"
-	if change != nil {
-		change(r)
-	}
+	change(r)
 	port.ServeHTTP(w, r)
 	return w
 }
 
-// guardedPaths are those that tell something.
+// get returns the response of port to a GET from kubectl port-forward.
+func get(port http.Handler, target string) *httptest.ResponseRecorder {
+	return ask(port, http.MethodGet, target, func(*http.Request) {})
+}
+
+// guardedPaths are the paths that only guarded requests reach.
 var guardedPaths = []string{"/statusz", "/statusz?format=json", "/flagz", "/metrics", "/debug/pprof/", "/debug/pprof/cmdline"}
 
-// TestAdminIsNotRebound: whoever owns a name in the DNS cannot read the admin port by letting it
-// lead here, and all who may be meant to can.
-func TestAdminIsNotRebound(t *testing.T) {
+// TestGuardChecksHost: guard refuses a request whose Host somebody may own in the public DNS (DNS rebinding), and
+// accepts all other names of the port. Health checks are not guarded.
+func TestGuardChecksHost(t *testing.T) {
 	port := newPort(t, "Listproxy.example.com", "10-0-0-1.pods.corp.test")
-	for host, want := range map[string]int{
-		"127.0.0.1:8081": 200, "10.1.2.3": 200, "[::1]:8081": 200, "[fd00::1]": 200, "[fe80::1%25eth0]:8081": 200, // a probe, Prometheus
-		"localhost": 200, "LOCALHOST:8081": 200, "a.localhost:1": 200, // kubectl port-forward
-		"listproxy-admin:8081": 200, "node-7": 200, // in the same namespace; a machine
-		"listproxy-admin.listproxy.svc:8081": 200, "listproxy-admin.listproxy.svc.cluster.local.:8081": 200,
-		"listproxy.example.com:8081": 200, "LISTPROXY.EXAMPLE.COM.": 200, "10-0-0-1.pods.corp.test": 200, // as named
-		"": 200, // HTTP/1.0
-
-		"evil.example.com": 403, "evil.example.com:8081": 403, "x.listproxy.example.com": 403,
-		"localhost.evil.com": 403, "127.0.0.1.evil.com": 403, "a.svc.evil.com": 403, "a.svc.cluster.local.evil.com": 403,
-		"xsvc.com": 403, "listproxy.listproxy": 403, "10.1.2.3.4": 403, "x.local": 403,
-	} {
-		byName := func(r *http.Request) { r.Host = host }
-		for _, path := range guardedPaths {
-			w := ask(port, http.MethodGet, path, byName)
-			if w.Code != want {
-				t.Errorf("%s by the name %q: %d, want %d", path, host, w.Code, want)
-			}
-			if want == 403 {
-				expect.Says(t, w.Body.String(), "NAME.NAMESPACE.svc")
-			}
+	allowed := []string{
+		"127.0.0.1:8081", "10.1.2.3", "[::1]:8081", "[fd00::1]", "[fe80::1%25eth0]:8081", // a probe, Prometheus
+		"localhost", "LOCALHOST:8081", "a.localhost:1", // kubectl port-forward
+		"listproxy-admin:8081", "node-7", // a Service in the same namespace, a machine
+		"listproxy-admin.listproxy.svc:8081", "listproxy-admin.listproxy.svc.cluster.local.:8081",
+		"listproxy.example.com:8081", "LISTPROXY.EXAMPLE.COM.", "10-0-0-1.pods.corp.test", // Config.Hosts
+		"", // HTTP/1.0
+	}
+	refused := []string{
+		"evil.example.com", "evil.example.com:8081", "x.listproxy.example.com",
+		"localhost.evil.com", "127.0.0.1.evil.com", "a.svc.evil.com", "a.svc.cluster.local.evil.com",
+		"xsvc.com", "listproxy.listproxy", "10.1.2.3.4", "x.local",
+	}
+	expectCode := func(host, path string, want int) *httptest.ResponseRecorder {
+		w := ask(port, http.MethodGet, path, func(r *http.Request) { r.Host = host })
+		if w.Code != want {
+			t.Errorf("%s with Host %q answers %d, want %d", path, host, w.Code, want)
 		}
-		for _, path := range []string{"/livez", "/readyz"} { // probes name what they like
-			if w := ask(port, http.MethodGet, path, byName); w.Code != 200 {
-				t.Errorf("%s by the name %q: %d", path, host, w.Code)
-			}
+		return w
+	}
+	for _, path := range guardedPaths {
+		for _, host := range allowed {
+			expectCode(host, path, http.StatusOK)
 		}
+		for _, host := range refused {
+			w := expectCode(host, path, http.StatusForbidden)
+			expect.Says(t, w.Body.String(), "NAME.NAMESPACE.svc")
+		}
+	}
+	for _, host := range slices.Concat(allowed, refused) {
+		expectCode(host, "/livez", http.StatusOK)
+		expectCode(host, "/readyz", http.StatusOK)
 	}
 }
 
-// TestReadersAreBounded: more readers than there are places get 429 at once, probes are answered, and
-// places come back.
-func TestReadersAreBounded(t *testing.T) {
+// TestGuardBoundsRequests: guard answers requests beyond maxPages with 429 at once, until others have ended. Health
+// checks are not bounded.
+func TestGuardBoundsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
 		s, _, _ := newHealthySource(t)
 		port := New(Config{Source: s, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })})
-		get := func(path string) int { return ask(port, http.MethodGet, path, nil).Code }
-		for range 16 {
-			go get("/metrics")
+		for range maxPages {
+			go get(port, "/metrics")
 		}
 		synctest.Wait()
 		for path, want := range map[string]int{"/metrics": 429, "/statusz": 429, "/livez": 200, "/readyz": 200} {
-			if got := get(path); got != want {
-				t.Errorf("one too many for %s gets %d, want %d", path, got, want)
+			if got := get(port, path).Code; got != want {
+				t.Errorf("with maxPages requests in flight %s answers %d, want %d", path, got, want)
 			}
 		}
 		close(end)
 		synctest.Wait()
-		expect.Same(t, 200, get("/statusz"))
+		expect.Same(t, http.StatusOK, get(port, "/statusz").Code)
 	})
 }
 
-// TestSlowReadersAreCutOff: who reads nothing of a long page loses the connection.
-func TestSlowReadersAreCutOff(t *testing.T) {
+// TestGuardEndsSlowReaders: a client that reads nothing of a long page loses its connection after guard's timeout.
+func TestGuardEndsSlowReaders(t *testing.T) {
 	ended := make(chan error)
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	endlessPage := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {
 			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
 				ended <- err
@@ -104,63 +112,66 @@ func TestSlowReadersAreCutOff(t *testing.T) {
 			}
 		}
 	})
-	server := httptest.NewServer(guard(nil, 1, 100*time.Millisecond, page))
+	server := httptest.NewServer(guard(nil, 1, 100*time.Millisecond, endlessPage))
 	defer server.Close()
 	resp, err := server.Client().Get(server.URL)
 	expect.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error(err)
+		t.Errorf("the page ends with %v, want %v", err, os.ErrDeadlineExceeded)
 	}
 }
 
-// TestPort: what is where. No answer can be framed, embedded, kept or taken for another type.
+// TestPort: each path of New answers what it should. The headers of no answer let a browser store it, embed it, or take
+// it for another type.
 func TestPort(t *testing.T) {
 	port := newPort(t)
 	for _, tt := range []struct {
-		method, path string
-		code         int
-		says         string
+		method   string // empty: GET
+		path     string
+		wantCode int
+		wantText string // a part of the body
 	}{
-		{method: http.MethodGet, path: "/", code: 302, says: "statusz"},
-		{method: http.MethodGet, path: "/livez", code: 200, says: "ok"},
-		{method: http.MethodGet, path: "/metrics", code: 200, says: "up 1"},
-		{method: http.MethodGet, path: "/statusz", code: 200, says: "✓ healthy"},
-		{method: http.MethodPost, path: "/statusz", code: 405},
-		{method: http.MethodGet, path: "/flagz", code: 200, says: "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
-		{method: http.MethodGet, path: "/api", code: 404},
-		{method: http.MethodGet, path: "/debug/pprof/", code: 200, says: "goroutine"},
-		{method: http.MethodGet, path: "/debug/pprof/goroutine?debug=1", code: 200, says: "goroutine profile:"},
-		{method: http.MethodGet, path: "/debug/pprof/cmdline", code: 200, says: "admin.test"},
-		{method: http.MethodGet, path: "/debug/pprof/symbol", code: 200, says: "num_symbols"},
-		{method: http.MethodGet, path: "/debug/pprof/none", code: 404},
+		{path: "/", wantCode: 302, wantText: "statusz"},
+		{path: "/livez", wantCode: 200, wantText: "ok"},
+		{path: "/metrics", wantCode: 200, wantText: "up 1"},
+		{path: "/statusz", wantCode: 200, wantText: "✓ healthy"},
+		{method: http.MethodPost, path: "/statusz", wantCode: 405},
+		{path: "/flagz", wantCode: 200, wantText: "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
+		{path: "/api", wantCode: 404},
+		{path: "/debug/pprof/", wantCode: 200, wantText: "goroutine"},
+		{path: "/debug/pprof/goroutine?debug=1", wantCode: 200, wantText: "goroutine profile:"},
+		{path: "/debug/pprof/cmdline", wantCode: 200, wantText: "admin.test"},
+		{path: "/debug/pprof/symbol", wantCode: 200, wantText: "num_symbols"},
+		{path: "/debug/pprof/none", wantCode: 404},
 	} {
-		w := ask(port, tt.method, tt.path, nil)
-		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {
-			t.Errorf("%s %s: %d %s", tt.method, tt.path, w.Code, w.Body)
+		w := ask(port, cmp.Or(tt.method, http.MethodGet), tt.path, func(*http.Request) {})
+		if w.Code != tt.wantCode || !strings.Contains(w.Body.String(), tt.wantText) {
+			t.Errorf("%s %s answers %d %q, want %d with %q", tt.method, tt.path, w.Code, w.Body, tt.wantCode, tt.wantText)
 		}
 		for name, want := range map[string]string{
 			"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 			"Cross-Origin-Resource-Policy": "same-origin", "Content-Security-Policy": contentPolicy,
 		} {
 			if got := w.Header().Get(name); got != want {
-				t.Errorf("%s: %s is %q", tt.path, name, got)
+				t.Errorf("%s of %s is %q, want %q", name, tt.path, got, want)
 			}
 		}
 	}
 	expect.Says(t, contentPolicy, "default-src 'none'", "frame-ancestors 'none'")
 }
 
-// TestProfilesAreForTheMachine: a profile takes CPU, so nobody gets one from elsewhere.
-func TestProfilesAreForTheMachine(t *testing.T) {
+// TestProfilesAreLocal: only clients on the same machine get profiles, which take CPU.
+func TestProfilesAreLocal(t *testing.T) {
 	port := newPort(t)
-	for from, want := range map[string]int{
+	for client, want := range map[string]int{
 		"127.0.0.1:40000": 200, "[::1]:40000": 200, "[::ffff:127.0.0.1]:40000": 200,
 		"10.1.2.3:40000": 403, "[fd00::1]:40000": 403, "[::ffff:10.1.2.3]:40000": 403, "": 403, "localhost": 403,
 	} {
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
-			if w := ask(port, http.MethodGet, path, func(r *http.Request) { r.RemoteAddr = from }); w.Code != want {
-				t.Errorf("%s from %q: %d, want %d", path, from, w.Code, want)
+			w := ask(port, http.MethodGet, path, func(r *http.Request) { r.RemoteAddr = client })
+			if w.Code != want {
+				t.Errorf("%s answers %d to the client %q, want %d", path, w.Code, client, want)
 			}
 		}
 	}

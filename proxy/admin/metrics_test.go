@@ -30,25 +30,28 @@ import (
 	"github.com/listproxy/listproxy/test/reference"
 )
 
-// everything lets every metric have a series.
-func everything(t *testing.T) map[string]*dto.MetricFamily {
+// gatherAll returns all metrics of listproxy, each with at least one series.
+func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
 	o, metrics := observetest.New(nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-	for _, why := range []reason.Reason{"", reason.Watch} {
+	for _, why := range []reason.Reason{reason.None, reason.Watch} {
 		observetest.Request(o, r, func(s observetest.Seen) {
 			s.SetDecision(&policy.Request{Version: "v1", Resource: "pods"}, "", why)
 		})
 	}
 	o.MeasureProof(t.Context())(reason.NotProven)
-	answer := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+	upstream := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		return proxytest.JSONResponse(r, http.StatusOK, "{}\n"), nil
 	})
-	send := observe.Instrument(o, observe.PurposeReview, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) { return answer(r) })
-	review, err := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
+	type caller struct{}
+	sendReview := observe.Instrument(o, observe.PurposeReview,
+		func(_ context.Context, _ caller, r *http.Request) (*http.Response, error) { return upstream(r) })
+	review, err := sendReview(t.Context(), caller{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)
 	_ = review.Body.Close()
 	ctx := source.WithCollection(source.With(t.Context(), source.ForWatch), keyOf("", "pods", media.JSON))
-	feed, err := o.FeedTransport(answer, source.Describe).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+	feed, err := o.FeedTransport(upstream, source.Describe).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	expect.NoError(t, err)
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()
@@ -77,9 +80,9 @@ func newFullSource(t *testing.T) *Source {
 	return s
 }
 
-// TestReference: docs/reference.md has every metric, with its labels and what it says of itself.
+// TestReference: docs/reference.md has every metric, with its type, labels and help.
 func TestReference(t *testing.T) {
-	families := everything(t)
+	families := gatherAll(t)
 	table := reference.Head("metric", "type", "labels", "")
 	for _, name := range slices.Sorted(maps.Keys(families)) {
 		labels := map[string]bool{}
@@ -89,21 +92,23 @@ func TestReference(t *testing.T) {
 			}
 		}
 		kind := strings.ToLower(families[name].GetType().String())
-		table += reference.Row("`"+name+"`", kind, strings.Join(slices.Sorted(maps.Keys(labels)), ", "), families[name].GetHelp())
+		labelNames := strings.Join(slices.Sorted(maps.Keys(labels)), ", ")
+		table += reference.Row("`"+name+"`", kind, labelNames, families[name].GetHelp())
 	}
 	reference.Check(t, "../../docs/reference.md", "metrics", table)
 }
 
-// TestSeries: the metrics say the same of a collection as the status page. A certificate that is not there has no
-// series.
+// TestSeries: listproxy_collection_live has a series for each collection, and for each eager collection that does not
+// exist. A certificate that cannot be read has no series.
 func TestSeries(t *testing.T) {
-	families := everything(t)
+	families := gatherAll(t)
 	expect.Same(t, []string{
-		"reason=none,representation=json,resource=nodes,version=v1 1", "reason=stale,representation=json,resource=pods,version=v1 0",
+		"reason=none,representation=json,resource=nodes,version=v1 1",
+		"reason=stale,representation=json,resource=pods,version=v1 0",
 		"reason=unknown-resource,representation=json,resource=gone,version=v1 0",
 	}, proxytest.Series(families["listproxy_collection_live"]))
 	got := proxytest.Series(families["listproxy_certificate_not_after_timestamp_seconds"])
 	if len(got) != 1 || !strings.HasPrefix(got[0], "certificate=serving ") {
-		t.Errorf("counted as %v", got)
+		t.Errorf("the certificates' series are %v, want one, of serving", got)
 	}
 }

@@ -32,7 +32,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file anew")
 
-// hostile is what somebody may try to write into the page.
+// hostile is a text by which somebody may try to put a script into the page.
 const hostile = "<script>alert(1)</script>\"'&\x1b"
 
 // fakeCollections returns what a test sets.
@@ -113,16 +113,18 @@ func newHealthySource(t *testing.T) (*Source, *observe.Observer, *fakeCollection
 	}, o, collections
 }
 
-// newTroubledSource returns a Source that has something to say in every part.
+// newTroubledSource returns a Source with a failure in every part of the status. Two thirds of its lists were answered
+// from memory. The test must run in synctest, since an hour passes.
 func newTroubledSource(t *testing.T) *Source {
 	t.Helper()
+	const uptime = 62*time.Minute + 5*time.Second
 	s, o, collections := newHealthySource(t)
-	begun := time.Now()
-	time.Sleep(3725 * time.Second) // in synctest
+	started := time.Now()
+	time.Sleep(uptime)
 	s.Health = func() upstream.HealthStats {
 		return upstream.HealthStats{
 			Condition: upstream.ConditionUnreachable, Problem: "dial: " + hostile, Advice: "see whether it runs",
-			Since: begun.Add(time.Hour), Answered: begun.Add(time.Hour - 2*time.Second),
+			Since: started.Add(time.Hour), Answered: started.Add(time.Hour - 2*time.Second),
 		}
 	}
 	s.Eager = func() []proxy.EagerStats {
@@ -133,38 +135,43 @@ func newTroubledSource(t *testing.T) *Source {
 		{Resource: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, Used: time.Now(), Window: 150 * time.Second},
 		staleStats("nodes"),
 	}
-	collections.changes = []snapshot.Change{{At: begun, Of: hostile, What: hostile, Cause: reason.Schema}}
+	collections.changes = []snapshot.Change{{At: started, Of: hostile, What: hostile, Cause: reason.Schema}}
 	collections.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{
-		keyOf("", hostile, media.JSON): {Count: 2, Last: begun},
+		keyOf("", hostile, media.JSON): {Count: 2, Last: started},
 	}
-	const list, watch = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=1"
+	const (
+		listTarget  = "/api/v1/pods?resourceVersion=0"
+		watchTarget = "/api/v1/pods?watch=1"
+		podTarget   = "/api/v1/namespaces/a/pods/b"
+	)
 	for _, r := range []struct {
-		target string
-		times  int
-		why    reason.Reason // to forward it
+		target         string
+		times          int
+		forwardedSince reason.Reason // None: answered from memory
 	}{
-		{target: list, times: 6, why: reason.None},
-		{target: list, times: 2, why: reason.Consistent},
-		{target: list, times: 1, why: reason.Representation},
-		{target: watch, times: 1, why: reason.None},
-		{target: watch, times: 3, why: reason.Representation},
-		{target: "/api/v1/namespaces/a/pods/b", times: 5, why: reason.NotList},
+		{target: listTarget, times: 6, forwardedSince: reason.None},
+		{target: listTarget, times: 2, forwardedSince: reason.Consistent},
+		{target: listTarget, times: 1, forwardedSince: reason.Representation},
+		{target: watchTarget, times: 1, forwardedSince: reason.None},
+		{target: watchTarget, times: 3, forwardedSince: reason.Representation},
+		{target: podTarget, times: 5, forwardedSince: reason.NotList},
 	} {
 		for range r.times {
 			observetest.Request(o, httptest.NewRequest(http.MethodGet, r.target, nil), func(s observetest.Seen) {
-				s.SetDecision(&policy.Request{Version: "v1", Resource: "pods"}, "", r.why)
+				s.SetDecision(&policy.Request{Version: "v1", Resource: "pods"}, "", r.forwardedSince)
 				s.WriteHeader(http.StatusOK)
 			})
 		}
 	}
-	observetest.Request(o, httptest.NewRequest(http.MethodGet, list, nil), func(s observetest.Seen) {
+	observetest.Request(o, httptest.NewRequest(http.MethodGet, listTarget, nil), func(s observetest.Seen) {
 		s.SetRefused("time-out")
 		s.WriteHeader(http.StatusTooManyRequests)
 	})
 	return s
 }
 
-// TestStatus: the JSON has what the parts and the metrics say, and its members keep their names.
+// TestStatus: the JSON of the status page is as in the golden file: its members keep their names, and have the state of
+// the parts and the counts of the metrics.
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := httptest.NewRecorder()
@@ -179,25 +186,21 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestChecks: one failed check makes a replica unhealthy. It is not ready only where another replica may serve clients
-// better: not for a failure of the upstream that all replicas have.
+// TestChecks: one failed check makes a replica unhealthy (Source.Read). The replica is unready (/readyz) only if another
+// replica may serve clients better: not for a failure of the API server, which all replicas have.
 func TestChecks(t *testing.T) {
 	no := func() bool { return false }
-	unauthorized := func(neverOK bool) func() upstream.HealthStats {
-		return func() upstream.HealthStats {
-			return upstream.HealthStats{
-				Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it", NeverOK: neverOK,
-			}
-		}
-	}
+	unauthorized := upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it"}
+	unauthorizedSinceStart := unauthorized
+	unauthorizedSinceStart.NeverOK = true
 	pods := keyOf("", "pods", media.JSON)
 	for name, tt := range map[string]struct {
 		change       func(*Source, *fakeCollections)
-		wantFailed   string // the check that is not OK
-		wantMessage  string // which it has among others
+		wantFailed   string // the name of the only check that is not OK
+		wantMessage  string // a part of the failed check's message
 		wantNotReady bool
 	}{
-		"well": {change: func(_ *Source, c *fakeCollections) {
+		"all is well": {change: func(_ *Source, c *fakeCollections) {
 			c.stats = []snapshot.CollectionStats{liveStats(pods, 0)}
 		}},
 		"stale collections": {
@@ -206,24 +209,28 @@ func TestChecks(t *testing.T) {
 			},
 			wantFailed: "feeds", wantMessage: "of 2 of the collections",
 		},
-		"not permitted": {change: func(_ *Source, c *fakeCollections) {
+		"a collection that may not be listed": {change: func(_ *Source, c *fakeCollections) {
 			c.stats = []snapshot.CollectionStats{{Resource: pods, Unavailable: reason.NotPermitted}}
 		}},
-		"a mismatch once": {change: func(_ *Source, c *fakeCollections) {
+		"a mismatch": {change: func(_ *Source, c *fakeCollections) {
 			c.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{pods: {Count: 1}}
 		}},
-		"metrics": {
+		"metrics that cannot be read": {
 			change: func(s *Source, _ *fakeCollections) {
 				s.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
 			},
 			wantFailed: "metrics", wantMessage: "broken",
 		},
-		"an upstream that refuses us": {
-			change:     func(s *Source, _ *fakeCollections) { s.Health = unauthorized(false) },
+		"an API server that refuses listproxy's account": {
+			change: func(s *Source, _ *fakeCollections) {
+				s.Health = func() upstream.HealthStats { return unauthorized }
+			},
 			wantFailed: "upstream", wantMessage: "(401): renew it",
 		},
-		"an upstream that has always refused us": {
-			change:     func(s *Source, _ *fakeCollections) { s.Health = unauthorized(true) },
+		"an API server that has refused listproxy's account from the start": {
+			change: func(s *Source, _ *fakeCollections) {
+				s.Health = func() upstream.HealthStats { return unauthorizedSinceStart }
+			},
 			wantFailed: "upstream", wantMessage: "(401): renew it", wantNotReady: true,
 		},
 		"draining": {
@@ -256,27 +263,28 @@ func TestChecks(t *testing.T) {
 			tt.change(s, collections)
 			got := s.Read()
 			if want := tt.wantFailed == ""; got.Healthy != want {
-				t.Errorf("healthy is %t, want %t", got.Healthy, want)
+				t.Errorf("Healthy is %t, want %t", got.Healthy, want)
 			}
 			for _, c := range got.Checks {
 				wantOK := c.Name != tt.wantFailed
 				if c.OK != wantOK || !c.OK && !strings.Contains(c.Message, tt.wantMessage) {
-					t.Errorf("check %+v, want OK: %t, or a message with %q", c, wantOK, tt.wantMessage)
+					t.Errorf("check %+v: want OK %t, and if not, a message with %q", c, wantOK, tt.wantMessage)
 				}
 			}
-			code, begins, ends := http.StatusOK, "ok", ""
+			wantCode, wantBegin, wantEnd := http.StatusOK, "ok", ""
 			if tt.wantNotReady {
-				code, begins, ends = http.StatusServiceUnavailable, "[-]"+tt.wantFailed+" not ready: ", "\nnot ready"
+				wantCode, wantBegin, wantEnd = http.StatusServiceUnavailable, "[-]"+tt.wantFailed+" not ready: ", "\nnot ready"
 			}
-			w := ask(New(Config{Source: s, Metrics: http.NotFoundHandler()}), http.MethodGet, "/readyz", nil)
-			if body := w.Body.String(); w.Code != code || !strings.HasPrefix(body, begins) || !strings.HasSuffix(body, ends) {
-				t.Errorf("readyz: %d %q, want %d %q…%q", w.Code, body, code, begins, ends)
+			w := get(New(Config{Source: s, Metrics: http.NotFoundHandler()}), "/readyz")
+			body := w.Body.String()
+			if w.Code != wantCode || !strings.HasPrefix(body, wantBegin) || !strings.HasSuffix(body, wantEnd) {
+				t.Errorf("/readyz answers %d %q, want %d %q…%q", w.Code, body, wantCode, wantBegin, wantEnd)
 			}
 		})
 	}
 }
 
-// TestReadyVerbose: /readyz?verbose names all checks, and what is wrong with each.
+// TestReadyVerbose: /readyz?verbose has a line for each check, with what is wrong, even if the check is OK.
 func TestReadyVerbose(t *testing.T) {
 	s, _, _ := newHealthySource(t)
 	s.Eager = func() []proxy.EagerStats {
@@ -285,8 +293,7 @@ func TestReadyVerbose(t *testing.T) {
 	s.Health = func() upstream.HealthStats {
 		return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401"}
 	}
-	port := New(Config{Source: s, Metrics: http.NotFoundHandler()})
-	w := ask(port, http.MethodGet, "/readyz?verbose", nil)
+	w := get(New(Config{Source: s, Metrics: http.NotFoundHandler()}), "/readyz?verbose")
 	expect.Same(t, strings.Join([]string{
 		"[+]serving ok", "[+]discovery ok", "[+]schemas ok", "[+]servers ok",
 		"[+]upstream ok: kube-apiserver is " + upstream.ConditionUnauthorized.Meaning() + " (401)",
@@ -294,25 +301,27 @@ func TestReadyVerbose(t *testing.T) {
 	}, "\n"), w.Body.String())
 }
 
-// TestPage: a browser gets a page that says what the JSON says, whatever somebody tries to write
-// into it, with the style that its policy allows and nothing else; programs get JSON.
+// TestPage: a browser gets the status as a page, and a program as JSON. The page has no script, even if a text of the
+// status is hostile, and only the style sheet that its Content-Security-Policy allows.
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTroubledSource(t)
 		port := New(Config{Source: s, Metrics: http.NotFoundHandler()})
-		page := func(accept string) *httptest.ResponseRecorder {
+		getPage := func(accept string) *httptest.ResponseRecorder {
 			return ask(port, http.MethodGet, "/statusz", func(r *http.Request) { r.Header.Set("Accept", accept) })
 		}
-		const htmlType = "text/html; charset=utf-8"
+		const (
+			browser  = "text/html,application/xhtml+xml,application/json;q=0.9,*/*;q=0.8"
+			htmlType = "text/html; charset=utf-8"
+		)
 		for accept, want := range map[string]string{
-			"": htmlType, "*/*": htmlType, "application/json": "application/json",
-			"text/html,application/xhtml+xml,application/json;q=0.9,*/*;q=0.8": htmlType,
+			"": htmlType, "*/*": htmlType, browser: htmlType, "application/json": "application/json",
 		} {
-			if got := page(accept).Header().Get("Content-Type"); got != want {
-				t.Errorf("Accept %q: %s, want %s", accept, got, want)
+			if got := getPage(accept).Header().Get("Content-Type"); got != want {
+				t.Errorf("the type for Accept: %q is %s, want %s", accept, got, want)
 			}
 		}
-		w := page("text/html")
+		w := getPage(browser)
 		doc, err := html.Parse(bytes.NewReader(w.Body.Bytes()))
 		expect.NoError(t, err)
 		forbiddenElements := []string{"script", "img", "link", "iframe", "object", "form"}
@@ -334,10 +343,13 @@ func TestPage(t *testing.T) {
 				}
 			}
 		}
-		expect.Says(t, text.String(),
-			"✗ not healthy", "collection/nodes.v1 : "+"<script>alert(1)</script>", "66.7 %", "3 forwarded", "512 MiB",
-			"of 2.0 GiB", "unreachable", "dial: <script>", "75s of 2m30s", "6 to 9", "warming", "stale", "consistent",
-			"2 times, the last 62m ago", "schema ("+hostile[:len(hostile)-1],
-		)
+		printed := strings.TrimSuffix(hostile, "\x1b")                                         // HTML has no escape character
+		expect.Says(t, text.String(), "✗ not healthy", "collection/nodes.v1 : "+printed)       // checks
+		expect.Says(t, text.String(), "2 times, the last 62m ago")                             // mismatches
+		expect.Says(t, text.String(), "66.7 %", "6, and 3 forwarded", "512 MiB", "of 2.0 GiB") // counts and sizes
+		expect.Says(t, text.String(), "unreachable", "dial: "+printed)                         // API server
+		expect.Says(t, text.String(), "75s of 2m30s", "6 to 9", "warming", "stale")            // collections
+		expect.Says(t, text.String(), "consistent")                                            // reasons
+		expect.Says(t, text.String(), "schema ("+printed)                                      // changes
 	})
 }

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,9 +19,10 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-var auditReceived = time.Date(2025, 3, 4, 5, 6, 7, 8_009_000, time.UTC)
+// receivedAt is the time at which audited requests came.
+var receivedAt = time.Date(2025, 3, 4, 5, 6, 7, 8_009_000, time.UTC)
 
-// auditedAlice is a user with everything that a user can have.
+// auditedAlice returns a user with all attributes that a user can have.
 func auditedAlice() user.Info {
 	return &user.DefaultInfo{
 		Name: "alice", UID: "42", Groups: []string{"team-a", "system:authenticated"},
@@ -28,6 +30,7 @@ func auditedAlice() user.Info {
 	}
 }
 
+// auditedRequest returns a request with headers that an event must not have.
 func auditedRequest(uri string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, uri, http.NoBody)
 	r.RemoteAddr = "192.0.2.7:1234"
@@ -38,16 +41,18 @@ func auditedRequest(uri string) *http.Request {
 	return r
 }
 
+// auditedPods returns the parsed request for one pod.
 func auditedPods() *policy.Request {
 	return &policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a", Name: "web"}
 }
 
-// TestEvent: an event says who asked for what, and what the answer was made of; of the request's
-// headers it has the User-Agent alone.
+// TestEvent: AuditLog.Write writes who asked for what, and what the answer from memory was. Of the request's headers the
+// event has only the User-Agent.
 func TestEvent(t *testing.T) {
 	r := auditedRequest("/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb&resourceVersion=1234")
-	event := line(t, r, auditedPods(), auditedAlice(), AuditedAnswer{
-		ID: "1b671a64-40d5-491e-99b0-da01ff1f3341", Semantics: policy.Exact, Representation: media.MetadataJSON, Revision: 1234, Items: 1,
+	got := writeLine(t, r, auditedPods(), auditedAlice(), AuditedAnswer{
+		ID:        "1b671a64-40d5-491e-99b0-da01ff1f3341",
+		Semantics: policy.Exact, Representation: media.MetadataJSON, Revision: 1234, Items: 1,
 	})
 	want := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",` +
 		`"auditID":"1b671a64-40d5-491e-99b0-da01ff1f3341","stage":"ResponseStarted",` +
@@ -61,24 +66,23 @@ func TestEvent(t *testing.T) {
 		`"annotations":{"authorization.k8s.io/decision":"allow","listproxy.io/answered-from":"memory",` +
 		`"listproxy.io/items":"1","listproxy.io/representation":"metadata-json","listproxy.io/revision":"1234",` +
 		`"listproxy.io/semantics":"exact"}}` + "\n"
-	expect.Same(t, want, event)
-	impersonating := line(t, r, auditedPods(), auditedAlice(), AuditedAnswer{Impersonated: &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}})
-	if !strings.Contains(impersonating, `}},"impersonatedUser":{"username":"bob","groups":["b"]},"sourceIPs"`) {
-		t.Error(impersonating)
-	}
+	expect.Same(t, want, got)
+	bob := &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}
+	got = writeLine(t, r, auditedPods(), auditedAlice(), AuditedAnswer{Impersonated: bob})
+	expect.Says(t, got, `}},"impersonatedUser":{"username":"bob","groups":["b"]},"sourceIPs"`)
 }
 
-// line is what is written of an event at the beginning of a bubble's time.
-func line(t *testing.T, r *http.Request, list *policy.Request, who user.Info, answer AuditedAnswer) string {
+// writeLine returns the line of an event that is written at the beginning of synctest's time, in 2000.
+func writeLine(t *testing.T, r *http.Request, asked *policy.Request, caller user.Info, answer AuditedAnswer) string {
 	t.Helper()
-	out := &sink{}
+	file := &fakeFile{}
 	synctest.Test(t, func(t *testing.T) {
-		expect.NoError(t, NewAuditLog(out).Write(r, list, who, auditReceived, answer))
+		expect.NoError(t, NewAuditLog(file).Write(r, asked, caller, receivedAt, answer))
 	})
-	return out.String()
+	return file.String()
 }
 
-// FuzzEvent: whatever a client chooses, its event is one line of JSON.
+// FuzzEvent: the event of a request is one line of valid JSON, whatever the client chooses.
 func FuzzEvent(f *testing.F) {
 	f.Add("/api/v1/pods", "limit=1&continue=abc", "kubectl/v1.36.3", "id", "alice", "group", "", "")
 	f.Add("/api/v1/namespaces/a b/pods", "labelSelector=a\"\\<b>&\u2028", "\xff\xfe\x00\x1f\x7f", "\xff\"", "\n", "\u2029", "\xc3\x28", "\\")
@@ -87,9 +91,11 @@ func FuzzEvent(f *testing.F) {
 		r := auditedRequest("/")
 		r.URL = &url.URL{Path: path, RawQuery: query}
 		r.Header = http.Header{"User-Agent": {agent}}
-		list := &policy.Request{Group: group, Version: value, Resource: key, Namespace: path, Name: name}
-		who := &user.DefaultInfo{Name: name, UID: id, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}}}
-		text := line(t, r, list, who, AuditedAnswer{ID: id, Revision: 1<<64 - 1, Items: 1<<63 - 1})
+		asked := &policy.Request{Group: group, Version: value, Resource: key, Namespace: path, Name: name}
+		caller := &user.DefaultInfo{
+			Name: name, UID: id, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}},
+		}
+		text := writeLine(t, r, asked, caller, AuditedAnswer{ID: id, Revision: math.MaxUint64, Items: math.MaxInt})
 		if !json.Valid([]byte(text)) || !utf8.ValidString(text) || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
 			t.Errorf("not one line of JSON: %q", text)
 		}

@@ -16,99 +16,105 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// sink is what a log is written to in tests.
-type sink struct {
+// fakeFile is a file in memory, whose writes can fail.
+type fakeFile struct {
 	bytes.Buffer
-	err    error // what writing ends in, nil for success
-	torn   int   // how many bytes are written before err
-	closed bool
+	writeErr   error // nil: Write succeeds
+	partLength int   // the number of bytes that a failing Write writes
+	closed     bool
 }
 
-func (s *sink) Write(p []byte) (int, error) {
-	if s.err != nil {
-		n, _ := s.Buffer.Write(p[:s.torn])
-		return n, s.err
+func (f *fakeFile) Write(p []byte) (int, error) {
+	if f.writeErr != nil {
+		n, _ := f.Buffer.Write(p[:f.partLength])
+		return n, f.writeErr
 	}
-	return s.Buffer.Write(p)
+	return f.Buffer.Write(p)
 }
 
-func (s *sink) Close() error {
-	s.closed = true
+func (f *fakeFile) Close() error {
+	f.closed = true
 	return nil
 }
 
-// ids returns the IDs of the events in whole lines, and how many lines are none.
-func (s *sink) ids() (ids []string, torn int) {
-	for text := range strings.Lines(s.String()) {
+// readIDs returns the IDs of the events in f, and the number of lines that are not an event.
+func (f *fakeFile) readIDs() (ids []string, otherLines int) {
+	for text := range strings.Lines(f.String()) {
 		var event auditv1.Event
 		if json.Unmarshal([]byte(text), &event) != nil {
-			torn++
+			otherLines++
 			continue
 		}
 		ids = append(ids, string(event.AuditID))
 	}
-	return ids, torn
+	return ids, otherLines
 }
 
-// write writes the event of an answer with that ID.
-func write(l *AuditLog, id string) error {
+// writeEvent writes the event of an answer with an ID.
+func writeEvent(l *AuditLog, id string) error {
 	return l.Write(auditedRequest("/api/v1/pods"), auditedPods(), auditedAlice(), time.Now(), AuditedAnswer{ID: id})
 }
 
-// TestFailing: AuditLog.Write returns the error of an event that cannot be written. The event after half a line begins
-// on a new line.
-func TestFailing(t *testing.T) {
-	out := &sink{}
-	l := NewAuditLog(out)
-	expect.NoError(t, write(l, "one"))
-	full := errors.New("no space left on device")
-	for _, torn := range []int{0, 10, 0, 10} {
-		out.err, out.torn = full, torn
-		if err := write(l, "lost"); !errors.Is(err, full) {
-			t.Errorf("got %v", err)
+// TestAuditLogOnFullDisk: AuditLog.Write returns the error of an event that cannot be written. After a part of a line the
+// next event begins on a new line.
+func TestAuditLogOnFullDisk(t *testing.T) {
+	file := &fakeFile{}
+	l := NewAuditLog(file)
+	expect.NoError(t, writeEvent(l, "one"))
+	file.writeErr = errors.New("no space left on device")
+	for _, partLength := range []int{0, 10, 0, 10} {
+		file.partLength = partLength
+		if err := writeEvent(l, "lost"); !errors.Is(err, file.writeErr) {
+			t.Errorf("Write returns %v, want %v", err, file.writeErr)
 		}
 	}
-	out.err = nil
-	expect.NoError(t, write(l, "two"))
-	expect.NoError(t, write(l, "three"))
+	file.writeErr = nil
+	expect.NoError(t, writeEvent(l, "two"))
+	expect.NoError(t, writeEvent(l, "three"))
 	expect.NoError(t, l.Close())
-	ids, torn := out.ids()
+	ids, parts := file.readIDs()
 	expect.Same(t, []string{"one", "two", "three"}, ids)
-	if torn != 2 || !out.closed {
-		t.Errorf("%d half lines, want 2, closed: %t", torn, out.closed)
+	if parts != 2 || !file.closed {
+		t.Errorf("the file has %d parts of lines and closed is %t, want 2 and true", parts, file.closed)
 	}
 }
 
-// TestManyAnswers: their lines do not mix. The end waits for no event that is being written.
-func TestManyAnswers(t *testing.T) {
-	out := &sink{}
-	l := NewAuditLog(out)
-	var writing sync.WaitGroup
+// TestAuditLogConcurrently: the lines of events that are written at the same time do not mix.
+func TestAuditLogConcurrently(t *testing.T) {
+	file := &fakeFile{}
+	l := NewAuditLog(file)
+	var writers sync.WaitGroup
 	for range 100 {
-		writing.Go(func() {
-			if err := write(l, "one"); err != nil {
+		writers.Go(func() {
+			if err := writeEvent(l, "one"); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	writing.Wait()
-	ids, torn := out.ids()
+	writers.Wait()
+	ids, otherLines := file.readIDs()
 	expect.Same(t, slices.Repeat([]string{"one"}, 100), ids)
-	expect.Same(t, 0, torn)
+	expect.Same(t, 0, otherLines)
+}
+
+// TestAuditLogCloseDoesNotWait: AuditLog.Close returns an error while an event is being written.
+func TestAuditLogCloseDoesNotWait(t *testing.T) {
+	file := &fakeFile{}
+	l := NewAuditLog(file)
 	l.mu.Lock() // as while an event is written
-	if err := l.Close(); !errors.Is(err, errBusy) || out.closed {
-		t.Errorf("the end: %v", err)
+	if err := l.Close(); !errors.Is(err, errBusy) || file.closed {
+		t.Errorf("Close returns %v and closed is %t, want %v and false", err, file.closed, errBusy)
 	}
 }
 
-// BenchmarkAudit is what the audit log adds to answers from memory.
+// BenchmarkAudit measures what the audit log adds to an answer from memory.
 func BenchmarkAudit(b *testing.B) {
 	l, err := OpenAuditLog(AuditConfig{Path: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 100, MaxBackups: 1})
 	expect.NoError(b, err)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := write(l, "1b671a64-40d5-491e-99b0-da01ff1f3341"); err != nil {
+			if err := writeEvent(l, "1b671a64-40d5-491e-99b0-da01ff1f3341"); err != nil {
 				b.Error(err)
 			}
 		}

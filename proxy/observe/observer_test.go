@@ -21,32 +21,32 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// answered begins an answer with that code, which is the upstream's.
-func answered(s observetest.Seen, code int) {
+// forwardStatus begins the answer to a forwarded request with the status code of the upstream.
+func forwardStatus(s observetest.Seen, code int) {
 	s.SetUpstreamStatus(code)
 	s.WriteHeader(code)
 }
 
-// TestRequestsAreCounted: each request is counted once, with its decision, its reason, and the code that the client
-// got.
+// TestRequestsAreCounted: Observer.Observe counts each request once, with the decision, the reason, and the status code
+// that the client got. The metrics of bytes, durations and upstream requests agree with that count.
 func TestRequestsAreCounted(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	pods := &policy.Request{Version: "v1", Resource: "pods"}
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.SetDecision(pods, policy.Any, "")
+		s.SetDecision(pods, policy.Any, reason.None)
 		s.SetMemoryAnswer(observe.MemoryAnswer{Bytes: 1000})
 		_, _ = s.Write(make([]byte, 100))
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, policy.Exact, reason.History)
-		answered(s, http.StatusProcessing)
-		answered(s, http.StatusGone)
+		forwardStatus(s, http.StatusProcessing) // not final
+		forwardStatus(s, http.StatusGone)
 	})
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s observetest.Seen) {
 		s.SetLongRunning(true)
 		s.SetDecision(&policy.Request{}, "", reason.Watch)
-		s.SetUpstreamStatus(http.StatusSwitchingProtocols) // and the connection is taken over
+		s.SetUpstreamStatus(http.StatusSwitchingProtocols) // the connection is hijacked
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetRefused("time-out")
@@ -54,7 +54,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, "", reason.Representation)
-		answered(s, 799) // which a pod behind kube-apiserver's proxy may make up
+		forwardStatus(s, 799) // a code made up by a pod behind kube-apiserver's proxy
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, "", reason.Representation)
@@ -92,15 +92,17 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// TestResourceIsKnownByItsAnswer: a resource that is only forwarded has a label of its own from the first request that
-// succeeds on.
-func TestResourceIsKnownByItsAnswer(t *testing.T) {
+// TestResourceLabel: a resource that is not in the catalog gets a label of its own with the first GET that succeeds.
+// (Record.resourceLabel)
+func TestResourceLabel(t *testing.T) {
 	const deployments = "/apis/apps/v1/deployments"
 	for _, tt := range []struct {
-		name, method, target string // GET if there is no method
-		reason               reason.Reason
-		code                 int // 0: the answer is broken off
-		want                 string
+		name   string
+		method string // empty: GET
+		target string
+		reason reason.Reason
+		code   int // 0: the answer is broken off
+		want   string
 	}{
 		{name: "a list", target: deployments, reason: reason.Consistent, code: 200, want: "deployments.apps"},
 		{name: "a watch", target: deployments + "?watch=1", reason: reason.Watch, code: 200, want: "deployments.apps"},
@@ -113,18 +115,18 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 			want: "services",
 		},
 		{
-			name: "known anyway", method: http.MethodPost, target: "/api/v1/namespaces/a/pods", reason: reason.NotList,
+			name: "forbidden, but in the catalog", method: http.MethodPost, target: "/api/v1/namespaces/a/pods", reason: reason.NotList,
 			code: 403, want: "pods",
 		},
-		{name: "not there", target: "/apis/apps/v1/made-up", reason: reason.Consistent, code: 404, want: observe.OtherLabel},
-		{name: "not permitted", target: deployments, reason: reason.Consistent, code: 403, want: observe.OtherLabel},
+		{name: "not found", target: "/apis/apps/v1/made-up", reason: reason.Consistent, code: 404, want: observe.OtherLabel},
+		{name: "forbidden", target: deployments, reason: reason.Consistent, code: 403, want: observe.OtherLabel},
 		{name: "broken off", target: deployments, reason: reason.Consistent, want: observe.OtherLabel},
 		{
-			name: "of a preflight", method: http.MethodOptions, target: "/apis/apps/v1/made-up", reason: reason.NotList,
+			name: "a preflight", method: http.MethodOptions, target: "/apis/apps/v1/made-up", reason: reason.NotList,
 			code: 204, want: observe.OtherLabel,
 		},
 		{
-			name: "no name of a resource", target: "/apis/apps/v1/Ey.hbGci", reason: reason.NotCanonical, code: 200,
+			name: "not a name that Kubernetes allows", target: "/apis/apps/v1/Ey.hbGci", reason: reason.NotCanonical, code: 200,
 			want: observe.OtherLabel,
 		},
 		{name: "no resource", target: "/version", reason: reason.NotList, code: 200, want: observe.OtherLabel},
@@ -134,56 +136,57 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 			r := httptest.NewRequest(cmp.Or(tt.method, http.MethodGet), tt.target, nil)
 			r.Header.Set("Authorization", "Bearer x")
 			observetest.Request(o, r, func(s observetest.Seen) {
-				list, _ := policy.Parse(r, kubehttp.RequestOf(r).Info, policy.PlainToken)
-				s.SetDecision(list, "", tt.reason)
+				asked, _ := policy.Parse(r, kubehttp.RequestOf(r).Info, policy.PlainToken)
+				s.SetDecision(asked, "", tt.reason)
 				if tt.code == 0 {
 					panic(http.ErrAbortHandler)
 				}
-				answered(s, tt.code)
+				forwardStatus(s, tt.code)
 			})
 			got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
 			if len(got) != 1 || !strings.Contains(got[0], "resource="+tt.want+",") {
-				t.Errorf("counted as %v, want %s", got, tt.want)
+				t.Errorf("the series are %v, want one with resource=%s", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestSeriesOfHostiles: a caller who names more and more resources makes a bounded number of series, and what is
-// counted beyond them has its reason still.
-func TestSeriesOfHostiles(t *testing.T) {
-	const bound = 512 // of resources with a label of their own
+// TestSeriesAreBounded: callers who name ever more resources make a bounded number of series. Requests for resources
+// beyond the bound are counted as resource=other, by reason.
+func TestSeriesAreBounded(t *testing.T) {
+	const labels = 512 // maxResourceLabels
+	const beyond = 100
 	o, metrics := observetest.New(nil)
 	o.Serves = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := reason.Forwarding()
-	for i := range bound + 100 {
-		for _, reason := range reasons {
+	for i := range labels + beyond {
+		for _, why := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {
-				s.SetDecision(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, reason)
-				answered(s, http.StatusOK)
+				s.SetDecision(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, why)
+				forwardStatus(s, http.StatusOK)
 			})
 		}
 	}
 	got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
-	expect.Same(t, (bound+1)*len(reasons), len(got))
-	for _, reason := range reasons {
-		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other 100", reason)
+	expect.Same(t, (labels+1)*len(reasons), len(got))
+	for _, why := range reasons {
+		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other %d", why, beyond)
 		if !slices.Contains(got, want) {
 			t.Errorf("there is no series %q", want)
 		}
 	}
 }
 
-// TestProving: lists that waited for a proof are counted by what became of them.
-func TestProving(t *testing.T) {
+// TestMeasureProof: Observer.MeasureProof counts waits for a proof by their result.
+func TestMeasureProof(t *testing.T) {
 	o, metrics := observetest.New(nil)
-	gone, leave := context.WithCancel(t.Context())
-	proven, late, left := o.MeasureProof(t.Context()), o.MeasureProof(t.Context()), o.MeasureProof(gone)
-	expect.Same(t, "proven", proven(reason.None))
-	expect.Same(t, "not-proven", late(reason.NotProven))
+	expect.Same(t, "proven", o.MeasureProof(t.Context())(reason.None))
+	expect.Same(t, "not-proven", o.MeasureProof(t.Context())(reason.NotProven))
+	ctx, leave := context.WithCancel(t.Context())
+	end := o.MeasureProof(ctx)
 	leave()
-	expect.Same(t, "gone", left(reason.NotProven))
+	expect.Same(t, "gone", end(reason.NotProven))
 	expect.Same(t, []string{"result=gone 1", "result=not-proven 1", "result=proven 1"},
 		proxytest.Series(proxytest.Gather(t, metrics)["listproxy_proof_duration_seconds"]))
 }

@@ -26,13 +26,14 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// traced returns an Observer, and the spans that have ended so far.
-func traced(sampler sdktrace.Sampler) (*observe.Observer, func() tracetest.SpanStubs) {
+// newTracedObserver returns an Observer with a sampler, and a function that returns the spans that have ended.
+func newTracedObserver(sampler sdktrace.Sampler) (*observe.Observer, func() tracetest.SpanStubs) {
 	spans := tracetest.NewInMemoryExporter()
 	o, _ := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
 	return o, spans.GetSpans
 }
 
+// attributesOf returns the attributes of a span as text.
 func attributesOf(s tracetest.SpanStub) map[string]string {
 	all := map[string]string{}
 	for _, a := range s.Attributes {
@@ -41,10 +42,10 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// TestSpanOfAList: the span of a list has these attributes, and a link to the caller's. (test/cluster has the
-// spans below it in Jaeger.)
+// TestSpanOfAList: the span of a list from memory has these attributes. It has no parent, and a link to the caller's span.
+// (test/cluster has the child spans in Jaeger.)
 func TestSpanOfAList(t *testing.T) {
-	o, ended := traced(sdktrace.AlwaysSample())
+	o, ended := newTracedObserver(sdktrace.AlwaysSample())
 	const target = "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes"
 	r := httptest.NewRequest(http.MethodGet, target, nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
@@ -55,7 +56,7 @@ func TestSpanOfAList(t *testing.T) {
 	})
 	request := proxytest.SpanNamed(t, ended(), "GET pods")
 	if request.Parent.IsValid() || len(request.Links) != 1 {
-		t.Fatalf("the span is below %v, with links to %v; want one link alone", request.Parent.SpanID(), request.Links)
+		t.Fatalf("the span has the parent %v and links to %v, want no parent and one link", request.Parent.SpanID(), request.Links)
 	}
 	expect.Same(t, proxytest.CallersSpanID, request.Links[0].SpanContext.SpanID().String())
 	if diff := cmp.Diff(map[string]string{
@@ -69,9 +70,9 @@ func TestSpanOfAList(t *testing.T) {
 	}
 }
 
-// TestQuestionsAboutCallers: each question to the upstream about a caller is counted by its purpose, and its span, of
-// which the upstream is told, is below that of the request that asked it first.
-func TestQuestionsAboutCallers(t *testing.T) {
+// TestInstrument: observe.Instrument counts requests to the API server by their purpose. The span of such a request is a
+// child of the span in the context, and the request has its traceparent.
+func TestInstrument(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s observetest.Seen) {
@@ -87,7 +88,7 @@ func TestQuestionsAboutCallers(t *testing.T) {
 			expect.NoError(t, err)
 			post := proxytest.SpanNamed(t, spans.GetSpans(), "POST")
 			if post.Parent.SpanID() != span.SpanContext().SpanID() {
-				t.Errorf("%s is below %v, want %v", purpose, post.Parent.SpanID(), span.SpanContext().SpanID())
+				t.Errorf("the span of a %s has the parent %v, want %v", purpose, post.Parent.SpanID(), span.SpanContext().SpanID())
 			}
 			expect.Says(t, traceparent, post.SpanContext.SpanID().String()+"-01")
 			spans.Reset()
@@ -102,67 +103,87 @@ func TestQuestionsAboutCallers(t *testing.T) {
 	}
 }
 
-// TestCallersHaveNoSay: whoever sends a traceparent does not decide what is recorded.
-func TestCallersHaveNoSay(t *testing.T) {
+// TestCallersDoNotSample: the caller's traceparent does not decide whether a request is recorded.
+func TestCallersDoNotSample(t *testing.T) {
+	const sampled, notSampled = "-01", "-00" // the flags of a traceparent
 	for _, tt := range []struct {
-		sampler   sdktrace.Sampler
-		flags     string // of the traceparent: whether the caller wants a record
-		wantSpans int
+		sampler     sdktrace.Sampler
+		callerFlags string
+		wantSpans   int
 	}{
-		{sampler: sdktrace.NeverSample(), flags: "-01", wantSpans: 0},
-		{sampler: sdktrace.AlwaysSample(), flags: "-00", wantSpans: 1},
+		{sampler: sdktrace.NeverSample(), callerFlags: sampled, wantSpans: 0},
+		{sampler: sdktrace.AlwaysSample(), callerFlags: notSampled, wantSpans: 1},
 	} {
-		o, ended := traced(sdktrace.ParentBased(tt.sampler))
+		o, ended := newTracedObserver(sdktrace.ParentBased(tt.sampler))
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-		r.Header.Set("Traceparent", strings.TrimSuffix(proxytest.CallersTrace, "-01")+tt.flags)
+		r.Header.Set("Traceparent", strings.TrimSuffix(proxytest.CallersTrace, sampled)+tt.callerFlags)
 		observetest.Request(o, r, func(observetest.Seen) {})
 		expect.Same(t, tt.wantSpans, len(ended()))
 	}
 }
 
-// TestCodesOfSpans: a span has the code that the client got, also where no ResponseWriter has seen it. A tunnel has no
-// span.
+// TestCodesOfSpans: a span has the status code that the client got, even if the code was not written with the
+// ResponseWriter. Without a code the span's status is an error.
 func TestCodesOfSpans(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handle   func(observetest.Seen)
-		wantCode string // "": none, and the status is an error
+		wantCode string // empty: no code
 	}{
-		"switched": {handle: func(s observetest.Seen) { s.SetUpstreamStatus(http.StatusSwitchingProtocols) }, wantCode: "101"},
-		"empty":    {handle: func(observetest.Seen) {}, wantCode: "200"},
-		"sent":     {handle: func(s observetest.Seen) { s.SetSent(http.StatusForbidden, 10) }, wantCode: "403"},
-		"told twice": {
+		"a handler that writes nothing": {
+			handle:   func(observetest.Seen) {},
+			wantCode: "200",
+		},
+		"a final code after 100": {
 			handle: func(s observetest.Seen) {
 				s.WriteHeader(http.StatusContinue)
 				s.WriteHeader(http.StatusTeapot)
 			},
 			wantCode: "418",
 		},
-		"broken off": {handle: func(observetest.Seen) { panic(http.ErrAbortHandler) }},
+		"an upgrade": {
+			handle:   func(s observetest.Seen) { s.SetUpstreamStatus(http.StatusSwitchingProtocols) },
+			wantCode: "101",
+		},
+		"written on the connection": {
+			handle:   func(s observetest.Seen) { s.SetSent(http.StatusForbidden, 10) },
+			wantCode: "403",
+		},
+		"broken off": {
+			handle: func(observetest.Seen) { panic(http.ErrAbortHandler) },
+		},
 	} {
-		o, ended := traced(sdktrace.AlwaysSample())
-		for _, method := range []string{http.MethodGet, http.MethodConnect} {
-			observetest.Request(o, httptest.NewRequest(method, "/api/v1/pods", nil), tt.handle)
-		}
-		spans := ended()
-		if len(spans) != 1 {
-			t.Fatalf("%s: spans %v, want one", name, spans)
-		}
-		gotCode, failed := attributesOf(spans[0])["http.response.status_code"], spans[0].Status.Code == codes.Error
-		if gotCode != tt.wantCode || failed != (tt.wantCode == "") {
-			t.Errorf("%s: the code %q, an error: %t; want the code %q", name, gotCode, failed, tt.wantCode)
-		}
+		t.Run(name, func(t *testing.T) {
+			o, ended := newTracedObserver(sdktrace.AlwaysSample())
+			observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil), tt.handle)
+			spans := ended()
+			if len(spans) != 1 {
+				t.Fatalf("the spans are %v, want one", spans)
+			}
+			gotCode, isError := attributesOf(spans[0])["http.response.status_code"], spans[0].Status.Code == codes.Error
+			if wantError := tt.wantCode == ""; gotCode != tt.wantCode || isError != wantError {
+				t.Errorf("the code is %q and error is %t, want %q and %t", gotCode, isError, tt.wantCode, wantError)
+			}
+		})
 	}
 }
 
-// TestFeedsAreObserved: requests of feeds are counted by their purpose, have spans of their own, and the bytes that they
-// receive are counted.
-func TestFeedsAreObserved(t *testing.T) {
+// TestTunnelHasNoSpan: a CONNECT has no span, since each request in the tunnel has one.
+func TestTunnelHasNoSpan(t *testing.T) {
+	o, ended := newTracedObserver(sdktrace.AlwaysSample())
+	observetest.Request(o, httptest.NewRequest(http.MethodConnect, "/", nil), func(observetest.Seen) {})
+	expect.Same(t, 0, len(ended()))
+}
+
+// TestFeedTransport: Observer.FeedTransport counts the requests of feeds by their purpose, counts the bytes that they
+// receive, and gives each a span without a parent.
+func TestFeedTransport(t *testing.T) {
+	const body = "{}\n{}\n{}\n" // 9 bytes
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	transport := o.FeedTransport(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
-		return proxytest.JSONResponse(r, http.StatusOK, "{}\n{}\n{}\n"), nil
+		return proxytest.JSONResponse(r, http.StatusOK, body), nil
 	}), source.Describe)
-	ask := func(kind source.Kind, representation media.Representation) {
+	send := func(kind source.Kind, representation media.Representation) {
 		t.Helper()
 		deployments := source.CollectionKey{
 			GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
@@ -178,15 +199,15 @@ func TestFeedsAreObserved(t *testing.T) {
 		}
 		_ = res.Body.Close()
 		if r.Header.Get("Traceparent") != "" {
-			t.Error("the request of the caller was changed")
+			t.Error("the transport has changed its caller's request")
 		}
 	}
 	for _, kind := range []source.Kind{
 		source.ForList, source.ForLoad, source.ForWatch, source.ForProbe, source.ForLearn, source.ForLoad,
 	} {
-		ask(kind, media.JSON)
+		send(kind, media.JSON)
 	}
-	ask(source.ForWatch, media.MetadataProtobuf)
+	send(source.ForWatch, media.MetadataProtobuf)
 
 	got := proxytest.Gather(t, metrics)
 	for name, want := range map[string][]string{
@@ -219,14 +240,16 @@ func TestFeedsAreObserved(t *testing.T) {
 	for _, span := range ended {
 		got := attributesOf(span)
 		if got["listproxy.resource"] != "deployments.apps" || got["listproxy.representation"] == "" || span.Parent.IsValid() {
-			t.Errorf("%s is below %v, and has %v; want no parent, a resource and a form", span.Name, span.Parent, got)
+			t.Errorf("the span %q has the parent %v and the attributes %v, want no parent, a resource and a representation",
+				span.Name, span.Parent, got)
 		}
 	}
 }
 
-// TestSpanOfAForward: the upstream gets the traceparent of the span in which a request is forwarded, not the caller's.
-func TestSpanOfAForward(t *testing.T) {
-	o, ended := traced(sdktrace.AlwaysSample())
+// TestForwardTransport: Record.ForwardTransport sends the traceparent of the span in which a request is forwarded, in
+// place of the caller's.
+func TestForwardTransport(t *testing.T) {
+	o, ended := newTracedObserver(sdktrace.AlwaysSample())
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
 	traceparent := ""
@@ -244,9 +267,9 @@ func TestSpanOfAForward(t *testing.T) {
 	expect.Says(t, traceparent, span.SpanContext.SpanID().String()+"-01")
 }
 
-// TestSpansTellNoSecrets: credentials, names and selectors of a request are in no span.
-func TestSpansTellNoSecrets(t *testing.T) {
-	o, ended := traced(sdktrace.AlwaysSample())
+// TestSpansHaveNoSecrets: credentials, names and selectors of a request are in no span.
+func TestSpansHaveNoSecrets(t *testing.T) {
+	o, ended := newTracedObserver(sdktrace.AlwaysSample())
 	const secret = "hunter2"
 	target := strings.ReplaceAll("/api/v1/namespaces/NAME/pods/NAME/exec?command=NAME&labelSelector=NAME", "NAME", secret)
 	r := httptest.NewRequest("X"+secret, target, nil)

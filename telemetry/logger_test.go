@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// The secret that must never be seen; it has the characters of a bearer token.
+// secret is a bearer token that must never be logged. It has all kinds of characters that a bearer token can have.
 const secret = "s3cr3t-T0ken._~+/x=="
 
 type credentials struct {
@@ -26,8 +26,8 @@ type lazyToken struct{}
 
 func (lazyToken) LogValue() slog.Value { return slog.StringValue("Bearer " + secret) }
 
-// TestNoCredentialReachesTheLog: wherever in a record a credential stands, the line has none of it, and keeps what is
-// none.
+// TestNoCredentialReachesTheLog: NewLogger's logger masks a credential wherever it stands in a record, and keeps the rest
+// of the line.
 func TestNoCredentialReachesTheLog(t *testing.T) {
 	const (
 		jwt        = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
@@ -39,57 +39,81 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 	expect.NoError(t, err)
 	attrs := func(args ...any) []any { return args }
 	for name, tt := range map[string]struct {
-		message string
-		attrs   []any
-		hide    string // beside the secret
-		keep    string
+		message    string
+		attrs      []any
+		wantMasked string // besides the secret
+		wantKept   string
 	}{
-		"message":    {message: "sent Bearer " + secret + " upstream", keep: "sent Bearer MASKED upstream"},
-		"lower case": {message: "authorization: bearer " + secret},
-		"error":      {attrs: attrs("err", fmt.Errorf("review: %w", errors.New("bad header \"Bearer "+secret+"\""))), keep: "review: bad header"},
-		"keys": {attrs: attrs("authorization", secret, "Proxy-Authorization", secret, "token", secret, "bearer_token", secret,
-			"idToken", secret, "Cookie", secret, "set-cookie", secret, "PASSWORD", secret, "client-secret", secret,
-			"Sec-WebSocket-Protocol", secret, "client-key-data", secret, "method", "GET"), keep: "GET"},
-		"bytes under a key":      {attrs: attrs("token", []byte(secret))},
-		"group named so":         {attrs: attrs(slog.Group("credentials", "value", secret))},
-		"lazy value":             {attrs: attrs("caller", lazyToken{})},
-		"header":                 {attrs: attrs("header", header), keep: "application/json"},
-		"printed header":         {message: fmt.Sprint(http.Header{"Cookie": {"sid=" + secret}, "Authorization": {basic}}), hide: "YTpi"},
-		"structure":              {attrs: attrs("who", map[string]any{"token": secret, "name": "alice"}), keep: "alice"},
-		"pointer to a structure": {attrs: attrs("who", &credentials{Token: secret, Name: "alice"}), keep: "alice"},
-		"JSON as text":           {attrs: attrs("body", string(body)), keep: "alice"},
-		"web token":              {message: "got " + jwt, hide: "c2lnbmF0dXJl"},
-		"websocket sub-protocol": {
-			message: "base64url.bearer.authorization.k8s.io.c2VjcmV0, v5.channel.k8s.io", hide: "c2VjcmV0",
-			keep: "v5.channel.k8s.io",
+		"in the message": {
+			message:  "sent Bearer " + secret + " upstream",
+			wantKept: "sent Bearer MASKED upstream",
 		},
-		"user and password in a URL": {message: "dial https://alice:hunter2@proxy:3128/x", hide: "hunter2", keep: "proxy:3128/x"},
-		"query parameter":            {message: "GET /x?access_token=hunter2&limit=5", hide: "hunter2", keep: "limit=5"},
-		"private key":                {message: privateKey, hide: "hunter2", keep: "after"},
+		"in a header line": {message: "authorization: bearer " + secret},
+		"in an error": {
+			attrs:    attrs("err", fmt.Errorf("review: %w", errors.New("bad header \"Bearer "+secret+"\""))),
+			wantKept: "review: bad header",
+		},
+		"under keys that name it": {
+			attrs: attrs("authorization", secret, "Proxy-Authorization", secret, "token", secret, "bearer_token", secret,
+				"idToken", secret, "Cookie", secret, "set-cookie", secret, "PASSWORD", secret, "client-secret", secret,
+				"Sec-WebSocket-Protocol", secret, "client-key-data", secret, "method", "GET"),
+			wantKept: "GET",
+		},
+		"as bytes under a key":          {attrs: attrs("token", []byte(secret))},
+		"in a group whose key names it": {attrs: attrs(slog.Group("credentials", "value", secret))},
+		"in a LogValuer":                {attrs: attrs("caller", lazyToken{})},
+		"in an http.Header":             {attrs: attrs("header", header), wantKept: "application/json"},
+		"in an http.Header, printed": {
+			message:    fmt.Sprint(http.Header{"Cookie": {"sid=" + secret}, "Authorization": {basic}}),
+			wantMasked: "YTpi",
+		},
+		"in a map": {
+			attrs:    attrs("who", map[string]any{"token": secret, "name": "alice"}),
+			wantKept: "alice",
+		},
+		"in a structure behind a pointer": {
+			attrs:    attrs("who", &credentials{Token: secret, Name: "alice"}),
+			wantKept: "alice",
+		},
+		"in a JSON document": {attrs: attrs("body", string(body)), wantKept: "alice"},
+		"a JSON web token":   {message: "got " + jwt, wantMasked: "c2lnbmF0dXJl"},
+		"a websocket sub-protocol": {
+			message:    "base64url.bearer.authorization.k8s.io.c2VjcmV0, v5.channel.k8s.io",
+			wantMasked: "c2VjcmV0", wantKept: "v5.channel.k8s.io",
+		},
+		"user and password in a URL": {
+			message:    "dial https://alice:hunter2@proxy:3128/x",
+			wantMasked: "hunter2", wantKept: "proxy:3128/x",
+		},
+		"a query parameter": {
+			message:    "GET /x?access_token=hunter2&limit=5",
+			wantMasked: "hunter2", wantKept: "limit=5",
+		},
+		"a private key": {message: privateKey, wantMasked: "hunter2", wantKept: "after"},
 	} {
 		for _, format := range []Format{FormatText, FormatJSON} {
 			t.Run(name+"/"+string(format), func(t *testing.T) {
 				var out bytes.Buffer
 				NewLogger(&out, format, slog.LevelInfo).Info(tt.message, tt.attrs...)
 				line := out.String()
-				if strings.Contains(line, secret) || tt.hide != "" && strings.Contains(line, tt.hide) {
-					t.Errorf("it is in the log: %s", line)
+				if strings.Contains(line, secret) || tt.wantMasked != "" && strings.Contains(line, tt.wantMasked) {
+					t.Errorf("the credential is in the log: %s", line)
 				}
-				expect.Says(t, line, Masked, tt.keep)
+				expect.Says(t, line, Masked, tt.wantKept)
 				if strings.Count(line, "\n") != 1 {
-					t.Errorf("not one line: %q", line)
+					t.Errorf("the record is not one line: %q", line)
 				}
 			})
 		}
 	}
-	var out bytes.Buffer
+	var out bytes.Buffer // of a logger with attributes of its own
 	NewLogger(&out, FormatText, slog.LevelInfo).WithGroup("tokens").With("alice", secret).Info("m")
 	if strings.Contains(out.String(), secret) {
-		t.Errorf("a logger's own group and attributes are in the log: %s", &out)
+		t.Errorf("the credential in a group of the logger is in the log: %s", &out)
 	}
 }
 
-// TestOrdinaryRecordsAreUntouched: a record without credentials is written as it is.
+// TestOrdinaryRecordsAreUntouched: a record without credentials is written unchanged, if its level is high enough.
 func TestOrdinaryRecordsAreUntouched(t *testing.T) {
 	var out bytes.Buffer
 	logger := NewLogger(&out, FormatJSON, slog.LevelInfo)
@@ -100,7 +124,7 @@ func TestOrdinaryRecordsAreUntouched(t *testing.T) {
 	expect.Same(t, `"level":"WARN","msg":"list refused","path":"/api/v1/namespaces/a/secrets","limit":5,"err":"no route to host"}`+"\n", got)
 }
 
-// TestAccessLevel: it has a name, its place between two others, and masks as they do.
+// TestAccessLevel: a logger of the level debug or access writes records of LevelAccess, with the name ACCESS and masked.
 func TestAccessLevel(t *testing.T) {
 	for _, format := range []Format{FormatText, FormatJSON} {
 		for name, want := range map[string]bool{"debug": true, "ACCESS": true, "info": false, "warn": false, "error": false} {
@@ -109,12 +133,17 @@ func TestAccessLevel(t *testing.T) {
 			var out bytes.Buffer
 			NewLogger(&out, format, level).Log(t.Context(), LevelAccess, "request", "token", secret)
 			if got := strings.Contains(out.String(), "ACCESS"); got != want || strings.Contains(out.String(), secret) {
-				t.Errorf("%s, %s: %q", format, name, &out)
+				t.Errorf("a logger of format %s and level %s writes %q, want a masked line: %t", format, name, &out, want)
 			}
 		}
 	}
-	if _, err := ParseLevel("loud"); err == nil || !strings.Contains(err.Error(), "choose debug, access, info, warn or error") {
-		t.Errorf("got %v", err)
+}
+
+// TestParseLevelRefusesUnknownNames: the error of ParseLevel has all levels.
+func TestParseLevelRefusesUnknownNames(t *testing.T) {
+	const want = "choose debug, access, info, warn or error"
+	if _, err := ParseLevel("loud"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v, want one with %q", err, want)
 	}
 }
 
@@ -133,9 +162,8 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// TestLogMasksBootstrapTokens: a bootstrap token that came into a line by an error's text is masked there, and what only looks a
-// little like one is not.
-func TestLogMasksBootstrapTokens(t *testing.T) {
+// TestMaskBootstrapTokens: a bootstrap token in an error's text is masked. A name that only looks similar is not.
+func TestMaskBootstrapTokens(t *testing.T) {
 	for text, want := range map[string]string{
 		"abcdef.0123456789abcdef":                          Masked,
 		"join abcdef.0123456789abcdef, please":             "join " + Masked + ", please",
@@ -148,12 +176,12 @@ func TestLogMasksBootstrapTokens(t *testing.T) {
 		var out bytes.Buffer
 		NewLogger(&out, FormatJSON, slog.LevelInfo).Info("test", "error", text)
 		if !strings.Contains(out.String(), `"error":"`+want+`"`) {
-			t.Errorf("%q: %s", text, &out)
+			t.Errorf("the error %q is logged as %s, want %q", text, &out, want)
 		}
 	}
 }
 
-// TestUserAgent: of a User-Agent the first word is kept, unless it may be a credential.
+// TestUserAgent: UserAgent returns the first word of a header, or MASKED if that word may be a credential.
 func TestUserAgent(t *testing.T) {
 	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
 	for header, want := range map[string]string{
@@ -189,12 +217,12 @@ func TestUserAgent(t *testing.T) {
 		strings.Repeat("é", 5000):                       Masked,
 	} {
 		if got := UserAgent(header); got != want {
-			t.Errorf("%q is %q, want %q", header, got, want)
+			t.Errorf("UserAgent(%q) is %q, want %q", header, got, want)
 		}
 	}
 }
 
-// FuzzUserAgent: whatever a client sends, what is kept of it is short, printable and safe to print.
+// FuzzUserAgent: the result of UserAgent is short and safe to print, whatever a client sends.
 func FuzzUserAgent(f *testing.F) {
 	for _, seed := range []string{"", "kubectl/v1", "Bearer abc", "\x1b]0;x\a", "<b>", strings.Repeat("x", 300)} {
 		f.Add(seed)
@@ -205,7 +233,7 @@ func FuzzUserAgent(f *testing.F) {
 			return
 		}
 		if !productPattern.MatchString(got) {
-			t.Errorf("%q is %q", header, got)
+			t.Errorf("UserAgent(%q) is %q, want a match of %v", header, got, productPattern)
 		}
 	})
 }

@@ -78,7 +78,7 @@ func (l *lineWriter) Write(line []byte) (int, error) {
 		text = append([]byte("\n"), line...)
 	}
 	n, err := l.out.Write(text)
-	if n > 0 {
+	if n > 0 { // otherwise the file still ends as before
 		l.torn = n < len(text)
 	}
 	l.lastErr = err

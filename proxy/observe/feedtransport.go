@@ -21,8 +21,9 @@ func (o *Observer) FeedTransport(
 		if purpose == "" {
 			return next.RoundTrip(r)
 		}
+		resource, representation := collection[0], collection[2]
 		res, endSpan, err := o.spans.send("feed "+purpose, next, r,
-			attrResource.String(collection[0]), attrRepresentation.String(collection[2]))
+			attrResource.String(resource), attrRepresentation.String(representation))
 		code := statusOf(res, err)
 		m := o.metrics
 		m.feedRequests.WithLabelValues(append(slices.Clip(collection), purpose, codeLabel(code))...).Inc()

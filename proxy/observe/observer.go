@@ -56,7 +56,7 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 // MeasureProof measures how long the request of ctx waits for the proof of the newest state. The caller must call end
 // when the wait ends, with the reason why there is no proof, or [reason.None]. end returns the result for [ProofResult].
 func (o *Observer) MeasureProof(ctx context.Context) (end func(why reason.Reason) string) {
-	begun := time.Now()
+	start := time.Now()
 	return func(why reason.Reason) string {
 		result := string(why)
 		switch {
@@ -65,7 +65,7 @@ func (o *Observer) MeasureProof(ctx context.Context) (end func(why reason.Reason
 		case ctx.Err() != nil:
 			result = proofGone
 		}
-		o.metrics.proof.WithLabelValues(result).Observe(time.Since(begun).Seconds())
+		o.metrics.proof.WithLabelValues(result).Observe(time.Since(start).Seconds())
 		return result
 	}
 }

@@ -12,14 +12,14 @@ func Instrument[Caller any](
 	o *Observer, purpose Purpose, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, caller Caller, r *http.Request) (*http.Response, error) {
-		begun := time.Now()
+		start := time.Now()
 		next := roundTripper(func(r *http.Request) (*http.Response, error) { return send(r.Context(), caller, r) })
 		res, endSpan, err := o.spans.send(r.Method, next, r.WithContext(ctx))
 		endSpan()
 		code := statusOf(res, err)
 		o.metrics.countUpstream(purpose, code)
 		if purpose == PurposeReview {
-			o.metrics.reviews.WithLabelValues(codeLabel(code)).Observe(time.Since(begun).Seconds())
+			o.metrics.reviews.WithLabelValues(codeLabel(code)).Observe(time.Since(start).Seconds())
 		}
 		return res, err
 	}

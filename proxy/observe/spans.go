@@ -46,8 +46,8 @@ func WatchEnd(events int, why string) []attribute.KeyValue {
 // ProofResult returns the attribute that the span of a proof of the newest state gets at its end.
 func ProofResult(result string) attribute.KeyValue { return attrProofResult.String(result) }
 
-// StartStep begins the span of a step of the request of ctx, and returns the context of the step. The span must be
-// ended. It costs nothing if the request's span is not recorded.
+// StartStep begins the span of a step of the request of ctx, and returns the context of the step. The caller must end
+// the span. If the request's span is not recorded, the call costs nothing.
 func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -95,8 +95,8 @@ func (s *spans) begin(r *http.Request) *http.Request {
 var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
 	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
 
-// methodName returns a request's method as an attribute, and as a part of the span's name. By the semantic conventions
-// a method that they do not know is _OTHER and HTTP.
+// methodName returns a request's method as an attribute, and as a part of the span's name. The semantic conventions
+// demand _OTHER and HTTP for unknown methods.
 func methodName(method string) (attribute, inName string) {
 	if httpMethods.Has(method) {
 		return method, method

@@ -15,16 +15,18 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// metric describes one metric.
+// metric describes a metric that is read at each scrape.
 type metric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 }
 
+// gauge describes a gauge.
 func gauge(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
 }
 
+// counter describes a counter.
 func counter(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
 }
@@ -95,13 +97,15 @@ func send[N int | int64 | uint64 | float64](metrics chan<- prometheus.Metric, m 
 	metrics <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
 }
 
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. An eager collection that does not exist has a series, too, so that an alert
+// can find it.
 func (s *Source) Collect(metrics chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections.Stats() {
 		sendCollection(metrics, c, now)
-		exists[proxy.EagerCollection{GroupVersionResource: c.Resource.GroupVersionResource, Representation: c.Resource.Representation}] = true
+		key := proxy.EagerCollection{GroupVersionResource: c.Resource.GroupVersionResource, Representation: c.Resource.Representation}
+		exists[key] = true
 	}
 	for _, e := range s.Eager() {
 		if !exists[e.EagerCollection] {
@@ -156,15 +160,15 @@ func sendCollection(metrics chan<- prometheus.Metric, c snapshot.CollectionStats
 
 // sendLoad sends the metrics of requests in flight, and of open connections.
 func (s *Source) sendLoad(metrics chan<- prometheus.Metric) {
-	for kind, l := range s.Inflight() {
-		if kind == "bytes" {
-			send(metrics, inflightBytes, l.InUse)
+	for kind, stats := range s.Inflight() {
+		if kind == "bytes" { // this limiter counts bytes, the others count requests
+			send(metrics, inflightBytes, stats.InUse)
 		} else {
-			send(metrics, inflightRequests, l.InUse, kind)
+			send(metrics, inflightRequests, stats.InUse, kind)
 		}
-		send(metrics, inflightWaiting, l.Waiting, kind)
+		send(metrics, inflightWaiting, stats.Waiting, kind)
 		for _, overload := range limits.Overloads() {
-			send(metrics, inflightRefusals, l.Refused[overload], kind, string(overload))
+			send(metrics, inflightRefusals, stats.Refused[overload], kind, string(overload))
 		}
 	}
 	for port, c := range s.Connections {

@@ -20,7 +20,7 @@ import (
 )
 
 // Source reads the state of listproxy's parts: for /readyz ([Source.Checks]), the status page ([Source.Read]) and
-// metrics ([Source.Collect]). It is safe for concurrent use. Its functions must be, too, and must not block.
+// metrics ([Source.Collect]). It is safe for concurrent use, if its functions are. They must not block.
 type Source struct {
 	Version string
 	// Address is the scheme, host and port of the API server.
@@ -37,7 +37,7 @@ type Source struct {
 	Health func() upstream.HealthStats
 
 	Collections collections
-	// Eager returns the state of the collections that are loaded before the first request. Some may not exist yet.
+	// Eager returns the state of the eager collections. Some may not exist yet.
 	Eager       func() []proxy.EagerStats
 	Compression func() gzip.CompressorStats
 	Reviews     func() auth.Stats
@@ -66,8 +66,10 @@ func (s *Source) Read() Status {
 	now := time.Now()
 	health := s.Health()
 	status := Status{
-		Version: s.Version, Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(), Upstream: s.readUpstream(health, now),
-		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{}, // empty, not null, in JSON
+		Version: s.Version, Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(),
+		Upstream: newUpstream(s.Address, health, now),
+		// Without a value these are null in JSON.
+		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{},
 	}
 	for _, c := range s.Checks() {
 		if c.Name == upstreamCheck { // a replica stays ready in some of these failures: see Source.Checks
@@ -88,15 +90,16 @@ func (s *Source) Read() Status {
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
-	status.Checks = append(status.Checks, status.readMetrics(s.Metrics), status.checkFeeds())
+	metricsCheck := status.readMetrics(s.Metrics)
+	status.Checks = append(status.Checks, metricsCheck, status.checkFeeds())
 	status.Healthy = allOK(status.Checks)
 	status.sort()
 	return status
 }
 
-func (s *Source) readUpstream(health upstream.HealthStats, now time.Time) Upstream {
+func newUpstream(address string, health upstream.HealthStats, now time.Time) Upstream {
 	status := Upstream{
-		Address: s.Address, State: string(health.Condition), Seconds: secondsSince(health.Since, now),
+		Address: address, State: string(health.Condition), Seconds: secondsSince(health.Since, now),
 		Error: health.Problem, Advice: health.Advice,
 	}
 	if !health.Answered.IsZero() {
@@ -126,8 +129,8 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	return collection
 }
 
-// checkFeeds returns the check that no collection is stale. Other reasons are no fault of a feed: they are the right
-// answer to a collection that is loading, idle or not permitted.
+// checkFeeds returns the check that no collection is stale. If a collection is unavailable for another reason, its feed
+// has no fault: the collection is loading, for example, or may not be listed.
 func (s *Status) checkFeeds() Check {
 	stale := 0
 	for _, c := range s.Collections {

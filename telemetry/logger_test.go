@@ -44,10 +44,7 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 		wantMasked string // besides the secret
 		wantKept   string
 	}{
-		"in the message": {
-			message:  "sent Bearer " + secret + " upstream",
-			wantKept: "sent Bearer MASKED upstream",
-		},
+		"in the message":   {message: "sent Bearer " + secret + " upstream", wantKept: "sent Bearer MASKED upstream"},
 		"in a header line": {message: "authorization: bearer " + secret},
 		"in an error": {
 			attrs:    attrs("err", fmt.Errorf("review: %w", errors.New("bad header \"Bearer "+secret+"\""))),
@@ -67,10 +64,7 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 			message:    fmt.Sprint(http.Header{"Cookie": {"sid=" + secret}, "Authorization": {basic}}),
 			wantMasked: "YTpi",
 		},
-		"in a map": {
-			attrs:    attrs("who", map[string]any{"token": secret, "name": "alice"}),
-			wantKept: "alice",
-		},
+		"in a map": {attrs: attrs("who", map[string]any{"token": secret, "name": "alice"}), wantKept: "alice"},
 		"in a structure behind a pointer": {
 			attrs:    attrs("who", &credentials{Token: secret, Name: "alice"}),
 			wantKept: "alice",

@@ -129,10 +129,7 @@ func TestCodesOfSpans(t *testing.T) {
 		handle   func(observetest.Seen)
 		wantCode string // empty: no code
 	}{
-		"a handler that writes nothing": {
-			handle:   func(observetest.Seen) {},
-			wantCode: "200",
-		},
+		"a handler that writes nothing": {handle: func(observetest.Seen) {}, wantCode: "200"},
 		"a final code after 100": {
 			handle: func(s observetest.Seen) {
 				s.WriteHeader(http.StatusContinue)
@@ -148,9 +145,7 @@ func TestCodesOfSpans(t *testing.T) {
 			handle:   func(s observetest.Seen) { s.SetSent(http.StatusForbidden, 10) },
 			wantCode: "403",
 		},
-		"broken off": {
-			handle: func(observetest.Seen) { panic(http.ErrAbortHandler) },
-		},
+		"broken off": {handle: func(observetest.Seen) { panic(http.ErrAbortHandler) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, ended := newTracedObserver(sdktrace.AlwaysSample())

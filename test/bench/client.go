@@ -16,47 +16,44 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// request is what is measured: a GET.
+// request is a GET that is measured.
 type request struct {
 	name string
-	// path has the query. newestRevision and middlePage in it are replaced before it is sent.
+	// path has the query. [bench.resolve] replaces newestRevision and middlePage in it.
 	path, accept string
 	gzip, http1  bool
-	// stream: a streaming list, which is read to the end of its initial events.
-	stream bool
-	// memory: listproxy must answer it from memory.
-	memory bool
-	// changed: one of a hundred pods is changed before each time that it is sent.
-	changed bool
-	// clients is how many ask at a time, each over a connection of its own; 0: one.
-	clients int
-	// user of the control plane; "": the admin.
-	user string
-	// tokens, if there are any, are the clients' own.
-	tokens []string
-	// within is over how long the clients begin; 0: at once.
-	within time.Duration
+	stream       bool          // a streaming list, which is read to the end of its initial events
+	mustHit      bool          // listproxy must answer from memory
+	changesPods  bool          // before each time, one pod of a hundred is changed
+	clients      int           // that ask at a time, each over its own connection; 0: one
+	user         string        // of the control plane; "": the admin
+	tokens       []string      // of the clients, in place of the user's; nil: none
+	spread       time.Duration // the time over which clients begin; 0: all at once
 }
 
 const (
 	userAgent = "bench/v0.0.0 (linux/amd64) kubernetes/$Format"
-	// newestRevision in a path stands for kube-apiserver's newest revision, and middlePage for the
-	// token with which the page behind half of the pods continues.
+	// newestRevision stands for kube-apiserver's newest revision, and middlePage for the token that continues after half
+	// of the pods.
 	newestRevision, middlePage = "NEWEST", "MIDDLE"
-	// mostConnections is over how many connections a crowd asks.
-	mostConnections = 100
-	// mostRefusals is how often a client comes again that was refused, after each time comeAgain.
-	mostRefusals = 100
-	comeAgain    = time.Second
+	// maxConnections is the number of connections over which a crowd asks.
+	maxConnections = 100
+	// A client that is refused comes again after retryInterval, up to maxRefusals times.
+	maxRefusals   = 100
+	retryInterval = time.Second
 )
 
-// connection returns one of the connections to a server.
-func (b *bench) connection(cfg *rest.Config, http1 bool, number int) (over *http.Client, err error) {
-	key := fmt.Sprint(cfg.Host, cfg.BearerToken, http1, number%mostConnections)
-	if b.connections[key] == nil {
-		b.connections[key], err = newConnection(cfg, http1)
+// connection returns the connection of a client to a server; clients share maxConnections.
+func (b *bench) connection(cfg *rest.Config, http1 bool, client int) (*http.Client, error) {
+	key := fmt.Sprint(cfg.Host, cfg.BearerToken, http1, client%maxConnections)
+	if connection := b.connections[key]; connection != nil {
+		return connection, nil
 	}
-	return b.connections[key], err
+	connection, err := newConnection(cfg, http1)
+	if err == nil {
+		b.connections[key] = connection
+	}
+	return connection, err
 }
 
 // newConnection returns a client that has one connection, as Go clients do.
@@ -70,35 +67,35 @@ func newConnection(cfg *rest.Config, http1 bool) (*http.Client, error) {
 	protocols.SetHTTP2(!http1)
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: tls, Protocols: protocols, MaxConnsPerHost: 1, ReadBufferSize: 64 << 10,
-		DisableCompression: true, // what was sent is counted
+		DisableCompression: true, // bytes are counted as sent
 	}}, nil
 }
 
-// ask has so many clients send a request so often each, and adds what came of it to a result.
-func (b *bench) ask(ctx context.Context, at side, q request, clients, each int, r *result) error {
-	cfg := b.config(at, q.user)
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for number := range clients {
+// send has clients send a request each so many times, and adds their answers to a result.
+func (b *bench) send(ctx context.Context, to side, q request, clients, each int, r *result) error {
+	cfg := b.config(to, q.user)
+	var sending sync.WaitGroup
+	var mu sync.Mutex // guards r and errs
+	var errs error
+	for client := range clients {
 		cfg := cfg
 		if len(q.tokens) > 0 {
 			cfg = rest.CopyConfig(cfg)
-			cfg.BearerToken = q.tokens[number]
+			cfg.BearerToken = q.tokens[client]
 		}
-		over, err := b.connection(cfg, q.http1, number)
+		connection, err := b.connection(cfg, q.http1, client)
 		if err != nil {
 			return err
 		}
-		all.Go(func() {
-			if q.within > 0 && !clock.Sleep(ctx, q.within*time.Duration(number)/time.Duration(clients)) {
+		sending.Go(func() {
+			if q.spread > 0 && !clock.Sleep(ctx, q.spread*time.Duration(client)/time.Duration(clients)) {
 				return
 			}
 			for range each {
-				one, err := q.untilAnswered(ctx, over, cfg)
+				a, err := q.sendUntilAnswered(ctx, connection, cfg)
 				mu.Lock()
-				r.take(one)
-				failed = errors.Join(failed, err)
+				r.add(a)
+				errs = errors.Join(errs, err)
 				mu.Unlock()
 				if err != nil {
 					return
@@ -106,45 +103,46 @@ func (b *bench) ask(ctx context.Context, at side, q request, clients, each int, 
 			}
 		})
 	}
-	all.Wait()
-	if failed != nil {
-		return fmt.Errorf("GET %s: %.500w", q.path, failed)
+	sending.Wait()
+	if errs != nil {
+		return fmt.Errorf("GET %s: %.500w", q.path, errs)
 	}
 	return nil
 }
 
-// answer is what came of one request.
+// answer is what one request got.
 type answer struct {
-	took    time.Duration // to the last byte, with all refusals before
-	bytes   int64         // of the body as sent
-	hit     bool
-	refused int // times
+	took     time.Duration // to the last byte, refusals before it included
+	bytes    int64         // of the body, as sent
+	hit      bool
+	refusals int
 }
 
-// untilAnswered sends a request again while it is refused, as clients of Kubernetes do. A streaming
-// list that ends too early counts as refused: kube-apiserver ends those that it cannot write in time.
-func (q request) untilAnswered(ctx context.Context, over *http.Client, cfg *rest.Config) (a answer, err error) {
+// sendUntilAnswered sends a request again while it is refused, as clients of Kubernetes do. A streaming list that ends too
+// early counts as refused: kube-apiserver ends those that it cannot write in time.
+func (q request) sendUntilAnswered(ctx context.Context, connection *http.Client, cfg *rest.Config) (a answer, err error) {
 	begun := time.Now()
-	for refused := 0; ; refused++ {
-		var again bool
-		a, again, err = q.once(ctx, over, cfg)
-		a.refused, a.took = refused, time.Since(begun)
-		if !again || refused == mostRefusals || !clock.Sleep(ctx, comeAgain) {
+	for refusals := 0; ; refusals++ {
+		var isRefused bool
+		a, isRefused, err = q.sendOnce(ctx, connection, cfg)
+		a.refusals, a.took = refusals, time.Since(begun)
+		if !isRefused || refusals == maxRefusals || !clock.Sleep(ctx, retryInterval) {
 			return a, err
 		}
 	}
 }
 
-func (q request) once(ctx context.Context, over *http.Client, cfg *rest.Config) (a answer, again bool, err error) {
+// sendOnce sends a request and reads its answer. isRefused: the client may come again.
+func (q request) sendOnce(ctx context.Context, connection *http.Client, cfg *rest.Config) (a answer, isRefused bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // of a watch that would go on
-	resp, err := q.open(ctx, over, cfg)
+	defer cancel() // ends the watch of a streaming list
+	resp, err := q.open(ctx, connection, cfg)
 	if err != nil {
 		return a, q.stream, err
 	}
 	defer resp.Body.Close()
 	a.hit = ask.FromMemory(resp.Header)
-	counted := &counting{from: resp.Body}
+	counted := &countingReader{r: resp.Body}
 	switch {
 	case resp.StatusCode != http.StatusOK:
 		return a, resp.StatusCode == http.StatusTooManyRequests, errors.New(resp.Status)
@@ -159,8 +157,8 @@ func (q request) once(ctx context.Context, over *http.Client, cfg *rest.Config) 
 	return a, q.stream && errors.Is(err, io.ErrUnexpectedEOF), err
 }
 
-// open sends the request.
-func (q request) open(ctx context.Context, over *http.Client, cfg *rest.Config) (*http.Response, error) {
+// open sends the request, and returns before the body is read.
+func (q request) open(ctx context.Context, connection *http.Client, cfg *rest.Config) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+q.path, nil)
 	if err != nil {
 		return nil, err
@@ -172,18 +170,18 @@ func (q request) open(ctx context.Context, over *http.Client, cfg *rest.Config) 
 	if q.gzip {
 		req.Header.Set("Accept-Encoding", "gzip")
 	}
-	return over.Do(req)
+	return connection.Do(req)
 }
 
-// counting counts what is read.
-type counting struct {
-	from io.Reader
-	n    int64
+// countingReader counts the bytes that are read.
+type countingReader struct {
+	r io.Reader
+	n int64
 }
 
 // Read implements [io.Reader].
-func (c *counting) Read(p []byte) (int, error) {
-	n, err := c.from.Read(p)
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
 	c.n += int64(n)
 	return n, err
 }

@@ -16,50 +16,57 @@ import (
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
-// crowd has many clients ask for the same at the same moment: at a listproxy that has the resource in
-// memory, and at one that nobody has asked for it yet.
+// crowd measures many clients that send the same request at once: directly, to a listproxy that has pods in memory, and to
+// one that nobody has asked before.
 func crowd(ctx context.Context, b *bench) error {
-	// The API server knows of it by the time that there are pods.
-	may := controlplane.Grant{To: []string{controlplane.TeamB + "/" + agentName}, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")}}
-	if err := b.cp.GrantAll(ctx, may); err != nil {
+	listPods := controlplane.Grant{
+		To:    []string{controlplane.TeamB + "/" + agentName},
+		Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
+	}
+	if err := b.cp.GrantAll(ctx, listPods); err != nil { // kube-apiserver applies it while pods are written
 		return err
 	}
-	if err := b.fill(ctx); err != nil {
+	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
-	both := []string{"--watches", "--consistent-lists=true"}
-	warm, err := b.through(ctx, "listproxy", append(both, "--eager", "pods")...)
+	const coldName = "listproxy, cold"
+	warm, err := b.startSide(ctx, "listproxy", "--watches", "--consistent-lists=true", "--eager", "pods")
 	if err != nil {
 		return err
 	}
-	if _, err := b.learn(ctx, warm, in("", podsPath+ask.AnyVersion, true, protobuf)[0]); err != nil {
+	if _, err := b.warmUp(ctx, warm, fromMemory("", podsPath+ask.AnyVersion, protobufPlain)[0]); err != nil {
 		return err
 	}
-	informers := in("streaming lists, newest", podsPath+ask.StreamingList, false, protobuf)
-	informers[0].stream = true
-	anyState := in("lists at resourceVersion=0", podsPath+ask.AnyVersion, false, goClients)
+	requests := slices.Concat(
+		fromAnywhere("lists at resourceVersion=0", podsPath+ask.AnyVersion, clientGo),
+		modify(fromAnywhere("the same within 10 s, each with a new token", podsPath+ask.AnyVersion, clientGo),
+			func(q *request) { q.spread = rolloutTime }),
+		modify(fromAnywhere("streaming lists, newest", podsPath+ask.StreamingList, protobufPlain), func(q *request) { q.stream = true }),
+		fromAnywhere("lists, newest", "/api/v1/pods", clientGo),
+	)
 	t := &table{caption: fmt.Sprintf("%d clients ask for all %d pods at once, while pods and other resources are written %d times a second. "+
 		"Who is refused comes again after a second, which counts in the time. The cold listproxy was started for the row, and has nothing "+
-		"in memory; streaming lists are what informers begin with.", b.settings.crowd, b.settings.pods, otherWrites)}
-	stop, err := b.disturb(ctx, true)
+		"in memory; streaming lists are what informers begin with.", b.settings.crowd, b.settings.pods, writesPerSecond)}
+	stop, err := b.startWrites(ctx, true)
 	if err != nil {
 		return err
 	}
-	agents := in(ofAgents, podsPath+ask.AnyVersion, false, goClients)
-	agents[0].within = rollout
-	for _, q := range slices.Concat(anyState, agents, informers, in("lists, newest", "/api/v1/pods", false, goClients)) {
-		rows := []*result{{asked: q.name, of: straight}, {asked: q.name, of: warm.name}, {asked: q.name, of: "listproxy, cold"}}
+	for _, q := range requests {
+		var rows []*result
+		for _, name := range []string{direct.name, warm.name, coldName} {
+			rows = append(rows, &result{request: q.name, side: name})
+		}
 		for range b.settings.rounds {
-			cold, err := b.through(ctx, "listproxy, cold", both...)
+			cold, err := b.startSide(ctx, coldName, "--watches", "--consistent-lists=true")
 			if err != nil {
 				return errors.Join(err, stop())
 			}
-			for i, at := range []side{{name: straight}, warm, cold} {
-				if err := b.atOnce(ctx, at, q, rows[i]); err != nil {
+			for i, at := range []side{direct, warm, cold} {
+				if err := b.sendCrowd(ctx, at, q, rows[i]); err != nil {
 					return errors.Join(err, stop())
 				}
 			}
-			if err := b.stop(); err != nil {
+			if err := b.stopLast(); err != nil {
 				return errors.Join(err, stop())
 			}
 		}
@@ -70,9 +77,10 @@ func crowd(ctx context.Context, b *bench) error {
 	return stop()
 }
 
-// atOnce has the crowd ask a side once.
-func (b *bench) atOnce(ctx context.Context, at side, q request, r *result) error {
-	if q.within > 0 {
+// sendCrowd has each client of the crowd send a request once, and adds the cost to a result. Clients of a request that is
+// spread over a time have new tokens.
+func (b *bench) sendCrowd(ctx context.Context, at side, q request, r *result) error {
+	if q.spread > 0 {
 		var err error
 		if q.tokens, err = b.newTokens(ctx); err != nil {
 			return err
@@ -82,37 +90,38 @@ func (b *bench) atOnce(ctx context.Context, at side, q request, r *result) error
 	if err != nil {
 		return err
 	}
-	if err := b.cost(at, nil, r, func() error { return b.ask(ctx, at, q, b.settings.crowd, 1, r) }); err != nil {
+	if err := b.measureCPU(at, nil, r, func() error { return b.send(ctx, at, q, b.settings.crowd, 1, r) }); err != nil {
 		return err
 	}
 	after, err := b.wholeLists(ctx)
-	r.lists += after - before
+	r.wholeLists += after - before
 	return err
 }
 
 const (
+	// agentName is the name of the service account of clients with new tokens.
 	agentName = "agent"
-	ofAgents  = "the same within 10 s, each with a new token"
-	rollout   = 10 * time.Second
+	// rolloutTime is the time over which the pods of a DaemonSet start.
+	rolloutTime = 10 * time.Second
 )
 
-// newTokens returns a token for each of the crowd that nobody has seen, all of one service account, as
-// the pods of a DaemonSet have them.
+// newTokens returns a new token for each client of the crowd, all of one service account, as the pods of a DaemonSet have
+// them.
 func (b *bench) newTokens(ctx context.Context) ([]string, error) {
 	tokens := make([]string, b.settings.crowd)
-	making, ctx := errgroup.WithContext(ctx)
-	making.SetLimit(8)
+	creating, ctx := errgroup.WithContext(ctx)
+	creating.SetLimit(8)
 	for i := range tokens {
-		making.Go(func() (err error) {
+		creating.Go(func() (err error) {
 			tokens[i], err = b.cp.CreateServiceAccountToken(ctx, controlplane.TeamB, agentName)
 			return err
 		})
 	}
-	return tokens, making.Wait()
+	return tokens, creating.Wait()
 }
 
-// wholeLists is how many lists of all pods kube-apiserver has answered so far, streaming lists and
-// pages too, as it counts them itself.
+// wholeLists returns the number of lists of all pods, streaming lists and pages included, that kube-apiserver has answered so
+// far, by its metrics.
 func (b *bench) wholeLists(ctx context.Context) (n int, err error) {
 	client, err := rest.HTTPClientFor(b.cp.RESTConfig(controlplane.Admin))
 	if err != nil {

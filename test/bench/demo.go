@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,103 +19,107 @@ import (
 )
 
 const (
-	// informersAtOnce is how many programs begin at the same time in the demo, as after a rollout.
-	informersAtOnce = 10
-	demoRequests    = 3
+	demoInformers = 10 // that start at the same time, as after a rollout
+	demoRequests  = 3
 )
 
-// demo shows what comes from memory, holds each answer against kube-apiserver's, and then stays up to
-// be tried by hand. It fails if an answer differs, or did not come from memory where it can.
+// demo measures what comes from memory, compares each answer with kube-apiserver's, and then stays up to be tried by hand.
+// It fails if an answer differs or is not from memory.
 func demo(ctx context.Context, b *bench) error {
 	b.settings.requests, b.settings.rounds = min(b.settings.requests, demoRequests), 1
-	if err := b.fill(ctx); err != nil {
+	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
-	proxied, err := b.through(ctx, "listproxy", "--eager", "pods", "--watches", "--consistent-lists=always")
+	proxied, err := b.startSide(ctx, "listproxy", "--eager", "pods", "--watches", "--consistent-lists=always")
 	if err != nil {
 		return err
 	}
 	page := strconv.Itoa(b.settings.page)
-	all := in("all pods", podsPath+ask.AnyVersion, true, plain, zipped, protobuf, metadata)
-	all = append(all, in("a page of "+page, podsPath+"limit="+page+"&resourceVersion=NEWEST&resourceVersionMatch=Exact", true, plain)...)
-	all = append(all, in("1% by label", byLabel+"&"+ask.AnyVersion, true, plain)...)
-	all = append(all, in("one node's", b.byNode()+"&"+ask.AnyVersion, true, plain)...)
-	alices := in("alice, her namespace", "/api/v1/namespaces/"+controlplane.TeamA+"/pods?"+ask.AnyVersion, true, plain)
-	alices[0].user = controlplane.Alice
-	all = append(all, alices...)
+	firstPage := podsPath + "limit=" + page + "&resourceVersion=" + newestRevision + "&resourceVersionMatch=Exact"
+	ofAlice := "/api/v1/namespaces/" + controlplane.TeamA + "/pods?" + ask.AnyVersion
+	all := slices.Concat(
+		fromMemory("all pods", podsPath+ask.AnyVersion, jsonPlain, jsonGzip, protobufPlain, metadataJSON),
+		fromMemory("a page of "+page, firstPage, jsonPlain),
+		fromMemory("1% by label", byLabel+"&"+ask.AnyVersion, jsonPlain),
+		fromMemory("one node's", b.byNode()+"&"+ask.AnyVersion, jsonPlain),
+		modify(fromMemory("alice, her namespace", ofAlice, jsonPlain), func(q *request) { q.user = controlplane.Alice }),
+	)
 	for _, q := range all {
-		if err := b.same(ctx, proxied, q); err != nil {
+		if err := b.requireSame(ctx, proxied, q); err != nil {
 			return err
 		}
 	}
-	if _, err := b.compare(ctx, fmt.Sprintf("%d pods; the answers are the same, byte for byte", b.settings.pods), []side{{name: straight}, proxied}, all); err != nil {
+	sides := []side{direct, proxied}
+	caption := fmt.Sprintf("%d pods; the answers are the same, byte for byte", b.settings.pods)
+	if _, err := b.compare(ctx, caption, sides, all); err != nil {
 		return err
 	}
-	stop, err := b.disturb(ctx, true)
+	stop, err := b.startWrites(ctx, true)
 	if err != nil {
 		return err
 	}
-	informers := in(fmt.Sprintf("%d informers start at once", informersAtOnce), podsPath+ask.StreamingList, true, protobuf)[0]
-	informers.stream, informers.clients = true, informersAtOnce
-	newest := in("all pods, newest state", "/api/v1/pods", true, zipped)
-	t, err := b.compare(ctx, "with `--watches` and `--consistent-lists=always`, while pods change", []side{{name: straight}, proxied}, append(newest, informers))
+	informers := fromMemory(fmt.Sprintf("%d informers start at once", demoInformers), podsPath+ask.StreamingList, protobufPlain)[0]
+	informers.stream, informers.clients = true, demoInformers
+	whileChanging := append(fromMemory("all pods, newest state", "/api/v1/pods", jsonGzip), informers)
+	t, err := b.compare(ctx, "with `--watches` and `--consistent-lists=always`, while pods change", sides, whileChanging)
 	if err = errors.Join(err, stop()); err != nil {
 		return err
 	}
 	for _, r := range t.rows {
-		if r.of != straight && r.hits < r.answers {
-			return fmt.Errorf("%s: %d of %d answers came from memory", r.asked, r.hits, r.answers)
+		if r.side != direct.name && r.hits < r.answers {
+			return fmt.Errorf("%s: only %d of %d answers came from memory", r.request, r.hits, r.answers)
 		}
 	}
 	_, _ = fmt.Fprintln(b.out, "All is as promised.")
 	if b.settings.once {
 		return nil
 	}
-	if err := b.invite(ctx, proxied); err != nil {
+	if err := b.printInstructions(ctx, proxied); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// same holds listproxy's answer against kube-apiserver's at the same revision: the newest that there
-// is, of which listproxy may hear a moment later.
-func (b *bench) same(ctx context.Context, at side, q request) error {
+// requireSame compares listproxy's answer with kube-apiserver's at the newest revision, again until listproxy has that revision.
+func (b *bench) requireSame(ctx context.Context, at side, q request) error {
 	q.path = strings.Replace(q.path, ask.AnyVersion, "resourceVersion="+newestRevision+"&resourceVersionMatch=Exact", 1)
-	now, err := b.current(ctx, q)
+	resolved, err := b.resolve(ctx, q)
 	if err != nil {
 		return err
 	}
-	return poll.Try(ctx, patience, lookEvery, q.name, func() error {
-		var both [2]ask.Answer
-		for i, of := range []side{at, {name: straight}} {
-			c, err := ask.New(b.config(of, q.user), patience)
+	return poll.Try(ctx, patience, pollInterval, q.name, func() error {
+		var answers []ask.Answer
+		for _, s := range []side{at, direct} {
+			c, err := ask.New(b.config(s, q.user), patience)
 			if err != nil {
 				return err
 			}
-			if both[i], err = c.GetAs(ctx, q.accept, now.path); err != nil {
+			a, err := c.GetAs(ctx, q.accept, resolved.path)
+			if err != nil {
 				return err
 			}
+			answers = append(answers, a)
 		}
-		return differ(both[0], both[1])
+		return compareAnswers(answers[0], answers[1])
 	})
 }
 
-// differ says why an answer of listproxy is not as promised: kube-apiserver's, and from memory.
-func differ(ours, theirs ask.Answer) error {
+// compareAnswers returns an error unless listproxy's answer is from memory, and equal to kube-apiserver's.
+func compareAnswers(proxied, direct ask.Answer) error {
 	switch {
-	case ours.Code != http.StatusOK || theirs.Code != http.StatusOK:
-		return fmt.Errorf("listproxy answers %d, kube-apiserver %d", ours.Code, theirs.Code)
-	case !ours.FromMemory():
-		return fmt.Errorf("not from memory but %s", ours.Source())
-	case !bytes.Equal(ours.Body, theirs.Body):
-		return fmt.Errorf("listproxy's answer of %d bytes is not kube-apiserver's of %d", len(ours.Body), len(theirs.Body))
+	case proxied.Code != http.StatusOK || direct.Code != http.StatusOK:
+		return fmt.Errorf("listproxy answers %d, kube-apiserver %d", proxied.Code, direct.Code)
+	case !proxied.FromMemory():
+		return fmt.Errorf("not from memory but %s", proxied.Source())
+	case !bytes.Equal(proxied.Body, direct.Body):
+		return fmt.Errorf("listproxy's answer of %d bytes is not kube-apiserver's of %d", len(proxied.Body), len(direct.Body))
 	}
 	return nil
 }
 
-// invite writes what is needed to try it by hand, with listproxy's own command, and says how.
-func (b *bench) invite(ctx context.Context, at side) error {
+// printInstructions writes a kubeconfig (by listproxy's own command) and settings for curl, and prints how to use them.
+func (b *bench) printInstructions(ctx context.Context, at side) error {
 	ca := filepath.Join(b.cp.Dir(), "listproxy-ca.crt")
 	if err := os.WriteFile(ca, at.proxy.CA(), 0o600); err != nil {
 		return fmt.Errorf("keep listproxy's CA: %w", err)

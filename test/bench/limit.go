@@ -22,24 +22,24 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// limitCommand is the argument with which this program is what listproxy is compared with.
+// limitCommand is the argument with which this program runs as the limit: the least that a proxy in Go can cost. The limit
+// answers lists with stored bytes, and forwards with [httputil.ReverseProxy] and nothing else.
 const limitCommand = "serve-limit"
 
-// limitName is the name of its side.
+// limitName is the name of the limit's side.
 const limitName = "limit"
 
-// withLimit adds to sides the least that a proxy in Go can cost: a process that answers lists with stored bytes,
-// and forwards with [httputil.ReverseProxy] and nothing else.
-func (b *bench) withLimit(ctx context.Context, sides []side) ([]side, error) {
+// addLimit starts the limit, and adds it to sides.
+func (b *bench) addLimit(ctx context.Context, sides []side) ([]side, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	p, err := b.start(ctx, self, b.cp.RESTConfig(controlplane.Feed), limitCommand)
-	return append(sides, side{limitName, p}), err
+	return append(sides, side{name: limitName, proxy: p}), err
 }
 
-// serveLimit is that process. It understands those of listproxy's flags that it needs, and ignores the others.
+// serveLimit is the limit's main. It parses the flags of listproxy that it needs, and ignores the others.
 func serveLimit(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet(limitCommand, pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -66,7 +66,7 @@ func serveLimit(ctx context.Context, args []string) error {
 	go func() {
 		_ = http.Serve(health, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // #nosec G114 -- for this test alone
 	}()
-	fmt.Printf("msg=serving address=%s admin=%s\n", clients.Addr(), health.Addr()) // as listproxy
+	fmt.Printf("msg=serving address=%s admin=%s\n", clients.Addr(), health.Addr()) // as in listproxy's log
 	server := &http.Server{Handler: handler}                                       // #nosec G112 -- for this test alone
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.ServeTLS(clients, filepath.Join(*certificates, "tls.crt"), filepath.Join(*certificates, "tls.key")); ctx.Err() == nil {
@@ -75,10 +75,10 @@ func serveLimit(ctx context.Context, args []string) error {
 	return nil
 }
 
-// limit answers what could come from memory with the bytes that kube-apiserver sent the first time.
+// limit answers lists that name a revision or a token with the bytes that kube-apiserver sent the first time.
 type limit struct {
 	upstream *httputil.ReverseProxy
-	stored   sync.Map // of limitKey to *recorded
+	stored   sync.Map // limitKey → *recorder
 }
 
 type limitKey struct{ target, accept, encoding string }
@@ -107,15 +107,15 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	key := limitKey{target: r.URL.RequestURI(), accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding")}
-	if stored, ok := l.stored.Load(key); ok {
-		if answer, ok := stored.(*recorded); ok {
-			answer.write(w)
+	if value, ok := l.stored.Load(key); ok {
+		if stored, ok := value.(*recorder); ok {
+			stored.replay(w)
 		}
 		return
 	}
-	recording := &recorded{ResponseWriter: w, code: http.StatusOK}
+	recording := &recorder{ResponseWriter: w, code: http.StatusOK}
 	defer func() {
-		_ = recover() // ReverseProxy panics when the client has read a streaming list to its end
+		_ = recover() // ReverseProxy panics when the client ends a streaming list after its initial events
 		if recording.code == http.StatusOK {
 			recording.header = w.Header().Clone()
 			l.stored.Store(key, recording)
@@ -124,8 +124,8 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.upstream.ServeHTTP(recording, r)
 }
 
-// recorded is an answer that is kept while it is written.
-type recorded struct {
+// recorder writes a response and keeps a copy.
+type recorder struct {
 	http.ResponseWriter
 	code   int
 	header http.Header
@@ -133,30 +133,30 @@ type recorded struct {
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (a *recorded) WriteHeader(code int) {
+func (a *recorder) WriteHeader(code int) {
 	a.code = code
 	a.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements [http.ResponseWriter].
-func (a *recorded) Write(p []byte) (int, error) {
+func (a *recorder) Write(p []byte) (int, error) {
 	a.body.Write(p)
 	return a.ResponseWriter.Write(p)
 }
 
 // Unwrap lets [http.ResponseController] flush.
-func (a *recorded) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *recorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// writePiece is how many bytes are written at a time, as by listproxy.
-const writePiece = 64 << 10
+// chunkBytes are written at a time, as by listproxy.
+const chunkBytes = 64 << 10
 
-// write answers with what was kept.
-func (a *recorded) write(w http.ResponseWriter) {
+// replay writes the copy.
+func (a *recorder) replay(w http.ResponseWriter) {
 	maps.Copy(w.Header(), a.header)
-	w.Header().Del("Content-Length") // as from memory
+	w.Header().Del("Content-Length") // listproxy sends none either
 	w.Header().Set("Cache-Status", "listproxy; hit; detail=any")
-	for piece := range slices.Chunk(a.body.Bytes(), writePiece) {
-		if _, err := w.Write(piece); err != nil {
+	for chunk := range slices.Chunk(a.body.Bytes(), chunkBytes) {
+		if _, err := w.Write(chunk); err != nil {
 			return // the client is gone
 		}
 	}

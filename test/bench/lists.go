@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,87 +16,107 @@ import (
 
 const podsPath = "/api/v1/pods?"
 
-// form is in what form an answer is asked for.
-type form string
+// format is a media type and a content encoding.
+type format string
 
 const (
-	plain     form = "JSON"
-	zipped    form = "JSON, gzip"
-	protobuf  form = "protobuf"
-	goClients form = "protobuf, gzip" // what client-go's typed clients ask for
-	metadata  form = "metadata"
+	jsonPlain     format = "JSON"
+	jsonGzip      format = "JSON, gzip"
+	protobufPlain format = "protobuf"
+	clientGo      format = "protobuf, gzip" // as client-go's typed clients
+	metadataJSON  format = "metadata"
 )
 
-// accept is the header.
-func (f form) accept() string {
+// accept returns the Accept header.
+func (f format) accept() string {
 	switch f {
-	case protobuf, goClients:
+	case protobufPlain, clientGo:
 		return ask.Protobuf + "," + ask.JSON
-	case metadata:
+	case metadataJSON:
 		return ask.Metadata
 	}
 	return ask.JSON
 }
 
-// in returns requests for a path in forms.
-func in(name, path string, memory bool, forms ...form) (all []request) {
-	for _, f := range forms {
-		all = append(all, request{
-			name: name + ", " + string(f), path: path, accept: f.accept(), gzip: f == zipped || f == goClients, memory: memory,
+// fromAnywhere returns requests for a path in some formats, whether they are answered from memory or forwarded.
+func fromAnywhere(name, path string, formats ...format) (requests []request) {
+	for _, f := range formats {
+		requests = append(requests, request{
+			name: name + ", " + string(f), path: path, accept: f.accept(), gzip: f == jsonGzip || f == clientGo,
 		})
 	}
-	return all
+	return requests
+}
+
+// fromMemory returns such requests that listproxy must answer from memory.
+func fromMemory(name, path string, formats ...format) []request {
+	requests := fromAnywhere(name, path, formats...)
+	for i := range requests {
+		requests[i].mustHit = true
+	}
+	return requests
+}
+
+// modify returns the requests, each modified.
+func modify(requests []request, change func(q *request)) []request {
+	for i := range requests {
+		change(&requests[i])
+	}
+	return requests
 }
 
 // lists measures what comes from memory while nothing changes.
 func lists(ctx context.Context, b *bench) error {
-	if err := b.fill(ctx); err != nil {
+	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
-	if err := workload.FillConfigMaps(ctx, b.cp, sized(few), few, ofConfigMaps); err != nil {
+	if err := workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(few), few, configMapBytes); err != nil {
 		return err
 	}
-	sides, err := b.sides(ctx, "--eager", "pods", "--watches")
+	sides, err := b.startAllSides(ctx, "--eager", "pods", "--watches")
 	if err != nil {
 		return err
 	}
-	name := b.nodes().Pod(0, workload.NamespaceOf(0)).Name
-	page := strconv.Itoa(b.settings.page)
-	all := in("all", podsPath+ask.AnyVersion, true, plain, zipped, protobuf, goClients, metadata)
-	for _, q := range in("all, HTTP/1.1", podsPath+ask.AnyVersion, true, plain, goClients) {
-		q.http1 = true
-		all = append(all, q)
-	}
-	all = append(all, in("all, not older than the newest", podsPath+"resourceVersion=NEWEST&resourceVersionMatch=NotOlderThan", true, goClients)...)
-	for _, q := range in("all, 1% changed since", podsPath+ask.AnyVersion, true, goClients) {
-		q.changed = true
-		all = append(all, q)
-	}
-	all = append(all, in("first "+page, podsPath+"limit="+page+"&resourceVersion=NEWEST&resourceVersionMatch=Exact", true, plain, goClients)...)
-	all = append(all, in(page+" in the middle", podsPath+"continue=MIDDLE&limit="+page, true, plain, goClients)...)
-	all = append(all, in("1% by label", byLabel+"&"+ask.AnyVersion, true, plain, goClients)...)
-	all = append(all, in("one node's", b.byNode()+"&"+ask.AnyVersion, true, plain, goClients)...)
-	all = append(all, in("one by name", podsPath+"fieldSelector=metadata.name%3D"+name+"&"+ask.AnyVersion, true, plain, goClients)...)
-	for _, q := range in("streaming list", podsPath+strings.Replace(ask.StreamingList, "&", "&resourceVersion=0&", 1), true, plain, protobuf) {
-		q.stream = true
-		all = append(all, q)
-	}
-	all = append(all, in(strconv.Itoa(few)+" config maps", "/api/v1/namespaces/"+sized(few)+"/configmaps?"+ask.AnyVersion, true, plain, goClients)...)
+	const (
+		allPods     = podsPath + ask.AnyVersion
+		notOlder    = podsPath + "resourceVersion=" + newestRevision + "&resourceVersionMatch=NotOlderThan"
+		exactNewest = "&resourceVersion=" + newestRevision + "&resourceVersionMatch=Exact"
+	)
+	var (
+		page       = strconv.Itoa(b.settings.page)
+		podName    = b.nodes().Pod(0, workload.NamespaceOf(0)).Name
+		byName     = podsPath + "fieldSelector=metadata.name%3D" + podName
+		stream     = podsPath + strings.Replace(ask.StreamingList, "&", "&resourceVersion=0&", 1)
+		configMaps = "/api/v1/namespaces/" + configMapsNamespace(few) + "/configmaps?" + ask.AnyVersion
+	)
+	all := slices.Concat(
+		fromMemory("all", allPods, jsonPlain, jsonGzip, protobufPlain, clientGo, metadataJSON),
+		modify(fromMemory("all, HTTP/1.1", allPods, jsonPlain, clientGo), func(q *request) { q.http1 = true }),
+		fromMemory("all, not older than the newest", notOlder, clientGo),
+		modify(fromMemory("all, 1% changed since", allPods, clientGo), func(q *request) { q.changesPods = true }),
+		fromMemory("first "+page, podsPath+"limit="+page+exactNewest, jsonPlain, clientGo),
+		fromMemory(page+" in the middle", podsPath+"continue="+middlePage+"&limit="+page, jsonPlain, clientGo),
+		fromMemory("1% by label", byLabel+"&"+ask.AnyVersion, jsonPlain, clientGo),
+		fromMemory("one node's", b.byNode()+"&"+ask.AnyVersion, jsonPlain, clientGo),
+		fromMemory("one by name", byName+"&"+ask.AnyVersion, jsonPlain, clientGo),
+		modify(fromMemory("streaming list", stream, jsonPlain, protobufPlain), func(q *request) { q.stream = true }),
+		fromMemory(strconv.Itoa(few)+" config maps", configMaps, jsonPlain, clientGo),
+	)
 	_, err = b.compare(ctx, fmt.Sprintf("Lists of %d pods at `resourceVersion=0` unless the row says otherwise, over HTTP/2, pages of %s. "+
 		"CPU is that of the processes for one answer.", b.settings.pods, page), sides, all)
 	return err
 }
 
-// sides are kube-apiserver, listproxy, that of the commit before if --before names one, and the limit.
-func (b *bench) sides(ctx context.Context, args ...string) ([]side, error) {
-	proxied, err := b.withBefore(ctx, "listproxy", args...)
+// startAllSides returns kube-apiserver, and starts listproxy, that of the commit before if --before names one, and the limit.
+func (b *bench) startAllSides(ctx context.Context, args ...string) ([]side, error) {
+	proxied, err := b.startSides(ctx, "listproxy", args...)
 	if err != nil {
 		return nil, err
 	}
-	return b.withLimit(ctx, append([]side{{name: straight}}, proxied...))
+	return b.addLimit(ctx, append([]side{direct}, proxied...))
 }
 
-// few is how many config maps a small list has.
+// few is the number of config maps in a small list.
 const few = 10
 
 const byLabel = podsPath + "labelSelector=" + workload.HundredthLabel + "%3D7"
@@ -106,20 +127,20 @@ func (b *bench) byNode() string {
 
 // forward measures what listproxy adds to what it forwards.
 func forward(ctx context.Context, b *bench) error {
-	if err := b.fill(ctx); err != nil {
+	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
-	sides, err := b.sides(ctx, "--eager", "pods")
+	sides, err := b.startAllSides(ctx, "--eager", "pods")
 	if err != nil {
 		return err
 	}
 	var all []request
 	for _, http1 := range []bool{false, true} {
 		for _, clients := range []int{1, b.settings.clients} {
-			sent := in("GET of a namespace", "/api/v1/namespaces/default", false, goClients)
+			sent := fromAnywhere("GET of a namespace", "/api/v1/namespaces/default", clientGo)
 			if clients == 1 && !http1 {
-				sent = append(sent, in("one node's pods, newest", b.byNode(), false, goClients)...)
-				sent = append(sent, in("all pods, newest", strings.TrimSuffix(podsPath, "?"), false, plain, goClients)...)
+				sent = append(sent, fromAnywhere("one node's pods, newest", b.byNode(), clientGo)...)
+				sent = append(sent, fromAnywhere("all pods, newest", strings.TrimSuffix(podsPath, "?"), jsonPlain, clientGo)...)
 			}
 			for _, q := range sent {
 				q.clients, q.http1 = clients, http1
@@ -137,36 +158,38 @@ func forward(ctx context.Context, b *bench) error {
 }
 
 const (
-	// ofConfigMaps is how many bytes of data a config map has: with the rest it is about 1 kB.
-	ofConfigMaps = 600
-	// settling is for how long listproxy may believe what lists cost before, while other things
-	// changed: 500 times as long as a list of one object takes.
-	settling = 40 * time.Second
+	// configMapBytes of data make a config map of about 1 kB.
+	configMapBytes = 600
+	// costMemory is the time for which listproxy may still believe costs of lists from before the writes began: 500 times
+	// the duration of a list of one object.
+	costMemory = 40 * time.Second
 )
 
-// sized is the namespace with so many config maps; that of 0 is the one whose config map changes.
-func sized(n int) string { return "objects-" + strconv.Itoa(n) }
+// configMapsNamespace returns the namespace with n config maps. That of 0 has the one config map that [bench.startWrites]
+// changes.
+func configMapsNamespace(n int) string { return "objects-" + strconv.Itoa(n) }
 
-// newest measures lists of the newest state, of few objects and of many, while these change and
-// while others do.
+// newest measures consistent lists, of few objects and of many: while these objects change, and while others do.
 func newest(ctx context.Context, b *bench) error {
-	if err := b.fill(ctx); err != nil {
+	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
 	for _, n := range b.settings.objects {
-		if err := workload.FillConfigMaps(ctx, b.cp, sized(n), n, ofConfigMaps); err != nil {
+		if err := workload.FillConfigMaps(ctx, b.cp, configMapsNamespace(n), n, configMapBytes); err != nil {
 			return err
 		}
 	}
-	sides := []side{{name: straight}}
+	sides := []side{direct}
 	for _, mode := range []string{"false", "true", "always"} {
-		proxied, err := b.withBefore(ctx, "`--consistent-lists="+mode+"`", "--eager", "pods", "--eager", "configmaps", "--consistent-lists="+mode)
+		proxied, err := b.startSides(ctx, "`--consistent-lists="+mode+"`",
+			"--eager", "pods", "--eager", "configmaps", "--consistent-lists="+mode)
 		if err != nil {
 			return err
 		}
-		for _, q := range in("", podsPath+ask.AnyVersion, true, plain, protobuf, metadata) {
+		// Each representation has its own state in memory.
+		for _, q := range fromMemory("", podsPath+ask.AnyVersion, jsonPlain, protobufPlain, metadataJSON) {
 			for _, at := range proxied {
-				if _, err := b.learn(ctx, at, q); err != nil { // each is kept by itself
+				if _, err := b.warmUp(ctx, at, q); err != nil {
 					return err
 				}
 			}
@@ -175,25 +198,29 @@ func newest(ctx context.Context, b *bench) error {
 	}
 	var all []request
 	for _, n := range b.settings.objects {
-		all = append(all, in(strconv.Itoa(n)+" config maps", "/api/v1/namespaces/"+sized(n)+"/configmaps", false, plain)...)
+		path := "/api/v1/namespaces/" + configMapsNamespace(n) + "/configmaps"
+		all = append(all, fromAnywhere(strconv.Itoa(n)+" config maps", path, jsonPlain)...)
 	}
-	all = append(all, in("a probe", "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3D~probe", false, plain)...)
-	all = append(all, in("all pods", "/api/v1/pods", false, plain, zipped, protobuf, goClients, metadata)...)
-	all = append(all, in("first "+strconv.Itoa(b.settings.page)+" pods", podsPath+"limit="+strconv.Itoa(b.settings.page), false, plain, goClients)...)
-	all = append(all, in("1% by label", byLabel, false, plain, goClients)...)
-	all = append(all, in("one node's", b.byNode(), false, plain, goClients)...)
+	page := strconv.Itoa(b.settings.page)
+	all = slices.Concat(all,
+		fromAnywhere("a probe", "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3D~probe", jsonPlain),
+		fromAnywhere("all pods", "/api/v1/pods", jsonPlain, jsonGzip, protobufPlain, clientGo, metadataJSON),
+		fromAnywhere("first "+page+" pods", podsPath+"limit="+page, jsonPlain, clientGo),
+		fromAnywhere("1% by label", byLabel, jsonPlain, clientGo),
+		fromAnywhere("one node's", b.byNode(), jsonPlain, clientGo),
+	)
 	for _, busy := range []bool{false, true} {
-		caption := "quiet: another resource is"
+		written := "quiet: another resource is"
 		if busy {
-			caption = "busy: config maps in another namespace, ten of the pods and another resource are"
+			written = "busy: config maps in another namespace, ten of the pods and another resource are"
 		}
-		caption = fmt.Sprintf("Lists of the newest state, %s written %d times a second. There are %d pods. "+
-			"A probe is what listproxy asks to learn the newest revision.", caption, otherWrites, b.settings.pods)
-		stop, err := b.disturb(ctx, busy)
+		caption := fmt.Sprintf("Lists of the newest state, %s written %d times a second. There are %d pods. "+
+			"A probe is what listproxy asks to learn the newest revision.", written, writesPerSecond, b.settings.pods)
+		stop, err := b.startWrites(ctx, busy)
 		if err != nil {
 			return err
 		}
-		clock.Sleep(ctx, settling)
+		clock.Sleep(ctx, costMemory)
 		_, err = b.compare(ctx, caption, sides, all)
 		if err = errors.Join(err, stop()); err != nil {
 			return err

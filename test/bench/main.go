@@ -1,9 +1,9 @@
 // Command bench measures listproxy beside kube-apiserver: the same requests at both, in turn, in one
-// run, with a real etcd and kube-apiserver on this machine. make bench runs it, and docs/benchmarks.md
-// says what came out. It writes its tables in Markdown. make demo is it, too.
+// run, with a real etcd and kube-apiserver on this machine. It prints tables in Markdown. make bench and make demo run it,
+// and docs/benchmarks.md has results.
 //
-// Each measurement has a file of its own; rig.go starts what runs, client.go is the load, and
-// report.go writes the tables.
+// Most measurements have their own file. rig.go starts processes, client.go sends requests, compare.go measures them at all
+// sides in turn, writes.go changes objects, and report.go formats tables.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/signal"
@@ -41,8 +42,8 @@ const usage = `Usage: bench MEASUREMENT [options]
 
 `
 
-// fewestPods is how many there must be so that each label and namespace that is asked for has some.
-const fewestPods = 200
+// minPods is the number of pods from which on every label and namespace in a request has some.
+const minPods = 200
 
 // settings are the command line.
 type settings struct {
@@ -52,10 +53,10 @@ type settings struct {
 	once    bool
 	args    []string // more for listproxy
 	rows    *regexp.Regexp
-	before  string // a program: listproxy of another commit
+	before  string // the path of another program of listproxy
 }
 
-// measurements are what there is, by name.
+// measurements returns all measurements by name.
 func measurements() map[string]func(context.Context, *bench) error {
 	return map[string]func(context.Context, *bench) error{
 		"lists": lists, "forward": forward, "newest": newest, "watches": watches,
@@ -66,7 +67,7 @@ func measurements() map[string]func(context.Context, *bench) error {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)   // a second Ctrl-C does not wait
-	klog.SetLogger(logr.Discard()) // client-go complains of what is cut off at the end of a row
+	klog.SetLogger(logr.Discard()) // client-go would log watches that are cut off at the end of a row
 	var err error
 	if slices.Contains(os.Args, limitCommand) {
 		err = serveLimit(ctx, os.Args[1:])
@@ -80,7 +81,7 @@ func main() {
 	}
 }
 
-// run is main with its surroundings as arguments.
+// run runs the measurement that the arguments name.
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	s, err := parse(args, progress)
 	if err != nil {
@@ -99,11 +100,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return err
 	}
 	if harness.Verdict(0) != 0 {
-		return errors.New("listproxy did not end as it should")
+		return errors.New("a listproxy did not end as it should")
 	}
 	return nil
 }
 
+// parse parses the command line, and writes its errors and help to complaints.
 func parse(args []string, complaints io.Writer) (s settings, err error) {
 	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
 	flags.SetOutput(complaints)
@@ -122,7 +124,8 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.changes, "changes", 25, "watches, restart, load: how many pods change a second")
 	count(&s.seconds, "seconds", 20, "mix, watches, restart, load: for how long")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
-	flags.StringVar(&s.before, "before", "", "lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
+	flags.StringVar(&s.before, "before", "",
+		"lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
 	rows := flags.String("rows", "", "lists, forward, newest: only requests whose name this `regexp` matches")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")
@@ -133,8 +136,8 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 		return s, fmt.Errorf("--rows: %w", err)
 	}
 	if flags.NArg() != 1 || args[0] != flags.Arg(0) || measurements()[args[0]] == nil {
-		return s, fmt.Errorf("say first what to measure (one of lists, forward, newest, watches, crowd, mix, restart, load, demo), not %q: see bench --help",
-			strings.Join(flags.Args(), " "))
+		names := strings.Join(slices.Sorted(maps.Keys(measurements())), ", ")
+		return s, fmt.Errorf("say first what to measure (one of %s), not %q: see bench --help", names, strings.Join(flags.Args(), " "))
 	}
 	for name, n := range counts {
 		if *n < 1 {
@@ -144,9 +147,9 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	if len(s.objects) == 0 || slices.Min(s.objects) < 1 {
 		return s, fmt.Errorf("--objects %v: give numbers of at least 1", s.objects)
 	}
-	if s.pods < fewestPods {
-		return s, fmt.Errorf("--pods %d is too few: give at least %d", s.pods, fewestPods)
+	if s.pods < minPods {
+		return s, fmt.Errorf("--pods %d is too few: give at least %d", s.pods, minPods)
 	}
-	s.page = min(s.page, s.pods/2) // else there would be no page in the middle
+	s.page = min(s.page, s.pods/2) // so that there is a page in the middle
 	return s, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,89 +28,93 @@ import (
 )
 
 const (
-	// mixInformers is how many clients watch all pods; --crowd is how many watch the pods of their node.
+	// mixInformers watch all pods; --crowd agents watch the pods of their node.
 	mixInformers = 20
-	// mixNodes is how many nodes report their status, and renew a Lease.
+	// mixNodes report their status, and renew a Lease.
 	mixNodes = 50
 
-	nodesPath, leasesPath = "/api/v1/nodes/", "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases/"
+	nodesPath  = "/api/v1/nodes/"
+	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases/"
 )
 
-// clientKind is a kind of clients of the mix: what they do, and how often in a second all of them together do it.
-// They do not wait for each other.
+// clientKind is a kind of clients of the mix. perSecond is the rate of the kind's requests; none waits for one before.
 type clientKind struct {
 	name      string
 	perSecond float64
-	do        func(ctx context.Context, server connected, i int) (answer, error)
+	send      func(ctx context.Context, c caller, n int) (answer, error) // the nth request
 }
 
-// connected is a connection to a side, and who asks over it.
-type connected struct {
+// caller is a client of a side, with one connection.
+type caller struct {
 	cfg  *rest.Config
-	over *http.Client
+	http *http.Client
 }
 
-// clientKinds are those that a cluster has, beside agents and informers that only watch.
+// clientKinds returns the kinds that a cluster has, besides agents and informers that only watch.
 func (b *bench) clientKinds() []clientKind {
 	team := "/api/v1/namespaces/" + controlplane.TeamA + "/pods"
-	read := func(q request) func(context.Context, connected, int) (answer, error) {
-		return func(ctx context.Context, server connected, _ int) (answer, error) {
-			return q.untilAnswered(ctx, server.over, server.cfg)
+	read := func(q request) func(context.Context, caller, int) (answer, error) {
+		return func(ctx context.Context, c caller, _ int) (answer, error) {
+			return q.sendUntilAnswered(ctx, c.http, c.cfg)
 		}
 	}
-	start := in("", podsPath+ask.StreamingList, false, goClients)[0]
+	start := fromAnywhere("", podsPath+ask.StreamingList, clientGo)[0]
 	start.stream = true
-	table := in("", team, false, zipped)[0]
+	table := fromAnywhere("", team, jsonGzip)[0]
 	table.accept = "application/json;as=Table;g=meta.k8s.io;v=v1" // as kubectl get
 	pod := func(i int) string {
 		i %= b.settings.pods
 		return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods/" + b.nodes().Pod(i, workload.NamespaceOf(i)).Name
 	}
 	node := func(i int) string { return b.nodes().Node(i % mixNodes) }
+	podChange := func() any {
+		return kinds.Fields{"metadata": kinds.Fields{"annotations": kinds.Fields{"bench.listproxy.io/at": stamp(time.Now())}}}
+	}
+	statusPath := func(i int) string { return nodesPath + node(i) + "/status" }
+	statusChange := func() any {
+		ready := kinds.Fields{"type": "Ready", "status": "True", "lastHeartbeatTime": metav1.Now()}
+		return kinds.Fields{"status": kinds.Fields{"conditions": []kinds.Fields{ready}}}
+	}
+	leasePath := func(i int) string { return leasesPath + node(i) }
+	leaseChange := func() any { return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}} }
 	return []clientKind{
-		{name: "informers that start", perSecond: 0.5, do: read(start)},
-		{name: "lists of all pods at resourceVersion=0", perSecond: 2, do: read(in("", podsPath+ask.AnyVersion, false, goClients)[0])},
-		{name: "polls of a namespace, newest", perSecond: 5, do: read(in("", team, false, zipped)[0])},
-		{name: "walks over all pods, 500 a page", perSecond: 0.5, do: b.walk},
-		{name: "lists by label, newest", perSecond: 2, do: read(in("", byLabel, false, zipped)[0])},
-		{name: "tables of a namespace", perSecond: 0.5, do: read(table)},
-		{name: "GETs of a pod", perSecond: 3.5, do: oneObject(http.MethodGet, pod, nil)},
-		{name: "changes of a pod", perSecond: 8, do: oneObject(http.MethodPatch, pod, func() any {
-			return kinds.Fields{"metadata": kinds.Fields{"annotations": kinds.Fields{"bench.listproxy.io/at": stamp(time.Now())}}}
-		})},
-		{name: "reports of a node's status", perSecond: 21, do: oneObject(http.MethodPatch, func(i int) string { return nodesPath + node(i) + "/status" }, func() any {
-			return kinds.Fields{"status": kinds.Fields{"conditions": []kinds.Fields{{"type": "Ready", "status": "True", "lastHeartbeatTime": metav1.Now()}}}}
-		})},
-		{name: "renewals of a Lease", perSecond: 60, do: oneObject(http.MethodPatch, func(i int) string { return leasesPath + node(i) }, func() any {
-			return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}}
-		})},
+		{name: "informers that start", perSecond: 0.5, send: read(start)},
+		{name: "lists of all pods at resourceVersion=0", perSecond: 2, send: read(fromAnywhere("", podsPath+ask.AnyVersion, clientGo)[0])},
+		{name: "polls of a namespace, newest", perSecond: 5, send: read(fromAnywhere("", team, jsonGzip)[0])},
+		{name: "walks over all pods, 500 a page", perSecond: 0.5, send: b.walk},
+		{name: "lists by label, newest", perSecond: 2, send: read(fromAnywhere("", byLabel, jsonGzip)[0])},
+		{name: "tables of a namespace", perSecond: 0.5, send: read(table)},
+		{name: "GETs of a pod", perSecond: 3.5, send: oneObject(http.MethodGet, pod, nil)},
+		{name: "changes of a pod", perSecond: 8, send: oneObject(http.MethodPatch, pod, podChange)},
+		{name: "reports of a node's status", perSecond: 21, send: oneObject(http.MethodPatch, statusPath, statusChange)},
+		{name: "renewals of a Lease", perSecond: 60, send: oneObject(http.MethodPatch, leasePath, leaseChange)},
 	}
 }
 
-// oneObject returns what clients do who read or write one object.
-func oneObject(method string, path func(i int) string, body func() any) func(context.Context, connected, int) (answer, error) {
-	return func(ctx context.Context, server connected, i int) (answer, error) {
+// oneObject returns a function that reads or writes one object; body may be nil.
+func oneObject(method string, path func(i int) string, body func() any) func(context.Context, caller, int) (answer, error) {
+	return func(ctx context.Context, c caller, i int) (answer, error) {
 		var object any
 		if body != nil {
 			object = body()
 		}
 		begun := time.Now()
-		a, err := server.client().Do(ctx, method, path(i), object)
+		a, err := c.client().Do(ctx, method, path(i), object)
 		return answer{took: time.Since(begun), bytes: int64(len(a.Body)), hit: a.FromMemory()}, err
 	}
 }
 
-func (c connected) client() *ask.Client {
-	return &ask.Client{Base: c.cfg.Host, HTTP: c.over, Header: http.Header{"Authorization": {"Bearer " + c.cfg.BearerToken}}}
+func (c caller) client() *ask.Client {
+	return &ask.Client{Base: c.cfg.Host, HTTP: c.http, Header: http.Header{"Authorization": {"Bearer " + c.cfg.BearerToken}}}
 }
 
-// walk reads all pods at the newest state, page by page.
-func (b *bench) walk(ctx context.Context, server connected, _ int) (walked answer, err error) {
-	client := server.client().With("Accept-Encoding", "gzip")
+// walk reads a consistent list of all pods, page by page, as one answer.
+func (b *bench) walk(ctx context.Context, c caller, _ int) (walked answer, err error) {
+	client := c.client().With("Accept-Encoding", "gzip")
 	begun := time.Now()
 	page := url.Values{"limit": {strconv.Itoa(b.settings.page)}}
 	for {
-		a, err := client.GetAs(ctx, protobuf.accept(), podsPath+page.Encode())
+		a, err := client.GetAs(ctx, protobufPlain.accept(), podsPath+page.Encode())
 		if err == nil && a.Code != http.StatusOK {
 			err = errors.New(a.String())
 		}
@@ -131,62 +136,83 @@ func (b *bench) walk(ctx context.Context, server connected, _ int) (walked answe
 
 // mix measures what a cluster's clients cost together, and how long each kind of them waits.
 func mix(ctx context.Context, b *bench) error {
-	if err := b.fill(ctx); err != nil {
+	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
 	if err := b.fillNodes(ctx); err != nil {
 		return err
 	}
-	switches := []struct {
-		name string
-		args []string
-	}{{name: straight}, {"listproxy", []string{"--watches", "--consistent-lists=true"}}, {"listproxy, `always`", []string{"--watches", "--consistent-lists=always"}}}
+	sides := []mixSide{
+		{name: direct.name},
+		{name: "listproxy", args: []string{"--watches", "--consistent-lists=true"}},
+		{name: "listproxy, `always`", args: []string{"--watches", "--consistent-lists=always"}},
+	}
 	clients := b.clientKinds()
-	rows := make([][]*result, len(clients)+2) // by kind; then events, and all together
-	for i := range rows {
-		for _, s := range switches {
-			name := []string{"events for agents and informers", "all"}[max(0, i-len(clients))]
-			if i < len(clients) {
-				name = clients[i].name
-			}
-			rows[i] = append(rows[i], &result{asked: name, of: s.name})
-		}
+	results := make([]*mixResult, len(sides))
+	for i, s := range sides {
+		results[i] = newMixResult(clients, s.name)
 	}
 	for round := range b.settings.rounds {
-		for turn := range switches {
-			n := (round + turn) % len(switches)
-			var of []*result
-			for _, row := range rows {
-				of = append(of, row[n])
-			}
-			if err := b.mixed(ctx, switches[n].name, switches[n].args, clients, of); err != nil {
-				return fmt.Errorf("%s: %w", switches[n].name, err)
+		for turn := range sides {
+			n := (round + turn) % len(sides)
+			if err := b.measureMix(ctx, sides[n], clients, results[n]); err != nil {
+				return fmt.Errorf("%s: %w", sides[n].name, err)
 			}
 		}
 		b.log("round %d of %d", round+1, b.settings.rounds)
 	}
-	t := &table{caption: fmt.Sprintf("%d agents watch the pods of their nodes, %d informers all %d pods, and other clients send so many requests a second: %s. "+
-		"CPU is that of the processes for %d s, all rounds together. A walk and an informer's start count as one answer; an event's time is from before its change is sent.",
+	t := &table{caption: fmt.Sprintf("%d agents watch the pods of their nodes, %d informers all %d pods, and other clients send so many "+
+		"requests a second: %s. CPU is that of the processes for %d s, all rounds together. A walk and an informer's start count as one "+
+		"answer; an event's time is from before its change is sent.",
 		b.settings.crowd, mixInformers, b.settings.pods, rates(clients), b.settings.seconds)}
-	for _, row := range rows {
-		t.add(row...)
+	for row := range results[0].rows() {
+		var ofSides []*result
+		for _, r := range results {
+			ofSides = append(ofSides, r.rows()[row])
+		}
+		t.add(ofSides...)
 	}
 	b.report(t)
 	return nil
 }
 
-// rates says how often each kind asks.
-func rates(clients []clientKind) string {
-	var all []string
-	for _, k := range clients {
-		all = append(all, fmt.Sprintf("%s %v", k.name, k.perSecond))
-	}
-	return strings.Join(all, ", ")
+// mixSide is a side that is started for each round.
+type mixSide struct {
+	name string
+	args []string // of listproxy; nil: kube-apiserver itself
 }
 
-// fillNodes makes the nodes and their Leases.
+// mixResult has the rows of a side.
+type mixResult struct {
+	kinds       []*result // in the order of the client kinds
+	events, all *result
+}
+
+func newMixResult(clients []clientKind, side string) *mixResult {
+	m := &mixResult{
+		events: &result{request: "events for agents and informers", side: side},
+		all:    &result{request: "all", side: side},
+	}
+	for _, k := range clients {
+		m.kinds = append(m.kinds, &result{request: k.name, side: side})
+	}
+	return m
+}
+
+func (m *mixResult) rows() []*result { return append(slices.Clone(m.kinds), m.events, m.all) }
+
+// rates describes the rate of each kind.
+func rates(clients []clientKind) string {
+	var descriptions []string
+	for _, k := range clients {
+		descriptions = append(descriptions, fmt.Sprintf("%s %v", k.name, k.perSecond))
+	}
+	return strings.Join(descriptions, ", ")
+}
+
+// fillNodes creates the nodes and their Leases.
 func (b *bench) fillNodes(ctx context.Context) error {
-	admin, err := ask.New(b.config(side{}, ""), patience)
+	admin, err := ask.New(b.config(direct, ""), patience)
 	if err != nil {
 		return err
 	}
@@ -208,79 +234,89 @@ func (b *bench) fillNodes(ctx context.Context) error {
 	return nil
 }
 
-// mixed measures the mix once: at kube-apiserver, if args are nil, and otherwise at a listproxy that has pods in memory.
-func (b *bench) mixed(ctx context.Context, name string, args []string, clients []clientKind, rows []*result) (err error) {
-	at := side{name: name}
-	if args != nil {
-		if at, err = b.through(ctx, name, append(args, "--eager", "pods")...); err != nil {
+// measureMix measures the mix once. A listproxy is started for it, with pods in memory.
+func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind, r *mixResult) (err error) {
+	at := direct
+	if s.args != nil {
+		if at, err = b.startSide(ctx, s.name, append(slices.Clone(s.args), "--eager", "pods")...); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, b.stop()) }()
-		for _, q := range in("", podsPath+ask.AnyVersion, true, plain, protobuf) {
-			if _, err := b.learn(ctx, at, q); err != nil {
+		defer func() { err = errors.Join(err, b.stopLast()) }()
+		for _, q := range fromMemory("", podsPath+ask.AnyVersion, jsonPlain, protobufPlain) {
+			if _, err := b.warmUp(ctx, at, q); err != nil {
 				return err
 			}
 		}
 	}
-	now, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
+	crowd := &watchers{}
+	watchCtx, stop := context.WithCancel(ctx)
+	defer crowd.running.Wait()
+	defer stop()
+	if err := b.watchMix(watchCtx, at, crowd); err != nil {
 		return err
 	}
-	life, end := context.WithCancel(ctx)
-	watchers := &audience{}
-	defer watchers.all.Wait()
-	defer end()
-	for i := range b.settings.crowd + mixInformers {
-		path := podsPath + "watch=true&allowWatchBookmarks=true&timeoutSeconds=3000&resourceVersion=" + now.ResourceVersion
-		if i >= mixInformers {
-			path += "&fieldSelector=spec.nodeName%3D" + b.nodes().Node(i)
-		}
-		if err := watchers.join(life, b, at, request{accept: protobuf.accept(), path: path}); err != nil {
-			return err
-		}
-	}
-	servers := make([]connected, len(clients))
-	for i := range servers {
+	callers := make([]caller, len(clients))
+	for i := range callers {
 		cfg := b.config(at, "")
-		over, err := newConnection(cfg, false)
+		client, err := newConnection(cfg, false)
 		if err != nil {
 			return err
 		}
-		defer over.CloseIdleConnections()
-		servers[i] = connected{cfg: cfg, over: over}
+		defer client.CloseIdleConnections()
+		callers[i] = caller{cfg: cfg, http: client}
 	}
-	told, all := rows[len(rows)-2], rows[len(rows)-1]
-	err = b.cost(at, nil, all, func() error {
-		asking, stop := context.WithTimeout(ctx, time.Duration(b.settings.seconds)*time.Second)
-		defer stop()
-		var group errgroup.Group
-		var mu sync.Mutex
-		for i, k := range clients {
-			group.Go(func() error {
-				for n := range poll.Ticks(asking, time.Duration(float64(time.Second)/k.perSecond)) {
-					group.Go(func() error {
-						a, err := k.do(ctx, servers[i], n)
-						mu.Lock()
-						defer mu.Unlock()
-						if err != nil {
-							return fmt.Errorf("%s: %w", k.name, err)
-						}
-						rows[i].take(a)
-						a.bytes = 0 // of many kinds
-						all.take(a)
-						return nil
-					})
-				}
-				return nil
-			})
+	err = b.measureCPU(at, nil, r.all, func() error { return b.sendMix(ctx, clients, callers, r) })
+	crowd.mu.Lock()
+	defer crowd.mu.Unlock()
+	for _, delay := range crowd.delays {
+		r.events.add(answer{took: delay})
+	}
+	r.events.hits = r.events.answers * crowd.hits / (b.settings.crowd + mixInformers)
+	return errors.Join(err, crowd.lastErr)
+}
+
+// watchMix opens the watches of informers and agents.
+func (b *bench) watchMix(ctx context.Context, at side, crowd *watchers) error {
+	list, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	for i := range b.settings.crowd + mixInformers {
+		path := podsPath + "watch=true&allowWatchBookmarks=true&timeoutSeconds=3000&resourceVersion=" + list.ResourceVersion
+		if i >= mixInformers {
+			path += "&fieldSelector=spec.nodeName%3D" + b.nodes().Node(i)
 		}
-		return group.Wait()
-	})
-	watchers.mu.Lock()
-	defer watchers.mu.Unlock()
-	for _, delay := range watchers.delays {
-		told.take(answer{took: delay})
+		if err := crowd.watch(ctx, b, at, request{accept: protobufPlain.accept(), path: path}); err != nil {
+			return err
+		}
 	}
-	told.hits = told.answers * watchers.hits / (b.settings.crowd + mixInformers)
-	return errors.Join(err, watchers.failed)
+	return nil
+}
+
+// sendMix sends the requests of all client kinds, each by the caller of its kind, for --seconds.
+func (b *bench) sendMix(ctx context.Context, clients []clientKind, callers []caller, r *mixResult) error {
+	tickCtx, stop := context.WithTimeout(ctx, time.Duration(b.settings.seconds)*time.Second)
+	defer stop()
+	var sending errgroup.Group
+	var mu sync.Mutex // guards r
+	for i, k := range clients {
+		sending.Go(func() error {
+			for n := range poll.Ticks(tickCtx, time.Duration(float64(time.Second)/k.perSecond)) {
+				sending.Go(func() error {
+					a, err := k.send(ctx, callers[i], n)
+					if err != nil {
+						return fmt.Errorf("%s: %w", k.name, err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					r.kinds[i].add(a)
+					a.bytes = 0 // answers of several kinds have no common size
+					r.all.add(a)
+					return nil
+				})
+			}
+			return nil
+		})
+	}
+	return sending.Wait()
 }

@@ -9,28 +9,29 @@ import (
 	"time"
 )
 
-// result is a row: what was asked of a side, and what came of it.
+// result is a row of a table: what a request at a side cost.
 type result struct {
-	asked, of string
+	request string
+	side    string
 
-	answers, hits, refused int
-	bytes                  int64           // of one answer as sent
-	kube, proxy            time.Duration   // CPU, for all answers
-	times                  []time.Duration // of each answer
-	lists                  int             // whole lists that reached kube-apiserver, listproxy's too
-	memory                 int64           // resident, of what the caption says
-	known                  int64           // bytes that the memory is for
+	answers, hits, refusals int
+	bytes                   int64           // of one answer as sent
+	kubeCPU, proxyCPU       time.Duration   // for all answers
+	times                   []time.Duration // of each answer
+	wholeLists              int             // that reached kube-apiserver, those of listproxy included
+	memory                  int64           // resident bytes, of what the caption says
+	storedBytes             int64           // the objects that the memory is for
 
 	limit, before *result // the same request at the limit and at the commit before; nil: not measured
 }
 
-// beforeAdds is what the name of a side has behind it that is of the commit before.
-const beforeAdds = ", before"
+// beforeSuffix ends the name of the side of the commit before.
+const beforeSuffix = ", before"
 
-// take adds an answer.
-func (r *result) take(a answer) {
+// add adds an answer.
+func (r *result) add(a answer) {
 	r.answers++
-	r.refused += a.refused
+	r.refusals += a.refusals
 	if a.hit {
 		r.hits++
 	}
@@ -40,7 +41,7 @@ func (r *result) take(a answer) {
 	r.times = append(r.times, a.took)
 }
 
-// quantile of the times.
+// quantile returns the q-quantile of the times; 0 if there are none.
 func (r *result) quantile(q float64) time.Duration {
 	if len(r.times) == 0 {
 		return 0
@@ -49,36 +50,38 @@ func (r *result) quantile(q float64) time.Duration {
 	return r.times[min(len(r.times)-1, int(q*float64(len(r.times))))]
 }
 
-// each returns the part of one answer.
-func each(d time.Duration, r *result) time.Duration { return d / time.Duration(max(1, r.answers)) }
-
-// timesOf returns how many times the other's CPU listproxy takes for an answer; 0 if that is not known.
-func (r *result) timesOf(other *result) float64 {
-	if other == nil || each(other.proxy, other) <= 0 {
-		return 0
-	}
-	return float64(each(r.proxy, r)) / float64(each(other.proxy, other))
+// perAnswer divides a duration by the number of answers.
+func (r *result) perAnswer(d time.Duration) time.Duration {
+	return d / time.Duration(max(1, r.answers))
 }
 
-// column is one of a table's. A cell is empty where there is nothing to say; first is the row of the
-// same request at kube-apiserver, or the row itself.
+// cpuRatio returns listproxy's CPU for an answer, as a multiple of another's; 0 if that is not known.
+func (r *result) cpuRatio(other *result) float64 {
+	if other == nil || other.perAnswer(other.proxyCPU) <= 0 {
+		return 0
+	}
+	return float64(r.perAnswer(r.proxyCPU)) / float64(other.perAnswer(other.proxyCPU))
+}
+
+// column is a column of a table. A cell is empty where there is no value. first is the row of the same request at
+// kube-apiserver; it may be r.
 type column struct {
 	head string
 	cell func(r, first *result) string
 }
 
 func columns() []column {
-	millisOf := func(of func(r *result) time.Duration) func(r, _ *result) string {
+	millisCell := func(duration func(r *result) time.Duration) func(r, _ *result) string {
 		return func(r, _ *result) string {
-			if of(r) <= 0 {
+			if duration(r) <= 0 {
 				return ""
 			}
-			return millis(of(r))
+			return millis(duration(r))
 		}
 	}
 	return []column{
-		{"asked", func(r, _ *result) string { return r.asked }},
-		{"of", func(r, _ *result) string { return r.of }},
+		{"asked", func(r, _ *result) string { return r.request }},
+		{"of", func(r, _ *result) string { return r.side }},
 		{"answers", func(r, _ *result) string { return number(r.answers) }},
 		{"from memory", func(r, first *result) string {
 			if r == first {
@@ -86,48 +89,48 @@ func columns() []column {
 			}
 			return strconv.Itoa(100*r.hits/max(1, r.answers)) + "%"
 		}},
-		{"refused", func(r, _ *result) string { return number(r.refused) }},
+		{"refused", func(r, _ *result) string { return number(r.refusals) }},
 		{"bytes", func(r, _ *result) string { return size(r.bytes) }},
-		{"kube-apiserver, CPU", millisOf(func(r *result) time.Duration { return each(r.kube, r) })},
-		{"listproxy", millisOf(func(r *result) time.Duration { return each(r.proxy, r) })},
-		{"× limit", func(r, _ *result) string { return ratio(r.timesOf(r.limit), 1) }},
-		{"× before", func(r, _ *result) string { return ratio(r.timesOf(r.before), 1) }},
+		{"kube-apiserver, CPU", millisCell(func(r *result) time.Duration { return r.perAnswer(r.kubeCPU) })},
+		{"listproxy", millisCell(func(r *result) time.Duration { return r.perAnswer(r.proxyCPU) })},
+		{"× limit", func(r, _ *result) string { return ratio(r.cpuRatio(r.limit), 1) }},
+		{"× before", func(r, _ *result) string { return ratio(r.cpuRatio(r.before), 1) }},
 		{"both, less", func(r, first *result) string {
 			if r == first {
 				return ""
 			}
-			return ratio(float64(each(first.kube+first.proxy, first)), float64(each(r.kube+r.proxy, r)))
+			return ratio(float64(first.perAnswer(first.kubeCPU+first.proxyCPU)), float64(r.perAnswer(r.kubeCPU+r.proxyCPU)))
 		}},
-		{"median", millisOf(func(r *result) time.Duration { return r.quantile(0.5) })},
-		{"99%", millisOf(func(r *result) time.Duration { return r.quantile(0.99) })},
+		{"median", millisCell(func(r *result) time.Duration { return r.quantile(0.5) })},
+		{"99%", millisCell(func(r *result) time.Duration { return r.quantile(0.99) })},
 		{"median, less", func(r, first *result) string {
 			if r == first {
 				return ""
 			}
 			return ratio(float64(first.quantile(0.5)), float64(r.quantile(0.5)))
 		}},
-		{"whole lists at kube-apiserver", func(r, _ *result) string { return strconv.Itoa(r.lists) }},
+		{"whole lists at kube-apiserver", func(r, _ *result) string { return strconv.Itoa(r.wholeLists) }},
 		{"memory", func(r, _ *result) string { return size(r.memory) }},
-		{"for", func(r, _ *result) string { return size(r.known) }},
-		{"memory/for", func(r, _ *result) string { return ratio(float64(r.memory), float64(r.known)) }},
+		{"for", func(r, _ *result) string { return size(r.storedBytes) }},
+		{"memory/for", func(r, _ *result) string { return ratio(float64(r.memory), float64(r.storedBytes)) }},
 	}
 }
 
-// table is one of results. Columns in which nothing stands are left out.
+// table is a table of results.
 type table struct {
 	caption string
 	rows    []*result
-	firsts  []*result
+	firsts  []*result // for each row, that of the same request at kube-apiserver
 }
 
-// add adds what came of one request at several sides, of which the first is kube-apiserver.
+// add adds the rows of one request at several sides, kube-apiserver's first.
 func (t *table) add(rows ...*result) {
 	for _, r := range rows {
 		for _, other := range rows {
 			switch {
-			case other.of == r.of+beforeAdds:
+			case other.side == r.side+beforeSuffix:
 				r.before = other
-			case other.of == limitName && other != r && r != rows[0]:
+			case other.side == limitName && other != r && r != rows[0]:
 				r.limit = other
 			}
 		}
@@ -135,37 +138,38 @@ func (t *table) add(rows ...*result) {
 	}
 }
 
-// noise is by how much a row may take more CPU than before without being named.
+// noise is the ratio of CPU to that of the commit before up to which a row does not count as slower.
 const noise = 1.05
 
-// slower names the rows for which listproxy takes more CPU than the commit before did.
+// slower returns a sentence with the rows for which listproxy takes more CPU than at the commit before; "": not measured.
 func (t *table) slower() string {
-	var named []string
+	var rows []string
 	for _, r := range t.rows {
-		if by := r.timesOf(r.before); by > noise {
-			named = append(named, fmt.Sprintf("%s (%s)", r.asked, ratio(by, 1)))
+		if increase := r.cpuRatio(r.before); increase > noise {
+			rows = append(rows, fmt.Sprintf("%s (%s)", r.request, ratio(increase, 1)))
 		}
 	}
 	switch {
-	case len(named) > 0:
-		return "Slower than before by more than five per cent: " + strings.Join(named, "; ") + ".\n"
+	case len(rows) > 0:
+		return "Slower than before by more than five per cent: " + strings.Join(rows, "; ") + ".\n"
 	case slices.ContainsFunc(t.rows, func(r *result) bool { return r.before != nil }):
 		return "No row is slower than before by more than five per cent.\n"
 	}
 	return ""
 }
 
-// String is the table in Markdown, readable as plain text as well.
+// String returns the table in Markdown, aligned to be readable as plain text. It omits columns without a value.
 func (t *table) String() string {
-	var shown [][]string // by column
+	var shown [][]string // cells by column, the head first
 	for _, c := range columns() {
-		cells, said := []string{c.head}, false
+		cells, hasValue := []string{c.head}, false
 		for i, r := range t.rows {
 			cell := c.cell(r, t.firsts[i])
-			said = said || cell != "" && cell != "0" && cell != "0%"
+			isEmpty := cell == "" || cell == "0" || cell == "0%"
+			hasValue = hasValue || !isEmpty
 			cells = append(cells, cell)
 		}
-		if said {
+		if hasValue {
 			shown = append(shown, cells)
 		}
 	}
@@ -181,12 +185,13 @@ func (t *table) String() string {
 			_, _ = fmt.Fprintln(aligned, strings.Repeat("|---\t", len(shown))+"|")
 		}
 	}
-	_ = aligned.Flush() // a strings.Builder takes everything
+	_ = aligned.Flush() // a strings.Builder returns no errors
 	return b.String()
 }
 
 func (b *bench) report(t *table) { _, _ = fmt.Fprintf(b.out, "\n%s\n%s", t, t.slower()) }
 
+// number formats a number; 0 as "".
 func number(n int) string {
 	if n == 0 {
 		return ""
@@ -194,7 +199,7 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// millis writes a duration in milliseconds, with three digits that count.
+// millis formats a duration in milliseconds, with three significant digits.
 func millis(d time.Duration) string {
 	ms := float64(d) / 1e6
 	for digits, from := range []float64{100, 10, 1} {
@@ -205,7 +210,7 @@ func millis(d time.Duration) string {
 	return fmt.Sprintf("%.3f ms", ms)
 }
 
-// size writes a number of bytes.
+// size formats a number of bytes; 0 as "".
 func size(n int64) string {
 	switch {
 	case n >= 1e9:
@@ -220,7 +225,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// ratio writes how many times b a is.
+// ratio formats a / b; "" if one of them is not positive.
 func ratio(a, b float64) string {
 	switch {
 	case a <= 0 || b <= 0:

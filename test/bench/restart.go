@@ -26,99 +26,118 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// pollersPer is for how many informers there is a poller, which lists once a second.
-const pollersPer = 2
+// informersPerPoller is the number of informers for each poller.
+const informersPerPoller = 2
 
-// catchUp is how long informers may need to know the true state. Directly, a hundred need minutes: all
-// list again, and a kube-apiserver that has just started ends the watches that fall behind.
-const catchUp = 10 * time.Minute
+// catchUpTime is the time that informers have to reach the true state. Directly, a hundred need minutes: all list again, and
+// a kube-apiserver that has just started ends the watches that fall behind.
+const catchUpTime = 10 * time.Minute
 
-// restarts measures a restart of kube-apiserver, alone and as one of two behind a TCP balancer, while
-// nothing is written and while pods are: whole lists that reach it, and whether lists come from memory.
-// It fails if an informer does not end with the true state.
+// headStart is the time for which pollers list before the restart, so that listproxy knows their right to list.
+const headStart = 2 * time.Second
+
+// restarts measures restarts of kube-apiserver, alone and as one of two behind a TCP balancer, while no pods are written and
+// while they are: the whole lists that reach it, and whether lists come from memory. It fails if an informer does not reach
+// the true state.
 func restarts(ctx context.Context, b *bench) error {
-	if err := b.fill(ctx); err != nil {
+	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
-	t := &table{caption: fmt.Sprintf("kube-apiserver is ended with SIGTERM and started again before %d informers of %d pods and %d pollers, who list all at "+
-		"resourceVersion=0 once a second; written: %d pods change a second. Counted is from the end of the old process to %d s after the new one is ready. "+
-		"Answers are the pollers'; refused is what failed. Whole lists are those of informers and of listproxy: streaming lists, lists without a limit and a selector, "+
-		"and newest ones that are read page by page.",
-		b.settings.crowd, b.settings.pods, max(1, b.settings.crowd/pollersPer), b.settings.changes, b.settings.seconds)}
+	t := &table{caption: fmt.Sprintf("kube-apiserver is ended with SIGTERM and started again before %d informers of %d pods and %d pollers, "+
+		"who list all at resourceVersion=0 once a second; written: %d pods change a second. Counted is from two seconds before the end of the old process "+
+		"to %d s after the new one is ready. Answers are the pollers'; refused is what failed. Whole lists are those of informers and of "+
+		"listproxy: streaming lists, lists without a limit and a selector, and newest ones that are read page by page.",
+		b.settings.crowd, b.settings.pods, b.pollers(), b.settings.changes, b.settings.seconds)}
 	balancer, err := hop.StartBalancer()
 	if err != nil {
 		return err
 	}
 	defer balancer.Close()
 	balancer.Add(strings.TrimPrefix(b.cp.URL(), "https://"))
-	for _, name := range []string{"alone", "one of two"} {
-		if name == "one of two" {
-			second, err := b.cp.AddAPIServer(ctx, "")
-			if err != nil {
-				return err
-			}
-			balancer.Add(strings.TrimPrefix(second.URL(), "https://"))
-		}
-		for i, asked := range []string{name + ", quiet", name + ", written"} {
-			direct, proxied := &result{asked: asked, of: straight}, &result{asked: asked, of: "listproxy"}
-			for _, r := range []*result{direct, proxied} {
-				if err := b.restart(ctx, "https://"+balancer.Address(), i == 1, r); err != nil {
-					return fmt.Errorf("%s: %s: %w", asked, r.of, err)
-				}
-				b.log("%s, %s: %d whole lists, %d of %d lists from memory", asked, r.of, r.lists, r.hits, r.answers)
-			}
-			t.add(direct, proxied)
-		}
+	if err := b.restartQuietAndWritten(ctx, "alone", balancer, t); err != nil {
+		return err
+	}
+	second, err := b.cp.AddAPIServer(ctx, "")
+	if err != nil {
+		return err
+	}
+	balancer.Add(strings.TrimPrefix(second.URL(), "https://"))
+	if err := b.restartQuietAndWritten(ctx, "one of two", balancer, t); err != nil {
+		return err
 	}
 	b.report(t)
 	return nil
 }
 
-// restart measures one restart at the side that the row names.
+func (b *bench) pollers() int { return max(1, b.settings.crowd/informersPerPoller) }
+
+// restartQuietAndWritten adds the rows of two restarts at each side: without and with writes of pods.
+func (b *bench) restartQuietAndWritten(ctx context.Context, name string, balancer *hop.Balancer, t *table) error {
+	for _, writing := range []bool{false, true} {
+		request := name + ", quiet"
+		if writing {
+			request = name + ", written"
+		}
+		rows := []*result{{request: request, side: direct.name}, {request: request, side: "listproxy"}}
+		for _, r := range rows {
+			if err := b.restart(ctx, "https://"+balancer.Address(), writing, r); err != nil {
+				return fmt.Errorf("%s: %s: %w", request, r.side, err)
+			}
+			b.log("%s, %s: %d whole lists, %d of %d lists from memory", request, r.side, r.wholeLists, r.hits, r.answers)
+		}
+		t.add(rows...)
+	}
+	return nil
+}
+
+// restart measures one restart at the side of the row r, while pods are written or not.
 func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *result) (err error) {
-	before, err := hop.Start(upstream, b.cp.CA(), hop.Odd{})
+	counter, err := hop.Start(upstream, b.cp.CA(), hop.Odd{})
 	if err != nil {
 		return err
 	}
-	defer before.Close()
-	var whole atomic.Int64
-	before.OnAnswer(func(resp *http.Response) {
-		if resp.StatusCode == http.StatusOK && isWhole(resp.Request) && resp.Request.UserAgent() != userAgent {
-			whole.Add(1)
+	defer counter.Close()
+	var wholeLists atomic.Int64
+	counter.OnAnswer(func(resp *http.Response) {
+		isPoller := resp.Request.UserAgent() == userAgent
+		if resp.StatusCode == http.StatusOK && isWhole(resp.Request) && !isPoller {
+			wholeLists.Add(1)
 		}
 	})
-	cfg := before.RESTConfig(b.cp.RESTConfig(controlplane.Admin))
-	if r.of != straight {
-		p, err := b.start(ctx, b.binary, before.RESTConfig(b.cp.RESTConfig(controlplane.Feed)), "--eager", "pods", "--watches", "--consistent-lists=true")
+	cfg := counter.RESTConfig(b.cp.RESTConfig(controlplane.Admin))
+	if r.side != direct.name {
+		p, err := b.start(ctx, b.binary, counter.RESTConfig(b.cp.RESTConfig(controlplane.Feed)),
+			"--eager", "pods", "--watches", "--consistent-lists=true")
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, b.stop()) }()
+		defer func() { err = errors.Join(err, b.stopLast()) }()
 		cfg = p.RESTConfig(b.cp.RESTConfig(controlplane.Admin))
 	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	all, err := b.informers(ctx, cfg)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	all, err := b.startInformers(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	pods, err := b.some(ctx, controlplane.TeamA, 10)
+	pods, err := b.readPods(ctx, controlplane.TeamA, 10)
 	if err != nil {
 		return err
 	}
 
-	whole.Store(0)
-	load, stop := context.WithCancel(ctx)
-	var working sync.WaitGroup
-	defer working.Wait()
-	defer stop()
-	var wrote error
+	wholeLists.Store(0) // without those of informers that start
+	loadCtx, stopLoad := context.WithCancel(ctx)
+	var loading sync.WaitGroup
+	defer loading.Wait()
+	defer stopLoad()
+	var writeErr error
 	if writing {
-		working.Go(func() { _, wrote = b.change(load, pods, b.settings.changes, 0) })
+		loading.Go(func() { _, writeErr = b.changePods(loadCtx, pods, b.settings.changes, 0) })
 	}
-	if err := b.poll(load, cfg, &working, r); err != nil {
+	if err := b.startPollers(loadCtx, cfg, &loading, r); err != nil {
 		return err
 	}
+	clock.Sleep(ctx, headStart)
 	if err := b.cp.First.Stop(); err != nil {
 		return err
 	}
@@ -126,30 +145,30 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *r
 		return err
 	}
 	clock.Sleep(ctx, time.Duration(b.settings.seconds)*time.Second)
-	stop()
-	working.Wait()
-	r.lists = int(whole.Load())
-	if wrote != nil {
-		return wrote
+	stopLoad()
+	loading.Wait()
+	r.wholeLists = int(wholeLists.Load())
+	if writeErr != nil {
+		return writeErr
 	}
-	return b.informed(ctx, all)
+	return b.awaitInformers(ctx, all)
 }
 
-// informed waits until all informers know all pods as they are.
-func (b *bench) informed(ctx context.Context, all []cache.SharedIndexInformer) error {
-	now, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+// awaitInformers waits until all informers have the true state.
+func (b *bench) awaitInformers(ctx context.Context, all []cache.SharedIndexInformer) error {
+	list, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	var truth []ask.Identity
-	for _, pod := range now.Items {
+	for _, pod := range list.Items {
 		truth = append(truth, ask.IdentityOf(&pod))
 	}
 	want := ask.Versions(truth)
 	for i, informer := range all {
-		if err := poll.Try(ctx, catchUp, lookEvery, fmt.Sprintf("informer %d", i), func() error {
+		if err := poll.Try(ctx, catchUpTime, pollInterval, fmt.Sprintf("informer %d", i), func() error {
 			if got := ask.Versions(informers.Stored(informer)); !maps.Equal(got, want) {
-				return fmt.Errorf("it knows %d pods, not all of %d as they are", len(got), len(want))
+				return fmt.Errorf("its %d pods are not the %d true ones", len(got), len(want))
 			}
 			return nil
 		}); err != nil {
@@ -159,11 +178,11 @@ func (b *bench) informed(ctx context.Context, all []cache.SharedIndexInformer) e
 	return nil
 }
 
-// leastPage is how many objects a page has, at least, of a state that is loaded page by page. Before it
-// loads, a feed reads a list of fewer, from which it learns the form (snapshot/learn.go).
-const leastPage = 50
+// minLoadPage is the smallest limit of a page with which listproxy loads a state. Before a load, a feed lists fewer objects
+// as a sample (snapshot/source/learn.go).
+const minLoadPage = 50
 
-// isWhole says whether a request is for the whole state of pods, or for the first page of the newest.
+// isWhole reports whether a request is for the whole state of pods, or for the first page of a consistent list.
 func isWhole(r *http.Request) bool {
 	q := r.URL.Query()
 	if r.Method != http.MethodGet || r.URL.Path != "/api/v1/pods" {
@@ -176,23 +195,25 @@ func isWhole(r *http.Request) bool {
 		return false
 	}
 	if limit, err := strconv.Atoi(q.Get("limit")); err == nil {
-		return limit >= leastPage && !q.Has("resourceVersion")
+		return limit >= minLoadPage && !q.Has("resourceVersion")
 	}
 	return true
 }
 
-// informers starts informers, each over a connection of its own, which keep nothing of a pod but its
-// revision, and waits until all know all.
-func (b *bench) informers(ctx context.Context, cfg *rest.Config) (all []cache.SharedIndexInformer, err error) {
+// startInformers starts a crowd of informers, each over its own connection, and waits until all have synced. To save memory,
+// they keep only the identities of pods.
+func (b *bench) startInformers(ctx context.Context, cfg *rest.Config) (all []cache.SharedIndexInformer, err error) {
 	var synced []cache.InformerSynced
 	for range b.settings.crowd {
 		own := rest.CopyConfig(cfg)
 		own.UserAgent = "informer"
-		own.Dial = (&net.Dialer{}).DialContext // client-go shares connections of those that have none
+		own.Dial = (&net.Dialer{}).DialContext // without it, client-go would share connections
 		informer := informers.New(own, "typed", corev1.SchemeGroupVersion.WithResource("pods"), false, "")
 		if err := informer.SetTransform(func(object any) (any, error) {
 			if pod, ok := object.(*corev1.Pod); ok {
-				object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
+				object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+					Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+				}}
 			}
 			return object, nil
 		}); err != nil {
@@ -203,35 +224,36 @@ func (b *bench) informers(ctx context.Context, cfg *rest.Config) (all []cache.Sh
 		}
 		all, synced = append(all, informer), append(synced, informer.HasSynced)
 	}
-	waiting, stop := context.WithTimeout(ctx, catchUp)
-	defer stop()
-	if !cache.WaitForCacheSync(waiting.Done(), synced...) {
-		return nil, fmt.Errorf("not all informers have a first state within %v", catchUp)
+	syncCtx, cancel := context.WithTimeout(ctx, catchUpTime)
+	defer cancel()
+	if !cache.WaitForCacheSync(syncCtx.Done(), synced...) {
+		return nil, fmt.Errorf("not all informers have synced within %v", catchUpTime)
 	}
 	return all, nil
 }
 
-// poll has pollers list until ctx ends.
-func (b *bench) poll(ctx context.Context, cfg *rest.Config, working *sync.WaitGroup, r *result) error {
-	q := in("", podsPath+ask.AnyVersion, false, goClients)[0]
-	var mu sync.Mutex
-	for range max(1, b.settings.crowd/pollersPer) {
-		over, err := newConnection(cfg, false)
+// startPollers starts pollers in a group, which list until ctx ends and add their answers to a result.
+func (b *bench) startPollers(ctx context.Context, cfg *rest.Config, group *sync.WaitGroup, r *result) error {
+	q := fromAnywhere("", podsPath+ask.AnyVersion, clientGo)[0]
+	var mu sync.Mutex // guards r
+	for range b.pollers() {
+		connection, err := newConnection(cfg, false)
 		if err != nil {
 			return err
 		}
-		working.Go(func() {
+		group.Go(func() {
 			for range poll.Ticks(ctx, time.Second) {
 				begun := time.Now()
-				one, _, err := q.once(ctx, over, cfg)
-				one.took = time.Since(begun)
+				a, _, err := q.sendOnce(ctx, connection, cfg)
+				a.took = time.Since(begun)
+				if ctx.Err() != nil {
+					return // cut off, not failed
+				}
 				mu.Lock()
-				switch {
-				case ctx.Err() != nil: // cut off
-				case err != nil:
-					r.refused++
-				default:
-					r.take(one)
+				if err != nil {
+					r.refusals++
+				} else {
+					r.add(a)
 				}
 				mu.Unlock()
 			}

@@ -20,122 +20,127 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// settleFor is how long processes are left alone before their memory is read.
-const settleFor = 5 * time.Second
+// settleTime is the time after which memory is read, once watches are open.
+const settleTime = 5 * time.Second
 
-// watches measures events for many watches, and what a watch takes that is told nothing.
+// watches measures events for many watches, and the memory of a watch without events.
 func watches(ctx context.Context, b *bench) error {
-	if err := b.fill(ctx); err != nil {
+	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
-	sides := []side{{name: straight}}
-	for _, with := range [][]string{{"listproxy, forwarded"}, {"listproxy, `--watches`", "--watches"}} {
-		proxied, err := b.through(ctx, with[0], append([]string{"--eager", "pods"}, with[1:]...)...)
-		if err != nil {
-			return err
-		}
-		if _, err := b.learn(ctx, proxied, in("", podsPath+"resourceVersion=0", true, protobuf)[0]); err != nil {
-			return err
-		}
-		sides = append(sides, proxied)
+	forwarding, err := b.startSide(ctx, "listproxy, forwarded", "--eager", "pods")
+	if err != nil {
+		return err
 	}
-	told := &table{caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second, for %d s. An answer is an "+
-		"event; its time is from before its change is written into etcd.", b.settings.crowd, b.settings.changes, b.settings.seconds)}
-	idle := &table{caption: "What one of these watches takes of the memory of both processes before it is told anything."}
-	var tells, idles []*result
-	for _, at := range sides {
-		tell, one, err := b.fanOut(ctx, at)
+	serving, err := b.startSide(ctx, "listproxy, `--watches`", "--eager", "pods", "--watches")
+	if err != nil {
+		return err
+	}
+	for _, at := range []side{forwarding, serving} {
+		if _, err := b.warmUp(ctx, at, fromMemory("", podsPath+ask.AnyVersion, protobufPlain)[0]); err != nil {
+			return err
+		}
+	}
+	eventTable := &table{caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second, for %d s. "+
+		"An answer is an event; its time is from before its change is written into etcd.",
+		b.settings.crowd, b.settings.changes, b.settings.seconds)}
+	idleTable := &table{caption: "What one of these watches takes of the memory of both processes before it is told anything."}
+	var eventRows, idleRows []*result
+	for _, at := range []side{direct, forwarding, serving} {
+		event, watch, err := b.measureWatches(ctx, at)
 		if err != nil {
 			return fmt.Errorf("%s: %w", at.name, err)
 		}
-		tells, idles = append(tells, tell), append(idles, one)
-		b.log("%s: %d events", at.name, tell.answers)
+		eventRows, idleRows = append(eventRows, event), append(idleRows, watch)
+		b.log("%s: %d events", at.name, event.answers)
 	}
-	told.add(tells...)
-	idle.add(idles...)
-	b.report(told)
-	b.report(idle)
+	eventTable.add(eventRows...)
+	idleTable.add(idleRows...)
+	b.report(eventTable)
+	b.report(idleTable)
 	return nil
 }
 
-// fanOut has many clients hear of the same changes at a side.
-func (b *bench) fanOut(ctx context.Context, at side) (tell, one *result, err error) {
-	pods, err := b.some(ctx, controlplane.TeamA, 10)
+// measureWatches has a crowd watch the same pods at a side, and returns the row of an event and that of an idle watch.
+func (b *bench) measureWatches(ctx context.Context, at side) (event, watch *result, err error) {
+	pods, err := b.readPods(ctx, controlplane.TeamA, 10)
 	if err != nil {
 		return nil, nil, err
 	}
-	now, err := b.kube.CoreV1().Pods(controlplane.TeamA).List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := b.kube.CoreV1().Pods(controlplane.TeamA).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, nil, err
 	}
-	watching := request{accept: protobuf.accept(), path: "/api/v1/namespaces/" + controlplane.TeamA +
-		"/pods?allowWatchBookmarks=true&resourceVersion=" + now.ResourceVersion + "&timeoutSeconds=3000&watch=true"}
-	kube, proxy, err := b.memory(at)
+	q := request{accept: protobufPlain.accept(), path: "/api/v1/namespaces/" + controlplane.TeamA +
+		"/pods?allowWatchBookmarks=true&resourceVersion=" + list.ResourceVersion + "&timeoutSeconds=3000&watch=true"}
+	kubeBefore, proxyBefore, err := b.residentMemory(at)
 	if err != nil {
 		return nil, nil, err
 	}
-	opened := &audience{}
-	life, end := context.WithCancel(ctx)
-	defer opened.all.Wait()
-	defer end()
+	crowd := &watchers{}
+	watchCtx, stop := context.WithCancel(ctx)
+	defer crowd.running.Wait()
+	defer stop()
 	for range b.settings.crowd {
-		if err := opened.join(life, b, at, watching); err != nil {
+		if err := crowd.watch(watchCtx, b, at, q); err != nil {
 			return nil, nil, err
 		}
 	}
-	clock.Sleep(ctx, settleFor)
-	kubeThen, proxyThen, err := b.memory(at)
+	clock.Sleep(ctx, settleTime)
+	kubeAfter, proxyAfter, err := b.residentMemory(at)
 	if err != nil {
 		return nil, nil, err
 	}
-	one = &result{asked: "a watch", of: at.name, memory: (kubeThen - kube + proxyThen - proxy) / int64(b.settings.crowd)}
+	grown := kubeAfter - kubeBefore + proxyAfter - proxyBefore
+	watch = &result{request: "a watch", side: at.name, memory: grown / int64(b.settings.crowd)}
 
-	tell = &result{asked: "an event", of: at.name}
-	want := int64(b.settings.changes) * int64(b.settings.seconds) * int64(b.settings.crowd)
-	err = b.cost(at, nil, tell, func() error {
-		if _, err := b.change(ctx, pods, b.settings.changes, b.settings.changes*b.settings.seconds); err != nil {
+	event = &result{request: "an event", side: at.name}
+	changes := b.settings.changes * b.settings.seconds
+	want := int64(changes) * int64(b.settings.crowd)
+	err = b.measureCPU(at, nil, event, func() error {
+		if _, err := b.changePods(ctx, pods, b.settings.changes, changes); err != nil {
 			return err
 		}
-		return poll.Try(ctx, patience, lookEvery, "events", func() error {
-			if n := opened.events.Load(); n < want {
-				return errors.Join(fmt.Errorf("%d of %d", n, want), opened.ended())
+		return poll.Try(ctx, patience, pollInterval, "events", func() error {
+			if n := crowd.events.Load(); n < want {
+				return errors.Join(fmt.Errorf("%d of %d", n, want), crowd.err())
 			}
 			return nil
 		})
 	})
-	opened.mu.Lock()
-	defer opened.mu.Unlock()
-	tell.times, tell.answers = opened.delays, len(opened.delays)
-	tell.hits = tell.answers * opened.hits / b.settings.crowd
-	return tell, one, err
+	crowd.mu.Lock()
+	defer crowd.mu.Unlock()
+	event.times, event.answers = crowd.delays, len(crowd.delays)
+	event.hits = event.answers * crowd.hits / b.settings.crowd
+	return event, watch, err
 }
 
-// audience has many watches.
-type audience struct {
-	all    sync.WaitGroup
-	events atomic.Int64
+// watchers are clients with one watch each.
+type watchers struct {
+	running sync.WaitGroup
+	events  atomic.Int64 // stamped ones
+	hits    int          // watches from memory; written by watch alone
 
-	mu     sync.Mutex
-	hits   int
-	delays []time.Duration
-	failed error
+	mu      sync.Mutex
+	delays  []time.Duration // of events, from their stamps
+	lastErr error
 }
 
-// ended is why a watch has ended, if one has.
-func (a *audience) ended() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.failed
+// err returns the error with which a watch has ended, if one has.
+func (w *watchers) err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lastErr
 }
 
-// join opens a watch over a connection of its own, and hears it until ctx ends.
-func (a *audience) join(ctx context.Context, b *bench, at side, q request) error {
+// watch opens a watch over its own connection, and reads it until ctx ends.
+func (w *watchers) watch(ctx context.Context, b *bench, at side, q request) error {
 	cfg := b.config(at, controlplane.Admin)
-	over, err := newConnection(cfg, false)
+	connection, err := newConnection(cfg, false)
 	if err != nil {
 		return err
 	}
-	resp, err := q.open(ctx, over, cfg)
+	resp, err := q.open(ctx, connection, cfg)
 	if err != nil {
 		return err
 	}
@@ -143,41 +148,42 @@ func (a *audience) join(ctx context.Context, b *bench, at side, q request) error
 		return errors.Join(errors.New(resp.Status), resp.Body.Close())
 	}
 	if ask.FromMemory(resp.Header) {
-		a.hits++
+		w.hits++
 	}
-	a.all.Go(func() {
-		defer over.CloseIdleConnections()
+	w.running.Go(func() {
+		defer connection.CloseIdleConnections()
 		defer resp.Body.Close()
-		in := events.NewReader(resp.Body, resp.Header.Get("Content-Type"))
+		stream := events.NewReader(resp.Body, resp.Header.Get("Content-Type"))
 		for {
-			frame, err := in.Frame()
-			written, ok := stamped(frame)
-			took := time.Since(written)
-			a.mu.Lock()
-			switch {
-			case err != nil && ctx.Err() == nil:
-				a.failed = fmt.Errorf("a watch ended: %w", err)
-			case err == nil && ok:
-				a.delays = append(a.delays, took)
-				a.events.Add(1)
-			}
-			a.mu.Unlock()
+			frame, err := stream.Frame()
 			if err != nil {
+				if ctx.Err() == nil {
+					w.mu.Lock()
+					w.lastErr = fmt.Errorf("a watch ended: %w", err)
+					w.mu.Unlock()
+				}
 				return
+			}
+			if stamp, ok := findStamp(frame); ok {
+				delay := time.Since(stamp)
+				w.mu.Lock()
+				w.delays = append(w.delays, delay)
+				w.mu.Unlock()
+				w.events.Add(1)
 			}
 		}
 	})
 	return nil
 }
 
-// stampMark stands before the time in an annotation of what is changed.
+// stampMark begins the annotation with the time of a change.
 const stampMark = "at-nanoseconds-"
 
-// stamp returns the value of such an annotation.
+// stamp returns the value of this annotation.
 func stamp(at time.Time) string { return stampMark + strconv.FormatInt(at.UnixNano(), 10) + "." }
 
-// stamped finds the time in an event.
-func stamped(frame []byte) (time.Time, bool) {
+// findStamp returns the time in an event.
+func findStamp(frame []byte) (time.Time, bool) {
 	_, rest, ok := bytes.Cut(frame, []byte(stampMark))
 	if !ok {
 		return time.Time{}, false

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/workload"
+)
+
+// readPods returns up to n pods of a namespace, to be written into etcd again.
+func (b *bench) readPods(ctx context.Context, namespace string, n int) ([]*corev1.Pod, error) {
+	list, err := b.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: int64(n)})
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		list.Items[i].ResourceVersion = "" // etcd stores none
+		pods[i] = &list.Items[i]
+	}
+	return pods, nil
+}
+
+// changePods changes pods in turn, at a rate, until ctx ends or limit changes are made (0: no limit), and returns their
+// number. It writes to etcd, so that the writing costs kube-apiserver nothing.
+func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, limit int) (made int, err error) {
+	for i := range poll.Ticks(ctx, time.Second/time.Duration(perSecond)) {
+		changed := pods[i%len(pods)].DeepCopy()
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, "bench.listproxy.io/at", stamp(time.Now()))
+		if err := b.store.Put(ctx, changed); err != nil && ctx.Err() == nil {
+			return made, err
+		}
+		made++
+		if made == limit {
+			break
+		}
+	}
+	return made, nil
+}
+
+// changeHundredth changes every hundredth pod, others each time, and waits until a side has the changes.
+func (b *bench) changeHundredth(ctx context.Context, at side, accept string) error {
+	const (
+		step      = 100
+		perSecond = 1000
+		settle    = 300 * time.Millisecond // listproxy applies the changes to its other representations
+	)
+	if b.changedPods == nil {
+		var err error
+		if b.changedPods, err = b.readPods(ctx, "", b.settings.pods); err != nil {
+			return err
+		}
+	}
+	b.changeRounds++
+	var chosen []*corev1.Pod
+	for i := b.changeRounds % step; i < len(b.changedPods); i += step {
+		chosen = append(chosen, b.changedPods[i])
+	}
+	if _, err := b.changePods(ctx, chosen, perSecond, len(chosen)); err != nil {
+		return err
+	}
+	newest, err := b.resolve(ctx, request{path: podsPath + "limit=1&resourceVersion=" + newestRevision, accept: accept})
+	if err != nil {
+		return err
+	}
+	clock.Sleep(ctx, settle)
+	return b.send(ctx, at, newest, 1, 1, &result{})
+}
+
+// startWrites writes a namespace all the time, and if busy also pods and a config map, until stop is called.
+func (b *bench) startWrites(ctx context.Context, busy bool) (stop func() error, err error) {
+	var pods []*corev1.Pod
+	if busy {
+		if pods, err = b.readPods(ctx, controlplane.TeamA, 10); err != nil {
+			return nil, err
+		}
+	}
+	b.writing = busy
+	ctx, cancel := context.WithCancel(ctx)
+	writers, ctx := errgroup.WithContext(ctx)
+	startWriter := func(write func(patch []byte) error) {
+		writers.Go(func() error {
+			for i := range poll.Ticks(ctx, time.Second/writesPerSecond) {
+				patch := []byte(`{"metadata":{"annotations":{"bench.listproxy.io/n":"` + strconv.Itoa(i) + `"}}}`)
+				if err := write(patch); err != nil && ctx.Err() == nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	startWriter(func(patch []byte) error {
+		_, err := b.kube.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceDefault, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if busy {
+		configMaps := b.kube.CoreV1().ConfigMaps(configMapsNamespace(0))
+		startWriter(func(patch []byte) error {
+			_, err := configMaps.Patch(ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
+		})
+		writers.Go(func() error {
+			_, err := b.changePods(ctx, pods, writesPerSecond, 0)
+			return err
+		})
+	}
+	return func() error {
+		cancel()
+		b.writing = false
+		return writers.Wait()
+	}, nil
+}

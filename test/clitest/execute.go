@@ -23,21 +23,22 @@ func Execute(t *testing.T, cmd *cobra.Command, args ...string) (out, errs string
 	return stdout.String(), stderr.String(), err
 }
 
-// Run is [Execute] where it is known whether the command fails. It returns what the command wrote, and its error.
-func Run(t *testing.T, fails bool, cmd *cobra.Command, args ...string) string {
+// Run executes a command and returns all that it wrote, and the text of its error. The test fails unless the command returns
+// an error exactly if wantErr.
+func Run(t *testing.T, wantErr bool, cmd *cobra.Command, args ...string) string {
 	t.Helper()
 	out, errs, err := Execute(t, cmd, args...)
 	out += errs
 	if err != nil {
 		out += err.Error()
 	}
-	if (err != nil) != fails {
-		t.Errorf("it fails: %t, want %t: %s", err != nil, fails, out)
+	if (err != nil) != wantErr {
+		t.Errorf("the command returned the error %v, want one: %t: %s", err, wantErr, out)
 	}
 	return out
 }
 
-// Refused demands an error that says all these words.
+// Refused fails the test unless err has all these words.
 func Refused(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {

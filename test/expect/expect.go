@@ -1,4 +1,4 @@
-// Package expect says in one line what tests expect all the time.
+// Package expect has the most frequent checks of tests.
 package expect
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// NoError ends a test with an error, if there is one.
+// NoError ends the test if err is not nil.
 func NoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -16,7 +16,7 @@ func NoError(t testing.TB, err error) {
 	}
 }
 
-// Same says how what a test got differs from what it wants.
+// Same fails the test if want and got differ. Options are those of [cmp.Diff].
 func Same(t testing.TB, want, got any, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
@@ -24,7 +24,7 @@ func Same(t testing.TB, want, got any, options ...cmp.Option) {
 	}
 }
 
-// Says demands that a text has all these words.
+// Says fails the test for each of words that is not in text.
 func Says(t testing.TB, text string, words ...string) {
 	t.Helper()
 	for _, word := range words {

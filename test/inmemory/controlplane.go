@@ -22,29 +22,29 @@ type ControlPlane struct {
 	// certified has the certificate of all servers.
 	certified *httptest.Server
 
-	mu         sync.Mutex // also of what the servers have
-	servers    []*Server
-	next       int      // connections so far
-	definition int      // the newest generation
-	forms      []formed // that were ever written
-	rights     []right  // since when
-	audits     int      // requests so far, for Audit-Id
+	mu          sync.Mutex // guards the following fields, and those of the servers
+	servers     []*Server
+	connections int        // so far
+	definition  int        // the newest generation
+	forms       []usedForm // all that servers have ever written
+	rights      []right    // all changes, in order
+	requests    int        // so far, for Audit-Id
 }
 
-// formed says that servers may have written a form from a time on, and until one (zero: still).
-type formed struct {
+// usedForm is a form that servers may have written between two times. A zero until means that they still may.
+type usedForm struct {
 	Form
 	since, until time.Time
 }
 
-// right says that a user may list all widgets from a time on, or not.
+// right says whether a user may list all widgets from a time on.
 type right struct {
 	user    string
 	allowed bool
 	since   time.Time
 }
 
-// Own is the user of listproxy's own account. Each user's token is the user's name.
+// Own is the user of listproxy's own account. The token of a user is the user's name.
 const Own = "listproxy"
 
 // New returns a control plane without a server.
@@ -61,7 +61,7 @@ func New(t testing.TB) *ControlPlane {
 	return c
 }
 
-// Config reaches the address of the servers as Own.
+// Config returns Own's configuration for the servers.
 func (c *ControlPlane) Config() *rest.Config {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.certified.Certificate().Raw})
 	return &rest.Config{
@@ -77,31 +77,31 @@ func (c *ControlPlane) dial(ctx context.Context) (net.Conn, error) {
 		return nil, syscall.ECONNREFUSED
 	}
 	c.mu.Lock()
-	c.next++
-	to := up[c.next%len(up)].listener
+	c.connections++
+	to := up[c.connections%len(up)].listener
 	c.mu.Unlock()
 	if to == nil {
-		return nil, syscall.ECONNREFUSED // meanwhile
+		return nil, syscall.ECONNREFUSED // the server has stopped meanwhile
 	}
 	return to.Dial(ctx, "", "")
 }
 
-// Servers are all that were ever added.
+// Servers returns all servers that were ever added.
 func (c *ControlPlane) Servers() []*Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.servers)
 }
 
-// Up is how many are up.
+// Up returns the number of servers that are up.
 func (c *ControlPlane) Up() int {
 	return len(slices.DeleteFunc(c.Servers(), func(s *Server) bool { return !s.IsUp() }))
 }
 
-// lag is the longest time after which a server has learned of a changed definition.
-const lag = 8 * time.Second
+// maxLag is the longest time until a server learns of a changed definition.
+const maxLag = 8 * time.Second
 
-// Define changes the definition of widgets: each server learns of that by itself.
+// Define changes the definition of widgets. Each server learns of the change after a random time up to maxLag.
 func (c *ControlPlane) Define() {
 	c.mu.Lock()
 	c.definition++
@@ -114,12 +114,12 @@ func (c *ControlPlane) Define() {
 			`"status":{"acceptedNames":{"kind":"Widget","plural":"widgets"},"conditions":[{"type":"Established","status":"True"}],"storedVersions":["v1"]}`,
 	})
 	for _, s := range servers {
-		time.AfterFunc(rand.N(lag), func() { s.learn(generation) })
+		time.AfterFunc(rand.N(maxLag), func() { s.learn(generation) })
 	}
 }
 
-// noteForms notes which forms servers write from now on.
-func (c *ControlPlane) noteForms() {
+// updateForms updates forms with those that the servers write from now on.
+func (c *ControlPlane) updateForms() {
 	now, writes := time.Now(), map[Form]bool{}
 	for _, s := range c.Servers() {
 		if s.IsUp() {
@@ -137,24 +137,25 @@ func (c *ControlPlane) noteForms() {
 		}
 	}
 	for f := range writes {
-		c.forms = append(c.forms, formed{f, now, time.Time{}})
+		c.forms = append(c.forms, usedForm{Form: f, since: now})
 	}
 }
 
-// MayWrite reports whether a server that was up after the times may have written a form: by a definition
-// that was known to one after the first time, and of a release after the second.
-func (c *ControlPlane) MayWrite(f Form, definition, release time.Time) bool {
+// MayWrite reports whether servers may have written a form since two times: its definition since the first, and its release
+// since the second.
+func (c *ControlPlane) MayWrite(f Form, definitionSince, releaseSince time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	byDefinition, byRelease := false, false
-	for _, was := range c.forms {
-		byDefinition = byDefinition || was.Definition == f.Definition && (was.until.IsZero() || was.until.After(definition))
-		byRelease = byRelease || was.Release == f.Release && (was.until.IsZero() || was.until.After(release))
+	hasDefinition, hasRelease := false, false
+	for _, used := range c.forms {
+		usedSince := func(since time.Time) bool { return used.until.IsZero() || used.until.After(since) }
+		hasDefinition = hasDefinition || used.Definition == f.Definition && usedSince(definitionSince)
+		hasRelease = hasRelease || used.Release == f.Release && usedSince(releaseSince)
 	}
-	return byDefinition && byRelease
+	return hasDefinition && hasRelease
 }
 
-// Allow says whether a user may list all widgets from now on.
+// Allow sets whether a user may list all widgets from now on.
 func (c *ControlPlane) Allow(user string, allowed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +165,7 @@ func (c *ControlPlane) Allow(user string, allowed bool) {
 // Allowed reports whether a user may list all widgets.
 func (c *ControlPlane) Allowed(user string) bool { return c.AllowedSince(user, time.Now()) }
 
-// AllowedSince reports whether a user might list all widgets at some time since then.
+// AllowedSince reports whether a user was allowed to list all widgets at any time since then.
 func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	if user == Own {
 		return true

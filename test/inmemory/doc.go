@@ -1,10 +1,8 @@
-// Package inmemory is a control plane in memory: an etcd, and kube-apiservers in front of it that lag, lie
-// silent, end, start again and are replaced. It is for tests in a bubble of testing/synctest: there is no
-// socket, and time is that of the bubble.
+// Package inmemory is a control plane in memory: an etcd, and kube-apiservers in front of it that lag, hang, stop, start again
+// and are replaced. It is for tests in a bubble of testing/synctest, without sockets, in the bubble's time.
 //
-// It does what list-contract and watch-contract say of a kube-apiserver, as far as one custom resource
-// goes. What it does not do (protobuf, tables, writes over HTTP) is tested with a real kube-apiserver.
+// It does for one custom resource what list-contract and watch-contract say of kube-apiserver. It has no protobuf, no tables
+// and no writes over HTTP, which are tested with a real kube-apiserver.
 //
-// [Etcd] remembers all that ever happened, so that [Etcd.List] and [Etcd.Changes] can say what the right
-// answer would have been.
+// [Etcd] keeps its whole history, so that [Etcd.List] and [Etcd.Events] can say what the right answer was at any time.
 package inmemory

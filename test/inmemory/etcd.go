@@ -16,8 +16,8 @@ type Kind struct {
 	Namespaced             bool
 }
 
-// Widgets is the custom resource of the tests. Its definition, and the server that writes an object, are
-// in the bytes of each widget.
+// Widgets is the custom resource of the tests. The bytes of a widget name the definition and the release of the server that
+// wrote them, see [Form].
 var Widgets = Kind{Path: "/apis/example.com/v1/widgets", APIVersion: "example.com/v1", Kind: "Widget", Namespaced: true}
 
 var (
@@ -29,16 +29,17 @@ var (
 	metadata = Kind{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
 )
 
-// Object is one object, without what a server adds.
+// Object is an object as etcd has it, without the fields that servers add.
 type Object struct {
 	Namespace, Name string
-	Color           string // the label "color"; empty: it has none
+	Color           string // of the label "color"; "": no such label
 	Revision        int64
 	Value           int    // of a widget: another one for each write
-	more            string // of other kinds: what follows metadata
-	moreMeta        string
+	more            string // JSON after the metadata, of other kinds than widgets
+	moreMeta        string // JSON at the beginning of the metadata
 }
 
+// key returns the key by which lists are ordered.
 func (o Object) key() string {
 	if o.Namespace == "" {
 		return o.Name
@@ -46,13 +47,13 @@ func (o Object) key() string {
 	return o.Namespace + "/" + o.Name
 }
 
-// Form is what a server adds to a widget: the generation of the definition by which it writes, and what
-// makes its bytes other ones than those of another release.
+// Form is what a server adds to a widget: the generation of the definition that it knows, and its release.
 type Form struct {
 	Definition int
 	Release    string
 }
 
+// write returns an object in JSON, as a server of a form writes it.
 func (k Kind) write(o Object, revision int64, f Form) string {
 	labels, namespace, more := "", "", o.more
 	if o.Color != "" {
@@ -71,7 +72,7 @@ func (k Kind) write(o Object, revision int64, f Form) string {
 		k.APIVersion, k.Kind, o.moreMeta, labels, o.Name, namespace, revision, more)
 }
 
-// Change is one change of an object. Old is nil if it was created, New if it was deleted.
+// Change is a change of an object. Old is nil if the object was created, and New if it was deleted.
 type Change struct {
 	Revision int64
 	At       time.Time
@@ -81,38 +82,40 @@ type Change struct {
 
 // Etcd is the storage. Its methods are safe for concurrent use.
 type Etcd struct {
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the following fields
 	revision int64
-	// timelines are all changes: those before each restore, and those of now.
+	// timelines has all changes of each timeline. A restore begins a new one, which is the last.
 	timelines [][]Change
 	written   chan struct{} // closed at the next change
-	values    int
+	values    int           // so far, for Object.Value
 }
 
+// newEtcd returns an etcd without objects.
 func newEtcd() *Etcd {
 	return &Etcd{revision: 100, timelines: [][]Change{nil}, written: make(chan struct{})}
 }
 
-// Revision is the newest one.
+// Revision returns the current revision.
 func (e *Etcd) Revision() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.revision
 }
 
-// next is closed at the next change.
+// next returns a channel that is closed at the next change.
 func (e *Etcd) next() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.written
 }
 
-// Put writes an object.
+// Put writes an object and returns the revision.
 func (e *Etcd) Put(k Kind, o Object) int64 { return e.change(k, o, false) }
 
-// Delete deletes an object, if it is there.
+// Delete deletes an object, if it exists, and returns the revision.
 func (e *Etcd) Delete(k Kind, o Object) int64 { return e.change(k, o, true) }
 
+// change adds a change to the current timeline and returns the revision.
 func (e *Etcd) change(k Kind, o Object, deletes bool) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,10 +143,10 @@ func (e *Etcd) change(k Kind, o Object, deletes bool) int64 {
 	return e.revision
 }
 
-// object is the one that has changed, as it is or was.
+// object returns the object after the change, or before it if it was deleted.
 func (ch Change) object() *Object { return cmp.Or(ch.New, ch.Old) }
 
-// Restore takes etcd back to an older revision. No server may be running.
+// Restore restores etcd to an older revision and begins a new timeline. No server may be up.
 func (e *Etcd) Restore(revision int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,21 +156,21 @@ func (e *Etcd) Restore(revision int64) {
 	e.revision = revision
 }
 
-// Timelines is how many there were, with that of now.
+// Timelines returns the number of timelines, the current one included.
 func (e *Etcd) Timelines() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.timelines)
 }
 
-// changes are those of a timeline, which nobody writes to.
+// changes returns the changes of a timeline, which the caller must not modify.
 func (e *Etcd) changes(timeline int) []Change {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clip(e.timelines[timeline])
 }
 
-// Head is the newest revision of a timeline.
+// Head returns the newest revision of a timeline, or 0.
 func (e *Etcd) Head(timeline int) (head int64) {
 	if all := e.changes(timeline); len(all) > 0 {
 		head = all[len(all)-1].Revision
@@ -175,7 +178,7 @@ func (e *Etcd) Head(timeline int) (head int64) {
 	return head
 }
 
-// HeadAt is the newest revision that there was at a time, in the timeline of now.
+// HeadAt returns the newest revision of the current timeline at a time, or 0.
 func (e *Etcd) HeadAt(t time.Time) (head int64) {
 	for _, ch := range e.changes(e.Timelines() - 1) {
 		if ch.At.After(t) {
@@ -186,16 +189,17 @@ func (e *Etcd) HeadAt(t time.Time) (head int64) {
 	return head
 }
 
-// Select says which objects a list or a watch is about.
+// Select selects the objects of a list or a watch. An empty field selects all.
 type Select struct {
-	Namespace, Name, Color string // empty: all
+	Namespace, Name, Color string
 }
 
+// has reports whether s selects an object. It does not select nil.
 func (s Select) has(o *Object) bool {
 	return o != nil && (s.Namespace == "" || o.Namespace == s.Namespace) && (s.Name == "" || o.Name == s.Name) && (s.Color == "" || o.Color == s.Color)
 }
 
-// List returns the objects at a revision of a timeline, in their order.
+// List returns the selected objects at a revision of a timeline, in the order of keys.
 func (e *Etcd) List(timeline int, k Kind, revision int64, s Select) (found []Object) {
 	state := map[string]*Object{}
 	for _, ch := range e.changes(timeline) {
@@ -212,19 +216,20 @@ func (e *Etcd) List(timeline int, k Kind, revision int64, s Select) (found []Obj
 	return found
 }
 
-// Event is what a watch tells of a change: of which object, as what, and at which revision.
+// Event is an event of a watch.
 type Event struct {
 	Type     string
 	Object   Object
 	Revision int64
 }
 
-// Write returns the line of a watch that tells of the event, as a server writes it.
+// Write returns the event's line in a watch, as a server of a form writes it.
 func (ev Event) Write(k Kind, f Form) string {
 	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", ev.Type, k.write(ev.Object, ev.Revision, f))
 }
 
-func (s Select) event(ch Change) (Event, bool) {
+// event returns the event of a change for a watch of the selected objects. It is not ok if there is none.
+func (s Select) event(ch Change) (_ Event, ok bool) {
 	before, after := s.has(ch.Old), s.has(ch.New)
 	switch {
 	case after && before:
@@ -237,13 +242,13 @@ func (s Select) event(ch Change) (Event, bool) {
 	return Event{}, false
 }
 
-// Events returns what a watch from a revision on tells, up to another one.
+// Events returns the events of a watch from the revision after on, up to upTo.
 func (e *Etcd) Events(timeline int, k Kind, after, upTo int64, s Select) (found []Event) {
 	for _, ch := range e.changes(timeline) {
 		if ch.path != k.Path || ch.Revision <= after || ch.Revision > upTo {
 			continue
 		}
-		if ev, is := s.event(ch); is {
+		if ev, ok := s.event(ch); ok {
 			found = append(found, ev)
 		}
 	}
@@ -255,8 +260,8 @@ func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 	return slices.Equal(e.Events(a, k, 0, revision, Select{}), e.Events(b, k, 0, revision, Select{}))
 }
 
-// Leads reports whether a client that has the objects of one timeline at a revision has those of another one in the end,
-// by name and revision, if it learns of all changes after that revision in the other one.
+// Leads reports whether a client ends with the right objects, by key and revision, if it has those of the timeline from at a
+// revision, and then gets all changes of the timeline to after that revision.
 func (e *Etcd) Leads(k Kind, from, to int, revision int64, s Select) bool {
 	has := revisionsOf(e.List(from, k, revision, s))
 	for _, ch := range e.changes(to) {

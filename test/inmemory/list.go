@@ -12,33 +12,33 @@ import (
 	"github.com/listproxy/listproxy/test/differential/body"
 )
 
-// compaction is how long etcd keeps what was before.
+// compaction is the age at which etcd forgets older states.
 const compaction = 5 * time.Minute
 
-// query is what a list or a watch asks for.
+// query is a list or a watch.
 type query struct {
 	List
-	revision int64  // -1: none is named
-	match    string // Exact, NotOlderThan or empty
+	revision int64  // -1 without resourceVersion
+	match    string // resourceVersionMatch: Exact, NotOlderThan or ""
 }
 
-// List is what a list shows.
+// List selects the objects of a page.
 type List struct {
 	Select
-	Limit int
-	Start string // a key: what is before it is not on the page
+	Limit int    // 0: none
+	Start string // the key at which the page begins
 }
 
-// namespaceOf returns the namespace of a path of a kind's lists.
-func namespaceOf(of string, k Kind) (namespace string, within bool) {
-	if of == k.Path {
+// namespaceOf returns the namespace of a path of a kind's lists, or "" for all. It is not ok for other paths.
+func namespaceOf(target string, k Kind) (namespace string, ok bool) {
+	if target == k.Path {
 		return "", true
 	}
-	rest, within := strings.CutPrefix(of, path.Dir(k.Path)+"/namespaces/")
-	return path.Dir(rest), k.Namespaced && within && path.Base(rest) == path.Base(k.Path)
+	rest, ok := strings.CutPrefix(target, path.Dir(k.Path)+"/namespaces/")
+	return path.Dir(rest), k.Namespaced && ok && path.Base(rest) == path.Base(k.Path)
 }
 
-// readQuery reads a request, which is well formed.
+// readQuery reads the query of a request, which must be well formed.
 func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	values := r.URL.Query()
 	q.Namespace, q.revision, q.match = namespace, -1, values.Get("resourceVersionMatch")
@@ -47,11 +47,11 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	}
 	q.Limit, _ = strconv.Atoi(values.Get("limit"))
 	for part := range strings.SplitSeq(values.Get("fieldSelector"), ",") {
-		if name, is := strings.CutPrefix(part, "metadata.name="); is {
+		if name, ok := strings.CutPrefix(part, "metadata.name="); ok {
 			q.Name = name
 		}
 	}
-	if color, is := strings.CutPrefix(values.Get("labelSelector"), "color="); is && k == Widgets {
+	if color, ok := strings.CutPrefix(values.Get("labelSelector"), "color="); ok && k == Widgets {
 		q.Color = color
 	}
 	if t, err := body.DecodeToken(values.Get("continue")); err == nil {
@@ -60,7 +60,7 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	return q
 }
 
-// list answers a list.
+// list answers a list as kube-apiserver does, from the watch cache or from etcd.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	accept := r.Header.Get("Accept")
 	if k == Widgets && !strings.Contains(accept, "json") && accept != "" && !strings.Contains(accept, "*/*") {
@@ -81,7 +81,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	case q.revision < 0:
 		at = head
 	case q.revision == 0:
-		q.Limit = 0 // the watch cache pages nothing
+		q.Limit = 0 // the watch cache ignores a limit
 	case !s.reaches(r.Context(), q.revision, 3*time.Second):
 		fail(w, http.StatusGatewayTimeout, "Timeout")
 		return
@@ -92,14 +92,15 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	_, _ = io.WriteString(w, s.plane.write(s.plane.Timelines()-1, k, at, q.List, onlyMetadata, func(int) Form { return form }))
 }
 
-// compacted is the oldest revision of which etcd knows the state.
+// compacted returns the oldest revision whose state etcd has.
 func (e *Etcd) compacted() int64 { return e.HeadAt(time.Now().Add(-compaction)) }
 
-// WriteList writes a list of a timeline at a revision, with items in the form of their number.
+// WriteList returns a list of a timeline at a revision, as servers write it. form returns the form of the i-th item.
 func (e *Etcd) WriteList(timeline int, k Kind, revision int64, l List, form func(i int) Form) string {
 	return e.write(timeline, k, revision, l, false, form)
 }
 
+// write is WriteList, with metadata alone if onlyMetadata.
 func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata bool, form func(i int) Form) string {
 	within := e.List(timeline, k, revision, Select{Namespace: l.Namespace})
 	for len(within) > 0 && within[0].key() < l.Start {
@@ -115,7 +116,7 @@ func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata 
 		if l.has(&o) {
 			items = append(items, written.write(o, o.Revision, form(len(items))))
 		}
-		if left := len(within) - i - 1; l.Limit > 0 && len(items) == l.Limit && left > 0 { // also if none of them is selected
+		if left := len(within) - i - 1; l.Limit > 0 && len(items) == l.Limit && left > 0 { // objects left count even if none is selected
 			start := o.key() + "\x00"
 			if l.Namespace != "" {
 				start = strings.TrimPrefix(start, l.Namespace+"/")
@@ -131,7 +132,7 @@ func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata 
 		written.APIVersion, strings.Join(items, ","), written.Kind+"List", next, remaining, revision)
 }
 
-// Start is the key at which a token goes on, within its namespace if the list had one.
+// Start returns the key at which the page of a token begins, without the namespace if the list had one, or "".
 func Start(text string) string {
 	t, err := body.DecodeToken(text)
 	if err != nil {

@@ -7,19 +7,19 @@ import (
 	"syscall"
 )
 
-// Listener accepts connections in memory, which [Listener.Dial] opens.
+// Listener accepts the connections that [Listener.Dial] opens, in memory.
 type Listener struct {
 	incoming chan net.Conn
 	closed   chan struct{}
 	close    sync.Once
 }
 
-// NewListener returns a listener.
+// NewListener returns an open listener.
 func NewListener() *Listener {
 	return &Listener{incoming: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial opens a connection, whatever network and address are named; it is refused once the listener is closed.
+// Dial opens a connection. It ignores network and address. After Close it returns ECONNREFUSED.
 func (l *Listener) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {

@@ -19,57 +19,53 @@ type Server struct {
 	name  string
 	plane *ControlPlane
 
-	// plane.mu guards what follows. listener is nil if the server is not up.
-	listener *Listener
+	// plane.mu guards the following fields.
+	listener *Listener // nil if the server is not up
 	http     *http.Server
 	starts   int
-	is       moment
-	// status is what it answers to all requests, and hangs is closed when it answers again.
-	status int
-	hangs  chan struct{}
+	state    serverState
+	status   int           // if not 0, of the answers to all requests
+	hangs    chan struct{} // if not nil, requests wait until it is closed
 }
 
-// moment is what a server is at one moment.
-type moment struct {
-	// began is the revision at which its watch cache began, and revision how far that is.
-	began, revision int64
-	// frozen: it stands still there.
-	frozen bool
-	// form is that in which it writes, by the definition that it knows.
-	form Form
-	// changed is closed when something of this has changed.
-	changed chan struct{}
+// serverState is the state of a server at one time.
+type serverState struct {
+	began    int64         // the revision at which the watch cache began
+	revision int64         // of the watch cache
+	frozen   bool          // the watch cache stays at its revision
+	form     Form          // in which the server writes widgets
+	changed  chan struct{} // closed at the next change of the state
 }
 
 // AddServer adds a server, which is not up yet.
 func (c *ControlPlane) AddServer(release string) *Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &Server{name: fmt.Sprintf("apiserver-%d", len(c.servers)), plane: c, is: moment{form: Form{Release: release}, changed: make(chan struct{})}}
+	s := &Server{name: fmt.Sprintf("apiserver-%d", len(c.servers)), plane: c, state: serverState{form: Form{Release: release}, changed: make(chan struct{})}}
 	c.servers = append(c.servers, s)
 	return s
 }
 
-// IsUp reports whether it accepts connections.
+// IsUp reports whether the server accepts connections.
 func (s *Server) IsUp() bool {
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
 	return s.listener != nil
 }
 
-// seen is what it is now.
-func (s *Server) seen() moment {
+// seen returns the current state.
+func (s *Server) seen() serverState {
 	head := s.plane.Revision()
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
-	now := s.is
+	now := s.state
 	if !now.frozen {
 		now.revision = head
 	}
 	return now
 }
 
-// Start starts it as a process of a release: its watch cache begins now.
+// Start starts the server as a process of a release. Its watch cache begins at the current revision.
 func (s *Server) Start(release string) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -81,16 +77,16 @@ func (s *Server) Start(release string) {
 	}
 	s.plane.mu.Lock()
 	s.starts++
-	s.is.began, s.is.frozen, s.is.form = began, false, Form{s.plane.definition, release}
+	s.state.began, s.state.frozen, s.state.form = began, false, Form{s.plane.definition, release}
 	s.status, s.hangs, s.http, s.listener = 0, nil, server, listener
 	holder := fmt.Sprintf("%s_%d", s.name, s.starts)
 	s.plane.mu.Unlock()
 	go func() { _ = server.ServeTLS(listener, "", "") }()
-	s.plane.noteForms()
+	s.plane.updateForms()
 	s.plane.Put(leases, Object{Name: s.name, more: fmt.Sprintf(`,"spec":{"holderIdentity":%q}`, holder)})
 }
 
-// Stop ends it at once, and all its connections.
+// Stop stops the server and closes its connections. It does nothing if the server is not up.
 func (s *Server) Stop() {
 	s.plane.mu.Lock()
 	up, server := s.listener != nil, s.http
@@ -101,9 +97,10 @@ func (s *Server) Stop() {
 	}
 	_ = server.Close()
 	s.change(func() {})
-	s.plane.noteForms()
+	s.plane.updateForms()
 }
 
+// change changes the state by do. It ends Hang, and wakes watches.
 func (s *Server) change(do func()) {
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
@@ -112,43 +109,43 @@ func (s *Server) change(do func()) {
 		s.hangs = nil
 	}
 	do()
-	close(s.is.changed)
-	s.is.changed = make(chan struct{})
+	close(s.state.changed)
+	s.state.changed = make(chan struct{})
 }
 
-// Heal ends all that is wrong with it.
-func (s *Server) Heal() { s.change(func() { s.is.frozen, s.status = false, 0 }) }
+// Heal ends Freeze, Hang and Refuse.
+func (s *Server) Heal() { s.change(func() { s.state.frozen, s.status = false, 0 }) }
 
-// Freeze makes its watch cache stand still.
+// Freeze makes the watch cache stay at the current revision.
 func (s *Server) Freeze() {
 	at := s.plane.Revision()
-	s.change(func() { s.is.frozen, s.is.revision = true, at })
+	s.change(func() { s.state.frozen, s.state.revision = true, at })
 }
 
-// Hang makes it accept requests and not answer them.
+// Hang makes the server accept requests and not answer.
 func (s *Server) Hang() { s.change(func() { s.hangs = make(chan struct{}) }) }
 
-// Refuse makes it answer all requests with a status.
+// Refuse makes the server answer all requests with a status.
 func (s *Server) Refuse(status int) { s.change(func() { s.status = status }) }
 
-// learn says that it has learned of a definition.
+// learn makes the server write by a definition, unless it knows a newer one.
 func (s *Server) learn(generation int) {
-	s.change(func() { s.is.form.Definition = max(s.is.form.Definition, generation) })
-	s.plane.noteForms()
+	s.change(func() { s.state.form.Definition = max(s.state.form.Definition, generation) })
+	s.plane.updateForms()
 }
 
-// reaches waits until its watch cache has come to a revision.
-func (s *Server) reaches(ctx context.Context, revision int64, within time.Duration) bool {
-	timer := time.NewTimer(within)
+// reaches waits until the watch cache has reached a revision. It reports false at the end of timeout or ctx.
+func (s *Server) reaches(ctx context.Context, revision int64, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		written, is := s.plane.Etcd.next(), s.seen()
-		if is.revision >= revision {
+		written, now := s.plane.Etcd.next(), s.seen()
+		if now.revision >= revision {
 			return true
 		}
 		select {
 		case <-written:
-		case <-is.changed:
+		case <-now.changed:
 		case <-timer.C:
 			return false
 		case <-ctx.Done():
@@ -161,8 +158,8 @@ func (s *Server) reaches(ctx context.Context, revision int64, within time.Durati
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.plane.mu.Lock()
 	hangs, status := s.hangs, s.status
-	s.plane.audits++
-	w.Header().Set("Audit-Id", fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.plane.audits))
+	s.plane.requests++
+	w.Header().Set("Audit-Id", fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.plane.requests))
 	s.plane.mu.Unlock()
 	if hangs != nil {
 		select {
@@ -185,13 +182,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// get answers a GET of a user.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 	for _, kind := range []Kind{Widgets, definitions, services, leases} {
-		namespace, within := namespaceOf(r.URL.Path, kind)
-		if !within {
+		namespace, ok := namespaceOf(r.URL.Path, kind)
+		if !ok {
 			continue
 		}
-		if kind == Widgets && !s.plane.Allowed(user) || kind != Widgets && user != Own {
+		allowed := user == Own
+		if kind == Widgets {
+			allowed = s.plane.Allowed(user)
+		}
+		if !allowed {
 			fail(w, http.StatusForbidden, "Forbidden")
 			return
 		}
@@ -213,7 +215,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 	}
 }
 
-// documents are what does not change.
+// documents are answers that never change, by path.
 var documents = map[string]string{
 	"/readyz": "ok",
 	"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
@@ -221,20 +223,22 @@ var documents = map[string]string{
 		`{"name":"widgets","singularName":"widget","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`,
 }
 
+// fail answers with a Status.
 func fail(w http.ResponseWriter, status int, reason string) {
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, statusOf(status, reason)+"\n")
 }
 
+// statusOf returns a Status in JSON.
 func statusOf(code int, reason string) string {
 	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":%q,"code":%d}`, reason, code)
 }
 
-// review answers a SelfSubjectAccessReview: may the caller list widgets?
+// review answers a SelfSubjectAccessReview, which must ask for a list of widgets.
 func (s *Server) review(w http.ResponseWriter, r *http.Request, user string) {
 	var asked authorizationv1.SelfSubjectAccessReview
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-		return // broken off
+		return // the request broke off
 	}
 	asked.Status.Allowed = s.plane.Allowed(user)
 	w.WriteHeader(http.StatusCreated)

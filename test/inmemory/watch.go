@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// bookmarkEvery is the time between two bookmarks, and beforeEnd how long before its end a watch has
-	// the last one.
-	bookmarkEvery = time.Minute
-	beforeEnd     = 2 * time.Second
-	// oldForm is for how long watches go on after a changed definition, in the old form.
-	oldForm = time.Minute
+	// bookmarkInterval is the time between two bookmarks.
+	bookmarkInterval = time.Minute
+	// lastBookmark is the time before the end of a watch at which it has its last bookmark.
+	lastBookmark = 2 * time.Second
+	// maxOldForm is the longest time for which a watch goes on in its old form after the definition has changed.
+	maxOldForm = time.Minute
 )
 
-// Bookmark is the line of a watch that says that it has told everything up to a revision.
+// Bookmark returns the line of a bookmark at a revision.
 func Bookmark(k Kind, revision int64, endsInitial bool) string {
 	annotations := ""
 	if endsInitial {
@@ -28,7 +28,7 @@ func Bookmark(k Kind, revision int64, endsInitial bool) string {
 		k.APIVersion, k.Kind, annotations, revision)
 }
 
-// watch answers a watch.
+// watch answers a watch as kube-apiserver does, from the watch cache.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	values := r.URL.Query()
 	timeout := time.Hour
@@ -37,12 +37,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	}
 	begun, ends := time.Now(), time.Now().Add(timeout)
 	initial, bookmarks := values.Get("sendInitialEvents") == "true", values.Get("allowWatchBookmarks") == "true"
-	say := func(line string) {
+	send := func(line string) {
 		_, _ = io.WriteString(w, line)
 		_ = http.NewResponseController(w).Flush()
 	}
 	w.WriteHeader(http.StatusOK)
-	say("")
+	send("")
 	now := s.seen()
 	began, form := now.began, now.form
 	at := q.revision
@@ -56,56 +56,56 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		}
 		at = s.seen().revision
 		for _, o := range s.plane.List(s.plane.Timelines()-1, k, at, q.Select) {
-			say(Event{"ADDED", o, o.Revision}.Write(k, form))
+			send(Event{"ADDED", o, o.Revision}.Write(k, form))
 		}
 		if initial && bookmarks {
-			say(Bookmark(k, at, true))
+			send(Bookmark(k, at, true))
 		}
 	} else if at < max(began, s.plane.compacted()) {
-		say(fmt.Sprintf(`{"type":"ERROR","object":%s}`+"\n", statusOf(http.StatusGone, "Expired")))
+		send(fmt.Sprintf(`{"type":"ERROR","object":%s}`+"\n", statusOf(http.StatusGone, "Expired")))
 		return
 	}
-	told, last := at, false // of the last bookmark
-	next := begun.Add(bookmarkEvery + rand.N(5*time.Second))
+	lastRevision, sentLast := at, false // of the last bookmark, and whether that was the one before the end
+	next := begun.Add(bookmarkInterval + rand.N(5*time.Second))
 	if !bookmarks {
 		next = ends
 	}
-	left := ends // when a watch of the old form ends
+	oldFormEnds := ends
 	for {
-		written, is := s.plane.Etcd.next(), s.seen()
-		if is.revision > at {
-			for _, ev := range s.plane.Events(s.plane.Timelines()-1, k, at, is.revision, q.Select) {
-				say(ev.Write(k, form))
+		written, state := s.plane.Etcd.next(), s.seen()
+		if state.revision > at {
+			for _, ev := range s.plane.Events(s.plane.Timelines()-1, k, at, state.revision, q.Select) {
+				send(ev.Write(k, form))
 			}
-			at = is.revision
+			at = state.revision
 		}
 		now := time.Now()
-		if k == Widgets && is.form.Definition != form.Definition && left.Equal(ends) {
-			left = now.Add(rand.N(oldForm))
+		if k == Widgets && state.form.Definition != form.Definition && oldFormEnds.Equal(ends) {
+			oldFormEnds = now.Add(rand.N(maxOldForm))
 		}
-		switch nearEnd := !now.Before(ends.Add(-beforeEnd)); {
-		case !now.Before(ends), !now.Before(left):
+		switch nearEnd := !now.Before(ends.Add(-lastBookmark)); {
+		case !now.Before(ends), !now.Before(oldFormEnds):
 			return
-		case is.frozen || !bookmarks:
-		case nearEnd && !last, !now.Before(next):
-			last = last || nearEnd
-			next = now.Add(bookmarkEvery)
-			if at >= told {
-				say(Bookmark(k, at, false))
-				told = at
+		case state.frozen || !bookmarks:
+		case nearEnd && !sentLast, !now.Before(next):
+			sentLast = sentLast || nearEnd
+			next = now.Add(bookmarkInterval)
+			if at >= lastRevision {
+				send(Bookmark(k, at, false))
+				lastRevision = at
 			}
 		}
-		wake := min(time.Until(ends), time.Until(next), time.Until(left))
-		if until := time.Until(ends.Add(-beforeEnd)); !last && until > 0 {
+		wake := min(time.Until(ends), time.Until(next), time.Until(oldFormEnds))
+		if until := time.Until(ends.Add(-lastBookmark)); !sentLast && until > 0 {
 			wake = min(wake, until)
 		}
-		if is.frozen && wake <= 0 {
+		if state.frozen && wake <= 0 {
 			wake = time.Second
 		}
 		timer := time.NewTimer(wake)
 		select {
 		case <-written:
-		case <-is.changed:
+		case <-state.changed:
 		case <-timer.C:
 		case <-r.Context().Done():
 			timer.Stop()

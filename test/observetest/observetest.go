@@ -1,4 +1,4 @@
-// Package observetest has what tests of packages above observe share.
+// Package observetest has helpers for tests of packages that use observe.
 package observetest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// New returns an Observer, which knows pods and namespaces, and the metrics that it counts in.
+// New returns an Observer that knows pods and namespaces, and the registry of its metrics. A nil traces means no spans.
 func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Registry) {
 	metrics := prometheus.NewPedanticRegistry()
 	o := observe.New(traces, metrics)
@@ -24,15 +24,14 @@ func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Regist
 	return o, metrics
 }
 
-// Seen is a request while it is observed.
+// Seen is a request that is being observed.
 type Seen struct {
 	*observe.Record
 	http.ResponseWriter
 	Request *http.Request
 }
 
-// Request lets o observe a request from beginning to end. In between, then is called. It may panic with
-// [http.ErrAbortHandler], as a handler does that breaks off its answer.
+// Request has o observe a request whose handler is then, which may panic with [http.ErrAbortHandler] to break its answer off.
 func Request(o *observe.Observer, r *http.Request, then func(Seen)) {
 	Logged(o, proxytest.DiscardLog(), r, then)
 }
@@ -50,7 +49,7 @@ func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, then func(Se
 	}), log).ServeHTTP(httptest.NewRecorder(), r)
 }
 
-// Unread returns an Observer for a test that does not look at what it tells.
+// Unread returns an Observer for tests that read neither metrics nor spans.
 func Unread() *observe.Observer {
 	o, _ := New(nil)
 	return o

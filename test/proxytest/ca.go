@@ -22,19 +22,19 @@ type CA struct {
 	Key  *ecdsa.PrivateKey
 }
 
-// NewCA returns a CA of its own, valid for an hour around now.
+// NewCA returns a self-signed CA, valid from an hour ago for two hours.
 func NewCA(t testing.TB) *CA {
 	t.Helper()
 	return newCA(t, "clients", nil)
 }
 
-// Intermediate is a CA that another signs.
+// Intermediate returns a CA that ca signs.
 func (ca *CA) Intermediate(t testing.TB, name string) *CA {
 	t.Helper()
 	return newCA(t, name, ca)
 }
 
-// newCA returns a CA that another signs, or itself.
+// newCA returns a CA signed by another, or by itself if by is nil.
 func newCA(t testing.TB, name string, by *CA) *CA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -49,14 +49,14 @@ func newCA(t testing.TB, name string, by *CA) *CA {
 	return ca
 }
 
-// Issue returns a client certificate, changed by with. Its key is the CA's.
+// Issue returns a client certificate with the CA's key. with, if not nil, changes it before it is signed.
 func (ca *CA) Issue(t testing.TB, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	return ca.sign(t, ca.Key, subject, with)
 }
 
-// sign returns a client certificate of key, changed by with. Without a certificate of its own, ca signs it as
-// that one.
+// sign returns a client certificate of key. with, if not nil, changes it before it is signed. A ca without a certificate makes
+// it self-signed.
 func (ca *CA) sign(t testing.TB, key *ecdsa.PrivateKey, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
@@ -74,14 +74,14 @@ func (ca *CA) sign(t testing.TB, key *ecdsa.PrivateKey, subject pkix.Name, with 
 	return cert
 }
 
-// Options verify client certificates of this CA alone.
+// Options returns options that accept client certificates of this CA only.
 func (ca *CA) Options() (x509.VerifyOptions, bool) {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Cert)
 	return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }
 
-// RequestBy is a request on a connection that has shown certificates.
+// RequestBy returns a request on a connection whose client has shown certificates.
 func RequestBy(certificates ...*x509.Certificate) *http.Request {
 	return &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: certificates}}
 }

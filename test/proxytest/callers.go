@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// What follows is for the types of package auth, which it does not import: that package's own tests use it.
+// The tests of package auth use this package, so it cannot import auth. The following is generic in auth's types instead.
 
 // Authenticator is an auth.Authenticator.
 type Authenticator[Identity, Refusal any] interface {
@@ -20,7 +20,7 @@ func Identify[Identity, Refusal any](a Authenticator[Identity, Refusal], authori
 	return id
 }
 
-// IdentifyAs returns the identity of a caller with a token whose request has these Impersonate-* headers, too.
+// IdentifyAs returns the identity of a caller with a token and these Impersonate-* headers.
 func IdentifyAs[Identity, Refusal any](a Authenticator[Identity, Refusal], as http.Header) Identity {
 	r := &http.Request{Header: as.Clone()}
 	r.Header.Set("Authorization", "Bearer impersonator")
@@ -28,7 +28,7 @@ func IdentifyAs[Identity, Refusal any](a Authenticator[Identity, Refusal], as ht
 	return id
 }
 
-// Jane is a user who is impersonated.
+// Jane returns the identity of the user jane, whom listproxy impersonates.
 func Jane[Identity any](a interface {
 	OfUser(u *user.DefaultInfo) Identity
 },
@@ -36,7 +36,7 @@ func Jane[Identity any](a interface {
 	return a.OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
-// SendAs returns a func that sends requests through rt with the caller's own credentials.
+// SendAs returns a function that sends a request through rt with the credentials of an identity.
 func SendAs[Identity interface{ Present(h http.Header) }](rt Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
 		id.Present(r.Header)

@@ -1,3 +1,3 @@
-// Package proxytest holds what the tests of several packages of the proxy share: logs that are
-// kept or thrown away, a clock, HTTP clients and servers, certificates, an API server in memory.
+// Package proxytest has what the tests of several packages of the proxy share: logs, a clock, HTTP clients and servers,
+// certificates, and an API server in memory.
 package proxytest

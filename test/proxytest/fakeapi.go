@@ -18,32 +18,32 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// FakeAPI is an API server in memory that says what a test wants, to reflectors, discovery and feeds. (One that says
-// what is true is [inmemory.ControlPlane].) It is a RoundTripper, so that it works in a synctest bubble.
+// FakeAPI is an API server in memory that answers as a test wants, for reflectors, discovery and feeds. (For one that answers
+// truthfully, see [inmemory.ControlPlane].) It is a RoundTripper, so that it works in a synctest bubble.
 type FakeAPI struct {
 	Collections map[string]*FakeCollection // by path
-	Requests    map[string]int             // by "verb path"
+	Requests    map[string]int             // counts, by "verb path"
 
 	mu        sync.Mutex
-	documents map[string]string        // by path; what discovery reads
-	status    map[string]int           // by "verb path": what is answered instead
-	stalls    map[string]chan struct{} // by path: what is read there is answered when it is closed
+	documents map[string]string        // what discovery reads, by path
+	status    map[string]int           // replaces the usual answer, by "verb path"
+	stalls    map[string]chan struct{} // a read waits until its channel is closed, by path
 }
 
 // FakeCollection is what can be listed and watched at a path.
 type FakeCollection struct {
 	Kind       string // of the list
-	APIVersion string // meta.k8s.io/v1 if it is empty
+	APIVersion string // "": meta.k8s.io/v1
 	Objects    []string
-	// Now, if it is not nil, returns what there is in place of Objects, and at which revision.
+	// Now, if not nil, returns the objects in place of Objects, and their revision.
 	Now     func() (revision int, objects []string)
-	Custom  bool     // lists are written as those of custom resources
-	Watched []string // the revisions from which watches went on
+	Custom  bool     // lists have the field order of custom resources
+	Watched []string // the resourceVersions of all watches
 	watches []*io.PipeWriter
-	silent  bool // watches have no bookmarks by themselves
+	silent  bool // watches have no bookmarks, except for those sent by Send
 }
 
-// NewFakeAPI returns an API server that serves nothing yet.
+// NewFakeAPI returns an API server without collections.
 func NewFakeAPI() *FakeAPI {
 	return &FakeAPI{
 		Collections: make(map[string]*FakeCollection),
@@ -54,12 +54,12 @@ func NewFakeAPI() *FakeAPI {
 	}
 }
 
-// Config points client-go to the API server in memory.
+// Config returns a client's configuration for the API server.
 func (f *FakeAPI) Config() *rest.Config {
 	return &rest.Config{Host: "https://upstream.example", Transport: f}
 }
 
-// RoundTrip answers a request.
+// RoundTrip implements [http.RoundTripper].
 func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		return Refusal(r, status), nil
 	}
 	if stalls := f.stalls[r.URL.Path]; stalls != nil && verb != "watch" {
-		f.mu.Unlock() // others go on while this one waits
+		f.mu.Unlock() // other requests are answered meanwhile
 		select {
 		case <-stalls:
 		case <-r.Context().Done():
@@ -98,7 +98,7 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return Refusal(r, http.StatusNotFound), nil
 }
 
-// collection returns what can be listed at a path, in all namespaces or in one, or nil.
+// collection returns the collection of a path of all namespaces or of one, or nil.
 func (f *FakeAPI) collection(path string) *FakeCollection {
 	if c := f.Collections[path]; c != nil {
 		return c
@@ -108,7 +108,7 @@ func (f *FakeAPI) collection(path string) *FakeCollection {
 	return f.Collections[group+"/"+resource]
 }
 
-// now returns what there is of what a request selects by name, and at which revision.
+// now returns the objects that a request selects by name, or all, and their revision.
 func (c *FakeCollection) now(r *http.Request) (revision int, objects []string) {
 	revision, objects = 1, c.Objects
 	if c.Now != nil {
@@ -121,7 +121,7 @@ func (c *FakeCollection) now(r *http.Request) (revision int, objects []string) {
 	return revision, objects
 }
 
-// list answers with a page. Its token is where the next one begins.
+// list answers a list. Its continue token is the number of the next object.
 func (c *FakeCollection) list(r *http.Request) *http.Response {
 	revision, items := c.now(r)
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
@@ -129,40 +129,40 @@ func (c *FakeCollection) list(r *http.Request) *http.Response {
 	if limit, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && from+limit < len(items) {
 		items, next = items[:from+limit], fmt.Sprintf(`"continue":"%d",`, from+limit)
 	}
-	written := strings.Join(items[from:], ",")
+	joined := strings.Join(items[from:], ",")
 	if c.Custom {
 		next = cmp.Or(next, `"continue":"",`)
 		return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"apiVersion":%q,"items":[%s],"kind":%q,"metadata":{%s"resourceVersion":"%d"}}`+"\n",
-			c.apiVersion(), written, c.Kind, next, revision))
+			c.apiVersion(), joined, c.Kind, next, revision))
 	}
 	return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{%s"resourceVersion":"%d"},"items":[%s]}`,
-		c.Kind, c.apiVersion(), next, revision, written))
+		c.Kind, c.apiVersion(), next, revision, joined))
 }
 
 func (c *FakeCollection) apiVersion() string { return cmp.Or(c.APIVersion, "meta.k8s.io/v1") }
 
-// bookmark is the line of a watch that says how far it is.
+// bookmark returns the line of a bookmark.
 func (c *FakeCollection) bookmark(revision int, endsInitial bool) string {
 	kind := inmemory.Kind{APIVersion: c.apiVersion(), Kind: strings.TrimSuffix(c.Kind, "List")}
 	return inmemory.Bookmark(kind, int64(revision), endsInitial)
 }
 
-// watch answers with a stream that lasts until the request or Cut ends it, with a bookmark every
-// minute. A streaming list begins with the objects; a watch by name ends with them.
+// watch answers a watch, which has a bookmark every minute and lasts until the request, Cut or End ends it. A streaming list
+// begins with the objects. A watch by name has the objects alone, and ends at once.
 func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
-	query, begins := r.URL.Query(), ""
+	query, initialEvents := r.URL.Query(), ""
 	initial, named := query.Get("sendInitialEvents") != "", query.Get("fieldSelector") != ""
 	revision, objects := c.now(r)
 	if initial || named {
 		for _, object := range objects {
-			begins += WatchEvent("ADDED", object)
+			initialEvents += WatchEvent("ADDED", object)
 		}
 	}
 	if initial {
-		begins += c.bookmark(revision, true)
+		initialEvents += c.bookmark(revision, true)
 	}
 	if named {
-		return JSONResponse(r, http.StatusOK, begins)
+		return JSONResponse(r, http.StatusOK, initialEvents)
 	}
 	body, events := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = events.CloseWithError(r.Context().Err()) })
@@ -171,7 +171,7 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(strings.NewReader(begins), body), body}
+	}{io.MultiReader(strings.NewReader(initialEvents), body), body}
 	go func() {
 		for {
 			select {
@@ -193,62 +193,63 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 	return resp
 }
 
-// WatchEvent is a line of a watch.
-func WatchEvent(kind, object string) string {
-	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
+// WatchEvent returns the line of an event of a type.
+func WatchEvent(eventType, object string) string {
+	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", eventType, object)
 }
 
-// Refusal is an error as API servers write it.
+// Refusal returns a Status with a code, as API servers write it.
 func Refusal(r *http.Request, code int) *http.Response {
 	return JSONResponse(r, code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, code))
 }
 
-// Event sends an event to those who watch path, and waits until it has been taken.
-func (f *FakeAPI) Event(path, kind, object string) {
-	f.Send(path, kind, object)
+// Event sends an event to all watches of path, and waits until the bubble is idle.
+func (f *FakeAPI) Event(path, eventType, object string) {
+	f.Send(path, eventType, object)
 	synctest.Wait()
 }
 
-// Send sends an event to those who watch path.
-func (f *FakeAPI) Send(path, kind, object string) {
+// Send sends an event to all watches of path.
+func (f *FakeAPI) Send(path, eventType, object string) {
 	f.mu.Lock()
 	watches := f.Collections[path].watches
 	f.mu.Unlock()
 	for _, events := range watches {
-		_, _ = io.WriteString(events, WatchEvent(kind, object)) // or nobody reads it any more
+		_, _ = io.WriteString(events, WatchEvent(eventType, object)) // an error means that the watch has ended
 	}
 }
 
-// Cut ends the watches of path.
+// Cut breaks the watches of path off.
 func (f *FakeAPI) Cut(path string) { f.endWatches(path, io.ErrUnexpectedEOF) }
 
 // End ends the watches of path in order, as at their timeout.
 func (f *FakeAPI) End(path string) { f.endWatches(path, io.EOF) }
 
-func (f *FakeAPI) endWatches(path string, with error) {
+// endWatches ends the watches of path with an error.
+func (f *FakeAPI) endWatches(path string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, events := range f.Collections[path].watches {
-		_ = events.CloseWithError(with)
+		_ = events.CloseWithError(err)
 	}
 	f.Collections[path].watches = nil
 }
 
-// Hold sets what is listed at path, and tells nobody.
+// Hold sets the objects at path, without events.
 func (f *FakeAPI) Hold(path string, objects ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Collections[path].Objects = objects
 }
 
-// Silence makes watches of path have no bookmarks by themselves.
+// Silence ends the bookmarks of watches of path.
 func (f *FakeAPI) Silence(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Collections[path].silent = true
 }
 
-// Stall holds back what is listed or read at path, until Flow.
+// Stall holds back answers to lists and reads of path, until Flow.
 func (f *FakeAPI) Stall(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -263,7 +264,7 @@ func (f *FakeAPI) Flow(path string) {
 	delete(f.stalls, path)
 }
 
-// Answer sets what "verb path" is answered with; zero means as usual.
+// Answer sets the status of the answers to each "verb path"; 0 means the usual answers.
 func (f *FakeAPI) Answer(status int, verbPaths ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -272,21 +273,21 @@ func (f *FakeAPI) Answer(status int, verbPaths ...string) {
 	}
 }
 
-// Document sets what discovery reads at path.
+// Document sets the answer to discovery's GET of path.
 func (f *FakeAPI) Document(path, document string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.documents[path] = document
 }
 
-// Asked returns how often "verb path" was.
+// Asked returns the number of requests for "verb path".
 func (f *FakeAPI) Asked(verbPath string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.Requests[verbPath]
 }
 
-// Transport is a transport in memory.
+// Transport is an [http.RoundTripper] as a function.
 type Transport func(*http.Request) (*http.Response, error)
 
 // RoundTrip calls f.

@@ -25,8 +25,7 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// UpstreamServer stands for a kube-apiserver: it speaks TLS, and asks for client
-// certificates without insisting.
+// UpstreamServer stands for a kube-apiserver. It speaks TLS, and asks for client certificates without requiring them.
 type UpstreamServer struct{ *httptest.Server }
 
 // StartUpstream serves handler until the test ends.
@@ -41,7 +40,7 @@ func StartUpstream(t *testing.T, http2 bool, handler http.HandlerFunc) UpstreamS
 	return UpstreamServer{server}
 }
 
-// Config returns what a kubeconfig without credentials would hold.
+// Config returns a client's configuration without credentials.
 func (u UpstreamServer) Config() *rest.Config {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: u.Certificate().Raw})
 	return &rest.Config{Host: u.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
@@ -102,8 +101,8 @@ func AssertStatus(t *testing.T, res *http.Response, code int, reason metav1.Stat
 	}
 }
 
-// SendRaw sends an HTTP/1.1 request byte for byte, and returns the response with
-// the connection it came on. The request must end its header with an empty line.
+// SendRaw sends an HTTP/1.1 request byte for byte on a new connection, and returns the response, the connection and a reader of
+// what follows. All are closed when the test ends.
 func SendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response, *tls.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
@@ -120,14 +119,13 @@ func SendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response,
 	return res, conn, reader
 }
 
-// WebToken returns the Authorization value of a JSON web token with these claims. Nobody has signed
-// it.
+// WebToken returns the Authorization value of a JSON web token with these claims and a signature that need not be valid.
 func WebToken(claims, signature string) string {
 	return "Bearer e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + signature
 }
 
-// StartInPipes serves as httptest's StartTLS does, in a synctest bubble, until the test ends. The
-// server's client finds it at its URL, and so does who dials with what is returned.
+// StartInPipes starts a TLS server in a synctest bubble, until the test ends. Its Client and the returned listener's Dial
+// reach it.
 func StartInPipes(t *testing.T, server *httptest.Server) *inmemory.Listener {
 	t.Helper()
 	listener := inmemory.NewListener()
@@ -136,14 +134,13 @@ func StartInPipes(t *testing.T, server *httptest.Server) *inmemory.Listener {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	server.URL = "https://127.0.0.1" // which its certificate has
+	server.URL = "https://127.0.0.1" // a name in its certificate
 	server.Client().Transport.(*http.Transport).DialContext = listener.Dial
 	return listener
 }
 
-// Serve runs server, with a certificate that the client of what it returns trusts, until the test
-// ends. The client speaks HTTP/2 only if http2 is set, follows no redirects and decompresses
-// nothing.
+// Serve runs server with TLS until the test ends. The Client of the returned server trusts its certificate, speaks HTTP/2 if
+// http2, and neither follows redirects nor decompresses answers.
 func Serve(t testing.TB, server *http.Server, http2 bool) *httptest.Server {
 	t.Helper()
 	front := httptest.NewUnstartedServer(nil)
@@ -167,7 +164,7 @@ func Listen(t *testing.T) net.Listener {
 	return l
 }
 
-// SwitchTo agrees to whatever upgrade is asked for and serves the connection.
+// SwitchTo returns a handler that accepts any upgrade and serves the connection.
 func SwitchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 1 {
@@ -186,7 +183,7 @@ func SwitchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
 	}
 }
 
-// ServeInPipes serves in a bubble until the test ends.
+// ServeInPipes runs server in a synctest bubble, without TLS, until the test ends.
 func ServeInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
 	t.Helper()
 	listener, done := inmemory.NewListener(), make(chan struct{})
@@ -201,8 +198,8 @@ func ServeInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
 	return listener
 }
 
-// ServePipe serves handler over pipes, and returns a client and a way to dial.
-// The client's HTTP/2 has the smallest windows.
+// ServePipe serves handler over pipes without TLS until the test ends. It returns a client and a function that opens a
+// connection. The client's windows of HTTP/2 are the smallest possible.
 func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
 	t.Helper()
 	var protocols http.Protocols
@@ -221,10 +218,10 @@ func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 	}
 }
 
-// StuckUpload is a request whose body never comes.
+// StuckUpload is the header of a request, without its body.
 const StuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
-// GzipMember is what kube-apiserver sends of a compressed stream of events in one flush.
+// GzipMember returns events as kube-apiserver sends them in one flush of a compressed stream.
 func GzipMember(events string) string {
 	var out strings.Builder
 	w := gzip.NewWriter(&out)

@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// Recorder is a [slog.Handler] that keeps the records' text.
+// Recorder is a [slog.Handler] that keeps records.
 type Recorder struct {
 	mu      sync.Mutex
 	records []slog.Record
 }
 
-// Enabled says yes.
+// Enabled reports true for all levels.
 func (*Recorder) Enabled(context.Context, slog.Level) bool { return true }
 
-// WithAttrs returns r.
+// WithAttrs returns r: attributes of the logger are ignored.
 func (r *Recorder) WithAttrs([]slog.Attr) slog.Handler { return r }
 
-// WithGroup returns r.
+// WithGroup returns r: groups are ignored.
 func (r *Recorder) WithGroup(string) slog.Handler { return r }
 
-// Handle keeps record.
+// Handle keeps the record.
 func (r *Recorder) Handle(_ context.Context, record slog.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,8 @@ func Gather(t testing.TB, metrics prometheus.Gatherer) map[string]*dto.MetricFam
 	return own
 }
 
-// Series writes what is counted as Prometheus would.
+// Series returns the series of a family as sorted texts, such as "code=200,verb=list 3". The value of a histogram is its number
+// of observations.
 func Series(family *dto.MetricFamily) []string {
 	var all []string
 	for _, m := range family.GetMetric() {

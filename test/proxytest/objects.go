@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// VersionOf is what /version says of an API server.
+// VersionOf returns the answer to /version of an API server.
 func VersionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}`, gitVersion) }
 
-// APIService is that of a group and version. What is built in is marked so; groups that end in example.com follow
-// definitions. service is JSON, empty for none.
+// APIService returns the APIService of a group and version. Its automanaged label is "onstart", as of built-in groups, or
+// "true", as of custom resources, if the group ends in example.com. service is JSON, or "" for no service.
 func APIService(version, group, service string, revision int) string {
 	if service != "" {
 		service = `,"service":` + service
@@ -23,7 +23,7 @@ func APIService(version, group, service string, revision int) string {
 		version, group, revision, managed, group, version, service)
 }
 
-// Definition is that of a resource in v1 of example.com.
+// Definition returns the CustomResourceDefinition of a resource in v1 of example.com.
 func Definition(resource, scope string, generation, revision int) string {
 	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"%s.example.com",`+
 		`"uid":"1","resourceVersion":"%d","generation":%d},"spec":{"group":"example.com","scope":%q,"versions":[{"name":"v1","served":true}]},`+

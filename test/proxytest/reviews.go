@@ -10,7 +10,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// ReviewAsked is what a review asks. It can still be answered.
+// ReviewAsked returns the spec of the review in a request, whose body can be read again afterwards.
 func ReviewAsked(r *http.Request) (asked authorizationv1.SelfSubjectAccessReviewSpec, err error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -22,20 +22,19 @@ func ReviewAsked(r *http.Request) (asked authorizationv1.SelfSubjectAccessReview
 	return review.Spec, err
 }
 
-// AnswerReview answers a review as kube-apiserver does: with what was asked, and a
-// status.
+// AnswerReview answers a review as kube-apiserver does: with the review and a status.
 func AnswerReview(r *http.Request, status authorizationv1.SubjectAccessReviewStatus) (*http.Response, error) {
 	var review authorizationv1.SelfSubjectAccessReview
 	return answerCreated(r, &review, func() { review.Status = status })
 }
 
-// AnswerWhoAmI answers the question who a caller is, as kube-apiserver does.
+// AnswerWhoAmI answers a SelfSubjectReview as kube-apiserver does.
 func AnswerWhoAmI(r *http.Request, who authenticationv1.UserInfo) (*http.Response, error) {
 	var review authenticationv1.SelfSubjectReview
 	return answerCreated(r, &review, func() { review.Status.UserInfo = who })
 }
 
-// answerCreated answers with the object that was sent, after a change.
+// answerCreated answers 201 with the object of the request, after a change.
 func answerCreated(r *http.Request, object any, change func()) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {

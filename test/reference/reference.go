@@ -1,5 +1,5 @@
-// Package reference holds docs/reference.md to the code: each part of it is made by a test of the
-// package that knows what it is about. make reference writes the page.
+// Package reference checks that docs/reference.md agrees with the code. A test of the package that a part is about makes the
+// text of the part. make reference writes the page.
 package reference
 
 import (
@@ -14,8 +14,7 @@ import (
 
 var update = flag.Bool("reference.update", false, "write docs/reference.md")
 
-// Check fails unless a part of the page, which lies at path, is text. With -reference.update it
-// writes the part instead.
+// Check fails the test unless a part of the page at path is text. With -reference.update it writes the part instead.
 func Check(t *testing.T, path, part, text string) {
 	t.Helper()
 	page, err := os.ReadFile(path) // #nosec G304 -- of this repository
@@ -23,9 +22,9 @@ func Check(t *testing.T, path, part, text string) {
 		t.Fatal(err)
 	}
 	begin, end := "<!-- "+part+": make reference writes this -->\n\n", "\n<!-- end of "+part+" -->\n"
-	before, rest, ok := strings.Cut(string(page), begin)
-	old, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
+	before, rest, hasBegin := strings.Cut(string(page), begin)
+	old, after, hasEnd := strings.Cut(rest, end)
+	if !hasBegin || !hasEnd {
 		t.Fatalf("%s has no %q … %q", path, begin, end)
 	}
 	if *update {
@@ -35,14 +34,14 @@ func Check(t *testing.T, path, part, text string) {
 		return
 	}
 	if diff := cmp.Diff(text, old); diff != "" {
-		t.Errorf("make reference writes it; %s (-code +page):\n%s", path, diff)
+		t.Errorf("%s (-code +page), run make reference:\n%s", path, diff)
 	}
 }
 
-// flags are those that a text names.
+// flags matches flags in a text.
 var flags = regexp.MustCompile(`--[a-z][a-z-]*[a-z](=\w+)?`)
 
-// Row is a line of a table. In a cell that is plain text, flags become code.
+// Row returns a line of a table. In a cell without code, flags become code.
 func Row(cells ...string) string {
 	var line strings.Builder
 	line.WriteString("|")
@@ -58,5 +57,5 @@ func Row(cells ...string) string {
 	return line.String() + "\n"
 }
 
-// Head are the first two lines of a table.
+// Head returns the first two lines of a table.
 func Head(cells ...string) string { return Row(cells...) + strings.Repeat("|---", len(cells)) + "|\n" }

@@ -1,4 +1,4 @@
-// Package samples has what unit tests keep in memory: labels and envelopes.
+// Package samples makes labels and envelopes for unit tests.
 package samples
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Labels returns the set of labels in pairs, which has keys and values in turn.
+// Labels returns a set of labels. pairs has keys and values in turn.
 func Labels(pairs ...string) wire.Labels {
 	texts := make([][]byte, len(pairs))
 	for i, text := range pairs {
@@ -21,7 +21,7 @@ func Labels(pairs ...string) wire.Labels {
 	return set
 }
 
-// Envelope returns the JSON envelope of a built-in type, in which these fields can be selected.
+// Envelope returns the JSON envelope of a type whose objects can be selected by fields.
 func Envelope(kind, apiVersion string, fields ...wire.Field) *wire.Envelope {
 	list := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[]}`+"\n", kind, apiVersion)
 	envelope, _, err := wire.LearnEnvelope(wire.EncodingOf(media.JSON), list, media.JSONType, "")

@@ -11,82 +11,84 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestQuestions: what the API server does with a field selector, and what is to come from memory.
+// TestQuestions: the selector, the semantics and the index by which kube-apiserver answers a question, and whether the answer
+// should come from memory.
 func TestQuestions(t *testing.T) {
 	anybody := cluster.User{Lists: func(cluster.Resource, string) bool { return true }}
 	for name, test := range map[string]struct {
-		list            string // NAMESPACE/RESOURCE?QUERY, or without a namespace
-		semantics       semantics
-		representation  representation // none: JSON
-		effective       semantics      // none: the same
-		selector        selector       // none: by nothing
-		indexed, memory bool
+		list           string // [NAMESPACE/]RESOURCE?QUERY
+		semantics      semantics
+		representation representation // "": JSON
+		effective      semantics      // "": semantics
+		selector       selector       // "": byNothing
+		indexed        bool           // kube-apiserver uses its index of pods by node
+		memory         bool
 	}{
-		"plain": {list: "pods?limit=5", semantics: exact, memory: true},
-		"one key": {
+		"a first page": {list: "pods?limit=5", semantics: exact, memory: true},
+		"one key with a limit": {
 			list:      "a/pods?fieldSelector=metadata.name=x&limit=5",
 			semantics: legacyExact, effective: mostRecent, selector: byMetadata,
 		},
-		"one key, no limit": {list: "a/pods?fieldSelector=metadata.name=x", semantics: exact, selector: byMetadata, memory: true},
-		"one key, narrowed": {
+		"one key without a limit": {list: "a/pods?fieldSelector=metadata.name=x", semantics: exact, selector: byMetadata, memory: true},
+		"one key by name and namespace": {
 			list:      "pods?fieldSelector=metadata.name=x,metadata.namespace=a&limit=1",
 			semantics: legacyExact, effective: mostRecent, selector: byMetadata,
 		},
-		"a name everywhere": {
+		"a name in all namespaces": {
 			list:      "pods?fieldSelector=metadata.name=x&limit=5",
 			semantics: legacyExact, representation: protobuf, selector: byMetadata, memory: true,
 		},
-		"no name": {list: "nodes?fieldSelector=metadata.name=&limit=5", semantics: legacyExact, selector: byMetadata},
+		"an empty name": {list: "nodes?fieldSelector=metadata.name=&limit=5", semantics: legacyExact, selector: byMetadata},
 		"a node by name": {
 			list:      "nodes?fieldSelector=metadata.name=x&limit=5",
 			semantics: legacyExact, effective: mostRecent, selector: byMetadata,
 		},
-		"all but one key": {
+		"any other name": {
 			list:      "a/pods?fieldSelector=metadata.name!=x&limit=5",
 			semantics: legacyExact, selector: byMetadata, memory: true,
 		},
-		"narrowed":         {list: "pods?fieldSelector=metadata.namespace=a", semantics: anyRevision, selector: byMetadata, memory: true},
-		"narrowed, a page": {list: "pods?fieldSelector=metadata.namespace=a&limit=5", semantics: exact, selector: byMetadata},
-		"narrowed, next":   {list: "pods?fieldSelector=metadata.namespace=a&continue=x", semantics: continued, selector: byMetadata},
-		"in a namespace":   {list: "b/pods?fieldSelector=metadata.namespace=a&limit=5", semantics: exact, selector: byMetadata, memory: true},
-		"index": {
+		"one namespace by selector":                      {list: "pods?fieldSelector=metadata.namespace=a", semantics: anyRevision, selector: byMetadata, memory: true},
+		"first page of one namespace by selector":        {list: "pods?fieldSelector=metadata.namespace=a&limit=5", semantics: exact, selector: byMetadata},
+		"next page of one namespace by selector":         {list: "pods?fieldSelector=metadata.namespace=a&continue=x", semantics: continued, selector: byMetadata},
+		"another namespace by selector than in the path": {list: "b/pods?fieldSelector=metadata.namespace=a&limit=5", semantics: exact, selector: byMetadata, memory: true},
+		"page of a node's pods": {
 			list:      "pods?fieldSelector=spec.nodeName=a&limit=5",
 			semantics: notOlderThan, representation: protobuf, selector: byFields, indexed: true, memory: true,
 		},
-		"index, exact": {
+		"page of a node's pods, exact": {
 			list:      "pods?fieldSelector=spec.nodeName=a&limit=5",
 			semantics: exact, representation: protobuf, selector: byFields, memory: true,
 		},
-		"index, no limit": {
+		"all of a node's pods": {
 			list:      "pods?fieldSelector=spec.nodeName=a",
 			semantics: notOlderThan, representation: protobuf, selector: byFields, memory: true,
 		},
-		"not of the index": {
+		"page of other nodes' pods": {
 			list:      "pods?fieldSelector=spec.nodeName!=a&limit=5",
 			semantics: notOlderThan, representation: protobuf, selector: byFields, memory: true,
 		},
-		"fields, metadata": {
+		"a field of the type, metadata": {
 			list:      "pods?fieldSelector=spec.nodeName=a",
 			semantics: exact, representation: metadataJSON, selector: byFields,
 		},
 		"indented": {list: "pods?limit=5&pretty=1", semantics: exact, representation: indentedJSON, memory: true},
-		"fields, indented": {
+		"a field of the type, indented metadata": {
 			list:      "pods?fieldSelector=spec.nodeName=a",
 			semantics: exact, representation: metadataIndented, selector: byFields,
 		},
-		"name, metadata": {
+		"a name and a label, metadata": {
 			list:      "pods?fieldSelector=metadata.name=a&labelSelector=x",
 			semantics: exact, representation: metadataProtobuf, selector: byBoth, memory: true,
 		},
-		"labels":       {list: "secrets?labelSelector=x", semantics: exact, selector: byLabels},
-		"the newest":   {list: "pods?labelSelector=x", semantics: mostRecent, selector: byLabels, memory: true},
-		"no such list": {list: "a/nodes?", semantics: exact},
-		"an odd form":  {list: "a/pods?", semantics: exact, representation: oddForm},
-		"fields of a custom": {
+		"a resource that is not cached":            {list: "secrets?labelSelector=x", semantics: exact, selector: byLabels},
+		"consistent, by label":                     {list: "pods?labelSelector=x", semantics: mostRecent, selector: byLabels, memory: true},
+		"a namespace of a cluster-scoped resource": {list: "a/nodes?", semantics: exact},
+		"an odd representation":                    {list: "a/pods?", semantics: exact, representation: oddForm},
+		"a field of a custom resource": {
 			list:      "widgets?fieldSelector=spec.color=a",
 			semantics: exact, representation: protobuf, selector: byFields, memory: true,
 		},
-		"an empty term, a key": {
+		"one key and an empty term": {
 			list:      "widgets?fieldSelector=,metadata.name=a&limit=1",
 			semantics: legacyExact, effective: mostRecent, selector: byMetadata,
 		},

@@ -1,5 +1,4 @@
-// Package body reads and compares the bodies of answers: the metadata of a list in any
-// representation, and continue tokens.
+// Package body reads and compares bodies of lists in any representation: their metadata and continue tokens.
 package body
 
 import (
@@ -16,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Token is the inside of a continue token.
+// Token is the content of a continue token.
 type Token struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
@@ -40,13 +39,13 @@ func DecodeToken(text string) (Token, error) {
 func (t Token) Encode() string {
 	data, err := json.Marshal(t)
 	if err != nil {
-		return "" // two strings and a number have a JSON form
+		return "" // impossible for two strings and a number
 	}
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// sameToken reports whether two tokens go on at the same place. A page that kube-apiserver read
-// from etcd has a token without the leading slash in start; nothing else may differ.
+// sameToken reports whether two tokens lead to the same page. Only a slash at the beginning of start may differ: a page that
+// kube-apiserver has read from etcd has none.
 func sameToken(a, b string) bool {
 	ta, errA := DecodeToken(a)
 	tb, errB := DecodeToken(b)
@@ -57,20 +56,19 @@ func sameToken(a, b string) bool {
 	return ta == tb
 }
 
-// SameButToken reports whether two lists differ only in how they write one and the same token.
+// SameButToken reports whether two lists have the same tokens, though they may be written differently, and are equal otherwise.
 func SameButToken(a, b []byte) bool {
 	ta, tb, ok := tokensOfSame(a, b)
 	return ok && ta != "" && sameToken(ta, tb)
 }
 
-// OnlyTokenMissing reports whether the list a differs from the list b only in that it has no token,
-// and returns that of b.
-func OnlyTokenMissing(a, b []byte) (string, bool) {
+// OnlyTokenMissing returns the token of the list b. It is ok if a has no token and is equal to b otherwise.
+func OnlyTokenMissing(a, b []byte) (token string, ok bool) {
 	ta, tb, ok := tokensOfSame(a, b)
 	return tb, ok && ta == "" && tb != ""
 }
 
-// tokensOfSame returns the tokens of two lists, if these are the same without them.
+// tokensOfSame returns the tokens of two lists. same reports whether the lists are equal without the tokens.
 func tokensOfSame(a, b []byte) (ta, tb string, same bool) {
 	la, errA := read(a)
 	lb, errB := read(b)
@@ -82,23 +80,25 @@ func tokensOfSame(a, b []byte) (ta, tb string, same bool) {
 	return ta, tb, reflect.DeepEqual(la, lb)
 }
 
-// ListMeta reads what a list says about itself, in JSON or protobuf.
+// ListMeta returns the metadata of a list, in JSON or protobuf.
 func ListMeta(body []byte) (metav1.ListMeta, error) {
 	l, err := read(body)
 	return l.meta, err
 }
 
-// list is one that was taken apart.
+// list is a list in parts.
 type list struct {
 	meta metav1.ListMeta
-	// envelope is that of one in protobuf, empty.
+	// envelope is the envelope of protobuf, without the list in it.
 	envelope runtime.Unknown
-	// rest is all else: in JSON the text but for the token, in protobuf all but the metadata.
+	// rest is the rest: in JSON the text without the token, in protobuf the list without the metadata.
 	rest []byte
 }
 
-var protobufMagic = []byte("k8s\x00") // begins every body in Kubernetes' protobuf
+// protobufMagic is the prefix of a body in Kubernetes' protobuf.
+var protobufMagic = []byte("k8s\x00")
 
+// read reads a list in JSON or protobuf.
 func read(body []byte) (list, error) {
 	if raw, ok := bytes.CutPrefix(body, protobufMagic); ok {
 		return readProtobuf(raw)
@@ -113,7 +113,7 @@ func read(body []byte) (list, error) {
 	if meta.Continue == "" {
 		return l, nil
 	}
-	// Built-in types write nothing where there is no token, custom ones an empty one.
+	// A list of a built-in type has no continue without a token, and one of a custom type an empty one.
 	for _, text := range []string{`,"continue":"` + meta.Continue + `"`, ",\n    \"continue\": \"" + meta.Continue + `"`} {
 		if l.rest = bytes.Replace(body, []byte(text), nil, 1); len(l.rest) < len(body) {
 			return l, nil
@@ -123,25 +123,25 @@ func read(body []byte) (list, error) {
 	return l, nil
 }
 
-// readProtobuf reads an envelope. Of a list in it only the metadata matter: the first field of every list
-// but those of meta.k8s.io/v1beta1, where they are the second.
+// readProtobuf reads a list in an envelope. The metadata are the first field of every list, except for a
+// PartialObjectMetadataList of meta.k8s.io/v1beta1, where they are the second.
 func readProtobuf(envelope []byte) (l list, err error) {
 	if err := l.envelope.Unmarshal(envelope); err != nil {
 		return l, fmt.Errorf("a protobuf envelope: %w", err)
 	}
 	l.rest, l.envelope.Raw = l.envelope.Raw, nil
-	var of metav1.PartialObjectMetadataList
+	var current metav1.PartialObjectMetadataList
 	var old metav1beta1.PartialObjectMetadataList
 	if l.envelope.APIVersion == "meta.k8s.io/v1beta1" && l.envelope.Kind == "PartialObjectMetadataList" {
 		err = old.Unmarshal(l.rest)
-		of.ListMeta = old.ListMeta
+		current.ListMeta = old.ListMeta
 	} else {
-		err = of.Unmarshal(l.rest)
+		err = current.Unmarshal(l.rest)
 	}
 	if err != nil {
 		return l, fmt.Errorf("the protobuf of a list: %w", err)
 	}
-	l.meta = of.ListMeta
+	l.meta = current.ListMeta
 	text, err := l.meta.Marshal()
 	l.rest = bytes.Replace(l.rest, protowire.AppendBytes(nil, text), nil, 1)
 	return l, err

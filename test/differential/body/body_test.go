@@ -16,8 +16,8 @@ import (
 
 var meta = metav1.ListMeta{ResourceVersion: "7", Continue: "abc"}
 
-// packed is a list as the API server writes it in protobuf.
-func packed(t *testing.T, apiVersion, kind string, list interface{ Marshal() ([]byte, error) }) []byte {
+// encodeProtobuf returns a list as kube-apiserver writes it in protobuf.
+func encodeProtobuf(t *testing.T, apiVersion, kind string, list interface{ Marshal() ([]byte, error) }) []byte {
 	t.Helper()
 	raw, err := list.Marshal()
 	expect.NoError(t, err)
@@ -26,19 +26,20 @@ func packed(t *testing.T, apiVersion, kind string, list interface{ Marshal() ([]
 	return slices.Concat(protobufMagic, body)
 }
 
+// configMaps returns a list in protobuf with a token and one item.
 func configMaps(t *testing.T, token, item string) []byte {
 	t.Helper()
-	return packed(t, "v1", "ConfigMapList", &corev1.ConfigMapList{
+	return encodeProtobuf(t, "v1", "ConfigMapList", &corev1.ConfigMapList{
 		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: token}, Items: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: item}}},
 	})
 }
 
-// TestListMeta: a list's metadata is read from every encoding.
+// TestListMeta: ListMeta reads the metadata of a list in JSON and protobuf, also of v1beta1.
 func TestListMeta(t *testing.T) {
 	for name, body := range map[string]string{
 		"JSON":     `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[{"metadata":{"resourceVersion":"1"}}]}`,
 		"protobuf": string(configMaps(t, "abc", "a")),
-		"of old": string(packed(t, "meta.k8s.io/v1beta1", "PartialObjectMetadataList", &metav1beta1.PartialObjectMetadataList{
+		"v1beta1 in protobuf": string(encodeProtobuf(t, "meta.k8s.io/v1beta1", "PartialObjectMetadataList", &metav1beta1.PartialObjectMetadataList{
 			ListMeta: meta, Items: []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}},
 		})),
 	} {
@@ -50,9 +51,9 @@ func TestListMeta(t *testing.T) {
 	}
 }
 
-// TestTokens: two lists differ in how they write one token, or in that one has none, or in more.
+// TestTokens: SameButToken and OnlyTokenMissing recognize lists that differ in the token only.
 func TestTokens(t *testing.T) {
-	const same, missing = "the same token", "no token"
+	const same, missing = "SameButToken", "OnlyTokenMissing"
 	encoded := func(revision int64, start string) string {
 		return Token{Version: "meta.k8s.io/v1", Revision: revision, Start: start}.Encode()
 	}
@@ -72,26 +73,26 @@ func TestTokens(t *testing.T) {
 	for form, list := range map[string]func(token, item string) []byte{"JSON": compact, "indented": indented, "protobuf": protobuf} {
 		for name, test := range map[string]struct {
 			a, b []byte
-			want string
+			want string // which function reports true; "": neither
 		}{
-			"only the slash":               {a: list(slashed, "i"), b: list(unslashed, "i"), want: same},
-			"another start":                {a: list(slashed, "i"), b: list(encoded(7, "/b\x00"), "i")},
-			"another revision":             {a: list(slashed, "i"), b: list(encoded(8, "/a\x00"), "i")},
-			"of no token's form":           {a: list("abc", "i"), b: list("abd", "i")},
-			"another item":                 {a: list(slashed, "i"), b: list(unslashed, "j")},
-			"one has none":                 {a: list("", "i"), b: list(slashed, "i"), want: missing},
-			"one has none, the other way":  {a: list(slashed, "i"), b: list("", "i")},
-			"one has none, another item":   {a: list("", "i"), b: list(slashed, "j")},
-			"none has one":                 {a: list("", "i"), b: list("", "i")},
-			"one of them in another form":  {a: list("", "i"), b: slices.Concat([]byte(" "), list(slashed, "i"))},
-			"the same, and nothing to say": {a: list(slashed, "i"), b: list(slashed, "i"), want: same},
+			"only the slash":                   {a: list(slashed, "i"), b: list(unslashed, "i"), want: same},
+			"another start":                    {a: list(slashed, "i"), b: list(encoded(7, "/b\x00"), "i")},
+			"another revision":                 {a: list(slashed, "i"), b: list(encoded(8, "/a\x00"), "i")},
+			"two malformed tokens":             {a: list("abc", "i"), b: list("abd", "i")},
+			"another item":                     {a: list(slashed, "i"), b: list(unslashed, "j")},
+			"the first has none":               {a: list("", "i"), b: list(slashed, "i"), want: missing},
+			"the second has none":              {a: list(slashed, "i"), b: list("", "i")},
+			"the first has none, another item": {a: list("", "i"), b: list(slashed, "j")},
+			"both have none":                   {a: list("", "i"), b: list("", "i")},
+			"the first has none, another form": {a: list("", "i"), b: slices.Concat([]byte(" "), list(slashed, "i"))},
+			"equal lists":                      {a: list(slashed, "i"), b: list(slashed, "i"), want: same},
 		} {
 			t.Run(form+": "+name, func(t *testing.T) {
 				if got := SameButToken(test.a, test.b); got != (test.want == same) {
-					t.Errorf("they are the same but for how the token is written: %v", got)
+					t.Errorf("SameButToken is %t", got)
 				}
 				if token, got := OnlyTokenMissing(test.a, test.b); got != (test.want == missing) || got && token != slashed {
-					t.Errorf("only the token is missing: %v, %q", got, token)
+					t.Errorf("OnlyTokenMissing is %t with the token %q", got, token)
 				}
 			})
 		}

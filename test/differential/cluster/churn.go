@@ -13,9 +13,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// Churn creates, updates, patches and deletes objects of all resources until ctx ends, about so
-// many times a second if the API server can, and makes a few end as nothing else does. What fails, fails:
-// others may have been faster, or the API server may be down. Resources of the names spared are left alone.
+// Churn creates, updates, patches and deletes objects of all resources until ctx ends, about perSecond times a second if the
+// API server is fast enough, but not of the resources spared. It also deletes objects by finalizers and with namespaces.
+// Errors are ignored: another worker may have been faster, or the API server may be down.
 func (c *Cluster) Churn(ctx context.Context, seed uint64, perSecond int, spared ...string) {
 	const workers = 4
 	resources := slices.DeleteFunc(c.writable(), func(r Resource) bool { return slices.Contains(spared, r.Resource) })
@@ -34,10 +34,10 @@ func (c *Cluster) Churn(ctx context.Context, seed uint64, perSecond int, spared 
 	all.Wait()
 }
 
-// Split returns a source of its own for another goroutine.
+// Split returns a new source of random numbers, for another goroutine.
 func Split(seeds *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(seeds.Uint64(), seeds.Uint64())) }
 
-// writable returns the resources that are written.
+// writable returns the resources that are not only read.
 func (c *Cluster) writable() []Resource {
 	var all []Resource
 	for _, r := range c.Resources {
@@ -48,7 +48,7 @@ func (c *Cluster) writable() []Resource {
 	return all
 }
 
-// change does one write of one of the resources.
+// change sends one random write.
 func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resource) {
 	r := resources[rng.IntN(len(resources))]
 	namespace := ""
@@ -77,8 +77,7 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 	}
 }
 
-// turnover makes objects end with a finalizer, which keeps them until it is taken away, and with their
-// namespace.
+// turnover deletes objects in the two ways that take several writes: with a finalizer, and with their namespace.
 func (c *Cluster) turnover(ctx context.Context, rng *rand.Rand, resources []Resource) {
 	ending := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
 		return !slices.Contains([]string{"configmaps", "gadgets", "pods", "leases"}, r.Resource)
@@ -92,10 +91,10 @@ func (c *Cluster) turnover(ctx context.Context, rng *rand.Rand, resources []Reso
 	}
 }
 
-// endFinalized creates an object with a finalizer, deletes it, changes it, and lets it go.
+// endFinalized creates an object with a finalizer, deletes it, changes it, and removes the finalizer.
 func (c *Cluster) endFinalized(ctx context.Context, rng *rand.Rand, r Resource, name string) {
 	namespace := c.Namespaces[rng.IntN(len(c.Namespaces))]
-	finalizers := func(of ...string) object { return object{"finalizers": of} }
+	finalizers := func(names ...string) object { return object{"finalizers": names} }
 	body := r.build(rng)
 	body["metadata"] = finalizers("listproxy.test/wait")
 	if _, err := c.write(ctx, r, http.MethodPost, namespace, name, "", body); err != nil {
@@ -103,12 +102,11 @@ func (c *Cluster) endFinalized(ctx context.Context, rng *rand.Rand, r Resource, 
 	}
 	c.Delete(ctx, r, namespace, name, true)
 	_, _ = c.write(ctx, r, http.MethodPatch, namespace, name, "", object{"metadata": object{"labels": labels(rng)}})
-	// The answer has the object as it was before it went, whose revision is no event's.
+	// Not by write, since the answer has the object before the deletion, whose revision is not that of an event.
 	_, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": finalizers()})
 }
 
-// endNamespace creates a namespace with objects in it, and deletes it as its controller would,
-// which there is none of.
+// endNamespace creates a namespace with objects, and deletes them as the namespace controller would, which does not run.
 func (c *Cluster) endNamespace(ctx context.Context, rng *rand.Rand, all []Resource, namespace string) {
 	if c.CreateNamespace(ctx, namespace) != nil {
 		return

@@ -1,5 +1,5 @@
-// Package cluster is a control plane with resources of many shapes, which changes all the time, and
-// users with many sorts of rights.
+// Package cluster fills a control plane with resources of many shapes, changes them all the time, and has users with rights of
+// many kinds.
 package cluster
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// Ledger is what was written when, by resource.
+// Ledger has the confirmed writes by resource.
 type Ledger = oracle.Ledger[schema.GroupResource]
 
 // Cluster is a control plane with resources of many shapes in it.
@@ -30,15 +30,15 @@ type Cluster struct {
 	Resources  []Resource
 	Namespaces []string
 	Ledger     *Ledger
-	// Users are who asks, the admin first, and then alice.
+	// Users are those who send requests. The first is the admin, the second alice.
 	Users []User
 
-	// writers are the doors that writes take in turn.
+	// writers are the admin's clients of several servers, which send writes in turn.
 	writers []*ask.Client
-	turn    atomic.Uint64
+	writes  atomic.Uint64
 }
 
-// New defines custom resources, makes namespaces, and fills them to about a half.
+// New defines the custom resources, and creates namespaces, users, and about half of the possible objects.
 func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*Cluster, error) {
 	writer, err := ask.New(plane.RESTConfig(controlplane.Admin), 0)
 	if err != nil {
@@ -63,7 +63,7 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 		}
 	}
 	for _, r := range c.Resources {
-		err := poll.Retry(ctx, r.Resource+" to be served", func() error {
+		err := poll.Retry(ctx, r.Resource+" served", func() error {
 			_, err := c.send(ctx, http.MethodGet, r.Path("")+"?limit=1", nil)
 			return err
 		})
@@ -77,24 +77,23 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 	return c, c.fill(ctx, seed)
 }
 
-// WriteThrough opens one more door to the API server, which the admin's writes take in turn with the
-// others. It must be called before anything is written at the same time.
-func (c *Cluster) WriteThrough(door *rest.Config) error {
-	writer, err := ask.New(door, 0)
+// WriteThrough makes writes go through one more server, in turn with the others. It must not be called during writes.
+func (c *Cluster) WriteThrough(admin *rest.Config) error {
+	writer, err := ask.New(admin, 0)
 	if err == nil {
 		c.writers = append(c.writers, writer)
 	}
 	return err
 }
 
-// At returns the cluster as it is behind another door: with revisions of its own, and without those who log in
-// by a certificate, which ends at a door.
-func (c *Cluster) At(ctx context.Context, door *rest.Config, resources []Resource) (*Cluster, error) {
+// At returns the cluster behind another server, such as a hop, which may change revisions: its ledger is empty but for a write
+// of each resource. It has no users with certificates, since TLS ends at the server.
+func (c *Cluster) At(ctx context.Context, admin *rest.Config, resources []Resource) (*Cluster, error) {
 	at := &Cluster{
 		Plane: c.Plane, Resources: resources, Namespaces: c.Namespaces, Ledger: new(Ledger),
 		Users: slices.DeleteFunc(slices.Clone(c.Users), func(u User) bool { return u.Certificate != nil }),
 	}
-	err := at.WriteThrough(door)
+	err := at.WriteThrough(admin)
 	for _, r := range at.writable() {
 		if err == nil {
 			_, err = at.Touch(ctx, r)
@@ -103,7 +102,7 @@ func (c *Cluster) At(ctx context.Context, door *rest.Config, resources []Resourc
 	return at, err
 }
 
-// Begun returns a revision of each resource, and forgets all that was written: who starts now knows no more.
+// Begun returns the newest revision of each resource, and empties the ledger. A listproxy that starts now has no older states.
 func (c *Cluster) Begun() map[schema.GroupResource]uint64 {
 	begun := map[schema.GroupResource]uint64{}
 	for _, r := range c.Resources {
@@ -113,12 +112,12 @@ func (c *Cluster) Begun() map[schema.GroupResource]uint64 {
 	return begun
 }
 
-// CreateNamespace creates a namespace, if it is not there.
+// CreateNamespace creates a namespace, unless it exists.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	return c.writers[0].Ensure(ctx, "/api/v1/namespaces", kinds.Namespace(name))
 }
 
-// fill creates about half of the objects that there can be.
+// fill creates about half of the possible objects.
 func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 	var all errgroup.Group
 	seeds := rand.New(rand.NewPCG(seed, 2))
@@ -145,7 +144,7 @@ func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 	return all.Wait()
 }
 
-// Eager is the value of --eager for all resources that are kept in memory.
+// Eager returns the value of --eager for all resources that listproxy caches.
 func (c *Cluster) Eager() string {
 	var names []string
 	for _, r := range c.Resources {

@@ -2,8 +2,8 @@ package cluster
 
 import "github.com/listproxy/listproxy/test/harness/kinds"
 
-// definitions returns the CustomResourceDefinitions of the custom resources: a namespaced one in
-// two versions, the older of which warns and selects by less, and one for the whole cluster.
+// definitions returns the CustomResourceDefinitions: of a namespaced resource in two versions, and of a cluster-scoped one. The
+// older version has a deprecation warning and fewer selectable fields.
 func definitions() []object {
 	selectable := func(all []Field) []any {
 		var paths []any
@@ -14,7 +14,7 @@ func definitions() []object {
 	}
 	current := object{"name": "v1", "served": true, "storage": true, "schema": schemaOf("now"), "selectableFields": selectable(customFields)}
 	deprecated := object{
-		"name": "v1beta1", "served": true, "storage": false, "schema": schemaOf("once"), // equal ones would be refused
+		"name": "v1beta1", "served": true, "storage": false, "schema": schemaOf("once"), // kube-apiserver refuses equal schemas
 		"selectableFields": selectable(customFields[:1]),
 		"deprecated":       true, "deprecationWarning": `use v1, "now"`,
 	}
@@ -24,7 +24,7 @@ func definitions() []object {
 	}
 }
 
-// schemaOf has a field of every type.
+// schemaOf returns a schema with a field of every type.
 func schemaOf(description string) object {
 	return object{"openAPIV3Schema": object{
 		"type": "object", "description": description,

@@ -14,45 +14,46 @@ import (
 // object is JSON as it is sent; numbers that Go would write differently are json.RawMessage.
 type object = map[string]any
 
-// Field is one that a field selector may name, and what it may be compared with.
+// Field is a field that a field selector may name, and values to compare it with.
 type Field struct {
 	Name   string
 	Values []string
 }
 
-// NodeNameField selects the pods of a node.
+// NodeNameField is the field that selects the pods of a node.
 const NodeNameField = "spec.nodeName"
 
-// Resource is a kind of object that takes part.
+// Resource is a resource that is compared.
 type Resource struct {
 	schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
-	// Cached is false for what listproxy keeps out of memory unless told otherwise.
+	// Cached reports whether listproxy keeps the resource in memory with the default policy.
 	Cached bool
-	// JSONOnly is true if the server has no protobuf of it, not even of its metadata.
+	// JSONOnly reports that the server has no protobuf of the resource, not even of its metadata.
 	JSONOnly bool
-	// Fields are those of the type that the API server selects by.
+	// Fields are the selectable fields of the type.
 	Fields []Field
-	// dotted is true if names may hold dots.
+	// dotted reports whether names may have dots.
 	dotted bool
-	// Reader: written through another version; this one is only listed.
+	// Reader marks a version that is only read. The objects are written in another version.
 	Reader bool
-	build  func(*rand.Rand) object
-	// patch is a merge patch, and the subresource it is for.
+	// build returns a random new object.
+	build func(*rand.Rand) object
+	// patch returns a random merge patch, and the subresource for it or "".
 	patch func(*rand.Rand) (object, string)
 }
 
-// kind is the resource's.
+// kind returns the kind of the resource.
 func (r Resource) kind() kinds.Kind {
 	return kinds.Kind{APIVersion: r.GroupVersion().String(), Name: r.Kind, Plural: r.Resource}
 }
 
-// Path of a list: of the whole resource, or of one namespace.
+// Path returns the path of a list of all namespaces if namespace is "", or of one.
 func (r Resource) Path(namespace string) string { return r.kind().Path(namespace) }
 
-// Names returns the names that objects of this resource take: prefixes of each other, and with
-// characters on both sides of '/' in byte order, which is what the order of keys turns on.
+// Names returns the names of the objects: prefixes of each other, and with characters that are before and behind '/' in byte
+// order, since keys of etcd have a '/' after the namespace.
 func (r Resource) Names() []string {
 	names := []string{"a", "a-0", "a-0-b", "a0", "aa", "aa-a", "b", "b-1", "b-10", "b-2", "z", "zz"}
 	if r.dotted {
@@ -66,7 +67,7 @@ func (r Resource) Names() []string {
 	return names
 }
 
-// Group of the custom resources.
+// Group is the group of the custom resources.
 const Group = "differential.listproxy.test"
 
 // Resources returns everything that is compared.
@@ -176,7 +177,7 @@ func Resources() []Resource {
 	}
 }
 
-// text returns a string that a careless writer of JSON would change.
+// text returns a random string that a wrong encoder of JSON may change.
 func text(r *rand.Rand) string {
 	all := []string{
 		"plain", "", " ", "null", "true", "0123",
@@ -187,7 +188,7 @@ func text(r *rand.Rand) string {
 	return all[r.IntN(len(all))]
 }
 
-// texts is a map of such strings, sometimes a large one.
+// texts returns a map of such strings, some of which are large.
 func texts(r *rand.Rand) object {
 	m := object{"size": strings.Repeat("x<>", r.IntN(3)*r.IntN(200))}
 	for i := range r.IntN(4) {
@@ -196,7 +197,7 @@ func texts(r *rand.Rand) object {
 	return m
 }
 
-// labels for a merge patch: what selectors choose by is set, changed and taken away.
+// labels returns random labels for a merge patch, where nil deletes a label. They are those that labelSelectors select by.
 func labels(r *rand.Rand) object {
 	return object{
 		"tier":                 []any{"web", "db", "", nil}[r.IntN(4)],
@@ -207,7 +208,7 @@ func labels(r *rand.Rand) object {
 	}
 }
 
-// label gives an object that is about to be written labels now and then.
+// label adds labels to an object or a patch without metadata, every other time.
 func label(r *rand.Rand, o object) object {
 	if _, ok := o["metadata"]; !ok && r.IntN(2) > 0 {
 		o["metadata"] = object{"labels": labels(r)}
@@ -252,7 +253,7 @@ func patchPod(r *rand.Rand) (object, string) {
 	switch r.IntN(4) {
 	case 0:
 		return patchMetadata(r)
-	case 1: // as the scheduler does; refused where the pod has a node already
+	case 1: // as the scheduler does; refused if the pod has a node
 		return object{"target": object{"apiVersion": "v1", "kind": "Node", "name": "churn-" + []string{"a", "b"}[r.IntN(2)]}}, binding
 	}
 	status := object{"phase": []string{"Pending", "Running", "Failed"}[r.IntN(3)], "message": text(r)}
@@ -301,16 +302,15 @@ func buildDeployment(r *rand.Rand) object {
 	}}
 }
 
-// customFields are the selectable fields of the custom resources; the old version has only the
-// first.
+// customFields are the selectable fields of the custom resources. The old version has the first only.
 var customFields = []Field{
 	{"spec.color", []string{"red", "blue", "", `a,b=c\`, "none"}},
 	{"spec.size", []string{"0", "1", "9223372036854775807", "-1", "", "01"}},
 	{"spec.on", []string{"true", "false", "", "True"}},
 }
 
-// buildCustom fills a custom resource with what JSON has: numbers at the edges of their types,
-// null, empty maps and lists, deep nesting.
+// buildCustom returns a custom resource with unusual JSON: numbers at the limits of their types, null, empty maps and lists, and
+// deep nesting.
 func buildCustom(r *rand.Rand) object {
 	numbers := []string{"0", "-1", "9007199254740993", "9223372036854775807", "-9223372036854775808", "42"}
 	reals := []string{"0.1", "1e21", "-1.5e-7", "3.0", "1E+2", "123456789.123456789", "-0.0"}

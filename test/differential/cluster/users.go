@@ -11,31 +11,31 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// User is one who asks.
+// User is a user who sends requests.
 type User struct {
 	Name, Token string
-	// Certificate that the user logs in with, if not nil.
+	// Certificate is the certificate with which the user logs in, or nil.
 	Certificate *tls.Certificate
-	// As are headers in which the user asks to be another.
+	// As has the user's Impersonate-* headers.
 	As http.Header
-	// Lists says what the user may list, and is to get from memory.
+	// Lists reports whether the user may list a resource, and should get the list from memory. namespace is "" for all.
 	Lists func(r Resource, namespace string) bool
 }
 
-// Who else asks, besides the users of package controlplane. The service accounts are in TeamB.
+// The users besides those of package controlplane. They are service accounts in TeamB.
 const (
-	// one may list and watch the config map a-0 of TeamB by its name, and nothing else.
+	// one may list and watch the ConfigMap a-0 of TeamB by its name, and nothing else.
 	one = "one"
-	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as her
-	// (constrained impersonation, KEP-5284).
+	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as alice (constrained impersonation,
+	// KEP-5284).
 	constrained = "constrained"
-	// lister may besides list and watch pods of TeamA as alice.
+	// lister may do the same, and list and watch pods of TeamA as alice.
 	lister = "lister"
 	// impersonator may do everything as anybody.
 	impersonator = "impersonator"
 )
 
-// rights of these users, and of listproxy to state users, which are the impersonator's too.
+// rights returns the rights of these users, and listproxy's right to impersonate users, which the impersonator has as well.
 func rights() []controlplane.Grant {
 	return []controlplane.Grant{
 		{To: []string{controlplane.TeamB + "/" + one, one}, Namespace: controlplane.TeamB, Rules: []rbacv1.PolicyRule{
@@ -49,7 +49,7 @@ func rights() []controlplane.Grant {
 	}
 }
 
-// newUsers gives rights and credentials to who asks.
+// newUsers grants the rights and returns the users.
 func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, error) {
 	if err := plane.GrantAll(ctx, rights()...); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, er
 		impersonating(impersonator, tokens[impersonator], user, controlplane.Carol),
 		impersonating(impersonator, tokens[impersonator], user, "system:serviceaccount:team-b:"+one),
 		impersonating(impersonator, tokens[impersonator], user, "system:anonymous"),
-		impersonating(impersonator, tokens[impersonator], group, "system:masters"), // refused: as whom?
+		impersonating(impersonator, tokens[impersonator], group, "system:masters"), // refused: a group without a user
 		impersonating(constrained, tokens[constrained], user, controlplane.Alice),
 		impersonating(constrained, tokens[constrained], user, controlplane.Admin, group, "system:masters"),
 		impersonating(controlplane.Alice, plane.Token(controlplane.Alice), user, controlplane.Admin),
@@ -123,6 +123,7 @@ func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, er
 	), nil
 }
 
+// certificateOf returns a new client certificate for a user in groups.
 func certificateOf(plane *controlplane.ControlPlane, name string, groups ...string) (*tls.Certificate, error) {
 	cert, key, err := plane.IssueCert(name, groups...)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
-// write sends one object and notes the revision.
+// write sends one object and adds the revision to the ledger.
 func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name, subresource string, body object) (ask.Answer, error) {
 	path := r.Path(namespace)
 	body = maps.Clone(body)
@@ -36,15 +36,16 @@ func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name
 	return a, err
 }
 
-// metadataNamed gives metadata a name, and a label where there is none.
+// metadataNamed returns metadata with a name, and with a label if metadata is nil.
 func metadataNamed(metadata any, name string) object {
 	all, _ := metadata.(object)
-	if all = maps.Clone(all); all == nil {
+	all = maps.Clone(all)
+	if all == nil {
 		all = object{"labels": object{"tier": "web"}}
 	}
 	if set, ok := all["labels"].(object); ok {
 		set = maps.Clone(set)
-		maps.DeleteFunc(set, func(_ string, value any) bool { return value == nil }) // only a patch takes away
+		maps.DeleteFunc(set, func(_ string, value any) bool { return value == nil }) // only a patch may have a nil, which deletes the label
 		all["labels"] = set
 	}
 	all["name"] = name
@@ -68,7 +69,7 @@ func (c *Cluster) Touch(ctx context.Context, r Resource) (uint64, error) {
 	}
 	rng := rand.New(rand.NewPCG(c.Ledger.Newest(r.GroupResource()), 0))
 	name := r.Names()[0]
-	_, _ = c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng)) // if it is not there
+	_, _ = c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng)) // fails if it exists
 	a, err := c.write(ctx, r, http.MethodPatch, namespace, name, "", kinds.Touch(fmt.Sprint(rng.Uint64())))
 	if err != nil {
 		return 0, err
@@ -76,34 +77,32 @@ func (c *Cluster) Touch(ctx context.Context, r Resource) (uint64, error) {
 	return a.Revision()
 }
 
-// Delete deletes an object; at once, or as the resource has it (pods that are bound to a node and
-// namespaces are only marked).
+// Delete deletes an object. Unless now, a pod on a node and a namespace are only marked as deleted.
 func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string, now bool) {
 	options := object{}
 	if now {
 		options["gracePeriodSeconds"] = 0
 	}
-	// The answer does not tell the deletion's revision: it has the object as it was, if any.
+	// The answer does not have the revision of the deletion, so the ledger gets none.
 	_, err := c.send(ctx, http.MethodDelete, r.Path(namespace)+"/"+name, options)
 	if err == nil && r.Resource == "namespaces" && now {
 		c.finalize(ctx, name)
 	}
 }
 
-// finalize lets a namespace go that is being deleted: there is no controller that would empty it
-// and do so.
+// finalize removes a namespace that is marked as deleted, as the namespace controller would.
 func (c *Cluster) finalize(ctx context.Context, namespace string) {
 	_, _ = c.send(ctx, http.MethodPut, "/api/v1/namespaces/"+namespace+"/finalize", object{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": namespace}, "spec": object{"finalizers": []string{}},
 	})
 }
 
-// send sends a request as the admin, through the next door. Any answer but 2xx is an error, too.
+// send sends a request as the admin, through the next writer. An answer other than 2xx is an error.
 func (c *Cluster) send(ctx context.Context, method, path string, body object) (ask.Answer, error) {
 	var payload any
 	if body != nil {
 		payload = body
 	}
-	door := c.turn.Add(1) % uint64(len(c.writers))
-	return c.writers[door].Do(ctx, method, path, payload)
+	writer := c.writes.Add(1) % uint64(len(c.writers))
+	return c.writers[writer].Do(ctx, method, path, payload)
 }

@@ -71,10 +71,11 @@ func (w Watch) Judge(got []Event, ended bool) error {
 	if ended {
 		w.UpTo = 0
 	}
-	changes, err := w.withoutBookmarks(got)
+	changes, promised, err := w.withoutBookmarks(got)
 	if err != nil {
 		return err
 	}
+	w.UpTo = max(w.UpTo, promised)
 	switch w.Begins {
 	case FromRevision:
 		return w.continues(changes, w.Revision)
@@ -155,7 +156,7 @@ func (w Watch) fitsAnywhere(got []Event, fits func(revision uint64, state []Even
 			break
 		}
 		if i+1 < len(w.Events) && w.Events[i+1].Revision <= max(w.MinRevision, w.Revision) {
-			continue // the state is this one until the next event, which is not too new
+			continue // at MinRevision the next event has already changed this state
 		}
 		if w.Begins == FromState {
 			state = initial(values)
@@ -193,45 +194,43 @@ func (w Watch) stateAt(revision uint64) []Event {
 	return initial(values)
 }
 
-// withoutBookmarks checks the bookmarks, except for their bytes, and returns the other events. It raises UpTo to the revision
-// of the last bookmark, up to which a bookmark promises that nothing is missing.
-func (w *Watch) withoutBookmarks(got []Event) ([]Event, error) {
-	var changes []Event
-	ends, position := 0, uint64(0) // position is the revision of the last bookmark
+// withoutBookmarks checks the bookmarks, except for their bytes. It returns the other events, and the revision of the last
+// bookmark, which promises every event up to there.
+func (w Watch) withoutBookmarks(got []Event) (changes []Event, promised uint64, _ error) {
+	ends := 0 // bookmarks with EndsInitial
 	for i, e := range got {
 		initial := w.Begins == FromState && w.EndsInitial && ends == 0
 		switch {
 		case e.Type == watch.Bookmark && !w.Bookmarks:
-			return nil, fmt.Errorf("event %d: %v, but the watch allows none", i, e)
+			return nil, 0, fmt.Errorf("event %d: %v, but the watch allows none", i, e)
 		case e.EndsInitial:
 			ends++
 			if ends > 1 || !w.EndsInitial {
-				return nil, fmt.Errorf("event %d: %v, which should not be there", i, e)
+				return nil, 0, fmt.Errorf("event %d: %v, which should not be there", i, e)
 			}
 		case e.Type == watch.Bookmark && initial:
-			return nil, fmt.Errorf("event %d: %v, among the initial events", i, e)
+			return nil, 0, fmt.Errorf("event %d: %v, among the initial events", i, e)
 		case e.Type != watch.Bookmark:
 			if initial && e.Type != watch.Added {
-				return nil, fmt.Errorf("event %d: %v, among the initial events", i, e)
+				return nil, 0, fmt.Errorf("event %d: %v, among the initial events", i, e)
 			}
-			if e.Revision <= position {
-				return nil, fmt.Errorf("event %d: %v, after a bookmark at %d", i, e, position)
+			if e.Revision <= promised {
+				return nil, 0, fmt.Errorf("event %d: %v, after a bookmark at %d", i, e, promised)
 			}
 			changes = append(changes, e)
 			continue
 		}
-		if e.Revision < max(position, w.Revision) {
-			return nil, fmt.Errorf("event %d: %v, below %d", i, e, max(position, w.Revision))
+		if minRevision := max(promised, w.Revision); e.Revision < minRevision {
+			return nil, 0, fmt.Errorf("event %d: %v, below %d", i, e, minRevision)
 		}
 		// Initial events may have any revision up to that of the bookmark behind them.
 		isOrdered := !w.EndsInitial || ends == 1 && !e.EndsInitial
 		if last := len(changes) - 1; isOrdered && last >= 0 && changes[last].Revision > e.Revision {
-			return nil, fmt.Errorf("event %d: %v, after %v", i, e, changes[last])
+			return nil, 0, fmt.Errorf("event %d: %v, after %v", i, e, changes[last])
 		}
-		position = e.Revision
-		w.UpTo = max(w.UpTo, position)
+		promised = e.Revision
 	}
-	return changes, nil
+	return changes, promised, nil
 }
 
 // sameEvents returns how the first wrong event of got differs from want, which must be as long.

@@ -76,8 +76,8 @@ func (s *stream) follow(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// said returns the events so far, whether the stream has ended, and its error.
-func (s *stream) said() (events []oracle.Event, ended bool, err error) {
+// received returns the events so far, whether the stream has ended, and its error.
+func (s *stream) received() (events []oracle.Event, ended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.events), s.ended, s.err

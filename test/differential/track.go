@@ -52,13 +52,13 @@ func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (
 
 // events returns the events so far, without bookmarks.
 func (t *track) events() []oracle.Event {
-	events, _, _ := t.stream.said()
+	events, _, _ := t.stream.received()
 	return slices.DeleteFunc(events, func(e oracle.Event) bool { return e.Type == watch.Bookmark })
 }
 
 // ended reports whether kube-apiserver has ended the watch of the track, after which the track lacks events.
 func (t *track) ended() bool {
-	events, ended, _ := t.stream.said()
+	events, ended, _ := t.stream.received()
 	return ended || len(events) > 0 && events[0].Type == watch.Error
 }
 

@@ -96,12 +96,13 @@ func (g *generator) watch() (watchRequest, bool) {
 	g.selectBy(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))
 	g.shard(&w.question)
 	if accept := ofEvents(w.Header.Get("Accept")); accept != "" {
-		if first, rest, _ := strings.Cut(accept, ","); g.one(4) && (first == asJSON || first == asProtobuf) {
+		first, rest, _ := strings.Cut(accept, ",")
+		if g.one(4) && (first == asJSON || first == asProtobuf) { // some clients mark the clause of a watch
 			accept = strings.TrimSuffix(first+";stream=watch,"+rest, ",")
 		}
 		w.Header.Set("Accept", accept)
 	}
-	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // there is no such path
+	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // no such path exists
 	w.initial = pick(g, absent, absent, yes, yes, no)
 	usual := !g.one(3)
 	if usual { // as a client sends it, in most cases by the admin
@@ -161,7 +162,7 @@ func (g *generator) spelled(w *watchRequest, c choice) string {
 
 // startAt sets the resourceVersion for w.start. It is not ok if no revision is known yet.
 func (g *generator) startAt(w *watchRequest) bool {
-	const recent = 30 * time.Second // kube-apiserver keeps events for a shorter time than listproxy keeps lists
+	const maxAge = 30 * time.Second // kube-apiserver keeps events for a shorter time than listproxy keeps lists
 	newest := g.cluster.Ledger.NewestOfAll()
 	switch w.start {
 	case fromUnset:
@@ -173,7 +174,7 @@ func (g *generator) startAt(w *watchRequest) bool {
 		w.Query.Set("resourceVersion", string(w.start))
 		return true
 	case fromWithin:
-		revision, ok := g.cluster.Ledger.Pick(g.rng, w.Resource.GroupResource(), recent)
+		revision, ok := g.cluster.Ledger.Pick(g.rng, w.Resource.GroupResource(), maxAge)
 		if !ok {
 			return false
 		}

@@ -125,8 +125,8 @@ func (p *watchPair) run(ctx context.Context) (d *difference) {
 
 // compared counts the comparison and its events in the report.
 func (p *watchPair) compared() {
-	said, _, _ := p.proxied.said()
-	for _, e := range said {
+	events, _, _ := p.proxied.received()
+	for _, e := range events {
 		p.report.count("events of type " + string(e.Type))
 	}
 	if p.proxied.FromMemory() && p.proxied.Header.Get("Content-Encoding") != "" {
@@ -139,7 +139,7 @@ func (p *watchPair) compared() {
 
 // learnBookmarks compares a bookmark of a sort that only listproxy has sent so far: it has kube-apiserver send one.
 func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
-	proxied, _, _ := p.proxied.said()
+	proxied, _, _ := p.proxied.received()
 	if !p.sent.unserved(p.watchRequest, proxied) {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 	case <-s.read:
 	case <-ctx.Done():
 	}
-	served, _, _ := s.said()
+	served, _, _ := s.received()
 	if d := p.sent.differ(p.watchRequest, served, nil); d != nil {
 		return d
 	}
@@ -171,12 +171,12 @@ func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 
 // checkFuture requires that no event of listproxy's has a revision above etcd's.
 func (p *watchPair) checkFuture(ctx context.Context) *difference {
-	said, _, _ := p.proxied.said()
+	events, _, _ := p.proxied.received()
 	newest, d := p.currentRevision(ctx)
 	if d != nil {
 		return d
 	}
-	for _, e := range said {
+	for _, e := range events {
 		if e.Revision > newest {
 			return differs(wrongEvents, "%v, and the newest revision is %d", e, newest)
 		}
@@ -228,8 +228,8 @@ func (p *watchPair) settle(ctx context.Context, look func() *difference) *differ
 
 // look compares the events of both sides so far with the track.
 func (p *watchPair) look() *difference {
-	served, servedEnded, servedErr := p.served.said()
-	proxied, proxiedEnded, proxiedErr := p.proxied.said()
+	served, servedEnded, servedErr := p.served.received()
+	proxied, proxiedEnded, proxiedErr := p.proxied.received()
 	if proxiedErr != nil || servedErr != nil {
 		return differs(wrongEnd, "listproxy's stream: %v, and kube-apiserver's: %v", proxiedErr, servedErr)
 	}
@@ -262,7 +262,7 @@ var numbers = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
 // refusals compares ERROR events. It is done if a side has one, and d is nil if these are equal or may differ.
 func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, done bool) {
-	refused := func(said []oracle.Event) bool { return len(said) > 0 && said[len(said)-1].Type == watch.Error }
+	refused := func(events []oracle.Event) bool { return len(events) > 0 && events[len(events)-1].Type == watch.Error }
 	switch {
 	case !refused(served) && !refused(proxied):
 		return nil, false
@@ -289,8 +289,8 @@ func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, don
 
 // endsAlike requires that both streams have ended after equally many events, or neither.
 func (p *watchPair) endsAlike() *difference {
-	served, servedEnded, servedErr := p.served.said()
-	proxied, proxiedEnded, proxiedErr := p.proxied.said()
+	served, servedEnded, servedErr := p.served.received()
+	proxied, proxiedEnded, proxiedErr := p.proxied.received()
 	if servedEnded == proxiedEnded && (servedErr == nil) == (proxiedErr == nil) && (!servedEnded || len(served) == len(proxied)) {
 		return nil
 	}

@@ -11,27 +11,28 @@ import (
 )
 
 // streamOf returns a stream with these events so far, ended or not.
-func streamOf(ended bool, err error, said ...oracle.Event) *stream {
-	s := &stream{cancel: func() {}, read: make(chan struct{}), events: said, ended: ended, err: err}
+func streamOf(ended bool, err error, received ...oracle.Event) *stream {
+	s := &stream{cancel: func() {}, read: make(chan struct{}), events: received, ended: ended, err: err}
 	close(s.read)
 	return s
 }
 
 // open returns a stream that goes on after these events.
-func open(said ...oracle.Event) *stream { return streamOf(false, nil, said...) }
+func open(received ...oracle.Event) *stream { return streamOf(false, nil, received...) }
 
 // closed returns a stream that has ended in order after these events.
-func closed(said ...oracle.Event) *stream { return streamOf(true, nil, said...) }
+func closed(received ...oracle.Event) *stream { return streamOf(true, nil, received...) }
 
 // TestLook: watchPair.look finds each kind of difference between two streams, and takes a mistake in kube-apiserver's own
 // stream for a mistake of this package. (Package oracle tests which events are wrong.)
 func TestLook(t *testing.T) {
-	said := func(kind watch.EventType, revision uint64, text string) oracle.Event {
-		return oracle.Event{Type: kind, Key: "n/a", Revision: revision, Object: fmt.Appendf(nil, text, revision)}
+	// newEvent returns an event whose object is text, with the revision in it.
+	newEvent := func(eventType watch.EventType, revision uint64, text string) oracle.Event {
+		return oracle.Event{Type: eventType, Key: "n/a", Revision: revision, Object: fmt.Appendf(nil, text, revision)}
 	}
-	change, bookmark := said(watch.Modified, 12, "a at %d"), said(watch.Bookmark, 13, "mark at %d")
-	gone, other := said(watch.Error, 0, "expired (%d)"), said(watch.Error, 0, "no (%d)")
-	goneLater := said(watch.Error, 7, "expired (%d)")
+	change, bookmark := newEvent(watch.Modified, 12, "a at %d"), newEvent(watch.Bookmark, 13, "mark at %d")
+	gone, other := newEvent(watch.Error, 0, "expired (%d)"), newEvent(watch.Error, 0, "no (%d)")
+	goneLater := newEvent(watch.Error, 7, "expired (%d)")
 	right := []oracle.Event{change, bookmark}
 	for name, tt := range map[string]struct {
 		served, proxied, truth *stream
@@ -41,13 +42,13 @@ func TestLook(t *testing.T) {
 		"no bookmark in listproxy's": {served: open(right...), proxied: open(change)},
 		"a missing change":           {served: open(right...), proxied: open(), want: wrongEvents},
 		"a change with other bytes": {
-			served: open(change), proxied: open(said(watch.Modified, 12, "A at %d")),
+			served: open(change), proxied: open(newEvent(watch.Modified, 12, "A at %d")),
 			want: wrongEvents,
 		},
 		"a missing change in kube-apiserver's": {served: open(), proxied: open(change), want: wrongReference},
 		"a bookmark with other bytes": {
 			served:  open(right...),
-			proxied: open(change, said(watch.Bookmark, 14, "Mark at %d")), want: wrongBookmark,
+			proxied: open(change, newEvent(watch.Bookmark, 14, "Mark at %d")), want: wrongBookmark,
 		},
 		"only listproxy's ended":               {served: open(change), proxied: closed(change), want: wrongEnd},
 		"only kube-apiserver's ended":          {served: closed(change), proxied: open(change), want: wrongEnd},

@@ -74,15 +74,16 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 			if tt.end != nil {
 				err = tt.end(p)
 			}
-			var said strings.Builder
-			code := verdict(0, &said)
+			var output strings.Builder
+			code := verdict(0, &output)
 			forgetFound()
-			if failed := tt.want != ""; (code != 0) != failed || !strings.Contains(said.String(), tt.want) {
-				t.Errorf("the verdict is %d with %q, want %q in it", code, &said, tt.want)
+			wantFailure := tt.want != ""
+			if (code != 0) != wantFailure || !strings.Contains(output.String(), tt.want) {
+				t.Errorf("the verdict is %d with %q, want %q in it", code, &output, tt.want)
 			}
 			for _, secret := range []string{own, client, keyLine} {
-				if strings.Contains(said.String(), secret) || err != nil && strings.Contains(err.Error(), secret) {
-					t.Errorf("the verdict or the error has a secret: %s, %v", &said, err)
+				if strings.Contains(output.String(), secret) || err != nil && strings.Contains(err.Error(), secret) {
+					t.Errorf("the verdict or the error has a secret: %s, %v", &output, err)
 				}
 			}
 		})

@@ -94,7 +94,7 @@ func (k *knower) comes(t *testing.T, differs func() string) {
 // TestClusterCache lets the cache of a cluster that Argo CD keeps follow one that changes, straight and
 // through listproxy with both switches off and on, and compares what it knows.
 func TestClusterCache(t *testing.T) {
-	if !*wanted {
+	if !*enabled {
 		t.Skip("make programs runs it")
 	}
 	binary, err := binaries.Tool(t.Context(), harness.Log, binaries.ClusterCache)

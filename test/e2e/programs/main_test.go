@@ -23,84 +23,84 @@ import (
 )
 
 var (
-	wanted   = flag.Bool("programs", false, "run the other projects' tests and programs, about 45 minutes")
+	enabled  = flag.Bool("programs", false, "run the other projects' tests and programs, about 45 minutes")
 	switches = flag.Bool("programs.switches", true, "run the tests with --consistent-lists=always and --watches")
 )
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Options{}) }
 
-// suite is a program that tests a cluster, and reports as Ginkgo does.
+// suite is a program of another project that tests a cluster, and writes a report of Ginkgo.
 type suite struct {
-	// name of the binary that has it.
-	name string
-	// dir is the folder that it runs in, where it needs one.
-	dir string
-	// args and env are added to; args say which of its tests run.
+	binary string // the name of the program
+	dir    string // the folder in which it runs, or ""
+	// args and env are appended to the usual ones. args select tests.
 	args, env []string
-	// server and proxy are arguments of kube-apiserver and of listproxy.
-	server, proxy []string
-	// few: it may ask for too few lists and watches for any to come from memory.
-	few bool
-	// streams: it has no lists but streaming ones, so nothing comes from memory without switches.
-	streams bool
+	// serverArgs and proxyArgs are arguments of kube-apiserver and of listproxy.
+	serverArgs, proxyArgs []string
+	// mayMissMemory reports that the suite may send too few lists and watches for any to come from memory.
+	mayMissMemory bool
+	// onlyStreams reports that all lists are streaming lists, so that nothing comes from memory without switches.
+	onlyStreams bool
 }
 
-// passed are names of tests: whether they have.
-type passed map[string]bool
+// results says of each test by name whether it has passed.
+type results map[string]bool
 
-// withSwitches are listproxy's arguments for the newest state and watches from memory.
+// withSwitches are listproxy's arguments for consistent lists and watches from memory.
 var withSwitches = []string{"--consistent-lists=always", "--watches"}
 
-// compare runs a suite straight and through listproxy. It demands so many tests that pass straight,
-// and, with both switches, that listproxy has answered lists and watches of them from memory.
-func compare(t *testing.T, s suite, atLeast int) {
-	if !*wanted {
+// compare runs a suite directly at kube-apiserver and through listproxy. Each test that passes directly must pass through
+// listproxy, and minPassed tests must pass directly. With both switches, lists and watches must have come from memory.
+func compare(t *testing.T, s suite, minPassed int) {
+	if !*enabled {
 		t.Skip("make programs runs it")
 	}
-	binary, err := binaries.Tool(t.Context(), harness.Log, s.name)
+	binary, err := binaries.Tool(t.Context(), harness.Log, s.binary)
 	expect.NoError(t, err)
-	straight := s.run(t, binary, s.start(t).RESTConfig(controlplane.Admin))
-	if n := straight.count(); n < atLeast {
-		t.Errorf("only %d tests pass straight at kube-apiserver", n)
+	direct := s.run(t, binary, s.start(t).RESTConfig(controlplane.Admin))
+	if n := direct.passed(); n < minPassed {
+		t.Errorf("%d tests pass directly at kube-apiserver, want at least %d", n, minPassed)
 	}
-	plane, args := s.start(t), s.proxy
+	plane, args := s.start(t), s.proxyArgs
 	if *switches {
 		args = slices.Concat(withSwitches, args)
 	}
 	proxy := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: args})
 	through := s.run(t, binary, proxy.RESTConfig(plane.RESTConfig(controlplane.Admin)))
-	for _, name := range slices.Sorted(maps.Keys(straight)) {
-		if straight[name] && !through[name] {
-			t.Errorf("passes straight, and not through listproxy: %s", name)
+	for _, name := range slices.Sorted(maps.Keys(direct)) {
+		if direct[name] && !through[name] {
+			t.Errorf("%s passes directly, but not through listproxy", name)
 		}
 	}
 	lists, watches := fromMemory(t, proxy)
-	t.Logf("kube-apiserver %s, switches %t: %d of %d tests pass straight, %d of %d through listproxy; from memory: %.0f lists, %.0f watches",
-		plane.Version(), *switches, straight.count(), len(straight), through.count(), len(through), lists, watches)
-	if *switches && !s.few && (lists == 0 || watches == 0) {
-		t.Errorf("from memory came %.0f lists and %.0f watches: nothing was shown", lists, watches)
+	t.Logf("kube-apiserver %s, switches %t: %d of %d tests pass directly, %d of %d through listproxy; from memory: %.0f lists, %.0f watches",
+		plane.Version(), *switches, direct.passed(), len(direct), through.passed(), len(through), lists, watches)
+	if *switches && !s.mayMissMemory && (lists == 0 || watches == 0) {
+		t.Errorf("%.0f lists and %.0f watches came from memory, want some of both", lists, watches)
 	}
-	if !*switches && (watches > 0 || s.streams && lists > 0) {
-		t.Errorf("without switches %.0f lists and %.0f watches came from memory", lists, watches)
+	if !*switches && (watches > 0 || s.onlyStreams && lists > 0) {
+		t.Errorf("without switches %.0f lists and %.0f watches came from memory, want none", lists, watches)
 	}
 }
 
+// start starts a control plane for one run of the suite.
 func (s suite) start(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	return harness.RunControlPlane(t, controlplane.Options{APIServerArgs: s.server})
+	return harness.RunControlPlane(t, controlplane.Options{APIServerArgs: s.serverArgs})
 }
 
-func (p passed) count() (n int) {
-	for _, did := range p {
-		if did {
+// passed returns the number of tests that have passed.
+func (r results) passed() (n int) {
+	for _, hasPassed := range r {
+		if hasPassed {
 			n++
 		}
 	}
 	return n
 }
 
-// run runs a suite against a cluster. Each test has two tries: some of them measure time.
-func (s suite) run(t *testing.T, binary string, cluster *rest.Config) passed {
+// run runs the suite against a cluster. Each test has two tries, since some measure time.
+func (s suite) run(t *testing.T, binary string, cluster *rest.Config) results {
 	t.Helper()
 	home := t.TempDir()
 	report := filepath.Join(home, "report.json")
@@ -113,31 +113,30 @@ func (s suite) run(t *testing.T, binary string, cluster *rest.Config) passed {
 	cmd.Env = append(environment(t, cluster, home), s.env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run() // fails where a test does
-	results, failures, readErr := read(report)
+	err := cmd.Run() // fails if a test fails
+	found, failures, readErr := readReport(report)
 	if readErr != nil {
-		t.Fatalf("%s: %v, %v\n%s", s.name, readErr, err, binaries.Tail(out.Bytes()))
+		t.Fatalf("%s: %v, %v\n%s", s.binary, readErr, err, binaries.Tail(out.Bytes()))
 	}
 	for _, name := range slices.Sorted(maps.Keys(failures)) {
-		t.Logf("%s: failed at %s: %s\n%s", s.name, cluster.Host, name, failures[name])
+		t.Logf("%s: failed at %s: %s\n%s", s.binary, cluster.Host, name, failures[name])
 	}
-	return results
+	return found
 }
 
-// kubeconfigIn is where a program finds its kubeconfig.
+// kubeconfigIn returns the path of the kubeconfig of a program with a home folder.
 func kubeconfigIn(home string) string { return filepath.Join(home, "kubeconfig") }
 
-// environment writes a kubeconfig, and is what a program needs to find it, and nothing else of
-// Kubernetes.
+// environment writes a kubeconfig for a cluster into home, and returns environment variables with which a program finds it and no
+// other.
 func environment(t *testing.T, cluster *rest.Config, home string) []string {
 	t.Helper()
 	expect.NoError(t, controlplane.WriteKubeconfig(kubeconfigIn(home), cluster))
 	return controlplane.Environment(kubeconfigIn(home), home)
 }
 
-// read reads a report of Ginkgo's: what of the tests that ran has passed, and why the others have
-// not.
-func read(path string) (passed, map[string]string, error) {
+// readReport reads a report of Ginkgo. It returns the results of the tests that ran, and the messages of those that failed.
+func readReport(path string) (_ results, failures map[string]string, _ error) {
 	text, err := os.ReadFile(path) // #nosec G304 -- the test's own file
 	if err != nil {
 		return nil, nil, err
@@ -152,28 +151,28 @@ func read(path string) (passed, map[string]string, error) {
 	if err := json.Unmarshal(text, &reports); err != nil {
 		return nil, nil, fmt.Errorf("the report: %w", err)
 	}
-	results, failures := passed{}, map[string]string{}
+	all, failures := results{}, map[string]string{}
 	for _, report := range reports {
 		for _, spec := range report.SpecReports {
 			if spec.State == "skipped" || spec.State == "pending" {
 				continue
 			}
 			name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), " ")
-			did := spec.State == "passed"
+			hasPassed := spec.State == "passed"
 			switch {
-			case !did:
+			case !hasPassed:
 				failures[name] = spec.LeafNodeType + ": " + spec.Failure.Message
 			case spec.LeafNodeType != "It":
-				continue // what comes before and after all
+				continue // set-up and tear-down of the suite
 			}
-			before, twice := results[name]
-			results[name] = did && (before || !twice)
+			passedBefore, isRepeated := all[name] // two tests may have the same name
+			all[name] = hasPassed && (passedBefore || !isRepeated)
 		}
 	}
-	return results, failures, nil
+	return all, failures, nil
 }
 
-// fromMemory is how many lists and watches a listproxy has answered from memory.
+// fromMemory returns the numbers of lists and watches that a listproxy has answered from memory.
 func fromMemory(t *testing.T, p *harness.Proxy) (lists, watches float64) {
 	t.Helper()
 	lists, _, err := p.Metric(t.Context(), "listproxy_requests_total", map[string]string{"decision": "serve", "verb": "list"})

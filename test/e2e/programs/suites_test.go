@@ -10,25 +10,28 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestControllerRuntime runs the suites of controller-runtime.
+// TestControllerRuntime: the tests of controller-runtime's client, cache and manager pass through listproxy if they pass at
+// kube-apiserver.
 func TestControllerRuntime(t *testing.T) {
-	for of, atLeast := range map[string]int{"client": 300, "cache": 270, "manager": 100} {
-		t.Run(of, func(t *testing.T) {
-			name, pkg := binaries.ControllerRuntimeTests(of)
+	for part, minPassed := range map[string]int{"client": 300, "cache": 270, "manager": 100} {
+		t.Run(part, func(t *testing.T) {
+			name, pkg := binaries.ControllerRuntimeTests(part)
 			root, err := binaries.RepoRoot()
 			expect.NoError(t, err)
-			find := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", pkg) // #nosec G204 -- one of the above
+			find := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", pkg) // #nosec G204 -- one of three packages
 			find.Dir = filepath.Join(root, filepath.FromSlash(binaries.ControllerRuntimeModule))
 			dir, err := find.Output()
 			expect.NoError(t, err)
-			compare(t, suite{name: name, dir: strings.TrimSpace(string(dir)), env: []string{"USE_EXISTING_CLUSTER=true"}, few: of == "manager", streams: of != "client"}, atLeast)
+			compare(t, suite{
+				binary: name, dir: strings.TrimSpace(string(dir)), env: []string{"USE_EXISTING_CLUSTER=true"},
+				mayMissMemory: part == "manager", onlyStreams: part != "client",
+			}, minPassed)
 		})
 	}
 }
 
-// kubernetesTests are those of Kubernetes' end-to-end tests that are about lists, watches, definitions
-// and what else the API server does alone. That of selectable fields needs a webhook in a pod, and
-// those of garbage collection need a controller manager. One waits until a continue token is too old.
+// kubernetesTests selects Kubernetes' end-to-end tests of lists, watches, definitions and other features of kube-apiserver that
+// need neither nodes nor a controller manager. One of them waits until a continue token is too old.
 var kubernetesTests = strings.Join([]string{
 	"API chunking", "Table transformation", "Watchers", "API Streaming", "WatchList", "CustomResourceDefinition Watch",
 	"CustomResourceDefinition resources", "ServerSideApply", "Discovery", "FieldValidation", "Generated clientset.*cronjobs",
@@ -36,11 +39,16 @@ var kubernetesTests = strings.Join([]string{
 	"health handlers", "should support .* API operations", "manage the lifecycle of a ResourceQuota",
 }, "|")
 
-// TestKubernetes runs them.
+// TestKubernetes: kubernetesTests pass through listproxy if they pass at kube-apiserver.
 func TestKubernetes(t *testing.T) {
-	compare(t, suite{name: binaries.KubernetesTests, server: []string{"--etcd-compaction-interval=20s"}, proxy: []string{"--history-window=30s"}, args: []string{
-		// There is nobody who makes service accounts, or empties namespaces.
-		"-provider=skeleton", "-e2e-verify-service-account=false", "-delete-namespace=false", "-dump-logs-on-failure=false",
-		"-ginkgo.focus=" + kubernetesTests,
-	}}, 60)
+	const minPassed = 60
+	compare(t, suite{
+		binary:     binaries.KubernetesTests,
+		serverArgs: []string{"--etcd-compaction-interval=20s"}, proxyArgs: []string{"--history-window=30s"},
+		args: []string{
+			// No controller creates service accounts or empties namespaces.
+			"-provider=skeleton", "-e2e-verify-service-account=false", "-delete-namespace=false", "-dump-logs-on-failure=false",
+			"-ginkgo.focus=" + kubernetesTests,
+		},
+	}, minPassed)
 }

@@ -146,20 +146,30 @@ func (g *generator) spelling(q *question) {
 // which listproxy forwards the first request of a caller, cuts off.
 func oddAccepts() []string {
 	return []string{
-		"", ";;", ",", "text/html", "application/*", "application/*, application/json", "text/html, application/json",
-		"application/JSON", "application/json , text/html", "application/json;q=0", "application/json; q=1", "application/json;;",
-		"*/*;q=0.1", "*/*, text/html", "*", "*/json", "application/json,application/yaml;q=0.9", "text/html;q=0.9, */*;q=0.1",
-		"application/json;charset=utf-8", "application/json;pretty=1", "application/json;pretty=0", "application/json;stream=watch",
-		"application/json;as=Nothing;v=v1;g=x", "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
-		"application/apply-patch+yaml", "application/json\t;q=1", "application/json/x", "application/json;profile=x", "application/json;export=1",
+		// No media type, or one that kube-apiserver does not write.
+		"", ";;", ",", "*", "*/json", "text/html", "application/JSON", "application/json/x", "application/apply-patch+yaml",
+		// Wildcards and several clauses.
+		"application/*", "application/*, application/json", "text/html, application/json", "application/json , text/html",
+		"*/*;q=0.1", "*/*, text/html", "application/json,application/yaml;q=0.9", "text/html;q=0.9, */*;q=0.1",
 		"application/yaml;q=0.1, application/json;q=0.2",
-		asProtobuf, asProtobuf + ";q=0.1, application/json", asProtobuf + ";pretty=1,application/json", asProtobuf + ";x=y", "text/html, " + asProtobuf,
-		asProtobuf + ", */*", "*/*, " + asProtobuf, "application/*;q=0.2, " + asProtobuf + ";q=0.1", "APPLICATION/VND.KUBERNETES.PROTOBUF",
-		asProtobuf + ";stream=watch", asProtobuf + ";charset=utf-8,application/json",
-		"text/html, " + asJSON + asMetadata, asJSON + asMetadata + ";pretty=1", asJSON + asMetadata + ";x=y", asJSON + asMetadata + ";q=0.5,application/json",
-		"*/*" + asMetadata, "application/*" + asMetadata, asJSON + ";as=PartialObjectMetadataList;g=meta.k8s.io", asJSON + ";as=PartialObjectMetadataList",
+		// Parameters of JSON.
+		"application/json;q=0", "application/json; q=1", "application/json\t;q=1", "application/json;;",
+		"application/json;charset=utf-8", "application/json;pretty=1", "application/json;pretty=0", "application/json;stream=watch",
+		"application/json;profile=x", "application/json;export=1",
+		// Protobuf.
+		asProtobuf, asProtobuf + ";q=0.1, application/json", asProtobuf + ";pretty=1,application/json", asProtobuf + ";x=y",
+		"text/html, " + asProtobuf, asProtobuf + ", */*", "*/*, " + asProtobuf, "application/*;q=0.2, " + asProtobuf + ";q=0.1",
+		"APPLICATION/VND.KUBERNETES.PROTOBUF", asProtobuf + ";stream=watch", asProtobuf + ";charset=utf-8,application/json",
+		// Metadata, with more parameters or in another clause.
+		"text/html, " + asJSON + asMetadata, asJSON + asMetadata + ";pretty=1", asJSON + asMetadata + ";x=y",
+		asJSON + asMetadata + ";q=0.5,application/json", "*/*" + asMetadata, "application/*" + asMetadata,
+		// Metadata of another group, version or kind, or with one of these missing.
+		"application/json;as=Nothing;v=v1;g=x", "application/json;as=", "application/json;g=meta.k8s.io;v=v1",
+		"application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
+		asJSON + ";as=PartialObjectMetadataList;g=meta.k8s.io", asJSON + ";as=PartialObjectMetadataList",
 		asJSON + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", asJSON + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
-		asProtobuf + ";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io," + asJSON + asMetadata, asJSON + ";as=PartialObjectMetadataList;v=v2;g=meta.k8s.io," + asProtobuf,
-		asJSON + ";as=PartialObjectMetadataList;g=other;v=v1," + asJSON, asJSON + ";as=partialobjectmetadatalist;g=meta.k8s.io;v=v1", "application/json;as=", "application/json;g=meta.k8s.io;v=v1",
+		asProtobuf + ";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io," + asJSON + asMetadata,
+		asJSON + ";as=PartialObjectMetadataList;v=v2;g=meta.k8s.io," + asProtobuf,
+		asJSON + ";as=PartialObjectMetadataList;g=other;v=v1," + asJSON, asJSON + ";as=partialobjectmetadatalist;g=meta.k8s.io;v=v1",
 	}
 }

@@ -291,8 +291,10 @@ func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, don
 func (p *watchPair) endsAlike() *difference {
 	served, servedEnded, servedErr := p.served.received()
 	proxied, proxiedEnded, proxiedErr := p.proxied.received()
-	if servedEnded == proxiedEnded && (servedErr == nil) == (proxiedErr == nil) && (!servedEnded || len(served) == len(proxied)) {
+	sameEnd := servedEnded == proxiedEnded && (servedErr == nil) == (proxiedErr == nil)
+	if sameEnd && (!servedEnded || len(served) == len(proxied)) {
 		return nil
 	}
-	return differs(wrongEnd, "%d events, ended: %t, %v; kube-apiserver's %d: %t, %v", len(proxied), proxiedEnded, proxiedErr, len(served), servedEnded, servedErr)
+	return differs(wrongEnd, "%d events, ended: %t, %v; kube-apiserver's %d: %t, %v",
+		len(proxied), proxiedEnded, proxiedErr, len(served), servedEnded, servedErr)
 }

@@ -196,7 +196,8 @@ type Select struct {
 
 // has reports whether s selects an object. It does not select nil.
 func (s Select) has(o *Object) bool {
-	return o != nil && (s.Namespace == "" || o.Namespace == s.Namespace) && (s.Name == "" || o.Name == s.Name) && (s.Color == "" || o.Color == s.Color)
+	fits := func(want, got string) bool { return want == "" || got == want }
+	return o != nil && fits(s.Namespace, o.Namespace) && fits(s.Name, o.Name) && fits(s.Color, o.Color)
 }
 
 // List returns the selected objects at a revision of a timeline, in the order of keys.

@@ -50,11 +50,18 @@ func (k kubectl) run(t *testing.T, c command, args ...string) output {
 	return output{Out: out.String(), Err: errs.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
-// momentary matches what differs between two runs of a command: UIDs, ages, addresses, times and revisions. UIDs come first,
-// since a UID may begin as an age does, 1234567d-….
-var momentary = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|https://[0-9.]+:[0-9]+` +
-	`|\b[0-9]+[smhd]([0-9]+[smhd])?\b|<unknown>|[0-9-]{10}T[0-9:]{8}Z|resourceVersion: "[0-9]+"` +
-	`|"resourceVersion": ?"[0-9]+"|/tmp/[A-Z]+-[0-9]+|[0-9-]{10} [0-9:]{8}[.][0-9]+ [+-][0-9]{4}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} [+-][0-9]{4}`)
+// momentary matches what differs between two runs of a command.
+var momentary = regexp.MustCompile(strings.Join([]string{
+	`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, // UIDs, before ages: one may begin with 1234567d-
+	`https://[0-9.]+:[0-9]+`,                    // addresses
+	`\b[0-9]+[smhd]([0-9]+[smhd])?\b|<unknown>`, // ages
+	`resourceVersion: "[0-9]+"|"resourceVersion": ?"[0-9]+"`,
+	`/tmp/[A-Z]+-[0-9]+`, // folders of kubectl diff
+	// Times.
+	`[0-9-]{10}T[0-9:]{8}Z`,
+	`[0-9-]{10} [0-9:]{8}[.][0-9]+ [+-][0-9]{4}`,
+	`[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} [+-][0-9]{4}`,
+}, "|"))
 
 // spaces matches the padding of a column, whose width depends on ages.
 var spaces = regexp.MustCompile(` +`)
@@ -221,7 +228,9 @@ func TestKubectl(t *testing.T) {
 	if !testing.Short() {
 		switched = harness.RunProxy(t, harness.ProxyOptions{
 			Upstream: impersonator(t),
-			Args:     []string{"--connect-port", "0", "--consistent-lists=always", "--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
+			Args: []string{
+				"--connect-port", "0", "--consistent-lists=always", "--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
+			},
 		})
 		certificate := filepath.Join(t.TempDir(), "certificate")
 		expect.NoError(t, controlplane.WriteKubeconfig(certificate, cp.CertConfig(controlplane.Admin)))

@@ -85,7 +85,8 @@ func setUp(s *harness.Suite) error {
 	running, err = s.Proxy(harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
 		Args: []string{
-			"--connect-port", "0", "--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
+			"--connect-port", "0", "--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps",
+			"--client-ca-file", cp.CAPath(),
 		},
 	})
 	if err != nil {
@@ -213,7 +214,8 @@ func getUntil(t *testing.T, what string, from *ask.Client, target string, done f
 // requireForbidden requires a 403 of kube-apiserver's to a list that was forwarded for a reason.
 func requireForbidden(t *testing.T, a ask.Answer, reason string) {
 	t.Helper()
-	if !strings.HasPrefix(a.Source(), "listproxy; fwd=") || !strings.HasSuffix(a.Source(), "; detail="+reason) || a.Code != http.StatusForbidden {
+	isForwarded := strings.HasPrefix(a.Source(), "listproxy; fwd=") && strings.HasSuffix(a.Source(), "; detail="+reason)
+	if !isForwarded || a.Code != http.StatusForbidden {
 		t.Errorf("got %[2]s, want a 403 with detail=%[1]s", reason, a)
 	}
 }

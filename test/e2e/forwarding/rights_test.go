@@ -98,8 +98,8 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 		}
 	}
 	lend(controlplane.Rule("impersonate", "", "users", user)) // but not her groups
-	getUntil(t, "the account may impersonate her name", ask.MustNew(t, cp.RESTConfig(controlplane.Feed), patience).With("Impersonate-User", user), "/version",
-		func(a ask.Answer) bool { return a.Code == http.StatusOK })
+	asJane := ask.MustNew(t, cp.RESTConfig(controlplane.Feed), patience).With("Impersonate-User", user)
+	getUntil(t, "the account may impersonate her name", asJane, "/version", func(a ask.Answer) bool { return a.Code == http.StatusOK })
 	for _, jane := range janes {
 		for range 10 {
 			time.Sleep(100 * time.Millisecond) // until listproxy knows the grant as well
@@ -118,7 +118,9 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 // the test waits, so only the watch of RBAC objects can end it. Bindings in another namespace end nothing: her lists still
 // come from memory, without another review.
 func TestRightsFollowRBAC(t *testing.T) {
-	own := harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", longTTL, "--eager", "pods"}})
+	own := harness.RunProxy(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", longTTL, "--eager", "pods"},
+	})
 	ns, elsewhere := newNamespace(t), newNamespace(t)
 	list, carol := "/api/v1/namespaces/"+ns+"/pods?resourceVersion=0", way(own.RESTConfig).as(t, controlplane.Carol)
 	requireForbidden(t, get(t, carol, list), "not-allowed")

@@ -215,7 +215,8 @@ type question struct {
 // ask sends a question with an ID to a server and returns the answer, which must be a list.
 func (q question) ask(t *testing.T, server *ask.Client, id string) ask.Answer {
 	t.Helper()
-	server = server.With("Authorization", "Bearer "+q.token).With("Audit-Id", id).With("User-Agent", cmp.Or(q.userAgent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000"))
+	userAgent := cmp.Or(q.userAgent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000")
+	server = server.With("Authorization", "Bearer "+q.token).With("Audit-Id", id).With("User-Agent", userAgent)
 	if q.impersonate != "" {
 		server = server.With("Impersonate-User", q.impersonate)
 	}

@@ -5,9 +5,10 @@ import (
 	"syscall"
 )
 
+// lockThread keeps the goroutine on its thread.
 func lockThread() { runtime.LockOSThread() }
 
-// dieWithParent makes the kernel kill the child when the thread that started it ends.
+// dieWithParent returns attributes with which the kernel kills the child when the thread that started it ends.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

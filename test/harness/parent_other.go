@@ -4,7 +4,8 @@ package harness
 
 import "syscall"
 
+// lockThread does nothing: dieWithParent needs no thread.
 func lockThread() {}
 
-// dieWithParent has no equivalent here: a killed test leaves the child to the user.
+// dieWithParent returns attributes for the child. Without Linux the child of a killed test goes on.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -28,6 +28,35 @@ func Bookmark(k Kind, revision int64, endsInitial bool) string {
 		k.APIVersion, k.Kind, annotations, revision)
 }
 
+// beginWatch sends the initial events of a watch, if it has any, and returns the revision from which it goes on. It is not ok if
+// the watch is over.
+func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Duration, send func(line string)) (at int64, ok bool) {
+	state, values := s.seen(), r.URL.Query()
+	streaming := values.Get("sendInitialEvents") == "true"
+	if !streaming && q.revision > 0 {
+		if q.revision < max(state.began, s.plane.compacted()) {
+			send(fmt.Sprintf(`{"type":"ERROR","object":%s}`+"\n", statusOf(http.StatusGone, "Expired")))
+			return 0, false
+		}
+		return q.revision, true
+	}
+	minRevision := q.revision
+	if minRevision < 0 { // a consistent state
+		minRevision = s.plane.Revision()
+	}
+	if !s.reaches(r.Context(), minRevision, timeout) {
+		return 0, false
+	}
+	at = s.seen().revision
+	for _, o := range s.plane.List(s.plane.Timelines()-1, k, at, q.Select) {
+		send(Event{"ADDED", o, o.Revision}.Write(k, state.form))
+	}
+	if streaming && values.Get("allowWatchBookmarks") == "true" {
+		send(Bookmark(k, at, true))
+	}
+	return at, true
+}
+
 // watch answers a watch as kube-apiserver does, from the watch cache.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	values := r.URL.Query()
@@ -36,41 +65,25 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		timeout = time.Duration(seconds) * time.Second
 	}
 	begun, ends := time.Now(), time.Now().Add(timeout)
-	initial, bookmarks := values.Get("sendInitialEvents") == "true", values.Get("allowWatchBookmarks") == "true"
+	bookmarks := values.Get("allowWatchBookmarks") == "true"
 	send := func(line string) {
 		_, _ = io.WriteString(w, line)
 		_ = http.NewResponseController(w).Flush()
 	}
 	w.WriteHeader(http.StatusOK)
 	send("")
-	now := s.seen()
-	began, form := now.began, now.form
-	at := q.revision
-	if initial || at <= 0 {
-		need := at
-		if at < 0 { // what etcd has
-			need = s.plane.Revision()
-		}
-		if !s.reaches(r.Context(), need, timeout) {
-			return
-		}
-		at = s.seen().revision
-		for _, o := range s.plane.List(s.plane.Timelines()-1, k, at, q.Select) {
-			send(Event{"ADDED", o, o.Revision}.Write(k, form))
-		}
-		if initial && bookmarks {
-			send(Bookmark(k, at, true))
-		}
-	} else if at < max(began, s.plane.compacted()) {
-		send(fmt.Sprintf(`{"type":"ERROR","object":%s}`+"\n", statusOf(http.StatusGone, "Expired")))
+	form := s.seen().form // for the whole watch
+	at, ok := s.beginWatch(r, k, q, timeout, send)
+	if !ok {
 		return
 	}
-	lastRevision, sentLast := at, false // of the last bookmark, and whether that was the one before the end
+	lastRevision := at // of the last bookmark
+	sentLast := false  // the bookmark before the end
 	next := begun.Add(bookmarkInterval + rand.N(5*time.Second))
 	if !bookmarks {
 		next = ends
 	}
-	oldFormEnds := ends
+	oldFormEnds := ends // unless the definition changes
 	for {
 		written, state := s.plane.Etcd.next(), s.seen()
 		if state.revision > at {
@@ -86,7 +99,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		switch nearEnd := !now.Before(ends.Add(-lastBookmark)); {
 		case !now.Before(ends), !now.Before(oldFormEnds):
 			return
-		case state.frozen || !bookmarks:
+		case state.frozen || !bookmarks: // no bookmark
 		case nearEnd && !sentLast, !now.Before(next):
 			sentLast = sentLast || nearEnd
 			next = now.Add(bookmarkInterval)
@@ -99,7 +112,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		if until := time.Until(ends.Add(-lastBookmark)); !sentLast && until > 0 {
 			wake = min(wake, until)
 		}
-		if state.frozen && wake <= 0 {
+		if state.frozen && wake <= 0 { // a bookmark is due, but not sent
 			wake = time.Second
 		}
 		timer := time.NewTimer(wake)

@@ -183,10 +183,10 @@ func pathAttacks() []attack {
 	return withUsers(podReaders, out...)
 }
 
-// queryAttacks have queries that two parsers may read differently, selectors beyond a right, and forged tokens.
+// queryAttacks have queries that two parsers may read differently, and selectors beyond a right.
 func queryAttacks() []attack {
-	encode := func(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
 	var out []attack
+	// both adds queries of two lists, with the users who must get each list from memory.
 	both := func(hits map[string][]string, queries ...string) {
 		for _, list := range []string{podsOfA, configMapsOfA} {
 			readers := podReaders
@@ -229,7 +229,7 @@ func queryAttacks() []attack {
 		"&fieldSelector=metadata.name%3Dopen,", "&fieldSelector=metadata.name%3D", "&fieldSelector=metadata.name%3D*",
 		"&fieldSelector=metadata.name%3Dopen/../shut", "&fieldSelector=metadata.name%3DOPEN",
 		"&fieldSelector=metadata.name%3Dopen&labelSelector=a",
-		"&fieldSelector=metadata.name%3Dopen&continue="+encode(`{"v":"meta.k8s.io/v1","rv":1,"start":"shut"}`),
+		"&fieldSelector=metadata.name%3Dopen&continue="+encodeToken(`{"v":"meta.k8s.io/v1","rv":1,"start":"shut"}`),
 		"&labelSelector="+strings.Repeat("a,", 20_000)+"a", strings.Repeat("&x=1", 10_000),
 	)
 	// The name that named may list in team-a, in other scopes.
@@ -237,7 +237,15 @@ func queryAttacks() []attack {
 	out = append(out, withUsers([]string{named}, targets(
 		configMaps+open, "/api/v1/namespaces/team-b/configmaps?resourceVersion=0"+open,
 	)...)...)
-	// Continue tokens that lead out of the namespace, or to unknown revisions.
+	return append(out, tokenAttacks()...)
+}
+
+// encodeToken returns a continue token with a content in JSON.
+func encodeToken(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
+
+// tokenAttacks have continue tokens that lead out of the namespace, or to unknown revisions.
+func tokenAttacks() []attack {
+	var out []attack
 	tokens := []string{"x", `{"v":"meta.k8s.io/v1","rv":-1}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}{}`}
 	for _, start := range []string{
 		`../team-b/\u0000`, `../../`, `a/../../team-b/shut-0\u0000`, `./open-0`, `/registry/pods/team-b/`, `team-b/shut-0\u0000`, ``,
@@ -254,7 +262,7 @@ func queryAttacks() []attack {
 	for _, token := range tokens {
 		for _, list := range []string{"/api/v1/namespaces/team-a/pods", "/api/v1/pods"} {
 			out = append(out, attack{
-				name: list + " " + token[:min(len(token), 80)], target: list + "?limit=2&continue=" + encode(token),
+				name: list + " " + token[:min(len(token), 80)], target: list + "?limit=2&continue=" + encodeToken(token),
 			})
 		}
 	}
@@ -262,7 +270,7 @@ func queryAttacks() []attack {
 	padded := base64.URLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"} `))
 	out = append(out, targets(
 		ofA, ofA+"limit=2&continue="+padded,
-		ofA+"limit=2&continue=&continue="+encode(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../team-b/"}`),
+		ofA+"limit=2&continue=&continue="+encodeToken(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../team-b/"}`),
 	)...)
 	return withUsers(podReaders, out...)
 }

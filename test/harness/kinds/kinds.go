@@ -70,8 +70,7 @@ func Touch(value string) Fields {
 // Definitions is the path of all CustomResourceDefinitions.
 const Definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// Definition of a custom kind, with these versions; without any, v1 with objects that may hold
-// anything.
+// Definition returns the CustomResourceDefinition of a kind with these versions, or with a v1 that allows any fields.
 func (k Kind) Definition(versions ...any) Fields {
 	scope := "Namespaced"
 	if k.ClusterScoped {

@@ -1,5 +1,4 @@
-// Package logbuffer keeps what processes and loggers write, for unit tests and for those with a
-// control plane.
+// Package logbuffer keeps what processes and loggers write.
 package logbuffer
 
 import (
@@ -7,7 +6,7 @@ import (
 	"sync"
 )
 
-// Buffer keeps what is written. It may be written to and read by several goroutines.
+// Buffer keeps all that is written to it. Safe for concurrent use.
 type Buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -20,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// String returns what was written until now.
+// String returns all that was written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

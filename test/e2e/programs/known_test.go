@@ -24,75 +24,79 @@ import (
 // patience ends a wait for something that must come.
 const patience = 3 * time.Minute
 
-// knower is a program that follows a cluster, and says what it knows when it is asked.
-type knower struct {
-	name   string
-	ask    io.Writer
-	answer *json.Decoder
-	stop   func()
+// clusterCache is a process of Argo CD's cluster cache (clustercache/main.go), which lists what it has in its cache.
+type clusterCache struct {
+	name string
+	in   io.Writer
+	out  *json.Decoder
+	stop func()
 }
 
-// newKnower starts a program with a cluster.
-func newKnower(t *testing.T, name, binary string, cluster *rest.Config) *knower {
+// startCache starts a cluster cache of a cluster. The caller calls stop.
+func startCache(t *testing.T, name, binary string, cluster *rest.Config) *clusterCache {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary) // #nosec G204 -- the tests' own words
 	cmd.Env, cmd.WaitDelay = environment(t, cluster, t.TempDir()), time.Second
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	said := &logbuffer.Buffer{}
-	cmd.Stderr = said
+	errorLog := &logbuffer.Buffer{}
+	cmd.Stderr = errorLog
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
 	expect.NoError(t, cmd.Start())
 	stop := func() {
-		_ = in.Close() // ends it
+		_ = in.Close() // the program ends with its input
 		if err := cmd.Wait(); err != nil && t.Context().Err() == nil {
-			t.Errorf("%s, %s: %v\n%s", binary, name, err, said)
+			t.Errorf("%s, %s: %v\n%s", binary, name, err, errorLog)
 		}
 	}
-	return &knower{name: name, ask: in, answer: json.NewDecoder(bufio.NewReader(out)), stop: stop}
+	return &clusterCache{name: name, in: in, out: json.NewDecoder(bufio.NewReader(out)), stop: stop}
 }
 
-// known asks what the program knows.
-func (k *knower) known(t *testing.T) (facts []string) {
+// facts returns what the cache has, as sorted texts.
+func (k *clusterCache) facts(t *testing.T) (all []string) {
 	t.Helper()
-	if _, err := io.WriteString(k.ask, "\n"); err != nil {
+	if _, err := io.WriteString(k.in, "\n"); err != nil {
 		t.Fatalf("%s: %v", k.name, err)
 	}
-	if err := k.answer.Decode(&facts); err != nil {
+	if err := k.out.Decode(&all); err != nil {
 		t.Fatalf("%s: %v", k.name, err)
 	}
-	return facts
+	return all
 }
 
-// agrees waits until a program knows what another one does.
-func (k *knower) agrees(t *testing.T, with *knower) {
+// agrees waits until the cache has the same as another.
+func (k *clusterCache) agrees(t *testing.T, with *clusterCache) {
 	t.Helper()
-	k.comes(t, func() string { return cmp.Diff(with.known(t), k.known(t)) })
+	k.awaitEqual(t, func() string { return cmp.Diff(with.facts(t), k.facts(t)) })
 }
 
-// knows waits until a program knows these objects, each at its revision, and no others.
-func (k *knower) knows(t *testing.T, want []string) {
+// has waits until the cache has these objects of the load, each at its revision, and no others.
+func (k *clusterCache) has(t *testing.T, want []string) {
 	t.Helper()
-	k.comes(t, func() string {
-		return cmp.Diff(want, slices.DeleteFunc(k.known(t), func(fact string) bool {
+	k.awaitEqual(t, func() string {
+		return cmp.Diff(want, slices.DeleteFunc(k.facts(t), func(fact string) bool {
 			return !strings.Contains(fact, namePrefix) || strings.Contains(fact, " is below ")
 		}))
 	})
 }
 
-// comes waits until nothing differs.
-func (k *knower) comes(t *testing.T, differs func() string) {
+// awaitEqual waits until compare returns no difference.
+func (k *clusterCache) awaitEqual(t *testing.T, compare func() string) {
 	t.Helper()
 	var diff string
-	if !poll.Came(t, patience, func() bool { diff = differs(); return diff == "" }) {
+	equal := func() bool {
+		diff = compare()
+		return diff == ""
+	}
+	if !poll.Came(t, patience, equal) {
 		t.Fatalf("%s (-want +got):\n%s", k.name, diff)
 	}
 }
 
-// TestClusterCache lets the cache of a cluster that Argo CD keeps follow one that changes, straight and
-// through listproxy with both switches off and on, and compares what it knows.
+// TestClusterCache: while a cluster changes, Argo CD's cluster cache has the same through listproxy as directly, with both
+// switches off and on.
 func TestClusterCache(t *testing.T) {
 	if !*enabled {
 		t.Skip("make programs runs it")
@@ -105,39 +109,39 @@ func TestClusterCache(t *testing.T) {
 	load.change(t, 0)
 	off := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed)})
 	switched := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: withSwitches})
-	straight := newKnower(t, "straight", binary, admin)
-	// Whoever comes first finds memory still empty. Compared is who comes next.
-	var through []*knower
+	direct := startCache(t, "direct", binary, admin)
+	// The first cache of each listproxy fills its memory. The second is compared.
+	var through []*clusterCache
 	for name, p := range map[string]*harness.Proxy{"through listproxy": off, "with both switches": switched} {
-		first := newKnower(t, name, binary, p.RESTConfig(admin))
-		straight.knows(t, load.facts(t))
-		first.agrees(t, straight)
+		first := startCache(t, name, binary, p.RESTConfig(admin))
+		direct.has(t, load.facts(t))
+		first.agrees(t, direct)
 		first.stop()
-		through = append(through, newKnower(t, name, binary, p.RESTConfig(admin)))
+		through = append(through, startCache(t, name, binary, p.RESTConfig(admin)))
 	}
 	for turn := range turns {
 		if turn > 0 {
 			load.change(t, turn)
 		}
 		objects := load.facts(t)
-		straight.knows(t, objects)
+		direct.has(t, objects)
 		for _, k := range through {
-			k.agrees(t, straight)
+			k.agrees(t, direct)
 		}
-		t.Logf("kube-apiserver %s, turn %d: %d objects, the same on all sides", plane.Version(), turn, len(objects))
+		t.Logf("kube-apiserver %s, turn %d: all caches have %d objects", plane.Version(), turn, len(objects))
 	}
-	for _, k := range append(through, straight) {
+	for _, k := range append(through, direct) {
 		k.stop()
 	}
 	lists, watches := fromMemory(t, off)
 	t.Logf("from memory, with both switches off: %.0f lists", lists)
 	if lists == 0 || watches > 0 {
-		t.Errorf("from memory, with both switches off: %.0f lists, %.0f watches", lists, watches)
+		t.Errorf("with both switches off, %.0f lists and %.0f watches came from memory, want lists only", lists, watches)
 	}
 	poll.Until(t, patience, "lists and watches have come from memory", func() bool {
 		lists, watches := fromMemory(t, switched)
 		if lists == 0 || watches == 0 {
-			return false // none has ended yet
+			return false // a watch is counted when it ends
 		}
 		t.Logf("from memory, with both switches: %.0f lists, %.0f watches", lists, watches)
 		return true

@@ -17,40 +17,46 @@ import (
 )
 
 const (
-	// turns is how often the load changes; the definition of a custom resource comes with the
-	// second.
+	// turns is the number of turns of the load.
 	turns = 4
-	// each is how many of each kind there are in a namespace.
-	each = 7
-	// namePrefix begins all names.
+	// objectsPerKind is the number of objects of each kind in a namespace.
+	objectsPerKind = 7
+	// namePrefix is the beginning of all names.
 	namePrefix = "followed-"
 
-	runs = `{"spec":{"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":` + containers + `}}}`
-	// containers are what a pod needs.
+	// workload is the rest of a Deployment or a ReplicaSet.
+	workload = `{"spec":{"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":` + containers + `}}}`
+	// containers is the spec of a pod.
 	containers = `{"containers":[{"name":"main","image":"example.com/main"}]}`
 )
 
-// load is what programs that follow a cluster find there: some objects of several kinds in two
-// namespaces, nodes, and objects that own others. In each turn all change, one of each kind goes
-// and another one comes.
+// load has objects of several kinds in two namespaces, some of which own others. In each turn all objects change, one of each
+// kind is deleted, and another is created.
 type load struct{ client *ask.Client }
 
-// followed are the kinds. Owner is the index of the kind whose object of the same name owns this kind's object,
-// or -1; owners come first. From is the first turn in which a kind is written.
-var followed = []struct {
+// loadKind is a kind of the load's objects.
+type loadKind struct {
 	kinds.Kind
-	owner, from int
-}{
-	{kinds.Kind{APIVersion: "v1", Name: "Node", Plural: "nodes", ClusterScoped: true}, -1, 0},
-	{kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}, -1, 0},
-	{kinds.Kind{APIVersion: "apps/v1", Name: "Deployment", Plural: "deployments", Rest: runs}, -1, 0},
-	{kinds.Kind{APIVersion: "apps/v1", Name: "ReplicaSet", Plural: "replicasets", Rest: runs}, 2, 0},
-	{kinds.Kind{APIVersion: "v1", Name: "Pod", Plural: "pods", Rest: `{"spec":` + containers + `}`}, 3, 0},
-	{kinds.Kind{APIVersion: "programs.listproxy.test/v1", Name: "Thing", Plural: "things"}, -1, 1},
+	owner int // the index of the kind whose object of the same name is the owner, or noOwner
+	from  int // the first turn in which the kind is written
 }
 
+const noOwner = -1
+
+// loadKinds are the kinds of the load. Owners come before what they own.
+var loadKinds = []loadKind{
+	{Kind: kinds.Kind{APIVersion: "v1", Name: "Node", Plural: "nodes", ClusterScoped: true}, owner: noOwner},
+	{Kind: kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}, owner: noOwner},
+	{Kind: kinds.Kind{APIVersion: "apps/v1", Name: "Deployment", Plural: "deployments", Rest: workload}, owner: noOwner},
+	{Kind: kinds.Kind{APIVersion: "apps/v1", Name: "ReplicaSet", Plural: "replicasets", Rest: workload}, owner: 2},
+	{Kind: kinds.Kind{APIVersion: "v1", Name: "Pod", Plural: "pods", Rest: `{"spec":` + containers + `}`}, owner: 3},
+	{Kind: kinds.Kind{APIVersion: "programs.listproxy.test/v1", Name: "Thing", Plural: "things"}, owner: noOwner, from: 1},
+}
+
+// spaces are the namespaces of the load.
 var spaces = []string{"programs-a", "programs-a-b"}
 
+// newLoad creates the namespaces of the load.
 func newLoad(t *testing.T, cluster *rest.Config) load {
 	t.Helper()
 	l := load{ask.MustNew(t, cluster, patience)}
@@ -60,7 +66,7 @@ func newLoad(t *testing.T, cluster *rest.Config) load {
 	return l
 }
 
-// change makes a turn.
+// change writes the objects of a turn.
 func (l load) change(t *testing.T, turn int) {
 	t.Helper()
 	do := func(method, target string, object any) ask.Answer {
@@ -69,7 +75,7 @@ func (l load) change(t *testing.T, turn int) {
 		expect.NoError(t, err)
 		return a
 	}
-	if things := followed[len(followed)-1]; turn == things.from {
+	if things := loadKinds[len(loadKinds)-1]; turn == things.from {
 		do(http.MethodPost, kinds.Definitions, things.Definition())
 		poll.Until(t, patience, "the custom resource is served", func() bool {
 			_, err := l.client.Do(t.Context(), http.MethodGet, things.Path(""), nil)
@@ -77,17 +83,17 @@ func (l load) change(t *testing.T, turn int) {
 		})
 	}
 	uids := map[string]string{} // by path
-	for _, k := range followed {
+	for _, k := range loadKinds {
 		for i, space := range spaces {
 			if turn < k.from || k.ClusterScoped && i > 0 {
 				continue
 			}
 			path := k.Path(space) + "/" + namePrefix
-			for index := turn; index < turn+each; index++ {
+			for index := turn; index < turn+objectsPerKind; index++ {
 				name := strconv.Itoa(index)
 				object := k.Object(namePrefix + name)
-				if k.owner >= 0 {
-					owner := followed[k.owner]
+				if k.owner != noOwner {
+					owner := loadKinds[k.owner]
 					object["metadata"].(kinds.Fields)["ownerReferences"] = []kinds.Fields{{
 						"apiVersion": owner.APIVersion, "kind": owner.Name, "name": namePrefix + name, "uid": uids[owner.Path(space)+"/"+namePrefix+name],
 					}}
@@ -102,14 +108,14 @@ func (l load) change(t *testing.T, turn int) {
 	}
 }
 
-// facts are what the API server itself says that there is.
+// facts returns the load's objects at kube-apiserver, as the cluster cache writes them.
 func (l load) facts(t *testing.T) (all []string) {
 	t.Helper()
-	for _, k := range followed {
+	for _, k := range loadKinds {
 		a, err := l.client.Get(t.Context(), k.Path(""))
 		expect.NoError(t, err)
 		if a.Code == http.StatusNotFound && k.from > 0 {
-			continue // not yet
+			continue // the definition comes later
 		}
 		list, err := ask.ReadList(a.Body)
 		expect.NoError(t, err)

@@ -1,5 +1,5 @@
-// Command clustercache keeps Argo CD's cache of a cluster. For each line on its standard input it
-// writes one line to its standard output: what the cache knows, as a JSON list.
+// Command clustercache runs Argo CD's cluster cache. For each line on its standard input it writes what the cache has to its
+// standard output, as a line with a JSON list.
 package main
 
 import (
@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// page is so small that lists have several pages.
-const page = 5
+// pageSize is so small that lists have several pages.
+const pageSize = 5
 
 func main() {
 	if err := run(os.Getenv("KUBECONFIG")); err != nil {
@@ -30,21 +30,21 @@ func run(kubeconfig string) error {
 		return err
 	}
 	config.QPS = -1
-	cluster := cache.NewClusterCache(config, cache.SetListPageSize(page))
+	cluster := cache.NewClusterCache(config, cache.SetListPageSize(pageSize))
 	if err := cluster.EnsureSynced(); err != nil {
 		return err
 	}
 	lines, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
 	for lines.Scan() {
-		if err := out.Encode(known(cluster)); err != nil {
+		if err := out.Encode(factsOf(cluster)); err != nil {
 			return err
 		}
 	}
 	return lines.Err()
 }
 
-// known is what a cache knows, except Leases and Events, which come and change by themselves.
-func known(cluster cache.ClusterCache) []string {
+// factsOf returns the objects and owners in a cache, except for Leases and Events, which kube-apiserver writes by itself.
+func factsOf(cluster cache.ClusterCache) []string {
 	facts := []string{}
 	var roots []kube.ResourceKey
 	for key, r := range cluster.FindResources("") {

@@ -1,5 +1,4 @@
-// Package kubernetes has those of Kubernetes' end-to-end tests that are about the API itself, so that
-// they are built without those that need nodes.
+// Package kubernetes builds Kubernetes' end-to-end tests of the API machinery alone, without those that need nodes.
 package kubernetes
 
 import (
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestE2E: Kubernetes' own end-to-end tests pass.
+// TestE2E runs the end-to-end tests that the flags select.
 func TestE2E(t *testing.T) {
 	gomega.RegisterFailHandler(framework.Fail)
 	suite, reporter := framework.CreateGinkgoConfig()

@@ -246,7 +246,7 @@ func TestSegmentsOfOnePlace(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	mine, yours := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
 	f := format{envelope: samples.Envelope("PodList", "v1")}
-	place := placeOf(f, mine)
+	place := cacheKey(f, mine)
 	c.keep(place, c.compress(f, yours, nil))
 	c.segments.Wait()
 	if c.find(place) == nil {

@@ -1,6 +1,7 @@
 package gzip
 
-// The CRC-32 of gzip (IEEE 802.3) calculates with polynomials modulo 2. The lowest power is in the highest bit.
+// The CRC-32 of gzip (IEEE 802.3) calculates with polynomials over the field of 0 and 1. The lowest power is in the
+// highest bit.
 const (
 	crcPolynomial = 0xedb88320
 	crcOne        = 1 << 31 // the polynomial 1
@@ -13,7 +14,7 @@ func crcProduct(a, b uint32) uint32 {
 		if a&crcOne != 0 {
 			product ^= b
 		}
-		// b times x.
+		// Multiply b by x.
 		carry := b & 1
 		b >>= 1
 		if carry != 0 {
@@ -23,8 +24,7 @@ func crcProduct(a, b uint32) uint32 {
 	return product
 }
 
-// crcShift returns the factor by which the checksum of some bytes is multiplied if n bytes follow them: x to the power of
-// 8n.
+// crcShift returns x to the power of 8n. A checksum is multiplied by it if n bytes follow.
 func crcShift(n int64) uint32 {
 	power, shift := uint32(crcOne>>8), uint32(crcOne) // x⁸, 1
 	for ; n > 0; n >>= 1 {
@@ -36,6 +36,6 @@ func crcShift(n int64) uint32 {
 	return shift
 }
 
-// crcJoin returns the checksum of two joined texts from the checksum of each. shift is crcShift of the second one's
-// length.
+// crcJoin returns the checksum of two joined texts from the checksum of each. shift is the crcShift of the second
+// text's length.
 func crcJoin(first, second, shift uint32) uint32 { return crcProduct(shift, first) ^ second }

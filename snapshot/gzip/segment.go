@@ -11,44 +11,42 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// segment is a run of neighbouring objects, compressed. It is immutable.
+// segment is a sequence of neighbouring objects, compressed. It is immutable.
 //
-// It consists of pieces, each of which refers to what it holds itself and to the piece before it. So a piece
-// stays valid as long as the content of these two does not change:
+// A segment consists of pieces. The compressed bytes of a piece refer only to bytes of the same piece and of the piece
+// before it. So a piece stays valid as long as the objects of these two pieces do not change:
 //
 //	objects  a b c ◄── d e ◄── f g h ◄── i    four pieces
 //
 // If e changes, the second and the third piece are compressed again.
 type segment struct {
-	numbers []uint64 // of the objects that it holds
-	events  bool     // says that they are written as events
+	numbers []uint64 // the objects' numbers (index.Object.Number)
+	events  bool     // the objects are written as events
 	pieces  []piece
-	// deflated ends on a byte, and is not the end of its stream.
+	// deflated is a deflate stream that has no end yet, and ends on a byte.
 	deflated []byte
-	// crc and length are of what was compressed, length modulo 2³², as gzip has it. shift is the crcShift of length.
+	// crc is the checksum of the uncompressed bytes, length is their number modulo 2³², shift is the crcShift of length.
 	crc, shift, length uint32
 }
 
 // piece is a part of a segment.
 type piece struct {
-	numbers     int32  // the index in segment.numbers at which those of its objects end
-	bytes       int32  // the index in segment.deflated at which it ends
-	crc, length uint32 // of what was compressed
+	numbersEnd, deflatedEnd int32  // the indexes in segment.numbers and segment.deflated at which the piece ends
+	crc, length             uint32 // of the uncompressed bytes
 }
 
 const (
-	// pieceTarget is the number of bytes that a piece holds on average, before compression; an object of more
-	// is a piece of its own. Each piece begins with tables of its own, and must read the bytes that it
-	// refers to: with 8 KiB, compressing a list for the first time takes 1.5 times as long, and with
-	// 32 KiB, a changed object takes twice as long.
+	// pieceTarget is the number of bytes that a piece holds on average, before compression. For each piece the encoder
+	// makes new tables, and reads the bytes to which the piece may refer. So with 8 KiB, compressing a list for the
+	// first time takes 1.5 times as long. With 32 KiB, compressing again after a change takes twice as long.
 	pieceTarget = 16 << 10
-	// pieceReference is the number of last bytes of the piece before it that a piece may refer to. Neighbours are mostly
-	// alike, so this compresses as well as deflate's whole window of 32 KiB, and pods better, since references to near
-	// bytes are shorter.
+	// pieceReference is the number of bytes to which a piece may refer at the end of the piece before it. Neighbours are
+	// mostly alike. So 8 KiB compress as well as the whole window of deflate, which has 32 KiB. They compress pods
+	// better, since references to near bytes are shorter.
 	pieceReference = 8 << 10
 
-	// segmentOverhead and pieceOverhead are the bytes that a segment and a piece take in the cache in addition to
-	// compressed bytes and numbers.
+	// segmentOverhead and pieceOverhead are the bytes of memory that a segment and a piece take in addition to compressed
+	// bytes and numbers.
 	segmentOverhead = 192
 	pieceOverhead   = 16
 )
@@ -59,8 +57,8 @@ type format struct {
 	events   bool
 }
 
-// append appends object i of a segment, and the bytes that belong around it.
-func (f format) append(dst []byte, i int, o *index.Object) []byte {
+// appendObject appends object i of a segment, and the bytes that belong around it.
+func (f format) appendObject(dst []byte, i int, o *index.Object) []byte {
 	if f.events {
 		return f.envelope.AppendEvent(dst, wire.Added, o.Bytes)
 	}
@@ -75,7 +73,7 @@ func (f format) separator() []byte {
 	return []byte(f.envelope.Separator())
 }
 
-// holds reports whether the segment has these objects in this format.
+// holds reports whether the segment consists of these versions of objects, in this format.
 func (s *segment) holds(f format, objects []*index.Object) bool {
 	return s.events == f.events && sameNumbers(s.numbers, objects)
 }
@@ -94,21 +92,21 @@ func sameNumbers(numbers []uint64, objects []*index.Object) bool {
 func (s *segment) numbersOf(i int) []uint64 {
 	begin := int32(0)
 	if i > 0 {
-		begin = s.pieces[i-1].numbers
+		begin = s.pieces[i-1].numbersEnd
 	}
-	return s.numbers[begin:s.pieces[i].numbers]
+	return s.numbers[begin:s.pieces[i].numbersEnd]
 }
 
 // bytesOf returns the compressed bytes of piece i.
 func (s *segment) bytesOf(i int) []byte {
 	begin := int32(0)
 	if i > 0 {
-		begin = s.pieces[i-1].bytes
+		begin = s.pieces[i-1].deflatedEnd
 	}
-	return s.deflated[begin:s.pieces[i].bytes]
+	return s.deflated[begin:s.pieces[i].deflatedEnd]
 }
 
-// pieceLength returns the number of objects in the first piece. It depends on nothing but these objects.
+// pieceLength returns the number of objects in the first piece. It depends only on these objects.
 func pieceLength(objects []*index.Object) int {
 	size := 0
 	for i, o := range objects {
@@ -120,76 +118,86 @@ func pieceLength(objects []*index.Object) int {
 	return len(objects)
 }
 
-// endsPiece reports whether a piece ends with this object, as endsSegment does for segments. A segment's end ends a
-// piece.
+// endsPiece reports whether a piece ends with this object, in the way of endsSegment. An object that ends a segment
+// ends a piece, too.
 func endsPiece(o *index.Object) bool {
 	return uint64(o.KeyHash)*pieceTarget < uint64(len(o.Bytes))<<32
 }
 
-// compress returns a segment of the objects. It uses the pieces of an earlier segment again that are still valid;
+// compress returns a segment of the objects. It uses pieces of an earlier segment again if they are still valid;
 // earlier may be nil.
 func (c *Compressor) compress(f format, objects []*index.Object, earlier *segment) *segment {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
+	e.out.Reset()
 	if earlier != nil && earlier.events != f.events {
 		earlier = nil
 	}
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
-	e.out.Reset()
-	var previous []*index.Object // of the piece before this one
-	from := 0                    // the first piece of earlier that may be the next one here
-	for rest := objects; len(rest) > 0; {
-		own := rest[:pieceLength(rest)]
-		n := len(s.pieces)
+	var previous []*index.Object // the objects of the piece before this one
+	from := 0                    // the first piece of earlier that may be used again
+	for len(objects) > 0 {
+		own := objects[:pieceLength(objects)]
+		objects = objects[len(own):]
 		var p piece
-		if i, found := earlier.find(from, n, previous, own); found {
+		if i, found := earlier.find(from, len(s.pieces), previous, own); found {
 			p = earlier.pieces[i]
 			from = i + 1
 			e.out.Write(earlier.bytesOf(i))
 		} else {
-			plain := e.render(&e.plain, f, own, n == 0)
-			e.deflate(plain, e.render(&e.reference, f, previous, n == 1))
+			n := len(s.numbers) // objects before this piece
+			plain := e.render(&e.plain, f, n, own)
+			e.deflate(plain, e.render(&e.reference, f, n-len(previous), previous))
 			p.crc = crc32.ChecksumIEEE(plain)
 			p.length = uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
 		}
 		for _, o := range own {
 			s.numbers = append(s.numbers, o.Number)
 		}
-		p.numbers = int32(len(s.numbers)) // #nosec G115 -- bounded by maxSegmentSize
-		p.bytes = int32(e.out.Len())      // #nosec G115 -- bounded by maxSegmentSize and an object's size
-		s.pieces = append(s.pieces, p)
-		shift := crcShift(int64(p.length))
-		s.crc = crcJoin(s.crc, p.crc, shift)
-		s.shift = crcProduct(s.shift, shift)
-		s.length += p.length
+		p.numbersEnd = int32(len(s.numbers)) // #nosec G115 -- bounded by maxSegmentSize
+		p.deflatedEnd = int32(e.out.Len())   // #nosec G115 -- bounded by maxSegmentSize and an object's size
+		s.add(p)
 		previous = own
-		rest = rest[len(own):]
 	}
 	s.deflated = bytes.Clone(e.out.Bytes())
 	c.made.Add(1)
 	return s
 }
 
-// find looks among the pieces from index from on for one that can be piece n of another segment: it holds the objects
-// own, and the piece before it holds the objects previous. The first object of a segment has no comma before it,
-// unlike all others. So the first piece of a segment, and the second, which may refer to it, can only be first and
-// second again. A nil segment has no pieces.
+// add adds a piece, with its checksum and length.
+func (s *segment) add(p piece) {
+	s.pieces = append(s.pieces, p)
+	shift := crcShift(int64(p.length))
+	s.crc = crcJoin(s.crc, p.crc, shift)
+	s.shift = crcProduct(s.shift, shift)
+	s.length += p.length
+}
+
+// find returns the piece that holds the objects own, and reports whether it can be piece n of another segment, after a
+// piece with the objects previous. It looks at the pieces from an index on. A nil segment has no pieces.
 func (s *segment) find(from, n int, previous, own []*index.Object) (i int, found bool) {
 	if s == nil {
 		return 0, false
 	}
 	for i := from; i < len(s.pieces); i++ {
-		if sameNumbers(s.numbersOf(i), own) {
-			return i, min(i, 2) == min(n, 2) && (i == 0 || sameNumbers(s.numbersOf(i-1), previous))
+		if !sameNumbers(s.numbersOf(i), own) {
+			continue
 		}
+		// The first object of a segment has no comma before it, unlike all others. Its piece has other bytes elsewhere, and
+		// the second piece may refer to these bytes.
+		samePlace := i == n || i >= 2 && n >= 2
+		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
+		return i, samePlace && sameReference
 	}
 	return 0, false
 }
 
 // encoder has a flate writer and the buffers that compressing needs.
 type encoder struct {
-	writer           *flate.Writer
-	out              bytes.Buffer
+	writer *flate.Writer
+	// out is what writer writes to.
+	out bytes.Buffer
+	// plain and reference are the uncompressed bytes of a piece and of the piece before it.
 	plain, reference []byte
 }
 
@@ -203,23 +211,18 @@ func newEncoder() *encoder {
 	return e
 }
 
-// render writes objects into buf, a buffer of the encoder. first says that they begin a segment.
-func (e *encoder) render(buf *[]byte, f format, objects []*index.Object, first bool) []byte {
-	out := (*buf)[:0]
+// render writes objects into buf, a buffer of the encoder. The first of them is object n of its segment.
+func (e *encoder) render(buf *[]byte, f format, n int, objects []*index.Object) []byte {
+	*buf = (*buf)[:0]
 	for i, o := range objects {
-		if !first {
-			i++ // any place but the first
-		}
-		out = f.append(out, i, o)
+		*buf = f.appendObject(*buf, n+i, o)
 	}
-	*buf = out
-	return out
+	return *buf
 }
 
 // deflate compresses plain, which may refer to the end of reference, and appends the result to out. It ends on a byte.
 func (e *encoder) deflate(plain, reference []byte) {
 	e.writer.ResetDict(&e.out, reference[max(0, len(reference)-pieceReference):])
-	// Writing into memory does not fail.
-	_, _ = e.writer.Write(plain)
+	_, _ = e.writer.Write(plain) // writing into memory does not fail
 	_ = e.writer.Flush()
 }

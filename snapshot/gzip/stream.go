@@ -5,24 +5,23 @@ import (
 	"io"
 )
 
-// Stream compresses what is written to it. It keeps none of these bytes, and holds an encoder,
-// which is large, only within Write, so that slow clients do not hold encoders. Each Write is
-// compressed independently, so few large ones are best. A Stream must be closed, and is for one
-// goroutine.
+// Stream compresses the bytes that are written to it, for answers of which no compressed segments are kept. It compresses
+// each Write independently, so a few large ones are best. It has an encoder, which is large, only within Write: slow
+// clients hold none. A Stream must be closed. It is for one goroutine.
 type Stream struct {
 	compressor *Compressor
-	compressed []byte // of the last Write
+	compressed []byte // the result of the last Write; a buffer for the next
 	out        member
 }
 
-// Stream returns a Stream that writes to w, for answers of which no compressed parts are kept.
+// Stream returns a Stream that writes to w.
 func (c *Compressor) Stream(w io.Writer) *Stream {
 	s := &Stream{compressor: c, out: member{w: w}}
 	s.out.write(gzipHeader)
 	return s
 }
 
-// Write implements io.Writer. It returns the first error of the writer below.
+// Write implements io.Writer. It returns the first error of the underlying writer.
 func (s *Stream) Write(p []byte) (int, error) {
 	if s.out.err != nil {
 		return 0, s.out.err
@@ -43,7 +42,7 @@ func (s *Stream) compress(p []byte) {
 	s.compressed = append(s.compressed[:0], e.out.Bytes()...)
 }
 
-// Close ends the gzip member. It does not close the writer below.
+// Close ends the gzip member. It does not close the underlying writer.
 func (s *Stream) Close() error {
 	s.out.end()
 	return s.out.err

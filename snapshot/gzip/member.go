@@ -1,0 +1,87 @@
+package gzip
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+	"iter"
+)
+
+// member writes one gzip member (RFC 1952), joined from segments and stored blocks.
+type member struct {
+	w io.Writer
+	// err is the first error of w. Nothing is written after it.
+	err error
+	// crc is the checksum of the uncompressed bytes, and length is their number modulo 2³².
+	crc    uint32
+	length uint32
+}
+
+// gzipHeader is the header of a member: the magic number, deflate, no flags, no time, the fastest compression, an
+// unknown operating system.
+var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
+
+// maxStored is the number of bytes that a stored block of deflate may hold.
+const maxStored = 1<<16 - 1
+
+// WriteStored writes a gzip member that holds the parts uncompressed, for bytes that are written only once. It copies
+// none of them.
+func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
+	m := member{w: w}
+	m.write(gzipHeader)
+	for part := range parts {
+		m.writeStored(part, false)
+	}
+	m.end()
+	return m.err
+}
+
+// write writes bytes of the compressed form.
+func (m *member) write(p []byte) {
+	if m.err == nil {
+		_, m.err = m.w.Write(p)
+	}
+}
+
+// writeSegment writes a segment.
+func (m *member) writeSegment(s *segment) {
+	m.write(s.deflated)
+	m.crc = crcJoin(m.crc, s.crc, s.shift)
+	m.length += s.length
+}
+
+// writeStored writes p in stored blocks, uncompressed, which is shortest for a few bytes. If last is true, the deflate
+// stream ends with it.
+func (m *member) writeStored(p []byte, last bool) {
+	m.crc = crc32.Update(m.crc, crc32.IEEETable, p)
+	m.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
+	for {
+		block := p[:min(len(p), maxStored)]
+		p = p[len(block):]
+		head := storedHead(len(block), last && len(p) == 0)
+		m.write(head[:])
+		m.write(block)
+		if len(p) == 0 {
+			return
+		}
+	}
+}
+
+// storedHead returns the head of a stored block of n bytes: whether it is the last one, then n and its complement.
+func storedHead(n int, last bool) (head [5]byte) {
+	if last {
+		head[0] = 1
+	}
+	binary.LittleEndian.PutUint16(head[1:], uint16(n))  // #nosec G115 -- at most maxStored
+	binary.LittleEndian.PutUint16(head[3:], ^uint16(n)) // #nosec G115 -- as above
+	return head
+}
+
+// end ends the member. The first, empty block is for watches: a reader returns all bytes before a block that is not the
+// last one. Before it returns the bytes before the last block, Go's reader waits for the next member.
+func (m *member) end() {
+	m.writeStored(nil, false)
+	m.writeStored(nil, true)
+	trailer := binary.LittleEndian.AppendUint32(nil, m.crc)
+	m.write(binary.LittleEndian.AppendUint32(trailer, m.length))
+}

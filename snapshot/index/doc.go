@@ -4,9 +4,6 @@
 // have in common, so a version costs only the memory of its changes. A [History] has the versions of a collection by
 // revision. A [Query] is answered with a [Page].
 //
-// Objects (object.go) are in trees (tree.go). page.go, selector.go and filter.go choose among them; differences.go
-// compares them with the upstream's.
-//
-// Object, Query and Page belong here and not to package snapshot, since the trees hold objects and answer queries with
-// pages.
+// object.go has the objects, tree.go and history.go keep them. page.go answers queries, filter.go is for watches. Both
+// use selector.go, which in turn uses signature.go for labels.
 package index

@@ -14,13 +14,13 @@ type Object struct {
 	Key string
 	// Revision is the object's own resourceVersion.
 	Revision uint64
-	// Bytes is the object's text, as a list holds it.
+	// Bytes is the object as a list holds it.
 	Bytes []byte
 
 	// Number identifies this version of this object within the process. It is 0 for the last state of a deleted object,
 	// which is in no tree.
 	Number uint64
-	// KeyHash is a hash of the key, by which lists are cut into compressed segments.
+	// KeyHash is a hash of the key. It decides where lists are split into compressed segments.
 	KeyHash uint32
 
 	// Labels and Fields are read by selectors. Fields has the values of the fields in Envelope.Paths, in their order.
@@ -28,29 +28,29 @@ type Object struct {
 	Fields []string
 }
 
-// ObjectNumberBits leaves room for more versions of objects in one collection than any will see:
-// ten thousand a second for three years.
+// ObjectNumberBits is the number of low bits of Object.Number that count the versions of objects in one collection. They
+// suffice for ten thousand versions a second for three years. The other bits number the collection.
 const ObjectNumberBits = 40
 
 // NewObject returns a version of an object. The number must be unique, or 0 for a deleted object.
 func NewObject(number uint64, key string, revision uint64, bytes []byte) *Object {
-	hash := uint32(maphash.String(keySeed, key)) // #nosec G115 -- half of it is enough
+	hash := uint32(maphash.String(keySeed, key)) // #nosec G115 -- half of the bits are enough
 	return &Object{Key: key, Revision: revision, Bytes: bytes, Number: number, KeyHash: hash}
 }
 
-// keySeed makes hashes of keys differ between processes: a caller who knew them could choose names with which lists
-// are cut badly.
+// keySeed makes the hashes of keys differ between processes. A client that knew these hashes could choose names for
+// which compression is slow.
 var keySeed = maphash.MakeSeed()
 
 const (
 	// ObjectOverhead is an estimate of the bytes of memory that an object takes in addition to its bytes and key: the
-	// struct, its slots in the trees, the allocator's rounding, and a share of labels that other objects have, too.
+	// struct, its slots in the trees, the allocator's rounding, and its share of labels that several objects have.
 	ObjectOverhead = 290
 	// fieldOverhead is the number of bytes that the value of a selectable field takes in addition to its text.
 	fieldOverhead = 24
 )
 
-// Size returns the number of bytes of memory that the object takes, about.
+// Size returns an estimate of the bytes of memory that the object takes.
 func (o *Object) Size() int64 {
 	size := len(o.Bytes) + len(o.Key) + ObjectOverhead + o.Labels.Size()
 	for _, value := range o.Fields {
@@ -71,12 +71,12 @@ func (o *Object) name() string {
 	return name
 }
 
-// Scope is the range of keys that a request is about: one namespace, or the whole resource with the zero value.
+// Scope is the part of a resource that a request asks for: one namespace, or everything with the zero value.
 type Scope struct {
 	Namespace string
 }
 
-// Prefix returns the text with which every key of the scope begins.
+// Prefix returns the prefix of all keys in the scope.
 func (s Scope) Prefix() string {
 	if s.Namespace == "" {
 		return ""
@@ -89,18 +89,19 @@ func (s Scope) End() string {
 	if s.Namespace == "" {
 		return ""
 	}
-	return s.Namespace + "0" // '0' follows '/'
+	return s.Namespace + "0" // '0' follows '/' in ASCII
 }
 
-// JoinKey returns the key of an object with that namespace and name.
+// JoinKey returns the key of an object. The namespace of a cluster-scoped object is "".
 func JoinKey(namespace, name string) string {
 	if namespace == "" {
 		return name
 	}
-	return strings.Join([]string{namespace, name}, "/")
+	return namespace + "/" + name
 }
 
-// SplitKey returns the namespace and name in a key. Neither can hold a slash.
+// SplitKey returns the namespace and name in a key; the namespace of a cluster-scoped object is "". Neither of them can
+// contain a slash.
 func SplitKey(key string) (namespace, name string) {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found {

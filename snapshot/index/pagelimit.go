@@ -1,19 +1,19 @@
 package index
 
-// PageLimit returns a limit for a page that begins with a key: atMost objects, or as many as have about atMostBytes,
-// but at least one.
-func (t Tree) PageLimit(from string, atMost, atMostBytes int64) int64 {
+// PageLimit returns a limit for a page that begins with a key: as many objects as have maxBytes together, at least one
+// and at most maxObjects. If all objects from there on fit, it is maxObjects, since the upstream may have more of them.
+func (t Tree) PageLimit(from string, maxObjects, maxBytes int64) int64 {
 	n, size := int64(0), int64(0)
 	t.Ascend(from, "", func(o *Object) bool {
 		size += int64(len(o.Bytes))
-		if n > 0 && size > atMostBytes {
+		if n > 0 && size > maxBytes {
 			return false
 		}
 		n++
-		return n < atMost
+		return n < maxObjects
 	})
-	if size <= atMostBytes {
-		return atMost // even if the tree has fewer objects: the upstream may have more
+	if size <= maxBytes {
+		return maxObjects
 	}
 	return n
 }

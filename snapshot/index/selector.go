@@ -11,71 +11,72 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// matcher decides which objects a query's selectors choose. It is for one goroutine if it remembers results (known).
+// matcher decides which objects a query's selectors choose. It is immutable.
 type matcher struct {
 	labels labels.Selector // nil chooses all
-	// demands is the signature of the labels that the selector demands.
-	demands signature
-	terms   []fieldTerm
-	// shards are ranges of the hash of a field, which readSharded reads. An object is chosen if its hash is in any of
-	// them, or there are none.
+	// required is the signature of the labels that the label selector requires.
+	required signature
+	terms    []fieldTerm
+	// shards are ranges of the hash of a field, which readSharded reads. An object is chosen if its hash is in one of the
+	// ranges, or if there are no ranges.
 	shards      []sharding.ShardRangeRequirement
 	readSharded func(*Object) string
-	// indexed is the value that the indexed field must have, if hasIndexed.
+	// indexed is the value that the field selector requires of the indexed field, if hasIndexed is true.
 	indexed    string
 	hasIndexed bool
-	// namespace is the one that all chosen objects have; empty if the field selector does not demand any.
+	// namespace is the namespace that the field selector requires; empty if it requires none.
 	namespace string
 }
 
-// fieldTerm is one term of a field selector, as in "spec.nodeName!=a".
+// fieldTerm is one term of a field selector, such as "spec.nodeName!=a".
 type fieldTerm struct {
-	read  func(*Object) string // returns the value of the field
-	value string
-	not   bool
+	read      func(*Object) string // returns the value of the field
+	value     string
+	isNegated bool // it chooses the objects with another value
 }
 
-// newMatcher returns the matcher of a query. It remembers no results. Envelope.CanSelect must be true for q.Fields.
-func newMatcher(f *wire.Envelope, q Query) *matcher {
+// newMatcher returns the matcher of a query. Envelope.CanSelect must be true for q.Fields.
+func newMatcher(envelope *wire.Envelope, q Query) *matcher {
 	m := &matcher{}
 	if q.Labels != nil && !q.Labels.Empty() {
 		m.labels = q.Labels
-		m.demands = demandedBy(q.Labels)
+		m.required = requiredSignature(q.Labels)
 	}
 	if q.Fields != nil {
 		for _, term := range q.Fields.Requirements() {
-			m.add(f, term)
+			m.addTerm(envelope, term)
 		}
 	}
 	if q.Shards != nil {
 		m.shards = q.Shards.Requirements()
 		m.readSharded = (*Object).namespace
-		if m.shards[0].Key == wire.UIDField {
-			m.readSharded = fieldReader(f.Paths.Find(wire.UIDField))
+		if m.shards[0].Key == wire.UIDField { // all ranges are of one field
+			m.readSharded = fieldReader(envelope.Paths.Find(wire.UIDField))
 		}
 	}
 	return m
 }
 
-// add adds a term of the field selector.
-func (m *matcher) add(f *wire.Envelope, term fields.Requirement) {
-	t := fieldTerm{value: term.Value, not: term.Operator == selection.NotEquals}
-	switch term.Field {
+// addTerm adds a term of the field selector.
+func (m *matcher) addTerm(envelope *wire.Envelope, r fields.Requirement) {
+	term := fieldTerm{value: r.Value, isNegated: r.Operator == selection.NotEquals}
+	switch r.Field {
 	case wire.NameField:
-		t.read = (*Object).name
+		term.read = (*Object).name
 	case wire.NamespaceField:
-		t.read = (*Object).namespace
-		if !t.not {
-			m.namespace = t.value
+		term.read = (*Object).namespace
+		if !term.isNegated {
+			m.namespace = term.value
 		}
 	default:
-		i := f.Paths.Find(term.Field)
-		t.read = fieldReader(i)
-		if !t.not && !m.hasIndexed && f.Paths.IsIndexed(i) {
-			m.indexed, m.hasIndexed = t.value, true
+		i := envelope.Paths.Find(r.Field)
+		term.read = fieldReader(i)
+		if !term.isNegated && !m.hasIndexed && envelope.Paths.IsIndexed(i) {
+			m.indexed = term.value
+			m.hasIndexed = true
 		}
 	}
-	m.terms = append(m.terms, t)
+	m.terms = append(m.terms, term)
 }
 
 // fieldReader returns a function that returns the value of field i of an object.
@@ -83,7 +84,7 @@ func fieldReader(i int) func(*Object) string {
 	return func(o *Object) string { return o.Fields[i] }
 }
 
-// matches reports whether an object is chosen. It reads none of the object's bytes.
+// matches reports whether all selectors choose an object. It reads none of the object's bytes.
 func (m *matcher) matches(o *Object) bool { return m.matchesLabels(o.Labels) && m.matchesFields(o) }
 
 // matchesLabels reports whether the label selector chooses a set of labels.
@@ -93,16 +94,17 @@ func (m *matcher) matchesLabels(set wire.Labels) bool {
 
 // matchesFields reports whether the field selector and the selector of shards choose an object.
 func (m *matcher) matchesFields(o *Object) bool {
-	for _, t := range m.terms {
-		if (t.read(o) == t.value) == t.not {
+	for _, term := range m.terms {
+		hasValue := term.read(o) == term.value
+		if hasValue == term.isNegated {
 			return false
 		}
 	}
-	return len(m.shards) == 0 || m.inShards(o)
+	return len(m.shards) == 0 || m.isInShards(o)
 }
 
-// inShards reports whether the hash of the object's field is in one of the ranges.
-func (m *matcher) inShards(o *Object) bool {
+// isInShards reports whether the hash of the object's field is in one of the ranges.
+func (m *matcher) isInShards(o *Object) bool {
 	hash := "0x" + sharding.HashField(m.readSharded(o))
 	return slices.ContainsFunc(m.shards, func(r sharding.ShardRangeRequirement) bool {
 		return !sharding.HexLess(hash, r.Start) && sharding.HexLess(hash, r.End)

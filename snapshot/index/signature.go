@@ -9,9 +9,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// signature is a Bloom filter of a set of labels: two bits for each label. A set that lacks one of a label's bits
-// does not have that label. So a search passes over sets without reading them: with eight labels, all but one in
-// twenty of those that do not have the label.
+// signature is a Bloom filter of a set of labels, with two bits for each label. A set without both bits of a label does
+// not have the label. So a search skips most sets without reading them: of sets of eight labels that lack the label,
+// all but one in twenty.
 type signature uint64
 
 // signatureOf returns the signature of a set of labels.
@@ -31,12 +31,14 @@ func labelBits(key, value string) signature {
 // has reports whether s has all bits of required.
 func (s signature) has(required signature) bool { return s&required == required }
 
-// demandedBy returns the signature of the labels that each set must have that a selector chooses.
-func demandedBy(selector labels.Selector) (s signature) {
+// requiredSignature returns the signature of the labels that a selector requires. A set whose signature lacks any of
+// its bits is not chosen.
+func requiredSignature(selector labels.Selector) (s signature) {
 	requirements, _ := selector.Requirements()
 	for _, r := range requirements {
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
+			// With several values, none of the labels is required.
 			if values := r.ValuesUnsorted(); len(values) == 1 {
 				s |= labelBits(r.Key(), values[0])
 			}

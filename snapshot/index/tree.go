@@ -8,16 +8,16 @@ import (
 )
 
 // Tree is the state of a collection at one revision. It has the objects in the order of their keys, and an index by one
-// field if the collection has that. Clones share what they have in common. Many goroutines may read a clone while the
-// original is changed.
+// field if the collection has an indexed field. Clones share what they have in common. Many goroutines may read a clone
+// while the original is changed.
 //
-// The objects are in runs of up to maxRun neighbours. A change copies one run and the path to it in the tree of runs:
+// The objects are in runs of up to maxRun neighbours. A change copies one run, and the path to this run in the tree:
 //
 //	before  [a b c] [d e f]    after d has changed  [a b c] [d' e f]
 //
-// The run [a b c] is shared by both states. Objects are counted by the lengths of runs, without visiting them.
+// Both states share the run [a b c]. Objects are counted by the lengths of runs, without visiting the objects.
 type Tree struct {
-	// runs has the runs in the order of their first keys. There is always one that begins at "".
+	// runs has the runs in the order of their first keys. There is always a run that begins at "".
 	runs *btree.BTreeG[run]
 	// byField is the index; nil if there is none.
 	byField *btree.BTreeG[indexEntry]
@@ -26,34 +26,33 @@ type Tree struct {
 // run has the objects from its first key up to the next run's first key. It is immutable.
 type run struct {
 	first string
-	// n is the number of objects. It is here so that counting reads nothing but the tree of runs.
+	// n is the number of objects. It is not in columns, so that counting reads only the tree of runs.
 	n int
 	*columns
 }
 
-// columns has the objects of a run, and what a search for labels reads of them, side by side: so it reads only the
-// objects that match.
+// columns has the objects of a run, and beside them the signatures of their labels. So a search for a label reads only
+// objects that probably have it.
 type columns struct {
 	objects    []*Object
 	signatures []signature
-	// all is the union of the signatures. Neighbours mostly have the same labels, so a search often skips the whole run.
-	all signature
+	// union has the bits of all signatures. Neighbours mostly have the same labels, so a search often skips a whole run.
+	union signature
 }
 
-// indexEntry is an object's place in the index: the value of the indexed field, and the object's key. It does not hold
-// the object, so that a new version with the same value leaves the index as it is.
+// indexEntry is an object's entry in the index: the value of the indexed field, and the object's key. It does not hold
+// the object, so a new version of the object with the same value leaves the index as it is.
 type indexEntry struct{ value, key string }
 
 const (
-	// degree is the degree of the trees. Small nodes make a version cheap, since it copies those on the path to its
-	// change.
+	// degree is the degree of the trees. Small nodes make a version cheap: it copies the nodes on the path to its change.
 	degree = 4
 	// maxRun is the largest number of objects in a run.
 	maxRun = 64
 )
 
-// The bytes that a version takes in addition to its objects: the run and the nodes that it copied. Where an object
-// comes or goes, signatures and nodes in the index, if there is one, are copied, too (TestVersionSize).
+// The bytes that a version takes in addition to its objects: the run and the nodes that it copied. If an object comes or
+// goes, signatures and nodes of the index (if there is one) are copied, too. TestVersionSize measures these bytes.
 const (
 	replacingSize  = 2000
 	membershipSize = 2700
@@ -67,10 +66,10 @@ func (e indexEntry) less(f indexEntry) bool {
 	return e.key < f.key
 }
 
-// indexEntry returns the object's place in the index, by its first field.
+// indexEntry returns the object's entry in the index, which is by the first field.
 func (o *Object) indexEntry() indexEntry { return indexEntry{value: o.Fields[0], key: o.Key} }
 
-// NewTree returns an empty tree. If it is indexed, objects are found by their first field, too.
+// NewTree returns an empty tree. If indexed is true, it has an index by the objects' first field.
 func NewTree(indexed bool) Tree {
 	t := Tree{runs: btree.NewG(degree, func(a, b run) bool { return a.first < b.first })}
 	t.runs.ReplaceOrInsert(newRun("", columns{}))
@@ -89,8 +88,8 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
-// VersionSize returns the number of bytes that a version takes in addition to its objects. replaces says that it
-// replaces an object of the version before; else it has one object more or less.
+// VersionSize returns the number of bytes that a version takes in addition to its objects. If replaces is true, the
+// version replaces an object; otherwise an object comes or goes.
 func (t Tree) VersionSize(replaces bool) int64 {
 	switch {
 	case replaces:
@@ -101,16 +100,16 @@ func (t Tree) VersionSize(replaces bool) int64 {
 	return membershipSize + indexSize
 }
 
-// runOf returns the run in which a key belongs.
-func (t Tree) runOf(key string) (holding run) {
+// runOf returns the run to which a key belongs.
+func (t Tree) runOf(key string) (found run) {
 	t.runs.DescendLessOrEqual(run{first: key}, func(r run) bool {
-		holding = r
+		found = r
 		return false
 	})
-	return holding
+	return found
 }
 
-// search returns the index of the first object whose key is not below key, and reports whether it has that key.
+// search returns the index of the first object whose key is not below key, and reports whether this is the object's key.
 func (r run) search(key string) (i int, found bool) {
 	return slices.BinarySearchFunc(r.objects, key, func(o *Object, key string) int { return strings.Compare(o.Key, key) })
 }
@@ -118,7 +117,7 @@ func (r run) search(key string) (i int, found bool) {
 // Len returns the number of objects.
 func (t Tree) Len() int { return int(t.Count("", "")) }
 
-// Get returns the object with a key.
+// Get returns the object with a key, and reports whether there is one.
 func (t Tree) Get(key string) (*Object, bool) {
 	r := t.runOf(key)
 	i, found := r.search(key)
@@ -140,8 +139,10 @@ func (t Tree) Set(o *Object) (old *Object) {
 		next := newRun(r.first, r.splice(i, 0, o))
 		if next.n > maxRun {
 			half := next.n / 2
-			if last, _ := t.runs.Max(); i == next.n-1 && r.first == last.first {
-				half = i // a load adds objects in order: leave full runs full
+			last, _ := t.runs.Max()
+			isLastObject := i == next.n-1 && r.first == last.first
+			if isLastObject {
+				half = i // the full run stays full: a load adds objects in order
 			}
 			t.runs.ReplaceOrInsert(newRun(next.objects[half].Key, next.clone(half, next.n)))
 			next = newRun(next.first, next.clone(0, half))
@@ -150,7 +151,7 @@ func (t Tree) Set(o *Object) (old *Object) {
 	case old.Labels != o.Labels:
 		t.runs.ReplaceOrInsert(newRun(r.first, r.splice(i, 1, o)))
 	default:
-		c := *r.columns
+		c := *r.columns // the signatures stay
 		c.objects = splice(r.objects, i, 1, o)
 		t.runs.ReplaceOrInsert(run{first: r.first, n: r.n, columns: &c})
 	}
@@ -163,8 +164,8 @@ func (t Tree) Set(o *Object) (old *Object) {
 	return old
 }
 
-// Remove removes an object and returns it, or nil if there was none. A run that has become small joins the one before
-// it.
+// Remove removes the object with a key and returns it; nil if there is none. A run that becomes small joins the run
+// before it.
 func (t Tree) Remove(key string) *Object {
 	r := t.runOf(key)
 	i, found := r.search(key)
@@ -198,13 +199,13 @@ func (t Tree) runBefore(r run) (before run, found bool) {
 // newRun returns a run with these columns.
 func newRun(first string, c columns) run {
 	for _, s := range c.signatures {
-		c.all |= s
+		c.union |= s
 	}
 	return run{first: first, n: len(c.objects), columns: &c}
 }
 
-// splice returns a copy of the columns, without their union, in which the objects added replace as many from i on as
-// removed says.
+// splice returns a copy of the columns in which the objects added replace those from i to i+removed. It leaves out the
+// union.
 func (c *columns) splice(i, removed int, added ...*Object) columns {
 	signatures := make([]signature, len(added))
 	for n, o := range added {
@@ -216,7 +217,7 @@ func (c *columns) splice(i, removed int, added ...*Object) columns {
 	}
 }
 
-// clone returns a copy of the columns from the index low up to high, without their union.
+// clone returns a copy of the columns for the objects from low to high. It leaves out the union.
 func (c *columns) clone(low, high int) columns {
 	return columns{
 		objects:    slices.Clone(c.objects[low:high]),
@@ -224,15 +225,15 @@ func (c *columns) clone(low, high int) columns {
 	}
 }
 
-// splice returns a copy of s in which the elements added replace as many from i on as removed says.
+// splice returns a copy of s in which the elements added replace those from i to i+removed.
 func splice[T any](s []T, i, removed int, added ...T) []T {
 	return slices.Concat(s[:i], added, s[i+removed:])
 }
 
 // ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until it returns false.
-// In each run these are the objects from the index low up to the index high. An empty end means no end.
+// In each run these are the objects from the index low to the index high. An empty end means no end.
 func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool) {
-	var last run
+	var last run // the run to which end belongs
 	if end != "" {
 		if from >= end {
 			return
@@ -254,16 +255,16 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 
 // Ascend calls yield for the objects with from <= key < end in order, until it returns false. An empty end means no
 // end.
-func (t Tree) Ascend(from, end string, yield func(*Object) bool) { t.ascend(from, end, 0, yield) }
+func (t Tree) Ascend(from, end string, yield func(*Object) bool) { t.ascendSigned(0, from, end, yield) }
 
-// ascend is Ascend for the objects whose labels have all bits of a signature.
-func (t Tree) ascend(from, end string, demands signature, yield func(*Object) bool) {
+// ascendSigned is Ascend for the objects whose labels have all bits of a signature.
+func (t Tree) ascendSigned(required signature, from, end string, yield func(*Object) bool) {
 	t.ascendRuns(from, end, func(r run, low, high int) bool {
-		if !r.all.has(demands) {
+		if !r.union.has(required) {
 			return true
 		}
 		for i := low; i < high; i++ {
-			if r.signatures[i].has(demands) && !yield(r.objects[i]) {
+			if r.signatures[i].has(required) && !yield(r.objects[i]) {
 				return false
 			}
 		}

@@ -331,15 +331,15 @@ func (f *feed) stateChange(envelope *wire.Envelope, ev wire.Event) (stateChange,
 	if err != nil {
 		return stateChange{}, err
 	}
-	ch := stateChange{kind: ev.Kind, key: key, revision: m.Revision}
-	if ev.Kind == wire.Deleted && !f.watches {
+	ch := stateChange{kind: ev.Type, key: key, revision: m.Revision}
+	if ev.Type == wire.Deleted && !f.watches {
 		return ch, nil
 	}
 	bytes, err := f.source.Encoding().Cut(form, ev.Object)
 	if err != nil {
 		return stateChange{}, err
 	}
-	if ev.Kind == wire.Deleted {
+	if ev.Type == wire.Deleted {
 		ch.deleted = index.NewObject(0, key, m.Revision, bytes)
 		return ch, nil
 	}

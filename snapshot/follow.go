@@ -135,7 +135,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 				return err
 			}
 			fresh.StreamSent(ev.ReadAt)
-			if ev.Kind == wire.Bookmarked {
+			if ev.Type == wire.Bookmarked {
 				fresh.StreamBookmark(ev.ReadAt)
 			}
 		case <-c.outOfDate:
@@ -171,7 +171,7 @@ func (f *feed) streamEndError(s *source.Stream) error {
 // takeEvent applies one event.
 func (f *feed) takeEvent(ctx context.Context, ev wire.Event) error {
 	f.checkForm(ev)
-	if ev.Kind == wire.Bookmarked {
+	if ev.Type == wire.Bookmarked {
 		if ev.Meta.Revision < f.collection.view.Load().To {
 			f.fresh.RequestProbe() // the API server lags, or its storage was restored
 			return nil

@@ -130,7 +130,7 @@ func (f *feed) checkForm(ev wire.Event) {
 		return
 	}
 	known := ev.Reproducible
-	if ev.Kind == wire.Bookmarked && known {
+	if ev.Type == wire.Bookmarked && known {
 		plain, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if known = err == nil && !ev.Meta.EndsInitial; known {
 			broadcaster.SetBookmark(plain)

@@ -119,7 +119,7 @@ func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded
 				return s.Err
 			}
 			silence.Reset(loadSilence)
-			if ev.Kind == wire.Bookmarked {
+			if ev.Type == wire.Bookmarked {
 				if !ev.Meta.EndsInitial {
 					continue
 				}

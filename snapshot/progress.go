@@ -51,7 +51,7 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 		switch rev := ev.Meta.Revision; {
 		case rev < p.last():
 			return p, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, rev, p.last())
-		case ev.Kind == wire.Bookmarked:
+		case ev.Type == wire.Bookmarked:
 			f.checkForm(ev)
 			p.revision = rev
 			return p, nil
@@ -121,7 +121,7 @@ func (f *feed) compareLastChange(ctx context.Context) error {
 	}
 	var first wire.Event
 	p, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {
-		if first.Kind == "" {
+		if first.Type == "" {
 			first = ev
 		}
 		return nil

@@ -168,7 +168,7 @@ func (s *Source) findInWatchFrom(ctx context.Context, m wire.ObjectMeta, from ui
 	defer stream.Stop()
 	for ev := range stream.Events {
 		switch {
-		case ev.Meta.Revision == m.Revision && (ev.Kind == wire.Added || ev.Kind == wire.Modified):
+		case ev.Meta.Revision == m.Revision && (ev.Type == wire.Added || ev.Type == wire.Modified):
 			return ev, nil
 		case ev.Meta.Revision >= m.Revision:
 			return wire.Event{}, nil

@@ -282,11 +282,11 @@ func (w *client) take(ctx context.Context) bool {
 		if err != nil {
 			panic(err)
 		}
-		if read++; ev.Kind == wire.Bookmarked {
+		if read++; ev.Type == wire.Bookmarked {
 			w.bookmarks = append(w.bookmarks, bookmark{ev.Meta.Revision, len(w.events)})
 			continue
 		}
-		w.events = append(w.events, ev.Kind+" "+string(ev.Object))
+		w.events = append(w.events, ev.Type+" "+string(ev.Object))
 	}
 	if read != b.Events {
 		panic(fmt.Sprintf("%d events are said to be %d", read, b.Events))

@@ -1,13 +1,11 @@
-// Package wire reads and writes what the upstream sends, in JSON and in protobuf: lists, the events
-// of a watch, and the metadata, labels and selectable fields of an object. An object's bytes are
-// cut out of what came and never encoded again.
+// Package wire reads and writes what the upstream sends, in JSON and in protobuf: lists, the events of a watch, and the
+// metadata, labels and selectable fields of an object. The bytes of an object are a part of what the upstream sent;
+// they are never encoded again.
 //
-// encoding.go says what both encodings can do. jsonencoding.go (with jsonscan.go) and
-// protobufencoding.go read, jsonshape.go and protobufshape.go write, event.go makes events and bookmarks, and
-// indent.go indents.
+// encoding.go says what both encodings can do. jsonencoding.go (with jsonscan.go) and protobufencoding.go read,
+// jsonshape.go and protobufshape.go write. event.go makes events and bookmarks, indent.go indents.
 //
-// [Envelope] is everything in a list except its objects. It is learned from a real list, and accepted
-// only if that list, written with the envelope, has the same bytes. Bytes that wire does not
-// completely understand it refuses: with an error that callers report as [ErrForm] or, in the middle
-// of a watch, with an [InconsistencyError].
+// [Envelope] is everything in a list except its objects. It is learned from a real list, and accepted only if that list,
+// written with the envelope, has the same bytes. Package wire refuses bytes that it does not completely understand: with
+// an error that callers report as [ErrForm], or, in a watch, with an [InconsistencyError].
 package wire

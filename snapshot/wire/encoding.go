@@ -3,46 +3,50 @@ package wire
 import (
 	"bufio"
 	"errors"
+	"fmt"
+	"strconv"
 	"time"
 )
 
-// Encoding splits what the upstream writes into its parts: the bytes are kept, never decoded and
-// encoded again. Both encodings refuse bytes that they do not completely understand, with errShape
-// or an [InconsistencyError].
+// Encoding splits lists and events of the upstream into their parts. The bytes of objects are kept, never decoded and
+// encoded again. Both encodings refuse bytes that they do not completely understand, with errShape or an
+// [InconsistencyError].
 type Encoding interface {
-	// List takes a whole list apart. The items are parts of body.
+	// List splits a whole list. The items are parts of body.
 	List(body []byte) (List, error)
-	// Record reads the bytes of the next event of a watch, using buf's memory.
+	// Record reads the bytes of the next event of a watch into the memory of buf. It returns them, or [ErrEnded].
 	Record(in *bufio.Reader, buf []byte) ([]byte, error)
-	// Event parses a record. The result does not use the record's memory.
+	// Event parses a record. The result does not use the record's memory. For an ERROR event, the error is an
+	// [AnswerError].
 	Event(record []byte) (Event, error)
-	// Item reads the metadata of a list's item.
+	// Item reads the metadata of a list's item. It refuses an item with two names or two revisions, of which a client
+	// could read either.
 	Item(item []byte) (ObjectMeta, error)
-	// Cut returns an object from an event as a list holds it. The result shares the event's memory.
+	// Cut returns the object of an event as a list holds it. The result uses the memory of inEvent, which it may change.
 	Cut(form ItemForm, inEvent []byte) ([]byte, error)
-	// Revise returns a list's item with another resourceVersion, in three parts. The first and the last one share the
-	// item's memory.
+	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
+	// after use the item's memory.
 	Revise(item []byte, revision uint64) (before, instead, after []byte, err error)
 	// Values reads the fields of a list's item, in the order of paths.
 	Values(paths *FieldPaths, item []byte) ([]string, error)
-	// appendEventHead appends the bytes before a list's item of size bytes in an event. The item's first skip bytes are
-	// not sent. eventEnd returns the bytes after the item.
-	appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int)
+	// appendEventHead appends the bytes before a list's item of size bytes in an event. The first skip bytes of the item
+	// must be left out of the event. eventEnd returns the bytes after the item.
+	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
 	eventEnd() string
-	// shapes returns the ways to write a list.
+	// shapes returns the ways in which API servers write a list.
 	shapes() []shape
 }
 
-// maxEvent bounds one event. etcd takes requests of 1.5 MiB by default and JSON may be a
-// few times longer than what is stored.
+// maxEvent is the largest size of an event, in bytes. etcd accepts requests of 1.5 MiB by default, and JSON may be a few
+// times longer than what is stored.
 const maxEvent = 64 << 20
 
-// ErrEnded means that a stream ended at its timeout, or was cut.
+// ErrEnded means that a watch ended at its timeout, or that the connection failed.
 var ErrEnded = errors.New("the watch ended")
 
 // Event is one event of a watch.
 type Event struct {
-	Kind   string // ADDED, MODIFIED, DELETED, BOOKMARK
+	Type   string // Added, Modified, Deleted or Bookmarked
 	Meta   ObjectMeta
 	Object []byte // as received
 	// ReadAt is the time at which the event was read.
@@ -57,43 +61,58 @@ type ObjectMeta struct {
 	Namespace, Name  string
 	Revision         uint64
 	Labels           Labels
-	// EndsInitial reports whether this is the bookmark that ends the initial events of a streaming list.
+	// EndsInitial reports whether the object is that of the bookmark after the initial events of a streaming list.
 	EndsInitial bool
-	// code and message are read from a Status.
+	// code and message are those of a Status.
 	code    int
 	message string
 }
 
-// List has the parts of a list of the upstream.
+// List has the parts of a list.
 type List struct {
 	APIVersion, kind string
 	Meta             ListMeta
 	Items            [][]byte
-	itemsNull        bool
+	itemsNull        bool // in JSON: null instead of an array
 }
 
 // ListMeta has the metadata of a list.
 type ListMeta struct {
 	Revision uint64
-	// Continue is the token for the next page; "" on the last one.
+	// Continue is the token for the next page; "" on the last page.
 	Continue string
-	// Remaining is the number of objects after this page. It is written only if HasRemaining.
+	// Remaining is the number of objects after this page. It is absent from the list if HasRemaining is false.
 	Remaining    int64
 	HasRemaining bool
-	// Shards is the selector of the shards whose objects are in the list; "" if all are.
+	// Shards is the selector of the shards whose objects are in the list; "" if the list has no such selector.
 	Shards string
 }
 
-// offset returns the index in whole at which part begins, a slice of whole. Slicing moves the beginning of a slice, and
-// leaves the end of its memory. So the difference of the capacities is the distance by which the beginning has moved.
+// offset returns the index at which part begins in whole; part must be a slice of whole. Slicing moves the beginning of
+// a slice, and leaves the end of its memory. So the beginning has moved by the difference of the capacities.
 func offset(whole, part []byte) int { return cap(whole) - cap(part) }
 
-// check returns an error if the event lacks what every event must have.
+// initialEventsEnd is metav1.InitialEventsAnnotationKey.
+const initialEventsEnd = "k8s.io/initial-events-end"
+
+// parseRevision parses a resourceVersion. An empty one is 0.
+func parseRevision(text string) (uint64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	rev, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("%w: resourceVersion %q is not a number", errShape, text)
+	}
+	return rev, nil
+}
+
+// check returns an error if the event has an unknown type or no revision.
 func (ev Event) check() error {
-	switch ev.Kind {
+	switch ev.Type {
 	case Added, Modified, Deleted, Bookmarked:
 	default:
-		return Inconsistent("an event of type %q", ev.Kind)
+		return Inconsistent("an event of type %q", ev.Type)
 	}
 	if ev.Meta.Revision == 0 {
 		return Inconsistent("an event without resourceVersion")

@@ -17,14 +17,15 @@ const (
 	NamespaceField = "metadata.namespace"
 )
 
-// UIDField is the name of the UID in selectors of shards, which choose objects by the hash of their UID or namespace. A
-// field selector cannot name it.
+// UIDField is the name of the UID in a selector of shards, which chooses objects by the hash of their UID or namespace.
+// A field selector cannot name the UID.
 const UIDField = "object.metadata.uid"
 
 // AllShards is a selector of shards that chooses everything.
 const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
 
-// Envelope has everything that the upstream writes in a list of one collection, except the objects. It is immutable.
+// Envelope has everything that the upstream writes in a list of one collection, except the objects. It must not be
+// changed once it is shared.
 type Envelope struct {
 	// Encoding is the encoding of lists and events.
 	Encoding Encoding
@@ -37,11 +38,11 @@ type Envelope struct {
 	shape            shape
 	// EmptyItems is the text that the upstream writes for no items, in JSON.
 	EmptyItems string
-	// Item says how an object in a watch event becomes an item of a list.
+	// Item is the difference between an object in an event and an item of a list.
 	Item ItemForm
-	// HasNamespaceField reports whether the upstream knows the field metadata.namespace of this resource.
+	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
-	// Sharded reports whether the upstream knows shards. Then it repeats [AllShards] in metadata.shardInfo.
+	// Sharded reports whether the upstream supports selectors of shards: it repeats them in metadata.shardInfo.
 	Sharded bool
 	// Paths has the paths of the other fields that the upstream accepts in a selector.
 	Paths *FieldPaths
@@ -49,32 +50,33 @@ type Envelope struct {
 
 // shape is a way to write a list.
 type shape interface {
-	// appendHead appends the bytes before the first of n items. size is the number of bytes of all items and between them.
-	appendHead(dst []byte, f *Envelope, meta ListMeta, n, size int) []byte
+	// appendHead appends the bytes before the first of n items. size is the number of bytes of all items, with their
+	// heads and separators.
+	appendHead(dst []byte, e *Envelope, meta ListMeta, n, size int) []byte
 	// separator returns the bytes between two items.
 	separator() string
-	// appendItemHead appends the bytes with which an item of size bytes begins.
+	// appendItemHead appends the bytes before an item of size bytes, without the separator.
 	appendItemHead(dst []byte, size int) []byte
 	// appendTail appends the bytes after the last of n items.
-	appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []byte
+	appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []byte
 }
 
 // ItemForm is the difference between an object in a watch event and the same object in a list.
 type ItemForm struct {
-	// Known reports whether an object was seen in both.
+	// Known reports whether the form was learned from an object in an event and in a list.
 	Known            bool
 	APIVersion, Kind string
-	// lead is the JSON after an object's opening brace that is in an event, and not in a list.
+	// lead is the JSON after an object's opening brace that is in an event, but not in a list.
 	lead string
 }
 
-// ErrForm means that lists and watches cannot be reconciled: the collection is not cached.
+// ErrForm means that lists or events have an unknown form, so the collection is not cached.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns the envelope of a real list. That list, written with the envelope, must have the same bytes;
-// if it has not, LearnEnvelope returns [ErrForm].
-func LearnEnvelope(e Encoding, body []byte, contentType, emptyItems string) (*Envelope, List, error) {
-	l, err := e.List(body)
+// LearnEnvelope returns the envelope of a real list, and the list. It returns [ErrForm] if the list, written with the
+// envelope, does not have the same bytes. emptyItems is the text for no items, if it is known from an empty list.
+func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, List, error) {
+	l, err := encoding.List(body)
 	if err != nil {
 		return nil, l, fmt.Errorf("%w: %w", ErrForm, err)
 	}
@@ -83,23 +85,24 @@ func LearnEnvelope(e Encoding, body []byte, contentType, emptyItems string) (*En
 	} else if emptyItems == "" {
 		emptyItems = "[]"
 	}
-	f := &Envelope{
-		Encoding:    e,
+	e := &Envelope{
+		Encoding:    encoding,
 		ContentType: contentType,
 		APIVersion:  l.APIVersion,
 		kind:        l.kind,
 		EmptyItems:  emptyItems,
 		Paths:       NewFieldPaths(nil),
 	}
-	for _, f.shape = range e.shapes() {
-		if bytes.Equal(f.Render(l.Meta, l.Items), body) {
-			return f, l, nil
+	for _, shape := range encoding.shapes() {
+		e.shape = shape
+		if bytes.Equal(e.Render(l.Meta, l.Items), body) {
+			return e, l, nil
 		}
 	}
 	return nil, l, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, with what
+// AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, with the bytes that
 // AppendItemHead appends before each.
 func (e *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
 	return e.shape.appendHead(dst, e, meta, n, size)
@@ -113,7 +116,7 @@ func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	return e.shape.appendItemHead(dst, size)
 }
 
-// Separator returns the bytes with which AppendItemHead begins for all items but the first.
+// Separator returns the bytes with which AppendItemHead begins, for each item except the first.
 func (e *Envelope) Separator() string { return e.shape.separator() }
 
 // AppendTail appends the bytes after the last of n items.
@@ -136,8 +139,8 @@ func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	return e.AppendTail(dst, meta, len(items))
 }
 
-// CanSelect reports whether a field selector can be applied to this collection: the upstream accepts all its fields, and
-// the objects have them.
+// CanSelect reports whether a field selector can be applied to this collection: the upstream accepts its fields, and
+// their values are kept with the objects.
 func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	for _, term := range selector.Requirements() {
 		switch {
@@ -153,20 +156,23 @@ func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	return true
 }
 
-// AgreesWith reports whether other writes the same objects with the same bytes and headers as e. Other may know the
-// form of items where e does not.
+// AgreesWith reports whether lists and events are written with the same bytes and headers by e and by other. Item may be
+// known in other only.
 func (e *Envelope) AgreesWith(other *Envelope) bool {
-	return e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
-		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape &&
-		e.EmptyItems == other.EmptyItems && (e.Item == other.Item || !e.Item.Known) &&
-		e.HasNamespaceField == other.HasNamespaceField && e.Sharded == other.Sharded && e.Paths.equal(other.Paths)
+	sameList := e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
+		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape && e.EmptyItems == other.EmptyItems
+	sameItem := e.Item == other.Item || !e.Item.Known
+	sameSelectors := e.HasNamespaceField == other.HasNamespaceField && e.Sharded == other.Sharded && e.Paths.equal(other.Paths)
+	return sameList && sameItem && sameSelectors
 }
 
 // LearnItem learns the ItemForm from an object that was seen, at the same revision, in a list and in a watch event.
-func LearnItem(e Encoding, inList []byte, ev Event) (ItemForm, error) {
+func LearnItem(encoding Encoding, inList []byte, ev Event) (ItemForm, error) {
 	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
-	for _, form.lead = range []string{"", fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)} {
-		if cut, err := e.Cut(form, bytes.Clone(ev.Object)); err == nil && bytes.Equal(cut, inList) {
+	for _, lead := range []string{"", fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)} {
+		form.lead = lead
+		object, err := encoding.Cut(form, bytes.Clone(ev.Object)) // a clone, since Cut may change it
+		if err == nil && bytes.Equal(object, inList) {
 			return form, nil
 		}
 	}

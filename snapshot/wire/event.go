@@ -14,54 +14,55 @@ const (
 	Bookmarked = "BOOKMARK"
 )
 
-// AppendEvent appends an event of a watch as the upstream writes it. item is the object as a list holds it;
-// Envelope.Item must be known.
-func (e *Envelope) AppendEvent(dst []byte, kind string, item []byte) []byte {
-	return appendEvent(dst, e.Encoding, kind, e.Item, item)
+// AppendEvent appends an event of a watch as the upstream writes it. item is the object as a list holds it. Envelope.Item
+// must be known.
+func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte {
+	return appendEvent(dst, e.Encoding, eventType, e.Item, item)
 }
 
 // appendEvent is AppendEvent for an encoding and a form of items.
-func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte) []byte {
-	dst, skip := e.appendEventHead(dst, kind, form, len(item))
-	return append(append(dst, item[skip:]...), e.eventEnd()...)
+func appendEvent(dst []byte, encoding Encoding, eventType string, form ItemForm, item []byte) []byte {
+	dst, skip := encoding.appendEventHead(dst, eventType, form, len(item))
+	dst = append(dst, item[skip:]...)
+	return append(dst, encoding.eventEnd()...)
 }
 
-// AppendEventHead appends the bytes before the item in an event. The item has size bytes; its first skip bytes are
-// not sent. Together with [Envelope.EventEnd] it lets a caller write an event without copying the item.
-func (e *Envelope) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
-	return e.Encoding.appendEventHead(dst, kind, e.Item, size)
+// AppendEventHead appends the bytes before an item of size bytes in an event. The first skip bytes of the item must be
+// left out of the event. With [Envelope.EventEnd], a caller can write an event without copying the item.
+func (e *Envelope) AppendEventHead(dst []byte, eventType string, size int) (out []byte, skip int) {
+	return e.Encoding.appendEventHead(dst, eventType, e.Item, size)
 }
 
 // EventEnd returns the bytes after the item in an event.
 func (e *Envelope) EventEnd() string { return e.Encoding.eventEnd() }
 
 // AtRevision returns a copy of a list's item with another resourceVersion.
-func AtRevision(e Encoding, item []byte, revision uint64) ([]byte, error) {
-	before, instead, after, err := e.Revise(item, revision)
+func AtRevision(encoding Encoding, item []byte, revision uint64) ([]byte, error) {
+	before, instead, after, err := encoding.Revise(item, revision)
 	if err != nil {
 		return nil, err
 	}
 	return slices.Concat(before, instead, after), nil
 }
 
-// Bookmark writes the bookmarks of one collection as the upstream does: each carries an object that has nothing but the
-// collection's type and a revision. The bookmark that ends the initial events has an annotation, too. It is immutable.
+// Bookmark writes the bookmarks of one collection as the upstream does: each has an object with only the collection's
+// type and a revision. The bookmark that ends the initial events also has an annotation. A Bookmark is immutable.
 type Bookmark struct {
 	encoding Encoding
 	form     ItemForm
-	item     []byte // the object of the bookmark that was learned
+	item     []byte // the object of the learned bookmark, as a list would hold it
 }
 
-// LearnBookmark returns the Bookmark that writes bookmarks like one that the upstream has sent. It returns an error
-// if that one could not be written again with the same bytes.
-func LearnBookmark(e Encoding, ev Event) (*Bookmark, error) {
-	b := &Bookmark{encoding: e, form: ItemForm{APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}}
+// LearnBookmark returns a Bookmark that writes bookmarks like one that the upstream has sent. It returns an error if the
+// sent bookmark cannot be written again with the same bytes.
+func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
+	b := &Bookmark{encoding: encoding, form: ItemForm{APIVersion: sent.Meta.APIVersion, Kind: sent.Meta.Kind}}
 	var err error
-	if b.item, err = e.Cut(b.form, bytes.Clone(ev.Object)); err != nil {
+	if b.item, err = encoding.Cut(b.form, bytes.Clone(sent.Object)); err != nil {
 		return nil, err
 	}
-	again, err := AtRevision(e, b.item, ev.Meta.Revision)
-	if err != nil || !bytes.Equal(again, b.item) || !ev.Reproducible || ev.Kind != Bookmarked {
+	again, err := AtRevision(encoding, b.item, sent.Meta.Revision)
+	if err != nil || !bytes.Equal(again, b.item) || !sent.Reproducible || sent.Type != Bookmarked {
 		return nil, fmt.Errorf("%w: a bookmark has an unknown form", ErrForm)
 	}
 	return b, nil
@@ -71,7 +72,7 @@ func LearnBookmark(e Encoding, ev Event) (*Bookmark, error) {
 func (b *Bookmark) AppendTo(dst []byte, revision uint64) []byte {
 	item, err := AtRevision(b.encoding, b.item, revision)
 	if err != nil {
-		return dst // cannot happen: LearnBookmark has done the same
+		return dst // cannot happen: LearnBookmark has revised the same item
 	}
 	return appendEvent(dst, b.encoding, Bookmarked, b.form, item)
 }

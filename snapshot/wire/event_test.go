@@ -60,7 +60,7 @@ func TestEventsAreWrittenAsTheyCame(t *testing.T) {
 			item, err := tt.encoding.Cut(tt.form, ev.Object)
 			expect.NoError(t, err)
 			f := &Envelope{Encoding: tt.encoding, Item: tt.form}
-			if got := f.AppendEvent(nil, ev.Kind, item); !bytes.Equal(got, tt.record) {
+			if got := f.AppendEvent(nil, ev.Type, item); !bytes.Equal(got, tt.record) {
 				t.Errorf("written %q\nnot     %q", got, tt.record)
 			}
 			for _, revision := range []uint64{ev.Meta.Revision, 1, 1234567, 1<<63 - 1} {
@@ -158,7 +158,7 @@ func TestBookmark(t *testing.T) {
 				t.Error("a bookmark in an unknown frame was learned")
 			}
 			ev = event(t, tt.encoding, tt.record)
-			ev.Kind = Added
+			ev.Type = Added
 			if _, err := LearnBookmark(tt.encoding, ev); err == nil {
 				t.Error("an object was learned as a bookmark")
 			}

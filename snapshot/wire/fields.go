@@ -11,36 +11,38 @@ import (
 type Field struct {
 	// Name is the field as a selector writes it: "spec.nodeName".
 	Name string
-	// JSON is the path in JSON to its value: a string, a number or a boolean.
+	// JSON is the path to the value in JSON: a string, a number or a boolean.
 	JSON []string
-	// Protobuf is the path in protobuf: the numbers of the fields in the object, without the wrapper. It is nil if the
-	// object has no such form. The value is a string, a boolean or an int32, as Zero is.
+	// Protobuf is the path to the value in protobuf: the numbers of the fields in the object, without the wrapper. It is
+	// nil for custom resources, which have no protobuf. The value is a string, a boolean or an int32, as Zero is.
 	Protobuf []protowire.Number
-	// Indexed reports whether kube-apiserver has an index of it, and so has a collection (see Query.EndsWithIndex).
+	// Indexed reports whether kube-apiserver has an index by the field. Then a collection has one, too (see
+	// index.Query.EndsWithIndex).
 	Indexed bool
-	// Zero is the value of an object that lacks the field: "", "false" or "0".
+	// Zero is the value for an object that lacks the field: "", "false" or "0".
 	Zero string
 }
 
-// BuiltinFields returns the fields, beside metadata.name and metadata.namespace, that
-// kube-apiserver 1.36 knows for a built-in type in this version. The slice is the caller's.
+// BuiltinFields returns the selectable fields that kube-apiserver 1.36 has for a built-in type, in addition to
+// metadata.name and metadata.namespace. The slice is the caller's.
 //
-// A field is listed if kube-apiserver accepts it in a selector of this version (kubernetes, pkg/apis,
-// AddFieldLabelConversionFunc), gives it a value (pkg/registry, the GetAttrs of the type), and certainly sends that
-// value in the object. So status.podIPs of pods is left out, which has no value upstream; and so are status.replicas
-// of replicasets and spec.leaseName of leasecandidates, which are not accepted. Events have no fields here because
-// they are never kept.
+// A field is listed if kube-apiserver accepts it in a selector of the type's version (kubernetes, pkg/apis,
+// AddFieldLabelConversionFunc), gives it a value (pkg/registry, the GetAttrs of the type), and always sends the value in
+// the object. So status.podIPs of pods is left out: it has no value upstream. status.replicas of replicasets and
+// spec.leaseName of leasecandidates are left out: they are not accepted. Events have no fields here because they are
+// never kept.
 //
-// Another version of the upstream may know fields that are not listed. And not every type has
-// metadata.namespace: nodes, namespaces, resourceslices and all of certificates.k8s.io refuse it.
+// Another version of kube-apiserver may have fields that are not listed. Not every type has metadata.namespace: nodes,
+// namespaces, resourceslices and all types of certificates.k8s.io refuse it.
 func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	switch gvr.Version + " " + gvr.GroupResource().String() {
 	case "v1 pods":
 		nodeName := builtin("spec.nodeName", 2, 10)
-		// The name that clients from before Kubernetes 1.0 knew it by; the same index serves it.
-		host := nodeName
-		host.Name, nodeName.Indexed = "spec.host", true
-		// Kept in the security context upstream, but written here only.
+		nodeName.Indexed = true
+		// spec.host is the name from before Kubernetes 1.0. kube-apiserver's index serves it, too.
+		host := builtin("spec.nodeName", 2, 10)
+		host.Name = "spec.host"
+		// kube-apiserver's internal type has hostNetwork in the security context; in requests and answers it is here.
 		hostNetwork := builtin("spec.hostNetwork", 2, 11)
 		hostNetwork.Zero = "false"
 		return []Field{
@@ -51,7 +53,7 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 			builtin("spec.serviceAccountName", 2, 8),
 			hostNetwork,
 			builtin("status.phase", 3, 1),
-			// The first of podIPs upstream, and so is what is written as podIP.
+			// kube-apiserver selects by the first of podIPs, which is also the value of podIP.
 			builtin("status.podIP", 3, 6),
 			builtin("status.nominatedNodeName", 3, 11),
 		}
@@ -71,7 +73,8 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 		return []Field{replicas}
 	case "v1 jobs.batch":
 		successful := builtin("status.succeeded", 3, 5)
-		successful.Name, successful.Zero = "status.successful", "0"
+		successful.Name = "status.successful"
+		successful.Zero = "0"
 		return []Field{successful}
 	case "v1 certificatesigningrequests.certificates.k8s.io":
 		return []Field{builtin("spec.signerName", 2, 7)}
@@ -87,7 +90,7 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	return nil
 }
 
-// builtin returns a field with that path in protobuf. Its name is its path in JSON.
+// builtin returns a field with a path in protobuf. The field's name is its path in JSON.
 func builtin(name string, protobuf ...protowire.Number) Field {
 	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
 }

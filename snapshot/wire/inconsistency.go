@@ -2,13 +2,13 @@ package wire
 
 import "fmt"
 
-// InconsistencyError says that the upstream's list or stream contradicts itself, or has an unknown form. Everything that
-// was learned from it must be dropped.
-type InconsistencyError struct{ what string }
+// InconsistencyError says that the upstream's lists or events contradict each other, or have an unknown form. The state
+// that was made from them must be dropped.
+type InconsistencyError struct{ message string }
 
-func (e InconsistencyError) Error() string { return "the feed contradicts itself: " + e.what }
+func (e InconsistencyError) Error() string { return "the feed contradicts itself: " + e.message }
 
 // Inconsistent returns an [InconsistencyError].
 func Inconsistent(format string, args ...any) error {
-	return InconsistencyError{what: fmt.Sprintf(format, args...)}
+	return InconsistencyError{message: fmt.Sprintf(format, args...)}
 }

@@ -8,18 +8,17 @@ import (
 
 // Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the
 // text. The zero value is at the beginning of a text. White space around the text is left out: kube-apiserver indents
-// texts without a line break at their end.
+// lists without the line break at their end.
 //
-// The JSON must be valid. For other input the output is undefined, but Write stays within bounds.
+// The JSON must be valid. For other input the output is undefined.
 type Indenter struct {
-	// depth is the number of objects and arrays that are open.
+	// depth is the number of objects and arrays around the position.
 	depth int
-	// opened reports whether the last byte opened an object or an array. If its end is next, it has no lines.
+	// opened reports whether an object or an array has begun, and neither content nor its end was written.
 	opened bool
 }
 
-// MaxIndentDepth is the depth of nesting up to which kube-apiserver indents JSON: beyond it, json.Indent returns an
-// error.
+// MaxIndentDepth is the deepest nesting of JSON that kube-apiserver indents: json.Indent has this bound.
 const MaxIndentDepth = maxDepth
 
 var errIndentDepth = errors.New("JSON that is nested too deeply to be indented")
@@ -28,7 +27,7 @@ var errIndentDepth = errors.New("JSON that is nested too deeply to be indented")
 // runtime/serializer/json).
 const indentStep = 2
 
-// someSpaces is written as often as a line needs. Few lines have more spaces.
+// someSpaces is enough for most lines. Others need it several times.
 var someSpaces = strings.Repeat(" ", indentStep*64)
 
 // Write writes the next piece of the text, indented. Pieces may end anywhere but within a string. It returns an error
@@ -44,8 +43,7 @@ func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
 	return nil
 }
 
-// tokenLength returns the length of the string with which JSON begins; 1 if it begins with something else. A string
-// without an end goes on to the end of text.
+// tokenLength returns the length of the string at the beginning of text; 1 if text begins with something else.
 func tokenLength(text []byte) int {
 	if text[0] != '"' {
 		return 1
@@ -71,8 +69,9 @@ func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	if closes {
 		in.depth = max(0, in.depth-1)
 	}
-	// A line begins with the first byte in an object or array, and with the bracket that closes it. An empty one is `{}`.
-	if in.opened != closes {
+	isFirst := in.opened && !closes // in an object or an array
+	isEnd := closes && !in.opened   // of an object or an array with content
+	if isFirst || isEnd {
 		in.breakLine(out)
 	}
 	in.opened = c == '{' || c == '['

@@ -134,10 +134,10 @@ func FuzzJSONStream(f *testing.F) {
 			if err := utiljson.Unmarshal(buffer[:n], &want); err != nil {
 				t.Fatalf("client-go does not decode %q: %v", record, err)
 			}
-			if got.Kind != want.Type || !bytes.Equal(got.Object, want.Object.Raw) || got.Meta.Revision == 0 {
-				t.Errorf("%s %s, client-go reads %s %s", got.Kind, got.Object, want.Type, want.Object.Raw)
+			if got.Type != want.Type || !bytes.Equal(got.Object, want.Object.Raw) || got.Meta.Revision == 0 {
+				t.Errorf("%s %s, client-go reads %s %s", got.Type, got.Object, want.Type, want.Object.Raw)
 			}
-			if again := `{"type":"` + got.Kind + `","object":` + string(got.Object) + "}\n"; got.Reproducible != (again == string(record)) {
+			if again := `{"type":"` + got.Type + `","object":` + string(got.Object) + "}\n"; got.Reproducible != (again == string(record)) {
 				t.Errorf("%q is framed as ever: %t", record, got.Reproducible)
 			}
 		}

@@ -7,30 +7,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 )
 
-// jsonEncoding takes apart what is written as application/json.
+// jsonEncoding is the encoding of application/json.
 type jsonEncoding struct{}
 
 var _ Encoding = jsonEncoding{}
 
-// List implements Encoding. Members it does not know are an error: an envelope that was learned
-// from such a list could not be right.
+// List implements Encoding. Unknown members are an error: no envelope could write such a list.
 func (jsonEncoding) List(body []byte) (List, error) {
 	var l List
 	s := jsonScanner{text: body}
 	err := s.object(func(key []byte) (err error) {
 		switch string(key) {
 		case "apiVersion":
-			l.APIVersion, err = s.string()
+			l.APIVersion, err = s.stringOrNull()
 		case "kind":
-			l.kind, err = s.string()
+			l.kind, err = s.stringOrNull()
 		case "metadata":
 			l.Meta, err = s.listMeta()
 		case "items":
-			if l.itemsNull = s.null(); l.itemsNull {
+			l.itemsNull = s.null()
+			if l.itemsNull {
 				return nil
 			}
 			return s.array(func() error {
@@ -49,7 +48,7 @@ func (jsonEncoding) List(body []byte) (List, error) {
 	return l, err
 }
 
-// listMeta reads the metadata of a list. Members that it does not know are an error.
+// listMeta reads the metadata of a list. Unknown members are an error.
 func (s *jsonScanner) listMeta() (ListMeta, error) {
 	var m ListMeta
 	err := s.object(func(key []byte) (err error) {
@@ -57,13 +56,13 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 		case "resourceVersion":
 			m.Revision, err = s.revision()
 		case "continue":
-			m.Continue, err = s.string()
+			m.Continue, err = s.stringOrNull()
 		case "remainingItemCount":
 			m.HasRemaining = true
 			m.Remaining, err = s.integer()
 		case "shardInfo":
-			err = s.object(func([]byte) (err error) {
-				m.Shards, err = s.string() // if there is more, the list is not written with the same bytes
+			err = s.object(func([]byte) (err error) { // the member "selector"; LearnEnvelope finds any other
+				m.Shards, err = s.stringOrNull()
 				return err
 			})
 		default:
@@ -74,7 +73,7 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 	return m, err
 }
 
-// integer reads a number without a fraction.
+// integer reads an integer.
 func (s *jsonScanner) integer() (int64, error) {
 	value, err := s.value()
 	if err != nil {
@@ -93,9 +92,8 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			if err == io.EOF && len(buf) > 0 {
-				err = io.ErrUnexpectedEOF
+				err = io.ErrUnexpectedEOF // a part of a line is not an event, but not an inconsistency either
 			}
-			// A line that was cut is not an event, but not an inconsistency either.
 			return buf, fmt.Errorf("%w: %w", ErrEnded, err)
 		}
 		if len(buf) > maxEvent {
@@ -104,17 +102,16 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 }
 
-// Event implements Encoding. A complete line that is not an event is an [InconsistencyError]; an
-// ERROR event becomes an [AnswerError].
+// Event implements Encoding. A complete line that is not an event is an [InconsistencyError].
 func (jsonEncoding) Event(line []byte) (Event, error) {
 	var ev Event
 	s := jsonScanner{text: line}
 	err := s.object(func(key []byte) (err error) {
 		switch {
-		case string(key) == "type" && ev.Kind == "":
-			ev.Kind, err = s.string()
+		case string(key) == "type" && ev.Type == "":
+			ev.Type, err = s.stringOrNull()
 		case string(key) == "object" && ev.Object == nil:
-			s.next()
+			s.peek()
 			begin := s.at
 			ev.Meta, err = s.meta()
 			ev.Object = line[begin:s.at]
@@ -132,7 +129,7 @@ func (jsonEncoding) Event(line []byte) (Event, error) {
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
-	if ev.Kind == "ERROR" {
+	if ev.Type == "ERROR" {
 		var status struct{ Message string }
 		if json.Unmarshal(ev.Object, &status) == nil {
 			ev.Meta.message = status.Message
@@ -140,18 +137,8 @@ func (jsonEncoding) Event(line []byte) (Event, error) {
 		return Event{}, ev.Meta.asError()
 	}
 	ev.Reproducible = jsonEncoding{}.isReproducible(line, ev)
-	// The line's memory is used again for the next.
-	ev.Object = bytes.Clone(ev.Object)
+	ev.Object = bytes.Clone(ev.Object) // the next event is read into the memory of line
 	return ev, ev.check()
-}
-
-// asError returns the error for a Status, with which the upstream says why a stream ends.
-func (m ObjectMeta) asError() error {
-	answer := &AnswerError{Code: m.code, Message: m.message}
-	if answer.Code == 0 {
-		answer.Code = http.StatusInternalServerError
-	}
-	return fmt.Errorf("the watch ended with an error: %w", answer)
 }
 
 // Item implements Encoding.
@@ -173,41 +160,43 @@ func (jsonEncoding) Cut(form ItemForm, inEvent []byte) ([]byte, error) {
 	return inEvent, nil
 }
 
-// meta reads an object for its metadata. A member that appears twice is refused, since it is not clear which one
-// counts.
+// meta reads an object for its metadata.
 func (s *jsonScanner) meta() (ObjectMeta, error) {
 	var m ObjectMeta
-	var seen seenOnce
+	var seen seenKeys
 	err := s.object(func(key []byte) (err error) {
 		switch string(key) {
 		case "apiVersion":
-			m.APIVersion, err = s.string()
+			m.APIVersion, err = s.stringOrNull()
 		case "kind":
-			m.Kind, err = s.string()
-		case "code": // absent from most objects, free to be anything in a custom resource
+			m.Kind, err = s.stringOrNull()
+		case "metadata":
+			err = s.metadata(&m)
+		case "code": // of a Status; in a custom resource it may be anything
 			value, err := s.value()
 			m.code, _ = strconv.Atoi(string(value))
 			return err
-		case "metadata":
-			err = s.metadata(&m)
 		default:
 			_, err = s.value()
 			return err
 		}
-		return seen.check(key, err)
+		if err != nil {
+			return err
+		}
+		return seen.add(key)
 	})
 	return m, err
 }
 
 // metadata reads the metadata of an object.
 func (s *jsonScanner) metadata(m *ObjectMeta) error {
-	var seen seenOnce
+	var seen seenKeys
 	return s.object(func(key []byte) (err error) {
 		switch string(key) {
 		case "name":
-			m.Name, err = s.string()
+			m.Name, err = s.stringOrNull()
 		case "namespace":
-			m.Namespace, err = s.string()
+			m.Namespace, err = s.stringOrNull()
 		case "resourceVersion":
 			m.Revision, err = s.revision()
 		case "labels":
@@ -218,8 +207,25 @@ func (s *jsonScanner) metadata(m *ObjectMeta) error {
 			_, err = s.value()
 			return err
 		}
-		return seen.check(key, err)
+		if err != nil {
+			return err
+		}
+		return seen.add(key)
 	})
+}
+
+// seenKeys has the keys that were read in an object.
+type seenKeys [][]byte
+
+// add adds a key. It returns an error if the key was read before, since clients do not agree on which value counts.
+func (s *seenKeys) add(key []byte) error {
+	for _, before := range *s {
+		if bytes.Equal(before, key) {
+			return fmt.Errorf("%w: %q appears twice", errShape, key)
+		}
+	}
+	*s = append(*s, key)
+	return nil
 }
 
 // labels reads the labels of an object.
@@ -229,7 +235,7 @@ func (s *jsonScanner) labels() (Labels, error) {
 	}
 	var pairs [][]byte
 	err := s.object(func(key []byte) error {
-		text, err := s.textBytes()
+		text, err := s.bytesOrNull()
 		pairs = append(pairs, key, text)
 		return err
 	})
@@ -239,7 +245,7 @@ func (s *jsonScanner) labels() (Labels, error) {
 	return MakeLabels(pairs)
 }
 
-// endsInitial reads annotations, and reports whether they are those of the bookmark that ends initial events.
+// endsInitial reads annotations, and reports whether they are those of the bookmark after initial events.
 func (s *jsonScanner) endsInitial() (bool, error) {
 	if s.null() {
 		return false, nil
@@ -255,45 +261,13 @@ func (s *jsonScanner) endsInitial() (bool, error) {
 	return ends, err
 }
 
-// initialEventsEnd is metav1.InitialEventsAnnotationKey.
-const initialEventsEnd = "k8s.io/initial-events-end"
-
 // revision reads a resourceVersion.
 func (s *jsonScanner) revision() (uint64, error) {
-	text, err := s.string()
+	text, err := s.stringOrNull()
 	if err != nil {
 		return 0, err
 	}
 	return parseRevision(text)
-}
-
-// parseRevision reads a resourceVersion. An empty one is 0.
-func parseRevision(text string) (uint64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	rev, err := strconv.ParseUint(text, 10, 63)
-	if err != nil {
-		return 0, fmt.Errorf("%w: resourceVersion %q is not a number", errShape, text)
-	}
-	return rev, nil
-}
-
-// seenOnce has the keys that were read of those that may be there once.
-type seenOnce [][]byte
-
-// check returns err, or an error if the key was read before.
-func (s *seenOnce) check(key []byte, err error) error {
-	if err != nil {
-		return err
-	}
-	for _, before := range *s {
-		if bytes.Equal(before, key) {
-			return fmt.Errorf("%w: %q appears twice", errShape, key)
-		}
-	}
-	*s = append(*s, key)
-	return nil
 }
 
 // Values implements Encoding.
@@ -306,33 +280,35 @@ func (jsonEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
 	return values, s.fields(paths.json, values)
 }
 
-// fields reads the values of the fields whose paths go on from a node, which stands for this object.
+// fields reads an object for the values of fields. node is the object's node in the tree of paths.
 func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
+		if s.null() {
+			return nil // like an absent member
+		}
 		child := node.children[string(key)]
 		switch {
-		case s.null():
-			return nil
-		case child != nil && len(child.fields) > 0:
+		case child == nil:
+		case len(child.fields) > 0:
 			text, err := s.scalar()
 			for _, field := range child.fields {
 				values[field] = text
 			}
 			return err
-		case child != nil && s.next() == '{':
+		case s.peek() == '{':
 			return s.fields(child, values)
 		}
-		_, err := s.value() // no such path in this object
+		_, err := s.value() // without any of the fields
 		return err
 	})
 }
 
-// scalar reads a value, and returns it as a field selector sees it: the text of a string, true, false, or a number as
-// it is written.
+// scalar reads a single value, and returns it as field selectors compare it: the content of a string, true, false, or a
+// number as it is written.
 func (s *jsonScanner) scalar() (string, error) {
-	switch s.next() {
+	switch s.peek() {
 	case '"':
-		text, err := s.string()
+		text, err := s.stringOrNull()
 		return intern(text), err
 	case '{', '[':
 		return "", fmt.Errorf("%w: a selectable field holds no single value", errShape)

@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// The API server has two ways to write a list in JSON. Built-in types keep the order of their Go structs, and
-// their items carry no kind and apiVersion: structShape. Custom resources have all keys sorted, always a
-// "continue", and items that keep both: sortedShape.
+// kube-apiserver writes lists in JSON in two ways. structShape is for built-in types: the keys are in the order of Go's
+// structs, and the items have no kind and apiVersion. sortedShape is for custom resources: the keys are sorted, there is
+// always a "continue", and the items have kind and apiVersion.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }
 )
 
-// jsonItems writes the items of a list, which are the same in both ways.
+// jsonItems has the methods that are the same in both ways.
 type jsonItems struct{}
 
 func (jsonItems) separator() string { return "," }
@@ -24,11 +24,11 @@ func (jsonItems) appendItemHead(dst []byte, _ int) []byte { return dst }
 // shapes implements Encoding.
 func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape{}} }
 
-func (structShape) appendHead(dst []byte, f *Envelope, meta ListMeta, n, _ int) []byte {
+func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"kind":`...)
-	dst = strconv.AppendQuote(dst, f.kind)
+	dst = strconv.AppendQuote(dst, e.kind)
 	dst = append(dst, `,"apiVersion":`...)
-	dst = strconv.AppendQuote(dst, f.APIVersion)
+	dst = strconv.AppendQuote(dst, e.APIVersion)
 	dst = append(dst, `,"metadata":{"resourceVersion":"`...)
 	dst = strconv.AppendUint(dst, meta.Revision, 10)
 	dst = append(dst, '"')
@@ -45,7 +45,7 @@ func (structShape) appendHead(dst []byte, f *Envelope, meta ListMeta, n, _ int) 
 		dst = strconv.AppendQuote(dst, meta.Shards)
 		dst = append(dst, '}')
 	}
-	return appendItemsHead(append(dst, '}'), f, n)
+	return appendItemsHead(append(dst, '}'), e, n)
 }
 
 func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte {
@@ -55,18 +55,18 @@ func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte
 	return append(dst, "}\n"...)
 }
 
-func (sortedShape) appendHead(dst []byte, f *Envelope, _ ListMeta, n, _ int) []byte {
+func (sortedShape) appendHead(dst []byte, e *Envelope, _ ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"apiVersion":`...)
-	dst = strconv.AppendQuote(dst, f.APIVersion)
-	return appendItemsHead(dst, f, n)
+	dst = strconv.AppendQuote(dst, e.APIVersion)
+	return appendItemsHead(dst, e, n)
 }
 
-func (sortedShape) appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []byte {
+func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []byte {
 	if n > 0 {
 		dst = append(dst, ']')
 	}
 	dst = append(dst, `,"kind":`...)
-	dst = strconv.AppendQuote(dst, f.kind)
+	dst = strconv.AppendQuote(dst, e.kind)
 	dst = append(dst, `,"metadata":{"continue":`...)
 	dst = strconv.AppendQuote(dst, meta.Continue)
 	if meta.HasRemaining {
@@ -78,16 +78,16 @@ func (sortedShape) appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []b
 	return append(dst, "\"}}\n"...)
 }
 
-// appendItemsHead appends the bytes from the end of the metadata to the first of n items.
-func appendItemsHead(dst []byte, f *Envelope, n int) []byte {
+// appendItemsHead appends the key of the items and the bytes before the first of n items; all of it if there are none.
+func appendItemsHead(dst []byte, e *Envelope, n int) []byte {
 	dst = append(dst, `,"items":`...)
 	if n == 0 {
-		return append(dst, f.EmptyItems...)
+		return append(dst, e.EmptyItems...)
 	}
 	return append(dst, '[')
 }
 
-// Event framing in JSON: {"type":"ADDED","object":{…}} and a line break.
+// The parts of an event around its type and object: {"type":"ADDED","object":{…}} and a line break.
 const (
 	jsonEventType   = `{"type":"`
 	jsonEventObject = `","object":`
@@ -95,12 +95,15 @@ const (
 )
 
 // appendEventHead implements Encoding.
-func (jsonEncoding) appendEventHead(dst []byte, kind string, form ItemForm, _ int) (out []byte, skip int) {
-	dst = append(append(append(dst, jsonEventType...), kind...), jsonEventObject...)
-	if form.lead != "" {
-		return append(append(dst, '{'), form.lead...), 1
+func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, _ int) (out []byte, skip int) {
+	dst = append(dst, jsonEventType...)
+	dst = append(dst, eventType...)
+	dst = append(dst, jsonEventObject...)
+	if form.lead == "" {
+		return dst, 0
 	}
-	return dst, 0
+	dst = append(dst, '{')
+	return append(dst, form.lead...), len("{") // the item's own brace is left out
 }
 
 // eventEnd implements Encoding.
@@ -108,14 +111,14 @@ func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
 // isReproducible reports whether a record is what appendEvent writes for this event.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
-	head := len(jsonEventType) + len(ev.Kind) + len(jsonEventObject)
-	return len(record) == head+len(ev.Object)+len(jsonEventEnd) &&
-		string(record[:head]) == jsonEventType+ev.Kind+jsonEventObject && bytes.HasSuffix(record, []byte(jsonEventEnd))
+	head := jsonEventType + ev.Type + jsonEventObject
+	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&
+		bytes.HasPrefix(record, []byte(head)) && bytes.HasSuffix(record, []byte(jsonEventEnd))
 }
 
 // Revise implements Encoding.
 func (jsonEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
-	from, to := -1, -1
+	from, to := -1, -1 // of the value of resourceVersion in item
 	err = members(item, func(key string, metadata []byte) error {
 		if key != "metadata" {
 			return nil

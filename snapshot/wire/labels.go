@@ -11,54 +11,56 @@ import (
 )
 
 // Labels is a compact set of labels: one interned string, since the objects of one owner mostly have the same labels.
-// Two sets are equal if they have the same labels. The zero value is empty.
+// Values are equal if they have the same labels. The zero value has none.
 type Labels struct {
-	// handle is the handle of the text "key\0value\0", sorted by key; zero for no labels.
+	// handle is the handle of the text "key\0value\0" for each label, sorted by key; zero for no labels.
 	handle unique.Handle[string]
 }
 
 var _ labels.Labels = Labels{}
 
-// MakeLabels returns the set of labels in pairs, which has keys and values in turn. It does not keep their memory.
+// MakeLabels returns a set of labels. pairs has their keys and values in turn; MakeLabels does not keep its memory. A key
+// that appears twice is an error.
 func MakeLabels(pairs [][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil
 	}
-	n := 0
+	size := 0
 	for _, s := range pairs {
 		if bytes.IndexByte(s, 0) >= 0 {
 			return Labels{}, fmt.Errorf("%w: a label with a zero byte", errShape)
 		}
-		n += len(s) + 1
+		size += len(s) + 1
 	}
-	order := make([]int, 0, len(pairs)/2)
+	order := make([]int, 0, len(pairs)/2) // the indexes of the keys in pairs, sorted by key
 	for i := 0; i < len(pairs); i += 2 {
 		order = append(order, i)
 	}
 	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(pairs[a], pairs[b]) })
-	text := make([]byte, 0, n)
+	text := make([]byte, 0, size)
 	for i, at := range order {
-		if i > 0 && bytes.Equal(pairs[order[i-1]], pairs[at]) {
-			return Labels{}, fmt.Errorf("%w: the label %q appears twice", errShape, pairs[at])
+		key, value := pairs[at], pairs[at+1]
+		if i > 0 && bytes.Equal(key, pairs[order[i-1]]) {
+			return Labels{}, fmt.Errorf("%w: the label %q appears twice", errShape, key)
 		}
-		text = append(append(text, pairs[at]...), 0)
-		text = append(append(text, pairs[at+1]...), 0)
+		text = append(append(text, key...), 0)
+		text = append(append(text, value...), 0)
 	}
 	return Labels{handle: unique.Make(string(text))}, nil
 }
 
-// sharedLabels is the size, in bytes, up to which a set of labels is assumed to be shared between objects.
-const sharedLabels = 256
+// maxSharedLabels is the size, in bytes, up to which a set of labels is assumed to be shared between objects.
+const maxSharedLabels = 256
 
 // Size returns the number of bytes of memory that the set takes; 0 if other objects probably share it.
 func (s Labels) Size() int {
-	if n := len(s.text()); n > sharedLabels {
+	if n := len(s.text()); n > maxSharedLabels {
 		return n
 	}
 	return 0 // counted in index.ObjectOverhead
 }
 
-// text returns the text "key\0value\0" of the labels, sorted by key.
+// text returns the text "key\0value\0" for each label, sorted by key.
 func (s Labels) text() string {
 	if s == (Labels{}) {
 		return ""

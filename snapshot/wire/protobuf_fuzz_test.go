@@ -36,7 +36,7 @@ func FuzzProtobufObject(f *testing.F) {
 		if wrapper.apiVersion != unknown.APIVersion || wrapper.kind != unknown.Kind || !bytes.Equal(wrapper.object, unknown.Raw) {
 			t.Errorf("%+v, apimachinery reads %+v", wrapper, unknown)
 		}
-		got, err := protobufMeta(object)
+		got, err := protobufEncoding{}.meta(object)
 		if err != nil {
 			return
 		}
@@ -99,14 +99,14 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 		return
 	}
 	var want metav1.WatchEvent
-	if err := want.Unmarshal(record); err != nil || want.Type != ev.Kind || !bytes.Equal(want.Object.Raw, ev.Object) || ev.Meta.Revision == 0 {
-		t.Errorf("%q at %d, apimachinery reads %q, %v", ev.Kind, ev.Meta.Revision, want.Type, err)
+	if err := want.Unmarshal(record); err != nil || want.Type != ev.Type || !bytes.Equal(want.Object.Raw, ev.Object) || ev.Meta.Revision == 0 {
+		t.Errorf("%q at %d, apimachinery reads %q, %v", ev.Type, ev.Meta.Revision, want.Type, err)
 	}
 	var wrapper runtime.Unknown
 	expect.NoError(t, wrapper.Unmarshal(ev.Object[len(protobufMagic):]))
 	object, err := wrapper.Marshal()
 	expect.NoError(t, err)
-	if again := eventOf(t, ev.Kind, append([]byte(protobufMagic), object...)); ev.Reproducible != bytes.Equal(again, record) {
+	if again := eventOf(t, ev.Type, append([]byte(protobufMagic), object...)); ev.Reproducible != bytes.Equal(again, record) {
 		t.Errorf("%q is framed as ever: %t", record, ev.Reproducible)
 	}
 }

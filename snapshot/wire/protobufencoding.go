@@ -14,41 +14,53 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// protobufEncoding takes apart what is written as application/vnd.kubernetes.protobuf: each
-// object in a wrapper (k8s.io/apimachinery, runtime.Unknown) behind a magic number. The field
-// numbers are those of the generated.proto files of apimachinery; every kind has its metadata in
-// field 1, and every list its items in field 2.
+// protobufEncoding is the encoding of application/vnd.kubernetes.protobuf. Each object and each list is in a wrapper
+// (k8s.io/apimachinery, runtime.Unknown) after a magic number. The numbers of fields are those of the generated.proto
+// files of apimachinery.
 type protobufEncoding struct{}
 
 var _ Encoding = protobufEncoding{}
 
-// protobufMagic is what every wrapper begins with.
+// protobufMagic is the magic number before every wrapper.
 const protobufMagic = "k8s\x00"
 
-// wireField is one field of a message: the content of a length-delimited one, or a number.
+const (
+	// metadataField and itemsField are the numbers of the metadata in every type, and of the items in every list.
+	metadataField = 1
+	itemsField    = 2
+
+	// These are the numbers of fields in metav1.ObjectMeta.
+	nameField        = 1
+	namespaceField   = 3
+	revisionField    = 6
+	labelsField      = 11
+	annotationsField = 12
+)
+
+// wireField is one field of a message.
 type wireField struct {
-	number  protowire.Number
-	kind    protowire.Type
-	content []byte
-	varint  uint64
+	number   protowire.Number
+	wireType protowire.Type
+	content  []byte // if wireType is BytesType
+	varint   uint64 // if wireType is VarintType
 }
 
 // wireFields calls yield with each field of a message, in order. An error of yield ends the walk and is returned.
 func wireFields(message []byte, yield func(wireField) error) error {
 	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
+		number, wireType, n := protowire.ConsumeTag(message)
 		if n < 0 {
 			return errShape
 		}
 		message = message[n:]
-		f := wireField{number: number, kind: kind}
-		switch kind {
+		f := wireField{number: number, wireType: wireType}
+		switch wireType {
 		case protowire.BytesType:
 			f.content, n = protowire.ConsumeBytes(message)
 		case protowire.VarintType:
 			f.varint, n = protowire.ConsumeVarint(message)
 		default:
-			n = protowire.ConsumeFieldValue(number, kind, message)
+			n = protowire.ConsumeFieldValue(number, wireType, message)
 		}
 		if n < 0 {
 			return errShape
@@ -61,18 +73,23 @@ func wireFields(message []byte, yield func(wireField) error) error {
 	return nil
 }
 
-// unknown returns an error which says that a message of some kind must not have this field.
-func (f wireField) unknown(where string) error {
-	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, where, f.number, f.kind)
+// isBytes reports whether the field has a number and a content.
+func (f wireField) isBytes(number protowire.Number) bool {
+	return f.number == number && f.wireType == protowire.BytesType
 }
 
-// wrapper is a runtime.Unknown: an object with its type.
+// unexpected returns an error which says that a message must not have this field.
+func (f wireField) unexpected(message string) error {
+	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
+}
+
+// wrapper is a runtime.Unknown: an object or a list with its type.
 type wrapper struct {
 	apiVersion, kind string
 	object           []byte // without its type
 }
 
-// parseWrapper parses what the upstream sends for one object or list.
+// parseWrapper parses an object or a list with its magic number. The result uses the memory of text.
 func parseWrapper(text []byte) (wrapper, error) {
 	var w wrapper
 	message, found := bytes.CutPrefix(text, []byte(protobufMagic))
@@ -81,14 +98,14 @@ func parseWrapper(text []byte) (wrapper, error) {
 	}
 	err := wireFields(message, func(f wireField) error {
 		switch {
-		case f.number == 1 && f.kind == protowire.BytesType:
+		case f.isBytes(1):
 			return w.parseType(f.content)
-		case f.number == 2 && f.kind == protowire.BytesType && w.object == nil:
+		case f.isBytes(2) && w.object == nil:
 			w.object = f.content
-		case (f.number == 3 || f.number == 4) && f.kind == protowire.BytesType && len(f.content) == 0:
-			// contentEncoding and contentType: empty in all that an API server writes
+		case (f.isBytes(3) || f.isBytes(4)) && len(f.content) == 0:
+			// contentEncoding and contentType, which API servers leave empty
 		default:
-			return f.unknown("a wrapper")
+			return f.unexpected("a wrapper")
 		}
 		return nil
 	})
@@ -116,12 +133,12 @@ func (protobufEncoding) List(body []byte) (List, error) {
 	l := List{APIVersion: w.apiVersion, kind: w.kind}
 	err = wireFields(w.object, func(f wireField) (err error) {
 		switch {
-		case f.number == 1 && f.kind == protowire.BytesType:
+		case f.isBytes(metadataField):
 			l.Meta, err = protobufListMeta(f.content)
-		case f.number == 2 && f.kind == protowire.BytesType:
+		case f.isBytes(itemsField):
 			l.Items = append(l.Items, f.content)
 		default:
-			err = f.unknown("a list")
+			err = f.unexpected("a list")
 		}
 		return err
 	})
@@ -147,17 +164,17 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	return m, err
 }
 
-// Record implements Encoding: an event is preceded by its length, four bytes, big endian.
+// Record implements Encoding: the length of an event comes before the event, in four bytes, big endian.
 func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(in, head[:]); err != nil {
+	var length [lengthPrefix]byte
+	if _, err := io.ReadFull(in, length[:]); err != nil {
 		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
 	}
-	size := binary.BigEndian.Uint32(head[:])
+	size := binary.BigEndian.Uint32(length[:])
 	if size > maxEvent {
 		return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 	}
-	// The length is only what the upstream claims, so memory is allocated as bytes arrive.
+	// The length may be wrong, so memory is allocated as bytes arrive.
 	out := bytes.NewBuffer(buf)
 	if _, err := io.CopyN(out, in, int64(size)); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -169,50 +186,49 @@ func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 }
 
 // Event implements Encoding.
-func (protobufEncoding) Event(record []byte) (Event, error) {
+func (e protobufEncoding) Event(record []byte) (Event, error) {
 	var ev Event
 	err := wireFields(record, func(f wireField) error {
 		switch {
-		case f.number == 1 && f.kind == protowire.BytesType && ev.Kind == "":
-			ev.Kind = intern(string(f.content))
-		case f.number == 2 && f.kind == protowire.BytesType && ev.Object == nil:
+		case f.isBytes(1) && ev.Type == "":
+			ev.Type = intern(string(f.content))
+		case f.isBytes(2) && ev.Object == nil:
 			return wireFields(f.content, func(f wireField) error { // runtime.RawExtension
-				if f.number != 1 || f.kind != protowire.BytesType {
-					return f.unknown("an event's object")
+				if !f.isBytes(1) {
+					return f.unexpected("an event's object")
 				}
 				ev.Object = f.content
 				return nil
 			})
 		default:
-			return f.unknown("an event")
+			return f.unexpected("an event")
 		}
 		return nil
 	})
 	if err == nil {
-		ev.Meta, err = protobufMeta(ev.Object)
+		ev.Meta, err = e.meta(ev.Object)
 	}
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
-	if ev.Kind == "ERROR" {
+	if ev.Type == "ERROR" {
 		return Event{}, ev.Meta.asError()
 	}
-	ev.Reproducible = protobufEncoding{}.isReproducible(record, ev)
-	// The record's memory is used again for the next.
-	ev.Object = bytes.Clone(ev.Object)
+	ev.Reproducible = e.isReproducible(record, ev)
+	ev.Object = bytes.Clone(ev.Object) // the next event is read into the memory of record
 	return ev, ev.check()
 }
 
-// protobufMeta reads the metadata of an object in its wrapper. Of a Status it reads the code and the message.
-func protobufMeta(text []byte) (ObjectMeta, error) {
-	w, err := parseWrapper(text)
+// meta reads the metadata of an object in its wrapper, or the code and the message of a Status.
+func (e protobufEncoding) meta(wrapped []byte) (ObjectMeta, error) {
+	w, err := parseWrapper(wrapped)
 	if err != nil {
 		return ObjectMeta{}, err
 	}
 	if w.kind == "Status" && w.apiVersion == "v1" {
 		return w.status()
 	}
-	m, err := protobufEncoding{}.Item(w.object)
+	m, err := e.Item(w.object)
 	m.APIVersion = w.apiVersion
 	m.Kind = w.kind
 	return m, err
@@ -225,17 +241,16 @@ func (w wrapper) status() (ObjectMeta, error) {
 	return ObjectMeta{APIVersion: w.apiVersion, Kind: w.kind, code: int(s.Code), message: s.Message}, err
 }
 
-// Item implements Encoding. A field that appears twice is refused, since it is not clear which one
-// counts.
+// Item implements Encoding. It skips most of the metadata, so it takes half as long as apimachinery's Unmarshal.
 func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
 	var m ObjectMeta
 	seen := false
 	err := wireFields(item, func(f wireField) error {
-		if f.number != 1 {
+		if f.number != metadataField {
 			return nil
 		}
-		if f.kind != protowire.BytesType || seen {
-			return f.unknown("an object")
+		if !f.isBytes(metadataField) || seen {
+			return f.unexpected("an object")
 		}
 		seen = true
 		return m.parseProtobuf(f.content)
@@ -245,61 +260,61 @@ func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
 
 // parseProtobuf parses a metav1.ObjectMeta.
 func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
-	var pairs [][]byte // the keys and the values of the labels, in turn
-	seen := uint64(0)  // a bit for the number of each field that was read of those that may be there once
+	var labels [][]byte // keys and values in turn
+	seen := uint64(0)   // the bits of the numbers of the fields that were read and may not be repeated
 	err := wireFields(metadata, func(f wireField) (err error) {
 		switch f.number {
-		case 1, 3, 6:
-			if f.kind != protowire.BytesType || seen&(1<<f.number) != 0 {
-				return f.unknown("metadata")
+		case nameField, namespaceField, revisionField:
+			if f.wireType != protowire.BytesType || seen&(1<<f.number) != 0 {
+				return f.unexpected("metadata")
 			}
 			seen |= 1 << f.number
-		case 11, 12:
-			if f.kind != protowire.BytesType {
-				return f.unknown("metadata")
+		case labelsField, annotationsField:
+			if f.wireType != protowire.BytesType {
+				return f.unexpected("metadata")
 			}
 		}
 		switch f.number {
-		case 1:
+		case nameField:
 			m.Name = string(f.content)
-		case 3:
+		case namespaceField:
 			m.Namespace = intern(string(f.content))
-		case 6:
+		case revisionField:
 			m.Revision, err = parseRevision(string(f.content))
-		case 11:
+		case labelsField:
 			var key, value []byte
-			key, value, err = wirePair(f.content)
-			pairs = append(pairs, key, value)
-		case 12:
+			key, value, err = parseMapEntry(f.content)
+			labels = append(labels, key, value)
+		case annotationsField:
 			var key, value []byte
-			key, value, err = wirePair(f.content)
+			key, value, err = parseMapEntry(f.content)
 			m.EndsInitial = m.EndsInitial || string(key) == initialEventsEnd && string(value) == "true"
 		}
 		return err
 	})
 	if err == nil {
-		m.Labels, err = MakeLabels(pairs)
+		m.Labels, err = MakeLabels(labels)
 	}
 	return err
 }
 
-// wirePair reads an entry of a map of strings.
-func wirePair(entry []byte) (key, value []byte, err error) {
+// parseMapEntry parses an entry of a map of strings.
+func parseMapEntry(entry []byte) (key, value []byte, err error) {
 	err = wireFields(entry, func(f wireField) error {
 		switch {
-		case f.number == 1 && f.kind == protowire.BytesType:
+		case f.isBytes(1):
 			key = f.content
-		case f.number == 2 && f.kind == protowire.BytesType:
+		case f.isBytes(2):
 			value = f.content
 		default:
-			return f.unknown("a map")
+			return f.unexpected("a map")
 		}
 		return nil
 	})
 	return key, value, err
 }
 
-// Cut implements Encoding: a list holds what is in the wrapper.
+// Cut implements Encoding: a list has objects without their wrappers.
 func (protobufEncoding) Cut(_ ItemForm, inEvent []byte) ([]byte, error) {
 	w, err := parseWrapper(inEvent)
 	if err != nil {
@@ -317,16 +332,16 @@ func (protobufEncoding) Values(paths *FieldPaths, item []byte) ([]string, error)
 	return values, protobufValues(paths, paths.protobuf, item, values)
 }
 
-// protobufValues reads the values of the fields whose paths go on from a node, which stands for this message.
+// protobufValues reads a message for the values of fields. node is the message's node in the tree of paths.
 func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
 	return wireFields(message, func(f wireField) error {
 		child := node.children[f.number]
-		switch {
-		case child == nil: // no path has this field
+		if child == nil {
 			return nil
-		case len(child.fields) == 0:
-			if f.kind != protowire.BytesType {
-				return f.unknown("a message on the way to a selectable field")
+		}
+		if len(child.fields) == 0 {
+			if f.wireType != protowire.BytesType {
+				return f.unexpected("a message on the path to a selectable field")
 			}
 			return protobufValues(paths, child, f.content, values)
 		}
@@ -338,15 +353,15 @@ func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message
 	})
 }
 
-// scalar returns a value as a field selector sees it. zero is [Field.Zero], which tells the type.
+// scalar returns the field's value as field selectors compare it. The type is that of zero, which is [Field.Zero].
 func (f wireField) scalar(zero string) (string, error) {
 	switch {
-	case zero == "" && f.kind == protowire.BytesType:
+	case zero == "" && f.wireType == protowire.BytesType:
 		return intern(string(f.content)), nil
-	case zero == "false" && f.kind == protowire.VarintType:
+	case zero == "false" && f.wireType == protowire.VarintType:
 		return strconv.FormatBool(f.varint != 0), nil
-	case zero == "0" && f.kind == protowire.VarintType:
+	case zero == "0" && f.wireType == protowire.VarintType:
 		return intern(strconv.FormatInt(int64(f.varint), 10)), nil // #nosec G115 -- an int on the wire
 	}
-	return "", f.unknown("a selectable field")
+	return "", f.unexpected("a selectable field")
 }

@@ -10,15 +10,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata in field 1 and its
-// items in field 2, each with its length before it. Like the API server, it writes the selfLink and the continue of
-// metadata, and the contentEncoding and the contentType of the wrapper, even if they are empty.
+// protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata and items. As in
+// generated code, the selfLink and the continue of metadata, and the contentEncoding and the contentType of the wrapper
+// are written even if they are empty.
 type protobufShape struct{}
 
 // shapes implements Encoding.
 func (protobufEncoding) shapes() []shape { return []shape{protobufShape{}} }
 
-func (protobufShape) appendHead(dst []byte, f *Envelope, meta ListMeta, _, itemsSize int) []byte {
+func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, itemsSize int) []byte {
 	listMeta := appendWireString(nil, 1, "") // selfLink
 	listMeta = appendWireString(listMeta, 2, strconv.FormatUint(meta.Revision, 10))
 	listMeta = appendWireString(listMeta, 3, meta.Continue)
@@ -29,22 +29,20 @@ func (protobufShape) appendHead(dst []byte, f *Envelope, meta ListMeta, _, items
 	if meta.Shards != "" {
 		listMeta = appendWireBytes(listMeta, 5, appendWireString(nil, 1, meta.Shards)) // shardInfo.selector
 	}
-	typeMeta := appendWireString(nil, 1, f.APIVersion)
-	typeMeta = appendWireString(typeMeta, 2, f.kind)
+	typeMeta := appendWireString(nil, 1, e.APIVersion)
+	typeMeta = appendWireString(typeMeta, 2, e.kind)
 	rawSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize
 
 	dst = append(dst, protobufMagic...)
 	dst = appendWireBytes(dst, 1, typeMeta)
-	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, uint64(rawSize)) // #nosec G115 -- a length
-	return appendWireBytes(dst, 1, listMeta)
+	dst = appendWireLength(dst, 2, rawSize)
+	return appendWireBytes(dst, metadataField, listMeta)
 }
 
 func (protobufShape) separator() string { return "" }
 
 func (protobufShape) appendItemHead(dst []byte, size int) []byte {
-	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
-	return protowire.AppendVarint(dst, uint64(size)) // #nosec G115 -- a length
+	return appendWireLength(dst, itemsField, size)
 }
 
 func (protobufShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, _ int) []byte {
@@ -54,23 +52,23 @@ func (protobufShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, _ int) []by
 // wrapperEnd is the empty contentEncoding and the empty contentType of a wrapper, fields 3 and 4.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
-// tagSize is the size of a field's tag: all fields that are written here have numbers below 16.
+// tagSize is the size of a field's tag, since all fields that are written here have numbers below 16.
 const tagSize = 1
 
-// lengthPrefix is the length before each event in protobuf: four bytes, big endian.
+// lengthPrefix is the number of bytes of the length before each event.
 const lengthPrefix = 4
 
-// appendEventHead implements Encoding: a WatchEvent with the type in field 1 and, in field 2, a
+// appendEventHead implements Encoding. An event is a WatchEvent with the type in field 1. In field 2 it has a
 // RawExtension around the object in its wrapper.
-func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int) {
+func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int) {
 	typeMetaSize := tagSize + protowire.SizeBytes(len(form.APIVersion)) + tagSize + protowire.SizeBytes(len(form.Kind))
 	rawSize := tagSize + protowire.SizeBytes(size)
 	wrapperSize := len(protobufMagic) + tagSize + protowire.SizeBytes(typeMetaSize) + rawSize + len(wrapperEnd)
 	extensionSize := tagSize + protowire.SizeBytes(wrapperSize)
-	eventSize := tagSize + protowire.SizeBytes(len(kind)) + tagSize + protowire.SizeBytes(extensionSize)
+	eventSize := tagSize + protowire.SizeBytes(len(eventType)) + tagSize + protowire.SizeBytes(extensionSize)
 
 	dst = binary.BigEndian.AppendUint32(dst, uint32(eventSize)) // #nosec G115 -- maxEvent bounds what is kept
-	dst = appendWireString(dst, 1, kind)
+	dst = appendWireString(dst, 1, eventType)
 	dst = appendWireLength(dst, 2, extensionSize)
 	dst = appendWireLength(dst, 1, wrapperSize)
 	dst = append(dst, protobufMagic...)
@@ -84,23 +82,22 @@ func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, 
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
 // isReproducible reports whether a record is what appendEvent writes for this event.
-func (p protobufEncoding) isReproducible(record []byte, ev Event) bool {
-	wrapped, err := parseWrapper(ev.Object)
+func (e protobufEncoding) isReproducible(record []byte, ev Event) bool {
+	w, err := parseWrapper(ev.Object)
 	if err != nil {
 		return false
 	}
 	var buf [256]byte
-	form := ItemForm{APIVersion: wrapped.apiVersion, Kind: wrapped.kind}
-	head, _ := p.appendEventHead(buf[:0], ev.Kind, form, len(wrapped.object))
-	head = head[lengthPrefix:]
-	return len(record) == len(head)+len(wrapped.object)+len(wrapperEnd) &&
+	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}
+	head, _ := e.appendEventHead(buf[:0], ev.Type, form, len(w.object))
+	head = head[lengthPrefix:] // which is no part of the record
+	return len(record) == len(head)+len(w.object)+len(wrapperEnd) &&
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
-// Revise implements Encoding. The length before the metadata changes too, so instead has the metadata from there up
-// to the revision. What is copied is short: the name, the namespace and the like.
+// Revise implements Encoding. The length of the metadata may change, too, so instead begins there: it has the metadata
+// up to the revision. These bytes are few: the name, the namespace and the like.
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
-	const metadataField, revisionField = 1, 6
 	metadata, metadataAt, err := onlyField(item, metadataField)
 	if err != nil {
 		return nil, nil, nil, err
@@ -109,31 +106,31 @@ func (protobufEncoding) Revise(item []byte, revision uint64) (before, instead, a
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	field := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
+	revised := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
 	restSize := len(metadata) - oldAt - tagSize - protowire.SizeBytes(len(old)) // of the metadata, after the revision
 	metadataEnd := metadataAt + tagSize + protowire.SizeBytes(len(metadata))
-	instead = appendWireLength(nil, metadataField, oldAt+len(field)+restSize)
-	return item[:metadataAt], slices.Concat(instead, metadata[:oldAt], field), item[metadataEnd-restSize:], nil
+	instead = appendWireLength(nil, metadataField, oldAt+len(revised)+restSize)
+	return item[:metadataAt], slices.Concat(instead, metadata[:oldAt], revised), item[metadataEnd-restSize:], nil
 }
 
-// onlyField returns the content of a message's only field of that number, and where the field begins. It fails if there
-// is none, or more than one.
+// onlyField returns the content of the only field with a number, and the index at which the field begins in the message.
+// It returns an error if there is no such field, or more than one.
 func onlyField(message []byte, number protowire.Number) (content []byte, at int, err error) {
 	at = -1
 	err = wireFields(message, func(f wireField) error {
 		if f.number != number {
 			return nil
 		}
-		if f.kind != protowire.BytesType || at >= 0 {
-			return f.unknown("an object")
+		if !f.isBytes(number) || at >= 0 {
+			return f.unexpected("an object")
 		}
 		content = f.content
-		// If the length is not written in as few bytes as it takes, this is no tag.
+		// If the length has more bytes than it needs, there is no tag at this index.
 		at = offset(message, content) - protowire.SizeVarint(uint64(len(content))) - tagSize
 		return nil
 	})
 	if err == nil && (at < 0 || uint64(message[at]) != protowire.EncodeTag(number, protowire.BytesType)) {
-		err = fmt.Errorf("%w: no field %d, or its length is written with more bytes than it takes", errShape, number)
+		err = fmt.Errorf("%w: no field %d, or its length has more bytes than it needs", errShape, number)
 	}
 	return content, at, err
 }

@@ -10,56 +10,58 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// TestStream: what is written in parts of any size comes out of the standard library's reader.
+// TestStream: a client reads what Write got, whatever the sizes of the writes are.
 func TestStream(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, parts := range [][]int{nil, {0}, {1}, {1, 0, 100_000, 7, 1 << 20}, {maxStored, maxStored + 1}} {
+	for _, sizes := range [][]int{nil, {0}, {1}, {1, 0, 100_000, 7, 1 << 20}, {maxStored, maxStored + 1}} {
 		var want, out bytes.Buffer
 		s := c.Stream(&out)
-		for _, n := range parts {
+		for _, n := range sizes {
 			p := make([]byte, n)
 			for i := range p {
 				p[i] = "abc\x00\xff"[random.IntN(5)]
 			}
 			want.Write(p)
 			if written, err := s.Write(p); written != n || err != nil {
-				t.Fatalf("%d of %d bytes, %v", written, n, err)
+				t.Fatalf("writes of %d bytes: %d, %v; want %d", sizes, written, err, n)
 			}
 		}
 		expect.NoError(t, s.Close())
 		if got := readMember(t, &out); !bytes.Equal(got, want.Bytes()) {
-			t.Errorf("%v: %d bytes of %d", parts, len(got), want.Len())
+			t.Errorf("writes of %d bytes: a client reads %d bytes, want %d others", sizes, len(got), want.Len())
 		}
 	}
 }
 
-type brokenWriter struct{ left int }
-
 var errBroken = errors.New("the client has gone")
 
+// brokenWriter fails after a number of bytes.
+type brokenWriter struct{ room int }
+
 func (b *brokenWriter) Write(p []byte) (int, error) {
-	if b.left -= len(p); b.left < 0 {
+	b.room -= len(p)
+	if b.room < 0 {
 		return 0, errBroken
 	}
 	return len(p), nil
 }
 
-// TestNobodyReads: what is written, a list or a stream, ends at the first error.
-func TestNobodyReads(t *testing.T) {
+// TestBrokenConnection: Compressor.Write and Stream return the first error of their writer.
+func TestBrokenConnection(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	err := c.Write(&brokenWriter{left: 10_000}, samples.Envelope("PodList", "v1"), nil, newObjects(1, 100, 6600), nil)
+	err := c.Write(&brokenWriter{room: 10_000}, samples.Envelope("PodList", "v1"), nil, newObjects(1, 100, 6600), nil)
 	if !errors.Is(err, errBroken) {
-		t.Errorf("a list: %v", err)
+		t.Errorf("Compressor.Write: %v, want %v", err, errBroken)
 	}
-	s := c.Stream(&brokenWriter{left: len(gzipHeader)})
+	s := c.Stream(&brokenWriter{room: len(gzipHeader)})
 	if _, err := s.Write([]byte("x")); !errors.Is(err, errBroken) {
-		t.Errorf("the first write: %v", err)
+		t.Errorf("the first Write of a Stream: %v, want %v", err, errBroken)
 	}
 	if n, err := s.Write([]byte("x")); n != 0 || !errors.Is(err, errBroken) {
-		t.Errorf("the next: %d, %v", n, err)
+		t.Errorf("the next Write of a Stream: %d, %v; want 0, %v", n, err, errBroken)
 	}
 	if err := s.Close(); !errors.Is(err, errBroken) {
-		t.Errorf("the end: %v", err)
+		t.Errorf("Stream.Close: %v, want %v", err, errBroken)
 	}
 }

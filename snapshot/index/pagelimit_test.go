@@ -5,27 +5,27 @@ import (
 	"testing"
 )
 
-// TestPageLimit: a page ends before its bytes are too many, with at least one object, and is not cut where all of the
-// rest fits.
+// TestPageLimit: PageLimit is the number of objects that fit into maxBytes, and at least one. If all of the rest fits, it
+// is maxObjects.
 func TestPageLimit(t *testing.T) {
-	state := NewTree(false)
-	for i := range 10 {
-		state.Set(NewObject(0, strconv.Itoa(i), 1, make([]byte, 100)))
+	const objects, size = 10, 100
+	tree := NewTree(false)
+	for i := range objects {
+		tree.Set(NewObject(0, strconv.Itoa(i), 1, make([]byte, size)))
 	}
-	for _, tt := range []struct {
-		from       string
-		n, bytes   int64
-		want       int64
-		whatItSays string
+	const maxObjects = 500
+	for name, tt := range map[string]struct {
+		from           string
+		maxBytes, want int64
 	}{
-		{n: 500, bytes: 10_000, want: 500, whatItSays: "as many as there may be, also if there are fewer"},
-		{n: 500, bytes: 350, want: 3, whatItSays: "as many as fit"},
-		{from: "8", n: 500, bytes: 350, want: 500, whatItSays: "all of the rest"},
-		{n: 500, bytes: 10, want: 1, whatItSays: "one at least"},
-		{from: "x", n: 500, bytes: 10, want: 500, whatItSays: "after the last"},
+		"all objects fit":           {maxBytes: objects * size, want: maxObjects},
+		"three objects fit":         {maxBytes: 3*size + 50, want: 3},
+		"the last two objects fit":  {from: "8", maxBytes: 2 * size, want: maxObjects},
+		"no object fits":            {maxBytes: size / 2, want: 1},
+		"no object follows the key": {from: "x", maxBytes: size / 2, want: maxObjects},
 	} {
-		if got := state.PageLimit(tt.from, tt.n, tt.bytes); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.whatItSays, got, tt.want)
+		if got := tree.PageLimit(tt.from, maxObjects, tt.maxBytes); got != tt.want {
+			t.Errorf("%s: limit %d, want %d", name, got, tt.want)
 		}
 	}
 }

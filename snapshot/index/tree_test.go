@@ -17,52 +17,54 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// TestTreeAgainstAMap: while objects come, go and change at random, pages and counts are what looking at every object
-// in order makes of a map. Clones stay as they were.
+// TestTreeAgainstAMap: while objects come, go and change at random, Page and Count return what a walk over a sorted map
+// finds. Clones keep their state.
 func TestTreeAgainstAMap(t *testing.T) {
+	const steps = 12_000
 	for seed := range uint64(2) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			m := newTreeModel(seed)
-			type past struct {
-				tree Tree
-				all  map[string]object
-			}
-			var kept []past
-			for step := range 12000 {
-				// The number of objects goes up, down to nearly none, and up again.
-				if grow := step/4000 != 1; m.rnd.IntN(10) < 8 == grow {
+			var clones []treeModel
+			for step := range steps {
+				// The number of objects grows, shrinks to nearly none, and grows again.
+				addProbability := 8
+				if step >= steps/3 && step < 2*steps/3 {
+					addProbability = 2
+				}
+				if m.random.IntN(10) < addProbability {
 					m.set()
 				} else {
-					m.remove()
+					m.remove(JoinKey(m.pickName()))
 				}
 				if step%1000 == 999 {
-					kept = append(kept, past{m.tree.Clone(), maps.Clone(m.all)})
+					clone := *m
+					clone.tree = m.tree.Clone()
+					clone.objects = maps.Clone(m.objects)
+					clones = append(clones, clone)
 					m.check(t)
 				}
 			}
-			for key := range m.all {
-				delete(m.all, key)
-				m.tree.Remove(key)
+			for key := range m.objects {
+				m.remove(key)
 			}
-			m.check(t) // no more segments and runs are left than of few objects
-			for _, p := range kept {
-				m.tree, m.all = p.tree, p.all
-				m.check(t)
+			m.check(t)
+			for _, clone := range clones {
+				clone.check(t)
 			}
 		})
 	}
 }
 
-// treeModel is a tree of pods, and the same in a map.
+// treeModel is a tree of pods, and the same pods in a map.
 type treeModel struct {
-	rnd      *rand.Rand
+	random   *rand.Rand
 	envelope *wire.Envelope
 	tree     Tree
-	all      map[string]object
+	objects  map[string]selectable // by key
 }
 
-// object is a pod, and what selectors see of it.
-type object struct {
+// selectable is what selectors see of a pod.
+type selectable struct {
 	labels labels.Set
 	fields fields.Set
 }
@@ -70,97 +72,90 @@ type object struct {
 func newTreeModel(seed uint64) *treeModel {
 	nodeName := []string{"spec", "nodeName"}
 	m := &treeModel{
-		rnd: rand.New(rand.NewPCG(seed, 7)), tree: NewTree(true), all: map[string]object{},
-		envelope: samples.Envelope("PodList", "v1", wire.Field{Name: "spec.hostNetwork", Zero: "false"}, wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
-			wire.Field{Name: "spec.host", JSON: nodeName}, wire.Field{Name: "status.phase"}),
+		random:  rand.New(rand.NewPCG(seed, 7)),
+		tree:    NewTree(true),
+		objects: map[string]selectable{},
+		envelope: samples.Envelope("PodList", "v1",
+			wire.Field{Name: "spec.hostNetwork", Zero: "false"},
+			wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
+			wire.Field{Name: "spec.host", JSON: nodeName},
+			wire.Field{Name: "status.phase"},
+		),
 	}
 	m.envelope.HasNamespaceField = true
 	return m
 }
 
-func (m *treeModel) pick(from ...string) string { return from[m.rnd.IntN(len(from))] }
+func (m *treeModel) pick(from ...string) string { return from[m.random.IntN(len(from))] }
 
-func (m *treeModel) key() (namespace, name string) {
-	return m.pick("a", "a-b", "a0", "b"), fmt.Sprintf("p%d", m.rnd.IntN(900))
+// pickName returns a namespace and a name. '-' and '0' are on either side of the '/' in keys.
+func (m *treeModel) pickName() (namespace, name string) {
+	return m.pick("a", "a-b", "a0", "b"), fmt.Sprint("p", m.random.IntN(900))
 }
 
+// set adds or replaces a random pod.
 func (m *treeModel) set() {
-	namespace, name := m.key()
-	node, phase, host := m.pick("", "n1", "n2", "n3"), m.pick("Running", "Pending"), m.pick("true", "false")
-	o := object{labels: labels.Set{}, fields: fields.Set{
-		"metadata.name": name, "metadata.namespace": namespace,
-		"spec.nodeName": node, "spec.host": node, "spec.hostNetwork": host, "status.phase": phase,
+	namespace, name := m.pickName()
+	node, phase, hostNetwork := m.pick("", "n1", "n2", "n3"), m.pick("Running", "Pending"), m.pick("true", "false")
+	o := selectable{labels: labels.Set{}, fields: fields.Set{
+		"metadata.name":      name,
+		"metadata.namespace": namespace,
+		"spec.nodeName":      node,
+		"spec.host":          node,
+		"spec.hostNetwork":   hostNetwork,
+		"status.phase":       phase,
 	}}
-	var pairs []string
-	for _, key := range []string{"app", "tier", "x/y", "owner"} {
-		if m.rnd.IntN(2) == 0 {
+	for _, key := range []string{"app", "tier", "x/y"} {
+		if m.random.IntN(2) == 0 {
 			o.labels[key] = m.pick("a", "b", "1", "20", "")
-			if key == "owner" {
-				o.labels[key] = fmt.Sprint(m.rnd.IntN(200))
-			}
-			pairs = append(pairs, key, o.labels[key])
 		}
 	}
-	if m.rnd.IntN(50) == 0 {
+	if m.random.IntN(2) == 0 {
+		o.labels["owner"] = fmt.Sprint(m.random.IntN(200)) // mostly unlike the neighbours'
+	}
+	if m.random.IntN(50) == 0 {
 		for i := range 40 {
-			o.labels[fmt.Sprint("key-", i)] = "x"
-			pairs = append(pairs, fmt.Sprint("key-", i), "x")
+			o.labels[fmt.Sprint("key-", i)] = "x" // so many that signatures have nearly all bits
 		}
+	}
+	var pairs []string
+	for key, value := range o.labels {
+		pairs = append(pairs, key, value)
 	}
 	key := JoinKey(namespace, name)
-	m.all[key] = o
-	m.tree.Set(&Object{Key: key, Labels: samples.Labels(pairs...), Fields: []string{node, host, node, phase}})
-}
-
-func (m *treeModel) remove() {
-	key := JoinKey(m.key())
-	delete(m.all, key)
-	m.tree.Remove(key)
-}
-
-// checkIndexes compares what is kept beside the objects with the objects.
-func checkIndexes(t *testing.T, tree Tree) {
-	t.Helper()
-	expect.Same(t, tree.Len(), tree.byField.Len())
-	tree.runs.Ascend(func(r run) bool {
-		if r.n > maxRun || r.n != len(r.objects) || r.n != len(r.signatures) {
-			t.Fatalf("a run of %d objects with %d signatures", len(r.objects), len(r.signatures))
-		}
-		for i, o := range r.objects {
-			if o.Key < r.first || r.signatures[i] != signatureOf(o.Labels) {
-				t.Fatalf("%s has another signature in the run that begins at %q", o.Key, r.first)
-			}
-			if !tree.byField.Has(o.indexEntry()) {
-				t.Fatalf("%s has another value in the index of a field", o.Key)
-			}
-		}
-		return true
+	m.objects[key] = o
+	m.tree.Set(&Object{
+		Key:    key,
+		Labels: samples.Labels(pairs...),
+		Fields: []string{node, hostNetwork, node, phase}, // in the order of Envelope.Paths: the indexed field first
 	})
+}
+
+func (m *treeModel) remove(key string) {
+	delete(m.objects, key)
+	m.tree.Remove(key)
 }
 
 // check compares the tree with the map.
 func (m *treeModel) check(t *testing.T) {
 	t.Helper()
-	if m.tree.Len() != len(m.all) {
-		t.Fatalf("%d objects, want %d", m.tree.Len(), len(m.all))
+	if m.tree.Len() != len(m.objects) {
+		t.Fatalf("%d objects, want %d", m.tree.Len(), len(m.objects))
 	}
-	checkIndexes(t, m.tree)
-	// A page costs what it holds: what follows is counted by runs.
-	if runs, most := m.tree.runs.Len(), 2+len(m.all)/(maxRun/8); runs > most {
-		t.Fatalf("%d objects in %d runs, want at most %d", len(m.all), runs, most)
-	}
-	keys := slices.Sorted(maps.Keys(m.all))
+	m.checkRuns(t)
+	keys := slices.Sorted(maps.Keys(m.objects))
 	for range 50 {
 		from, end := "", Scope{Namespace: m.pick("", "a", "a-b", "b", "none")}.End()
-		if m.rnd.IntN(5) > 0 {
-			from = JoinKey(m.key())
+		if m.random.IntN(5) > 0 {
+			from = JoinKey(m.pickName())
 		}
-		want := len(keys) - sort.SearchStrings(keys, from)
+		before, behind := sort.SearchStrings(keys, from), 0
 		if end != "" {
-			want = max(0, want-len(keys)+sort.SearchStrings(keys, end))
+			behind = len(keys) - sort.SearchStrings(keys, end)
 		}
-		if got := m.tree.Count(from, end); got != int64(want) {
-			t.Fatalf("from %q to %q there are %d, not %d", from, end, got, want)
+		want := int64(max(0, len(keys)-before-behind))
+		if got := m.tree.Count(from, end); got != want {
+			t.Fatalf("%d objects from %q to %q, want %d", got, from, end, want)
 		}
 	}
 	for range 30 {
@@ -168,7 +163,31 @@ func (m *treeModel) check(t *testing.T) {
 	}
 }
 
-// checkPage makes a page, and makes it in the simplest way: it looks at every object, and stops when the page is full.
+// checkRuns compares signatures and index with the objects, and requires that the runs are not too many: Count visits
+// each of them.
+func (m *treeModel) checkRuns(t *testing.T) {
+	t.Helper()
+	expect.Same(t, m.tree.Len(), m.tree.byField.Len())
+	if runs, limit := m.tree.runs.Len(), 2+len(m.objects)/(maxRun/8); runs > limit {
+		t.Fatalf("%d objects in %d runs, want at most %d", len(m.objects), runs, limit)
+	}
+	m.tree.runs.Ascend(func(r run) bool {
+		if r.n > maxRun || r.n != len(r.objects) || r.n != len(r.signatures) {
+			t.Fatalf("a run of %d objects has n %d and %d signatures; maxRun is %d", len(r.objects), r.n, len(r.signatures), maxRun)
+		}
+		for i, o := range r.objects {
+			if o.Key < r.first || r.signatures[i] != signatureOf(o.Labels) || !r.union.has(r.signatures[i]) {
+				t.Fatalf("%s is in the wrong run (from %q), or has the wrong signature", o.Key, r.first)
+			}
+			if !m.tree.byField.Has(o.indexEntry()) {
+				t.Fatalf("%s is not in the index under its node %q", o.Key, o.Fields[0])
+			}
+		}
+		return true
+	})
+}
+
+// checkPage compares a random page with one that is made by looking at each object in order.
 func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	t.Helper()
 	labelText := m.pick("", "", "", "app", "!app", "app=a", "app==b,tier!=a", "app in (a,b)", "tier notin (b),x/y", "tier>3", "app=", "x/y<9",
@@ -176,70 +195,84 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	fieldText := m.pick("", "", "", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n2", "status.phase=Running,spec.nodeName=n3",
 		"metadata.name=p7", "metadata.name!=p7", "metadata.namespace=a", "metadata.namespace!=a-b,spec.hostNetwork=true",
 		"spec.nodeName=n1,spec.nodeName=n2", "spec.hostNetwork=false", "metadata.namespace=zz", "spec.nodeName=zz", "spec.host=n2,spec.nodeName!=n1")
-	chosen, err := labels.Parse(labelText)
+	labelSelector, err := labels.Parse(labelText)
 	expect.NoError(t, err)
-	selected := fields.ParseSelectorOrDie(fieldText)
+	fieldSelector := fields.ParseSelectorOrDie(fieldText)
+	if !m.envelope.CanSelect(fieldSelector) {
+		t.Fatalf("the envelope does not have the fields of %q", fieldText)
+	}
 	q := Query{
-		Scope: Scope{Namespace: m.pick("", "", "a", "a-b", "a-", "none")}, Limit: int64([]int{0, 1, 2, 5, 300}[m.rnd.IntN(5)]),
-		Labels: chosen, Fields: selected, EndsWithIndex: m.rnd.IntN(2) == 0,
+		Scope:  Scope{Namespace: m.pick("", "", "a", "a-b", "a-", "none")},
+		Limit:  []int64{0, 1, 2, 5, 300}[m.random.IntN(5)],
+		Labels: labelSelector, Fields: fieldSelector,
+		EndsWithIndex: m.random.IntN(2) == 0,
 	}
-	if _, narrowed := selected.RequiresExactMatch("metadata.namespace"); narrowed && q.Limit > 0 && q.Scope.Namespace == "" {
-		return // which is forwarded (policy)
+	_, inOneNamespace := fieldSelector.RequiresExactMatch("metadata.namespace")
+	if inOneNamespace && q.Limit > 0 && q.Scope.Namespace == "" {
+		return // policy forwards such pages
 	}
-	if !m.envelope.CanSelect(selected) {
-		t.Fatalf("%q is not known", fieldText)
+	name, hasName := fieldSelector.RequiresExactMatch("metadata.name")
+	switch {
+	case hasName && q.Scope.Namespace != "" && m.random.IntN(2) == 0:
+		q.Name = name
+	case q.Limit > 0 && len(keys) > 0 && m.random.IntN(2) == 0:
+		q.Start = keys[m.random.IntN(len(keys))][m.random.IntN(2)*len("a/"):]
 	}
-	name, named := selected.RequiresExactMatch("metadata.name")
-	if named && q.Scope.Namespace != "" && m.rnd.IntN(2) == 0 {
-		q.Name = name // only that key is read
-	} else if q.Limit > 0 && len(keys) > 0 && m.rnd.IntN(2) == 0 {
-		q.Start = keys[m.rnd.IntN(len(keys))][m.rnd.IntN(2)*len("a/"):]
-	}
-	node, byNode := selected.RequiresExactMatch("spec.nodeName")
-	if !byNode {
-		node, byNode = selected.RequiresExactMatch("spec.host") // another name for it
-	}
-	var want Page
-	var found, got []string
-	prefix, counted := q.Scope.Prefix(), labelText == "" && fieldText == ""
-	for _, key := range keys {
-		switch o, full := m.all[key], q.Limit > 0 && int64(len(found)) == q.Limit; {
-		case key < prefix+q.Start || !strings.HasPrefix(key, prefix), q.Name != "" && key != prefix+q.Name:
-		case full && q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node: // the page ends where the index ends
-		case full:
-			want.Next = (found[len(found)-1] + "\x00")[len(prefix):]
-			if counted {
-				want.Counted = true
-				want.Remaining++
-			}
-		case chosen.Matches(o.labels) && selected.Matches(o.fields):
-			found = append(found, key)
-		}
-	}
+	want, wantKeys := m.findPage(q, keys)
 	page := m.tree.Page(m.envelope, q, nil)
+	var gotKeys []string
 	for _, o := range page.Objects {
-		got = append(got, o.Key)
+		gotKeys = append(gotKeys, o.Key)
+	}
+	if !slices.Equal(wantKeys, gotKeys) {
+		t.Fatalf("%+v with %q and %q: %q, want %q", q, labelText, fieldText, gotKeys, wantKeys)
 	}
 	page.Objects = nil
-	if !slices.Equal(found, got) {
-		t.Fatalf("%+v with %q and %q, from %q: %q, want %q", q.Scope, labelText, fieldText, q.Start, got, found)
-	}
 	expect.Same(t, want, page)
 }
 
-// TestNodeIndexEnds: of the newest state, the last page of a node's pods is the one on which its index ends.
+// findPage returns the page of a query without its objects, and their keys.
+func (m *treeModel) findPage(q Query, keys []string) (page Page, found []string) {
+	node, byNode := q.Fields.RequiresExactMatch("spec.nodeName")
+	if !byNode {
+		node, byNode = q.Fields.RequiresExactMatch("spec.host") // another name of the same field
+	}
+	prefix := q.Scope.Prefix()
+	for _, key := range keys {
+		o := m.objects[key]
+		isInRange := strings.HasPrefix(key, prefix) && key >= prefix+q.Start && (q.Name == "" || key == prefix+q.Name)
+		isFull := q.Limit > 0 && int64(len(found)) == q.Limit
+		// kube-apiserver reads only the index, so objects of other nodes do not follow.
+		isSkipped := isFull && q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node
+		switch {
+		case !isInRange, isSkipped:
+		case isFull:
+			page.Next = (found[len(found)-1] + "\x00")[len(prefix):]
+			if q.ChoosesAll() {
+				page.Counted = true
+				page.Remaining++
+			}
+		case q.Labels.Matches(o.labels) && q.Fields.Matches(o.fields):
+			found = append(found, key)
+		}
+	}
+	return page, found
+}
+
+// TestNodeIndexEnds: with EndsWithIndex, the page with the last pod of a node is the last, although other pods follow.
 func TestNodeIndexEnds(t *testing.T) {
 	m := newTreeModel(0)
 	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
 		m.tree.Set(&Object{Key: key, Fields: []string{node, "", node, ""}})
 	}
-	for newest, want := range map[bool]string{true: "", false: "a/1\x00"} {
-		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), EndsWithIndex: newest}
-		expect.Same(t, want, m.tree.Page(m.envelope, q, nil).Next)
+	for endsWithIndex, wantNext := range map[bool]string{true: "", false: "a/1\x00"} {
+		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), EndsWithIndex: endsWithIndex}
+		expect.Same(t, wantNext, m.tree.Page(m.envelope, q, nil).Next)
 	}
 }
 
-// TestCountWalksLittle: what follows a page is counted by runs, and no object of it is looked at.
+// TestCountWalksLittle: Count looks at no object in the runs between its ends, and objects that came in order are in few
+// runs.
 func TestCountWalksLittle(t *testing.T) {
 	const n = 20 * maxRun
 	tree := NewTree(false)
@@ -247,7 +280,7 @@ func TestCountWalksLittle(t *testing.T) {
 		tree.Set(&Object{Key: fmt.Sprintf("ns/%06d", i)})
 	}
 	if runs := tree.runs.Len(); runs > n/maxRun+1 {
-		t.Errorf("%d objects that came in order are in %d runs", n, runs)
+		t.Errorf("%d objects are in %d runs, want full runs", n, runs)
 	}
 	tree.runs.Ascend(func(r run) bool {
 		if r.first > "ns/000100" && r.first < "ns/001000" {

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"errors"
 	"testing"
 
@@ -10,105 +9,130 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
+// An object in a list and in an event. Those of custom resources are the same in both.
 const (
-	podInList    = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`
-	podInEvent   = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`
-	widgetAsEver = `{"apiVersion":"x.io/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"5"}}`
+	podInList  = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`
+	podInEvent = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`
+	widget     = `{"apiVersion":"x.io/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"5"}}`
 )
 
-// podList is a list of pods as kube-apiserver writes it, with this metadata and these items.
+// podList returns a list of pods as kube-apiserver writes it.
 func podList(metadata, items string) string {
 	return `{"kind":"PodList","apiVersion":"v1","metadata":{` + metadata + `},"items":[` + items + "]}\n"
 }
 
-// widgetList is the same of custom resources.
+// widgetList returns a list of custom resources as kube-apiserver writes it.
 func widgetList(items, metadata string) string {
 	return `{"apiVersion":"x.io/v1","items":[` + items + `],"kind":"WidgetList","metadata":{` + metadata + "}}\n"
 }
 
-// jsonLists are of a known form, or not.
-var jsonLists = []struct {
-	name, body string
-	bad        bool
+// jsonLists are lists for LearnEnvelope. wantErr is nil if API servers write lists like it.
+var jsonLists = map[string]struct {
+	body    string
+	wantErr error
 }{
-	{name: "built-in, one page", body: podList(`"resourceVersion":"5"`, podInList)},
-	{name: "built-in, empty", body: podList(`"resourceVersion":"5"`, "")},
-	{name: "built-in, a page", body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4`, podInList)},
-	{name: "built-in, a shard", body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4,"shardInfo":{"selector":"x"}`, podInList)},
-	{name: "a shard with more", body: podList(`"resourceVersion":"5","shardInfo":{"selector":"x","more":"x"}`, ""), bad: true},
-	{
-		name: "metadata only, empty",
+	"built-in, one page": {body: podList(`"resourceVersion":"5"`, podInList)},
+	"built-in, empty":    {body: podList(`"resourceVersion":"5"`, "")},
+	"built-in, a page":   {body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4`, podInList)},
+	"built-in, a shard": {
+		body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4,"shardInfo":{"selector":"x"}`, podInList),
+	},
+	"metadata only, empty": {
 		body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":null}` + "\n",
 	},
-	{name: "custom, one page", body: widgetList(widgetAsEver, `"continue":"","resourceVersion":"5"`)},
-	{name: "custom, a page", body: widgetList(widgetAsEver+","+widgetAsEver, `"continue":"abc","remainingItemCount":4,"resourceVersion":"5"`)},
-	{name: "a space more", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"}, "items":[]}` + "\n", bad: true},
-	{name: "no newline", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`, bad: true},
-	{name: "another order", body: `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}` + "\n", bad: true},
-	{name: "an unknown member", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[],"more":1}` + "\n", bad: true},
-	{name: "unknown metadata", body: podList(`"selfLink":"/","resourceVersion":"5"`, ""), bad: true},
-	{name: "space between items", body: podList(`"resourceVersion":"5"`, `{}, {}`), bad: true},
-	{name: "garbage", body: `<html>`, bad: true},
-	{name: "items twice", body: `{"items":[{"metadata":{}},{}],"items":[]}`, bad: true},
+	"custom, one page": {body: widgetList(widget, `"continue":"","resourceVersion":"5"`)},
+	"custom, a page":   {body: widgetList(widget+","+widget, `"continue":"abc","remainingItemCount":4,"resourceVersion":"5"`)},
+	"unknown member in shardInfo": {
+		body:    podList(`"resourceVersion":"5","shardInfo":{"selector":"x","more":"x"}`, ""),
+		wantErr: ErrForm,
+	},
+	"additional space": {
+		body:    `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"}, "items":[]}` + "\n",
+		wantErr: ErrForm,
+	},
+	"no line break": {
+		body:    `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`,
+		wantErr: ErrForm,
+	},
+	"other order of members": {
+		body:    `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}` + "\n",
+		wantErr: ErrForm,
+	},
+	"unknown member": {
+		body:    `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[],"more":1}` + "\n",
+		wantErr: ErrForm,
+	},
+	"unknown member in metadata": {body: podList(`"selfLink":"/","resourceVersion":"5"`, ""), wantErr: ErrForm},
+	"space between items":        {body: podList(`"resourceVersion":"5"`, `{}, {}`), wantErr: ErrForm},
+	"HTML":                       {body: `<html>`, wantErr: ErrForm},
+	"repeated items":             {body: `{"items":[{"metadata":{}},{}],"items":[]}`, wantErr: ErrForm},
 }
 
-// seen is an object as an event brings it.
-func seen(t *testing.T, e Encoding, object string) Event {
+// eventWith returns an event with an object.
+func eventWith(t *testing.T, e Encoding, object string) Event {
 	t.Helper()
 	record := []byte(`{"type":"ADDED","object":` + object + "}")
 	if e == (protobufEncoding{}) {
-		record = eventOf(t, "ADDED", []byte(object))
+		record = protobufEvent(t, "ADDED", []byte(object))
 	}
 	ev, err := e.Event(record)
 	expect.NoError(t, err)
 	return ev
 }
 
-// TestLearnItem: how events write an object is learned from one that a list has, too; if its values differ, nothing
-// is learned.
+// TestLearnItem: with the ItemForm that LearnItem returns, Cut makes the object in a list from the object in an event. If
+// the two objects differ in more than the form, LearnItem returns ErrForm.
 func TestLearnItem(t *testing.T) {
 	pod := samplePod("a")
-	item, err := pod.Marshal()
+	itemInProtobuf, err := pod.Marshal()
 	expect.NoError(t, err)
-	inProtobuf := string(written(t, pod))
-	for _, tt := range []struct {
-		name            string
+	podInProtobuf := string(encodeProtobuf(t, pod))
+	for name, tt := range map[string]struct {
 		encoding        Encoding
 		inList, inEvent string
-		bad             bool
+		wantErr         error
 	}{
-		{name: "protobuf", encoding: protobufEncoding{}, inList: string(item), inEvent: inProtobuf},
-		{name: "another value in protobuf", encoding: protobufEncoding{}, inList: string(item) + "\x7a\x00", inEvent: inProtobuf, bad: true},
-		{name: "built-in", inList: podInList, inEvent: podInEvent},
-		{name: "custom", inList: widgetAsEver, inEvent: widgetAsEver},
-		{name: "another value", inList: podInList, inEvent: `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b","resourceVersion":"5"}}`, bad: true},
-		{
-			name: "another order", inList: podInList,
-			inEvent: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`,
-			bad:     true,
+		"built-in": {encoding: jsonEncoding{}, inList: podInList, inEvent: podInEvent},
+		"custom":   {encoding: jsonEncoding{}, inList: widget, inEvent: widget},
+		"another name": {
+			encoding: jsonEncoding{},
+			inList:   podInList,
+			inEvent:  `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b","resourceVersion":"5"}}`,
+			wantErr:  ErrForm,
+		},
+		"other order of members": {
+			encoding: jsonEncoding{},
+			inList:   podInList,
+			inEvent:  `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`,
+			wantErr:  ErrForm,
+		},
+		"protobuf": {encoding: protobufEncoding{}, inList: string(itemInProtobuf), inEvent: podInProtobuf},
+		"another field in protobuf": {
+			encoding: protobufEncoding{},
+			inList:   string(itemInProtobuf) + "\x7a\x00",
+			inEvent:  podInProtobuf,
+			wantErr:  ErrForm,
 		},
 	} {
-		e := cmp.Or[Encoding](tt.encoding, jsonEncoding{})
-		form, err := LearnItem(e, []byte(tt.inList), seen(t, e, tt.inEvent))
-		if tt.bad != errors.Is(err, ErrForm) {
-			t.Errorf("%s: %v", tt.name, err)
+		form, err := LearnItem(tt.encoding, []byte(tt.inList), eventWith(t, tt.encoding, tt.inEvent))
+		if !errors.Is(err, tt.wantErr) {
+			t.Errorf("%s: %v, want %v", name, err, tt.wantErr)
 		}
 		if err != nil {
 			continue
 		}
-		if got, err := e.Cut(form, []byte(tt.inEvent)); err != nil || string(got) != tt.inList {
-			t.Errorf("%s: %s, %v, want %s", tt.name, got, err, tt.inList)
+		if got, err := tt.encoding.Cut(form, []byte(tt.inEvent)); err != nil || string(got) != tt.inList {
+			t.Errorf("%s: Cut returns %s, %v; want %s", name, got, err, tt.inList)
 		}
 	}
-	form, err := LearnItem(jsonEncoding{}, []byte(podInList), seen(t, jsonEncoding{}, podInEvent))
+	form, err := LearnItem(jsonEncoding{}, []byte(podInList), eventWith(t, jsonEncoding{}, podInEvent))
 	expect.NoError(t, err)
-	var contradiction InconsistencyError
-	if _, err := (jsonEncoding{}).Cut(form, []byte(widgetAsEver)); !errors.As(err, &contradiction) {
-		t.Errorf("an object of another form: %v, want poison", err)
+	if got, err := (jsonEncoding{}).Cut(form, []byte(widget)); !errors.As(err, new(InconsistencyError)) {
+		t.Errorf("Cut of an object of another form: %s, %v; want an InconsistencyError", got, err)
 	}
 }
 
-// TestCanSelect: only what the upstream has accepted, and the objects hold, may choose.
+// TestCanSelect: CanSelect accepts the fields that the upstream has accepted, and no others.
 func TestCanSelect(t *testing.T) {
 	envelope := &Envelope{Paths: NewFieldPaths([]Field{{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}}})}
 	for selector, want := range map[string]bool{
@@ -116,12 +140,12 @@ func TestCanSelect(t *testing.T) {
 		"metadata.name=a":               true,
 		"spec.nodeName=a":               true,
 		"spec.nodeName!=a":              true,
-		"metadata.namespace=a":          false, // not accepted
+		"metadata.namespace=a":          false, // HasNamespaceField is false
 		"status.phase=a":                false,
 		"spec.nodeName=a,status.phase=": false,
 	} {
 		if got := envelope.CanSelect(fields.ParseSelectorOrDie(selector)); got != want {
-			t.Errorf("%s: %t", selector, got)
+			t.Errorf("%s: %t, want %t", selector, got, want)
 		}
 	}
 }

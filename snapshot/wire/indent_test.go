@@ -48,7 +48,7 @@ func checkIndent(t *testing.T, text []byte) {
 	}
 }
 
-// indentable is valid JSON, of which someJSON has some too.
+// indentable has valid JSON.
 var indentable = []string{
 	`[{}]`, `{"a":{}}`, `{"a":[],"b":{}}`, `null`, `"x"`, ` 1 `, "{}\n", `[[],[[]],{}]`,
 	`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":1},{"a":[1,-2.50e+3,true,null]}]}` + "\n",
@@ -71,13 +71,13 @@ func TestDeepest(t *testing.T) {
 	}
 }
 
-// FuzzIndent: all valid JSON is indented as encoding/json does; what is not valid does no harm.
+// FuzzIndent: Write indents valid JSON as encoding/json does, and stays within bounds for other text.
 func FuzzIndent(f *testing.F) {
 	for _, text := range indentable {
 		f.Add([]byte(text))
 	}
 	for _, text := range someJSON() {
-		if len(text) < 1000 { // deep ones are written with much space
+		if len(text) < 1000 { // those of the deepest nesting would become very long
 			f.Add([]byte(text))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 
@@ -18,37 +19,42 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 )
 
-// sameMeta holds what a feed reads of an object against what apimachinery reads of it.
-func sameMeta(t *testing.T, got ObjectMeta, want *metav1.PartialObjectMetadata) {
+// checkMeta compares the metadata of an object with the metadata that apimachinery reads.
+func checkMeta(t *testing.T, got ObjectMeta, want *metav1.PartialObjectMetadata) {
 	t.Helper()
 	revision, err := storage.APIObjectVersioner{}.ParseResourceVersion(want.ResourceVersion)
 	if err != nil || got.Revision != revision {
-		t.Errorf("revision %d, apimachinery reads %q, %v", got.Revision, want.ResourceVersion, err)
+		t.Errorf("revision %d; apimachinery: %q, %v", got.Revision, want.ResourceVersion, err)
 	}
 	if got.Name != want.Name || got.Namespace != want.Namespace {
-		t.Errorf("%q in %q, apimachinery reads %q in %q", got.Name, got.Namespace, want.Name, want.Namespace)
+		t.Errorf("%q in %q; apimachinery: %q in %q", got.Name, got.Namespace, want.Name, want.Namespace)
 	}
-	if ends := want.Annotations[metav1.InitialEventsAnnotationKey] == "true"; got.EndsInitial != ends {
-		t.Errorf("the end of the initial events: %t, apimachinery reads %t", got.EndsInitial, ends)
+	if endsInitial := want.Annotations[metav1.InitialEventsAnnotationKey] == "true"; got.EndsInitial != endsInitial {
+		t.Errorf("the end of the initial events: %t; apimachinery: %t", got.EndsInitial, endsInitial)
+	}
+	gotLabels := map[string]string{}
+	for key, value := range got.Labels.All {
+		gotLabels[key] = value
+	}
+	if !maps.Equal(gotLabels, want.Labels) {
+		t.Errorf("labels %q; apimachinery: %q", gotLabels, want.Labels)
 	}
 	for key, value := range want.Labels {
-		if had, found := got.Labels.Lookup(key); !found || had != value {
-			t.Errorf("label %q is %q, %t, apimachinery reads %q", key, had, found, value)
+		if got, found := got.Labels.Lookup(key); !found || got != value {
+			t.Errorf("label %q: %q, %t; apimachinery: %q", key, got, found, value)
 		}
-	}
-	if n := len(want.Labels); n == 0 && got.Labels != (Labels{}) {
-		t.Error("there are labels, apimachinery reads none")
 	}
 }
 
-// FuzzJSONList: a list that is accepted says the same to the API server's own clients, and is
-// written again in the same bytes; without one of its items it is still a list.
+// FuzzJSONList: if LearnEnvelope accepts a list, the list has the items and the metadata that apimachinery reads, and
+// Render writes the same bytes. A list with fewer items is valid JSON, too.
 func FuzzJSONList(f *testing.F) {
-	for _, list := range jsonLists {
-		if _, _, err := LearnEnvelope(jsonEncoding{}, []byte(list.body), media.JSONType, ""); list.bad != errors.Is(err, ErrForm) {
-			f.Errorf("%s: %v", list.name, err)
+	for name, tt := range jsonLists {
+		_, _, err := LearnEnvelope(jsonEncoding{}, []byte(tt.body), media.JSONType, "")
+		if !errors.Is(err, tt.wantErr) {
+			f.Errorf("%s: %v, want %v", name, err, tt.wantErr)
 		}
-		f.Add([]byte(list.body))
+		f.Add([]byte(tt.body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		envelope, got, err := LearnEnvelope(jsonEncoding{}, body, media.JSONType, "")
@@ -56,56 +62,73 @@ func FuzzJSONList(f *testing.F) {
 			return
 		}
 		if again := envelope.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
-			t.Errorf("%s is written again as\n%s", body, again)
+			t.Errorf("Render writes %s for the list\n%s", again, body)
 		}
-		for i := range got.Items {
-			if shorter := envelope.Render(got.Meta, got.Items[:i]); !json.Valid(shorter) {
-				t.Errorf("with %d items it is no JSON: %s", i, shorter)
+		for n := range got.Items {
+			if shorter := envelope.Render(got.Meta, got.Items[:n]); !json.Valid(shorter) {
+				t.Errorf("with %d items, Render writes invalid JSON: %s", n, shorter)
 			}
 		}
 		var want metav1.PartialObjectMetadataList
 		if err := utiljson.Unmarshal(body, &want); err != nil {
-			return
+			return // a field that is skipped here may have another type
 		}
-		sameList(t, jsonEncoding{}, got, &want)
+		checkListAgainst(t, jsonEncoding{}, got, &want)
 	})
 }
 
-// sameList holds a list against what apimachinery reads of it.
-func sameList(t *testing.T, e Encoding, got List, want *metav1.PartialObjectMetadataList) {
+// checkListAgainst compares a list with the list that apimachinery reads.
+func checkListAgainst(t *testing.T, e Encoding, got List, want *metav1.PartialObjectMetadataList) {
 	t.Helper()
 	revision, err := storage.APIObjectVersioner{}.ParseResourceVersion(want.ResourceVersion)
 	if err != nil {
 		t.Errorf("the list's revision: %v", err)
 	}
-	meta := ListMeta{Revision: revision, Continue: want.Continue, HasRemaining: want.RemainingItemCount != nil, Shards: got.Meta.Shards}
-	if meta.HasRemaining {
-		meta.Remaining = *want.RemainingItemCount
+	wantMeta := ListMeta{
+		Revision:     revision,
+		Continue:     want.Continue,
+		HasRemaining: want.RemainingItemCount != nil,
+		Shards:       got.Meta.Shards, // apimachinery's type has other fields for them
 	}
-	if diff := cmp.Diff(meta, got.Meta); diff != "" {
-		t.Errorf("-apimachinery +list:\n%s", diff)
+	if wantMeta.HasRemaining {
+		wantMeta.Remaining = *want.RemainingItemCount
+	}
+	if diff := cmp.Diff(wantMeta, got.Meta); diff != "" {
+		t.Errorf("list metadata, -apimachinery +got:\n%s", diff)
 	}
 	if len(got.Items) != len(want.Items) {
-		t.Fatalf("%d items, apimachinery reads %d", len(got.Items), len(want.Items))
+		t.Fatalf("%d items; apimachinery: %d", len(got.Items), len(want.Items))
 	}
 	for i, item := range got.Items {
 		if m, err := e.Item(item); err == nil {
-			sameMeta(t, m, &want.Items[i])
+			checkMeta(t, m, &want.Items[i])
 		}
 	}
 }
 
-// FuzzJSONStream: the events of a watch are those that client-go would read from it, as long as
-// all goes well; and those that an API server frames in other bytes are told apart.
+// FuzzJSONStream: Record and Event read the events that client-go reads, up to the first error. An event is Reproducible
+// only if an API server writes it with the same bytes.
 func FuzzJSONStream(f *testing.F) {
 	const event = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}}` + "\n"
+	longName := strings.Repeat("a", 9<<10) // longer than the reader's buffer
 	for _, stream := range []string{
-		event + event, event + `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"5"}}}` + "\n", event + event[:20],
-		event + "\n" + event, strings.Replace(event, `"a"`, `"`+strings.Repeat("a", 9<<10)+`"`, 1), // longer than what is read at once
-		`{"type":"ERROR","object":{"kind":"Status","code":410}}` + "\n", "{}{}\n",
-		`{"type":"ADDED","object":{"metadata":{}}}` + "\n", `{"type":"ADDED"}` + "\n", `{"object":{}}` + "\n", "null\n", `{"type":"X","object":{}}` + "\n",
-		` {"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}}` + "\n", `{"type": "ADDED","object":{"metadata":{"resourceVersion":"1"}}}` + "\n",
-		`{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}} }` + "\n", `{"object":{"metadata":{"resourceVersion":"1"}},"type":"ADDED"}` + "\n",
+		event + event,
+		event + `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"5"}}}` + "\n",
+		event + event[:20],
+		event + "\n" + event,
+		strings.Replace(event, `"a"`, `"`+longName+`"`, 1),
+		`{"type":"ERROR","object":{"kind":"Status","code":410}}` + "\n",
+		"{}{}\n",
+		"null\n",
+		`{"type":"ADDED","object":{"metadata":{}}}` + "\n",
+		`{"type":"ADDED"}` + "\n",
+		`{"object":{}}` + "\n",
+		`{"type":"X","object":{}}` + "\n",
+		// Events that API servers write with other bytes.
+		` {"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}}` + "\n",
+		`{"type": "ADDED","object":{"metadata":{"resourceVersion":"1"}}}` + "\n",
+		`{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}} }` + "\n",
+		`{"object":{"metadata":{"resourceVersion":"1"}},"type":"ADDED"}` + "\n",
 	} {
 		f.Add([]byte(stream))
 	}
@@ -118,7 +141,7 @@ func FuzzJSONStream(f *testing.F) {
 			var err error
 			if record, err = (jsonEncoding{}).Record(ours, record[:0]); err != nil {
 				if !errors.Is(err, ErrEnded) {
-					t.Errorf("a short stream: %v", err)
+					t.Errorf("at the end of the stream: %v, want %v", err, ErrEnded)
 				}
 				return
 			}
@@ -128,17 +151,18 @@ func FuzzJSONStream(f *testing.F) {
 			}
 			n, err := theirs.Read(buffer)
 			if err != nil {
-				t.Fatalf("client-go does not read %q: %v", record, err)
+				t.Fatalf("client-go cannot read %q: %v", record, err)
 			}
 			var want metav1.WatchEvent
 			if err := utiljson.Unmarshal(buffer[:n], &want); err != nil {
-				t.Fatalf("client-go does not decode %q: %v", record, err)
+				t.Fatalf("client-go cannot decode %q: %v", record, err)
 			}
 			if got.Type != want.Type || !bytes.Equal(got.Object, want.Object.Raw) || got.Meta.Revision == 0 {
-				t.Errorf("%s %s, client-go reads %s %s", got.Type, got.Object, want.Type, want.Object.Raw)
+				t.Errorf("%s %s at revision %d; client-go: %s %s", got.Type, got.Object, got.Meta.Revision, want.Type, want.Object.Raw)
 			}
-			if again := `{"type":"` + got.Type + `","object":` + string(got.Object) + "}\n"; got.Reproducible != (again == string(record)) {
-				t.Errorf("%q is framed as ever: %t", record, got.Reproducible)
+			isReproducible := `{"type":"`+got.Type+`","object":`+string(got.Object)+"}\n" == string(record)
+			if got.Reproducible != isReproducible {
+				t.Errorf("%q: Reproducible is %t, want %t", record, got.Reproducible, isReproducible)
 			}
 		}
 	})

@@ -16,14 +16,15 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// FuzzProtobufObject: of an object in its wrapper that is accepted apimachinery reads the same.
+// FuzzProtobufObject: if an object in its wrapper is accepted, the wrapper and the metadata are those that apimachinery
+// reads.
 func FuzzProtobufObject(f *testing.F) {
-	f.Add(written(f, samplePod("a")))
-	f.Add(written(f, &metav1.Status{
+	f.Add(encodeProtobuf(f, samplePod("a")))
+	f.Add(encodeProtobuf(f, &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Message: "too old", Status: metav1.StatusFailure,
 	}))
-	f.Add(append([]byte(protobufMagic), 0x12, 8, 0x0a, 6, 0x32, 1, '1', 0x32, 1, '2'))
-	f.Add(append([]byte(protobufMagic), 0x12, 4, 0x0a, 2, 0x5a, 0))
+	f.Add([]byte(protobufMagic + "\x12\x08\x0a\x06\x32\x011\x32\x012")) // two revisions
+	f.Add([]byte(protobufMagic + "\x12\x04\x0a\x02\x5a\x00"))           // an empty label
 	f.Fuzz(func(t *testing.T, object []byte) {
 		wrapper, err := parseWrapper(object)
 		if err != nil {
@@ -31,10 +32,10 @@ func FuzzProtobufObject(f *testing.F) {
 		}
 		var unknown runtime.Unknown
 		if err := unknown.Unmarshal(object[len(protobufMagic):]); err != nil {
-			t.Fatalf("apimachinery does not open what is accepted: %v", err)
+			t.Fatalf("apimachinery refuses the wrapper: %v", err)
 		}
 		if wrapper.apiVersion != unknown.APIVersion || wrapper.kind != unknown.Kind || !bytes.Equal(wrapper.object, unknown.Raw) {
-			t.Errorf("%+v, apimachinery reads %+v", wrapper, unknown)
+			t.Errorf("wrapper %+v; apimachinery: %+v", wrapper, unknown)
 		}
 		got, err := protobufEncoding{}.meta(object)
 		if err != nil {
@@ -43,20 +44,20 @@ func FuzzProtobufObject(f *testing.F) {
 		if wrapper.kind == "Status" && wrapper.apiVersion == "v1" {
 			var want metav1.Status
 			if want.Unmarshal(wrapper.object) == nil && (got.code != int(want.Code) || got.message != want.Message) {
-				t.Errorf("%d %q, apimachinery reads %d %q", got.code, got.message, want.Code, want.Message)
+				t.Errorf("%d %q; apimachinery: %d %q", got.code, got.message, want.Code, want.Message)
 			}
 			return
 		}
 		var want metav1.PartialObjectMetadata
 		if want.Unmarshal(wrapper.object) != nil {
-			return // some other field
+			return // apimachinery also refuses fields that are skipped here
 		}
-		sameMeta(t, got, &want)
+		checkMeta(t, got, &want)
 	})
 }
 
-// FuzzProtobufList: a list as apimachinery writes it is accepted, and nothing that is cut. One that is accepted
-// says the same to apimachinery, and is written again in the same bytes.
+// FuzzProtobufList: if LearnEnvelope accepts a list, the list has the items and the metadata that apimachinery reads, and
+// Render writes the same bytes. It accepts lists of API servers, and refuses parts of them.
 func FuzzProtobufList(f *testing.F) {
 	learn := func(body []byte) (*Envelope, List, error) {
 		return LearnEnvelope(protobufEncoding{}, body, media.ProtobufType, "")
@@ -64,9 +65,9 @@ func FuzzProtobufList(f *testing.F) {
 	for _, body := range protobufLists(f) {
 		_, _, err := learn(body)
 		expect.NoError(f, err)
-		for _, cut := range []int{1, len(body) / 2, len(body) - 1} {
-			if _, _, err := learn(body[:cut]); !errors.Is(err, ErrForm) {
-				f.Errorf("%d of %d bytes: %v, want %v", cut, len(body), err, ErrForm)
+		for _, n := range []int{1, len(body) / 2, len(body) - 1} {
+			if _, _, err := learn(body[:n]); !errors.Is(err, ErrForm) {
+				f.Errorf("%d of %d bytes: %v, want %v", n, len(body), err, ErrForm)
 			}
 		}
 		f.Add(body)
@@ -79,19 +80,19 @@ func FuzzProtobufList(f *testing.F) {
 			return
 		}
 		if again := envelope.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
-			t.Errorf("%q is written again as\n%q", body, again)
+			t.Errorf("Render writes %q for the list\n%q", again, body)
 		}
 		wrapper, err := parseWrapper(body)
 		expect.NoError(t, err)
 		var want metav1.PartialObjectMetadataList
 		if want.Unmarshal(wrapper.object) == nil {
-			sameList(t, protobufEncoding{}, got, &want)
+			checkListAgainst(t, protobufEncoding{}, got, &want)
 		}
 	})
 }
 
-// checkProtobufEvent: what is accepted as an event is one, to the last byte. It is said to be framed where
-// apimachinery writes the same bytes, and nowhere else.
+// checkProtobufEvent requires that a record is refused, or has the event that apimachinery reads. The event must be
+// Reproducible if and only if apimachinery writes it with the same bytes.
 func checkProtobufEvent(t *testing.T, record []byte) {
 	t.Helper()
 	ev, err := protobufEncoding{}.Event(record)
@@ -100,38 +101,40 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 	}
 	var want metav1.WatchEvent
 	if err := want.Unmarshal(record); err != nil || want.Type != ev.Type || !bytes.Equal(want.Object.Raw, ev.Object) || ev.Meta.Revision == 0 {
-		t.Errorf("%q at %d, apimachinery reads %q, %v", ev.Type, ev.Meta.Revision, want.Type, err)
+		t.Errorf("%s %q at revision %d; apimachinery: %s %q, %v", ev.Type, ev.Object, ev.Meta.Revision, want.Type, want.Object.Raw, err)
 	}
 	var wrapper runtime.Unknown
 	expect.NoError(t, wrapper.Unmarshal(ev.Object[len(protobufMagic):]))
 	object, err := wrapper.Marshal()
 	expect.NoError(t, err)
-	if again := eventOf(t, ev.Type, append([]byte(protobufMagic), object...)); ev.Reproducible != bytes.Equal(again, record) {
-		t.Errorf("%q is framed as ever: %t", record, ev.Reproducible)
+	again := protobufEvent(t, ev.Type, append([]byte(protobufMagic), object...))
+	if isReproducible := bytes.Equal(again, record); ev.Reproducible != isReproducible {
+		t.Errorf("%q: Reproducible is %t, want %t", record, ev.Reproducible, isReproducible)
 	}
 }
 
-// FuzzProtobufStream: the records of a watch are those that client-go would read from it.
+// FuzzProtobufStream: Record reads the records that client-go reads. A record that is too long is an
+// InconsistencyError, and a stream that ends is ErrEnded.
 func FuzzProtobufStream(f *testing.F) {
-	object := written(f, samplePod("a"))
-	record := eventOf(f, "ADDED", object)
-	frame := func(size uint32, content []byte) []byte {
-		return append(binary.BigEndian.AppendUint32(nil, size), content...)
+	object := encodeProtobuf(f, samplePod("a"))
+	record := protobufEvent(f, "ADDED", object)
+	frame := func(size int, content []byte) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(size)), content...) // #nosec G115 -- sizes of this test
 	}
-	whole := frame(uint32(len(record)), record)
+	whole := frame(len(record), record)
 	f.Add(append(whole, whole...))
 	f.Add(append(whole, whole[:30]...))
 	f.Add([]byte{0, 0})
 	f.Add(frame(0, frame(1, []byte("x"))))
 	f.Add(frame(maxEvent, record))
 	f.Add(frame(maxEvent+1, record))
-	for _, kind := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
-		f.Add(eventOf(f, kind, object))
+	for _, eventType := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
+		f.Add(protobufEvent(f, eventType, object))
 	}
-	f.Add(append(bytes.Clone(record), 0x0a, 0)) // a field more
-	f.Add(append(bytes.Clone(record), 0x12, 0))
+	f.Add(append(bytes.Clone(record), 0x0a, 0)) // with a second type
+	f.Add(append(bytes.Clone(record), 0x12, 0)) // with a second object
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		checkProtobufEvent(t, stream) // most mutations of a whole stream are cut
+		checkProtobufEvent(t, stream) // without a frame, since few mutations of a framed record have a right length
 		theirs := framer.NewLengthDelimitedFrameReader(io.NopCloser(bytes.NewReader(stream)))
 		ours := bufio.NewReader(bytes.NewReader(stream))
 		buffer, rest := make([]byte, len(stream)+1), stream
@@ -141,16 +144,16 @@ func FuzzProtobufStream(f *testing.F) {
 			if record, err = (protobufEncoding{}).Record(ours, record[:0]); err != nil {
 				isLong := len(rest) >= lengthPrefix && binary.BigEndian.Uint32(rest) > maxEvent
 				if errors.As(err, new(InconsistencyError)) != isLong || errors.Is(err, ErrEnded) == isLong {
-					t.Errorf("%v, of a record that is too long: %t", err, isLong)
+					t.Errorf("%v; the record is too long: %t", err, isLong)
 				}
 				return
 			}
 			if len(record) == 0 {
-				return // client-go's framer has no such thing, and it is no event either
+				return // client-go's framer does not support empty records, which have no event
 			}
 			n, err := theirs.Read(buffer)
 			if err != nil || !bytes.Equal(buffer[:n], record) {
-				t.Fatalf("%q, client-go reads %q, %v", record, buffer[:n], err)
+				t.Fatalf("record %q; client-go: %q, %v", record, buffer[:n], err)
 			}
 			checkProtobufEvent(t, record)
 			rest = rest[lengthPrefix+len(record):]

@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// written is an object as the API server's own serializer writes it.
-func written(t testing.TB, object runtime.Object) []byte {
+// encodeProtobuf returns an object as the API server's serializer writes it.
+func encodeProtobuf(t testing.TB, object runtime.Object) []byte {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	expect.NoError(t, corev1.AddToScheme(scheme))
@@ -35,23 +35,23 @@ func samplePod(name string) *corev1.Pod {
 	}
 }
 
-// eventOf is a record of a watch, written with apimachinery's own types.
-func eventOf(t testing.TB, kind string, object []byte) []byte {
+// protobufEvent returns the record of an event, written with apimachinery's types.
+func protobufEvent(t testing.TB, eventType string, object []byte) []byte {
 	t.Helper()
-	record, err := (&metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: object}}).Marshal()
+	record, err := (&metav1.WatchEvent{Type: eventType, Object: runtime.RawExtension{Raw: object}}).Marshal()
 	expect.NoError(t, err)
 	return record
 }
 
-// protobufLists are lists as apimachinery writes them.
+// protobufLists returns lists as the API server's serializer writes them.
 func protobufLists(t testing.TB) (all [][]byte) {
-	four := int64(4)
+	remaining := int64(4)
 	podList := metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}
 	for _, list := range []runtime.Object{
 		&corev1.PodList{TypeMeta: podList, ListMeta: metav1.ListMeta{ResourceVersion: "9"}},
 		&corev1.PodList{TypeMeta: podList, ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.Pod{*samplePod("a"), *samplePod("b")}},
 		&corev1.PodList{
-			TypeMeta: podList, ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "token", RemainingItemCount: &four},
+			TypeMeta: podList, ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "token", RemainingItemCount: &remaining},
 			Items: []corev1.Pod{*samplePod("a")},
 		},
 		&metav1.PartialObjectMetadataList{
@@ -60,7 +60,7 @@ func protobufLists(t testing.TB) (all [][]byte) {
 			Items:    []metav1.PartialObjectMetadata{{ObjectMeta: samplePod("a").ObjectMeta}},
 		},
 	} {
-		all = append(all, written(t, list))
+		all = append(all, encodeProtobuf(t, list))
 	}
 	return all
 }

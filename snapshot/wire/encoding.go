@@ -26,7 +26,7 @@ type Encoding interface {
 	Cut(form ItemForm, inEvent []byte) ([]byte, error)
 	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
 	// after use the item's memory.
-	Revise(item []byte, revision uint64) (before, instead, after []byte, err error)
+	Revise(item []byte, revision uint64) (before, revised, after []byte, err error)
 	// Values reads the fields of a list's item, in the order of paths.
 	Values(paths *FieldPaths, item []byte) ([]string, error)
 	// appendEventHead appends the bytes before a list's item of size bytes in an event. The first skip bytes of the item

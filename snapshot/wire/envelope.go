@@ -93,8 +93,8 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 		EmptyItems:  emptyItems,
 		Paths:       NewFieldPaths(nil),
 	}
-	for _, shape := range encoding.shapes() {
-		e.shape = shape
+	for _, candidate := range encoding.shapes() {
+		e.shape = candidate
 		if bytes.Equal(e.Render(l.Meta, l.Items), body) {
 			return e, l, nil
 		}
@@ -146,7 +146,7 @@ func (e *Envelope) CanSelect(selector fields.Selector) bool {
 		switch {
 		case term.Field == NameField:
 		case term.Field == NamespaceField && e.HasNamespaceField:
-		case term.Field == UIDField:
+		case term.Field == UIDField: // Paths may have it for selectors of shards
 			return false
 		case e.Paths.Find(term.Field) >= 0:
 		default:

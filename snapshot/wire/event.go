@@ -38,11 +38,11 @@ func (e *Envelope) EventEnd() string { return e.Encoding.eventEnd() }
 
 // AtRevision returns a copy of a list's item with another resourceVersion.
 func AtRevision(encoding Encoding, item []byte, revision uint64) ([]byte, error) {
-	before, instead, after, err := encoding.Revise(item, revision)
+	before, revised, after, err := encoding.Revise(item, revision)
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(before, instead, after), nil
+	return slices.Concat(before, revised, after), nil
 }
 
 // Bookmark writes the bookmarks of one collection as the upstream does: each has an object with only the collection's

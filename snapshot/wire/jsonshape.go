@@ -117,7 +117,7 @@ func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 }
 
 // Revise implements Encoding.
-func (jsonEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
+func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
 	from, to := -1, -1 // of the value of resourceVersion in item
 	err = members(item, func(key string, metadata []byte) error {
 		if key != "metadata" {

@@ -19,9 +19,9 @@ type protobufShape struct{}
 func (protobufEncoding) shapes() []shape { return []shape{protobufShape{}} }
 
 func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, itemsSize int) []byte {
-	listMeta := appendWireString(nil, 1, "") // selfLink
-	listMeta = appendWireString(listMeta, 2, strconv.FormatUint(meta.Revision, 10))
-	listMeta = appendWireString(listMeta, 3, meta.Continue)
+	listMeta := appendWireString(nil, 1, "")                                        // selfLink
+	listMeta = appendWireString(listMeta, 2, strconv.FormatUint(meta.Revision, 10)) // resourceVersion
+	listMeta = appendWireString(listMeta, 3, meta.Continue)                         // continue
 	if meta.HasRemaining {
 		listMeta = protowire.AppendTag(listMeta, 4, protowire.VarintType)   // remainingItemCount
 		listMeta = protowire.AppendVarint(listMeta, uint64(meta.Remaining)) // #nosec G115 -- an int64 on the wire
@@ -31,11 +31,11 @@ func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, items
 	}
 	typeMeta := appendWireString(nil, 1, e.APIVersion)
 	typeMeta = appendWireString(typeMeta, 2, e.kind)
-	rawSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize
+	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize
 
 	dst = append(dst, protobufMagic...)
 	dst = appendWireBytes(dst, 1, typeMeta)
-	dst = appendWireLength(dst, 2, rawSize)
+	dst = appendWireLength(dst, 2, listSize)
 	return appendWireBytes(dst, metadataField, listMeta)
 }
 
@@ -95,9 +95,9 @@ func (e protobufEncoding) isReproducible(record []byte, ev Event) bool {
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
-// Revise implements Encoding. The length of the metadata may change, too, so instead begins there: it has the metadata
-// up to the revision. These bytes are few: the name, the namespace and the like.
-func (protobufEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
+// Revise implements Encoding. The length of the metadata may change, too. So the middle part begins with this length, and
+// has the metadata up to the revision. These bytes are few: the name, the namespace and the like.
+func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
 	metadata, metadataAt, err := onlyField(item, metadataField)
 	if err != nil {
 		return nil, nil, nil, err
@@ -106,11 +106,11 @@ func (protobufEncoding) Revise(item []byte, revision uint64) (before, instead, a
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	revised := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
+	field := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
 	restSize := len(metadata) - oldAt - tagSize - protowire.SizeBytes(len(old)) // of the metadata, after the revision
 	metadataEnd := metadataAt + tagSize + protowire.SizeBytes(len(metadata))
-	instead = appendWireLength(nil, metadataField, oldAt+len(revised)+restSize)
-	return item[:metadataAt], slices.Concat(instead, metadata[:oldAt], revised), item[metadataEnd-restSize:], nil
+	head := appendWireLength(nil, metadataField, oldAt+len(field)+restSize)
+	return item[:metadataAt], slices.Concat(head, metadata[:oldAt], field), item[metadataEnd-restSize:], nil
 }
 
 // onlyField returns the content of the only field with a number, and the index at which the field begins in the message.

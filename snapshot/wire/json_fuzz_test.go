@@ -32,11 +32,7 @@ func checkMeta(t *testing.T, got ObjectMeta, want *metav1.PartialObjectMetadata)
 	if endsInitial := want.Annotations[metav1.InitialEventsAnnotationKey] == "true"; got.EndsInitial != endsInitial {
 		t.Errorf("the end of the initial events: %t; apimachinery: %t", got.EndsInitial, endsInitial)
 	}
-	gotLabels := map[string]string{}
-	for key, value := range got.Labels.All {
-		gotLabels[key] = value
-	}
-	if !maps.Equal(gotLabels, want.Labels) {
+	if gotLabels := maps.Collect(got.Labels.All); !maps.Equal(gotLabels, want.Labels) {
 		t.Errorf("labels %q; apimachinery: %q", gotLabels, want.Labels)
 	}
 	for key, value := range want.Labels {

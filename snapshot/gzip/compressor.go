@@ -123,7 +123,7 @@ func (c *Compressor) write(
 		m.writeSegment(s)
 		written += n
 	}
-	if proceed() {
+	if m.err == nil && proceed() {
 		m.writeStored(tail, false)
 	}
 	m.end()

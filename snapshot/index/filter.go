@@ -28,16 +28,16 @@ func NewFilter(envelope *wire.Envelope, q Query) Filter {
 
 // matches reports whether an object is chosen. It reads none of the object's bytes.
 func (f *Filter) matches(o *Object) bool {
-	if f.key != "" && o.Key != f.key || !strings.HasPrefix(o.Key, f.prefix) {
+	if f.key != "" && o.Key != f.key {
 		return false
 	}
-	return f.matcher == nil || f.matcher.matches(o)
+	return strings.HasPrefix(o.Key, f.prefix) && (f.matcher == nil || f.matcher.matches(o))
 }
 
 // Event returns the type and the object of a watch's event for a change; "" and nil if the watch gets no event. If the
 // change makes the object no longer match, the event has the object from before the change. It must be sent with the
 // revision of the change.
-func (f *Filter) Event(c Change) (kind string, object *Object) {
+func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	matchedBefore := c.Before != nil && f.matches(c.Before)
 	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
 	switch {

@@ -275,7 +275,8 @@ func (t Tree) ascendSigned(required signature, from, end string, yield func(*Obj
 // ascendIndex is Ascend for the objects whose indexed field has a value.
 func (t Tree) ascendIndex(value, from, end string, yield func(*Object) bool) {
 	t.byField.AscendGreaterOrEqual(indexEntry{value: value, key: from}, func(e indexEntry) bool {
-		if e.value != value || end != "" && e.key >= end {
+		isBehindEnd := end != "" && e.key >= end
+		if e.value != value || isBehindEnd {
 			return false
 		}
 		o, found := t.Get(e.key)

@@ -120,10 +120,10 @@ func (jsonEncoding) Event(line []byte) (Event, error) {
 		}
 		return err
 	})
-	switch {
-	case err == nil && ev.Object == nil:
-		err = errShape
-	case err == nil:
+	if err == nil && ev.Object == nil {
+		err = fmt.Errorf("%w: an event without an object", errShape)
+	}
+	if err == nil {
 		err = s.end()
 	}
 	if err != nil {

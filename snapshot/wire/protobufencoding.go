@@ -288,7 +288,9 @@ func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
 		case annotationsField:
 			var key, value []byte
 			key, value, err = parseMapEntry(f.content)
-			m.EndsInitial = m.EndsInitial || string(key) == initialEventsEnd && string(value) == "true"
+			if string(key) == initialEventsEnd {
+				m.EndsInitial = string(value) == "true"
+			}
 		}
 		return err
 	})

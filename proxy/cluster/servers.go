@@ -210,30 +210,26 @@ func (s *servers) followVersion(ctx context.Context) {
 
 // versions finds changes of the version behind one address.
 type versions struct {
-	known     version.Info // the first version, or that of the last change
-	changedAt time.Time    // the time of the last change; zero if there was none
-	isMixed   bool         // whether another version has answered since the last change
+	last      version.Info // the version of the last answer
+	isPending bool         // whether the version has changed since the last reported change
+	changedAt time.Time    // the time of the last reported change; zero if there was none
 }
 
-// add adds the version of an answer, and reports whether it is a change. While two versions answer in turn, there is a
-// change every minChangeInterval, and a last one when only one version answers.
+// add adds the version of an answer, and reports whether a change must be reported. While two versions answer in turn,
+// that is once every minChangeInterval, and a last time when only one version answers.
 //
 //	v1.36   the first: no change
 //	v1.37   a change
 //	v1.36   v1.37   v1.36  ...  no change for minChangeInterval
 //	v1.37   a change, whichever answers
 func (v *versions) add(answered version.Info, now time.Time) bool {
-	isFirst := v.known == version.Info{}
-	hasChanged := !v.changedAt.IsZero()
-	v.isMixed = v.isMixed || hasChanged && answered != v.known
-	isTooSoon := hasChanged && clock.Age(v.changedAt, now) < minChangeInterval
-	if isTooSoon || answered == v.known && !v.isMixed {
+	isFirst := v.last == version.Info{}
+	v.isPending = v.isPending || !isFirst && answered != v.last
+	v.last = answered
+	if !v.isPending || now.Sub(v.changedAt) < minChangeInterval {
 		return false
 	}
-	v.known = answered
-	v.isMixed = false
-	if !isFirst {
-		v.changedAt = now
-	}
-	return !isFirst
+	v.isPending = false
+	v.changedAt = now
+	return true
 }

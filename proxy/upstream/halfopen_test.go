@@ -26,30 +26,29 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// halfOpen is a connection that swallows, once it is told to: what is sent in either direction disappears, and nobody
-// hears of an end.
+// halfOpen is a connection that loses all bytes in both directions, without an error, once isLosing is set.
 type halfOpen struct {
 	net.Conn
-	swallows atomic.Bool
+	isLosing atomic.Bool
 }
 
 func (c *halfOpen) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		if err != nil || !c.swallows.Load() {
+		if err != nil || !c.isLosing.Load() {
 			return n, err
 		}
 	}
 }
 
 func (c *halfOpen) Write(p []byte) (int, error) {
-	if c.swallows.Load() {
+	if c.isLosing.Load() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
 }
 
-// lock is one of client-go's leader election: a Lease at the API server, which its holder alone writes.
+// lock is a lock of client-go's leader election: a Lease at the API server, which only its holder writes.
 type lock struct {
 	resourcelock.Interface
 	holder auth.Identity
@@ -80,9 +79,9 @@ func (l *lock) Identity() string   { return "holder" }
 func (l *lock) Describe() string   { return "lock" }
 func (l *lock) RecordEvent(string) {}
 
-// TestHalfOpenConnections: where callers' connections are half-open, those of short requests end so soon that nobody
-// loses the lock of a leader election, not even one whose client waits for an answer without end. A watch lasts as
-// long as one of client-go's own: the API server may only stand still.
+// TestHalfOpenConnections: half-open connections of short requests end so soon that no caller loses the lock of a leader
+// election, even if its client waits for an answer without a bound. A watch lasts as long as on a connection of
+// client-go's own, since the API server may only stand still for a moment.
 func TestHalfOpenConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const electors = 20
@@ -125,7 +124,7 @@ func TestHalfOpenConnections(t *testing.T) {
 			})
 			expect.NoError(t, err)
 			running.Go(func() { elector.Run(ctx) })
-			time.Sleep(2 * time.Second / electors) // each renews at another time
+			time.Sleep(2 * time.Second / electors) // spreads the renewals
 		}
 		watcher := proxytest.Identify(identities, "Bearer 0")
 		res, err := up.RoundTripper(watcher, &kubehttp.Request{LongRunning: true}).RoundTrip(request(t, up, watcher, "/watch"))
@@ -139,12 +138,12 @@ func TestHalfOpenConnections(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		mu.Lock()
 		for _, c := range connections {
-			c.swallows.Store(true)
+			c.isLosing.Store(true)
 		}
 		mu.Unlock()
 		begun := time.Now()
 		if err := <-watched; err == nil || time.Since(begun) < 30*time.Second {
-			t.Errorf("the watch ended after %v: %v", time.Since(begun), err)
+			t.Errorf("the watch ended after %v with %v, want an error after 30s at least", time.Since(begun), err)
 		}
 		time.Sleep(10 * time.Second)
 		end()

@@ -21,22 +21,26 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-func saying(code int, body string) proxytest.Transport {
+// answering answers each request with a code and a body.
+func answering(code int, body string) proxytest.Transport {
 	return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, code, body), nil }
 }
 
+// failing answers no request.
 func failing(err error) proxytest.Transport {
 	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
 
-var ended = failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+// refusing refuses each connection.
+var refusing = failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
 
+// frozen answers no request before its context ends.
 func frozen(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
 
-// streaming answers with what comes from a pipe.
+// streaming answers with a 200, whose body is stream.
 func streaming(stream *io.PipeReader) proxytest.Transport {
 	return func(r *http.Request) (*http.Response, error) {
 		res := proxytest.JSONResponse(r, http.StatusOK, "")
@@ -45,42 +49,44 @@ func streaming(stream *io.PipeReader) proxytest.Transport {
 	}
 }
 
-// healthRig is a Health of an API server, of which a test says how it answers the questions, and
-// listproxy's own requests.
+// healthRig has a Health of an API server whose answers a test chooses.
 type healthRig struct {
 	*Health
-	questions, others atomic.Pointer[proxytest.Transport]
-	asked             atomic.Int64 // questions
-	log               *logbuffer.Buffer
-	own               *http.Client
+	probes atomic.Pointer[proxytest.Transport] // answers the probes
+	others atomic.Pointer[proxytest.Transport] // answers listproxy's other requests
+	probed atomic.Int64                        // the number of probes
+	log    *logbuffer.Buffer
+	own    *http.Client // sends listproxy's other requests
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (rig *healthRig) RoundTrip(r *http.Request) (*http.Response, error) {
-	how := rig.others.Load()
+	transport := rig.others.Load()
 	if r.URL.Path == "/at/readyz" {
-		rig.asked.Add(1)
-		how = rig.questions.Load()
+		rig.probed.Add(1)
+		transport = rig.probes.Load()
 	}
-	return (*how)(r)
+	return (*transport)(r)
 }
 
-// set is how all is answered from now on.
-func (rig *healthRig) set(how proxytest.Transport) {
-	rig.questions.Store(&how)
-	rig.others.Store(&how)
+// set makes transport answer all requests from now on.
+func (rig *healthRig) set(transport proxytest.Transport) {
+	rig.probes.Store(&transport)
+	rig.others.Store(&transport)
 }
 
-// run runs a test with an API server that answers how, first.
-func run(t *testing.T, how proxytest.Transport, test func(*testing.T, *healthRig)) {
+// run runs test in a synctest bubble, with an API server that at first answers by transport.
+func run(t *testing.T, transport proxytest.Transport, test func(*testing.T, *healthRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		rig := &healthRig{log: &logbuffer.Buffer{}}
-		rig.set(how)
+		rig.set(transport)
 		rig.Health = &Health{
-			client: &http.Client{Transport: rig}, base: &url.URL{Scheme: "https", Host: "api", Path: "/at"}, traffic: traffic{began: make(chan struct{}, 1)},
-			log:   slog.New(slog.NewTextHandler(rig.log, nil)),
-			stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+			client:  &http.Client{Transport: rig},
+			base:    &url.URL{Scheme: "https", Host: "api", Path: "/at"},
+			traffic: traffic{began: make(chan struct{}, 1)},
+			log:     slog.New(slog.NewTextHandler(rig.log, nil)),
+			stats:   HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 		}
 		rig.own = &http.Client{Transport: healthTransport{rig, rig.Health}}
 		proxytest.RunInBubble(t, rig.Run)
@@ -88,19 +94,19 @@ func run(t *testing.T, how proxytest.Transport, test func(*testing.T, *healthRig
 	})
 }
 
-// await waits until the upstream is found in a condition, and checks how long that took.
+// await waits until the upstream's condition is c, and fails if that takes longer than within.
 func (rig *healthRig) await(t *testing.T, c Condition, within time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	for rig.Stats().Condition != c {
 		if time.Since(begun) > within {
-			t.Fatalf("it is %s, not %s, after %v: %s", rig.Stats().Condition, c, within, rig.log)
+			t.Fatalf("the condition is %s, not %s, after %v: %s", rig.Stats().Condition, c, within, rig.log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// get sends a request of listproxy's own, and returns what is read of the answer; nil if none came.
+// get sends one of listproxy's other requests, and returns the body of the answer; nil if there was no answer.
 func (rig *healthRig) get(t *testing.T, path string) io.ReadCloser {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api/at"+path, nil)
@@ -112,10 +118,12 @@ func (rig *healthRig) get(t *testing.T, path string) io.ReadCloser {
 	return res.Body
 }
 
-const told = 20 * time.Second
+// maxDelay bounds the time after which a failure, or its end, is known.
+const maxDelay = 20 * time.Second
 
-// TestHealthTellsEachFailureOnce: each failure is told within twenty seconds; the log has one line for it however long it
-// lasts, and one for its end; the upstream is not asked more meanwhile; and a replica that has been of use stays ready.
+// TestHealthTellsEachFailureOnce: each failure is known within twenty seconds. The log has one line for it, however long
+// it lasts, and one for its end. Meanwhile there are no more probes than usual, and a replica that was OK before stays
+// ready.
 func TestHealthTellsEachFailureOnce(t *testing.T) {
 	unready := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed\nreadyz check failed"
 	for name, tt := range map[string]struct {
@@ -123,51 +131,51 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 		want        Condition
 		wantProblem string
 	}{
-		"ended":  {transport: ended, want: ConditionUnreachable, wantProblem: "connection refused"},
-		"frozen": {transport: frozen, want: ConditionUnreachable, wantProblem: "deadline exceeded"},
+		"connection refused": {transport: refusing, want: ConditionUnreachable, wantProblem: "connection refused"},
+		"no answer":          {transport: frozen, want: ConditionUnreachable, wantProblem: "deadline exceeded"},
 		"another CA": {
 			transport: failing(x509.UnknownAuthorityError{}), want: ConditionUnreachable, wantProblem: "unknown authority",
 		},
-		"no account": {transport: saying(http.StatusUnauthorized, ""), want: ConditionUnauthorized, wantProblem: "401"},
-		"no rights": {
-			transport: saying(http.StatusForbidden, ""), want: ConditionForbidden, wantProblem: "allows nothing",
+		"unknown account": {transport: answering(http.StatusUnauthorized, ""), want: ConditionUnauthorized, wantProblem: "401"},
+		"account without rights": {
+			transport: answering(http.StatusForbidden, ""), want: ConditionForbidden, wantProblem: "allows nothing",
 		},
-		"no etcd": {
-			transport:   saying(http.StatusInternalServerError, unready),
+		"etcd is away": {
+			transport:   answering(http.StatusInternalServerError, unready),
 			want:        ConditionNotReady,
 			wantProblem: "/readyz answers 500",
 		},
-		"sent elsewhere": {
-			transport:   saying(http.StatusFound, "<html></html>"),
+		"a redirect": {
+			transport:   answering(http.StatusFound, "<html></html>"),
 			want:        ConditionNotReady,
 			wantProblem: "302, which no kube-apiserver does",
 		},
-		"another path": {
-			transport:   saying(http.StatusNotFound, ""),
+		"a wrong path": {
+			transport:   answering(http.StatusNotFound, ""),
 			want:        ConditionNotReady,
 			wantProblem: "404, which no kube-apiserver does",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+			run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 				rig.await(t, ConditionOK, time.Second)
 				time.Sleep(17 * time.Second)
 				rig.set(tt.transport)
-				rig.await(t, tt.want, told)
-				before := rig.asked.Load()
+				rig.await(t, tt.want, maxDelay)
+				before := rig.probed.Load()
 				time.Sleep(10 * time.Minute)
-				if n := rig.asked.Load() - before; n < 40 || n > 60 {
-					t.Errorf("it was asked %d times in ten minutes", n)
+				if n := rig.probed.Load() - before; n < 40 || n > 60 {
+					t.Errorf("there were %d probes in ten minutes, want about 50", n)
 				}
 				s := rig.Stats()
 				expect.Says(t, s.Problem, tt.wantProblem)
 				if s.Condition != tt.want || s.NeverOK || s.Advice == "" || time.Since(s.Since) < 10*time.Minute {
-					t.Errorf("the upstream is %+v, want it %s for ten minutes, with advice", s, tt.want)
+					t.Errorf("the state is %+v, want %s for ten minutes, with advice", s, tt.want)
 				}
-				rig.set(saying(http.StatusOK, "ok"))
-				rig.await(t, ConditionOK, told)
+				rig.set(answering(http.StatusOK, "ok"))
+				rig.await(t, ConditionOK, maxDelay)
 				if s = rig.Stats(); s.NeverOK || s.Problem != "" || s.Advice != "" || time.Since(s.Answered) > time.Second {
-					t.Errorf("in the end it is %+v", s)
+					t.Errorf("after the failure the state is %+v, want OK without a problem", s)
 				}
 				lines := strings.Split(strings.TrimSpace(rig.log.String()), "\n")
 				if len(lines) != 3 {
@@ -181,27 +189,27 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 	}
 }
 
-// TestHealthOfAMoment: a failure that is over in a moment is none, as while a balancer changes API servers, or while one
-// that has just started does not know anybody's rights; nor is an API server that has too much to do.
+// TestHealthOfAMoment: a failure of less than five seconds does not count: a load balancer may be changing API servers, or
+// an API server that has just started does not know anybody's rights yet. Nor does a 429 count, however long it lasts.
 func TestHealthOfAMoment(t *testing.T) {
 	for _, moment := range []struct {
 		transport proxytest.Transport
 		lasts     time.Duration
 	}{
 		{transport: failing(io.EOF), lasts: 4900 * time.Millisecond},
-		{transport: saying(http.StatusForbidden, ""), lasts: 4900 * time.Millisecond},
-		{transport: saying(http.StatusTooManyRequests, ""), lasts: time.Minute},
+		{transport: answering(http.StatusForbidden, ""), lasts: 4900 * time.Millisecond},
+		{transport: answering(http.StatusTooManyRequests, ""), lasts: time.Minute},
 	} {
-		run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+		run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 			rig.await(t, ConditionOK, time.Second)
 			for range 100 {
 				rig.set(moment.transport)
 				_ = rig.get(t, "/api/v1/pods")
 				time.Sleep(moment.lasts)
 				if c := rig.Stats().Condition; c != ConditionOK {
-					t.Fatalf("it is %s", c)
+					t.Fatalf("the condition is %s, want OK", c)
 				}
-				rig.set(saying(http.StatusOK, "ok"))
+				rig.set(answering(http.StatusOK, "ok"))
 				expect.NoError(t, rig.get(t, "/api/v1/pods").Close())
 				time.Sleep(2*probeInterval + 777*time.Millisecond)
 			}
@@ -209,59 +217,61 @@ func TestHealthOfAMoment(t *testing.T) {
 	}
 }
 
-// TestHealthFromTheStart: that nobody answers is told, also if nobody ever did; and where an upstream
-// was never ok, that may be this replica's own trouble.
+// TestHealthFromTheStart: a failure from the start on is known and logged, too. NeverOK says that it may be this replica's
+// own.
 func TestHealthFromTheStart(t *testing.T) {
-	for want, how := range map[Condition]proxytest.Transport{
-		ConditionUnreachable: failing(io.EOF), ConditionUnauthorized: saying(http.StatusUnauthorized, ""), ConditionForbidden: saying(http.StatusForbidden, ""),
+	for want, transport := range map[Condition]proxytest.Transport{
+		ConditionUnreachable:  failing(io.EOF),
+		ConditionUnauthorized: answering(http.StatusUnauthorized, ""),
+		ConditionForbidden:    answering(http.StatusForbidden, ""),
 	} {
-		run(t, how, func(t *testing.T, rig *healthRig) {
+		run(t, transport, func(t *testing.T, rig *healthRig) {
 			rig.await(t, want, 6*time.Second)
 			s := rig.Stats()
-			if !s.NeverOK || s.Answered.IsZero() != (want == ConditionUnreachable) {
-				t.Errorf("it is %+v", s)
+			if wasAnswered := want != ConditionUnreachable; !s.NeverOK || s.Answered.IsZero() == wasAnswered {
+				t.Errorf("the state is %+v, want NeverOK and answered %t", s, wasAnswered)
 			}
 			if n := strings.Count(rig.log.String(), "\n"); n != 1 {
-				t.Errorf("the log has\n%s", rig.log)
+				t.Errorf("the log has %d lines, want 1:\n%s", n, rig.log)
 			}
 		})
 	}
 }
 
-// TestHealthOfRefusedConnections: two that are refused in a row are told at once, those of others alone never, and
-// these do not make it ask much more.
+// TestHealthOfRefusedConnections: if the connections of a request and of the probe that follows are refused, the upstream
+// is unreachable at once. If only other requests' connections are refused, it is not, and there are few more probes.
 func TestHealthOfRefusedConnections(t *testing.T) {
-	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
-		rig.others.Store(&ended)
-		before := rig.asked.Load()
+		rig.others.Store(&refusing)
+		before := rig.probed.Load()
 		for range 600 {
 			_ = rig.get(t, "/api/v1/pods")
 			time.Sleep(100 * time.Millisecond)
 		}
-		if n := rig.asked.Load() - before; n > 15 {
-			t.Errorf("it was asked %d times in a minute", n)
+		if n := rig.probed.Load() - before; n > 15 {
+			t.Errorf("there were %d probes in a minute, want at most 15", n)
 		}
-		rig.others.Store(new(saying(http.StatusOK, "ok")))
+		rig.others.Store(new(answering(http.StatusOK, "ok")))
 		time.Sleep(2*probeInterval + time.Second)
 		expect.Same(t, 1, strings.Count(rig.log.String(), "\n"))
-		rig.set(ended)
+		rig.set(refusing)
 		_ = rig.get(t, "/api/v1/pods")
 		synctest.Wait()
 		expect.Same(t, ConditionUnreachable, rig.Stats().Condition)
-		rig.set(saying(http.StatusOK, "ok"))
-		rig.await(t, ConditionOK, told)
+		rig.set(answering(http.StatusOK, "ok"))
+		rig.await(t, ConditionOK, maxDelay)
 	})
 }
 
-// TestHealthOfTheBusy: while bytes come, a late answer to a question is no trouble.
+// TestHealthOfTheBusy: while a watch receives bytes, a probe without an answer is not a failure.
 func TestHealthOfTheBusy(t *testing.T) {
-	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
 		stream, events := io.Pipe()
 		rig.others.Store(new(streaming(stream)))
 		body := rig.get(t, "/api/v1/pods?watch=1")
-		rig.questions.Store(new(proxytest.Transport(frozen)))
+		rig.probes.Store(new(proxytest.Transport(frozen)))
 		for range 600 {
 			go func() { _, _ = events.Write([]byte("x")) }()
 			_, err := body.Read(make([]byte, 1))
@@ -269,19 +279,18 @@ func TestHealthOfTheBusy(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if s := rig.Stats(); s.Condition != ConditionOK || time.Since(s.Answered) > 2*time.Second {
-			t.Errorf("it is %+v", s)
+			t.Errorf("the state is %+v, want OK and answered just now", s)
 		}
 		expect.NoError(t, body.Close())
-		// The last byte may have come while a question was under way, which is taken for answered then.
-		rig.await(t, ConditionUnreachable, told+probeTimeout)
+		// A probe during which the last byte came counts as answered.
+		rig.await(t, ConditionUnreachable, maxDelay+probeTimeout)
 	})
 }
 
-// TestHealthOfTheAccount: an account that may not read one resource, or not /readyz, is of use as long
-// as it may follow another. It is of none when nothing is left that it may read, whatever everybody
-// may read.
+// TestHealthOfTheAccount: an account that may not read /readyz, or one resource, is OK as long as it may watch another
+// resource. It is forbidden when it may read no resource any more, even if it may read discovery, as everybody may.
 func TestHealthOfTheAccount(t *testing.T) {
-	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
 		stream, _ := io.Pipe()
 		mayRead := func(path string) {
@@ -290,91 +299,92 @@ func TestHealthOfTheAccount(t *testing.T) {
 				case "/at" + path:
 					return streaming(stream)(r)
 				case "/at/apis/apps/v1": // discovery is everybody's
-					return saying(http.StatusOK, "{}")(r)
+					return answering(http.StatusOK, "{}")(r)
 				}
-				return saying(http.StatusForbidden, "")(r)
+				return answering(http.StatusForbidden, "")(r)
 			})))
 		}
 		mayRead("/api/v1/pods")
 		watch := rig.get(t, "/api/v1/pods")
 		expect.NoError(t, rig.get(t, "/apis/apps/v1/deployments").Close())
-		rig.questions.Store(new(saying(http.StatusForbidden, "")))
+		rig.probes.Store(new(answering(http.StatusForbidden, "")))
 		time.Sleep(time.Hour)
 		if c := rig.Stats().Condition; c != ConditionOK {
-			t.Errorf("while it may follow one resource it is %s", c)
+			t.Errorf("while the account may watch one resource the condition is %s, want OK", c)
 		}
-		rig.questions.Store(new(saying(http.StatusOK, "ok")))
+		rig.probes.Store(new(answering(http.StatusOK, "ok")))
 		mayRead("nothing")
 		expect.NoError(t, watch.Close())
-		expect.NoError(t, watch.Close()) // as some do
+		expect.NoError(t, watch.Close()) // a second Close must not count
 		expect.NoError(t, rig.get(t, "/api/v1/pods").Close())
-		rig.await(t, ConditionForbidden, told)
+		rig.await(t, ConditionForbidden, maxDelay)
 		for range 10 {
 			expect.NoError(t, rig.get(t, "/apis/apps/v1").Close())
 			time.Sleep(time.Minute)
 		}
 		if c := rig.Stats().Condition; c != ConditionForbidden {
-			t.Errorf("while it may read nothing it is %s", c)
+			t.Errorf("while the account may read no resource the condition is %s, want forbidden", c)
 		}
 		mayRead("/apis/apps/v1/deployments")
 		expect.NoError(t, rig.get(t, "/apis/apps/v1/deployments").Close())
-		rig.await(t, ConditionOK, told)
+		rig.await(t, ConditionOK, maxDelay)
 	})
 }
 
-// TestOutages: an outage begins with a request that gets no answer, or an answer that breaks off, when nothing else
-// is answered. Any answer ends it, but for a while not the refusals and errors of an API server that has just started.
-// What goes on in streams is no answer: a kube-apiserver that ends keeps its watches to the last.
+// TestOutages: an outage begins when a request gets no answer, or an answer breaks off, and no other request is answered
+// meanwhile. Any answer ends the outage, but refusals and errors only after startupTime: an API server that has just
+// started gives them. An event of an open watch does not end an outage: a kube-apiserver that is shutting down keeps its
+// watches to the last.
 func TestOutages(t *testing.T) {
-	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		returns := 0
 		rig.OnReturn(func() { returns++ })
 		want := func(when string, lasts bool) {
 			t.Helper()
 			synctest.Wait()
 			if rig.Outage().Lasts != lasts {
-				t.Errorf("%s: %+v", when, rig.Outage())
+				t.Errorf("%s: the outage is %+v, want it to last: %t", when, rig.Outage(), lasts)
 			}
 		}
 		rig.await(t, ConditionOK, time.Second)
 		rig.get(t, "/version")
-		want("all is well", false)
+		want("all requests are answered", false)
 		in, out := io.Pipe()
 		rig.set(streaming(in))
 		body := rig.get(t, "/api/v1/pods")
-		heard := time.Now()
+		lastHeard := time.Now()
 		_ = out.CloseWithError(io.ErrUnexpectedEOF)
 		_, _ = io.ReadAll(body)
 		want("a stream broke off", true)
-		rig.set(ended)
+		rig.set(refusing)
 		rig.get(t, "/version")
-		if got := rig.Outage().Heard; !got.Equal(heard) {
-			t.Errorf("it was heard %v ago, want %v", time.Since(got), time.Since(heard))
+		if got := rig.Outage().Heard; !got.Equal(lastHeard) {
+			t.Errorf("the upstream was heard %v ago, want %v", time.Since(got), time.Since(lastHeard))
 		}
 		time.Sleep(time.Minute)
 		want("refused for a minute", true)
-		rig.set(saying(http.StatusForbidden, ""))
+		rig.set(answering(http.StatusForbidden, ""))
 		rig.get(t, "/version")
 		rig.Answered(http.StatusInternalServerError)
-		want("it has just started", true)
-		rig.set(saying(http.StatusOK, "ok"))
+		want("the first answers are refusals and errors", true)
+		rig.set(answering(http.StatusOK, "ok"))
 		rig.get(t, "/version")
-		want("it answers", false)
-		if got := rig.Outage(); returns != 1 || !got.Heard.Equal(heard) || !got.Ended.Equal(time.Now()) {
-			t.Errorf("told %d times, %+v", returns, got)
+		want("the upstream answers", false)
+		if got := rig.Outage(); returns != 1 || !got.Heard.Equal(lastHeard) || !got.Ended.Equal(time.Now()) {
+			t.Errorf("OnReturn was called %d times, want 1; the outage is %+v", returns, got)
 		}
-		rig.set(ended)
+		rig.set(refusing)
 		rig.get(t, "/version")
-		rig.set(saying(http.StatusForbidden, ""))
+		rig.set(answering(http.StatusForbidden, ""))
 		time.Sleep(startupTime + probeInterval + confirmInterval)
-		want("it goes on refusing", false)
-		rig.set(ended)
+		want("refusals go on after startupTime", false)
+		rig.set(refusing)
 		rig.get(t, "/version")
 		synctest.Wait()
 		rig.Answered(http.StatusNotFound)
 		want("a caller was answered", false)
-		rig.set(saying(http.StatusOK, "ok"))
-		// A server that is slow says something else meanwhile.
+		rig.set(answering(http.StatusOK, "ok"))
+		// While one request waits, probes are answered: the server is only slow.
 		slow := make(chan struct{})
 		rig.others.Store(new(proxytest.Transport(func(*http.Request) (*http.Response, error) {
 			<-slow
@@ -390,14 +400,14 @@ func TestOutages(t *testing.T) {
 		rig.set(streaming(in))
 		body = rig.get(t, "/api/v1/pods")
 		go func() { _, _ = io.Copy(io.Discard, body) }()
-		rig.set(ended)
+		rig.set(refusing)
 		rig.get(t, "/version")
 		_, _ = out.Write([]byte("an event"))
-		want("nobody answers, and a watch goes on", true)
+		want("no request is answered, but a watch goes on", true)
 		_ = out.Close()
-		rig.set(saying(http.StatusOK, "ok"))
+		rig.set(answering(http.StatusOK, "ok"))
 		rig.get(t, "/version")
-		want("it answers again", false)
+		want("the upstream answers again", false)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		rig.set(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() })

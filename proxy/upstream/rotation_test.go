@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/listproxy/listproxy/proxy/auth"
@@ -34,46 +32,50 @@ import (
 // rotatingName is the name of a rotating API server in its certificates.
 const rotatingName = "api.test"
 
-// rotating is an API server whose certificate changes, and the Transports to it. It refuses (401) client
-// certificates other than the one that it accepts. A watch has no event until goOn is closed.
+// rotating is an API server whose certificate changes, and the Transports to it. It answers 401 to any client certificate
+// but the accepted one.
 type rotating struct {
 	*Transports
-	shown         atomic.Pointer[tls.Certificate]
-	accepted      atomic.Pointer[x509.Certificate]
-	goOn          chan struct{}
+	serving       atomic.Pointer[tls.Certificate]  // the server's
+	accepted      atomic.Pointer[x509.Certificate] // the only client certificate that the server accepts; first at first
+	sendEvents    chan struct{}                    // watches have no event until it is closed
 	cfg           *rest.Config
 	known         auth.Identity
-	clients       *proxytest.CA
-	first, second *x509.Certificate // listproxy's own, which clients has signed; the first is accepted
+	clientCA      *proxytest.CA
+	first, second *x509.Certificate // client certificates of listproxy
 }
 
-// startRotating returns a server with a certificate that ca has signed. The configuration trusts ca
-// by a file.
+// startRotating returns a server with a certificate that ca has signed. The configuration has ca in a file.
 func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	t.Helper()
-	r := &rotating{goOn: make(chan struct{}), known: proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known"), clients: proxytest.NewCA(t)}
-	r.first = r.clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
-	r.second = r.clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
-	r.show(t, ca)
+	r := &rotating{
+		sendEvents: make(chan struct{}),
+		known:      proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known"),
+		clientCA:   proxytest.NewCA(t),
+	}
+	r.first = r.clientCA.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
+	r.second = r.clientCA.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
+	r.serveWith(t, ca)
 	r.accepted.Store(r.first)
-	// HTTP/2 is for some ways; others are over HTTP/1.1.
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, req *http.Request) {
-		if shown := req.TLS.PeerCertificates; len(shown) > 0 && !shown[0].Equal(r.accepted.Load()) {
+		if client := req.TLS.PeerCertificates; len(client) > 0 && !client[0].Equal(r.accepted.Load()) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
 		if req.URL.Path == "/watch" {
 			_ = http.NewResponseController(w).Flush()
-			<-r.goOn
+			<-r.sendEvents
 			_, _ = io.WriteString(w, "event")
 		}
 	})
-	api.TLS.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.shown.Load(), nil }
+	api.TLS.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.serving.Load(), nil }
 
 	dir := t.TempDir()
 	r.cfg = &rest.Config{Host: api.URL}
 	r.cfg.ServerName = rotatingName
-	r.cfg.CAFile, r.cfg.CertFile, r.cfg.KeyFile = filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	r.cfg.CAFile = filepath.Join(dir, "ca")
+	r.cfg.CertFile = filepath.Join(dir, "cert")
+	r.cfg.KeyFile = filepath.Join(dir, "key")
 	write(t, r.cfg.CAFile, certificatePEM(ca.Cert))
 	return r
 }
@@ -90,56 +92,60 @@ func (r *rotating) connect(t *testing.T) {
 	t.Cleanup(func() { r.current.Load().closeIdle() })
 }
 
-// show makes the server show a certificate that ca has signed.
-func (r *rotating) show(t *testing.T, ca *proxytest.CA) {
+// serveWith gives the server a certificate that ca has signed.
+func (r *rotating) serveWith(t *testing.T, ca *proxytest.CA) {
 	t.Helper()
 	leaf := ca.Issue(t, pkix.Name{}, func(c *x509.Certificate) {
-		c.DNSNames, c.ExtKeyUsage = []string{rotatingName}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		c.DNSNames = []string{rotatingName}
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
-	r.shown.Store(&tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: ca.Key})
+	r.serving.Store(&tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: ca.Key})
 }
 
-// logInWith writes a client certificate and its key.
-func (r *rotating) logInWith(t *testing.T, client *x509.Certificate) {
+// writeClient writes the files of a client certificate of listproxy.
+func (r *rotating) writeClient(t *testing.T, client *x509.Certificate) {
 	t.Helper()
-	key, err := keyutil.MarshalPrivateKeyToPEM(r.clients.Key)
+	key, err := keyutil.MarshalPrivateKeyToPEM(r.clientCA.Key)
 	expect.NoError(t, err)
 	write(t, r.cfg.CertFile, certificatePEM(client))
 	write(t, r.cfg.KeyFile, key)
 }
 
-// lookAtFiles does what Run does every few seconds.
-func (r *rotating) lookAtFiles(t *testing.T) {
+// reload does what Run does every few seconds, and checks that the files have changed.
+func (r *rotating) reload(t *testing.T) {
 	t.Helper()
 	if changed, err := r.update(); err != nil || !changed {
-		t.Errorf("the files: changed %t, %v", changed, err)
+		t.Errorf("update returns %t, %v; want true", changed, err)
 	}
 }
 
-// ask sends a request in each way there is, and returns what came of each, by the way's name.
-func (r *rotating) ask(t *testing.T) map[string]error {
+// getByEach sends a request by each transport, over HTTP/2 and HTTP/1.1, and returns the errors by the transport's name.
+func (r *rotating) getByEach(t *testing.T) map[string]error {
 	t.Helper()
-	unknown := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer unknown")
-	said := map[string]error{}
-	for name, id := range map[string]auth.Identity{"unknown": unknown, "known": r.known, "impersonated": proxytest.Jane(auth.NewAuthenticator(nil))} {
-		said[name] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{}), id, "/api")
-		said[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{Upgrade: "websocket"}), id, "/api")
-		said[name+", own"] = get(t, r.Transports, r.ownRoundTripper(id), id, "/api")
+	errs := map[string]error{}
+	for name, id := range map[string]auth.Identity{
+		"unknown":      proxytest.Identify(auth.NewAuthenticator(nil), "Bearer unknown"),
+		"known":        r.known,
+		"impersonated": proxytest.Jane(auth.NewAuthenticator(nil)),
+	} {
+		errs[name] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{}), id, "/api")
+		errs[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{Upgrade: "websocket"}), id, "/api")
+		errs[name+", own"] = get(t, r.Transports, r.ownRoundTripper(id), id, "/api")
 	}
-	return said
+	return errs
 }
 
-// good wants each request to be answered.
-func (r *rotating) good(t *testing.T, when string) {
+// checkEach checks that a request by each transport is answered.
+func (r *rotating) checkEach(t *testing.T, when string) {
 	t.Helper()
-	for way, err := range r.ask(t) {
+	for transport, err := range r.getByEach(t) {
 		if err != nil {
-			t.Errorf("%s, %s: %v", when, way, err)
+			t.Errorf("%s, %s: %v", when, transport, err)
 		}
 	}
 }
 
-// request is one of a caller to what up leads to.
+// request returns a caller's request to the API server of up.
 func request(t *testing.T, up *Transports, id auth.Identity, path string) *http.Request {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String()+path, http.NoBody)
@@ -148,10 +154,10 @@ func request(t *testing.T, up *Transports, id auth.Identity, path string) *http.
 	return request
 }
 
-// get sends a request in one way, and says what was wrong with it.
-func get(t *testing.T, up *Transports, over http.RoundTripper, id auth.Identity, path string) error {
+// get sends a request by a transport, and returns an error if the answer is not a 200.
+func get(t *testing.T, up *Transports, by http.RoundTripper, id auth.Identity, path string) error {
 	t.Helper()
-	res, err := over.RoundTrip(request(t, up, id, path))
+	res, err := by.RoundTrip(request(t, up, id, path))
 	if err != nil {
 		return err
 	}
@@ -161,7 +167,7 @@ func get(t *testing.T, up *Transports, over http.RoundTripper, id auth.Identity,
 	return errors.Join(err, res.Body.Close())
 }
 
-// watch opens a watch of a caller, over a way that others share.
+// watch opens a watch of a caller, and returns its body.
 func (r *rotating) watch(t *testing.T, id auth.Identity) io.Reader {
 	t.Helper()
 	res, err := r.RoundTripper(id, &kubehttp.Request{LongRunning: true}).RoundTrip(request(t, r.Transports, id, "/watch"))
@@ -179,36 +185,36 @@ func write(t *testing.T, file string, content []byte) {
 	expect.NoError(t, os.WriteFile(file, content, 0o600))
 }
 
-// TestRotatedFiles: when the file of the API server's CA changes, all requests of callers trust what it holds
-// then, and nothing else; and when the files of listproxy's own client certificate do, no request of an
-// impersonated user uses a connection that the one before has opened. Watches that are open go on.
+// TestRotatedFiles: after a change of the CA's file, all callers' requests trust the new CA only. After a change of the
+// files of listproxy's own client certificate, no request of an impersonated user uses a connection that was opened with
+// the former one. Open watches go on.
 func TestRotatedFiles(t *testing.T) {
 	old, fresh := proxytest.NewCA(t), proxytest.NewCA(t)
 	r := startRotating(t, old)
-	r.logInWith(t, r.first)
+	r.writeClient(t, r.first)
 	r.connect(t)
 	watches := []io.Reader{r.watch(t, r.known), r.watch(t, proxytest.Jane(auth.NewAuthenticator(nil)))}
-	r.good(t, "at the start")
+	r.checkEach(t, "at the start")
 
-	r.logInWith(t, r.second)
-	r.lookAtFiles(t)
-	r.accepted.Store(r.second) // the first has ended
-	r.good(t, "with another client certificate")
+	r.writeClient(t, r.second)
+	r.reload(t)
+	r.accepted.Store(r.second) // the first has expired
+	r.checkEach(t, "with another client certificate")
 
 	write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))
-	r.lookAtFiles(t)
-	r.show(t, fresh)
-	r.good(t, "with another CA")
-	close(r.goOn)
+	r.reload(t)
+	r.serveWith(t, fresh)
+	r.checkEach(t, "with another CA")
+	close(r.sendEvents)
 	for _, watch := range watches {
 		expect.Same(t, "event", proxytest.ReadAll(t, watch))
 	}
 
-	r.show(t, old)
+	r.serveWith(t, old)
 	r.current.Load().closeIdle()
-	for way, err := range r.ask(t) {
+	for transport, err := range r.getByEach(t) {
 		if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
-			t.Errorf("a CA that was removed, %s: %v", way, err)
+			t.Errorf("with a CA that was removed, %s: %v; want an unknown authority", transport, err)
 		}
 	}
 }
@@ -223,15 +229,15 @@ func TestFilesAreFollowed(t *testing.T) {
 		expect.NoError(t, err)
 		var log logbuffer.Buffer
 		proxytest.RunInBubble(t, func(ctx context.Context) { up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil))) })
-		now := func() *transportSets {
+		later := func() *transportSets {
 			time.Sleep(2*kubehttp.ReloadInterval + time.Millisecond)
 			synctest.Wait()
 			return up.current.Load()
 		}
-		first := now()
+		first := later()
 		for _, bad := range []string{"", "no certificate"} {
 			write(t, file, []byte(bad))
-			if now() != first {
+			if later() != first {
 				t.Errorf("%q was taken for a CA", bad)
 			}
 		}
@@ -239,42 +245,8 @@ func TestFilesAreFollowed(t *testing.T) {
 			t.Errorf("the log has %d lines about two contents:\n%s", got, log.String())
 		}
 		write(t, file, certificatePEM(proxytest.NewCA(t).Cert))
-		if second := now(); second == first || second != now() {
-			t.Error("the files are not followed, or not only when they change")
+		if second := later(); second == first || second != later() {
+			t.Error("the transports must be new after a change of the file, and only then")
 		}
 	})
-}
-
-// TestRenewedByPlugin: when a plugin brings another client certificate, no request of an
-// impersonated user uses a connection that was made with the one before.
-func TestRenewedByPlugin(t *testing.T) {
-	r := startRotating(t, proxytest.NewCA(t))
-	said := filepath.Join(t.TempDir(), "said")
-	r.cfg.CertFile, r.cfg.KeyFile = "", ""
-	r.cfg.ExecProvider = &clientcmdapi.ExecConfig{
-		APIVersion: "client.authentication.k8s.io/v1", Command: "cat", Args: []string{said},
-		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-	}
-	// What has ended is asked for again before each request.
-	say := func(certificate *x509.Certificate) {
-		key, err := keyutil.MarshalPrivateKeyToPEM(r.clients.Key)
-		expect.NoError(t, err)
-		write(t, said, fmt.Appendf(nil, `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
-			"expirationTimestamp": "2000-01-01T00:00:00Z", "clientCertificateData": %q, "clientKeyData": %q}}`,
-			certificatePEM(certificate), key))
-	}
-	say(r.first)
-	r.connect(t)
-	for _, certificate := range []*x509.Certificate{r.first, r.second} {
-		say(certificate)
-		r.accepted.Store(certificate)
-		for _, just := range []string{"just said", "said before"} {
-			for way, err := range r.ask(t) {
-				// client-go has closed the connections, and HTTP/2 can write to one before it notices.
-				if closed := just == "just said" && errors.Is(err, net.ErrClosed); err != nil && !closed {
-					t.Errorf("%s, %s, %s: %v", certificate.Subject, just, way, err)
-				}
-			}
-		}
-	}
 }

@@ -24,11 +24,10 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestAddress: the upstream's address is read as client-go reads it; without TLS, or with credentials in it, it is
-// refused.
+// TestAddress: New reads the upstream's address as client-go does, and refuses one without TLS or with credentials.
 func TestAddress(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
-	for host, want := range map[string]string{ // empty: it is refused
+	for host, want := range map[string]string{ // empty: New refuses the host
 		"https://api:6443":                  "https://api:6443",
 		"https://api:6443/":                 "https://api:6443",
 		"https://rancher/k8s/clusters/c-1/": "https://rancher/k8s/clusters/c-1",
@@ -46,7 +45,7 @@ func TestAddress(t *testing.T) {
 		up, err := New(config)
 		switch {
 		case (err != nil) != (want == ""):
-			t.Errorf("%q: %v", host, err)
+			t.Errorf("%q: %v, want the URL %q", host, err, want)
 		case err != nil:
 			proxytest.AssertNotContains(t, err.Error(), "hunter2")
 		default:
@@ -70,9 +69,9 @@ func impersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
 	return up
 }
 
-// TestSentAsTheCaller: a request of listproxy's own making has the caller's credentials and none of
-// listproxy's; or listproxy's, and names the user. It has a connection of its own: not that of callers' requests,
-// which is kept although nothing comes on it for long, nor, before the caller is accepted, that of all reviews.
+// TestSentAsTheCaller: SendAs sends a request with the caller's credentials only, or with listproxy's and headers that
+// impersonate the caller. It does not use the connections of callers' own requests, nor, before the caller is accepted,
+// that of the other reviews.
 func TestSentAsTheCaller(t *testing.T) {
 	var got http.Header
 	var on string
@@ -81,21 +80,29 @@ func TestSentAsTheCaller(t *testing.T) {
 	identities := auth.NewAuthenticator(nil)
 	for name, tt := range map[string]struct {
 		id          auth.Identity
-		want        [3]string
-		connections int
+		want        [3]string // Authorization, Impersonate-User, Impersonate-Group
+		connections int       // of six requests
 	}{
-		"by a token":       {proxytest.Identify(identities, "Bearer of-a-caller"), [3]string{"Bearer of-a-caller"}, 3},
-		"by a certificate": {proxytest.Jane(auth.NewAuthenticator(nil)), [3]string{"Bearer of-listproxy", "jane", user.AllAuthenticated}, 2},
+		"by a token": {
+			id:          proxytest.Identify(identities, "Bearer of-a-caller"),
+			want:        [3]string{"Bearer of-a-caller"},
+			connections: 3,
+		},
+		"by a certificate": {
+			id:          proxytest.Jane(auth.NewAuthenticator(nil)),
+			want:        [3]string{"Bearer of-listproxy", "jane", user.AllAuthenticated},
+			connections: 2,
+		},
 	} {
 		connections := map[string]bool{}
-		for range 3 { // the first one shows that the caller is accepted
+		for range 3 { // the first answer makes the caller an accepted one
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, up.URL().String(), nil)
 			expect.NoError(t, err)
 			res, err := up.SendAs(t.Context(), tt.id, r)
 			expect.NoError(t, err)
 			expect.NoError(t, res.Body.Close())
 			if has := [3]string{got.Get("Authorization"), got.Get("Impersonate-User"), got.Get("Impersonate-Group")}; has != tt.want {
-				t.Errorf("%s: %q", name, has)
+				t.Errorf("%s: the headers are %q, want %q", name, has, tt.want)
 			}
 			connections[on] = true
 			expect.NoError(t, get(t, up, up.RoundTripper(tt.id, &kubehttp.Request{}), tt.id, ""))
@@ -107,10 +114,9 @@ func TestSentAsTheCaller(t *testing.T) {
 	}
 }
 
-// TestCallersAreSpread: each caller's requests are on one connection, and those of others mostly on
-// other ones.
+// TestCallersAreSpread: all requests of a caller use one connection, and different callers mostly different ones.
 func TestCallersAreSpread(t *testing.T) {
-	const callers = 64 // of a few lanes, so many use more than half
+	const callers = 64 // with so many, more than half of the lanes are used
 	var connections sync.Map
 	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) })
 	up := impersonating(t, api)
@@ -122,12 +128,24 @@ func TestCallersAreSpread(t *testing.T) {
 		caller   func(i int) auth.Identity
 		min, max int
 	}{
-		"tokens":      {func(i int) auth.Identity { return proxytest.Identify(identities, fmt.Sprint("Bearer ", i)) }, lanes / 2, lanes},
-		"subjects":    {func(i int) auth.Identity { return tokenOf(fmt.Sprint(i), "x") }, lanes / 2, lanes},
-		"one subject": {func(i int) auth.Identity { return tokenOf("one", fmt.Sprint(i)) }, 1, 1},
-		"certificates": {func(i int) auth.Identity {
-			return identities.OfUser(&user.DefaultInfo{Name: fmt.Sprint(i), Groups: []string{"g"}})
-		}, lanes / 2, lanes},
+		"opaque tokens": {
+			caller: func(i int) auth.Identity { return proxytest.Identify(identities, fmt.Sprint("Bearer ", i)) },
+			min:    lanes / 2, max: lanes,
+		},
+		"tokens of different subjects": {
+			caller: func(i int) auth.Identity { return tokenOf(fmt.Sprint(i), "x") },
+			min:    lanes / 2, max: lanes,
+		},
+		"tokens of one subject": {
+			caller: func(i int) auth.Identity { return tokenOf("one", fmt.Sprint(i)) },
+			min:    1, max: 1,
+		},
+		"certificates": {
+			caller: func(i int) auth.Identity {
+				return identities.OfUser(&user.DefaultInfo{Name: fmt.Sprint(i), Groups: []string{"g"}})
+			},
+			min: lanes / 2, max: lanes,
+		},
 	} {
 		connections.Clear()
 		for i := range callers {
@@ -145,7 +163,7 @@ func TestCallersAreSpread(t *testing.T) {
 	}
 }
 
-// TestVerifyAnonymousNoticesCredentials: a transport of callers that has credentials of its own is noticed.
+// TestVerifyAnonymousNoticesCredentials: verifyAnonymous returns an error for a transport with any kind of credentials.
 func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 	tests := map[string]func(*http.Transport){
 		"certificate": func(t *http.Transport) { t.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },
@@ -160,17 +178,17 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 		expect.NoError(t, err)
 		transports := up.current.Load().transports()
 		if err := verifyAnonymous(transports); err != nil {
-			t.Errorf("%s: %v before", name, err)
+			t.Errorf("%s: %v without credentials", name, err)
 		}
 		spoil(transports[len(transports)-1])
 		if verifyAnonymous(transports) == nil {
-			t.Errorf("%s: not noticed", name)
+			t.Errorf("%s: no error", name)
 		}
 	}
 }
 
-// TestNetworkProxyIsForTheUpstream: whether there is a network proxy in between does not depend on
-// who calls.
+// TestNetworkProxyIsForTheUpstream: whether a request goes through a network proxy depends on the upstream's address, not
+// on the caller.
 func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 	for upstream, except := range map[string]string{
 		"https://10.0.0.1:6443":   "10.0.0.1:6443",
@@ -198,35 +216,36 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 	}
 }
 
-// TestImpersonatedOnly: the proxy's credentials are sent with nothing that does not state a user.
+// TestImpersonatedOnly: impersonatedOnly sends no request with listproxy's credentials that does not name one user and a
+// group, or that has a caller's credentials.
 func TestImpersonatedOnly(t *testing.T) {
 	sent := 0
-	way := impersonatedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+	transport := impersonatedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		sent++
 		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
 	})}
 	try := func(h http.Header) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://upstream.example/", strings.NewReader("x"))
 		r.Header = h
-		res, err := way.RoundTrip(r)
+		res, err := transport.RoundTrip(r)
 		if err == nil {
 			_ = res.Body.Close()
 		}
 		return err
 	}
 	for name, h := range map[string]http.Header{
-		"nothing":         {},
-		"no user":         {"Impersonate-Group": {"g"}},
-		"an empty user":   {"Impersonate-User": {""}, "Impersonate-Group": {"g"}},
-		"two users":       {"Impersonate-User": {"a", "b"}, "Impersonate-Group": {"g"}},
-		"no group":        {"Impersonate-User": {"a"}},
-		"a caller's word": {"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}, "Authorization": {"Bearer x"}},
+		"nothing":          {},
+		"no user":          {"Impersonate-Group": {"g"}},
+		"an empty user":    {"Impersonate-User": {""}, "Impersonate-Group": {"g"}},
+		"two users":        {"Impersonate-User": {"a", "b"}, "Impersonate-Group": {"g"}},
+		"no group":         {"Impersonate-User": {"a"}},
+		"a caller's token": {"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}, "Authorization": {"Bearer x"}},
 	} {
 		if err := try(h); err == nil || sent != 0 {
-			t.Errorf("%s: %v, sent %d", name, err, sent)
+			t.Errorf("%s: error %v, %d requests sent; want an error and none", name, err, sent)
 		}
 	}
 	if err := try(http.Header{"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}}); err != nil || sent != 1 {
-		t.Errorf("%v, sent %d", err, sent)
+		t.Errorf("a user and a group: error %v, %d requests sent; want one", err, sent)
 	}
 }

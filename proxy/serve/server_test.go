@@ -3,7 +3,6 @@ package serve
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -19,8 +18,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestBoundsOfHeaders: both servers take more values than the 500 at which net/http stops from Go 1.27 on,
-// and no header of more than 64 KiB. Over HTTP/2 the server says so: Go's client does not even send it.
+// TestBoundsOfHeaders: both servers take 1,000 header values (from Go 1.27 on, net/http's own bound is 500), and refuse a
+// header of more than 64 KiB. Over HTTP/2 the server announces that bound, so Go's client does not send such a header.
 func TestBoundsOfHeaders(t *testing.T) {
 	long := strings.Repeat("x", 72<<10)
 	serve := func(http2 bool) *httptest.Server {
@@ -30,16 +29,22 @@ func TestBoundsOfHeaders(t *testing.T) {
 	connect := proxytest.Serve(t, NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), false)
 	many := strings.Repeat("X-Value: x\r\n", 1000)
 	for _, tt := range []struct {
-		to   *httptest.Server
-		head string
-		code int
+		to       *httptest.Server
+		head     string
+		wantCode int
 	}{
-		{server, "GET / HTTP/1.1\r\nHost: x\r\n" + many, http.StatusNotFound},
-		{server, "GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + long + "\r\n", http.StatusRequestHeaderFieldsTooLarge},
-		{connect, "CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere:443\r\n" + many, http.StatusForbidden},
+		{to: server, head: "GET / HTTP/1.1\r\nHost: x\r\n" + many, wantCode: http.StatusNotFound},
+		{
+			to: server, head: "GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + long + "\r\n",
+			wantCode: http.StatusRequestHeaderFieldsTooLarge,
+		},
+		{
+			to: connect, head: "CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere:443\r\n" + many,
+			wantCode: http.StatusForbidden,
+		},
 	} {
-		if res, _, _ := proxytest.SendRaw(t, tt.to, tt.head+"\r\n"); res.StatusCode != tt.code {
-			t.Errorf("%.100q: %s, want %d", tt.head, res.Status, tt.code)
+		if res, _, _ := proxytest.SendRaw(t, tt.to, tt.head+"\r\n"); res.StatusCode != tt.wantCode {
+			t.Errorf("%.100q: %s, want %d", tt.head, res.Status, tt.wantCode)
 		}
 	}
 
@@ -57,62 +62,49 @@ func TestBoundsOfHeaders(t *testing.T) {
 	}
 }
 
-// TestServerHasNoTimeLimitOnAnswers: only who is idle or greedy has limits.
-func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
-	server := New(http.NotFoundHandler(), nil, proxytest.DiscardLog())
-	if server.WriteTimeout != 0 || server.ReadTimeout != 0 {
-		t.Error("watches and uploads would be cut off")
-	}
-	if server.HTTP2.SendPingTimeout != 0 || server.HTTP2.WriteByteTimeout != 0 {
-		t.Error("the streams of a client that is stopped for a while would be cut off")
-	}
-	if server.ReadHeaderTimeout == 0 || server.IdleTimeout == 0 || server.HTTP2.MaxConcurrentStreams == 0 {
-		t.Error("an idle or greedy client would be kept for ever")
-	}
-}
-
-// TestServerErrorLog: what net/http says reaches the log, but for handshakes that clients broke off.
-func TestServerErrorLog(t *testing.T) {
-	var records proxytest.Recorder
-	log := serverErrorLog(slog.New(&records))
-	log.Print("http: TLS handshake error from 127.0.0.1:1: EOF")
-	log.Print("http: superfluous response.WriteHeader call")
-	want := []string{"server message=http: superfluous response.WriteHeader call"}
-	expect.Same(t, want, records.Above(slog.LevelDebug))
-}
-
-// TestDrainCutsConnections: a request that is still coming in when the time is over is cut with its connection.
-// No handler has seen it, so it is not counted as cut, but the end was not clean. If its rest has not come for
-// long, it is not waited for, and the end is clean. The ends of watches are spread over a quarter of the time
-// there is, over five seconds at most.
+// TestDrainCutsConnections: a connection on which a request is still coming in is closed at the timeout. The request has
+// reached no handler, so it does not count as cut, but the end is not clean. With a long timeout net/http gives up such a
+// connection before, and the end is clean. The ends of watches are spread over a quarter of the timeout, but over five
+// seconds at most.
 func TestDrainCutsConnections(t *testing.T) {
 	for _, tt := range []struct {
-		timeout, spread time.Duration
-		clean           bool
-	}{{4 * time.Second, time.Second, false}, {time.Hour, 5 * time.Second, true}} {
+		timeout, wantSpread time.Duration
+		wantClean           bool
+	}{
+		{timeout: 4 * time.Second, wantSpread: time.Second, wantClean: false},
+		{timeout: time.Hour, wantSpread: 5 * time.Second, wantClean: true},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			server := New(http.NotFoundHandler(), nil, proxytest.DiscardLog())
-			drain := NewDrain(server, func(within time.Duration) { expect.Same(t, tt.spread, within) })
+			drain := NewDrain(server, func(spread time.Duration) { expect.Same(t, tt.wantSpread, spread) })
 			conn, err := proxytest.ServeInPipes(t, server).Dial(t.Context(), "", "")
 			expect.NoError(t, err)
 			_, err = io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: ")
 			expect.NoError(t, err)
 			cut, clean := drain.End(tt.timeout)
-			if rest, err := io.ReadAll(conn); cut != 0 || clean != tt.clean || len(rest) > 0 {
-				t.Errorf("it ended with %d requests cut, clean: %t; read %q, %v", cut, clean, rest, err)
+			if cut != 0 || clean != tt.wantClean {
+				t.Errorf("End(%v) returns %d, %t, want 0, %t", tt.timeout, cut, clean, tt.wantClean)
+			}
+			if rest, err := io.ReadAll(conn); len(rest) > 0 {
+				t.Errorf("the client read %q, %v, want nothing", rest, err)
 			}
 		})
 	}
 }
 
-// TestCloseWhileDraining: while draining, each answer has its client give up the connection, but for one that
-// takes the connection over.
+// TestCloseWhileDraining: while draining, each answer makes its client close the connection, except an upgrade, which
+// takes over the connection.
 func TestCloseWhileDraining(t *testing.T) {
 	for _, tt := range []struct {
 		draining      bool
 		upgrade, want string
-	}{{false, "", ""}, {true, "", "close"}, {true, "websocket", ""}} {
-		r, w := httptest.NewRequest(http.MethodGet, "/api", http.NoBody), httptest.NewRecorder()
+	}{
+		{draining: false, want: ""},
+		{draining: true, want: "close"},
+		{draining: true, upgrade: "websocket", want: ""},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
+		w := httptest.NewRecorder()
 		if tt.upgrade != "" {
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", tt.upgrade)
@@ -124,7 +116,7 @@ func TestCloseWhileDraining(t *testing.T) {
 	}
 }
 
-// TestConnectionsInUse: over each protocol, only a connection whose requests are answered is closed for a new one.
+// TestConnectionsInUse: over both protocols, a new connection replaces one whose requests are answered, and no other.
 func TestConnectionsInUse(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		begun, end := make(chan bool), make(chan bool)
@@ -161,18 +153,18 @@ func TestConnectionsInUse(t *testing.T) {
 		second := request()
 		select {
 		case <-begun:
-			t.Errorf("HTTP/2 %t: there was no place for the second, and the first is not answered", http2)
-		case <-time.After(50 * time.Millisecond): // most of the time it would have come by then
+			t.Errorf("HTTP/2 %t: the second connection was accepted while the first had a request", http2)
+		case <-time.After(50 * time.Millisecond): // enough for a connection that is accepted
 		}
 		end <- true
 		expect.NoError(t, <-first)
-		<-begun // the first is idle, and makes room
+		<-begun // the second, since the first connection is idle
 		end <- true
 		expect.NoError(t, <-second)
 	}
 }
 
-// TestRequestOnAClosedConnection: a request that came when its connection was just closed is not carried out.
+// TestRequestOnAClosedConnection: a request whose connection has just been replaced is not carried out.
 func TestRequestOnAClosedConnection(t *testing.T) {
 	listener := inmemory.NewListener()
 	go func() { _, _ = listener.Dial(t.Context(), "", "") }()
@@ -182,12 +174,14 @@ func TestRequestOnAClosedConnection(t *testing.T) {
 		carriedOut := false
 		func() {
 			defer func() {
-				if cause, _ := recover().(error); errors.Is(cause, http.ErrAbortHandler) != closed || carriedOut == closed {
-					t.Errorf("closed %t: carried out %t, %v", closed, carriedOut, cause)
+				cause, _ := recover().(error)
+				if isAborted := errors.Is(cause, http.ErrAbortHandler); isAborted != closed || carriedOut == closed {
+					t.Errorf("closed %t: carried out %t, panic %v", closed, carriedOut, cause)
 				}
 			}()
 			r := httptest.NewRequestWithContext(withConnection(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
-			abortOnReplacedConnection(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })).ServeHTTP(httptest.NewRecorder(), r)
+			handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })
+			abortOnReplacedConnection(handler).ServeHTTP(httptest.NewRecorder(), r)
 		}()
 		expect.NoError(t, conn.Close())
 	}

@@ -28,7 +28,7 @@ func overBothPipes(t *testing.T, test func(t *testing.T, http2 bool)) {
 	}
 }
 
-// stallGuard has answers written by an [AnswerWriter] with a limit, and keeps its log.
+// stallGuard lets an [AnswerWriter] with a limit write answers, and keeps its log.
 type stallGuard struct {
 	limit time.Duration
 	log   proxytest.Recorder
@@ -42,11 +42,11 @@ func (g *stallGuard) wrap(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// ended has a line for each answer that was ended.
+// ended returns a line of the log for each answer that was ended.
 func (g *stallGuard) ended() []string { return g.log.Above(slog.LevelDebug - 1) }
 
-// writeOn writes until it cannot, and sends the error.
-func writeOn(errs chan<- error) http.HandlerFunc {
+// writeUntilError returns a handler that writes until an error, and then sends that and the error of another write.
+func writeUntilError(errs chan<- error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for {
 			if _, err := w.Write(make([]byte, 10_000)); err != nil {
@@ -58,14 +58,15 @@ func writeOn(errs chan<- error) http.HandlerFunc {
 	}
 }
 
-// TestStalledAnswerIsEnded, not too soon, and no other answer, which may come on the same connection. The log has
-// what was asked for, and no object's name.
+// TestStalledAnswerIsEnded: an answer that its client does not read ends at the limit and not before; another answer, on
+// the same connection over HTTP/2, goes on. The log has the verb and the resource, but not the object's name.
 func TestStalledAnswerIsEnded(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
-		guard, errs, goOn := &stallGuard{limit: stallLimit}, make(chan error, 1), make(chan struct{})
+		guard := &stallGuard{limit: stallLimit}
+		errs, goOn := make(chan error, 1), make(chan struct{})
 		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/other" {
-				writeOn(errs)(w, r)
+				writeUntilError(errs)(w, r)
 				return
 			}
 			_ = http.NewResponseController(w).Flush()
@@ -78,30 +79,31 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		time.Sleep(stallLimit - time.Nanosecond)
 		synctest.Wait()
 		if len(guard.ended()) != 0 || len(errs) != 0 {
-			t.Fatalf("ended too soon: %q", guard.ended())
+			t.Fatalf("answers were ended too soon: %q", guard.ended())
 		}
 		time.Sleep(time.Nanosecond)
 		if err := <-errs; !errors.Is(err, errStalled) {
-			t.Errorf("error %v", err)
+			t.Errorf("the error is %v, want %v", err, errStalled)
 		}
 		ended := guard.ended()
 		if len(ended) != 1 || !strings.Contains(ended[0], "get secrets v1") {
-			t.Errorf("the log has %q", ended)
+			t.Errorf("the log has %q, want one line about get secrets v1", ended)
 		}
 		proxytest.AssertNotContains(t, strings.Join(ended, "\n"), "hunter2")
 		if _, err := io.Copy(io.Discard, res.Body); err == nil {
-			t.Error("the client saw a whole answer")
+			t.Error("to the client the answer looks complete")
 		}
 		close(goOn)
 		expect.Same(t, "fine", proxytest.ReadAll(t, other.Body))
 	})
 }
 
-// TestIdleAnswersAreNotEnded: watches that are idle for long between their events, on a connection that is
-// used again long after its last answer.
+// TestIdleAnswersAreNotEnded: a watch may be idle for longer than the limit between its events, and so may a connection
+// between its answers.
 func TestIdleAnswersAreNotEnded(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
-		guard, calls := &stallGuard{limit: stallLimit}, make(chan struct{}, 10) // the client would try again
+		guard := &stallGuard{limit: stallLimit}
+		calls := make(chan struct{}, 10) // more than three would be repeated requests
 		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, _ *http.Request) {
 			calls <- struct{}{}
 			controller := http.NewResponseController(w)
@@ -151,8 +153,8 @@ func TestSlowAnswersAreNotEnded(t *testing.T) {
 	})
 }
 
-// TestStallAfterTheHandler has an answer that is in the server's buffers when
-// its handler returns.
+// TestStallAfterTheHandler: the limit holds, too, for an answer that is still in the server's buffers when its handler
+// returns.
 func TestStallAfterTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := &stallGuard{limit: stallLimit}
@@ -163,7 +165,7 @@ func TestStallAfterTheHandler(t *testing.T) {
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		time.Sleep(stallLimit + time.Second)
 		if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("read %d bytes, %v", n, err)
+			t.Errorf("read %d bytes, %v; want the end of the connection", n, err)
 		}
 	})
 }
@@ -171,7 +173,7 @@ func TestStallAfterTheHandler(t *testing.T) {
 // unread is a connection of a client that reads nothing at all.
 type unread struct {
 	net.Conn
-	left chan struct{} // closed when the client goes
+	left chan struct{} // closed when the client leaves
 }
 
 func (u unread) Read([]byte) (int, error) {
@@ -179,14 +181,15 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestStuckConnectionIsClosed: an answer whose stream cannot be ended, since nothing can be written on
-// its connection, takes the connection with it.
+// TestStuckConnectionIsClosed: if the stream of a stalled answer cannot be reset, since nothing can be written to its
+// connection, the connection is closed.
 func TestStuckConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guard, errs, left := &stallGuard{limit: stallLimit}, make(chan error, 1), make(chan struct{})
+		guard := &stallGuard{limit: stallLimit}
+		errs, left := make(chan error, 1), make(chan struct{})
 		var protocols http.Protocols
 		protocols.SetUnencryptedHTTP2(true)
-		server := New(guard.wrap(writeOn(errs)), nil, proxytest.DiscardLog())
+		server := New(guard.wrap(writeUntilError(errs)), nil, proxytest.DiscardLog())
 		server.Protocols = &protocols
 		pipes := proxytest.ServeInPipes(t, server)
 		client := &http.Client{Transport: &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -200,7 +203,7 @@ func TestStuckConnectionIsClosed(t *testing.T) {
 			}
 		}()
 		if err := <-errs; !errors.Is(err, errStalled) {
-			t.Errorf("error %v", err)
+			t.Errorf("the error is %v, want %v", err, errStalled)
 		}
 		close(left)
 	})

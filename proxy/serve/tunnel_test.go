@@ -23,7 +23,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// ports are the port for CONNECT, without TLS of its own, and the server in its tunnels, before one handler.
+// ports has the port for CONNECT, without TLS of its own, and the server that serves its tunnels.
 type ports struct {
 	connect string // address
 	drain   *Drain // of the server
@@ -33,7 +33,7 @@ type ports struct {
 
 const upstreamName = "api.example:6443"
 
-// openPorts serves handler as the command does.
+// openPorts serves handler in tunnels, as the command does.
 func openPorts(t *testing.T, handler http.Handler) *ports {
 	t.Helper()
 	d := &ports{records: &proxytest.Recorder{}}
@@ -59,12 +59,12 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 	return d
 }
 
-// TestRefusedAtTheDoors: the port for CONNECT takes nothing but a CONNECT to the API server, and a tunnel
-// nothing without TLS, and nothing for another server. Nothing is sent to where a request points. (TestTargets and
-// TestParseTarget have more ways to name a host; TestAttacks has the main port, more, and HTTP/2.)
+// TestRefusedAtTheDoors: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS.
+// Nothing is sent to the host that a request names. (TestTargets and TestParseTarget have more spellings of a host;
+// TestAttacks has the main port, more requests, and HTTP/2.)
 func TestRefusedAtTheDoors(t *testing.T) {
-	nobody := proxytest.Listen(t) // connects to it
-	target := nobody.Addr().String()
+	elsewhere := proxytest.Listen(t) // must get no connection
+	target := elsewhere.Addr().String()
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy"} {
 		t.Setenv(name, "http://"+target)
 	}
@@ -73,7 +73,7 @@ func TestRefusedAtTheDoors(t *testing.T) {
 	}))
 	doors := map[string]func(t *testing.T) net.Conn{
 		"connect": func(t *testing.T) net.Conn { return dial(t, d.connect) },
-		"tunnel":  func(t *testing.T) net.Conn { return d.tls(d.openTunnel(t, "")) },
+		"tunnel":  func(t *testing.T) net.Conn { return d.startTLS(d.openTunnel(t, "")) },
 		"bare":    func(t *testing.T) net.Conn { return d.openTunnel(t, "") },
 	}
 	const (
@@ -116,7 +116,7 @@ func TestRefusedAtTheDoors(t *testing.T) {
 			case tt.reason != plain:
 				proxytest.AssertStatus(t, res, tt.code, tt.reason)
 			case res.StatusCode < 400 || tt.code != 0 && res.StatusCode != tt.code:
-				t.Errorf("%s, want %d", res.Status, tt.code)
+				t.Errorf("the answer is %s, want %d", res.Status, tt.code)
 			}
 		})
 	}
@@ -124,13 +124,13 @@ func TestRefusedAtTheDoors(t *testing.T) {
 		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
 		proxytest.AssertNotContains(t, text, "password")
 	}
-	_ = nobody.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
-	if conn, err := nobody.Accept(); err == nil {
+	_ = elsewhere.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
+	if conn, err := elsewhere.Accept(); err == nil {
 		t.Errorf("a connection came from %v", conn.RemoteAddr())
 	}
 }
 
-// dial opens a connection for a test that does not take long.
+// dial opens a connection with a deadline of 30 seconds.
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -140,8 +140,8 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// tls is TLS with the API server over a connection.
-func (d *ports) tls(over net.Conn) net.Conn {
+// startTLS begins TLS with the API server over a connection.
+func (d *ports) startTLS(over net.Conn) net.Conn {
 	return tls.Client(over, &tls.Config{RootCAs: d.ca, ServerName: "api.example", MinVersion: tls.VersionTLS12})
 }
 
@@ -169,8 +169,8 @@ func exchange(t *testing.T, conn net.Conn, head string) *http.Response {
 	return res
 }
 
-// TestIdleTunnelEnds: a tunnel in which nobody begins TLS does not stay, nor does a connection on which the
-// rest of something is to come, nor one whose client does not read the answer to its CONNECT, granted or not.
+// TestIdleTunnelEnds: a tunnel in which the client does not begin TLS is closed after a while. So is a connection whose
+// request does not come whole, or whose client does not read the answer to its CONNECT, granted or not.
 func TestIdleTunnelEnds(t *testing.T) {
 	certificates := mustLoad(t, newPair(t), proxytest.DiscardLog())
 	synctest.Test(t, func(t *testing.T) {
@@ -182,15 +182,15 @@ func TestIdleTunnelEnds(t *testing.T) {
 		const tunnel = "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\n\r\n"
 		for _, tt := range []struct {
 			head  string
-			reads bool // the client, at once
+			reads bool // whether the client reads the answer at once
 		}{
-			{"", true},                    // nothing at all
-			{proxytest.StuckUpload, true}, // what is refused, without its body
-			{"CONNECT api.exam", true},    // half a CONNECT
-			{tunnel, true},
-			{tunnel + "\x16\x03", true}, // and half a record
-			{tunnel, false},
-			{"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", false},
+			{head: "", reads: true},
+			{head: proxytest.StuckUpload, reads: true}, // is refused, without its body
+			{head: "CONNECT api.exam", reads: true},    // half a CONNECT
+			{head: tunnel, reads: true},
+			{head: tunnel + "\x16\x03", reads: true}, // half a TLS record follows
+			{head: tunnel, reads: false},
+			{head: "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", reads: false},
 		} {
 			begun := time.Now()
 			conn, err := port.Dial(t.Context(), "", "")
@@ -212,7 +212,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 	})
 }
 
-// earlyConn opens its connection with what is written first.
+// earlyConn opens its connection at the first Write, whose bytes go with the CONNECT.
 type earlyConn struct {
 	net.Conn
 	open func(early string) net.Conn
@@ -226,21 +226,21 @@ func (e *earlyConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTunnels: a client may begin its TLS before it has read the answer to its CONNECT. At the end, a tunnel in
-// which nothing is under way keeps nothing, and none begins any more: one that nobody takes is closed.
+// TestTunnels: a client may begin its TLS before it has read the answer to its CONNECT. At shutdown, an idle tunnel is
+// closed without a wait, and so is one that is opened afterwards.
 func TestTunnels(t *testing.T) {
 	d := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s%s by %s", r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
 	}))
-	idle := d.tls(&earlyConn{open: func(early string) net.Conn { return d.openTunnel(t, early) }})
+	idle := d.startTLS(&earlyConn{open: func(early string) net.Conn { return d.openTunnel(t, early) }})
 	res := exchange(t, idle, "GET /early HTTP/1.1\r\nHost: "+upstreamName)
 	expect.Same(t, "GET "+upstreamName+"/early by tunnel", proxytest.ReadAll(t, res.Body))
 	if cut, clean := d.drain.End(24 * time.Hour); cut != 0 || !clean {
-		t.Errorf("%d requests were cut, clean: %t", cut, clean)
+		t.Errorf("End returns %d, %t, want 0, true", cut, clean)
 	}
-	for name, conn := range map[string]net.Conn{"idle": idle, "that came too late": d.openTunnel(t, "")} {
+	for name, conn := range map[string]net.Conn{"an idle tunnel": idle, "a tunnel after the end": d.openTunnel(t, "")} {
 		if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
-			t.Errorf("in a tunnel %s: %q, %v", name, rest, err)
+			t.Errorf("%s: read %q, %v, want its end", name, rest, err)
 		}
 	}
 }

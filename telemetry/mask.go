@@ -19,8 +19,8 @@ var sensitiveWords = []string{
 	"secwebsocketprotocol", // the header in which a browser sends its bearer token
 }
 
-// sensitiveText has patterns of credentials in a finished line. A match is masked but for its first group, which says
-// what was masked.
+// sensitiveText has patterns of credentials in a finished line. All of a match is masked except its first group, which
+// tells the reader what was masked.
 var sensitiveText = []*regexp.Regexp{
 	// Authorization values, with or without the header's name.
 	regexp.MustCompile(`(?i)(\bbearer\s+)[a-z0-9._~+/=-]+`),
@@ -29,7 +29,8 @@ var sensitiveText = []*regexp.Regexp{
 	regexp.MustCompile(`(base64url\.bearer\.authorization\.k8s\.io\.)[A-Za-z0-9_-]+`),
 	// JSON web tokens, as service accounts have them.
 	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`),
-	// Bootstrap tokens (k8s.io/cluster-bootstrap, token/api), but not the names of Events, which end like them.
+	// Bootstrap tokens (k8s.io/cluster-bootstrap, token/api). The name of an Event ends like a token, but is kept: another
+	// part of the name comes before.
 	regexp.MustCompile(`(^|[^0-9A-Za-z._-])[0-9a-z]{6}\.[0-9a-z]{16}\b`),
 	// User and password in a URL.
 	regexp.MustCompile(`(://)[^/\s@"]+(?:@)`),
@@ -53,6 +54,7 @@ func maskAttr(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
+// separatorRemover removes hyphens and underscores.
 var separatorRemover = strings.NewReplacer("-", "", "_", "")
 
 // isSensitive reports whether a key names a credential.

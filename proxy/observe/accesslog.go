@@ -40,10 +40,13 @@ func (rec *Record) log(log *slog.Logger) {
 	case DecisionForward:
 		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheForwarded(reason.Reason(rec.labels.reason))))
 	case DecisionServe:
-		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)), slog.Uint64("revision", rec.memory.Revision))
+		attrs = append(attrs,
+			slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)),
+			slog.Uint64("revision", rec.memory.Revision))
 	}
 	if !rec.returned {
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
+	// The line is written even if the client has left.
 	log.LogAttrs(context.WithoutCancel(r.Context()), telemetry.LevelAccess, "request", attrs...)
 }

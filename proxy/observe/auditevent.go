@@ -33,9 +33,9 @@ type AuditedAnswer struct {
 // sendAuditEvent sends sink the event of an answer to r that is about to be written, and reports whether sink accepted
 // the event. The parameters are those of [AuditLog.Write].
 //
-// kube-apiserver's own functions make the event. Two things differ from its events. The address of the client is that of
-// the connection, as in requests that listproxy forwards: kube-apiserver also believes X-Forwarded-For and X-Real-Ip.
-// And no event says that impersonation was constrained: only the API server that answered the review knows.
+// kube-apiserver's own functions make the event, so it is like an event of kube-apiserver except for two things. The
+// client's address is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip. And an
+// event never says that impersonation was constrained: only the API server that answered the review knows that.
 func sendAuditEvent(
 	sink audit.Sink, r *http.Request, asked *policy.Request, caller user.Info, received time.Time, answer AuditedAnswer,
 ) bool {
@@ -43,7 +43,7 @@ func sendAuditEvent(
 	event := audit.AuditContextFrom(ctx)
 	_ = event.Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink) // fails only if it is called twice
 	audit.WithAuditID(ctx, types.UID(answer.ID))
-	withoutClaims := &http.Request{
+	withoutClaims := &http.Request{ // of an address
 		URL: r.URL, RemoteAddr: r.RemoteAddr, Header: http.Header{"User-Agent": r.Header["User-Agent"]},
 	}
 	audit.LogRequestMetadata(ctx, withoutClaims, received, authorizer.AttributesRecord{

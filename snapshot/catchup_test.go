@@ -14,28 +14,29 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestPendingProbesAreBounded: however long a stream lags, few probes are kept, and these make the state as new as they
-// can.
+// TestPendingProbesAreBounded: however long a stream lags, few probes are kept. The state is as new as the last of
+// these that was reached.
 func TestPendingProbesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = time.Minute
 		c := liveCollection(Limits{History: time.Hour, Staleness: bound})
-		for rev := uint64(11); rev < 2000; rev++ {
+		const last = 1999
+		for revision := uint64(11); revision <= last; revision++ {
 			time.Sleep(bound / 1000)
-			c.expect(probeResult{rev, c.at(time.Now())})
+			c.recordProbe(probeResult{revision: revision, probe: c.at(time.Now())})
 			if n := len(c.pendingProbes); n > maxPendingProbes {
 				t.Fatalf("%d pending probes, want at most %d", n, maxPendingProbes)
 			}
 		}
-		expect.NoError(t, c.progress(1999))
+		expect.NoError(t, c.progress(last))
 		if old := time.Since(c.view.Load().currentAt.Sent); old > bound/20 || len(c.pendingProbes) > 1 {
-			t.Errorf("the state is %v old, and of the pendingProbes that were reached there are left: %v", old, c.pendingProbes)
+			t.Errorf("the state is %v old, want less than %v; the probes %v are still pending", old, bound/20, c.pendingProbes)
 		}
 	})
 }
 
-// TestALongLoadIsNotNew: a state is as new as the moment at which it was asked for, until its watch has come to
-// where the upstream is.
+// TestALongLoadIsNotNew: a state that took long to load is as new as the request for it, until the feed's watch has
+// reached the upstream's revision.
 func TestALongLoadIsNotNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes = 20 * time.Second
@@ -55,8 +56,8 @@ func TestALongLoadIsNotNew(t *testing.T) {
 	})
 }
 
-// TestLoadsThatTrickle: a load that trickles holds up another for loadSlotTimeout at most, and ends. Its state is asked
-// for again, but not soon.
+// TestLoadsThatTrickle: a load that trickles holds up another for loadSlotTimeout at most, and ends. It is not soon
+// tried again.
 func TestLoadsThatTrickle(t *testing.T) {
 	for name, slowly := range map[string]interceptor{
 		"streaming lists": func(r *http.Request, kind string) (time.Duration, *http.Response) {
@@ -98,16 +99,16 @@ func TestLoadsThatTrickle(t *testing.T) {
 			quick, _ := all.Keep(configMaps)
 			time.Sleep(loadSlotTimeout - time.Second)
 			if why := quick.AwaitLoad(t.Context(), 0, false); why != reason.Warming {
-				t.Errorf("another resource, while %d are loading: %q", maxLoads, why)
+				t.Errorf("another resource, while %d are loading: %q, want %q", maxLoads, why, reason.Warming)
 			}
 			time.Sleep(2 * time.Second)
 			if why := quick.AwaitLoad(t.Context(), 0, false); why != reason.None {
-				t.Errorf("another resource: %q", why)
+				t.Errorf("another resource, once loads have given up their slots: %q, want it", why)
 			}
 			time.Sleep(loadTimeout)
 			for _, collection := range slow {
 				if err := collection.LoadError(); !errors.Is(err, errSlow) {
-					t.Errorf("after %v: %v", loadTimeout, err)
+					t.Errorf("after %v the load's error is %v, want %v", loadTimeout, err, errSlow)
 				}
 			}
 			time.Sleep(unlikelyRetry - 2*loadSlotTimeout)

@@ -15,16 +15,17 @@ import (
 
 // Limits bound what a collection keeps and answers.
 type Limits struct {
-	// History is the time for which states are kept.
+	// History is the duration for which states are kept.
 	History time.Duration
-	// Staleness bounds the age of a newest state that is given: it has everything that the upstream had that long ago.
+	// Staleness bounds the age of the newest state: that state has every write that the upstream had accepted that long
+	// ago. An older one is not given.
 	Staleness time.Duration
-	// Wait is the longest time for which a request waits for the feed to reach its revision.
+	// Wait bounds how long a request waits for the feed to reach its revision.
 	Wait time.Duration
 }
 
-// Collection is one resource in one representation, and what is known about it. Its methods are
-// safe for concurrent use; reading takes no lock.
+// Collection is one resource in one representation, and what is known about it. Its methods are safe for concurrent
+// use; reading takes no lock.
 type Collection struct {
 	resource CollectionKey
 	limits   Limits
@@ -42,16 +43,20 @@ type Collection struct {
 	loadError atomic.Pointer[error]
 	// lastUse is the time of the last request for the collection.
 	lastUse atomic.Pointer[time.Time]
-	// smallForwarded is the number of small lists that are being forwarded.
-	smallForwarded atomic.Int32
+	// smallListsInFlight is the number of small lists that are being forwarded.
+	smallListsInFlight atomic.Int32
 	// forwardSlotsLeft is the number of lists that may still be forwarded, instead of waiting, while a state is loaded.
 	forwardSlotsLeft atomic.Int32
 
-	// These wake the feed: probeRequests when somebody waits for a revision that it has not reached, newWaiters
-	// when awaited grows, outOfDate when the state must be loaded anew.
-	probeRequests, newWaiters, outOfDate chan struct{}
-	// awaited is the lowest number of a probe that satisfies everybody who waits for the newest state.
-	awaited atomic.Uint64
+	// probeRequests wakes the feed when a request waits for a revision that the feed has not reached.
+	probeRequests chan struct{}
+	// reloadRequests wakes the feed when the state must be loaded anew.
+	reloadRequests chan struct{}
+	// newWaiters wakes the feed when awaitedProbe grows.
+	newWaiters chan struct{}
+	// awaitedProbe is the number of a probe. The revision of that probe, or of a later one, satisfies all requests that
+	// wait for the newest state.
+	awaitedProbe atomic.Uint64
 	// lastObjectNumber is the number of the newest object. Each collection has a range of numbers of its own. Only
 	// the feed uses it.
 	lastObjectNumber uint64
@@ -69,9 +74,9 @@ type Collection struct {
 	pendingProbes []probeResult
 	// versions is the history that is written to; views hold copies.
 	versions index.History
-	// account is the number of bytes of the budget that the collection uses.
-	account int64
-	// checkpoints record which revision was reached when, so that history can be cut by time.
+	// usedBytes is the part of the budget that the collection uses.
+	usedBytes int64
+	// checkpoints record which revision was reached when, so that history can be trimmed by age.
 	checkpoints []checkpoint
 }
 
@@ -82,41 +87,39 @@ const forwardSlots = 4
 // newCollection returns a collection that knows nothing yet.
 func newCollection(key CollectionKey, limits Limits, b *budget, pacer *watch.Pacer, probes *source.ProbeNumbers) *Collection {
 	c := &Collection{
-		resource:      key,
-		limits:        limits,
-		budget:        b,
-		pacer:         pacer,
-		probes:        probes,
-		counts:        &feedCounts{},
-		probeRequests: make(chan struct{}, 1),
-		outOfDate:     make(chan struct{}, 1),
-		newWaiters:    make(chan struct{}, 1),
+		resource:       key,
+		limits:         limits,
+		budget:         b,
+		pacer:          pacer,
+		probes:         probes,
+		counts:         &feedCounts{},
+		probeRequests:  make(chan struct{}, 1),
+		reloadRequests: make(chan struct{}, 1),
+		newWaiters:     make(chan struct{}, 1),
 	}
 	c.Touch()
 	c.forwardSlotsLeft.Store(forwardSlots)
-	c.publish(source.Freshness{})
+	c.publishForecast(source.Freshness{})
 	c.view.Store(&View{
 		unavailable: reason.Warming, unavailableSince: time.Now(),
-		replacedCh: make(chan struct{}), outdatedCh: make(chan struct{}),
+		replacedCh: make(chan struct{}), freshenedCh: make(chan struct{}),
 	})
 	return c
 }
 
-// NotOlderThan returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
-// NotOlderThan ask for. It waits a bounded time for the feed to get there.
-func (c *Collection) NotOlderThan(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) {
-		return v.notOlder(c.moment(), atLeast)
-	})
+// NotOlderThan returns the newest state, if that is at revision minRevision or later. With 0 any revision will do. It
+// waits for up to Limits.Wait for the feed to get there.
+func (c *Collection) NotOlderThan(ctx context.Context, minRevision uint64) (Snapshot, reason.Reason) {
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.moment(), minRevision) })
 }
 
-// Exact returns the state at revision rev: what Exact and continuations ask for. It waits a
-// bounded time for the feed to get there.
-func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.moment(), rev) })
+// Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits
+// for up to Limits.Wait for the feed to get there.
+func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.moment(), revision) })
 }
 
-// moment returns what a question to a view depends on now.
+// moment returns the time, and what decides now whether a state is too old.
 func (c *Collection) moment() moment {
 	m := moment{now: time.Now(), bound: c.limits.Staleness}
 	if c.outage != nil {
@@ -125,36 +128,36 @@ func (c *Collection) moment() moment {
 	return m
 }
 
-// reach asks the view and, while the answer is NotProven, the views that follow it, for at most Limits.Wait. If the
-// answer is still NotProven then, it requests a probe.
+// reach calls ask with the view and, while the result is NotProven, with the views that follow it, for up to
+// Limits.Wait. If the result is NotProven even then, the upstream may be at that revision, and the feed may not know:
+// reach requests a probe for later requests.
 func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	snap, unavailable := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
 	if unavailable == reason.NotProven {
-		c.requestProbe() // others may ask for that revision, too
+		c.requestProbe()
 	}
 	return snap, unavailable
 }
 
-// await calls ask with the view and, while the answer is notYet, with the views that follow it. It ends after atMost,
-// and when the view is the last one. changed returns the channel of a view that is closed when a later view may give
-// another answer.
-func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet reason.Reason,
+// await calls ask with the view and, while the result is notYet, with the views that follow it. It returns the last
+// result after maxWait, when ctx is done, or when no view can follow. changed returns the channel of a view that is
+// closed when a later view may give another result.
+func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	changed func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
-) (snap Snapshot, why reason.Reason) {
+) (Snapshot, reason.Reason) {
 	v := c.view.Load()
-	if snap, why = ask(v); why != notYet {
-		return snap, why
+	snap, why := ask(v)
+	if why != notYet {
+		return snap, why // without a timer, since this is the usual case
 	}
-	timer := time.NewTimer(atMost)
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
-	for !v.retired {
+	for why == notYet && !v.retired {
 		select {
 		case <-changed(v):
 			v = c.view.Load()
-			if snap, why = ask(v); why != notYet {
-				return snap, why
-			}
+			snap, why = ask(v)
 		case <-timer.C:
 			return snap, why
 		case <-ctx.Done():
@@ -167,14 +170,18 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 // replaced returns a channel that is closed when there is another view.
 func (v *View) replaced() <-chan struct{} { return v.replacedCh }
 
-// outdated returns a channel that is closed when a probe has proven a newer state, or when the state is lost or found.
-func (v *View) outdated() <-chan struct{} { return v.outdatedCh }
+// freshened returns a channel that is closed when a probe has proven a newer state, or when the state is lost or found.
+func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
 
-// AwaitLoad waits while the state is loaded, for atMost. It returns the reason why there is none then; None if there is
-// one. For a list of the newest state it also waits while a load beside the known state is under way.
-func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest bool) reason.Reason {
-	_, why := c.await(ctx, atMost, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
-		if newest && v.unavailable == reason.None && !v.reloadingSince.IsZero() {
+// isReloading reports whether a load beside the known state is under way.
+func (v *View) isReloading() bool { return v.unavailable == reason.None && !v.reloadingSince.IsZero() }
+
+// AwaitLoad waits for up to maxWait while no state is known and one is being loaded. It returns the reason why there is
+// none then; None if there is one. A list of the newest state (newest) also waits while a load beside the known state
+// is under way.
+func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, newest bool) reason.Reason {
+	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
+		if newest && v.isReloading() {
 			return Snapshot{}, reason.Warming
 		}
 		return Snapshot{}, v.unavailable
@@ -182,24 +189,25 @@ func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest
 	return why
 }
 
-// LoadTimeLeft returns what is left of the time limit for a load that is under way; 0 if that is over, or there is no
-// load. The limit counts from the collection's begin, or from the loss of its last state. For a list of the newest
-// state a load beside the known state counts, too, from its begin.
+// LoadTimeLeft returns what is left of the time limit for a load that is under way; 0 if nothing is, or no load is
+// under way. The limit counts from the collection's beginning, or from the loss of its last state. For a list of the
+// newest state (newest), a load beside the known state counts, too, from the beginning of the load.
 func (c *Collection) LoadTimeLeft(limit time.Duration, newest bool) time.Duration {
 	v := c.view.Load()
 	switch {
 	case v.unavailable == reason.Warming && !v.retired:
 		return max(0, limit-time.Since(v.unavailableSince))
-	case newest && v.unavailable == reason.None && !v.reloadingSince.IsZero():
+	case newest && v.isReloading():
 		return max(0, limit-time.Since(v.reloadingSince))
 	}
 	return 0
 }
 
 // TakeForwardSlot takes one of the few slots for lists that are forwarded, instead of waiting, while there is no state.
-// It returns false if none is left, or if nothing is loading.
+// It returns false if none is left, or if nothing is loading. Slots are not given back: each load has new ones.
 func (c *Collection) TakeForwardSlot() bool {
-	return c.view.Load().unavailable == reason.Warming && c.forwardSlotsLeft.Load() > 0 && c.forwardSlotsLeft.Add(-1) >= 0
+	isLoading := c.view.Load().unavailable == reason.Warming
+	return isLoading && c.forwardSlotsLeft.Load() > 0 && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
 // LoadError returns the error of the last try to load the state, for example the upstream's answer. It is nil if
@@ -217,38 +225,36 @@ func (c *Collection) Touch() {
 	c.lastUse.Store(&now)
 }
 
-// idle returns the time since the last request for the collection, by the monotonic clock. It stands still while the
-// machine is suspended, so that nothing is dropped as idle when it wakes.
-func (c *Collection) idle(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
+// idleFor returns the time since the last request for the collection, by the monotonic clock. That clock stands still
+// while the machine is suspended, so that nothing is dropped as idle when it wakes.
+func (c *Collection) idleFor(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
 
-// requestProbe tells the feed that somebody waits for a newer revision, or is about to.
-func (c *Collection) requestProbe() {
+// requestProbe asks the feed for a probe, since a request waits for a newer revision, or is about to.
+func (c *Collection) requestProbe() { notify(c.probeRequests) }
+
+// requestReload asks the feed to load the state anew, beside the one that is known.
+func (c *Collection) requestReload() { notify(c.reloadRequests) }
+
+// notify sends to a channel with room for one value, unless a value is there that was not received yet.
+func notify(signal chan<- struct{}) {
 	select {
-	case c.probeRequests <- struct{}{}:
-	default: // it knows already
+	case signal <- struct{}{}:
+	default:
 	}
 }
 
-// loadAnew tells the feed to load the state anew, beside the one that is known.
-func (c *Collection) loadAnew() {
-	select {
-	case c.outOfDate <- struct{}{}:
-	default: // it is told already
-	}
-}
-
-// pause waits between two tries to ask the upstream: for d, and at least for atLeast, which the upstream may have asked
-// for. When somebody requests a probe, it waits no longer than minStreamLife or atLeast.
-func (c *Collection) pause(ctx context.Context, d, atLeast time.Duration) bool {
+// pause waits between two tries to ask the upstream: for the longer of usual and least. When a probe is requested
+// meanwhile, it cuts the pause short to minStreamLife, but not below least, which the upstream may have demanded.
+func (c *Collection) pause(ctx context.Context, usual, least time.Duration) {
 	begun := time.Now()
-	timer := time.NewTimer(max(d, atLeast))
+	full := max(usual, least)
+	short := min(full, max(minStreamLife, least))
+	timer := time.NewTimer(full)
 	defer timer.Stop()
 	select {
 	case <-c.probeRequests:
-		return clock.Sleep(ctx, min(max(d, atLeast), max(minStreamLife, atLeast))-time.Since(begun))
+		clock.Sleep(ctx, short-time.Since(begun))
 	case <-timer.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }

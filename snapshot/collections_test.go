@@ -116,24 +116,26 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &budget{limit: 1000}
 			b.add(tt.used)
-			l, err := newLoaded(envelope, tt.size, b, source.Probe{})
+			l, err := newLoaded(source.Learned{Envelope: envelope, Count: 1, Mean: tt.size}, b, source.Probe{})
 			if !errors.Is(err, tt.want) || b.used.Load() != tt.used+tt.wantReserved {
 				t.Fatalf("%v, with %d bytes on the account", err, b.used.Load())
 			}
 			if err != nil {
 				return
 			}
-			expect.NoError(t, l.count(o, nil, b))
+			expect.NoError(t, l.count(o.Size()))
 			if used := b.used.Load(); used != max(tt.wantReserved, o.Size()) {
 				t.Errorf("with an object, %d bytes are on the account", used)
 			}
-			if l.endReservation(b); b.used.Load() != o.Size() {
+			l.endReservation()
+			if b.used.Load() != o.Size() {
 				t.Errorf("%d bytes on the account of a state of %d", b.used.Load(), o.Size())
 			}
-			if err := l.count(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
+			if err := l.count(900); !errors.Is(err, errFull) {
 				t.Errorf("more than there is room for: %v", err)
 			}
-			if l.discard(b); b.used.Load() != 0 {
+			l.discard()
+			if b.used.Load() != 0 {
 				t.Errorf("%d bytes on the account of nothing", b.used.Load())
 			}
 		})

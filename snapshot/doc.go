@@ -1,9 +1,9 @@
 // Package snapshot keeps the upstream's collections in memory, at each revision of the last minutes.
 //
 // A [Collection] is one resource in one representation. Its feed (one goroutine) reads the upstream's own bytes: it
-// learns the envelope of a list, loads a complete state, reads a watch from there, and opens it again when it ends. Every
-// change makes a new immutable [View], published through one atomic pointer, so readers take no lock and never wait for
-// the feed.
+// learns the envelope of a list, loads a complete state, reads a watch from there, and opens it again when it ends.
+// Every change makes a new immutable [View], published through one atomic pointer, so readers take no lock and never
+// wait for the feed.
 //
 // # What is known
 //
@@ -15,17 +15,18 @@
 //   - Its end advances only by an event or a bookmark of a stream that was opened at or before that end, or by a
 //     progress watch from there.
 //   - A stream that ended or broke is opened again at the interval's end, after a probe for the upstream's revision.
-//     After a break, an API server that still runs, or the newest change told again, must prove that the timeline is the
-//     same. If nothing proves it, or the upstream has forgotten what came since (410), a state is loaded beside the
-//     known one, and the interval begins anew with it. Without a stream, only requests for any state are answered.
+//     After a break, there must be a proof that the timeline is the same: an API server that still runs, or the newest
+//     change, sent again. Without a proof, or if the upstream has forgotten later changes (410), a state is loaded beside
+//     the known one, and the interval begins anew with that state. Without a stream, only requests for any state are
+//     answered.
 //   - An event that cannot be decoded, comes out of order or contradicts the state (an object added twice, an unknown
 //     one modified) drops everything.
 //   - A revision below the highest one seen is a doubt. If a probe a second later, over another connection, gives such a
 //     revision again, the storage was replaced, and everything is dropped. Revisions need not be dense: one that is far
 //     above says nothing.
 //   - The newest state (for Any and NotOlderThan) is given only if it has reached the revision of a probe that was sent
-//     less than a bound ago. No event and no bookmark alone makes it newer. History (for Exact and continuations) stays
-//     true when the stream is silent.
+//     within the staleness bound. No event and no bookmark alone makes it newer. History (for Exact and continuations)
+//     stays true when nothing comes on the stream.
 //
 // If a state is not known, a [reason.Reason] says why, and the request is forwarded for that reason.
 //
@@ -33,7 +34,8 @@
 //
 //   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go
 //   - collection.go, view.go, fresh.go, watches.go: what requests ask of a collection
-//   - feed.go, learn.go, load.go, follow.go, probe.go, progress.go: the feed, in the order of its life
+//   - feed.go, learn.go, load.go, bridge.go, follow.go, timeline.go, probe.go, progress.go: the feed, in the order of its
+//     life
 //   - write.go, trimhistory.go: the changes of what is known. Each is made under one lock, and publishes a view
 //   - budget.go, losses.go: the bytes that are used, and how often states are lost
 //   - selfcheck.go, verify.go: when a collection is compared with the upstream (compare.go); checks.go: the results
@@ -41,12 +43,12 @@
 // # Watches
 //
 // A [watch.Broadcaster] serves the watches of a collection from the views that are published. It ends when the state is
-// lost. It goes on over a state that was loaded anew only if a progress watch has told all changes that led to it. The
+// lost. It goes on over a state that was loaded anew only if a progress watch has shown all changes that led to it. The
 // form of events and bookmarks is learned before a state is loaded (learn.go), and compared with each event that comes.
 //
 // # Bytes
 //
-// An object's bytes are stored once, in the form in which a list holds them, cut out of what the upstream sent and never
-// encoded again. The [wire.Envelope] around them is learned from a real list, and accepted only if that list, written
-// with it, has the same bytes.
+// An object's bytes are stored once, in the form in which a list holds them, cut out of what the upstream sent and
+// never encoded again. The [wire.Envelope] around them is learned from a real list, and accepted only if that list,
+// written with it, has the same bytes.
 package snapshot

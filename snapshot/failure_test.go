@@ -12,61 +12,61 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// TestHandleFailure: after an error the state stays, unless the error puts it in doubt, and is loaded anew where the
+// TestHandleFailure: after an error the state stays, unless the error puts the state in doubt. It is loaded anew if the
 // feed cannot go on from it.
 func TestHandleFailure(t *testing.T) {
 	const grace = refusalGrace - 1
 	forbidden := &wire.AnswerError{Code: http.StatusForbidden}
 	for name, tt := range map[string]struct {
 		err       error
-		after     time.Duration // after the same error
-		loading   bool          // another state was being loaded
-		want      reason.Reason // why there is no state
-		wantAnew  bool          // the state is loaded anew
-		wantPause time.Duration // or longer; nobody can shorten it
-		wantLoss  reason.Reason // that is counted
+		after     time.Duration // since the same error; 0: it is the first one
+		loading   bool          // the error is of a load beside the known state
+		want      reason.Reason // why there is no state then; None if there is one
+		wantLoad  bool          // the next session loads a state
+		wantPause time.Duration // the least pause, or a longer one; 0: there is none
+		wantLoss  reason.Reason // the cause that is counted; None if none is
 	}{
-		"the upstream is away": {err: errors.New("no route")},
-		"and while it loads":   {err: errors.New("no route"), loading: true, wantAnew: true},
-		"the stream has ended": {},
-		"the history is gone":  {err: &wire.AnswerError{Code: http.StatusGone}, wantAnew: true, wantLoss: reason.Expired},
-		"a load is slow":       {err: errSlow, loading: true, wantAnew: true, wantPause: unlikelyRetry},
-		"the upstream wants to be spared": {
+		"the upstream is away":               {err: errors.New("no route")},
+		"the upstream is away during a load": {err: errors.New("no route"), loading: true, wantLoad: true},
+		"the stream has ended at once":       {},
+		"the watch is answered 410":          {err: &wire.AnswerError{Code: http.StatusGone}, wantLoad: true, wantLoss: reason.Expired},
+		"a load is slow":                     {err: errSlow, loading: true, wantLoad: true, wantPause: unlikelyRetry},
+		"429 with Retry-After": {
 			err: &wire.AnswerError{Code: http.StatusTooManyRequests, RetryAfter: 40 * time.Second}, wantPause: 40 * time.Second,
 		},
-		"the first object of an empty one": {err: errObject, wantAnew: true, wantLoss: reason.FirstObject},
-		"it is not permitted for a moment": {err: forbidden, after: grace},
-		"it is not permitted": {
-			err: forbidden, after: refusalGrace, want: reason.NotPermitted, wantAnew: true, wantPause: time.Second,
+		"an empty collection gets its first object": {err: errObject, wantLoad: true, wantLoss: reason.FirstObject},
+		"403 for a moment":                          {err: forbidden, after: grace},
+		"403 for longer than the grace": {
+			err: forbidden, after: refusalGrace, want: reason.NotPermitted, wantLoad: true, wantPause: time.Second,
 			wantLoss: reason.NotPermitted,
 		},
-		"the resource is gone": {
-			err: fmt.Errorf("asking: %w", &wire.AnswerError{Code: http.StatusNotFound}), want: reason.Warming, wantAnew: true,
+		"404": {
+			err: fmt.Errorf("asking: %w", &wire.AnswerError{Code: http.StatusNotFound}), want: reason.Warming, wantLoad: true,
 			wantLoss: reason.NotFound,
 		},
-		"it is not to be had in this form": {
-			err: &wire.AnswerError{Code: http.StatusNotAcceptable}, want: reason.Form, wantAnew: true, wantPause: unlikelyRetry,
+		"406": {
+			err: &wire.AnswerError{Code: http.StatusNotAcceptable}, want: reason.Form, wantLoad: true, wantPause: unlikelyRetry,
 			wantLoss: reason.Other,
 		},
-		"it was found to be out of date": {err: errOutOfDate, wantAnew: true, wantLoss: reason.Upstream},
-		"a contradiction": {
-			err: fmt.Errorf("watch: %w", wire.Inconsistent("twice")), want: reason.Warming, wantAnew: true,
+		"a reload was requested": {err: errReloadRequested, wantLoad: true, wantLoss: reason.Upstream},
+		"an event contradicts the state": {
+			err: fmt.Errorf("watch: %w", wire.Inconsistent("twice")), want: reason.Warming, wantLoad: true,
 			wantLoss: reason.Contradiction,
 		},
-		"a contradiction in what is loaded": {err: wire.Inconsistent("twice"), loading: true, wantAnew: true},
-		"what is loaded has another form":   {err: wire.ErrForm, loading: true, wantAnew: true, wantPause: unlikelyRetry},
+		"a load contradicts itself":  {err: wire.Inconsistent("twice"), loading: true, wantLoad: true},
+		"a load has an unknown form": {err: wire.ErrForm, loading: true, wantLoad: true, wantPause: unlikelyRetry},
 		"another timeline": {
-			err: otherTimelineError{highest: 10, now: 9}, want: reason.Warming, wantAnew: true, wantPause: Skew,
+			err: otherTimelineError{before: 10, got: 9}, want: reason.Warming, wantLoad: true, wantPause: Skew,
 			wantLoss: reason.WentBack,
 		},
-		"a form that is unknown": {
-			err: wire.ErrForm, want: reason.Form, wantAnew: true, wantPause: unlikelyRetry, wantLoss: reason.Form,
+		"an event has an unknown form": {
+			err: wire.ErrForm, want: reason.Form, wantLoad: true, wantPause: unlikelyRetry, wantLoss: reason.Form,
 		},
-		"no room for what happens": {
-			err: errFull, want: reason.Memory, wantAnew: true, wantPause: unlikelyRetry, wantLoss: reason.Memory,
+		"a change does not fit": {
+			err: errFull, want: reason.Memory, wantLoad: true, wantPause: unlikelyRetry, wantLoss: reason.Memory,
 		},
-		"no room beside what is there already": {
-			err: errFull, loading: true, want: reason.Warming, wantAnew: true, // the loss was counted when the load became due
+		"a load does not fit beside the known state": {
+			err: errFull, loading: true, want: reason.Warming, wantLoad: true, // the loss was counted when the load became due
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,8 +87,11 @@ func TestHandleFailure(t *testing.T) {
 			if _, unavailable := v.exact(moment{}, 10); unavailable != tt.want {
 				t.Errorf("there is no state at 10 because of %q, want %q", unavailable, tt.want)
 			}
-			if f.mustLoad != tt.wantAnew || pause < tt.wantPause || tt.wantPause == 0 && pause > 0 {
-				t.Errorf("loaded anew: %v, want %v; after %v, want %v or more", f.mustLoad, tt.wantAnew, pause, tt.wantPause)
+			if f.mustLoad != tt.wantLoad {
+				t.Errorf("the next session loads: %v, want %v", f.mustLoad, tt.wantLoad)
+			}
+			if pause < tt.wantPause || tt.wantPause == 0 && pause > 0 {
+				t.Errorf("the least pause is %v, want %v or more", pause, tt.wantPause)
 			}
 			wantLosses := map[reason.Reason]uint64{}
 			if tt.wantLoss != "" {
@@ -101,11 +104,11 @@ func TestHandleFailure(t *testing.T) {
 	}
 }
 
-// TestUnlikelyLoadsBackOff: after what did not fit, what was forbidden, and another timeline, the pauses grow up to a
-// bound.
+// TestUnlikelyLoadsBackOff: after a state that did not fit, a 403, and a timeline that was not proven, the pauses grow
+// up to a bound.
 func TestUnlikelyLoadsBackOff(t *testing.T) {
 	for err, longest := range map[error]time.Duration{
-		errFull: longestOverflow, &wire.AnswerError{Code: http.StatusForbidden}: unlikelyRetry, errUnproven: longestDoubt,
+		errFull: maxOverflowPause, &wire.AnswerError{Code: http.StatusForbidden}: unlikelyRetry, errUnproven: maxDoubtPause,
 	} {
 		f := &feed{
 			collection: liveCollection(Limits{History: time.Minute, Staleness: time.Minute}),
@@ -116,12 +119,12 @@ func TestUnlikelyLoadsBackOff(t *testing.T) {
 		for i := range 10 {
 			_, pause := f.handleFailure(err, time.Now())
 			if pause < last || pause > 3*longest/2 {
-				t.Errorf("%v: pause %d: %v after %v", err, i, pause, last)
+				t.Errorf("%v: pause %d is %v, want %v to %v", err, i, pause, last, 3*longest/2)
 			}
 			last = min(pause, longest)
 		}
 		if last < longest {
-			t.Errorf("%v: at last %v", err, last)
+			t.Errorf("%v: the last pause is %v, want %v", err, last, longest)
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// firstWatchTells has the first watch tell these lines. All others tell how far the upstream is.
-func firstWatchTells(lines ...string) func(int, uint64) []string {
+// firstWatchSends returns an upstream.watch whose first watch sends these lines. All others send a bookmark at 9.
+func firstWatchSends(lines ...string) func(int, uint64) []string {
 	return func(n int, _ uint64) []string {
 		if n == 1 {
 			return lines
@@ -50,12 +50,14 @@ func replaceLoads(text string) interceptor {
 	}
 }
 
-// probesGoBackwards answers probes after the load with a revision below it; those over connections of their own only if
-// the storage was replaced.
+// probesGoBackwards answers probes after the load with a revision below that of the load. Probes over connections of
+// their own are answered so only if the storage was replaced.
 func probesGoBackwards(replaced bool) interceptor {
-	goesBack := fault{kind: "probe", from: afterTheLoad, lasts: 25 * time.Second, code: http.StatusOK}.intercept()
+	goesBack := fault{kind: "probe", begins: afterTheLoad, duration: 25 * time.Second, code: http.StatusOK}.intercept()
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
-		if _, response := goesBack(r, kind); response == nil || r.Close && !replaced {
+		_, response := goesBack(r, kind)
+		isElsewhere := r.Close
+		if response == nil || (isElsewhere && !replaced) {
 			return 0, nil
 		}
 		return 0, proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(3, ""))
@@ -63,81 +65,85 @@ func probesGoBackwards(replaced bool) interceptor {
 }
 
 // loadInPages answers streaming lists with an error, and the list with two pages.
-func loadInPages(page, second string) interceptor {
+func loadInPages(first, second string) interceptor {
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
 		switch q := r.URL.Query(); {
 		case kind == "load":
 			return 0, proxytest.JSONResponse(r, http.StatusUnprocessableEntity, "{}")
 		case q.Has("continue"):
 			return 0, proxytest.JSONResponse(r, http.StatusOK, second)
-		case q.Get("limit") == strconv.Itoa(initialLimit):
-			return 0, proxytest.JSONResponse(r, http.StatusOK, page)
+		case q.Get("limit") == strconv.Itoa(maxLoadPage):
+			return 0, proxytest.JSONResponse(r, http.StatusOK, first)
 		}
 		return 0, nil
 	}
 }
 
-// afterTheLoad is soon after the upstream is asked first: a state is loaded and compared, which takes no time.
+// afterTheLoad is a moment after the first request: to load and compare a state takes no time in a bubble.
 const afterTheLoad = time.Millisecond
 
-// fault is what an upstream does wrong: requests of a kind ("": of any) are answered late, or with a status. It begins
-// some time after the first request, and lasts for a time, or for ever.
+// fault is what an upstream does wrong: it answers requests late, or with a status.
 type fault struct {
-	kind        string
-	from, lasts time.Duration
-	everyOther  bool // only every second request
-	late        time.Duration
-	code        int
+	kind       string        // of the requests; "" is any
+	begins     time.Duration // after the first request
+	duration   time.Duration // 0 is for ever
+	everyOther bool          // only every second request
+	delay      time.Duration
+	code       int // 0 is no status
 }
 
 func (f fault) intercept() interceptor {
-	var begun time.Time
-	asked := 0
+	var firstRequest time.Time
+	affected := 0
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
-		if begun.IsZero() {
-			begun = time.Now()
+		if firstRequest.IsZero() {
+			firstRequest = time.Now()
 		}
-		since := time.Since(begun) - f.from
-		if f.kind != "" && f.kind != kind || since < 0 || f.lasts > 0 && since > f.lasts {
+		since := time.Since(firstRequest) - f.begins
+		isOver := f.duration > 0 && since > f.duration
+		isOtherKind := f.kind != "" && f.kind != kind
+		if isOtherKind || since < 0 || isOver {
 			return 0, nil
 		}
-		if asked++; f.everyOther && asked%2 != 0 {
+		affected++
+		if f.everyOther && affected%2 != 0 {
 			return 0, nil
 		}
 		if f.code != 0 {
 			return 0, busyResponse(r, f.code, "1")
 		}
-		return f.late, nil
+		return f.delay, nil
 	}
 }
 
-// bounds are the least and the most of a number; none: any number.
+// bounds are the least and the most that a number may be. With the zero value it may be any.
 type bounds [2]int
 
 func (b bounds) contain(n int) bool { return b == bounds{} || b[0] <= n && n <= b[1] }
 
-// feedCase is an upstream, and what a feed makes of it.
+// feedCase is an upstream, and what a feed that runs on it for a time must come to.
 type feedCase struct {
 	upstream     *upstream
-	lasts        time.Duration // a minute if it is not said
-	wantNewest   reason.Reason // why there is no newest state
-	wantRevision uint64        // or a later one
-	wantLoss     reason.Reason // by which the feed has lost its state once; None: it has lost nothing
+	duration     time.Duration // a minute if it is 0
+	wantNewest   reason.Reason // why there is no newest state; None if there is one
+	wantRevision uint64        // of the newest state, or a later one
+	wantLoss     reason.Reason // the cause of the only loss; None if no state was lost
 	wantWatches  bounds
 	wantProbes   bounds
 }
 
-// check runs a feed on the case's upstream, and requires what the case wants.
+// check runs a feed on the case's upstream, and compares what the case wants.
 func (tt feedCase) check(t *testing.T) {
 	t.Helper()
 	u := tt.upstream
-	if u.revision = 9; u.changes {
+	u.revision = 9
+	if u.changes {
 		u.revision = 7
 	}
 	if u.watch == nil {
-		u.watch = firstWatchTells(bookmark(9, ""))
+		u.watch = firstWatchSends(bookmark(9, ""))
 	}
-	c := runFeed(t, u, cmp.Or(tt.lasts, time.Minute))
+	c := runFeed(t, u, cmp.Or(tt.duration, time.Minute))
 	_, newest := c.NotOlderThan(t.Context(), 0)
 	if revision := c.view.Load().To; newest != tt.wantNewest || revision < tt.wantRevision {
 		t.Errorf("the newest state: %q at %d, want %q at %d", newest, revision, tt.wantNewest, tt.wantRevision)
@@ -156,7 +162,7 @@ func (tt feedCase) check(t *testing.T) {
 	}
 }
 
-// TestFeed: a feed with nothing to complain of keeps the state that it has loaded.
+// TestFeed: a feed of a healthy upstream loads a state and keeps it. It does not load pages of two revisions.
 func TestFeed(t *testing.T) {
 	// The first object differs each time it is looked at.
 	alwaysChanged := func(r *http.Request, kind string) (time.Duration, *http.Response) {
@@ -180,23 +186,23 @@ func TestFeed(t *testing.T) {
 		return 0, (&upstream{}).lastingResponse(r, "", "", time.Hour)
 	}
 	for name, tt := range map[string]feedCase{
-		"nothing happens": {upstream: &upstream{}, wantRevision: 9},
-		"a watch that ends at its timeout, and others": {
-			upstream: &upstream{}, lasts: 6 * watchTimeout, wantWatches: bounds{4, 7},
+		"nothing changes": {upstream: &upstream{}, wantRevision: 9},
+		"watches end at their timeouts": {
+			upstream: &upstream{}, duration: 6 * watchTimeout, wantWatches: bounds{4, 7},
 		},
-		"the first object changes whenever it is looked at": {
+		"the first object changes between the list and the watch that learn its form": {
 			upstream: &upstream{intercept: alwaysChanged},
 		},
-		"a streaming list that is silent is begun anew": {
+		"the first streaming list is silent": {
 			upstream: &upstream{intercept: silentFirstLoad},
 		},
-		"pages": {
+		"the state comes in pages": {
 			upstream: &upstream{intercept: loadInPages(
 				(&upstream{}).list(9, `,"continue":"x"`, itemA),
 				(&upstream{}).list(9, "", itemB),
 			)},
 		},
-		"pages of two revisions": {
+		"the pages are of two revisions": {
 			upstream: &upstream{intercept: loadInPages(
 				(&upstream{}).list(8, `,"continue":"x"`, itemA),
 				(&upstream{}).list(9, "", itemB),
@@ -208,10 +214,10 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// TestFeedOfBrokenStreams: streams that end at once are opened again after pauses that do not grow while they tell
-// something, for a pause that grew would leave what changes often ever further behind.
+// TestFeedOfBrokenStreams: streams that end at once are opened again after pauses. The pauses do not grow while streams
+// send events: otherwise the feed of a resource that changes often would be ever further behind.
 func TestFeedOfBrokenStreams(t *testing.T) {
-	allWatchesTell := func(line string) *upstream {
+	allWatchesSend := func(line string) *upstream {
 		return &upstream{changes: true, watch: func(int, uint64) []string { return []string{line} }}
 	}
 	twoChanges := &upstream{changes: true}
@@ -220,19 +226,19 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		return []string{itemEvent("MODIFIED", itemBAt(from+1)), itemEvent("MODIFIED", itemBAt(from+2)), cut}
 	}
 	for name, tt := range map[string]feedCase{
-		"watches that end": {
-			upstream:    allWatchesTell(cut),
+		"all watches end": {
+			upstream:    allWatchesSend(cut),
 			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30},
 		},
-		"watches that end with an error": {
-			upstream:    allWatchesTell(errorEvent(http.StatusInternalServerError)),
+		"all watches end with an error": {
+			upstream:    allWatchesSend(errorEvent(http.StatusInternalServerError)),
 			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30},
 		},
-		"watches that break": {
-			upstream:    allWatchesTell(`{"type":`),
+		"all watches break within an event": {
+			upstream:    allWatchesSend(`{"type":`),
 			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30},
 		},
-		"watches that tell something each time before they end": {
+		"all watches send two events and end": {
 			upstream: twoChanges, wantRevision: 400, wantWatches: bounds{100, 2000},
 		},
 	} {
@@ -240,9 +246,10 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 	}
 }
 
-// TestFeedContradicted: a state that an event, a revision or a list contradicts is not kept.
+// TestFeedContradicted: a state that an event, a revision or a list contradicts is lost, for the right reason. A
+// revision that goes back for a moment is no contradiction.
 func TestFeedContradicted(t *testing.T) {
-	firstWatch := func(line string) *upstream { return &upstream{watch: firstWatchTells(line)} }
+	firstWatch := func(line string) *upstream { return &upstream{watch: firstWatchSends(line)} }
 	otherEncoding := func(r *http.Request, _ string) (time.Duration, *http.Response) {
 		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 			return 0, nil
@@ -250,48 +257,48 @@ func TestFeedContradicted(t *testing.T) {
 		withNull := strings.Replace(itemB, "}}", `},"data":null}`, 1)
 		return 0, proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(9, "", itemA, withNull))
 	}
-	awayForAMinute := fault{from: afterTheLoad, lasts: time.Minute, code: http.StatusServiceUnavailable}
+	awayForAMinute := fault{begins: afterTheLoad, duration: time.Minute, code: http.StatusServiceUnavailable}
 	for name, tt := range map[string]feedCase{
-		"an event that is no JSON": {
+		"an event is no JSON": {
 			upstream: firstWatch(`{"type":"MODIFIED","object":{"kind":"ConfigMap",}}` + "\n"),
 			wantLoss: reason.Contradiction,
 		},
-		"an event of another kind": {
+		"an event is of another kind": {
 			upstream: firstWatch(strings.Replace(itemEvent("MODIFIED", itemBAt(12)), "ConfigMap", "Secret", 1)),
 			wantLoss: reason.Contradiction,
 		},
-		"what is added and there": {
+		"an object is added twice": {
 			upstream: firstWatch(itemEvent("ADDED", itemBAt(12))), wantLoss: reason.Contradiction,
 		},
-		"what is modified and not there": {
+		"an unknown object is modified": {
 			upstream: firstWatch(itemEvent("MODIFIED", itemC)), wantLoss: reason.Contradiction,
 		},
-		"what is deleted and not there": {
+		"an unknown object is deleted": {
 			upstream: firstWatch(itemEvent("DELETED", itemC)), wantLoss: reason.Contradiction,
 		},
-		"a change below the revision that was reached": {
+		"a change is below the interval's end": {
 			upstream: firstWatch(itemEvent("MODIFIED", itemB)), wantLoss: reason.Contradiction,
 		},
-		"a bookmark below the revision of the load": {upstream: firstWatch(bookmark(8, ""))},
-		"a bookmark that goes back, and the revision too": {
-			upstream:   &upstream{watch: firstWatchTells(bookmark(3, "")), intercept: probesGoBackwards(true)},
-			lasts:      5 * time.Second,
+		"a bookmark is below the revision of the load": {upstream: firstWatch(bookmark(8, ""))},
+		"a bookmark and the revision go back": {
+			upstream:   &upstream{watch: firstWatchSends(bookmark(3, "")), intercept: probesGoBackwards(true)},
+			duration:   5 * time.Second,
 			wantNewest: reason.Warming, wantLoss: reason.WentBack,
 		},
-		"a revision that goes back for a moment": {
+		"the revision goes back over one connection": {
 			upstream: &upstream{intercept: probesGoBackwards(false)},
 		},
-		"a revision that goes back": {
+		"the revision goes back": {
 			upstream: &upstream{intercept: probesGoBackwards(true)}, wantLoss: reason.WentBack,
 		},
-		"what came since is forgotten": {
+		"the watch is answered 410": {
 			upstream: firstWatch(errorEvent(http.StatusGone)), wantLoss: reason.Expired,
 		},
-		"what came since is forgotten, and then the upstream is away": {
-			upstream: &upstream{watch: firstWatchTells(errorEvent(http.StatusGone)), intercept: awayForAMinute.intercept()},
-			lasts:    3 * time.Minute, wantLoss: reason.Expired,
+		"the watch is answered 410, and then the upstream is away": {
+			upstream: &upstream{watch: firstWatchSends(errorEvent(http.StatusGone)), intercept: awayForAMinute.intercept()},
+			duration: 3 * time.Minute, wantLoss: reason.Expired,
 		},
-		"a state that is written in another way": {
+		"the list has other bytes than the streaming list": {
 			upstream: &upstream{intercept: otherEncoding}, wantNewest: reason.Form,
 		},
 	} {
@@ -299,56 +306,56 @@ func TestFeedContradicted(t *testing.T) {
 	}
 }
 
-// TestFeedOfASlowServer: an API server that is slow, or refuses some requests, costs no second load.
+// TestFeedOfASlowServer: the feed of an API server that is slow, or refuses some requests, loads no second state.
 func TestFeedOfASlowServer(t *testing.T) {
 	const tooMany, longest = http.StatusTooManyRequests, 39 * time.Minute
 	for name, tt := range map[string]struct {
 		fault      fault
-		firstWatch string // what it tells; else how far the upstream is
+		firstWatch string // the line that it sends; empty: a bookmark
 	}{
-		"a probe without an answer": {
-			fault: fault{kind: "probe", from: time.Minute, lasts: 20 * time.Second, late: time.Hour},
+		"a probe gets no answer": {
+			fault: fault{kind: "probe", begins: time.Minute, duration: 20 * time.Second, delay: time.Hour},
 		},
-		"every other watch is refused":       {fault: fault{kind: "watch", everyOther: true, code: tooMany}},
-		"watches answered after six seconds": {fault: fault{kind: "watch", late: 6 * time.Second}},
-		"everything is late by twenty seconds": {
-			fault: fault{from: time.Minute, lasts: longest, late: 20 * time.Second},
+		"every other watch is refused":           {fault: fault{kind: "watch", everyOther: true, code: tooMany}},
+		"watches are answered after six seconds": {fault: fault{kind: "watch", delay: 6 * time.Second}},
+		"all answers come after twenty seconds": {
+			fault: fault{begins: time.Minute, duration: longest, delay: 20 * time.Second},
 		},
-		"half of everything is refused, and a watch breaks": {
-			firstWatch: cut, fault: fault{from: time.Second, lasts: longest, everyOther: true, code: tooMany},
+		"every other request is refused, and a watch breaks": {
+			firstWatch: cut, fault: fault{begins: time.Second, duration: longest, everyOther: true, code: tooMany},
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{changes: true, intercept: tt.fault.intercept()}
 			if tt.firstWatch != "" {
-				u.watch = firstWatchTells(tt.firstWatch)
+				u.watch = firstWatchSends(tt.firstWatch)
 			}
-			feedCase{upstream: u, lasts: time.Hour}.check(t)
+			feedCase{upstream: u, duration: time.Hour}.check(t)
 		})
 	}
 	proxytest.Bubble(t, "probes are refused after the load", feedCase{
 		upstream: &upstream{
 			repeats:   bookmark(30, ""),
-			intercept: fault{kind: "probe", from: afterTheLoad, code: tooMany}.intercept(),
+			intercept: fault{kind: "probe", begins: afterTheLoad, code: tooMany}.intercept(),
 		},
 		wantRevision: 30, wantWatches: bounds{1, 1},
 	}.check)
 }
 
-// TestStreamingListsThatFail: where streaming lists fail, the state is loaded page by page.
+// TestStreamingListsThatFail: if streaming lists fail, the state is loaded page by page, unless pages would fail, too.
 func TestStreamingListsThatFail(t *testing.T) {
 	for name, tt := range map[string]struct {
 		intercept  interceptor
 		wantNewest reason.Reason
-		// wantForwarded: streaming lists of clients are forwarded, for it fails not for the resource's own state only.
+		// wantForwarded reports whether clients' streaming lists are forwarded, since also the empty one has failed.
 		wantForwarded bool
 	}{
-		"422":           {intercept: refuseKind("load", http.StatusUnprocessableEntity), wantForwarded: true},
-		"500":           {intercept: refuseKind("load", http.StatusInternalServerError), wantForwarded: true},
-		"in the stream": {intercept: replaceLoads(errorEvent(http.StatusInternalServerError))},
-		"it ends":       {intercept: replaceLoads("")},
-		"429":           {intercept: refuseKind("load", http.StatusTooManyRequests), wantNewest: reason.Warming},
-		"403":           {intercept: refuseKind("load", http.StatusForbidden), wantNewest: reason.NotPermitted},
+		"refused with 422":       {intercept: refuseKind("load", http.StatusUnprocessableEntity), wantForwarded: true},
+		"refused with 500":       {intercept: refuseKind("load", http.StatusInternalServerError), wantForwarded: true},
+		"an error in the stream": {intercept: replaceLoads(errorEvent(http.StatusInternalServerError))},
+		"ended at once":          {intercept: replaceLoads("")},
+		"refused with 429":       {intercept: refuseKind("load", http.StatusTooManyRequests), wantNewest: reason.Warming},
+		"refused with 403":       {intercept: refuseKind("load", http.StatusForbidden), wantNewest: reason.NotPermitted},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := runWatchedFeed(t, &upstream{revision: 9, intercept: tt.intercept}, time.Minute)
@@ -363,18 +370,18 @@ func TestStreamingListsThatFail(t *testing.T) {
 	}
 }
 
-// TestStreamingListsWithoutEnd: where a streaming list is not ended by its bookmark, states are loaded in pages for
-// an hour: each such list costs the upstream a whole one. Where the upstream ends none, watches begin at revisions
-// only.
+// TestStreamingListsWithoutEnd: after a streaming list that did not end with its bookmark, states are loaded in pages
+// for an hour, since each such list costs the upstream a whole one. If also an empty streaming list does not end,
+// clients' streaming lists are forwarded.
 func TestStreamingListsWithoutEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
-		emptyToo bool   // the list of a name that cannot exist has no end either
-		repeats  string // what it has instead
-		want     int    // lists of the whole state in the first hour
+		emptyToo bool   // the list of a name that cannot exist does not end either
+		repeats  string // the line that is sent every second instead
+		want     int    // streaming lists of the whole state in the first hour
 	}{
-		"no list has an end":    {emptyToo: true, want: 0},
-		"an ordinary bookmark":  {emptyToo: true, repeats: bookmark(9, ""), want: 0},
-		"a large list has none": {want: 1},
+		"no list ends":                          {emptyToo: true, want: 0},
+		"lists send ordinary bookmarks instead": {emptyToo: true, repeats: bookmark(9, ""), want: 0},
+		"only the empty list ends":              {want: 1},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			asked := 0
@@ -395,7 +402,7 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 				if form := snap.WatchForm(); newest != reason.None || form == nil || (form.InitialEnd == nil) != tt.emptyToo {
 					t.Fatalf("the newest state: %q; watches have the form %+v", newest, form)
 				}
-				c.loadAnew()
+				c.requestReload()
 				time.Sleep(time.Minute)
 			}
 			synctest.Wait()
@@ -403,7 +410,7 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 				t.Errorf("%d whole streaming lists in a few minutes, want %d", asked, tt.want)
 			}
 			time.Sleep(noStreamingFor)
-			c.loadAnew()
+			c.requestReload()
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if !tt.emptyToo && asked != tt.want+1 {
@@ -413,25 +420,25 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestAnotherTimelineIsLoaded: where a balancer or an aggregator refuses a probe, the API server may be another one by
-// now. The stream is opened again, and must tell the newest change, of b at 8, again as it was, and nothing else up to
-// 9. If it does not, the state is loaded anew.
+// TestAnotherTimelineIsLoaded: after a balancer or an aggregator has refused a probe, the API server may be another
+// one. The stream is opened again. The state is loaded anew, unless a watch sends the newest change, of b at 8, again
+// as it was, and nothing else up to 9.
 func TestAnotherTimelineIsLoaded(t *testing.T) {
 	b, later := itemEvent("MODIFIED", itemBAt(8)), itemEvent("MODIFIED", itemBAt(12))
 	otherBytes := strings.Replace(b, `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)
 	for name, tt := range map[string]struct {
-		replay    []string // what the watch tells that begins before the change
+		replay    []string // the lines of the watch that begins before the change; nil: the change, and a bookmark
 		wantLoads int
 	}{
-		"the same":            {replay: nil, wantLoads: 1},
-		"the same, and later": {replay: []string{b, later, bookmark(12, "")}, wantLoads: 1},
-		"the same, and cut off after what is later": {replay: []string{b, later, cut}, wantLoads: 1},
-		"other bytes":    {replay: []string{otherBytes, bookmark(9, "")}, wantLoads: 2},
-		"another object": {replay: []string{strings.Replace(b, `"b"`, `"c"`, 1), bookmark(9, "")}, wantLoads: 2},
-		"a deletion":     {replay: []string{itemEvent("DELETED", itemBAt(8)), bookmark(9, "")}, wantLoads: 2},
-		"one more":       {replay: []string{b, itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantLoads: 2},
-		"another one":    {replay: []string{itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantLoads: 2},
-		"nothing":        {replay: []string{bookmark(9, "")}, wantLoads: 2},
+		"the same change":                       {replay: nil, wantLoads: 1},
+		"the same change, and a later one":      {replay: []string{b, later, bookmark(12, "")}, wantLoads: 1},
+		"the same change, a later one, and cut": {replay: []string{b, later, cut}, wantLoads: 1},
+		"the same object with other bytes":      {replay: []string{otherBytes, bookmark(9, "")}, wantLoads: 2},
+		"another object":                        {replay: []string{strings.Replace(b, `"b"`, `"c"`, 1), bookmark(9, "")}, wantLoads: 2},
+		"a deletion":                            {replay: []string{itemEvent("DELETED", itemBAt(8)), bookmark(9, "")}, wantLoads: 2},
+		"the same change, and one up to 9":      {replay: []string{b, itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantLoads: 2},
+		"the change at another revision":        {replay: []string{itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantLoads: 2},
+		"no change":                             {replay: []string{bookmark(9, "")}, wantLoads: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			begun := time.Now()
@@ -450,19 +457,19 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 	}
 }
 
-// TestSameServersSameTimeline: after a break, a collection in which nothing has changed since its load goes on, and
-// keeps its history, if an API server that was there before is there still, which may be known only when it has renewed
-// its Lease. Else it is loaded anew.
+// TestSameServersSameTimeline: after a break, a collection without a change since its load keeps its state and history,
+// if an API server that ran before the break still runs. That may be known only once the server has renewed its Lease.
+// Otherwise the state is loaded anew.
 func TestSameServersSameTimeline(t *testing.T) {
 	for name, tt := range map[string]struct {
-		unprovenFor int  // as many questions are answered with no
-		soon        bool // and say that the servers may be the same
+		unprovenFor int  // the number of calls of SameTimeline that return false
+		soon        bool // these calls return that it may be known soon
 		wantLoads   int
 	}{
-		"the same":                 {wantLoads: 1},
-		"the same, as shown later": {unprovenFor: leaseWaits, soon: true, wantLoads: 1},
-		"may be, and never shown":  {unprovenFor: 100, soon: true, wantLoads: 2},
-		"others, or nobody knows":  {unprovenFor: 100, wantLoads: 2},
+		"the servers are the same":                   {wantLoads: 1},
+		"the servers are shown later to be the same": {unprovenFor: leasePauses, soon: true, wantLoads: 1},
+		"the servers are never shown to be the same": {unprovenFor: 100, soon: true, wantLoads: 2},
+		"nothing will be known of the servers":       {unprovenFor: 100, wantLoads: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			asked := 0
@@ -483,8 +490,8 @@ func TestSameServersSameTimeline(t *testing.T) {
 			}).Use(configMaps)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if u.loads != tt.wantLoads || asked > leaseWaits+1 {
-				t.Errorf("%d loads, want %d; asked %d times", u.loads, tt.wantLoads, asked)
+			if most := leasePauses + 1; u.loads != tt.wantLoads || asked > most {
+				t.Errorf("%d loads and %d calls of SameTimeline, want %d and at most %d", u.loads, asked, tt.wantLoads, most)
 			}
 			if _, why := c.Exact(t.Context(), 9); why != reason.None {
 				t.Errorf("the state at 9: %q", why)
@@ -493,12 +500,12 @@ func TestSameServersSameTimeline(t *testing.T) {
 	}
 }
 
-// TestFeedsObeyRetryAfter: a feed that is refused comes again when Retry-After says, whether it learns, loads, follows
-// or probes, and however many wait for that.
+// TestFeedsObeyRetryAfter: a feed whose request is refused does not repeat it before Retry-After is over, whether it
+// learns, loads, follows or probes, and however often a probe is requested meanwhile.
 func TestFeedsObeyRetryAfter(t *testing.T) {
 	for name, tt := range map[string]struct {
 		intercept  interceptor
-		firstWatch string // what it tells
+		firstWatch string // the line that it sends
 		wantNewest reason.Reason
 	}{
 		"learning": {intercept: refuseKind("probe", http.StatusTooManyRequests), wantNewest: reason.Warming},
@@ -507,13 +514,13 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 			intercept: refuseKind("watch", http.StatusServiceUnavailable), firstWatch: cut, wantNewest: reason.Stale,
 		},
 		"probing": {
-			intercept:  fault{kind: "probe", from: afterTheLoad, code: http.StatusTooManyRequests}.intercept(),
+			intercept:  fault{kind: "probe", begins: afterTheLoad, code: http.StatusTooManyRequests}.intercept(),
 			firstWatch: bookmark(9, ""), wantNewest: reason.Stale,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			refused := 0
-			u := &upstream{revision: 9, watch: firstWatchTells(tt.firstWatch), repeats: bookmark(9, "")}
+			u := &upstream{revision: 9, watch: firstWatchSends(tt.firstWatch), repeats: bookmark(9, "")}
 			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				hold, response := tt.intercept(r, kind)
 				if response != nil {
@@ -537,10 +544,11 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 	}
 }
 
-// TestFeedsAreWoken: a list of the newest state, or a 410 to a watch, wakes a feed that waits to open its stream.
+// TestFeedsAreWoken: a request for the newest state, or a watch that is too old, ends the pause of a feed before it
+// opens its stream.
 func TestFeedsAreWoken(t *testing.T) {
 	for name, wake := range map[string]func(*testing.T, *Collection){
-		"somebody names the newest state": func(t *testing.T, c *Collection) {
+		"a request for the newest state": func(t *testing.T, c *Collection) {
 			t.Helper()
 			for rev, want := range map[uint64]reason.Reason{0: reason.None, 8: reason.NotProven} {
 				if _, why := c.NotOlderThan(t.Context(), rev); why != want {
@@ -548,7 +556,7 @@ func TestFeedsAreWoken(t *testing.T) {
 				}
 			}
 		},
-		"a watch is too old": func(_ *testing.T, c *Collection) { c.requestProbe() },
+		"a watch that is too old": func(_ *testing.T, c *Collection) { c.requestProbe() },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			const down = 50 * time.Second
@@ -576,14 +584,14 @@ func TestFeedsAreWoken(t *testing.T) {
 				t.Error("the feed has no stream a moment later")
 			}
 			if _, why := c.NotOlderThan(t.Context(), 9); why != reason.None {
-				t.Errorf("the newest state, when it is followed again: %q", why)
+				t.Errorf("the newest state, with a stream again: %q, want it", why)
 			}
 		})
 	}
 }
 
-// TestOddNames: RBAC objects may have names with the separators of field selectors, and bytes that are not UTF-8. The
-// former are selected as they are; the latter fit no list: JSON shows them as U+FFFD, out of order.
+// TestOddNames: RBAC objects may have names with the separators of field selectors, and with bytes that are not UTF-8.
+// The former can be selected. The latter have no place in a list, since JSON shows them as U+FFFD, out of order.
 func TestOddNames(t *testing.T) {
 	selector, err := fields.ParseSelector(source.Named("a,b=c"))
 	if err != nil || !selector.Matches(fields.Set{wire.NameField: "a,b=c"}) {

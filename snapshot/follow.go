@@ -14,16 +14,16 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap is the longest time from the end of a watch at its timeout to the answer of the next one in which
-// both have the same timeline: nobody can stop etcd, restore a backup and start it again in less.
+// maxOrderlyGap bounds the gap between the end of a watch at its timeout and the answer to the next watch, if both are
+// to have the same timeline without a proof: to stop etcd, restore a backup and start etcd again takes longer.
 const maxOrderlyGap = 10 * time.Second
 
 // resume opens a watch that goes on from the interval's end. Before, it asks the upstream for its revision: a watch
-// from a revision that is still in the future would stay silent. Three examples, with the interval [100, 120]:
+// from a revision that is still in the future would send nothing. Three examples, with the interval [100, 120]:
 //
 //	the upstream's revision   the watch from 120 on   then
-//	130                       tells what came since   the interval grows
-//	130                       is answered 410         what came since is forgotten: load anew
+//	130                       sends later changes     the interval grows
+//	130                       is answered 410         the upstream has forgotten later changes: load anew
 //	110                       is not opened           another timeline: drop everything
 //
 // After a break, 130 may be of another timeline, too: so [feed.proveTimeline] must succeed.
@@ -32,10 +32,10 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 		return nil, ctx.Err()
 	}
 	c := f.collection
-	f.fresh.Await(time.Now(), c.awaited.Load())
+	f.fresh.Await(time.Now(), c.awaitedProbe.Load())
 	sent := c.probes.Next()
 	f.fresh.ProbeSent(sent)
-	c.publish(f.fresh)
+	c.publishForecast(f.fresh)
 	current, err := f.probe(ctx, sent)
 	f.fresh.Stop()
 	if err != nil {
@@ -51,15 +51,16 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 			return nil, err
 		}
 	}
-	c.expect(current)
+	c.recordProbe(current)
 	return s, nil
 }
 
-// pause waits before the next try. Requests learn that no proof can come meanwhile, and do not wait for one.
-func (f *feed) pause(ctx context.Context, d, atLeast time.Duration) {
-	f.fresh.Refused(time.Now(), max(d, atLeast))
-	f.collection.publish(f.fresh)
-	f.collection.pause(ctx, d, atLeast)
+// pause waits before the next session ([Collection.pause]). Requests learn that no proof can come meanwhile, and do not
+// wait for a proof.
+func (f *feed) pause(ctx context.Context, usual, least time.Duration) {
+	f.fresh.Refused(time.Now(), max(usual, least))
+	f.collection.publishForecast(f.fresh)
+	f.collection.pause(ctx, usual, least)
 	f.fresh.Retry(time.Now())
 }
 
@@ -71,13 +72,13 @@ func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration
 	}, timeout)
 }
 
-// errStreamLeft says that a stream is not read any more, though it has not ended.
+// errStreamLeft says that the feed stops reading a stream that has not ended.
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
-// read applies the events of the stream until it ends or must be left. It returns nil if the stream ended at its
-// timeout. Meanwhile [source.Freshness] decides when a probe is sent and a progress watch is opened. Each turn of the
-// loop applies what the last progress watch has shown, does what Freshness decides, and waits until something
-// happens.
+// read applies the events of the stream until the stream ends or must be left. It returns nil if the stream ended at
+// its timeout. Meanwhile [source.Freshness] decides when a probe is sent and a progress watch is opened. Each turn of
+// the loop applies what the last progress watch has shown, does what Freshness decides, and waits for the next event or
+// outcome.
 func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	c, fresh := f.collection, &f.fresh
 	var probe call[probeResult]
@@ -87,60 +88,68 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	defer func() {
 		c.setStreaming(false)
 		fresh.Stop()
-		c.publish(*fresh)
+		c.publishForecast(*fresh)
 		progressWatch.stop()
 		probe.stop()
 	}()
+	sendProbe := func() {
+		sent := c.probes.Next()
+		fresh.ProbeSent(sent)
+		probe.start(ctx, func(ctx context.Context) (probeResult, error) { return f.probe(ctx, sent) })
+	}
 	openProgressWatch := func() {
 		from := c.view.Load().To
 		fresh.ProgressOpened()
-		progressWatch.start(ctx, func(ctx context.Context) (progress, error) { return f.watchProgress(ctx, from, math.MaxUint64, nil) })
+		progressWatch.start(ctx, func(ctx context.Context) (progress, error) {
+			return f.watchProgress(ctx, from, math.MaxUint64, nil)
+		})
 	}
 	if f.lacksBookmark() { // the stream's first bookmark may take a minute
 		openProgressWatch()
 	}
-	var shown progress // what the last progress watch has shown, if the stream has not told all of it yet
+	var shown progress // what the last progress watch has shown, if the stream has not sent all of it yet
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if shown, err = c.takeProgress(shown); err != nil {
+		shown, err = c.applyProgress(shown)
+		if err != nil {
 			return err
 		}
-		now, v := time.Now(), c.view.Load()
+		now := time.Now()
+		v := c.view.Load()
 		fresh.Reached(v.To)
-		fresh.Await(now, c.awaited.Load())
-		switch do := fresh.Next(now, v.currentAt.Sent); {
-		case do.Leave:
+		fresh.Await(now, c.awaitedProbe.Load())
+		next := fresh.Next(now, v.currentAt.Sent)
+		switch {
+		case next.Leave:
 			return errStreamLeft
-		case do.Probe:
-			sent := c.probes.Next()
-			fresh.ProbeSent(sent)
-			probe.start(ctx, func(ctx context.Context) (probeResult, error) { return f.probe(ctx, sent) })
-			continue
-		case do.Progress:
+		case next.Probe:
+			sendProbe()
+			continue // there may be more to do
+		case next.Progress:
 			openProgressWatch()
 			continue
-		case do.Wake.IsZero():
+		case next.Wake.IsZero():
 			timer.Stop()
 		default:
-			timer.Reset(do.Wake.Sub(now))
+			timer.Reset(next.Wake.Sub(now))
 		}
-		c.publish(*fresh)
+		c.publishForecast(*fresh)
 		select {
 		case ev, ok := <-s.Events:
 			if !ok {
 				return f.streamEndError(s)
 			}
-			if err := f.takeEvent(ctx, ev); err != nil {
+			if err := f.applyEvent(ctx, ev); err != nil {
 				return err
 			}
 			fresh.StreamSent(ev.ReadAt)
 			if ev.Type == wire.Bookmarked {
 				fresh.StreamBookmark(ev.ReadAt)
 			}
-		case <-c.outOfDate:
-			return errOutOfDate
-		case <-c.newWaiters:
+		case <-c.reloadRequests:
+			return errReloadRequested
+		case <-c.newWaiters: // the next turn reads awaitedProbe
 		case <-c.probeRequests:
 			fresh.RequestProbe()
 		case outcome := <-probe.outcome:
@@ -150,7 +159,8 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 			}
 		case outcome := <-progressWatch.outcome:
 			progressWatch.clear()
-			if shown, err = f.handleProgress(outcome); err != nil {
+			shown, err = f.handleProgress(outcome)
+			if err != nil {
 				return err
 			}
 		case <-timer.C:
@@ -168,8 +178,8 @@ func (f *feed) streamEndError(s *source.Stream) error {
 	return s.Err
 }
 
-// takeEvent applies one event.
-func (f *feed) takeEvent(ctx context.Context, ev wire.Event) error {
+// applyEvent applies one event of the stream. It returns an error if the stream must not be read any more.
+func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	f.checkForm(ev)
 	if ev.Type == wire.Bookmarked {
 		if ev.Meta.Revision < f.collection.view.Load().To {

@@ -98,11 +98,11 @@ func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward 
 	if v.unavailable != reason.None || v.newest.Work(q) > smallList {
 		return nil, false
 	}
-	if c.smallForwarded.Add(1) > maxSmallForwarded {
-		c.smallForwarded.Add(-1)
+	if c.smallListsInFlight.Add(1) > maxSmallForwarded {
+		c.smallListsInFlight.Add(-1)
 		return nil, false
 	}
-	return func() { c.smallForwarded.Add(-1) }, true
+	return func() { c.smallListsInFlight.Add(-1) }, true
 }
 
 // Consistent returns the newest state once it is proven, and waits for the proof for atMost. The proof is a probe with
@@ -118,7 +118,7 @@ func (c *Collection) Consistent(ctx context.Context, after uint64, atMost time.D
 	if !c.view.Load().streaming {
 		c.requestProbe() // the upstream may be there again
 	}
-	return c.await(ctx, atMost, reason.NotProven, (*View).outdated, func(v *View) (Snapshot, reason.Reason) {
+	return c.await(ctx, atMost, reason.NotProven, (*View).freshened, func(v *View) (Snapshot, reason.Reason) {
 		return v.fresh(after)
 	})
 }
@@ -137,8 +137,8 @@ func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 
 // announceWaiter tells the feed that somebody waits for the probe of that number, or a later one.
 func (c *Collection) announceWaiter(number uint64) {
-	for current := c.awaited.Load(); current < number; current = c.awaited.Load() {
-		if c.awaited.CompareAndSwap(current, number) {
+	for current := c.awaitedProbe.Load(); current < number; current = c.awaitedProbe.Load() {
+		if c.awaitedProbe.CompareAndSwap(current, number) {
 			select {
 			case c.newWaiters <- struct{}{}:
 			default: // it is told already
@@ -148,5 +148,5 @@ func (c *Collection) announceWaiter(number uint64) {
 	}
 }
 
-// publish makes a copy of the feed's state machine available to requests for the newest state.
-func (c *Collection) publish(f source.Freshness) { c.forecast.Store(&f) }
+// publishForecast makes a copy of the feed's state machine available to requests for the newest state.
+func (c *Collection) publishForecast(f source.Freshness) { c.forecast.Store(&f) }

@@ -42,7 +42,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 		"a probe is refused":        {probes: refuseKind("probe", http.StatusTooManyRequests), want: reason.NotProven},
 		"a probe fails":             {probes: refuseKind("probe", http.StatusInternalServerError), want: reason.NotProven},
 		"a probe is not answered": {
-			probes: fault{kind: "probe", lasts: time.Minute, late: time.Hour}.intercept(), want: reason.NotProven,
+			probes: fault{kind: "probe", duration: time.Minute, delay: time.Hour}.intercept(), want: reason.NotProven,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 func TestNewestIsAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes, clients = 100 * time.Millisecond, 1000
-		slowProbes := fault{kind: "probe", from: time.Second, lasts: time.Minute, late: takes}
+		slowProbes := fault{kind: "probe", begins: time.Second, duration: time.Minute, delay: takes}
 		u := &upstream{revision: 9, intercept: slowProbes.intercept()}
 		c := runFeed(t, u, time.Second)
 		before := u.probes
@@ -199,7 +199,7 @@ func TestNoFresh(t *testing.T) {
 	var f source.Freshness
 	f.Follow(time.Now())
 	f.Refused(time.Now(), time.Minute)
-	c.publish(f)
+	c.publishForecast(f)
 	expectWhy("where the upstream wants no question", index.Query{}, last, reason.NotProven)
 	expectWhy("one that came before the last proof's probe", index.Query{}, last-1, reason.None)
 	c.drop(reason.Upstream)
@@ -300,7 +300,7 @@ func TestAccept(t *testing.T) {
 				o := &index.Object{Key: "ns/a", Revision: revision}
 				expect.NoError(t, c.apply(stateChange{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
 			}
-			left, err := c.takeProgress(tt.progress)
+			left, err := c.applyProgress(tt.progress)
 			if (err != nil) != tt.wantError || err == nil && (left.revision > 0) != tt.wantWaits {
 				t.Errorf("%+v is left, %v; want some left: %t, an error: %t", left, err, tt.wantWaits, tt.wantError)
 			}
@@ -311,7 +311,7 @@ func TestAccept(t *testing.T) {
 	}
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	c.drop(reason.Warming)
-	if left, err := c.takeProgress(progress{from: 10, revision: 20}); err != nil || left.revision > 0 {
+	if left, err := c.applyProgress(progress{from: 10, revision: 20}); err != nil || left.revision > 0 {
 		t.Errorf("without a state: %+v, %v", left, err)
 	}
 }

@@ -19,7 +19,7 @@ func (c *Collections) tidy() {
 			return
 		case now := <-ticker.C:
 			for _, r := range c.list() {
-				r.trim(now)
+				r.trimByAge(now)
 				r.endDeadWatches(now)
 			}
 			c.mu.Lock()
@@ -34,7 +34,7 @@ func (c *Collections) tidy() {
 // endIdle ends the collections that nobody has asked for during Config.Idle.
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
-		if c.config.Idle > 0 && !c.isEager(r) && r.idle(now) > c.config.Idle {
+		if c.config.Idle > 0 && !c.isEager(r) && r.idleFor(now) > c.config.Idle {
 			c.end(r, reason.Warming, reason.None)
 		}
 	}
@@ -58,7 +58,7 @@ func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
 	}
 	r.stop()
 	c.config.Log.Info("collection ended",
-		"collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idle(time.Now()).Round(time.Second))
+		"collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idleFor(time.Now()).Round(time.Second))
 }
 
 // makeRoom keeps a tenth of the bound free: it shortens histories, and then drops the collection that was idle for
@@ -72,7 +72,7 @@ func (c *Collections) makeRoom(now time.Time) {
 // room then.
 func (c *Collections) makeRoomFor(r *running) bool {
 	now := time.Now()
-	if !r.budget.full() || r.idle(now) >= minIdleForEviction {
+	if !r.budget.full() || r.idleFor(now) >= minIdleForEviction {
 		return !r.budget.full()
 	}
 	c.shortenHistories()
@@ -85,7 +85,7 @@ func (c *Collections) makeRoomFor(r *running) bool {
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
 		if r.budget.crowded() {
-			r.shorten()
+			r.trimHalf()
 		}
 	}
 }
@@ -94,11 +94,11 @@ func (c *Collections) shortenHistories() {
 // collections that are eager or were used a short time ago stay.
 func (c *Collections) dropIdlest(now time.Time) bool {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool {
-		return !r.budget.crowded() || c.isEager(r) || r.idle(now) < minIdleForEviction
+		return !r.budget.crowded() || c.isEager(r) || r.idleFor(now) < minIdleForEviction
 	})
 	if len(all) == 0 {
 		return false
 	}
-	c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), reason.Memory, reason.Memory)
+	c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) }), reason.Memory, reason.Memory)
 	return true
 }

@@ -15,13 +15,14 @@ import (
 const (
 	// learnFirstTimeout bounds learning from a first object: the feed reads nothing else meanwhile.
 	learnFirstTimeout = 5 * time.Second
-	// learnTimeout is longer than kube-apiserver waits for its watch cache before it begins to answer.
-	learnTimeout = 10 * time.Second
+	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. It is longer
+	// than kube-apiserver waits for its watch cache before it begins to answer.
+	learnWatchTimeout = 10 * time.Second
 )
 
-// learnFirst learns the form of items from the first object of a collection that was empty. It compares the event of
-// the stream with a list of that object at exactly the event's revision. Clients' watches go on. After errObject the
-// state must be loaded anew, and the form is learned then.
+// learnFirst learns the form of items from an event of the stream, if the collection was empty so far. It compares the
+// event with a list of its object at exactly the event's revision. Clients' watches go on. After errObject the state
+// must be loaded anew, and the form is learned then.
 func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -41,7 +42,8 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	if len(list.Items) != 1 || !f.envelope.AgreesWith(envelope) {
 		return errObject // the object was deleted, or lists are written in another way by now
 	}
-	if envelope.Item, err = wire.LearnItem(f.source.Encoding(), list.Items[0], ev); err != nil {
+	envelope.Item, err = wire.LearnItem(f.source.Encoding(), list.Items[0], ev)
+	if err != nil {
 		return err
 	}
 	f.envelope = envelope
@@ -51,40 +53,28 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 
 // learnWatch learns the form of the upstream's watches, and of the bookmark that ends the initial events, from a
 // streaming list of a name that cannot exist. It returns nil if no watches are served. An upstream without streaming
-// lists answers with an error, or never sends that bookmark: then only watches from a revision on are served.
+// lists answers with an error, or never sends that bookmark: then Form.InitialEnd is nil, and only watches from a
+// revision on are served.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
-	if !f.watches || learned.Envelope.Item.Known && !learned.Reproducible {
+	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // of an empty collection it is not known yet
+	if !f.watches || !canWriteEvents {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForLearn), source.AnswerTimeout)
 	defer cancel()
-	namespace, selector := f.source.Nothing()
-	nothing := url.Values{
-		"fieldSelector":        {selector},
-		"allowWatchBookmarks":  {"true"},
-		"sendInitialEvents":    {"true"},
-		"resourceVersionMatch": {"NotOlderThan"},
-	}
 	form := &watch.Form{Envelope: learned.Envelope}
-	s, err := f.source.Watch(ctx, namespace, nothing, learnTimeout)
-	if err == nil {
-		defer s.Stop()
-		form.ContentType, form.Compressed = s.ContentType, s.Compressed
-		if form.InitialEnd, err = f.learnInitialEnd(ctx, s); err == nil {
-			return form, nil
-		}
-	}
+	err := f.learnStreamingList(ctx, form)
 	switch {
+	case err == nil:
+		return form, nil
 	case errors.Is(err, errNoEnd):
 		f.noStreamingBefore = time.Now().Add(noStreamingFor)
 	case !source.IsAnswer(err), refusesPages(err):
 		return nil, err
 	}
 	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
-	nothing.Del("sendInitialEvents")
-	nothing.Del("resourceVersionMatch")
-	nothing.Set("resourceVersion", "0")
-	if s, err = f.source.Watch(ctx, namespace, nothing, source.ShortWatch); err != nil {
+	s, err := f.watchNothing(ctx, url.Values{"resourceVersion": {"0"}}, source.ShortWatch)
+	if err != nil {
 		return nil, err
 	}
 	defer s.Stop()
@@ -92,8 +82,32 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	return form, nil
 }
 
-// learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns nil if
-// listproxy could not write that bookmark with the same bytes.
+// watchNothing opens a watch of a name that cannot exist.
+func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.Duration) (*source.Stream, error) {
+	namespace, selector := f.source.Nothing()
+	query.Set("fieldSelector", selector)
+	query.Set("allowWatchBookmarks", "true")
+	return f.source.Watch(ctx, namespace, query, timeout)
+}
+
+// learnStreamingList completes a form from a streaming list of nothing.
+func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
+	s, err := f.watchNothing(ctx, url.Values{
+		"sendInitialEvents":    {"true"},
+		"resourceVersionMatch": {"NotOlderThan"},
+	}, learnWatchTimeout)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	form.ContentType = s.ContentType
+	form.Compressed = s.Compressed
+	form.InitialEnd, err = f.learnInitialEnd(ctx, s)
+	return err
+}
+
+// learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns nil
+// without an error if listproxy could not write that bookmark with the same bytes.
 func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
@@ -105,7 +119,7 @@ func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Boo
 		}
 		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if err != nil {
-			return nil, nil //nolint:nilerr // its form is not one that could be written
+			return nil, nil //nolint:nilerr // no form that can be written
 		}
 		if !ev.Meta.EndsInitial { // kube-apiserver sends no other bookmark before it
 			return nil, errNoEnd
@@ -126,18 +140,23 @@ func (f *feed) lacksBookmark() bool {
 // the bytes would differ, clients' watches end, and neither this event nor later ones are sent.
 func (f *feed) checkForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
-	if broadcaster == nil {
+	if broadcaster == nil || f.canWrite(broadcaster, ev) {
 		return
 	}
-	known := ev.Reproducible
-	if ev.Type == wire.Bookmarked && known {
-		plain, err := wire.LearnBookmark(f.source.Encoding(), ev)
-		if known = err == nil && !ev.Meta.EndsInitial; known {
-			broadcaster.SetBookmark(plain)
-		}
+	f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
+	f.collection.endWatches(broadcaster, false)
+}
+
+// canWrite reports whether listproxy would write an event with the upstream's bytes. If it is a bookmark, the
+// broadcaster gets its form.
+func (f *feed) canWrite(broadcaster *watch.Broadcaster, ev wire.Event) bool {
+	if ev.Type != wire.Bookmarked || !ev.Reproducible {
+		return ev.Reproducible
 	}
-	if !known {
-		f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
-		f.collection.endWatches(broadcaster, false)
+	bookmark, err := wire.LearnBookmark(f.source.Encoding(), ev)
+	if err != nil || ev.Meta.EndsInitial {
+		return false
 	}
+	broadcaster.SetBookmark(bookmark)
+	return true
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestFirstObjectOfAnEmptyCollection: how objects are written is learned from the first one, while clients watch the
-// collection. Where that is not possible, the state is loaded again.
+// TestFirstObjectOfAnEmptyCollection: the form of items is learned from the first object of a collection, and clients'
+// watches go on. If that is not possible, the state is loaded anew.
 func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 	first := strings.Replace(itemA, `"5"`, `"12"`, 1)
 	event := itemEvent("ADDED", first)
@@ -25,23 +25,22 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		// exactList answers the list at the event's revision.
-		exactList   func(r *http.Request) *http.Response
-		wantLost    reason.Reason
-		busyAtFirst bool
+		exactList   func(r *http.Request) *http.Response // answers the list at the event's revision
+		busyAtFirst bool                                 // the first such list is answered 429
+		wantLost    reason.Reason                        // the cause of the only loss; None if the form is learned
 	}{
-		"it is learned":                   {exactList: listing(first)},
+		"the list has the object":         {exactList: listing(first)},
 		"the API server is busy at first": {exactList: listing(first), busyAtFirst: true},
 		"the revision is compacted": {wantLost: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
 			return proxytest.JSONResponse(r, http.StatusGone, statusBody)
 		}},
-		"it is not in the list": {wantLost: reason.FirstObject, exactList: listing()},
-		"a list has another header": {wantLost: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
+		"the list is empty": {wantLost: reason.FirstObject, exactList: listing()},
+		"the list has another header": {wantLost: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
 			answer := listing(first)(r)
 			answer.Header.Set("Warning", "299")
 			return answer
 		}},
-		"it has other bytes": {wantLost: reason.Form, exactList: listing(itemA)},
+		"the list has another revision of the object": {wantLost: reason.Form, exactList: listing(itemA)},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9}

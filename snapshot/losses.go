@@ -44,7 +44,7 @@ func lossCause(err error) reason.Reason {
 	switch {
 	case errors.Is(err, errObject):
 		return reason.FirstObject
-	case errors.Is(err, errOutOfDate), errors.Is(err, errUnproven):
+	case errors.Is(err, errReloadRequested), errors.Is(err, errUnproven):
 		return reason.Upstream
 	case errors.As(err, &other):
 		return reason.WentBack

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,266 +14,298 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// The model is the trivial truth about one resource upstream: the list of all that ever happened to
-// it. The state at a revision is what comes of replaying the list so far. Beside it stands what
-// the feed has told the collection: one interval of revisions, as the rules of doc.go say, and when.
-// A life (life_test.go) moves both, step by step, and asks the collection for what it knows.
+// The model is the trivial truth about one resource upstream: the list of all writes. The state at a revision comes of
+// replaying that list. Beside it stands what the feed has applied to the collection, and when: one interval of revisions,
+// as the rules of doc.go say. A life (life_test.go) changes both, step by step, and checks what the collection answers.
 
 const (
-	modelHistory   = 256 * time.Second
+	modelHistory   = 256 * time.Second // so that a checkpoint is kept for each second
 	modelStaleness = 90 * time.Second
 	// modelStart is the upstream's first revision.
 	modelStart = 100
 )
 
-// modelKeys in their order: '-' sorts before '/'.
+// modelKeys are in the order of lists: '-' sorts before '/'.
 var modelKeys = []string{"a-b/x", "a-b/y", "a/0", "a/1", "a/10", "a/2", "a/3", "b/0", "b/1", "b/2", "b/3", "c/0"}
 
-// happening is a change of one object upstream.
-type happening struct {
+// write is a change of one object upstream.
+type write struct {
 	revision uint64
-	key      int
-	object   *index.Object // nil: it was deleted
+	key      int           // the index in modelKeys
+	object   *index.Object // nil if it was deleted
 }
 
-// past is all that happened, in order.
-type past []happening
+// modelState has the objects of a state, by the indexes of their keys; nil where there is none.
+type modelState [16]*index.Object
 
-// replay returns the objects at a revision, by the positions of their keys.
-func (p past) replay(rev uint64) (state [16]*index.Object) {
-	for _, h := range p {
-		if h.revision > rev {
+// advance is a revision that the interval has reached, and the time at which it did.
+type advance struct {
+	revision uint64
+	at       time.Time
+	// first reports whether it was the first at that time, so that history may be trimmed there.
+	first bool
+}
+
+// model is the truth about the upstream, and what the feed has applied of it.
+type model struct {
+	writes   []write
+	upstream uint64 // the upstream's newest revision
+	// upstreamTimes are the upstream's newest revisions, and the times since which they were.
+	upstreamTimes []checkpoint
+	// outage is the last time in which nobody answered upstream.
+	outage clock.Outage
+
+	// known reports whether there is a state, and applied is the interval that the feed has applied.
+	known    bool
+	applied  Interval
+	advances []advance
+	// currentAt is the time of the last probe, or of the request for the state, whose revision was reached.
+	currentAt time.Time
+	// pendingProbes are all probes since the state was loaded.
+	pendingProbes []checkpoint
+	// slow and broken say why the stream does not send changes; these wait in delayed.
+	slow, broken bool
+	delayed      []stateChange
+	// freedBefore is the revision before which states may be forgotten to free memory.
+	freedBefore uint64
+	// trimmedAt is the time at which history was last trimmed by age.
+	trimmedAt time.Time
+}
+
+// stateAt returns the upstream's state at a revision.
+func (m *model) stateAt(revision uint64) (state modelState) {
+	for _, w := range m.writes {
+		if w.revision > revision {
 			break
 		}
-		state[h.key] = h.object
+		state[w.key] = w.object
 	}
 	return state
 }
 
-// advance is a moment at which the collection was told of a revision.
-type advance struct {
-	revision uint64
-	at       time.Time
-	// first is true for the first of a moment: from then on history can be cut there.
-	first bool
+// setUpstream sets the upstream's newest revision.
+func (m *model) setUpstream(revision uint64) {
+	m.upstream = revision
+	m.upstreamTimes = append(m.upstreamTimes, checkpoint{at: time.Now(), revision: revision})
 }
 
-// model is what is true, and what was told.
-type model struct {
-	past past
-	head uint64 // the upstream's newest revision
-
-	// known: there is a state. told is what the feed has told of it.
-	known    bool
-	told     Interval
-	advances []advance
-	// currentAt is when the last probe was asked, or the state, whose revision was told; pendingProbes are all
-	// that were asked since the state was.
-	currentAt     time.Time
-	pendingProbes []checkpoint
-	// heads are the upstream's newest revisions, and from when on.
-	heads []checkpoint
-	// untold are changes that the stream has not told yet, because it is slow, or broken.
-	slow, broken bool
-	// out is the last time in which nobody answered upstream.
-	out    clock.Outage
-	untold []stateChange
-	// cut is the revision before which the byte bound may have taken all, trimmed when history was
-	// last cut by time.
-	cut     uint64
-	trimmed time.Time
-}
-
-// forget is what doubt does.
-func (m *model) forget() {
-	m.known, m.told, m.advances, m.cut = false, Interval{}, nil, 0
-	m.anew()
-}
-
-// anew is a stream that begins with a state.
-func (m *model) anew() { m.slow, m.broken, m.untold = false, false, nil }
-
-// move says where the upstream is now.
-func (m *model) move(head uint64) {
-	m.head = head
-	m.heads = append(m.heads, checkpoint{time.Now(), head})
-}
-
-// had is the newest revision that the upstream had some time ago.
-func (m *model) had(ago time.Duration) (rev uint64) {
-	for _, h := range m.heads {
-		if time.Since(h.at) >= ago {
-			rev = h.revision
+// upstreamBefore returns the newest revision that the upstream had some time ago.
+func (m *model) upstreamBefore(ago time.Duration) (revision uint64) {
+	for _, t := range m.upstreamTimes {
+		if time.Since(t.at) >= ago {
+			revision = t.revision
 		}
 	}
-	return rev
+	return revision
 }
 
-// open is a complete state at head.
-func (m *model) open(asked time.Time) {
-	m.anew()
-	m.known, m.told = true, Interval{m.head, m.head}
-	m.currentAt, m.pendingProbes, m.cut = asked, nil, 0
-	m.advances = []advance{{m.head, time.Now(), true}}
+// beginState begins with the upstream's newest state, which was asked for at a time.
+func (m *model) beginState(askedAt time.Time) {
+	m.forgetState()
+	m.known = true
+	m.applied = Interval{From: m.upstream, To: m.upstream}
+	m.currentAt = askedAt
+	m.advances = []advance{{revision: m.upstream, at: time.Now(), first: true}}
 }
 
-// reach is an event or a bookmark at rev.
-func (m *model) reach(rev uint64) {
+// forgetState forgets all that the feed has applied, and its stream.
+func (m *model) forgetState() {
+	m.known, m.applied, m.advances, m.freedBefore = false, Interval{}, nil, 0
+	m.pendingProbes = nil
+	m.slow, m.broken, m.delayed = false, false, nil
+}
+
+// advance applies an event or a bookmark at a revision.
+func (m *model) advance(revision uint64) {
 	now := time.Now()
-	m.told.To = rev
+	m.applied.To = revision
 	n := len(m.advances)
-	m.advances = append(m.advances, advance{rev, now, n == 0 || m.advances[n-1].at.Before(now)})
-	for _, g := range m.pendingProbes {
-		if g.revision <= rev && g.at.After(m.currentAt) {
-			m.currentAt = g.at
+	m.advances = append(m.advances, advance{revision: revision, at: now, first: n == 0 || m.advances[n-1].at.Before(now)})
+	for _, probe := range m.pendingProbes {
+		if probe.revision <= revision && probe.at.After(m.currentAt) {
+			m.currentAt = probe.at
 		}
 	}
 }
 
-// wanted says whether a revision that was told must still be known, or must be forgotten; between
-// the two it may be either.
-func (m *model) wanted(rev uint64) (must, mustNot bool) {
-	reached := time.Time{}
+// retention says whether the state at a revision in the applied interval must still be known, or must be forgotten.
+// Between the two it may be either.
+func (m *model) retention(revision uint64) (mustBeKnown, mustBeForgotten bool) {
+	reachedAt := time.Time{}
 	for _, a := range m.advances {
-		if a.revision >= rev && reached.IsZero() {
-			reached = a.at
+		if a.revision >= revision && reachedAt.IsZero() {
+			reachedAt = a.at
 		}
-		if a.first && a.revision > rev && m.trimmed.Sub(a.at) >= modelHistory {
-			mustNot = true
+		if a.first && a.revision > revision && m.trimmedAt.Sub(a.at) >= modelHistory {
+			mustBeForgotten = true
 		}
 	}
-	return rev >= m.cut && m.trimmed.Sub(reached) < modelHistory, mustNot
+	return revision >= m.freedBefore && m.trimmedAt.Sub(reachedAt) < modelHistory, mustBeForgotten
 }
 
-// check asks for the newest state and for those at revs, and counts what is stored.
-func (l *life) check(revs []uint64) error {
-	v := l.c.view.Load()
-	for _, rev := range revs {
-		if err := l.checkExact(v, rev); err != nil {
-			return err
+// isOut reports whether nobody answers upstream, and that has not lasted for too long.
+func (m *model) isOut(now time.Time) bool {
+	return m.outage.Lasts && now.Sub(m.outage.Heard) < modelStaleness
+}
+
+// hasTimeline reports whether requests that name a revision can be answered.
+func (m *model) hasTimeline(now time.Time) bool { return !m.broken || m.isOut(now) }
+
+// judgedAt returns the time by which the age of the newest state is judged. While nobody answers, and for a moment after
+// that, a state without a stream gets no older.
+func (m *model) judgedAt(now time.Time) time.Time {
+	const momentAfterOutage = 5 * time.Second
+	endedNow := !m.outage.Lasts && now.Sub(m.outage.Ended) < momentAfterOutage && m.outage.Ended.Sub(m.outage.Heard) < modelStaleness
+	if m.broken && (m.isOut(now) || endedNow) {
+		return m.outage.Heard
+	}
+	return now
+}
+
+// check compares what the collection answers with the model: the newest state, those at some revisions, what watches
+// get, and the bytes that are counted.
+func (l *life) check(revisions []uint64) error {
+	v := l.collection.view.Load()
+	for _, revision := range revisions {
+		if err := l.checkExact(v, revision); err != nil {
+			return fmt.Errorf("at revision %d: %w", revision, err)
 		}
 	}
-	m := l.c.moment()
-	// While nobody answers, and for a moment after that, the state gets no older; nor has it another timeline.
-	judged := m.now
-	if l.broken && l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness ||
-		l.broken && !l.out.Lasts && m.now.Sub(l.out.Ended) < 5*time.Second && l.out.Ended.Sub(l.out.Heard) < modelStaleness {
-		judged = l.out.Heard
-	}
-	past := !l.broken || l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness
-	fresh := l.known && judged.Sub(l.currentAt) < modelStaleness
-	s, unavailable := v.latest(m, l.told.To)
-	switch {
-	case fresh != (unavailable == reason.None):
-		return fmt.Errorf("the newest state: %q; known is %v, currentAt %v ago", unavailable, l.known, time.Since(l.currentAt))
-	case fresh && s.Revision < l.had(m.now.Sub(judged)+modelStaleness):
-		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelStaleness))
-	case fresh && s.Revision != l.told.To:
-		return fmt.Errorf("the newest state is at %d, told was %d", s.Revision, l.told.To)
-	case fresh:
-		if err := l.same(s, l.past.replay(l.told.To)); err != nil {
-			return fmt.Errorf("the newest state: %w", err)
-		}
-		for since, want := range map[uint64]bool{0: true, l.told.To - 1: past, l.told.To: past, l.told.To + 1: false} {
-			switch _, unavailable := v.notOlder(m, since); {
-			case want != (unavailable == reason.None), unavailable != reason.None && unavailable != reason.NotProven:
-				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, unavailable, l.told.To, l.broken)
-			}
-		}
+	if err := l.checkNewest(v); err != nil {
+		return fmt.Errorf("the newest state: %w", err)
 	}
 	if l.known {
-		if err := l.checkKept(v, fresh && past); err != nil {
-			return err
+		if err := l.checkRetained(v); err != nil {
+			return fmt.Errorf("what watches get: %w", err)
 		}
 	}
-	if want, got := l.size(v), l.b.used.Load(); want != got {
-		return fmt.Errorf("%d bytes are on the account, not %d", got, want)
+	if want, got := l.wantUsedBytes(v), l.budget.used.Load(); want != got {
+		return fmt.Errorf("%d bytes are counted, want %d", got, want)
 	}
 	return nil
 }
 
-// checkKept: who follows from Kept on is told all that happened after it, and nothing that happened
-// before the state was loaded. Where nothing happens, Kept stays where it is. Nobody can follow from before,
-// and everybody from there, if there is a state.
-func (l *life) checkKept(v *View, state bool) error {
-	live, last := v.span(), l.told
-	kept, latest := live.RetainedAfter(), last.From
+// isFresh reports whether the newest state is known and new enough.
+func (l *life) isFresh(now time.Time) bool {
+	return l.known && l.judgedAt(now).Sub(l.currentAt) < modelStaleness
+}
+
+// checkNewest checks the newest state, and whether requests that name a revision get it.
+func (l *life) checkNewest(v *View) error {
+	m := l.collection.moment()
+	want := l.isFresh(m.now)
+	s, unavailable := v.latest(m, l.applied.To)
+	if got := unavailable == reason.None; got != want {
+		return fmt.Errorf("%q, want it: %v; current as of %v ago", unavailable, want, time.Since(l.currentAt))
+	}
+	if !want {
+		return nil
+	}
+	outageAge := m.now.Sub(l.judgedAt(m.now))
+	if least := l.upstreamBefore(outageAge + modelStaleness); s.Revision < least {
+		return fmt.Errorf("at revision %d, where the upstream was at %d before the bound", s.Revision, least)
+	}
+	if s.Revision != l.applied.To {
+		return fmt.Errorf("at revision %d, want %d", s.Revision, l.applied.To)
+	}
+	hasTimeline := l.hasTimeline(m.now)
+	for minRevision, want := range map[uint64]bool{
+		0: true, l.applied.To - 1: hasTimeline, l.applied.To: hasTimeline, l.applied.To + 1: false,
+	} {
+		wantReason := reason.NotProven
+		if want {
+			wantReason = reason.None
+		}
+		if _, got := v.notOlder(m, minRevision); got != wantReason {
+			return fmt.Errorf("not older than %d: %q, want %q", minRevision, got, wantReason)
+		}
+	}
+	return l.checkObjects(s, l.stateAt(l.applied.To))
+}
+
+// checkRetained checks that a watch after RetainedAfter gets all later changes, and none from before the state was
+// loaded. RetainedAfter is no later than the last write at or before the interval's beginning. No watch can begin
+// earlier, and any can begin there if there is a newest state.
+func (l *life) checkRetained(v *View) error {
+	span := v.span()
+	retainedAfter := span.RetainedAfter()
+	latest := l.applied.From
 	var want, got []uint64
-	for _, h := range l.past {
-		if h.revision <= live.From {
-			latest = max(latest, h.revision)
+	for _, w := range l.writes {
+		if w.revision <= span.From {
+			latest = max(latest, w.revision)
 		}
-		if kept < h.revision && h.revision <= live.To {
-			want = append(want, h.revision)
-		}
-	}
-	for i := live.Versions.FirstAfter(kept); i < live.Versions.Len(); i++ {
-		version := live.Versions.At(i)
-		if got = append(got, version.Revision); version.Change == (index.Change{}) {
-			return fmt.Errorf("it is not known what changed at %d, after %d", version.Revision, kept)
+		if retainedAfter < w.revision && w.revision <= span.To {
+			want = append(want, w.revision)
 		}
 	}
-	if !slices.Equal(want, got) || kept < last.From || kept > latest {
-		return fmt.Errorf("after %d, changes are kept at %d, not at %d; the state was loaded at %d, and the interval begins at %d", kept, got, want, last.From, live.From)
+	for i := span.Versions.FirstAfter(retainedAfter); i < span.Versions.Len(); i++ {
+		version := span.Versions.At(i)
+		got = append(got, version.Revision)
+		if version.Change == (index.Change{}) {
+			return fmt.Errorf("the change at %d, after %d, is not known", version.Revision, retainedAfter)
+		}
 	}
-	for rev, want := range map[uint64]reason.Reason{kept - 1: reason.History, kept: reason.None} {
-		if _, why := v.follow(l.c.moment(), rev, true); state && why != want {
-			return fmt.Errorf("to follow from %d: %q, want %q; changes are kept after %d", rev, why, want, kept)
+	if !slices.Equal(want, got) {
+		return fmt.Errorf("after %d, changes are retained at %d, want %d", retainedAfter, got, want)
+	}
+	if retainedAfter < l.applied.From || retainedAfter > latest {
+		return fmt.Errorf("changes are retained after %d, want after %d to %d", retainedAfter, l.applied.From, latest)
+	}
+	m := l.collection.moment()
+	if !l.isFresh(m.now) || !l.hasTimeline(m.now) {
+		return nil
+	}
+	for after, want := range map[uint64]reason.Reason{retainedAfter - 1: reason.History, retainedAfter: reason.None} {
+		if _, why := v.follow(m, after, true); why != want {
+			return fmt.Errorf("a watch after %d: %q, want %q; changes are retained after %d", after, why, want, retainedAfter)
 		}
 	}
 	return nil
 }
 
-func (l *life) checkExact(v *View, rev uint64) error {
-	m := l.c.moment()
-	out := l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness
-	known := l.known && (!l.broken || out) && l.told.From <= rev && rev <= l.told.To
-	s, unavailable := v.exact(m, rev)
-	must, mustNot := l.wanted(rev)
+// checkExact checks the state at a revision.
+func (l *life) checkExact(v *View, revision uint64) error {
+	m := l.collection.moment()
+	isApplied := l.known && l.applied.From <= revision && revision <= l.applied.To
+	canBeKnown := isApplied && l.hasTimeline(m.now)
+	mustBeKnown, mustBeForgotten := l.retention(revision)
+	s, unavailable := v.exact(m, revision)
 	switch {
-	case unavailable == reason.None && !known:
-		return fmt.Errorf("revision %d is answered, of which nothing was told", rev)
-	case unavailable == reason.None && mustNot:
-		return fmt.Errorf("revision %d is answered, which is older than the history", rev)
+	case unavailable == reason.None && !canBeKnown:
+		return fmt.Errorf("it is answered, want no answer: applied is %v", l.applied)
+	case unavailable == reason.None && mustBeForgotten:
+		return errors.New("it is answered, though it is older than the history")
+	case unavailable == reason.None && s.Revision != revision:
+		return fmt.Errorf("it is answered as revision %d", s.Revision)
 	case unavailable == reason.None:
-		if s.Revision != rev {
-			return fmt.Errorf("revision %d is answered as %d", rev, s.Revision)
-		}
-		if err := l.same(s, l.past.replay(rev)); err != nil {
-			return fmt.Errorf("at revision %d: %w", rev, err)
-		}
-	case known && must:
-		return fmt.Errorf("revision %d is absent: %s", rev, unavailable)
-	case l.known && rev > l.told.To && unavailable != reason.NotProven:
-		return fmt.Errorf("revision %d is not there yet, and absent as %q", rev, unavailable)
+		return l.checkObjects(s, l.stateAt(revision))
+	case canBeKnown && mustBeKnown:
+		return fmt.Errorf("it is not answered: %q", unavailable)
+	case l.known && revision > l.applied.To && unavailable != reason.NotProven:
+		return fmt.Errorf("%q, want %q: it is not reached yet", unavailable, reason.NotProven)
 	}
 	return nil
 }
 
-// size is what the account must say: the objects at the beginning of the interval, and what came
-// since.
-func (l *life) size(v *View) int64 {
-	size, state := int64(0), l.past.replay(v.From)
+// wantUsedBytes returns the bytes that must be counted: the objects at the beginning of the interval, and what each later
+// version has added.
+func (l *life) wantUsedBytes(v *View) int64 {
+	size, state := int64(0), l.stateAt(v.From)
 	for _, o := range state {
-		if o != nil {
-			size += o.Size()
-		}
+		size += sizeOf(o)
 	}
-	for _, h := range l.past {
-		if v.From < h.revision && h.revision <= v.To {
-			size += v.newest.VersionSize(state[h.key] != nil && h.object != nil)
-			state[h.key] = h.object
-			if h.object != nil {
-				size += h.object.Size()
-			}
+	for _, w := range l.writes {
+		if v.From < w.revision && w.revision <= v.To {
+			size += v.newest.VersionSize(state[w.key] != nil && w.object != nil) + sizeOf(w.object)
+			state[w.key] = w.object
 		}
 	}
 	return size
 }
 
-// same holds a snapshot against the objects that it must have. (What pages and selectors choose of these is a
-// matter of package index.)
-func (l *life) same(s Snapshot, want [16]*index.Object) error {
+// checkObjects compares the objects of a snapshot. (Pages and selectors are tested in package index.)
+func (l *life) checkObjects(s Snapshot, want modelState) error {
 	var all []*index.Object
 	for _, o := range want {
 		if o != nil {
@@ -292,7 +325,8 @@ func keysOf(objects []*index.Object) (keys []string) {
 	return keys
 }
 
-// modelObject makes an object whose bytes are of a revision and a manner of writing.
-func modelObject(key int, rev uint64, random byte) *index.Object {
-	return index.NewObject(0, modelKeys[key], rev, strconv.AppendUint(make([]byte, random%50), rev, 10))
+// modelObject returns an object whose bytes differ between revisions, and whose size depends on a random number.
+func modelObject(key int, revision uint64, random byte) *index.Object {
+	const maxPadding = 50
+	return index.NewObject(0, modelKeys[key], revision, strconv.AppendUint(make([]byte, random%maxPadding), revision, 10))
 }

@@ -1,15 +1,12 @@
 package snapshot
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -20,7 +17,8 @@ const progressTimeout = 15 * time.Second
 // errNoBookmark says that a progress watch has lasted until its timeout without a bookmark.
 var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 
-// progress is what a progress watch has shown: all changes after the revision from, up to revision.
+// progress is what a progress watch has shown: all changes after the revision from, up to revision. The zero value
+// shows nothing.
 type progress struct {
 	from, revision uint64
 	// changes are the revisions of these changes, in order.
@@ -36,8 +34,9 @@ func (p progress) last() uint64 {
 }
 
 // watchProgress opens a progress watch from a revision on. It reads the watch up to its first bookmark, or up to the
-// first change after the revision until, which shows that all changes up to until were told. It calls take, unless
-// that is nil, with each change up to until.
+// first change after the revision until, which shows that all changes up to until have come. It calls take, unless that
+// is nil, with each change up to until, and returns the error of take. If the watch lasts until its timeout without a
+// bookmark, the error is errNoBookmark, and the changes are those that have come.
 func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
@@ -48,21 +47,20 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 	}
 	defer s.Stop()
 	for ev := range s.Events {
-		switch rev := ev.Meta.Revision; {
-		case rev < p.last():
-			return p, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, rev, p.last())
+		revision := ev.Meta.Revision
+		switch {
+		case revision < p.last():
+			return p, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, revision, p.last())
 		case ev.Type == wire.Bookmarked:
 			f.checkForm(ev)
-			p.revision = rev
+			p.revision = revision
 			return p, nil
-		case rev > until:
+		case revision > until:
 			p.revision = until
 			return p, nil
-		default:
-			p.changes = append(p.changes, rev)
-			if take == nil {
-				continue
-			}
+		}
+		p.changes = append(p.changes, revision)
+		if take != nil {
 			if err := take(ev); err != nil {
 				return p, err
 			}
@@ -74,135 +72,18 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-const (
-	// leaseWaits is how often proveTimeline looks again whether an API server has written its Lease since the stream was
-	// last heard.
-	leaseWaits = 2
-	// leasePause is the time between two looks. An API server writes its Lease every ten seconds.
-	leasePause = 6 * time.Second
-)
-
-// proveTimeline returns nil if the upstream has the timeline that is known here, and [errUnproven] if that cannot be
-// shown. After etcd was restored from an older snapshot, and was written to until its revision had passed ours, a
-// watch can begin at the interval's end as if nothing had happened. To restore etcd, API servers are stopped. So an
-// API server that still runs proves the timeline; else the newest change must be told again.
-func (f *feed) proveTimeline(ctx context.Context) error {
-	to, heard := f.collection.view.Load().To, f.fresh.StreamSentAt()
-	for wait := 0; f.sameTimeline != nil; wait++ {
-		same, soon := f.sameTimeline(ctx, to, heard)
-		if same {
-			return nil
-		}
-		// Waiting helps only if there is no change to compare, and a Lease may still come.
-		if last, _ := f.collection.view.Load().lastChange(); last != nil || !soon || wait == leaseWaits {
-			break
-		}
-		if !clock.Sleep(ctx, leasePause) {
-			return ctx.Err()
-		}
-	}
-	return f.compareLastChange(ctx)
-}
-
-// compareLastChange compares the end of the known history with what a progress watch tells of it: the newest change
-// that is no deletion, byte for byte, and the deletions that followed it. It returns nil if the watch tells just
-// these, and [errUnproven] if it tells something else, or if all changes since the load were deletions: another
-// timeline can have the same deletions. For example, if the interval ends at 120:
-//
-//	the last changes known         the watch from 114 tells   result
-//	115 of a, deletions 117, 120   the same                   nil
-//	115 of a, deletions 117, 120   115 of a, 117              errUnproven
-//	115 of a, deletions 117, 120   115 of a with other bytes  errUnproven
-func (f *feed) compareLastChange(ctx context.Context) error {
-	v := f.collection.view.Load()
-	last, revisions := v.lastChange()
-	if last == nil {
-		return errUnproven
-	}
-	var first wire.Event
-	p, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {
-		if first.Type == "" {
-			first = ev
-		}
-		return nil
-	})
-	switch {
-	// If the upstream sends no bookmarks, the watch has told all by its timeout.
-	case err != nil && !errors.Is(err, errNoBookmark):
-		return err
-	case err == nil && p.revision < v.To:
-		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", p.revision, v.To)
-	case !slices.Equal(p.changes, revisions):
-		return errUnproven
-	}
-	again, err := f.stateChange(f.envelope, first)
-	if err != nil || again.key != last.Key || again.object == nil || !bytes.Equal(again.object.Bytes, last.Bytes) {
-		return errUnproven
-	}
-	return nil
-}
-
-const (
-	// maxBridged bounds the changes between the known state and one that was loaded beside it over which clients' watches
-	// go on: they are held in memory.
-	maxBridged = 10_000
-	// bridgeDeliveryTimeout bounds the wait until clients have these changes.
-	bridgeDeliveryTimeout = time.Second
-)
-
-// errBridge says that the changes which a watch told, applied to the known state, do not give the loaded one.
-var errBridge = errors.New("a watch from the known state does not lead to the loaded one")
-
-// bridge lets the clients' watches go on over a state that was loaded beside the known one: it reads with a progress
-// watch what happened in between, and applies that. After an error they cannot go on, since they would miss something.
-// It is not enough that both states have the same objects at the same revisions: an object may have been created and
-// deleted in between. An example, with the known interval [100, 120] and the loaded revision 150:
-//
-//	the watch from 120 on                      then
-//	is answered 410                            clients' watches end
-//	tells 130 and 140, and a bookmark at 155   if the state at 120 with these two changes is the loaded one, clients'
-//	                                           watches are told of both, and go on from 150; else they end
-func (f *feed) bridge(ctx context.Context, l *loaded) error {
-	v := f.collection.view.Load()
-	var changes []stateChange
-	state := v.newest.Clone()
-	p, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
-		ch, err := f.stateChange(f.envelope, ev)
-		if err != nil {
-			return err
-		}
-		changes = append(changes, ch)
-		if len(changes) > maxBridged || !ev.Reproducible {
-			return errBridge
-		}
-		_, err = ch.applyTo(state)
-		return err
-	})
-	switch {
-	case err != nil:
-		return err
-	case p.revision < l.revision, !sameRevisions(state, l.state):
-		return errBridge
-	}
-	for _, ch := range changes {
-		if err := f.collection.apply(ch); err != nil {
-			return err
-		}
-	}
-	v.broadcaster.AwaitDelivered(ctx, bridgeDeliveryTimeout)
-	return nil
-}
-
-// handleProgress handles the outcome of a progress watch, and returns what it has shown. If the watch failed, that says
-// nothing about the stream, which goes on unless handleProgress returns an error.
+// handleProgress handles the outcome of a progress watch, and returns what the watch has shown. A failure of the watch
+// says nothing about the stream. Only if the watch contradicts itself, handleProgress returns an error, and the stream
+// must not be read any more.
 func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 	now := time.Now()
 	if _, contradiction := errors.AsType[wire.InconsistencyError](result.err); contradiction {
 		return progress{}, result.err
 	}
 	// While the timeline is uncertain, the watch may have another one than the stream, which is about to be left.
-	switch uncertain := f.fresh.TimelineUncertain(now); {
-	case result.err == nil && !uncertain:
+	isUncertain := f.fresh.TimelineUncertain(now)
+	switch {
+	case result.err == nil && !isUncertain:
 		f.fresh.ProgressOver(result.value.revision > f.collection.view.Load().To)
 		return result.value, nil
 	case result.err == nil:
@@ -211,8 +92,8 @@ func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 		hadNoBookmarks := f.fresh.NoBookmarks()
 		f.fresh.ProgressUnmarked(now)
 		if !hadNoBookmarks && f.fresh.NoBookmarks() {
-			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): nothing is proven " +
-				"to be the newest state, and lists of it are forwarded")
+			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): " +
+				"nothing is proven to be the newest state, and lists of it are forwarded")
 		}
 	default:
 		f.log.Debug("a progress watch proves nothing", "error", result.err)
@@ -221,9 +102,10 @@ func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 	return progress{}, nil
 }
 
-// takeProgress advances the interval to the revision that a progress watch has shown, if the stream has told all
-// changes that the watch has shown. Otherwise it returns p, to be taken later.
-func (c *Collection) takeProgress(p progress) (progress, error) {
+// applyProgress advances the interval to the revision that a progress watch has shown, once the stream has sent all
+// changes that the watch has shown. It returns what is left to apply later: p, or nothing. It returns an error if the
+// stream has passed over one of the changes.
+func (c *Collection) applyProgress(p progress) (left progress, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
@@ -233,9 +115,9 @@ func (c *Collection) takeProgress(p progress) (progress, error) {
 	case p.last() > v.To:
 		return p, nil
 	}
-	for _, rev := range p.changes {
-		if rev > v.From && v.versions.Find(rev).Revision != rev {
-			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", rev)
+	for _, revision := range p.changes {
+		if revision > v.From && v.versions.Find(revision).Revision != revision {
+			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}
 	}
 	c.advanceLocked(v, p.revision, v.newest)

@@ -63,7 +63,7 @@ func (c *Collection) stats() CollectionStats {
 		Resource:    c.resource,
 		Unavailable: c.unavailableNow(v, time.Now()),
 		Interval:    v.Interval,
-		Bytes:       c.account,
+		Bytes:       c.usedBytes,
 		CurrentAt:   v.currentAt.Sent,
 		Window:      c.limits.History,
 		Used:        *c.lastUse.Load(),

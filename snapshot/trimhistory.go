@@ -17,70 +17,70 @@ type checkpoint struct {
 }
 
 // addCheckpointLocked adds a checkpoint, unless the last one is recent.
-func (c *Collection) addCheckpointLocked(now time.Time, rev uint64) {
+func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
 	if n := len(c.checkpoints); n > 0 && now.Sub(c.checkpoints[n-1].at) < c.limits.History/checkpointsPerHistory {
 		return
 	}
-	c.checkpoints = append(c.checkpoints, checkpoint{at: now, revision: rev})
+	c.checkpoints = append(c.checkpoints, checkpoint{at: now, revision: revision})
 }
 
-// trim forgets the states that are older than Limits.History.
-func (c *Collection) trim(now time.Time) {
+// trimByAge forgets the states that are older than Limits.History.
+func (c *Collection) trimByAge(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cut := 0
-	for cut < len(c.checkpoints) && now.Sub(c.checkpoints[cut].at) >= c.limits.History {
-		cut++
+	expired := 0
+	for expired < len(c.checkpoints) && now.Sub(c.checkpoints[expired].at) >= c.limits.History {
+		expired++
 	}
-	if cut == 0 {
-		return
+	if expired > 0 {
+		c.trimToLocked(expired - 1) // the state at the last expired checkpoint was the newest when the history's time began
 	}
-	c.cutLocked(c.checkpoints[cut-1].revision)
-	c.checkpoints = slices.Delete(c.checkpoints, 0, cut-1)
 }
 
-// shortenLocked forgets the older half of the history, by time.
-func (c *Collection) shortenLocked() {
-	if len(c.checkpoints) == 0 {
-		return
-	}
-	half := len(c.checkpoints) / 2
-	rev := c.checkpoints[half].revision
-	if half == 0 {
-		rev = c.view.Load().To
-	}
-	c.cutLocked(rev)
-	c.checkpoints = slices.Delete(c.checkpoints, 0, half)
-}
-
-// shorten is shortenLocked for the janitor.
-func (c *Collection) shorten() {
+// trimHalf forgets the older half of the history, by time.
+func (c *Collection) trimHalf() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shortenLocked()
+	c.trimHalfLocked()
 }
 
-// cutLocked forgets the states before rev, but not the newest one.
-func (c *Collection) cutLocked(rev uint64) {
+// trimHalfLocked is trimHalf with the lock held. If there is only one checkpoint, only the newest state stays.
+func (c *Collection) trimHalfLocked() {
+	switch half := len(c.checkpoints) / 2; {
+	case half > 0:
+		c.trimToLocked(half)
+	case len(c.checkpoints) == 1:
+		c.forgetBeforeLocked(c.view.Load().To)
+	}
+}
+
+// trimToLocked forgets the states and the checkpoints before checkpoint i.
+func (c *Collection) trimToLocked(i int) {
+	c.forgetBeforeLocked(c.checkpoints[i].revision)
+	c.checkpoints = slices.Delete(c.checkpoints, 0, i)
+}
+
+// forgetBeforeLocked forgets the states before a revision, but not the newest state.
+func (c *Collection) forgetBeforeLocked(revision uint64) {
 	v := c.view.Load()
-	rev = min(rev, v.To)
-	if v.unavailable != reason.None || rev <= v.From {
+	from := min(revision, v.To)
+	if v.unavailable != reason.None || from <= v.From {
 		return
 	}
+	n := c.versions.FirstAfter(from) - 1 // the version that is the state at from stays
 	freed := int64(0)
-	before := c.versions.FirstAfter(rev) - 1 // the version that is the state at rev stays
-	for i := range before {
-		freed += c.versions.At(i + 1).Superseded
+	for i := range n {
+		freed += c.versions.At(i + 1).Superseded // what is freed with a version is counted in the next one
 	}
-	c.versions.Forget(before)
-	c.accountLocked(-freed)
+	c.versions.Forget(n)
+	c.addUsedBytesLocked(-freed)
 	next := v.clone()
-	next.From = rev
+	next.From = from
 	c.publishLocked(next)
 }
 
-// accountLocked adds bytes to the part of the budget that the collection uses.
-func (c *Collection) accountLocked(bytes int64) {
-	c.account += bytes
+// addUsedBytesLocked adds bytes to the part of the budget that the collection uses.
+func (c *Collection) addUsedBytesLocked(bytes int64) {
+	c.usedBytes += bytes
 	c.budget.add(bytes)
 }

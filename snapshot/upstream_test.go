@@ -21,37 +21,36 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// sample is the limit of the list from which a feed learns how the upstream writes.
+// sample is the limit of the list from which a feed learns the form of lists.
 const sample = "20"
 
-// upstream is an API server in memory with two config maps, for what a real one cannot be made
-// to do in a bubble of fake time. Its watches are the test's.
+// upstream is an API server in memory with two config maps. It does what a real one cannot be made to do in a bubble of
+// fake time. A test says what its watches send.
 type upstream struct {
-	// watch answers the n-th watch that goes on from a state, that of a load too: lines, and then nothing
-	// until its timeout, unless the last says that it is cut, or is no whole line. nil: nothing.
+	// watch returns the lines that the n-th watch from a revision sends; nil stands for no lines. The watches of loads
+	// count, too. A watch lasts until its timeout, unless its last line is cut, or no whole line.
 	watch func(n int, from uint64) []string
-	// shortWatchTells is what short watches tell after a second; nil: they are watches like all others.
+	// shortWatchTells is the line that short watches send every second; nil: they are watches like all others.
 	shortWatchTells *string
-	// intercept, if it is not nil, says of each request for how long its answer is held back, and what is
-	// answered in its place, if that is not nil. It may change the upstream.
+	// intercept is called with each request, unless it is nil. It may change the upstream.
 	intercept interceptor
-	// changes: right after the first load, at revision 7, b changes at revision 8, and the upstream is at 9
-	// then. So there is an event from which a watch can be resumed.
+	// changes reports whether b changes at revision 8, right after the first load at revision 7. Then the upstream is
+	// at 9. So there is an event from which a watch can be resumed.
 	changes bool
-	// replay is what a watch tells that begins before that change; nil: the same once more.
+	// replay has the lines of a watch that begins before that change; nil: the change, and a bookmark.
 	replay []string
-	// repeats is what watches that last tell every second, or every repeatEvery if that is longer.
+	// repeats is the line that watches that last send every second, or every repeatEvery if that is longer.
 	repeats     string
 	repeatEvery time.Duration
 
 	mu       sync.Mutex
 	revision uint64
-	// What was answered: loads, watches that go on from a state, those of loads, too, probes, and short
-	// watches beside a stream.
+	// The numbers of requests that were answered. watches counts those from a revision, and those of loads.
 	loads, watches, probes, shortWatches int
 }
 
-// interceptor answers requests in place of the upstream, or holds back the upstream's answer.
+// interceptor returns for how long the answer to a request is held back, and the answer in place of the upstream's,
+// unless that is nil. kind is that of kindOf.
 type interceptor func(r *http.Request, kind string) (hold time.Duration, instead *http.Response)
 
 const (
@@ -76,8 +75,7 @@ func errorEvent(code int) string {
 	return proxytest.WatchEvent("ERROR", fmt.Sprintf(status, code))
 }
 
-// cut, as the last line of a watch, ends it there: without an error, as a server does that is shut
-// down.
+// cut, as the last line of a watch, ends the watch without an error, as a server does that is shut down.
 const cut = "<cut>"
 
 // itemEvent is an item as a watch sends it.
@@ -85,16 +83,16 @@ func itemEvent(kind, item string) string {
 	return proxytest.WatchEvent(kind, `{"kind":"ConfigMap","apiVersion":"v1",`+item[1:])
 }
 
-// bookmark is one as a watch sends it, with more members of its metadata.
-func bookmark(rev uint64, more string) string {
+// bookmark is a bookmark as a watch sends it. more is appended to the members of its metadata.
+func bookmark(revision uint64, more string) string {
 	const object = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}`
-	return proxytest.WatchEvent("BOOKMARK", fmt.Sprintf(object, rev, more))
+	return proxytest.WatchEvent("BOOKMARK", fmt.Sprintf(object, revision, more))
 }
 
-// endsInitial is what the bookmark after the initial events has more.
+// endsInitial is the member that only the bookmark after the initial events has.
 const endsInitial = `,"annotations":{"k8s.io/initial-events-end":"true"}`
 
-// kindOf says what a request of a feed is.
+// kindOf returns the kind of a request of a feed.
 func kindOf(r *http.Request) string {
 	switch q := r.URL.Query(); {
 	case q.Has("sendInitialEvents"):
@@ -162,7 +160,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return proxytest.JSONResponse(r, http.StatusOK, u.list(u.revision, "", itemA, u.itemB(true))), nil
 }
 
-// itemB is the object b as it was loaded first, or later.
+// itemB returns the object b as the first load has it, or as it is later.
 func (u *upstream) itemB(later bool) string {
 	if u.changes && later {
 		return itemBAt(8)
@@ -170,40 +168,43 @@ func (u *upstream) itemB(later bool) string {
 	return itemB
 }
 
-// follow answers a watch that goes on from a state, which may have come before.
+// follow answers a watch from a revision. It begins with the events of a state, which may be empty.
 func (u *upstream) follow(r *http.Request, state string, from uint64) *http.Response {
 	u.watches++
-	var told []string
-	switch again := u.changes && from < 8 && state == ""; {
-	case again && u.replay != nil:
-		told = u.replay
-	case again:
-		told = []string{itemEvent("MODIFIED", itemBAt(8)), bookmark(9, "")}
+	var lines []string
+	isBeforeChange := u.changes && from < 8 && state == ""
+	switch {
+	case isBeforeChange && u.replay != nil:
+		lines = u.replay
+	case isBeforeChange:
+		lines = []string{itemEvent("MODIFIED", itemBAt(8)), bookmark(9, "")}
 	case u.watch != nil:
-		told = u.watch(u.watches, from)
+		lines = u.watch(u.watches, from)
 	}
-	body, isCut := strings.CutSuffix(state+strings.Join(told, ""), cut)
-	if isCut || body != "" && !strings.HasSuffix(body, "\n") {
+	body, isCut := strings.CutSuffix(state+strings.Join(lines, ""), cut)
+	isBroken := body != "" && !strings.HasSuffix(body, "\n")
+	if isCut || isBroken {
 		return proxytest.JSONResponse(r, http.StatusOK, body)
 	}
 	return u.lastingResponse(r, body, u.repeats, max(time.Second, u.repeatEvery))
 }
 
-func (u *upstream) list(rev uint64, more string, items ...string) string {
+// list returns a list at a revision. more is appended to the members of its metadata.
+func (u *upstream) list(revision uint64, more string, items ...string) string {
 	const list = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
-	return fmt.Sprintf(list, rev, more, strings.Join(items, ","))
+	return fmt.Sprintf(list, revision, more, strings.Join(items, ","))
 }
 
-// busyResponse is an error of an API server, which says when to come again.
+// busyResponse returns an error of an API server with a Retry-After.
 func busyResponse(r *http.Request, code int, after string) *http.Response {
 	answer := proxytest.JSONResponse(r, code, statusBody)
 	answer.Header.Set("Retry-After", after)
 	return answer
 }
 
-// lastingResponse is an answer that says something, and then the same after each pause, until the timeout of the
-// watch.
-func (u *upstream) lastingResponse(r *http.Request, said, every string, pause time.Duration) *http.Response {
+// lastingResponse returns an answer that sends the lines first, and then the line repeated after each pause, until the
+// timeout of the watch.
+func (u *upstream) lastingResponse(r *http.Request, first, repeated string, pause time.Duration) *http.Response {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil {
 		panic(err)
@@ -216,8 +217,8 @@ func (u *upstream) lastingResponse(r *http.Request, said, every string, pause ti
 				_ = out.CloseWithError(r.Context().Err())
 				return
 			}
-			if every != "" {
-				_, _ = io.WriteString(out, every) // which nobody may read
+			if repeated != "" {
+				_, _ = io.WriteString(out, repeated) // fails if the client has gone
 			}
 		}
 		_ = out.Close()
@@ -226,7 +227,7 @@ func (u *upstream) lastingResponse(r *http.Request, said, every string, pause ti
 	answer.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(strings.NewReader(said), in), in}
+	}{io.MultiReader(strings.NewReader(first), in), in}
 	return answer
 }
 
@@ -239,7 +240,7 @@ func resourceNamed(name string) CollectionKey {
 
 var configMaps = resourceNamed("configmaps")
 
-// newCollections returns collections that are fed by u.
+// newCollections returns collections with the upstream u.
 func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
 	t.Helper()
 	config := Config{
@@ -257,7 +258,7 @@ func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config))
 	return c
 }
 
-// elsewhere sends requests over connections of their own: their kind says so.
+// elsewhere sets Close in requests, by which a test sees that they went over connections of their own.
 type elsewhere struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

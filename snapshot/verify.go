@@ -141,6 +141,6 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 		c.restart(r, 0) // without a ban: etcd may have been restored, and a state that is loaded now is right
 	default:
 		log.Info("the API servers write it differently now, or it could not be verified: it is loaded anew", "error", err)
-		r.loadAnew()
+		r.requestReload()
 	}
 }

@@ -42,9 +42,9 @@ type View struct {
 	streaming bool
 	// reloadingSince is the time at which a load beside this state began; zero if there is none.
 	reloadingSince time.Time
-	// replacedCh is closed when there is another view, outdatedCh when there is one with a later currentAt, or one
+	// replacedCh is closed when there is another view, freshenedCh when there is one with a later currentAt, or one
 	// whose newest state is lost or found.
-	replacedCh, outdatedCh chan struct{}
+	replacedCh, freshenedCh chan struct{}
 }
 
 // Interval is a closed interval of revisions. Both ends are 0 if it is empty.

@@ -56,18 +56,18 @@ func TestWatchesOverALoad(t *testing.T) {
 	}
 	envelope := samples.Envelope("PodList", "v1")
 	for name, tt := range map[string]struct {
-		drops       bool // the state is dropped before it is loaded
-		loads       bool // a state is loaded
-		watchesGoOn bool // the feed has shown what led to it
-		wantBefore  int  // of the two changes before the load; 0: the watch has taken none yet
-		wantAfter   int  // of the change after it
-		wantEnd     watch.Ending
+		drops           bool // the state is dropped before it is loaded
+		loads           bool // a state is loaded
+		watchesUpToDate bool // the feed has shown what led to it
+		wantBefore      int  // of the two changes before the load; 0: the watch has taken none yet
+		wantAfter       int  // of the change after it
+		wantEnd         watch.Ending
 	}{
 		"nothing happens":        {wantBefore: 2, wantAfter: 1},
-		"told of all":            {loads: true, watchesGoOn: true, wantBefore: 2, wantAfter: 1},
-		"not told of all yet":    {loads: true, watchesGoOn: true, wantEnd: watch.EndBehind},
+		"told of all":            {loads: true, watchesUpToDate: true, wantBefore: 2, wantAfter: 1},
+		"not told of all yet":    {loads: true, watchesUpToDate: true, wantEnd: watch.EndBehind},
 		"more may have happened": {loads: true, wantBefore: 2, wantEnd: watch.EndLost},
-		"all is in doubt":        {drops: true, loads: true, watchesGoOn: true, wantBefore: 2, wantEnd: watch.EndLost},
+		"all is in doubt":        {drops: true, loads: true, watchesUpToDate: true, wantBefore: 2, wantEnd: watch.EndLost},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			limits := Limits{History: time.Minute, Staleness: time.Hour}
@@ -79,7 +79,7 @@ func TestWatchesOverALoad(t *testing.T) {
 				}
 				c.install(loadedState{
 					state: state, revision: rev, envelope: envelope, form: &watch.Form{Envelope: envelope},
-					watchesGoOn: tt.watchesGoOn, Probe: c.probes.Next(),
+					watchesUpToDate: tt.watchesUpToDate, askedBy: c.probes.Next(),
 				})
 			}
 			write := func(kind, key string, rev uint64) {
@@ -172,7 +172,7 @@ func TestWatchesOutliveALoad(t *testing.T) {
 			u.mu.Lock()
 			u.revision, u.repeats = 12, bookmark(12, "")
 			u.mu.Unlock()
-			c.loadAnew()
+			c.requestReload()
 			time.Sleep(longestEndOfAll)
 			synctest.Wait()
 			if v := c.view.Load(); v.From != 12 || u.loads != 2 {
@@ -224,9 +224,9 @@ func TestFormsAreLearned(t *testing.T) {
 func TestWatchesOutliveProbes(t *testing.T) {
 	const bound = 90 * time.Second // as runWatchedFeed has it
 	refused := func() interceptor {
-		return fault{kind: "probe", from: time.Second, code: http.StatusTooManyRequests}.intercept()
+		return fault{kind: "probe", begins: time.Second, code: http.StatusTooManyRequests}.intercept()
 	}
-	unanswered := func() interceptor { return fault{kind: "probe", from: time.Second, late: time.Hour}.intercept() }
+	unanswered := func() interceptor { return fault{kind: "probe", begins: time.Second, delay: time.Hour}.intercept() }
 	for name, tt := range map[string]struct {
 		probes    interceptor // nil: they are answered
 		repeats   string      // by the stream, every minute

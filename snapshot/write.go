@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,19 +16,18 @@ import (
 // loadedState is a complete state, ready to be installed.
 type loadedState struct {
 	state    index.Tree
-	size     int64 // bytes of all its objects
+	size     int64 // the bytes of all its objects, which the budget has counted already
 	revision uint64
 	envelope *wire.Envelope
 	// form is the form in which events are written; nil if no watches are served.
 	form *watch.Form
-	// watchesGoOn reports whether the clients' watches have been told all that led to this state.
-	watchesGoOn bool
-	// Probe is the request for the state. It says how new the state is, since reading it may have taken minutes.
-	source.Probe
+	// watchesUpToDate reports whether clients' watches have delivered all changes that led to this state.
+	watchesUpToDate bool
+	// askedBy is the request for the state. It says how new the state is, since reading it may have taken minutes.
+	askedBy source.Probe
 }
 
-// install replaces all that was known by a state that was loaded. The budget has counted its size already.
-// The clients' watches end, unless they were told all that led to this state.
+// install replaces all that was known by a state that was loaded. Clients' watches end, unless they are up to date.
 func (c *Collection) install(l loadedState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,22 +39,21 @@ func (c *Collection) install(l loadedState) {
 	c.epoch++
 	c.highest = max(c.highest, l.revision)
 	c.pendingProbes = nil
-	c.accountLocked(-c.account)
-	c.account = l.size // which the load has added to the budget
+	c.addUsedBytesLocked(-c.usedBytes)
+	c.usedBytes = l.size // which the load has added to the budget
 	c.versions = index.History{}
 	c.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
-	now := time.Now()
-	c.checkpoints = []checkpoint{{at: now, revision: l.revision}}
+	c.checkpoints = []checkpoint{{at: time.Now(), revision: l.revision}}
 	v := &View{
 		Interval:  Interval{From: l.revision, To: l.revision},
-		currentAt: l.Probe,
-		loaded:    l.Probe.Sent,
+		currentAt: l.askedBy,
+		loaded:    l.askedBy.Sent,
 		streaming: true, // after a load in pages, the watch is opened at once
 		versions:  c.versions,
 		newest:    l.state,
 		envelope:  l.envelope,
 	}
-	if old.broadcaster != nil && l.watchesGoOn {
+	if old.broadcaster != nil && l.watchesUpToDate {
 		v.broadcaster = old.broadcaster
 		v.broadcaster.Renew(*l.form, v.span())
 	} else {
@@ -65,31 +62,17 @@ func (c *Collection) install(l loadedState) {
 	c.publishLocked(v)
 }
 
-// sameRevisions reports whether two states have the same objects at the same revisions.
-func sameRevisions(a, b index.Tree) bool {
-	if a.Len() != b.Len() {
-		return false
-	}
-	same := true
-	b.Ascend("", "", func(o *index.Object) bool {
-		other, found := a.Get(o.Key)
-		same = found && other.Revision == o.Revision
-		return same
-	})
-	return same
-}
-
 // stateChange is one event of a watch, in the form in which it changes a state.
 type stateChange struct {
 	kind     string // wire.Added, wire.Modified or wire.Deleted
 	key      string
 	revision uint64
-	object   *index.Object // nil for a deletion
-	// deleted is the object that a deletion's event holds; nil if no watches are served.
+	object   *index.Object // the object after the change; nil for a deletion
+	// deleted is the object in the event of a deletion; nil for other events, or if no watches are served.
 	deleted *index.Object
 }
 
-// applyTo changes a state and returns the object that the change replaces or removes. After an error the state
+// applyTo changes a state and returns the object that the change replaces or removes, or nil. After an error the state
 // must not be used: the change may have been made.
 func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 	if ch.kind == wire.Deleted {
@@ -112,7 +95,8 @@ func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 // errFull says that a state, or a change of it, does not fit into memory.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// apply advances the newest state by one change. errFull means that the change was applied, but exceeds the byte bound.
+// apply advances the newest state by one change. If that exceeds the byte bound, history is trimmed. After errFull the
+// change was applied, but the bound is exceeded even so.
 func (c *Collection) apply(ch stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,63 +112,72 @@ func (c *Collection) apply(ch stateChange) error {
 	if err != nil {
 		return err
 	}
-	replaces := old != nil && ch.object != nil
-	size := state.VersionSize(replaces)
-	next := index.Version{Revision: ch.revision, Tree: state, Superseded: size, Put: ch.object}
-	if old != nil {
-		next.Superseded += old.Size()
-	}
-	if ch.object != nil {
-		size += ch.object.Size()
-	}
-	if ch.deleted != nil {
-		size += ch.deleted.Size()
-		next.Superseded += ch.deleted.Size()
+	overhead := state.VersionSize(old != nil && ch.object != nil)
+	deletedSize := sizeOf(ch.deleted)
+	next := index.Version{
+		Revision: ch.revision,
+		Tree:     state,
+		Put:      ch.object,
+		// When the version before is forgotten, the object that only that version had is freed. So is the object of a
+		// deletion's event: no watcher needs it then.
+		Superseded: overhead + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
-		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.deleted), Deleted: ch.kind == wire.Deleted}
+		next.Change = index.Change{Before: old, After: ch.object, Deleted: ch.kind == wire.Deleted}
+		if next.Change.Deleted {
+			next.Change.After = ch.deleted
+		}
 	}
 	c.versions.Append(next)
-	c.accountLocked(size)
+	c.addUsedBytesLocked(overhead + sizeOf(ch.object) + deletedSize)
 	c.advanceLocked(v, ch.revision, state)
 	if c.budget.full() {
-		c.shortenLocked()
-		if c.budget.full() {
-			return errFull
-		}
+		c.trimHalfLocked()
+	}
+	if c.budget.full() {
+		return errFull
 	}
 	return nil
 }
 
+// sizeOf returns the size of an object; 0 for nil.
+func sizeOf(o *index.Object) int64 {
+	if o == nil {
+		return 0
+	}
+	return o.Size()
+}
+
 // progress advances the interval to the revision of a bookmark, which must not be below the interval's end.
-func (c *Collection) progress(rev uint64) error {
+func (c *Collection) progress(revision uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.unavailable != reason.None {
 		return wire.Inconsistent("a bookmark of a state that is not known")
 	}
-	c.advanceLocked(v, rev, v.newest)
+	c.advanceLocked(v, revision, v.newest)
 	return nil
 }
 
-// advanceLocked publishes that the interval now ends at rev with this state. The state is as new as the latest
-// pending probe whose revision it has reached. Nothing else tells how new it is: an event or a bookmark may be
-// old when it comes, because the upstream lags, or because the connection or this process was suspended.
-func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
-	c.highest = max(c.highest, rev)
-	c.addCheckpointLocked(time.Now(), rev)
+// advanceLocked publishes that the interval now ends at a revision with this state. The state is as new as the latest
+// pending probe whose revision the interval has reached. Nothing else says how new the state is: an event or a
+// bookmark may be old when it comes, because the upstream lags, or because the connection or this process was
+// suspended.
+func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
+	c.highest = max(c.highest, revision)
+	c.addCheckpointLocked(time.Now(), revision)
 	currentAt := v.currentAt
 	reached := 0
-	for reached < len(c.pendingProbes) && c.pendingProbes[reached].revision <= rev {
-		if pending := c.pendingProbes[reached]; pending.Number > currentAt.Number {
-			currentAt = pending.Probe
+	for reached < len(c.pendingProbes) && c.pendingProbes[reached].revision <= revision {
+		if probe := c.pendingProbes[reached].probe; probe.Number > currentAt.Number {
+			currentAt = probe
 		}
 		reached++
 	}
 	c.pendingProbes = slices.Delete(c.pendingProbes, 0, reached)
 	next := v.clone()
-	next.To = rev
+	next.To = revision
 	next.newest = state
 	next.currentAt = currentAt
 	c.publishLocked(next)
@@ -193,26 +186,29 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 // maxPendingProbes bounds the pending probes. A new one beyond it replaces the last pending one.
 const maxPendingProbes = 256
 
-// expect records that a probe gave p.revision. It reports whether the interval has reached that revision. If not,
-// the newest state becomes as new as the probe when it gets there. It must be called only while a stream is read.
-func (c *Collection) expect(p probeResult) bool {
+// recordProbe records the revision that a probe gave. It reports whether the interval has reached that revision. If
+// not, the newest state becomes as new as the probe when it gets there. It must be called only while a stream is read.
+func (c *Collection) recordProbe(result probeResult) (reached bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.unavailable != reason.None {
 		return false
 	}
-	if v.To >= p.revision {
-		c.pendingProbes = append(c.pendingProbes[:0], p) // earlier probes make the state no newer than this one
+	if v.To >= result.revision {
+		c.pendingProbes = []probeResult{result} // earlier probes would make the state no newer
 		c.advanceLocked(v, v.To, v.newest)
 		return true
 	}
-	if n := len(c.pendingProbes); n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == p.revision) {
-		c.pendingProbes = c.pendingProbes[:n-1]
+	// A state that is only as new as a probe of that age would be too old to be given.
+	tooOld := func(p probeResult) bool { return result.probe.Sent.Sub(p.probe.Sent) >= c.limits.Staleness }
+	pending := slices.DeleteFunc(c.pendingProbes, tooOld)
+	if n := len(pending); n > 0 && (n == maxPendingProbes || pending[n-1].revision == result.revision) {
+		pending[n-1] = result
+	} else {
+		pending = append(pending, result)
 	}
-	// A state that is only as new as such an old probe would be too stale to be given.
-	tooOld := func(pending probeResult) bool { return p.Sent.Sub(pending.Sent) >= c.limits.Staleness }
-	c.pendingProbes = append(slices.DeleteFunc(c.pendingProbes, tooOld), p)
+	c.pendingProbes = pending
 	return false
 }
 
@@ -223,68 +219,63 @@ func (c *Collection) minRevision() uint64 {
 	return c.highest
 }
 
-// otherTimelineError says that the upstream's revision is lower than one that it gave before.
-type otherTimelineError struct{ highest, now uint64 }
+// otherTimelineError says that a read of the upstream gave a lower revision than one before that read.
+type otherTimelineError struct{ before, got uint64 }
 
 func (e otherTimelineError) Error() string {
-	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.highest, e.now)
+	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.before, e.got)
 }
 
-// observe records the revision that a read of the upstream gave; minRevision is from before that read. A lower
-// revision is an [otherTimelineError]. One that is far above is no error: there are control planes whose revisions
-// are the time in nanoseconds.
-func (c *Collection) observe(rev, minRevision uint64) error {
-	if rev < minRevision {
-		return otherTimelineError{highest: minRevision, now: rev}
+// recordRevision records the revision that a read of the upstream gave. lowest is the minRevision from before that
+// read. A lower revision is an [otherTimelineError]. One that is far above is no error: there are control planes whose
+// revisions are the time in nanoseconds.
+func (c *Collection) recordRevision(revision, lowest uint64) error {
+	if revision < lowest {
+		return otherTimelineError{before: lowest, got: revision}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.highest = max(c.highest, rev)
+	c.highest = max(c.highest, revision)
 	return nil
+}
+
+// update publishes a copy of the view that edit has changed. Without a state it does nothing.
+func (c *Collection) update(edit func(next *View)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.view.Load(); v.unavailable == reason.None {
+		next := v.clone()
+		edit(next)
+		c.publishLocked(next)
+	}
 }
 
 // setEnvelope replaces the envelope, in which the form of items was unknown, by one in which it is known.
 func (c *Collection) setEnvelope(envelope *wire.Envelope) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := c.view.Load()
-	if v.unavailable != reason.None {
-		return
-	}
-	if v.broadcaster != nil {
-		v.broadcaster.SetEnvelope(envelope)
-	}
-	next := v.clone()
-	next.envelope = envelope
-	c.publishLocked(next)
+	c.update(func(next *View) {
+		next.envelope = envelope
+		if next.broadcaster != nil {
+			next.broadcaster.SetEnvelope(envelope)
+		}
+	})
 }
 
 // setStreaming records whether the feed reads a stream that goes on from the interval's end.
 func (c *Collection) setStreaming(streaming bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v := c.view.Load(); v.unavailable == reason.None && v.streaming != streaming {
-		next := v.clone()
-		next.streaming = streaming
-		c.publishLocked(next)
+	if c.view.Load().streaming != streaming { // only the feed changes that
+		c.update(func(next *View) { next.streaming = streaming })
 	}
 }
 
 // setReloadingSince records when a load beside the known state began; the zero time means that there is none now.
 func (c *Collection) setReloadingSince(begun time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v := c.view.Load(); v.unavailable == reason.None {
-		next := v.clone()
-		next.reloadingSince = begun
-		c.publishLocked(next)
-	}
+	c.update(func(next *View) { next.reloadingSince = begun })
 }
 
 // known reports whether there is a state, however old.
 func (c *Collection) known() bool { return c.view.Load().unavailable == reason.None }
 
-// drop forgets everything. Requests are told why.
+// drop forgets everything. why is the reason that requests get from now on.
 func (c *Collection) drop(why reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,8 +284,7 @@ func (c *Collection) drop(why reason.Reason) {
 	}
 }
 
-// retire drops everything for ever: nothing that the feed still loads or reads is taken in. It reports whether there was
-// a state.
+// retire is drop for ever: nothing that the feed still loads or reads is kept. It reports whether there was a state.
 func (c *Collection) retire(why reason.Reason) (wasKnown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,14 +297,14 @@ func (c *Collection) retire(why reason.Reason) (wasKnown bool) {
 	return wasKnown
 }
 
-// dropLocked forgets everything. Requests are told why.
+// dropLocked is drop, also of a collection that is retired.
 func (c *Collection) dropLocked(why reason.Reason) {
 	c.epoch++
 	c.highest = 0 // what comes next may have another timeline
 	c.pendingProbes = nil
 	c.checkpoints = nil
 	c.versions = index.History{}
-	c.accountLocked(-c.account)
+	c.addUsedBytesLocked(-c.usedBytes)
 	next := &View{unavailable: why, unavailableSince: time.Now(), retired: c.retired}
 	if old := c.view.Load(); old.unavailable != reason.None {
 		next.unavailableSince = old.unavailableSince
@@ -322,18 +312,18 @@ func (c *Collection) dropLocked(why reason.Reason) {
 	c.publishLocked(next)
 }
 
-// publishLocked makes a view the current one. It closes the old view's channels last: whoever they wake must find
-// the new view.
+// publishLocked makes a view the current one. It completes the view with what the collection has. It closes the old
+// view's channels last: requests that wait for these must find the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	v.versions = c.versions
 	v.epoch = c.epoch
 	c.publishToBroadcasterLocked(v, old)
 	v.replacedCh = make(chan struct{})
-	v.outdatedCh = old.outdatedCh
-	outdated := v.currentAt != old.currentAt || v.unavailable != old.unavailable
-	if outdated {
-		v.outdatedCh = make(chan struct{})
+	v.freshenedCh = old.freshenedCh
+	freshened := v.currentAt != old.currentAt || v.unavailable != old.unavailable
+	if freshened {
+		v.freshenedCh = make(chan struct{})
 	}
 	if old.unavailable == reason.None && v.unavailable != reason.None {
 		// A new load begins, during which as many lists may be forwarded again.
@@ -341,7 +331,7 @@ func (c *Collection) publishLocked(v *View) {
 	}
 	c.view.Store(v)
 	close(old.replacedCh)
-	if outdated {
-		close(old.outdatedCh)
+	if freshened {
+		close(old.freshenedCh)
 	}
 }

@@ -2,39 +2,40 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/index"
 
-// Batch has events that a client is told at once: a few small ones, which are copied; or one with a large object, which
-// is shared; or the newest event, which is encoded once for all clients. So a client that does not read holds little
+// Batch has events that a client gets at once: a few small ones, which are copied; or one with a large object, whose bytes
+// are shared; or the newest event, which is encoded once for all clients. So a client that does not read holds little
 // memory of its own. The zero value is empty.
 type Batch struct {
 	// Events is the number of events.
 	Events int
-	// More reports whether there is more to take at once, or an ending.
+	// More reports whether the next Take returns more events, or an ending, without a Wait before it.
 	More bool
 	// newest is the encoded newest event, which all clients share; empty if the batch has other events.
 	newest []byte
+	// copied has the bytes of the other events, without those in shared.
 	copied []byte
-	// shared are the two parts of a large object: those before and after the bytes that are written anew in it.
+	// shared are the two parts of a large object: those before and after its revision, which may be written anew.
 	shared [2]part
 }
 
 const (
-	// batchSize is the number of bytes of events that a [Batch] copies, about.
+	// batchSize is about the number of bytes of events that a [Batch] copies.
 	batchSize = 16 << 10
-	// headSize is the number of bytes that an event has in addition to its object, about.
+	// headSize is about the number of bytes that an event has in addition to its object.
 	headSize = 256
 )
 
 // part is a part of an object's own bytes. They are immutable, and stay in memory as long as a batch has them, even if
 // the history has forgotten the object.
 type part struct {
-	bytes []byte
-	at    int // the index in Batch.copied before which the bytes belong
+	bytes  []byte
+	offset int // the index in Batch.copied before which the bytes belong
 }
 
 // Reset makes the batch empty, and keeps the memory of what was copied.
 func (b *Batch) Reset() { *b = Batch{copied: b.copied[:0]} }
 
-// Size returns the number of bytes of all events.
+// Size returns the number of bytes of all events together.
 func (b *Batch) Size() int {
 	return len(b.newest) + len(b.copied) + len(b.shared[0].bytes) + len(b.shared[1].bytes)
 }
@@ -49,10 +50,13 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 		if len(p.bytes) == 0 {
 			continue
 		}
-		if p.at > from && !yield(b.copied[from:p.at]) || !yield(p.bytes) {
+		if p.offset > from && !yield(b.copied[from:p.offset]) {
 			return
 		}
-		from = p.at
+		if !yield(p.bytes) {
+			return
+		}
+		from = p.offset
 	}
 	if from < len(b.copied) {
 		yield(b.copied[from:])
@@ -102,19 +106,21 @@ func (b *Broadcaster) encodeNewest(f *Form, kind string, o *index.Object, revisi
 	return event, nil
 }
 
-// add adds an event about an object at a revision. It adds nothing if the batch has others and this one does not fit.
+// add adds an event about an object at a revision. It adds nothing if the batch has other events and this one does not fit.
+// After an error the batch must not be used.
 func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (added bool, err error) {
 	if b.Events > 0 && b.Size()+len(o.Bytes) > batchSize {
 		return false, nil
 	}
 	before := o.Bytes
 	var instead, after []byte
-	if o.Revision != revision { // the object has left the selection, and is sent as it was before
+	if o.Revision != revision { // the object has left the selection, and is sent as it was before, but at this revision
 		before, instead, after, err = f.Envelope.Encoding.Revise(o.Bytes, revision)
 		if err != nil {
 			return false, err
 		}
 	}
+	// The head stands for the first bytes of the object, too, which are skipped.
 	var skip int
 	b.copied, skip = f.Envelope.AppendEventHead(b.copied, kind, len(before)+len(instead)+len(after))
 	b.put(0, before[skip:])
@@ -128,7 +134,7 @@ func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (add
 // put adds part i of an object, 0 or 1: a small part is copied, a large one is shared.
 func (b *Batch) put(i int, content []byte) {
 	if len(b.copied)+len(content) > batchSize {
-		b.shared[i] = part{bytes: content, at: len(b.copied)}
+		b.shared[i] = part{bytes: content, offset: len(b.copied)}
 		return
 	}
 	b.copied = append(b.copied, content...)

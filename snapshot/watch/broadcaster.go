@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Broadcaster has the history of one collection, and wakes the watchers of that history when a change concerns them. All
-// methods are safe for concurrent use, but Publish and Renew must not overlap.
+// Broadcaster has the history of one collection, and wakes the watchers of that history when a change concerns them.
+// All methods are safe for concurrent use, but Publish and Renew must not overlap.
 //
 // The feed publishes a change. Then the broadcaster dispatches it: each watcher that must deliver the change gets a
 // record that it is due, and is woken. A watcher delivers it once [Options].Defined has confirmed that the resource is
@@ -52,8 +52,8 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 
 // Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
-	// If memory is tight, history may be cut after each change. So what would be forgotten is dispatched first: only the
-	// watchers that it concerns end.
+	// If memory is tight, history may be trimmed after each change. So what would be forgotten is dispatched first:
+	// only the watchers that it concerns end.
 	if b.dispatched.Load() < span.RetainedAfter() {
 		b.mu.Lock()
 		b.dispatchLocked()
@@ -63,8 +63,8 @@ func (b *Broadcaster) Publish(span Span) {
 	b.wakeDispatcher()
 }
 
-// Renew replaces the span by one that begins at its end or later, and sets the form in which events are written from now
-// on. A watcher that has still to deliver something of the old span ends as [EndBehind]; all others go on.
+// Renew replaces the span by one that begins at its end or later, and sets the form in which events are written from
+// now on. A watcher that has still to deliver something of the old span ends as [EndBehind]; all others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(f *Form) {
 		plain := f.Plain
@@ -101,8 +101,8 @@ func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	return true
 }
 
-// End ends all watchers, each at a moment of its own within maxEndSpread, and lets none begin. Before, watchers deliver
-// what is left in the span, for drainTimeout at most.
+// End ends all watchers, each at a moment of its own within maxEndSpread. No watcher can begin any more. Until its end,
+// a watcher delivers what is left in the span, for drainTimeout at most.
 func (b *Broadcaster) End() { b.EndWithin(maxEndSpread, EndLost) }
 
 // Abort is End for published states that may be wrong: watchers deliver nothing more.
@@ -113,8 +113,8 @@ func (b *Broadcaster) Abort() {
 	b.published.Store(&Span{From: to, To: to}) // this frees the old span's memory before the last watcher ends
 }
 
-// EndWithin ends all watchers within a time, for a reason, and lets none begin. Before, watchers deliver what is left in
-// the span, and changes that are published meanwhile.
+// EndWithin is End within another duration and for another reason. Until its end, a watcher delivers what is left
+// in the span, and changes that are published meanwhile.
 func (b *Broadcaster) EndWithin(longest time.Duration, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -273,14 +273,14 @@ func (b *Broadcaster) run() {
 	}
 }
 
-// dispatchLocked dispatches the changes that were published since the last time: it wakes the watchers that must deliver
-// them.
+// dispatchLocked dispatches the changes that were published since the last time: it wakes the watchers that must
+// deliver them.
 func (b *Broadcaster) dispatchLocked() {
 	span := b.published.Load()
 	versions := &span.Versions
 	dispatched := b.dispatched.Load()
 	if dispatched < span.RetainedAfter() {
-		// The history was cut before all of it was dispatched, so any watcher may miss something.
+		// The history was trimmed before all of it was dispatched, so any watcher may miss something.
 		for _, bucket := range b.buckets {
 			for _, w := range bucket {
 				w.setDue(dispatched + 1)

@@ -3,6 +3,7 @@ package watch
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ import (
 
 var encoding = wire.EncodingOf(media.JSON)
 
-// testForm has a bookmark of each kind.
+// testForm returns a form of pods that has a bookmark of each kind.
 func testForm(t testing.TB) Form {
 	t.Helper()
 	nodeName := wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true}
@@ -43,47 +44,55 @@ func testForm(t testing.TB) Form {
 		return bookmark
 	}
 	return Form{
-		Envelope: envelope, Plain: learn(""),
+		Envelope:   envelope,
+		Plain:      learn(""),
 		InitialEnd: learn(`,"annotations":{"k8s.io/initial-events-end":"true"}`),
 	}
 }
 
-// cluster writes objects, and publishes each write to a broadcaster.
+// cluster writes pods, and publishes each write to a broadcaster.
 type cluster struct {
-	t     testing.TB
-	rnd   *rand.Rand
-	span  Span
-	state index.Tree
-	// log is every change, in order.
-	log         []logged
+	t           testing.TB
+	random      *rand.Rand
+	span        Span
+	state       index.Tree
+	log         []logged // every change, in order
 	broadcaster *Broadcaster
 	definition  definition
 }
 
-// definition answers the broadcaster whether it is still what it was, and counts the questions.
+// definition has the result of Options.Defined, and counts the calls.
 type definition struct {
 	doubtful atomic.Bool
-	asked    atomic.Int64
+	calls    atomic.Int64
 }
 
-func (d *definition) isKnown() bool {
-	d.asked.Add(1)
+// isDefined is Options.Defined of all clients.
+func (d *definition) isDefined() bool {
+	d.calls.Add(1)
 	return !d.doubtful.Load()
 }
 
+// logged is a change and its revision.
 type logged struct {
 	revision uint64
 	index.Change
 }
 
+// newCluster returns an empty cluster at revision 10. What it writes at random depends on the seed.
 func newCluster(t testing.TB, seed uint64) *cluster {
-	c := &cluster{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), span: Span{From: 10, To: 10}, state: index.NewTree(true)}
+	c := &cluster{
+		t:      t,
+		random: rand.New(rand.NewPCG(seed, 0)),
+		span:   Span{From: 10, To: 10},
+		state:  index.NewTree(true),
+	}
 	c.span.Versions.Append(index.Version{Revision: 10, Tree: c.state.Clone()})
 	c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &Pacer{})
 	return c
 }
 
-// object returns an object with a label app and a node, at a revision.
+// object returns a pod with a label app and a node, at a revision.
 func (c *cluster) object(namespace, name, app, node string, revision uint64) *index.Object {
 	const text = `{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"%d","labels":{"app":%q}},` +
 		`"spec":{"nodeName":%q}}`
@@ -93,34 +102,49 @@ func (c *cluster) object(namespace, name, app, node string, revision uint64) *in
 	return o
 }
 
-// write changes one object at random, or moves the revision without a change.
-func (c *cluster) write() {
-	revision := c.span.To + 1 + c.rnd.Uint64N(3)
-	namespace, name := fmt.Sprint("n", c.rnd.IntN(3)), fmt.Sprint("p", c.rnd.IntN(4))
-	o := c.object(namespace, name, fmt.Sprint(c.rnd.IntN(3)), fmt.Sprint("node", c.rnd.IntN(3)), revision)
-	if c.rnd.IntN(25) == 0 { // a large one, before its revision and after it
-		pad := func() string { return strings.Repeat("x", c.rnd.IntN(batchSize*5/4)) }
-		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, pad(), o.Bytes[1:len(o.Bytes)-1], pad())
+// randomObject returns a random pod at a revision. A few are so large that a batch shares a part of their bytes.
+func (c *cluster) randomObject(revision uint64) *index.Object {
+	random := func(prefix string, n int) string { return fmt.Sprint(prefix, c.random.IntN(n)) }
+	o := c.object(random("n", 3), random("p", 4), random("", 3), random("node", 3), revision)
+	if c.random.IntN(25) == 0 {
+		padding := func() string { return strings.Repeat("x", c.random.IntN(batchSize*5/4)) }
+		before, after := padding(), padding() // the object's revision
+		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, before, o.Bytes[1:len(o.Bytes)-1], after)
 	}
-	switch before, found := c.state.Get(o.Key); {
-	case c.rnd.IntN(10) == 0:
+	return o
+}
+
+// write creates, updates or deletes a random pod. Sometimes another resource is written instead.
+func (c *cluster) write() {
+	revision := c.span.To + 1 + c.random.Uint64N(3)
+	o := c.randomObject(revision)
+	old, exists := c.state.Get(o.Key)
+	writesOther := c.random.IntN(10) == 0
+	deletes := c.random.IntN(3) == 0
+	switch {
+	case writesOther:
 		c.span.To = revision
 		c.broadcaster.Publish(c.span)
-	case found && c.rnd.IntN(3) == 0:
-		bytes, err := wire.AtRevision(encoding, before.Bytes, revision)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+	case exists && deletes:
+		bytes, err := wire.AtRevision(encoding, old.Bytes, revision)
+		expect.NoError(c.t, err)
 		c.state.Remove(o.Key)
-		c.change(revision, index.Change{
-			Before: before, After: index.NewObject(0, o.Key, revision, bytes), Deleted: true,
-		})
+		c.change(revision, index.Change{Before: old, After: index.NewObject(0, o.Key, revision, bytes), Deleted: true})
 	default:
 		c.state.Set(o)
-		c.change(revision, index.Change{Before: before, After: o})
+		c.change(revision, index.Change{Before: old, After: o})
 	}
 }
 
+// add creates a pod in a namespace.
+func (c *cluster) add(namespace string) {
+	revision := c.span.To + 1
+	o := c.object(namespace, fmt.Sprint("p", revision), "1", "", revision)
+	c.state.Set(o)
+	c.change(revision, index.Change{After: o})
+}
+
+// change logs and publishes a change that led to the cluster's state.
 func (c *cluster) change(revision uint64, change index.Change) {
 	c.log = append(c.log, logged{revision, change})
 	c.span.Versions.Append(index.Version{Revision: revision, Tree: c.state.Clone(), Change: change})
@@ -128,7 +152,7 @@ func (c *cluster) change(revision uint64, change index.Change) {
 	c.broadcaster.Publish(c.span)
 }
 
-// trim forgets all but the last changes.
+// trim forgets all versions but the last ones.
 func (c *cluster) trim(keep int) {
 	if n := c.span.Versions.Len(); n > keep {
 		c.span.From = c.span.Versions.At(n - keep).Revision
@@ -139,13 +163,13 @@ func (c *cluster) trim(keep int) {
 
 // renew loads the newest state anew, some revisions later.
 func (c *cluster) renew() {
-	rev := c.span.To + 10
-	c.span = Span{From: rev, To: rev}
-	c.span.Versions.Append(index.Version{Revision: rev, Tree: c.state.Clone()})
+	revision := c.span.To + 10
+	c.span = Span{From: revision, To: revision}
+	c.span.Versions.Append(index.Version{Revision: revision, Tree: c.state.Clone()})
 	c.broadcaster.Renew(*c.broadcaster.Form(), c.span)
 }
 
-// queries are the kinds of watches.
+// queries returns one query for each property by which watchers are put into buckets, and for each selector.
 func queries(t testing.TB) map[string]index.Query {
 	t.Helper()
 	selector := func(text string) labels.Selector {
@@ -169,46 +193,49 @@ func queries(t testing.TB) map[string]index.Query {
 	}
 }
 
-// told is an event that is expected.
-type told struct {
+// wantEvent is an event that a client must get.
+type wantEvent struct {
 	revision uint64
 	text     string
 }
 
-// expected is what a watch after a revision is told of the log from a place on, by another way of thinking: two sets
-// are compared, of what it saw before each change and after.
-func (c *cluster) expected(q index.Query, after uint64, from int) (events []told) {
-	for _, l := range c.log[from:] {
+// wantEvents returns the events that a watch after a revision must get of the changes in log: unlike [index.Filter], it
+// compares whether the query selects the object before each change and after.
+func wantEvents(log []logged, q index.Query, after uint64) (events []wantEvent) {
+	for _, l := range log {
 		if l.revision <= after {
 			continue
 		}
-		before, after := selects(q, l.Before), !l.Deleted && selects(q, l.After)
-		tell := func(kind string, o *index.Object) {
-			version := func(revision uint64) string { return fmt.Sprintf(`"resourceVersion":"%d"`, revision) }
-			text := strings.Replace(string(o.Bytes), version(o.Revision), version(l.revision), 1)
-			events = append(events, told{l.revision, kind + " " + text})
-		}
+		selectedBefore := selects(q, l.Before)
+		selectedAfter := !l.Deleted && selects(q, l.After)
+		var kind string
+		var o *index.Object
 		switch {
-		case after && before:
-			tell("MODIFIED", l.After)
-		case after:
-			tell("ADDED", l.After)
-		case before:
-			tell("DELETED", l.Before)
+		case selectedAfter && selectedBefore:
+			kind, o = wire.Modified, l.After
+		case selectedAfter:
+			kind, o = wire.Added, l.After
+		case selectedBefore:
+			kind, o = wire.Deleted, l.Before
+		default:
+			continue
 		}
+		version := func(revision uint64) string { return fmt.Sprintf(`"resourceVersion":"%d"`, revision) }
+		text := strings.Replace(string(o.Bytes), version(o.Revision), version(l.revision), 1)
+		events = append(events, wantEvent{revision: l.revision, text: kind + " " + text})
 	}
 	return events
 }
 
-// selects reports whether an object, if there is one, is in a query's selection.
+// selects reports whether a query selects an object, which may be nil.
 func selects(q index.Query, o *index.Object) bool {
 	if o == nil {
 		return false
 	}
 	namespace, name := index.SplitKey(o.Key)
 	set := fields.Set{"metadata.name": name, "metadata.namespace": namespace, "spec.nodeName": o.Fields[0]}
-	return (q.Scope.Namespace == "" || q.Scope.Namespace == namespace) && (q.Name == "" || q.Name == name) &&
-		(q.Labels == nil || q.Labels.Matches(o.Labels)) && (q.Fields == nil || q.Fields.Matches(set))
+	inScope := (q.Scope.Namespace == "" || q.Scope.Namespace == namespace) && (q.Name == "" || q.Name == name)
+	return inScope && (q.Labels == nil || q.Labels.Matches(o.Labels)) && (q.Fields == nil || q.Fields.Matches(set))
 }
 
 // inBubble runs a test of a cluster in a bubble of time.
@@ -217,13 +244,13 @@ func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newCluster(t, 1)) })
 }
 
-// bookmark is one at a revision, after so many events.
+// bookmark is a bookmark at a revision that a client got after a number of events.
 type bookmark struct {
-	at     uint64
-	events int
+	revision uint64
+	events   int
 }
 
-// client reads what a watcher tells. It is closed at the end of the test, if not before.
+// client is a watcher, and what it has delivered. It is closed at the end of the test, if not before.
 type client struct {
 	*Watcher
 	closing   sync.Once
@@ -234,14 +261,13 @@ type client struct {
 	end       Ending
 }
 
+// watch begins a watch. By default it lasts an hour, and ends when the cluster's definition is doubtful for too long.
 func (c *cluster) watch(q index.Query, o Options) *client {
 	c.t.Helper()
 	o.Filter = index.NewFilter(c.broadcaster.Form().Envelope, q)
-	if o.Timeout == 0 {
-		o.Timeout = time.Hour
-	}
+	o.Timeout = cmp.Or(o.Timeout, time.Hour)
 	if o.Defined == nil {
-		o.Defined = c.definition.isKnown
+		o.Defined = c.definition.isDefined
 	}
 	watcher := c.broadcaster.Watch(o)
 	if watcher == nil {
@@ -252,11 +278,52 @@ func (c *cluster) watch(q index.Query, o Options) *client {
 	return w
 }
 
+// watchNamespace begins n watches of a namespace, from now on.
+func (c *cluster) watchNamespace(n int, namespace string, o Options) []*client {
+	o.After = c.span.To
+	all := make([]*client, n)
+	for i := range all {
+		all[i] = c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, o)
+	}
+	return all
+}
+
 // Close is [Watcher.Close], once.
 func (w *client) Close(why Ending) { w.closing.Do(func() { w.Watcher.Close(why) }) }
 
-// readOn reads until the end.
-func (w *client) readOn(ctx context.Context) {
+// take reads the events that are there, and reports whether there were any. It runs in goroutines of its own, in which a
+// test must not be ended by Fatal, so it panics if what it reads is malformed.
+func (w *client) take(ctx context.Context) bool {
+	var b Batch
+	w.end = w.Take(ctx, &b)
+	text := slices.Concat(slices.Collect(b.Parts)...)
+	if len(text) != b.Size() {
+		panic(fmt.Sprintf("the batch has %d bytes, and its size is %d", len(text), b.Size()))
+	}
+	in := bufio.NewReader(bytes.NewReader(text))
+	for range b.Events {
+		record, err := encoding.Record(in, nil)
+		if err != nil {
+			panic(err)
+		}
+		ev, err := encoding.Event(record)
+		if err != nil {
+			panic(err)
+		}
+		if ev.Type == wire.Bookmarked {
+			w.bookmarks = append(w.bookmarks, bookmark{revision: ev.Meta.Revision, events: len(w.events)})
+		} else {
+			w.events = append(w.events, ev.Type+" "+string(ev.Object))
+		}
+	}
+	if _, err := encoding.Record(in, nil); !errors.Is(err, io.EOF) {
+		panic(fmt.Sprintf("more than %d events in a batch: %v", b.Events, err))
+	}
+	return b.Events > 0
+}
+
+// takeAll reads events until the watch ends.
+func (w *client) takeAll(ctx context.Context) {
 	for w.end == "" {
 		if !w.take(ctx) && w.end == "" {
 			w.Wait(ctx)
@@ -264,58 +331,11 @@ func (w *client) readOn(ctx context.Context) {
 	}
 }
 
-// take reads what is there, and reports whether there was anything.
-func (w *client) take(ctx context.Context) bool {
-	var b Batch
-	end := w.Take(ctx, &b)
-	text, read := slices.Concat(slices.Collect(b.Parts)...), 0
-	if len(text) != b.Size() {
-		panic(fmt.Sprintf("%d bytes are said to be %d", len(text), b.Size()))
-	}
-	in := bufio.NewReader(bytes.NewReader(text))
-	for {
-		record, err := encoding.Record(in, nil)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		ev, err := encoding.Event(record)
-		if err != nil {
-			panic(err)
-		}
-		if read++; ev.Type == wire.Bookmarked {
-			w.bookmarks = append(w.bookmarks, bookmark{ev.Meta.Revision, len(w.events)})
-			continue
-		}
-		w.events = append(w.events, ev.Type+" "+string(ev.Object))
-	}
-	if read != b.Events {
-		panic(fmt.Sprintf("%d events are said to be %d", read, b.Events))
-	}
-	w.end = end
-	return read > 0
-}
-
-// add writes a new object in a namespace, and publishes it.
-func (c *cluster) add(namespace string) {
-	revision := c.span.To + 1
-	c.change(revision, index.Change{After: c.object(namespace, "x", "1", "", revision)})
-}
-
-// watchNamespace returns n clients that watch a namespace.
-func (c *cluster) watchNamespace(n int, namespace string, o Options) []*client {
-	all := make([]*client, n)
-	for i := range all {
-		o.After = c.span.To
-		all[i] = c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, o)
-	}
-	return all
-}
-
-// follow reads what a client is told until it ends, then sends when that was.
+// follow reads events in a goroutine until the watch ends. Then it sends the time of the end.
 func (w *client) follow(t *testing.T, ended chan<- time.Time) {
 	t.Helper()
 	go func() {
-		w.readOn(t.Context())
+		w.takeAll(t.Context())
 		w.Close(w.end)
 		ended <- time.Now()
 	}()

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Counts counts the watchers of some broadcasters, and what became of them. It is safe for concurrent use; the zero
+// Counts counts the watchers of some broadcasters, their events and their endings. It is safe for concurrent use; the zero
 // value is ready for use.
 type Counts struct {
 	open      atomic.Int64
@@ -16,8 +16,8 @@ type Counts struct {
 	ended map[Ending]uint64
 }
 
-// end counts the end of a watcher.
-func (c *Counts) end(why Ending) {
+// addEnd counts the end of a watcher.
+func (c *Counts) addEnd(why Ending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended == nil {
@@ -26,11 +26,11 @@ func (c *Counts) end(why Ending) {
 	c.ended[why]++
 }
 
-// Stats has the values of Counts at one moment.
+// Stats has the values of [Counts] at one moment.
 type Stats struct {
 	// Open is the number of open watches.
 	Open int64
-	// Delivered is the number of events that clients were told. An event that several clients were told counts for each.
+	// Delivered is the number of events that clients got. An event that several clients got counts for each.
 	Delivered uint64
 	// Ended is the number of watches that have ended, by reason.
 	Ended map[Ending]uint64

@@ -1,9 +1,9 @@
 // Package watch lets any number of clients follow the history of one collection.
 //
-// A [Broadcaster] has the history of one [Span], the interval of revisions that is known. Each client has a [Watcher] with
-// an [index.Filter]. The watcher knows the revision up to which the client has everything. There are no queues and no
-// copies of events, so a client that reads slowly costs no more than its watcher. The newest event is encoded once for all
-// clients that get it (batch.go).
+// A [Broadcaster] has the history of one [Span], the interval of revisions that is known. Each client has a [Watcher]
+// with an [index.Filter]. The watcher knows the revision up to which the client has everything. There are no queues and
+// no copies of events, so a client that reads slowly costs no more than its watcher. The newest event is encoded once
+// for all clients that get it (batch.go).
 //
 //	feed ──Publish──► Broadcaster ──wakes the watchers of the buckets that a change touches──► Watcher.Take
 //	                   └─ one goroutine, however many watchers

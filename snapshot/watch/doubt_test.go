@@ -11,9 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestDefinedCalls: usually one call of Defined serves all clients to which a change must be delivered. While the result
-// is false, each of these clients calls it again after a pause, however many changes come meanwhile, and ends in the end.
-// Changes that are not to be delivered need no call.
+// TestDefinedCalls: usually one call of Defined serves all clients to which a change must be delivered. While the
+// result is false, each of these clients calls it again after a pause, however many changes come meanwhile, and ends in
+// the end. Changes that are not to be delivered need no call.
 func TestDefinedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		const clients, changes = 100, 100
@@ -24,13 +24,13 @@ func TestDefinedCalls(t *testing.T) {
 			w.follow(t, ended)
 		}
 		synctest.Wait()
-		called := c.definition.asked.Load()
+		called := c.definition.calls.Load()
 		expectCalls := func(most int64, when string) {
 			t.Helper()
-			if n := c.definition.asked.Load() - called; n > most {
+			if n := c.definition.calls.Load() - called; n > most {
 				t.Errorf("%d calls of Defined %s, want at most %d", n, when, most)
 			}
-			called = c.definition.asked.Load()
+			called = c.definition.calls.Load()
 		}
 		c.add("n1")
 		synctest.Wait()
@@ -59,34 +59,33 @@ func TestDefinedCalls(t *testing.T) {
 	})
 }
 
-// TestNothingPinned: an object that is no longer in the history is freed, though a client that goes on was told of it.
+// TestNothingPinned: an object that is no longer in the history is freed, though a client that goes on has got it.
 func TestNothingPinned(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To})
-		pinned := func() weak.Pointer[index.Object] {
-			o := c.object("n1", "x", "1", "", 11)
-			c.state.Set(o)
-			c.change(11, index.Change{After: o})
+		object := func() weak.Pointer[index.Object] {
+			c.add("n1")
+			object := c.log[0].After
 			c.add("n2")
-			return weak.Make(o)
+			return weak.Make(object)
 		}()
 		synctest.Wait()
 		if !w.take(t.Context()) || len(w.events) != 2 {
-			t.Fatalf("told %q", w.events)
+			t.Fatalf("got %q, want two events", w.events)
 		}
 		c.state, c.log = index.NewTree(true), nil
-		c.span = Span{From: 12, To: 12}
+		c.span = Span{From: c.span.To, To: c.span.To}
 		c.broadcaster.Publish(c.span)
 		synctest.Wait()
 		runtime.GC()
-		if pinned.Value() != nil {
-			t.Error("the object is in memory")
+		if object.Value() != nil {
+			t.Error("the object is still in memory")
 		}
 	})
 }
 
-// TestBookmarkAfterDoubt: a bookmark that is due while Defined is false is delivered soon after it is true again, though
-// nothing else happens.
+// TestBookmarkAfterDoubt: a bookmark that is due while Defined is false is delivered soon after it is true again,
+// though nothing else happens.
 func TestBookmarkAfterDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watchNamespace(1, "n1", Options{Bookmarks: true})[0]
@@ -101,20 +100,21 @@ func TestBookmarkAfterDoubt(t *testing.T) {
 		w.Wait(t.Context()) // for the timer that woke it
 		w.Wait(t.Context()) // for the pause between two calls
 		w.take(t.Context())
-		if want := []bookmark{{at: c.span.To}}; !slices.Equal(w.bookmarks, want) {
+		if want := []bookmark{{revision: c.span.To}}; !slices.Equal(w.bookmarks, want) {
 			t.Errorf("bookmarks %v, want %v", w.bookmarks, want)
 		}
 	})
 }
 
-// TestTightMemory: where the history is cut behind each change, before anybody has looked at it, no change is told
-// without the question whether it may be, and a client that was to be told nothing goes on.
+// TestTightMemory: if the history is cut after each change, before a client has got the change, nothing is delivered while
+// Defined is false, and a watch that no change concerns goes on.
 func TestTightMemory(t *testing.T) {
 	for _, doubtful := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, c *cluster) {
-			w, idle := c.watchNamespace(1, "n1", Options{})[0], c.watchNamespace(1, "n3", Options{})[0]
+			w := c.watchNamespace(1, "n1", Options{})[0]
+			unconcerned := c.watchNamespace(1, "n3", Options{})[0]
 			w.take(t.Context())
-			idle.take(t.Context())
+			unconcerned.take(t.Context())
 			c.definition.doubtful.Store(doubtful)
 			for range 3 {
 				c.add("n1")
@@ -122,10 +122,10 @@ func TestTightMemory(t *testing.T) {
 			}
 			synctest.Wait()
 			if w.take(t.Context()) && doubtful {
-				t.Errorf("told %q before it is confirmed", w.events)
+				t.Errorf("got %q while Defined is false", w.events)
 			}
-			if idle.take(t.Context()); idle.end != "" {
-				t.Errorf("ended as %s", idle.end)
+			if unconcerned.take(t.Context()); unconcerned.end != "" {
+				t.Errorf("a watch that no change concerns ends as %s", unconcerned.end)
 			}
 		})
 	}

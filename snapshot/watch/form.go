@@ -7,7 +7,8 @@ type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is the content type of the upstream's watches.
 	ContentType string
-	// Compressed reports whether the upstream compresses a streaming list with bookmarks for a client that accepts gzip.
+	// Compressed reports whether the upstream compresses a streaming list with bookmarks for a client that accepts
+	// gzip.
 	Compressed bool
 	// InitialEnd is the bookmark that ends the initial events; nil if the upstream has none, or it was not learned.
 	InitialEnd *wire.Bookmark

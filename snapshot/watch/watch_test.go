@@ -3,9 +3,9 @@ package watch
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +17,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestNewestIsEncodedOnce: all clients for which the newest change is the same event as for the first one share its bytes.
+// TestNewestIsEncodedOnce: all clients for which the newest change is the same event as for the first one share its
+// bytes.
 func TestNewestIsEncodedOnce(t *testing.T) {
 	byApp := func(app string) index.Query {
 		return index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": app})}
@@ -45,101 +46,93 @@ func TestNewestIsEncodedOnce(t *testing.T) {
 	}
 }
 
-// TestEndsAreSpread: whatever ends many watches of several broadcasters, they end apart, for that reason and within a
-// time, and none within a second after it was told its state, for client-go would list then.
+// TestEndsAreSpread: whatever ends many watches of several broadcasters, they end at different times, for the wanted reason
+// and within a duration. No watch ends within a second after its client got the state, since client-go would list then.
 func TestEndsAreSpread(t *testing.T) {
-	const broadcasters, each = 20, 90
+	const broadcasters, watchesEach = 20, 90
+	const watches = broadcasters * watchesEach
+	const shutdown = 3 * time.Second
 	for name, tt := range map[string]struct {
-		happens    func(*cluster)
-		reads      time.Duration // for so long each is told its state
-		want       Ending        // "": one reason or the other
-		wantWithin time.Duration
-		wantLeast  time.Duration
-		wantMost   int // in any second
+		cause         func(*cluster)
+		stateTime     time.Duration // for which each client reads its state
+		want          Ending        // "": any
+		wantLeast     time.Duration // minWatchLife if it is 0
+		wantMost      time.Duration // maxEndSpread if it is 0; and minWatchLife more
+		wantPerSecond int           // at most; 2*endsPerSecond if it is 0
+		wantIdleGoOn  bool          // watches that have got everything go on
 	}{
-		"behind": {happens: func(c *cluster) { c.trim(1) }, want: EndBehind},
-		"lost":   {happens: func(c *cluster) { c.broadcaster.End() }, want: EndLost},
-		"behind, and lost": {
-			happens: func(c *cluster) {
+		"the history forgets the next change": {
+			cause: func(c *cluster) { c.trim(1) }, want: EndBehind, wantIdleGoOn: true,
+		},
+		"the state is lost": {cause: func(c *cluster) { c.broadcaster.End() }, want: EndLost},
+		"the history forgets the next change, and the state is lost": {
+			cause: func(c *cluster) {
 				c.trim(1)
 				c.broadcaster.End()
 			},
 			want: EndLost,
 		},
-		"lost while they are told their state": {
-			happens: func(c *cluster) { c.broadcaster.End() }, reads: maxEndSpread,
-			want: EndLost, wantMost: broadcasters * each,
+		"the state is lost while clients read it": {
+			cause: func(c *cluster) { c.broadcaster.End() }, stateTime: maxEndSpread,
+			want: EndLost, wantPerSecond: watches,
 		},
-		"may be wrong": {happens: func(c *cluster) { c.broadcaster.Abort() }, want: EndLost},
-		"long in doubt": {
-			happens: func(c *cluster) {
+		"the state may be wrong": {cause: func(c *cluster) { c.broadcaster.Abort() }, want: EndLost},
+		"Defined is false for long": {
+			cause: func(c *cluster) {
 				c.definition.doubtful.Store(true)
 				c.add("n1")
 			},
-			want: EndLost, wantLeast: definedTimeout, wantWithin: definedTimeout + definedPollInterval + maxEndSpread,
+			want: EndLost, wantLeast: definedTimeout, wantMost: definedTimeout + definedPollInterval + maxEndSpread,
+			wantIdleGoOn: true,
 		},
-		"shutdown": {
-			happens: func(c *cluster) { c.broadcaster.EndWithin(3*time.Second, EndShutdown) },
-			want:    EndShutdown, wantWithin: 3 * time.Second, wantMost: broadcasters * each * 3 / 4,
+		"the process ends": {
+			cause: func(c *cluster) { c.broadcaster.EndWithin(shutdown, EndShutdown) },
+			want:  EndShutdown, wantMost: shutdown, wantPerSecond: watches * 3 / 4,
 		},
-		"lost, then shutdown": {
-			happens: func(c *cluster) {
+		"the state is lost, and the process ends": {
+			cause: func(c *cluster) {
 				c.broadcaster.End()
-				c.broadcaster.EndWithin(3*time.Second, EndShutdown)
+				c.broadcaster.EndWithin(shutdown, EndShutdown)
 			},
-			wantWithin: 3 * time.Second, wantMost: broadcasters * each * 3 / 4,
+			wantMost: shutdown, wantPerSecond: watches * 3 / 4,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var pacer Pacer
-				type end struct {
-					why Ending
-					at  time.Time
-				}
-				ends := make(chan end, broadcasters*each)
 				var all, idle []*client
 				for range broadcasters {
 					c := newCluster(t, 1)
 					c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &pacer)
-					all = append(all, c.watchNamespace(each, "n1", Options{})...)
-					idle = append(idle, c.watchNamespace(1, "n3", Options{})...)
-					idle[len(idle)-1].take(t.Context())
+					all = append(all, c.watchNamespace(watchesEach, "n1", Options{})...)
+					unconcerned := c.watchNamespace(1, "n3", Options{})[0]
+					unconcerned.take(t.Context())
+					idle = append(idle, unconcerned)
 					c.add("n1")
 					c.add("n1")
 					synctest.Wait()
-					tt.happens(c)
+					tt.cause(c)
 				}
-				time.Sleep(tt.reads)
+				time.Sleep(tt.stateTime)
 				synctest.Wait()
-				begun := time.Now()
-				for _, w := range all {
-					go func() {
-						w.InitialSent()
-						w.readOn(t.Context())
-						why := w.AwaitEnd(t.Context(), w.end)
-						w.Close(why)
-						ends <- end{why, time.Now()}
-					}()
-				}
-				in := map[time.Duration]int{}
-				for range all {
-					e := <-ends
-					after := e.at.Sub(begun)
-					in[after.Truncate(time.Second)]++
-					least, most := max(minWatchLife, tt.wantLeast), minWatchLife+cmp.Or(tt.wantWithin, maxEndSpread)
-					if e.why != cmp.Or(tt.want, e.why) || after < least || after > most {
-						t.Errorf("a watch ends after %v as %s, want %q after %v to %v", after, e.why, tt.want, least, most)
+				wantLeast := cmp.Or(tt.wantLeast, minWatchLife)
+				wantMost := minWatchLife + cmp.Or(tt.wantMost, maxEndSpread)
+				perSecond := map[time.Duration]int{}
+				for _, e := range endAll(t, all) {
+					perSecond[e.after.Truncate(time.Second)]++
+					if (tt.want != "" && e.why != tt.want) || e.after < wantLeast || e.after > wantMost {
+						t.Errorf("a watch ends after %v as %s, want %q after %v to %v", e.after, e.why, tt.want, wantLeast, wantMost)
 					}
 				}
 				for _, w := range idle {
-					if w.pastDeadline.Load() && (tt.want == EndBehind || tt.wantLeast > 0) {
-						t.Error("a watch ends for which nothing is forgotten or in doubt")
+					if tt.wantIdleGoOn && w.pastDeadline.Load() {
+						t.Error("a watch ends that has got everything")
 					}
 				}
-				for second, n := range in {
-					if most := cmp.Or(tt.wantMost, 2*endsPerSecond); n > most {
-						t.Errorf("%d watches end in the second after %v, want at most %d", n, second, most)
+				wantPerSecond := cmp.Or(tt.wantPerSecond, 2*endsPerSecond)
+				for second, n := range perSecond {
+					if n > wantPerSecond {
+						t.Errorf("%d watches end in the second after %v, want at most %d", n, second, wantPerSecond)
 					}
 				}
 			})
@@ -147,31 +140,61 @@ func TestEndsAreSpread(t *testing.T) {
 	}
 }
 
-// TestBehindItsState: a client that still reads its state when what came after it is forgotten is told all of the state
-// within initialStateTimeout. Where the state is in doubt, no more of it is told.
-func TestBehindItsState(t *testing.T) {
+// watchEnd is the end of a watch.
+type watchEnd struct {
+	why   Ending
+	after time.Duration
+}
+
+// endAll lets clients that have just got their state read until their watches have ended, and returns the ends.
+func endAll(t *testing.T, all []*client) []watchEnd {
+	t.Helper()
+	begunAt := time.Now()
+	ends := make(chan watchEnd, len(all))
+	var reading sync.WaitGroup
+	for _, w := range all {
+		reading.Go(func() {
+			w.InitialSent()
+			w.takeAll(t.Context())
+			why := w.AwaitEnd(t.Context(), w.end)
+			w.Close(why)
+			ends <- watchEnd{why: why, after: time.Since(begunAt)}
+		})
+	}
+	reading.Wait()
+	close(ends)
+	var collected []watchEnd
+	for e := range ends {
+		collected = append(collected, e)
+	}
+	return collected
+}
+
+// TestSlowState: a client that still reads its state when the history forgets what followed gets all of the state within
+// initialStateTimeout. If the state may be wrong, the client gets no more of it.
+func TestSlowState(t *testing.T) {
 	for name, tt := range map[string]struct {
-		happens    func(*cluster)
+		cause      func(*cluster)
 		wantEarly  Ending // before initialStateTimeout is over
-		wantLate   Ending
-		wantNewest Ending // of a client that reads the newest state
+		wantLate   Ending // after that
+		wantNewest Ending // of a client that reads the newest state, after that
 	}{
-		"nothing is forgotten":     {happens: func(*cluster) {}},
-		"the next change is":       {happens: func(c *cluster) { c.trim(2) }, wantLate: EndBehind},
-		"the state is loaded anew": {happens: (*cluster).renew, wantLate: EndBehind, wantNewest: EndBehind},
-		"it is in doubt": {
-			happens:   func(c *cluster) { c.broadcaster.Abort() },
+		"nothing is forgotten":          {cause: func(*cluster) {}},
+		"the next change is forgotten":  {cause: func(c *cluster) { c.trim(2) }, wantLate: EndBehind},
+		"another state has been loaded": {cause: (*cluster).renew, wantLate: EndBehind, wantNewest: EndBehind},
+		"the known states may be wrong": {
+			cause:     func(c *cluster) { c.broadcaster.Abort() },
 			wantEarly: EndLost, wantLate: EndLost, wantNewest: EndLost,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
-				w := c.watch(queries(t)["a namespace"], Options{After: 10})
-				for i := range uint64(3) {
-					c.change(11+i, index.Change{After: c.object("elsewhere", fmt.Sprint(i), "1", "", 11+i)})
+				w := c.watch(queries(t)["a namespace"], Options{After: c.span.To})
+				for range 3 {
+					c.add("elsewhere")
 				}
 				newest := c.watch(queries(t)["all"], Options{After: c.span.To})
-				tt.happens(c)
+				tt.cause(c)
 				expect.Same(t, tt.wantEarly, w.Interrupted(t.Context()))
 				time.Sleep(initialStateTimeout - time.Second)
 				expect.Same(t, tt.wantEarly, w.Interrupted(t.Context()))
@@ -183,38 +206,40 @@ func TestBehindItsState(t *testing.T) {
 	}
 }
 
-// TestLastWords: a client that reads slowly is told what is left of a lost history for some seconds, and no longer.
-func TestLastWords(t *testing.T) {
+// TestDrain: a client that reads slowly gets what is left of a lost history for drainTimeout, and no longer.
+func TestDrain(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
-		w := c.watch(queries(t)["all"], Options{After: 10})
-		for i := range uint64(100) {
-			o := c.object("n1", strings.Repeat("x", 20_000), "1", "", 11+i)
-			c.change(11+i, index.Change{After: o})
+		const changes, pause = 100, 2 * time.Second
+		w := c.watch(queries(t)["all"], Options{After: c.span.To})
+		for range changes {
+			revision := c.span.To + 1
+			name := strings.Repeat("x", batchSize) // so that each batch has one event
+			c.change(revision, index.Change{After: c.object("n1", name, "1", "", revision)})
 		}
 		c.broadcaster.End()
-		time.Sleep(minWatchLife + time.Second) // the end of one client comes within a second
-		begun := time.Now()
+		time.Sleep(minWatchLife + time.Second) // the end of a single watch is planned within these
+		begunAt := time.Now()
 		for w.end == "" {
 			w.take(t.Context())
-			time.Sleep(2 * time.Second)
+			time.Sleep(pause)
 		}
-		if took := time.Since(begun); took > drainTimeout+4*time.Second || w.end != EndLost {
-			t.Errorf("ended with %q after %v", w.end, took)
+		if took := time.Since(begunAt); took > drainTimeout+2*pause || w.end != EndLost {
+			t.Errorf("ended as %q after %v, want %q after about %v", w.end, took, EndLost, drainTimeout)
 		}
-		if n := len(w.events); n == 0 || n == 100 {
-			t.Errorf("told %d of 100 events", n)
+		if n := len(w.events); n == 0 || n == changes {
+			t.Errorf("got %d of %d events, want some", n, changes)
 		}
 	})
 }
 
-// TestNoBookmarkAtTheBeginning: no bookmark names the revision with which the client began.
+// TestNoBookmarkAtTheBeginning: no bookmark names the revision after which the watch begins.
 func TestNoBookmarkAtTheBeginning(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
-		w := c.watch(index.Query{}, Options{After: 10, Bookmarks: true})
+		w := c.watch(index.Query{}, Options{After: c.span.To, Bookmarks: true})
 		w.take(t.Context())
 		time.Sleep(bookmarkInterval + bookmarkJitter)
 		if w.take(t.Context()) {
-			t.Errorf("bookmarks %v where nothing has happened, want none", w.bookmarks)
+			t.Errorf("got the bookmarks %v where nothing has changed, want none", w.bookmarks)
 		}
 	})
 }

@@ -111,8 +111,8 @@ const (
 	deliveryPollInterval = 10 * time.Millisecond
 
 	// initialStateTimeout is the time that a client has to read the state with which its watch begins, if the history
-	// forgets meanwhile the changes that follow. Only a client that has the whole state can resume elsewhere; but one that
-	// reads slowly holds memory.
+	// forgets meanwhile the changes that follow. Only a client that has the whole state can resume elsewhere; but one
+	// that reads slowly holds memory.
 	initialStateTimeout = 30 * time.Second
 )
 
@@ -165,8 +165,8 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 		return end
 	}
 	pastDeadline := w.pastDeadline.Load()
-	// The order matters: dispatched is read before due, and due before published. So each change up to dispatched that the
-	// client must get was delivered, or is in the span, at or after due.
+	// The order matters: dispatched is read before due, and due before published. So each change up to dispatched that
+	// the client must get was delivered, or is in the span, at or after due.
 	dispatched := w.broadcaster.dispatched.Load()
 	first := w.due.Swap(0)
 	span := w.broadcaster.published.Load()
@@ -222,7 +222,8 @@ func (w *Watcher) hold(due uint64, pastDeadline bool) Ending {
 	return ""
 }
 
-// addBookmark adds a bookmark to a batch, unless the form of bookmarks is unknown, or the client began at that revision.
+// addBookmark adds a bookmark to a batch, unless the form of bookmarks is unknown, or the client began at that
+// revision.
 func (w *Watcher) addBookmark(b *Batch, revision uint64) {
 	if plain := w.broadcaster.Form().Plain; plain != nil && revision > w.after {
 		b.copied = plain.AppendTo(b.copied, revision)
@@ -231,8 +232,8 @@ func (w *Watcher) addBookmark(b *Batch, revision uint64) {
 }
 
 // replay adds the changes from a revision on that the client does not have to a batch, as many as fit, and reports
-// whether some are left. An ending means that they cannot be delivered: the history has forgotten some, or one cannot be
-// written.
+// whether some are left. An ending means that they cannot be delivered: the history has forgotten some, or one cannot
+// be written.
 func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
@@ -323,7 +324,7 @@ func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 func (w *Watcher) Close(why Ending) {
 	w.broadcaster.remove(w)
 	if why != "" {
-		w.broadcaster.counts.end(why)
+		w.broadcaster.counts.addEnd(why)
 	}
 }
 
@@ -357,8 +358,8 @@ func (w *Watcher) endingAtDeadline() Ending {
 // hasDue reports whether anything is left to deliver.
 func (w *Watcher) hasDue() bool { return w.due.Load() != 0 || w.bookmarkDue.Load() }
 
-// setDue records that the change at a revision must be delivered. If an earlier one is due, the watcher is awake or looks
-// again by itself, and Take looks at all changes that follow.
+// setDue records that the change at a revision must be delivered. If an earlier one is due, the watcher is awake or
+// looks again by itself, and Take looks at all changes that follow.
 func (w *Watcher) setDue(revision uint64) {
 	if w.due.CompareAndSwap(0, revision) {
 		w.wakeUp()

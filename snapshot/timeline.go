@@ -1,0 +1,85 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+const (
+	// An API server writes its Lease every ten seconds. proveTimeline waits for longer than that, in leasePauses pauses
+	// of leasePause.
+	leasePauses = 2
+	leasePause  = 6 * time.Second
+)
+
+// proveTimeline returns nil if the upstream has the timeline that is known here, and [errUnproven] if that cannot be
+// shown; any other error means that the upstream could not be asked.
+//
+// After etcd was restored from an older snapshot, and was written to until its revision had passed ours, a watch can
+// begin at the interval's end as if nothing had happened. To restore etcd, API servers are stopped. So an API server
+// that still runs proves the timeline. Otherwise the upstream must send the newest change once more.
+func (f *feed) proveTimeline(ctx context.Context) error {
+	if f.sameTimeline == nil {
+		return f.compareLastChange(ctx)
+	}
+	to, heard := f.collection.view.Load().To, f.fresh.StreamSentAt()
+	for pauses := 0; ; pauses++ {
+		same, soon := f.sameTimeline(ctx, to, heard)
+		if same {
+			return nil
+		}
+		// A pause helps only if there is no change to compare, and a Lease may still come.
+		lastChange, _ := f.collection.view.Load().lastChange()
+		if lastChange != nil || !soon || pauses == leasePauses {
+			return f.compareLastChange(ctx)
+		}
+		if !clock.Sleep(ctx, leasePause) {
+			return ctx.Err()
+		}
+	}
+}
+
+// compareLastChange compares the end of the known history with what a progress watch shows of it: the newest change
+// that is no deletion, byte for byte, and the deletions that followed it. It returns nil if the watch shows just these.
+// It returns [errUnproven] if the watch shows something else, or if all changes since the load were deletions: another
+// timeline can have the same deletions. For example, if the interval ends at 120:
+//
+//	the last changes known         the watch from 114 shows   result
+//	115 of a, deletions 117, 120   the same                   nil
+//	115 of a, deletions 117, 120   115 of a, 117              errUnproven
+//	115 of a, deletions 117, 120   115 of a with other bytes  errUnproven
+func (f *feed) compareLastChange(ctx context.Context) error {
+	v := f.collection.view.Load()
+	last, revisions := v.lastChange()
+	if last == nil {
+		return errUnproven
+	}
+	var first *wire.Event
+	p, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {
+		if first == nil {
+			first = &ev
+		}
+		return nil
+	})
+	switch {
+	// If the upstream sends no bookmarks, the watch has shown everything by its timeout.
+	case err != nil && !errors.Is(err, errNoBookmark):
+		return err
+	case err == nil && p.revision < v.To:
+		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", p.revision, v.To)
+	case !slices.Equal(p.changes, revisions):
+		return errUnproven
+	}
+	again, err := f.stateChange(f.envelope, *first)
+	if err != nil || again.key != last.Key || again.object == nil || !bytes.Equal(again.object.Bytes, last.Bytes) {
+		return errUnproven
+	}
+	return nil
+}

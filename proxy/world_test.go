@@ -30,6 +30,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -219,8 +220,10 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return served.Fields(ctx, gvr)
 		},
-		Settings: func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
-		Log:      proxytest.DiscardLog(),
+		Settings:     func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
+		Outage:       func() clock.Outage { return clock.Outage{} },
+		SameTimeline: func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
+		Log:          proxytest.DiscardLog(),
 	})
 	served, err := cluster.New(w.Config(), cluster.Config{
 		Invalidate: collections.Invalidate, Verify: collections.Verify, Log: proxytest.DiscardLog(),

@@ -121,11 +121,7 @@ func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reas
 
 // moment returns the time, and what decides now whether a state is too old.
 func (c *Collection) moment() moment {
-	m := moment{now: time.Now(), bound: c.limits.Staleness}
-	if c.outage != nil {
-		m.outage = c.outage()
-	}
-	return m
+	return moment{now: time.Now(), bound: c.limits.Staleness, outage: c.outage()}
 }
 
 // reach calls ask with the view and, while the result is NotProven, with the views that follow it, for up to

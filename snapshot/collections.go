@@ -28,22 +28,21 @@ type Config struct {
 	// another API server than one by Client does.
 	Elsewhere *http.Client
 	Limits    Limits
-	// Outage returns the upstream's outage, if there is one; nil if outages are not detected.
+	// Outage returns the upstream's outage; the zero value if there is none.
 	Outage func() clock.Outage
 	// SameTimeline reports whether the storage has not been restored since it was at a revision, and a stream was last
 	// heard: an API server that ran well before then still runs, and has written since. soon means that this is not
-	// known yet, but may be soon. Nil if it is never known.
+	// known yet, but may be soon.
 	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 is no bound.
 	Bytes int64
 	// Idle is the time for which a collection that nobody asks for is kept; 0 is for ever.
 	Idle time.Duration
-	// Settings returns the settings of one resource, in which zero values stand for those here; nil if no resource has
-	// any.
+	// Settings returns the settings of one resource.
 	Settings func(schema.GroupVersionResource) Settings
 	// Fields returns the fields of a resource that a field selector may name, beside metadata.name and
-	// metadata.namespace; nil if there are none. Those that the upstream does not accept are not used. It is called
-	// whenever a feed loads a state.
+	// metadata.namespace. Fields that the upstream does not accept are not used. Fields is called whenever a feed loads a
+	// state.
 	Fields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
 	// SelfCheck is the time in which each live collection is compared once with the upstream; 0 is never.
 	SelfCheck time.Duration
@@ -216,14 +215,10 @@ func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 		elsewhere:    c.config.Elsewhere,
 		sameTimeline: c.config.SameTimeline,
 		fields: func(ctx context.Context) ([]wire.Field, error) {
-			if c.config.Fields == nil {
-				return nil, nil
-			}
 			return c.config.Fields(ctx, key.GroupVersionResource)
 		},
 		loadSlots: c.loadSlots,
 		watches:   entry.watches,
-		makeRoom:  func() bool { return c.makeRoomFor(entry) },
 		log:       c.config.Log.With("collection", key.String()),
 	}
 	c.feeds.Go(func() { f.run(ctx) })
@@ -251,10 +246,7 @@ func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
 
 // newRunningLocked returns an empty collection with the settings of its resource.
 func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFunc) *running {
-	var settings Settings
-	if c.config.Settings != nil {
-		settings = c.config.Settings(key.GroupVersionResource)
-	}
+	settings := c.config.Settings(key.GroupVersionResource)
 	limits := c.config.Limits
 	if settings.History > 0 {
 		limits.History = settings.History

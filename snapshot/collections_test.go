@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/proxytest"
 	"github.com/listproxy/listproxy/test/samples"
 )
 
@@ -142,66 +140,37 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	}
 }
 
-// TestWhereMemoryIsShort: at nine tenths of the bound histories become shorter, and what nobody asks for goes.
-// A change that does not fit has another collection go that nobody asks for, and not the one that it came
-// to, as long as that is in use. What the policy keeps stays.
-func TestWhereMemoryIsShort(t *testing.T) {
-	const bound = 1 << 20
-	// Between two looks of the janitor.
-	const change = 2*time.Minute + 500*time.Millisecond
-	for name, tt := range map[string]struct {
-		// How long ago each collection was asked for.
-		sinceIdle, sinceUsed, sinceKept time.Duration
-		full, look                      time.Duration // when memory is short, and when we look, after the change
-		left                            int64         // bytes
-		wantGone                        string
-	}{
-		"nine tenths": {
-			sinceIdle: minIdleForEviction, sinceKept: 2 * minIdleForEviction,
-			full: 100 * time.Millisecond, look: time.Second, left: bound / 20, wantGone: "idle",
-		},
-		"a change, and another is idle": {
-			sinceIdle: minIdleForEviction,
-			full:      -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, wantGone: "idle",
-		},
-		"a change, and all are used": {
-			full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, wantGone: "used",
-		},
-		"a change, and all are idle": {
-			sinceIdle: minIdleForEviction, sinceUsed: minIdleForEviction,
-			full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, wantGone: "used",
-		},
-	} {
-		proxytest.Bubble(t, name, func(t *testing.T) {
-			byName := map[string]*upstream{
-				"used": {revision: 9, repeats: itemEvent("ADDED", itemC), repeatEvery: change},
-				"idle": {revision: 9}, "kept": {revision: 9},
+// TestMakeRoom: when less than a tenth of the bound is free, histories become shorter, and the collection that was idle
+// for longest is dropped. Eager collections and those in use stay.
+func TestMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bound = 1 << 20
+		u := &upstream{revision: 9, repeats: itemEvent("ADDED", itemC), repeatEvery: time.Minute} // so there is a history
+		all := newCollections(t, u, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
+		now := time.Now()
+		collections := map[string]*Collection{}
+		for name, idleFor := range map[string]time.Duration{"used": 0, "idle": minIdleForEviction, "eager": 2 * minIdleForEviction} {
+			use := all.Use
+			if name == "eager" {
+				use = all.Keep
 			}
-			all := newCollections(t, proxytest.Transport(func(r *http.Request) (*http.Response, error) {
-				return byName[path.Base(r.URL.Path)].RoundTrip(r)
-			}), func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
-			found := map[string]*Collection{}
-			found["idle"], _ = all.Use(resourceNamed("idle"))
-			found["used"], _ = all.Use(resourceNamed("used"))
-			found["kept"], _ = all.Keep(resourceNamed("kept"))
-			time.Sleep(change + tt.full)
-			for name, since := range map[string]time.Duration{"used": tt.sinceUsed, "idle": tt.sinceIdle, "kept": tt.sinceKept} {
-				asked := time.Now().Add(-since)
-				found[name].lastUse.Store(&asked)
+			collections[name], _ = use(resourceNamed(name))
+			lastUse := now.Add(time.Minute + time.Second - idleFor)
+			collections[name].lastUse.Store(&lastUse)
+		}
+		time.Sleep(time.Minute + time.Second)
+		all.budget.add(bound/20*19 - all.budget.used.Load())
+		time.Sleep(tidyEvery)
+		synctest.Wait()
+		for name, c := range collections {
+			if dropped := c.view.Load().unavailable == reason.Memory; dropped != (name == "idle") {
+				t.Errorf("the %s collection is dropped: %t", name, dropped)
 			}
-			all.budget.add(bound - tt.left - all.budget.used.Load())
-			time.Sleep(tt.look - tt.full)
-			synctest.Wait()
-			for name, c := range found {
-				if unavailable := c.view.Load().unavailable; (unavailable == reason.Memory) != (name == tt.wantGone) {
-					t.Errorf("the one that is %s: %q, want the one gone that is %s", name, unavailable, tt.wantGone)
-				}
-			}
-			if _, unavailable := found["used"].view.Load().exact(moment{}, 9); unavailable == reason.None {
-				t.Error("histories have not become shorter")
-			}
-		})
-	}
+		}
+		if _, unavailable := collections["used"].view.Load().exact(moment{}, 9); unavailable != reason.History {
+			t.Errorf("the state before the last change: %q, want %q", unavailable, reason.History)
+		}
+	})
 }
 
 // TestCountsAreBounded: what is counted of resources that nobody uses any more is forgotten.

@@ -37,9 +37,7 @@ type feed struct {
 	loadSlots chan struct{}
 	// watches reports whether clients may watch the collection.
 	watches bool
-	// makeRoom drops idle collections when this one exceeds the byte bound. It reports whether there is room then.
-	makeRoom func() bool
-	log      *slog.Logger
+	log     *slog.Logger
 
 	// fresh decides when to ask the upstream for its current revision.
 	fresh source.Freshness

@@ -195,9 +195,5 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	if err != nil {
 		return err
 	}
-	err = f.collection.apply(ch)
-	if errors.Is(err, errFull) && f.makeRoom() { // the change was applied all the same
-		return nil // idle collections were dropped instead of this one
-	}
-	return err
+	return f.collection.apply(ch)
 }

@@ -26,7 +26,8 @@ func (c *Collections) tidy() {
 			c.bans.forget(now)
 			c.mu.Unlock()
 			c.endIdle(now)
-			c.makeRoom(now)
+			c.shortenHistories()
+			c.dropIdlest(now)
 		}
 	}
 }
@@ -61,26 +62,6 @@ func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
 		"collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idleFor(time.Now()).Round(time.Second))
 }
 
-// makeRoom keeps a tenth of the bound free: it shortens histories, and then drops the collection that was idle for
-// longest. An object that does not fit when it comes is handled by makeRoomFor.
-func (c *Collections) makeRoom(now time.Time) {
-	c.shortenHistories()
-	c.dropIdlest(now)
-}
-
-// makeRoomFor makes room for an object that came to a collection, unless that is idle itself. It reports whether there is
-// room then.
-func (c *Collections) makeRoomFor(r *running) bool {
-	now := time.Now()
-	if !r.budget.full() || r.idleFor(now) >= minIdleForEviction {
-		return !r.budget.full()
-	}
-	c.shortenHistories()
-	for r.budget.full() && c.dropIdlest(now) {
-	}
-	return !r.budget.full()
-}
-
 // shortenHistories halves the history of one collection after the other, for as long as there is little room.
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
@@ -90,15 +71,14 @@ func (c *Collections) shortenHistories() {
 	}
 }
 
-// dropIdlest drops the collection that was idle for longest, if there is little room. It reports whether it dropped one:
-// collections that are eager or were used a short time ago stay.
-func (c *Collections) dropIdlest(now time.Time) bool {
+// dropIdlest drops the collection that was idle for longest, if there is little room. Eager collections and those that
+// were used a short time ago stay.
+func (c *Collections) dropIdlest(now time.Time) {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool {
 		return !r.budget.crowded() || c.isEager(r) || r.idleFor(now) < minIdleForEviction
 	})
-	if len(all) == 0 {
-		return false
+	if len(all) > 0 {
+		idlest := slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) })
+		c.end(idlest, reason.Memory, reason.Memory)
 	}
-	c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) }), reason.Memory, reason.Memory)
-	return true
 }

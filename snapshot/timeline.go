@@ -26,9 +26,6 @@ const (
 // begin at the interval's end as if nothing had happened. To restore etcd, API servers are stopped. So an API server
 // that still runs proves the timeline. Otherwise the upstream must send the newest change once more.
 func (f *feed) proveTimeline(ctx context.Context) error {
-	if f.sameTimeline == nil {
-		return f.compareLastChange(ctx)
-	}
 	to, heard := f.collection.view.Load().To, f.fresh.StreamSentAt()
 	for pauses := 0; ; pauses++ {
 		same, soon := f.sameTimeline(ctx, to, heard)

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -244,11 +246,15 @@ var configMaps = resourceNamed("configmaps")
 func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
 	t.Helper()
 	config := Config{
-		Client:    &http.Client{Transport: u},
-		Elsewhere: &http.Client{Transport: elsewhere{u}},
-		Base:      &url.URL{Scheme: "https", Host: "upstream"},
-		Limits:    Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
-		Log:       slog.New(slog.DiscardHandler),
+		Client:       &http.Client{Transport: u},
+		Elsewhere:    &http.Client{Transport: elsewhere{u}},
+		Base:         &url.URL{Scheme: "https", Host: "upstream"},
+		Limits:       Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Outage:       noOutage,
+		SameTimeline: func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
+		Settings:     func(schema.GroupVersionResource) Settings { return Settings{} },
+		Fields:       func(context.Context, schema.GroupVersionResource) ([]wire.Field, error) { return nil, nil },
+		Log:          slog.New(slog.DiscardHandler),
 	}
 	for _, change := range changes {
 		change(&config)
@@ -257,6 +263,9 @@ func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config))
 	t.Cleanup(c.Close)
 	return c
 }
+
+// noOutage is [Config.Outage] of an upstream that answers.
+func noOutage() clock.Outage { return clock.Outage{} }
 
 // elsewhere sets Close in requests, by which a test sees that they went over connections of their own.
 type elsewhere struct{ http.RoundTripper }

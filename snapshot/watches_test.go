@@ -72,6 +72,7 @@ func TestWatchesOverALoad(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			limits := Limits{History: time.Minute, Staleness: time.Hour}
 			c := newCollection(CollectionKey{}, limits, &budget{}, &watch.Pacer{}, &source.ProbeNumbers{})
+			c.outage = noOutage
 			load := func(rev uint64, objects ...*index.Object) {
 				state := index.NewTree(false)
 				for _, o := range objects {

@@ -18,6 +18,7 @@ import (
 // liveCollection is a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
 	c := newCollection(CollectionKey{}, limits, &budget{}, nil, &source.ProbeNumbers{})
+	c.outage = noOutage
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
 	c.load(state, 10)

@@ -146,7 +146,7 @@ func (w *modelWorld) route(service string) string {
 
 // drop has the state dropped, as after a self-check.
 func (w *modelWorld) drop() {
-	w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
+	w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.CauseMismatch, Scope: snapshot.OfCollection(modelWidgets)})
 }
 
 // doubt makes nothing be told of definitions, until they flow again.

@@ -93,8 +93,7 @@ type Collections struct {
 	counts map[CollectionKey]*feedCounts
 	// eager has the keys that [Collections.Keep] was called for. Such a collection is not dropped to free memory.
 	eager map[CollectionKey]struct{}
-	// bans say which collections must not be started now.
-	bans bans
+	bans  bans
 	// changes are the last ones. The slice is replaced and never written to, since callers hold it.
 	changes changes
 

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,128 +32,111 @@ func expectUse(t *testing.T, when string, c *Collections, r CollectionKey, want 
 	return collection
 }
 
-// apiServers is that other API servers stand behind the upstream.
-func apiServers(handleFailure time.Duration) Invalidation {
-	return Invalidation{Cause: Servers, Until: For(handleFailure)}
-}
-
-// stored is that API servers do not agree in which version they write config maps, or do again.
-func stored(until Until) Invalidation {
-	return Invalidation{Cause: Servers, Scope: OfResource(configMaps.GroupResource()), Until: until}
-}
-
-// TestInvalidate: what a change makes untrue is dropped at once, for whoever had looked it up before, too,
-// and nothing of it starts before its time is over; what it does not concern stays.
+// TestInvalidate: an invalidation drops the collections of its scope, and no others. After a change of a definition or
+// route they can be started again when Skew has passed since the last one; after a mismatch at once.
 func TestInvalidate(t *testing.T) {
-	elsewhere := configMaps
-	elsewhere.Version, elsewhere.Representation = "v2", media.MetadataJSON
-	rebuild := func(r CollectionKey) Invalidation {
-		return Invalidation{Cause: Servers, Scope: OfResource(r.GroupResource())}
-	}
-	moved := Invalidation{Cause: Catalog, Scope: OfVersion(configMaps.GroupVersion()), Until: For(15 * time.Second)}
-	defined := Invalidation{Cause: Definition, Scope: OfResource(configMaps.GroupResource()), Until: For(15 * time.Second)}
-	type step struct {
-		after   time.Duration
-		changes []Invalidation
-		want    map[CollectionKey]reason.Reason
-		loads   int           // so far; 0: as many as there are
-		lost    reason.Reason // why a state of config maps was lost, once
-	}
-	held := func(all ...CollectionKey) map[CollectionKey]reason.Reason {
-		want := map[CollectionKey]reason.Reason{configMaps: reason.None, otherMaps: reason.None}
-		for _, r := range all {
-			want[r] = reason.Upstream
-		}
-		return want
-	}
-	for name, steps := range map[string][]step{
-		"API servers changed, and again: all is held until there was no change for a time": {
-			{changes: []Invalidation{apiServers(15 * time.Second)}, want: held(configMaps, otherMaps)},
-			{after: 10 * time.Second, changes: []Invalidation{apiServers(15 * time.Second)}, want: held(configMaps, otherMaps)},
-			{after: 15*time.Second - 1, want: held(configMaps, otherMaps), loads: 2},
-			{after: 1, want: held(), loads: 4, lost: reason.Upstream},
+	otherVersion := configMaps
+	otherVersion.Version = "v2"
+	otherVersion.Representation = media.MetadataJSON
+	keys := []CollectionKey{configMaps, otherVersion, otherMaps}
+	for name, tt := range map[string]struct {
+		invalidation Invalidation
+		want         []CollectionKey // that are dropped
+		wantLoss     reason.Reason
+		startsAtOnce bool
+	}{
+		"a definition": {
+			invalidation: Invalidation{Cause: CauseDefinition, Scope: OfResource(configMaps.GroupResource())},
+			want:         []CollectionKey{configMaps, otherVersion}, wantLoss: reason.Schema,
 		},
-		"they disagree: one resource is held, in all versions and representations, until both is over": {
-			{changes: []Invalidation{stored(UntilLifted())}, want: held(configMaps)},
-			{after: time.Hour, want: held(configMaps, elsewhere)},
-			{changes: []Invalidation{apiServers(time.Second), stored(Lift())}, want: held(configMaps, otherMaps)},
-			{after: time.Second, want: held()},
+		"a route": {
+			invalidation: Invalidation{Cause: CauseCatalog, Scope: OfVersion(configMaps.GroupVersion())},
+			want:         []CollectionKey{configMaps}, wantLoss: reason.Moved,
 		},
-		"rebuilt: it may be loaded again at once": {
-			{changes: []Invalidation{rebuild(otherMaps)}, want: held(), loads: 3},
-			{changes: []Invalidation{rebuild(configMaps)}, want: held(), loads: 4, lost: reason.Upstream},
-		},
-		"moved: API servers that have not heard of it yet would still ask the server of before": {
-			{changes: []Invalidation{moved}, want: held(configMaps)},
-			{after: 15 * time.Second, want: held(), lost: reason.Moved},
-		},
-		"defined in another way": {
-			{changes: []Invalidation{defined, defined}, want: held(configMaps)},
-			{after: 15 * time.Second, want: held(), lost: reason.Schema},
+		"all routes": {invalidation: Invalidation{Cause: CauseCatalog}, want: keys, wantLoss: reason.Moved},
+		"a mismatch": {
+			invalidation: Invalidation{Cause: CauseMismatch, Scope: OfCollection(configMaps)},
+			want:         []CollectionKey{configMaps}, wantLoss: reason.Mismatch, startsAtOnce: true,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 9}
-			c := newCollections(t, u)
+			all := newCollections(t, &upstream{revision: 9})
 			before := map[CollectionKey]*Collection{}
-			for r := range held() {
-				before[r] = expectUse(t, "at first", c, r, reason.None)
+			for _, key := range keys {
+				before[key] = expectUse(t, "at first", all, key, reason.None)
 			}
-			for i, s := range steps {
-				time.Sleep(s.after)
-				for _, change := range s.changes {
-					c.Invalidate(change)
-					for r, was := range before {
-						if gone := was.whyRetired() != reason.None; change.Scope.has(r) && !gone {
-							t.Errorf("step %d: %v, which somebody had looked up before, is still there", i, r)
-						}
-					}
+			all.Invalidate(tt.invalidation)
+			for _, key := range keys {
+				dropped := before[key].whyRetired() != reason.None
+				if dropped != slices.Contains(tt.want, key) {
+					t.Errorf("%v is dropped: %t", key, dropped)
 				}
-				for r, want := range s.want {
-					if now := expectUse(t, fmt.Sprintf("step %d: %v", i, r), c, r, want); want == reason.None {
-						before[r] = now
-					} else if _, unavailable := c.Keep(r); unavailable != want {
-						t.Errorf("step %d: %v, an eager one: %q", i, r, unavailable)
-					}
-				}
-				if lost := before[configMaps].counts.lossesByCause(); s.lost != reason.None && (len(lost) != 1 || lost[s.lost] != 1) {
-					t.Errorf("step %d: lost %v, want one of %q", i, lost, s.lost)
-				}
-				if s.loads > 0 && u.loads != s.loads {
-					t.Errorf("step %d: %d loads, want %d", i, u.loads, s.loads)
+				if losses := before[key].counts.lossesByCause(); dropped && losses[tt.wantLoss] != 1 {
+					t.Errorf("losses of %v: %v, want one because of %q", key, losses, tt.wantLoss)
 				}
 			}
+			expectAll := func(when string, want reason.Reason) {
+				t.Helper()
+				for _, key := range tt.want {
+					expectUse(t, fmt.Sprintf("%s: %v", when, key), all, key, want)
+				}
+			}
+			if tt.startsAtOnce {
+				expectAll("at once", reason.None)
+				return
+			}
+			expectAll("at once", reason.Upstream)
+			if _, refusal := all.Keep(configMaps); refusal != reason.Upstream {
+				t.Errorf("an eager collection is refused because of %q, want %q", refusal, reason.Upstream)
+			}
+			time.Sleep(Skew / 2)
+			all.Invalidate(tt.invalidation)
+			time.Sleep(Skew - 1)
+			expectAll("just before Skew has passed since the second change", reason.Upstream)
+			time.Sleep(time.Nanosecond)
+			expectAll("when Skew has passed", reason.None)
 		})
 	}
 }
 
-// TestChanges: each change is told once, the latest first, by what it was about; and only so many.
+// TestChanges: changes has each change once, the latest first, and at most maxChanges.
 func TestChanges(t *testing.T) {
 	begun := time.Now()
-	definition := Invalidation{Cause: Definition, Scope: OfResource(widgets.GroupResource()), Until: For(time.Minute), What: "one"}
-	another := definition
-	another.What = "another"
 	var c changes
-	for at, i := range []Invalidation{
-		definition,
-		{Cause: Servers, Until: For(time.Minute)},
-		{Cause: Servers, Scope: OfResource(widgets.GroupResource()), Until: Lift()},
-		{Cause: Catalog, Scope: OfVersion(widgets.GroupVersion())},
-		{Cause: Mismatch, Scope: OfCollection(configMaps)},
-		another,
+	for at, change := range []Change{
+		{Of: "widgets.example.com", Cause: CauseDefinition, What: "one"},
+		{Of: "all", Cause: CauseServers},
+		{Of: "example.com/v1", Cause: CauseCatalog},
+		{Of: "widgets.example.com", Cause: CauseServers},
+		{Of: "widgets.example.com", Cause: CauseDefinition, What: "another"},
 	} {
-		c = c.with(i, begun.Add(time.Duration(at)))
+		change.At = begun.Add(time.Duration(at))
+		c = c.with(change)
 	}
 	expect.Same(t, changes{
-		{At: begun.Add(5), Of: "widgets.example.com", What: "another", Cause: reason.Schema},
-		{At: begun.Add(4), Of: "configmaps/json", Cause: reason.Mismatch},
-		{At: begun.Add(3), Of: "example.com/v1", Cause: reason.Moved},
-		{At: begun.Add(1), Of: "all", Cause: reason.Upstream},
+		{At: begun.Add(4), Of: "widgets.example.com", Cause: CauseDefinition, What: "another"},
+		{At: begun.Add(3), Of: "widgets.example.com", Cause: CauseServers},
+		{At: begun.Add(2), Of: "example.com/v1", Cause: CauseCatalog},
+		{At: begun.Add(1), Of: "all", Cause: CauseServers},
 	}, c)
 	for i := range 2 * maxChanges {
-		c = c.with(Invalidation{Cause: Definition, Scope: OfResource(schema.GroupResource{Resource: fmt.Sprint(i)})}, begun)
+		c = c.with(Change{Of: fmt.Sprint(i)})
 	}
-	if len(c) != maxChanges || c[0].Of != fmt.Sprint(2*maxChanges-1) {
-		t.Errorf("%d changes, the latest %+v", len(c), c[0])
+	if last := fmt.Sprint(2*maxChanges - 1); len(c) != maxChanges || c[0].Of != last {
+		t.Errorf("%d changes, the latest of %s; want %d, of %s", len(c), c[0].Of, maxChanges, last)
+	}
+}
+
+// TestScopeNames: String names a scope as users know its resources.
+func TestScopeNames(t *testing.T) {
+	for want, scope := range map[string]Scope{
+		"all":                 {},
+		"example.com/v1":      OfVersion(widgets.GroupVersion()),
+		"widgets.example.com": OfResource(widgets.GroupResource()),
+		"configmaps/json":     OfCollection(configMaps),
+	} {
+		if got := scope.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

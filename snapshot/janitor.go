@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ func (c *Collections) tidy() {
 				r.endDeadWatches(now)
 			}
 			c.mu.Lock()
-			c.bans.forget(now)
+			maps.DeleteFunc(c.bans, func(_ Scope, until time.Time) bool { return !now.Before(until) })
 			c.mu.Unlock()
 			c.endIdle(now)
 			c.shortenHistories()

@@ -83,10 +83,14 @@ func (c *Collections) recordCheck(r *running, revision uint64, err error) (ban t
 	return c.checks.record(r.resource, result, time.Now())
 }
 
-// restart drops a collection for ever. It starts another in its place, unless nothing may be kept for a time.
+// restart drops a collection after a mismatch, and starts another in its place when the ban is over: at once with 0.
 func (c *Collections) restart(r *running, ban time.Duration) {
+	scope := OfCollection(r.resource)
+	c.mu.Lock()
+	c.bans[scope] = time.Now().Add(ban)
+	c.mu.Unlock()
 	lastUse := r.lastUse.Load()
-	c.Invalidate(Invalidation{Cause: Mismatch, Scope: OfCollection(r.resource), Until: For(ban)})
+	c.Invalidate(Invalidation{Cause: CauseMismatch, Scope: scope})
 	if successor, refusal := c.start(r.resource); refusal == reason.None {
 		successor.lastUse.Store(lastUse) // its start counts as no use
 	}

@@ -35,7 +35,7 @@ var widgets = CollectionKey{
 }
 
 // definitionChanged says that the definition of widgets has changed.
-var definitionChanged = Invalidation{Cause: Definition, Scope: OfResource(widgets.GroupResource()), Until: For(time.Minute)}
+var definitionChanged = Invalidation{Cause: CauseDefinition, Scope: OfResource(widgets.GroupResource())}
 
 // checked is a collection of many widgets, n/0000 and so on, that is compared with an API server in memory.
 type checked struct {

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -80,40 +79,23 @@ func (c *Collection) stats() CollectionStats {
 // maxChanges is the number of changes that are remembered.
 const maxChanges = 20
 
-// Change is an Invalidation as the status page shows it.
+// Change is an event that made collections untrue or doubtful, as the status page shows it.
 type Change struct {
 	At time.Time
-	// Of names the resource, the group and version, or the resource and representation that it was about; or "all".
+	// Of names the collections, as Scope.String does.
 	Of string
 	// What says what has changed; it may be empty.
-	What string
-	// Cause is the cause by which the losses are counted.
-	Cause reason.Reason
+	What  string
+	Cause Cause
 }
 
 // changes are the last changes, the latest first. Of those with the same Of and Cause there is only the latest.
 type changes []Change
 
-// with returns a copy of c to which an invalidation of now was added.
-func (c changes) with(i Invalidation, now time.Time) changes {
-	if i.Until.liftsNow { // which changes nothing
-		return c
-	}
-	latest := Change{At: now, Of: i.Scope.String(), What: i.What, Cause: i.Cause}
+// with returns a copy of c to which the latest change was added.
+func (c changes) with(latest Change) changes {
 	others := slices.DeleteFunc(slices.Clone(c), func(old Change) bool { return old.Of == latest.Of && old.Cause == latest.Cause })
 	return append(changes{latest}, others[:min(len(others), maxChanges-1)]...)
-}
-
-// String returns the scope's name, for people.
-func (s Scope) String() string {
-	switch target := s.target.(type) {
-	case nil:
-		return "all"
-	case CollectionKey:
-		return fmt.Sprintf("%s/%s", target.GroupResource(), target.Representation)
-	default:
-		return fmt.Sprint(target)
-	}
 }
 
 // Changes returns the last changes, the latest first.

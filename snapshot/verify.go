@@ -37,28 +37,22 @@ type verification struct {
 	retries wait.Backoff
 }
 
-// Verify compares all that is loaded with the upstream, page by page, since other API servers may answer now. They may
-// write the same objects in other bytes, or have another timeline. Lists are answered from memory meanwhile. A
-// collection that differs, or that cannot be compared for ten minutes, is loaded anew.
-func (c *Collections) Verify(what string) {
+// Verify compares the collections of a scope with the upstream, page by page, since API servers may write the same objects
+// in other bytes now, or have another timeline; what says why. Lists are answered from memory meanwhile. A collection that
+// differs, or that cannot be compared for ten minutes, is loaded anew.
+func (c *Collections) Verify(scope Scope, what string) {
 	now := time.Now()
 	c.mu.Lock()
-	c.changes = c.changes.with(Invalidation{Cause: Servers, What: what}, now)
+	c.changes = c.changes.with(Change{At: now, Of: scope.String(), What: what, Cause: CauseServers})
 	c.mu.Unlock()
-	c.mustVerify(Scope{}, now)
+	c.mustVerify(scope, now)
 }
 
-// verifyAfter waits until the slowest API server has learned of a change of a definition or of a route, and then
-// verifies the collections that were loaded since. They may have been loaded from a server that did not know it.
-func (c *Collections) verifyAfter(i Invalidation, changed time.Time) {
-	if !clock.Sleep(c.ctx, i.Until.after+maxLag) {
-		return
-	}
-	c.mu.RLock()
-	changedAgain := c.bans[banKey{i.Cause, i.Scope}].until.After(changed.Add(i.Until.after))
-	c.mu.RUnlock()
-	if !changedAgain { // else the later change has a verification of its own
-		c.mustVerify(i.Scope, time.Now())
+// verifyAfterSkew waits until the slowest API server has learned of a change of a definition or of a route, and then
+// verifies the collections of the scope.
+func (c *Collections) verifyAfterSkew(scope Scope) {
+	if clock.Sleep(c.ctx, Skew+maxLag) {
+		c.mustVerify(scope, time.Now())
 	}
 }
 

@@ -135,6 +135,9 @@ func (c *Collection) apply(ch stateChange) error {
 		c.trimHalfLocked()
 	}
 	if c.budget.full() {
+		c.forgetBeforeLocked(ch.revision) // all of its history
+	}
+	if c.budget.full() {
 		return errFull
 	}
 	return nil

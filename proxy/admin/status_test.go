@@ -135,7 +135,7 @@ func newTroubledSource(t *testing.T) *Source {
 		{Resource: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, Used: time.Now(), Window: 150 * time.Second},
 		staleStats("nodes"),
 	}
-	collections.changes = []snapshot.Change{{At: started, Of: hostile, What: hostile, Cause: reason.Schema}}
+	collections.changes = []snapshot.Change{{At: started, Of: hostile, What: hostile, Cause: snapshot.CauseDefinition}}
 	collections.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{
 		keyOf("", hostile, media.JSON): {Count: 2, Last: started},
 	}

@@ -38,8 +38,9 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
 	// learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Verify is called when the API servers behind the upstream have changed. what describes the change for the log.
-	Verify func(what string)
+	// Verify is called when the API servers behind the upstream may write the resources of a scope in other bytes than
+	// before. what describes the change for people.
+	Verify func(scope snapshot.Scope, what string)
 	// AsOf returns the time from which ages are counted: its argument, or during an outage the time of the API server's
 	// last answer. Nil always means the argument.
 	AsOf func(time.Time) time.Time
@@ -62,7 +63,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	}
 	c.servers, err = newServers(cfg, c.api, config.Log, func(what string) {
 		c.wakeDiscovery()
-		config.Verify(what)
+		config.Verify(snapshot.Scope{}, what)
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +133,8 @@ func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 //   - [reason.UnknownResource]: the resource is not served, cannot be listed and watched, or is a subresource, or another
 //     server may answer for it
 //   - [reason.Upstream]: a change of the resource's definition would not be noticed; or the definition and the APIService
-//     disagree whether it is a custom resource, which is encoded differently (one of them was made before the other)
+//     disagree whether it is a custom resource, which is encoded differently (one of them was made before the other);
+//     or the API servers disagree in which version they store the resource
 //   - [reason.Warming]: the resource is not known yet, or not any more
 //   - [reason.NotPermitted]: listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
@@ -146,7 +148,7 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 		return Entry{}, reason.Warming
 	case route.custom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
-	case route.custom != defined, route.custom && !current:
+	case route.custom != defined, route.custom && !current, c.storageVersionsDiffer(gvr.GroupResource()):
 		return Entry{}, reason.Upstream
 	case route.custom:
 		return definition.entry(gvr.Version)

@@ -69,13 +69,20 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 
 // invalidated says what an invalidation is about.
 func invalidated(i snapshot.Invalidation) string {
-	return fmt.Sprintf("%s %v for %v: %s", i.Cause, i.Scope, i.Until, i.What)
+	return fmt.Sprintf("%s %v: %s", i.Cause, i.Scope, i.What)
 }
 
 // runCluster runs a Cluster of f in the bubble, until it knows what can be known at once.
 func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Invalidation)) *Cluster {
 	t.Helper()
-	c, err := New(f.Config(), Config{Invalidate: invalidate, Verify: func(string) {}, Log: proxytest.DiscardLog()})
+	return runClusterWith(t, f, Config{Invalidate: invalidate, Verify: func(snapshot.Scope, string) {}})
+}
+
+// runClusterWith is runCluster with another configuration, but for the log.
+func runClusterWith(t *testing.T, f *proxytest.FakeAPI, config Config) *Cluster {
+	t.Helper()
+	config.Log = proxytest.DiscardLog()
+	c, err := New(f.Config(), config)
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, c.Run)
 	time.Sleep(routesPollInterval)

@@ -47,7 +47,7 @@ func (c *Cluster) definitionChanged(d change[definition]) {
 	c.config.Log.Info("a CustomResourceDefinition changed: what is kept of its resource is dropped",
 		"definition", gr.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
-		Cause: snapshot.Definition, Scope: snapshot.OfResource(gr), Until: snapshot.For(snapshot.Skew), What: what,
+		Cause: snapshot.CauseDefinition, Scope: snapshot.OfResource(gr), What: what,
 	})
 }
 

@@ -65,8 +65,8 @@ func TestDefinitionsThatChange(t *testing.T) {
 			var want []string
 			if step.want != "" {
 				want = append(want, invalidated(snapshot.Invalidation{
-					Cause: snapshot.Definition, Scope: snapshot.OfResource(schema.GroupResource{Group: "x.io", Resource: "a"}),
-					Until: snapshot.For(snapshot.Skew), What: step.want,
+					Cause: snapshot.CauseDefinition, Scope: snapshot.OfResource(schema.GroupResource{Group: "x.io", Resource: "a"}),
+					What: step.want,
 				}))
 			}
 			told.expect(t, step.name, want...)

@@ -65,7 +65,7 @@ func (c *Cluster) routeChanged(r change[route]) {
 	c.config.Log.Info("another server answers for a group and version: what is kept of it is dropped",
 		"groupVersion", gv.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
-		Cause: snapshot.Catalog, Scope: snapshot.OfVersion(gv), Until: snapshot.For(snapshot.Skew), What: what,
+		Cause: snapshot.CauseCatalog, Scope: snapshot.OfVersion(gv), What: what,
 	})
 }
 

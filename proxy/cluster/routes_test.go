@@ -92,8 +92,8 @@ func TestRoutesChange(t *testing.T) {
 			var want []string
 			if step.what != "" {
 				want = append(want, invalidated(snapshot.Invalidation{
-					Cause: snapshot.Catalog, Scope: snapshot.OfVersion(schema.GroupVersion{Group: step.of, Version: "v1"}),
-					Until: snapshot.For(snapshot.Skew), What: step.what,
+					Cause: snapshot.CauseCatalog, Scope: snapshot.OfVersion(schema.GroupVersion{Group: step.of, Version: "v1"}),
+					What: step.what,
 				}))
 			}
 			told.expect(t, step.name, want...)

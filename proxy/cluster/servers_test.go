@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -186,39 +186,43 @@ func storageVersion(name, common, agree string) string {
 		`"spec":{},"status":{"commonEncodingVersion":%q,"conditions":[%s]}}`, name, common, conditions)
 }
 
-// TestStorageVersions: what API servers do not agree about is not kept, from the first list on, until they
-// agree or say nothing of it any more.
+// TestStorageVersions: lists of a resource are forwarded while the API servers disagree on its version, from the first
+// list on. When they agree again, or say nothing of it any more, the resource is verified.
 func TestStorageVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := proxytest.NewFakeAPI()
+		f := newFakeCluster(t)
 		f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList", APIVersion: "internal.apiserver.k8s.io/v1alpha1", Objects: []string{
-			storageVersion("core.configmaps", "v1", "True"),
+			storageVersion("core.pods", "v1", "True"),
 			storageVersion("apps.deployments", "", "False"),
-			storageVersion("networking.k8s.io.ingresses", "", ""),
-			storageVersion("batch.jobs", "batch/v1", "False"),
+			storageVersion("example.com.widgets", "", ""),
 			storageVersion("batch.cronjobs", "batch/v1", ""),
 		}}
-		told := &told{}
-		runCluster(t, f, told.invalidate)
-		said := func(group, resource string, until snapshot.Until) string {
-			return invalidated(snapshot.Invalidation{
-				Cause: snapshot.Servers, Scope: snapshot.OfResource(schema.GroupResource{Group: group, Resource: resource}), Until: until,
-			})
+		verified := &told{}
+		c := runClusterWith(t, f, Config{
+			Invalidate: func(snapshot.Invalidation) {},
+			Verify:     func(scope snapshot.Scope, _ string) { verified.say(scope.String()) },
+		})
+		differ := forwardedAs(reason.Upstream)
+		expectStep := func(step string, pods, deployments, widgets found, want ...string) {
+			t.Helper()
+			verified.expect(t, step, want...)
+			expectLookup(t, c, " v1 pods", pods)
+			expectLookup(t, c, "apps v1 deployments", deployments)
+			expectLookup(t, c, "example.com v1 widgets", widgets)
 		}
-		differ, agree := snapshot.UntilLifted(), snapshot.Lift()
-		told.expect(t, "at the start", said("apps", "deployments", differ), said("networking.k8s.io", "ingresses", differ), said("batch", "jobs", differ))
 		event := func(kind, object string) { f.Event(storageVersionsPath, kind, object) }
+		expectStep("at the start", foundPods, differ, differ)
 		event("MODIFIED", storageVersion("apps.deployments", "apps/v1", "True"))
-		event("MODIFIED", storageVersion("core.configmaps", "v2", "True"))
-		told.expect(t, "some agree", said("apps", "deployments", agree))
-		event("DELETED", storageVersion("batch.jobs", "", "False"))
+		event("MODIFIED", storageVersion("core.pods", "v2", "True"))
+		expectStep("deployments agree", foundPods, foundDeployments, differ, "deployments.apps")
+		event("DELETED", storageVersion("example.com.widgets", "", ""))
 		event("DELETED", storageVersion("batch.cronjobs", "batch/v1", ""))
-		told.expect(t, "some are gone", said("batch", "jobs", agree))
-		event("MODIFIED", storageVersion("core.configmaps", "", "False"))
-		told.expect(t, "a disagreement", said("", "configmaps", differ))
+		expectStep("two are gone", foundPods, foundDeployments, foundWidgets, "widgets.example.com")
+		event("MODIFIED", storageVersion("core.pods", "", "False"))
+		expectStep("pods differ", differ, foundDeployments, foundWidgets)
 		f.Answer(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
 		f.Cut(storageVersionsPath)
 		time.Sleep(time.Hour)
-		told.expect(t, "nobody answers")
+		expectStep("the API server does not answer", differ, foundDeployments, foundWidgets)
 	})
 }

@@ -5,15 +5,16 @@ import (
 	"sync/atomic"
 )
 
-// budget is the byte bound over all collections. It counts bytes that are stored (objects, their
-// versions and an estimate of the trees), not the memory that the Go runtime takes for them.
+// budget is the byte bound of all collections together. It counts the bytes that they store (objects, versions, and an
+// estimate of the trees), not the memory that the Go runtime uses for them.
 type budget struct {
-	limit int64 // 0: no limit
+	// limit is the number of bytes that may be stored; 0 means no limit.
+	limit int64
 	// used is the number of bytes that are stored.
 	used atomic.Int64
 }
 
-// add counts bytes that are stored or, if negative, that are no longer stored.
+// add adds to the number of stored bytes; a negative number says that bytes are no longer stored.
 func (b *budget) add(bytes int64) { b.used.Add(bytes) }
 
 // maxUncrowded returns the number of bytes that an empty budget can store without being crowded.

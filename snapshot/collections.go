@@ -21,32 +21,32 @@ import (
 
 // Config says how collections are fed and bounded.
 type Config struct {
-	// Client and Base reach the upstream with the proxy's own credentials.
+	// Client sends requests to the upstream at the URL Base, with listproxy's own credentials.
 	Client *http.Client
 	Base   *url.URL
-	// Elsewhere opens a new connection for each request, so that behind a load balancer the request may reach
-	// another API server than one by Client does.
+	// Elsewhere is a Client that opens a new connection for each request. Behind a load balancer that may lead to another
+	// API server than Client's connection.
 	Elsewhere *http.Client
 	Limits    Limits
 	// Outage returns the upstream's outage; the zero value if there is none.
 	Outage func() clock.Outage
-	// SameTimeline reports whether the storage has not been restored since it was at a revision, and a stream was last
-	// heard: an API server that ran well before then still runs, and has written since. soon means that this is not
-	// known yet, but may be soon.
+	// SameTimeline reports whether the storage is known not to have been restored since it was at a revision, and a
+	// stream last sent something at the time heard: an API server that ran well before then still runs, and has written
+	// since. If that is not known yet, but may be known in some seconds, soon is true.
 	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
-	// Bytes bounds what all collections store together; 0 is no bound.
+	// Bytes bounds what all collections store together; 0 means no bound.
 	Bytes int64
-	// Idle is the time for which a collection that nobody asks for is kept; 0 is for ever.
+	// Idle is the time after the last request for a collection until it is dropped; 0 means never.
 	Idle time.Duration
 	// Settings returns the settings of one resource.
 	Settings func(schema.GroupVersionResource) Settings
-	// Fields returns the fields of a resource that a field selector may name, beside metadata.name and
+	// Fields returns the fields of a resource that a field selector may name, in addition to metadata.name and
 	// metadata.namespace. Fields that the upstream does not accept are not used. Fields is called whenever a feed loads a
 	// state.
 	Fields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
-	// SelfCheck is the time in which each live collection is compared once with the upstream; 0 is never.
+	// SelfCheck is the interval at which each collection is compared with the upstream; 0 means never.
 	SelfCheck time.Duration
-	// ContinueToken makes the upstream's continue token for a page that begins with the key start. Comparisons need it.
+	// ContinueToken returns the upstream's continue token for a page that begins with the key start. Comparisons need it.
 	ContinueToken func(revision uint64, start string) string
 	Log           *slog.Logger
 }
@@ -55,23 +55,19 @@ type Config struct {
 type Settings struct {
 	// History is the time for which states are kept; 0 means Limits.History.
 	History time.Duration
-	// Watches reports whether clients may follow its collections.
+	// Watches reports whether clients may watch its collections.
 	Watches bool
 }
 
 const (
-	// startsPerSecond and startsAtOnce bound how fast callers can start collections: a caller with
-	// rights in only one namespace can ask for every resource in every representation.
+	// startsPerSecond and startsAtOnce bound how fast callers can start collections: even a caller with rights in only one
+	// namespace can ask for every resource in every representation, and each start loads all namespaces.
 	startsPerSecond = 5
 	startsAtOnce    = 32
 	// maxCollections bounds the number of collections, eager ones too.
 	maxCollections = 1000
 	// maxLoads is the number of collections that load a state at the same time.
 	maxLoads = 4
-	// minIdleForEviction is the time for which nobody must have asked for a collection that is dropped to free memory.
-	minIdleForEviction = time.Minute
-	// tidyEvery is the interval at which the janitor works.
-	tidyEvery = time.Second
 )
 
 // Collections are all collections of one upstream. It is safe for concurrent use.
@@ -87,14 +83,15 @@ type Collections struct {
 
 	mu  sync.RWMutex
 	all map[CollectionKey]*running
-	// startedCollections counts all that were started. It makes the numbers of objects unique among all collections.
-	startedCollections uint64
+	// started is the number of collections that were ever started. It makes the numbers of objects unique among all
+	// collections.
+	started uint64
 	// counts has the counters of every collection that was ever started, unless there are too many.
 	counts map[CollectionKey]*feedCounts
-	// eager has the keys that [Collections.Keep] was called for. Such a collection is not dropped to free memory.
+	// eager has the keys of [Collections.Keep]. Such a collection is dropped neither when it is idle nor to free memory.
 	eager map[CollectionKey]struct{}
 	bans  bans
-	// changes are the last ones. The slice is replaced and never written to, since callers hold it.
+	// changes are the last changes. The slice is replaced and never written to, since callers of Changes hold it.
 	changes changes
 
 	checks selfChecks
@@ -104,11 +101,11 @@ type Collections struct {
 	probes source.ProbeNumbers
 }
 
-// running is a collection whose feed runs. Calling stop ends the feed.
+// running is a collection whose feed runs until stop is called.
 type running struct {
 	*Collection
 	stop context.CancelFunc
-	// watches reports whether clients may follow it.
+	// watches reports whether clients may watch the collection.
 	watches      bool
 	verification verification
 	// checkedAt is the time at which the last self-check ended; zero if there was none. The next self-check begins with
@@ -117,7 +114,7 @@ type running struct {
 	nextCheck string
 }
 
-// NewCollections returns an empty set. Close ends it.
+// NewCollections returns an empty set of collections. The caller must close it.
 func NewCollections(config Config) *Collections {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Collections{
@@ -142,16 +139,16 @@ func NewCollections(config Config) *Collections {
 	return c
 }
 
-// Close stops all feeds and forgets what they knew.
+// Close stops all feeds and waits for their end.
 func (c *Collections) Close() {
 	c.mu.Lock()
-	c.stop() // no feed begins after that
+	c.stop() // under the lock, so that no feed begins while Wait waits
 	c.mu.Unlock()
 	c.feeds.Wait()
 }
 
-// Use returns a collection, and starts it if it does not run. Otherwise it returns the reason why it cannot be started;
-// Warming also if many were started in a short time: then a later request starts it.
+// Use returns a collection. It starts the collection if necessary, or returns the reason why that is not possible now. The
+// reason is Warming if many collections were started in a short time.
 func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
 	if found := c.find(key); found != nil {
 		return found.Collection, reason.None
@@ -159,8 +156,8 @@ func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
 	return c.start(key)
 }
 
-// Find returns a collection that runs. If it does not, Find returns nil and the reason why it cannot be started, or
-// nil and None: then Use may start it.
+// Find returns a collection that runs. If it does not run, Find returns nil, and the reason why it cannot be started now;
+// None if [Collections.Use] may start it.
 func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -177,14 +174,15 @@ func (c *Collections) find(key CollectionKey) *running {
 	return c.all[key]
 }
 
-// Resume ends the pauses of all feeds that wait between two tries: the upstream answers again.
+// Resume ends the pauses of all feeds between two tries, since the upstream answers again.
 func (c *Collections) Resume() {
 	for _, r := range c.list() {
 		r.requestProbe()
 	}
 }
 
-// Keep starts a collection that is not dropped when nobody asks for it. It may return a reason why it cannot start now.
+// Keep starts a collection that is not dropped when nobody asks for it, or returns the reason why it cannot be started now.
+// Also after a refusal the collection counts as eager.
 func (c *Collections) Keep(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	c.eager[key] = struct{}{}
@@ -206,22 +204,27 @@ func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 		return nil, reason.Warming
 	}
 	ctx, stop := context.WithCancel(c.ctx)
-	entry := c.newRunningLocked(key, stop)
-	c.all[key] = entry
-	f := &feed{
-		source:       c.source(key),
-		collection:   entry.Collection,
+	r := c.newRunningLocked(key, stop)
+	c.all[key] = r
+	f := c.newFeed(r)
+	c.feeds.Go(func() { f.run(ctx) })
+	return r.Collection, reason.None
+}
+
+// newFeed returns the feed of a collection.
+func (c *Collections) newFeed(r *running) *feed {
+	return &feed{
+		source:       c.source(r.resource),
+		collection:   r.Collection,
 		elsewhere:    c.config.Elsewhere,
 		sameTimeline: c.config.SameTimeline,
 		fields: func(ctx context.Context) ([]wire.Field, error) {
-			return c.config.Fields(ctx, key.GroupVersionResource)
+			return c.config.Fields(ctx, r.resource.GroupVersionResource)
 		},
 		loadSlots: c.loadSlots,
-		watches:   entry.watches,
-		log:       c.config.Log.With("collection", key.String()),
+		watches:   r.watches,
+		log:       c.config.Log.With("collection", r.resource.String()),
 	}
-	c.feeds.Go(func() { f.run(ctx) })
-	return entry.Collection, reason.None
 }
 
 // source returns the source from which a collection is read.
@@ -229,10 +232,10 @@ func (c *Collections) source(key CollectionKey) source.Source {
 	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: key}
 }
 
-// refusalLocked returns the reason why a collection must not be started now, or None.
+// refusalLocked returns the reason why a collection must not be started now; None if it may be started.
 func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
 	if c.ctx.Err() != nil {
-		return reason.Warming // closed: the process ends, and no other reason is true
+		return reason.Warming // after Close, when the process ends
 	}
 	if ban := c.bans.reason(key, time.Now()); ban != reason.None {
 		return ban
@@ -253,8 +256,8 @@ func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFun
 	collection := newCollection(key, limits, c.budget, &c.pacer, &c.probes)
 	collection.outage = c.config.Outage
 	collection.counts = c.countsLocked(key)
-	c.startedCollections++
-	collection.lastObjectNumber = c.startedCollections << index.ObjectNumberBits
+	c.started++
+	collection.lastObjectNumber = c.started << index.ObjectNumberBits
 	return &running{Collection: collection, stop: stop, watches: settings.Watches}
 }
 

@@ -160,7 +160,7 @@ func TestMakeRoom(t *testing.T) {
 		}
 		time.Sleep(time.Minute + time.Second)
 		all.budget.add(bound/20*19 - all.budget.used.Load())
-		time.Sleep(tidyEvery)
+		time.Sleep(tidyInterval)
 		synctest.Wait()
 		for name, c := range collections {
 			if dropped := c.view.Load().unavailable == reason.Memory; dropped != (name == "idle") {

@@ -15,32 +15,35 @@ import (
 func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
 
 const (
-	// smallList is the most work, in bytes that kube-apiserver encodes, that a small list makes. It takes some
-	// milliseconds, and waiting for memory may take a second: so small lists are forwarded.
-	smallList = 256 << 10
+	// maxSmallWork is the work of a small list at most, in bytes that kube-apiserver encodes for it. kube-apiserver needs
+	// some milliseconds for so much. A proof that memory is up to date may take a second, so small lists are forwarded.
+	maxSmallWork = 256 << 10
 	// maxSmallForwarded is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwarded = 4
 )
 
-// StateUnavailable returns the reason why NotOlderThan for a revision (or Exact, if exact) would find no state, however
-// long it waited; None if it may find one. It does not wait, and does not count as a use of the collection.
-func (c *Collection) StateUnavailable(rev uint64, exact bool) (why reason.Reason) {
-	if v := c.view.Load(); exact {
-		_, why = v.exact(c.moment(), rev)
+// StateUnavailable returns the reason why [Collection.NotOlderThan] (or [Collection.Exact], if exact) would find no state
+// for a revision, however long it waited; None if it may find a state. It does not wait, and does not count as a use of
+// the collection.
+func (c *Collection) StateUnavailable(revision uint64, exact bool) (why reason.Reason) {
+	v := c.view.Load()
+	if exact {
+		_, why = v.exact(c.moment(), revision)
 	} else {
-		_, why = v.notOlder(c.moment(), rev)
+		_, why = v.notOlder(c.moment(), revision)
 	}
 	if why == reason.Warming || why == reason.NotProven {
-		return reason.None
+		return reason.None // the state may come while a request waits
 	}
 	return why
 }
 
-// ConsistentUnavailable returns the reason why Consistent would find no state; None if it may find one. It does
-// not wait, and does not count as a use of the collection.
-func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, atMost time.Duration) reason.Reason {
-	v, now := c.view.Load(), time.Now()
-	if unavailable := c.unavailableNow(v, now); unavailable != reason.None {
+// ConsistentUnavailable returns the reason why [Collection.Consistent] would find no state for the query q within maxWait;
+// None if it may find one. It does not wait, and does not count as a use of the collection.
+func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, maxWait time.Duration) reason.Reason {
+	v := c.view.Load()
+	now := time.Now()
+	if unavailable := c.whyNotConsistent(v, now); unavailable != reason.None {
 		return unavailable
 	}
 	switch {
@@ -48,15 +51,15 @@ func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, atMost t
 		return reason.NotCanonical
 	case v.currentAt.Number > after:
 		return reason.None
-	case c.forecast.Load().Earliest().Sub(now) > atMost:
+	case c.forecast.Load().Earliest().Sub(now) > maxWait:
 		return reason.NotProven
 	}
 	return reason.None
 }
 
-// unavailableNow returns the reason why Consistent would find no state in v, whatever the list asks for: there is no
-// state, or nothing can prove that the state is the newest, or the state is too old.
-func (c *Collection) unavailableNow(v *View, now time.Time) reason.Reason {
+// whyNotConsistent returns the reason why Consistent would find no state in v for any query: there is no state, nothing
+// can prove that the state is the newest, or the state is too old. It returns None if Consistent may find one.
+func (c *Collection) whyNotConsistent(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:
 		return v.unavailable
@@ -68,9 +71,10 @@ func (c *Collection) unavailableNow(v *View, now time.Time) reason.Reason {
 	return reason.None
 }
 
-// ForwardSmall reports whether the list q of the newest state is better forwarded than proven, since it is
-// small, nothing proves it yet, and few others are being forwarded. Then over must be called when it was.
-func (c *Collection) ForwardSmall(q index.Query, after uint64) (over func(), forward bool) {
+// ForwardSmall reports whether q, a list of the newest state, is better forwarded than proven: q is small, no probe with a
+// number higher than after has proven the state yet, and few other lists are being forwarded. If so, the caller must call
+// done when the list was forwarded.
+func (c *Collection) ForwardSmall(q index.Query, after uint64) (done func(), forward bool) {
 	v := c.view.Load()
 	if v.currentAt.Number > after {
 		return nil, false
@@ -78,24 +82,25 @@ func (c *Collection) ForwardSmall(q index.Query, after uint64) (over func(), for
 	return c.forwardSmall(v, q)
 }
 
-// ForwardRest reports whether q, the rest of a list at a revision, is better forwarded than waited for:
-// kube-apiserver has begun that list, memory has not reached its revision, and q is small. Then over must be called
-// when it was.
-func (c *Collection) ForwardRest(q index.Query, revision uint64) (over func(), forward bool) {
+// ForwardRest reports whether q, a page of a list that kube-apiserver began at a revision, is better forwarded than waited
+// for: memory has not reached the revision, q is small, and few other lists are being forwarded. If so, the caller must
+// call done when the page was forwarded.
+func (c *Collection) ForwardRest(q index.Query, revision uint64) (done func(), forward bool) {
 	v := c.view.Load()
 	if v.To >= revision {
 		return nil, false
 	}
-	over, forward = c.forwardSmall(v, q)
+	done, forward = c.forwardSmall(v, q)
 	if forward {
-		c.requestProbe() // for the pages that follow
+		c.requestProbe() // so that memory reaches the revision before the next page is asked for
 	}
-	return over, forward
+	return done, forward
 }
 
-// forwardSmall reports whether q is small and few others are being forwarded. Then over must be called when it was.
-func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward bool) {
-	if v.unavailable != reason.None || v.newest.Work(q) > smallList {
+// forwardSmall reports whether q is small and few other lists are being forwarded. If so, the caller must call done when q
+// was forwarded.
+func (c *Collection) forwardSmall(v *View, q index.Query) (done func(), forward bool) {
+	if v.unavailable != reason.None || v.newest.Work(q) > maxSmallWork {
 		return nil, false
 	}
 	if c.smallListsInFlight.Add(1) > maxSmallForwarded {
@@ -105,27 +110,28 @@ func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward 
 	return func() { c.smallListsInFlight.Add(-1) }, true
 }
 
-// Consistent returns the newest state once it is proven, and waits for the proof for atMost. The proof is a probe with
-// a number higher than after: the state then holds everything that was written before that probe was sent. The
-// probe has either loaded the state; or it has asked for the upstream's current revision, and the feed's own
-// stream, or a progress watch, has sent everything up to that revision.
-func (c *Collection) Consistent(ctx context.Context, after uint64, atMost time.Duration) (Snapshot, reason.Reason) {
+// Consistent returns the newest state when a probe with a number higher than after has proven it, and waits at most
+// maxWait for the proof. The state then has everything that was written before that probe was sent.
+//
+// A probe proves a state in one of two ways. It has loaded the state. Or it has asked for the upstream's current revision,
+// and the feed's stream, or a progress watch, has sent everything up to that revision.
+func (c *Collection) Consistent(ctx context.Context, after uint64, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
-	if snap, why := c.view.Load().fresh(after); why != reason.NotProven {
+	if snap, why := c.view.Load().consistent(after); why != reason.NotProven {
 		return snap, why
 	}
-	c.announceWaiter(after + 1)
+	c.awaitProbe(after + 1)
 	if !c.view.Load().streaming {
-		c.requestProbe() // the upstream may be there again
+		c.requestProbe() // ends the feed's pause between two tries: the upstream may answer again
 	}
-	return c.await(ctx, atMost, reason.NotProven, (*View).freshened, func(v *View) (Snapshot, reason.Reason) {
-		return v.fresh(after)
+	return c.await(ctx, maxWait, reason.NotProven, (*View).freshened, func(v *View) (Snapshot, reason.Reason) {
+		return v.consistent(after)
 	})
 }
 
-// fresh returns the newest state if it holds everything that was written before a probe with a
-// number higher than after was sent. It is never proven for 0: nobody knows when such a request came.
-func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
+// consistent returns the newest state if a probe with a number higher than after has proven it. For 0 nothing is proven:
+// a request without a number came at an unknown time.
+func (v *View) consistent(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
 		return Snapshot{}, v.unavailable
@@ -135,18 +141,18 @@ func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	return v.state(), reason.None
 }
 
-// announceWaiter tells the feed that somebody waits for the probe of that number, or a later one.
-func (c *Collection) announceWaiter(number uint64) {
+// awaitProbe records that a request waits for the probe with a number, or a later one, and wakes the feed.
+func (c *Collection) awaitProbe(number uint64) {
 	for current := c.awaitedProbe.Load(); current < number; current = c.awaitedProbe.Load() {
 		if c.awaitedProbe.CompareAndSwap(current, number) {
 			select {
 			case c.newWaiters <- struct{}{}:
-			default: // it is told already
+			default: // the feed has been woken, and has not read awaitedProbe yet
 			}
 			return
 		}
 	}
 }
 
-// publishForecast makes a copy of the feed's state machine available to requests for the newest state.
+// publishForecast gives requests for the newest state a copy of the feed's state machine.
 func (c *Collection) publishForecast(f source.Freshness) { c.forecast.Store(&f) }

@@ -193,7 +193,7 @@ func TestNoFresh(t *testing.T) {
 	unknown := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
 	expectWhy("by a field that memory does not know", unknown, last, reason.NotCanonical)
 	expectWhy("by such a field, and proven", unknown, last-1, reason.NotCanonical)
-	if got, _ := c.view.Load().fresh(0); got.Envelope != nil {
+	if got, _ := c.view.Load().consistent(0); got.Envelope != nil {
 		t.Error("one of which nobody knows when it came is answered")
 	}
 	var f source.Freshness

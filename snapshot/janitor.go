@@ -9,10 +9,17 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// tidy is the janitor: until Collections is closed, it cuts history, ends idle collections and dead watches, and keeps
-// room below the byte bound.
+const (
+	// tidyInterval is the interval at which the janitor works.
+	tidyInterval = time.Second
+	// minIdleForEviction is the time for which nobody must have asked for a collection that is dropped to free memory.
+	minIdleForEviction = time.Minute
+)
+
+// tidy is the janitor: until Collections is closed, it trims history, ends idle collections and dead watches, and keeps a
+// tenth of the byte bound free. A collection with watches is in use.
 func (c *Collections) tidy() {
-	ticker := time.NewTicker(tidyEvery)
+	ticker := time.NewTicker(tidyInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -21,6 +28,9 @@ func (c *Collections) tidy() {
 		case now := <-ticker.C:
 			for _, r := range c.list() {
 				r.trimByAge(now)
+				if r.view.Load().isWatched() {
+					r.Touch()
+				}
 				r.endDeadWatches(now)
 			}
 			c.mu.Lock()
@@ -33,17 +43,20 @@ func (c *Collections) tidy() {
 	}
 }
 
-// endIdle ends the collections that nobody has asked for during Config.Idle.
+// endIdle drops the collections that nobody has asked for during Config.Idle.
 func (c *Collections) endIdle(now time.Time) {
+	if c.config.Idle == 0 {
+		return
+	}
 	for _, r := range c.list() {
-		if c.config.Idle > 0 && !c.isEager(r) && r.idleFor(now) > c.config.Idle {
-			c.end(r, reason.Warming, reason.None)
+		if !c.isEager(r) && r.idleFor(now) > c.config.Idle {
+			c.drop(r, reason.Warming, reason.None)
 		}
 	}
 }
 
-// end drops a collection that nobody wants, or for which there is no room.
-func (c *Collections) end(r *running, why, loss reason.Reason) {
+// drop removes a collection and gives it up.
+func (c *Collections) drop(r *running, why, loss reason.Reason) {
 	c.mu.Lock()
 	if c.all[r.resource] == r {
 		delete(c.all, r.resource)
@@ -52,8 +65,9 @@ func (c *Collections) end(r *running, why, loss reason.Reason) {
 	c.giveUp(r, why, loss)
 }
 
-// giveUp stops a collection's feed and forgets what the collection knew. Requests get the reason why. The loss of a state
-// is counted by the reason loss, and not at all with None: then the collection was idle.
+// giveUp stops the feed of a removed collection and forgets what the collection knew. Requests that have found the
+// collection get the reason why. A known state is counted as lost by the reason loss; with None, which is for idle
+// collections, it is not counted.
 func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
 	if wasKnown := r.retire(why); wasKnown && loss != reason.None {
 		r.counts.addLoss(loss)
@@ -63,23 +77,24 @@ func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
 		"collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idleFor(time.Now()).Round(time.Second))
 }
 
-// shortenHistories halves the history of one collection after the other, for as long as there is little room.
+// shortenHistories halves the history of one collection after the other, while less than a tenth of the bound is free.
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
-		if r.budget.crowded() {
+		if c.budget.crowded() {
 			r.trimHalf()
 		}
 	}
 }
 
-// dropIdlest drops the collection that was idle for longest, if there is little room. Eager collections and those that
-// were used a short time ago stay.
+// dropIdlest drops the collection that was idle for longest, if less than a tenth of the bound is free. Eager collections,
+// and those that were used within minIdleForEviction, stay.
 func (c *Collections) dropIdlest(now time.Time) {
-	all := slices.DeleteFunc(c.list(), func(r *running) bool {
-		return !r.budget.crowded() || c.isEager(r) || r.idleFor(now) < minIdleForEviction
-	})
-	if len(all) > 0 {
-		idlest := slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) })
-		c.end(idlest, reason.Memory, reason.Memory)
+	if !c.budget.crowded() {
+		return
+	}
+	idle := slices.DeleteFunc(c.list(), func(r *running) bool { return c.isEager(r) || r.idleFor(now) < minIdleForEviction })
+	if len(idle) > 0 {
+		idlest := slices.MaxFunc(idle, func(a, b *running) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) })
+		c.drop(idlest, reason.Memory, reason.Memory)
 	}
 }

@@ -144,7 +144,7 @@ func (f *feed) checkForm(ev wire.Event) {
 		return
 	}
 	f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
-	f.collection.endWatches(broadcaster, false)
+	f.collection.abortWatches(broadcaster)
 }
 
 // canWrite reports whether listproxy would write an event with the upstream's bytes. If it is a bookmark, the

@@ -8,30 +8,33 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// CollectionStats is what a collection holds at one moment, for metrics and for people.
+// CollectionStats describes a collection at one time, for metrics and for the status page.
 type CollectionStats struct {
 	Resource CollectionKey
 	// Unavailable is the reason why lists of the newest state are forwarded; None if they can be answered.
 	Unavailable reason.Reason
 	// Objects is the number of objects in the newest state; 0 if there is none.
 	Objects int
-	// Bytes is the number of bytes of the byte bound that it uses.
+	// Bytes is the part of the byte bound that the collection uses.
 	Bytes int64
 	// Interval has the revisions whose states are known.
 	Interval
 	// Oldest is the time at which the beginning of the history was the newest state; zero if there is none.
 	Oldest time.Time
-	// CurrentAt says how new the newest state is: it has everything that the upstream had then. Zero if there is none.
+	// CurrentAt says how new the newest state is: the state has everything that was written before that time. Zero if there
+	// is no newest state.
 	CurrentAt time.Time
 	// Window is the time for which states are kept.
 	Window time.Duration
-	// Used is the time of the last request for it.
+	// Used is the time of the last request for the collection.
 	Used time.Time
-	// Losses counts the states that were lost, or had to be loaded anew, by cause, since listproxy started: its own, and
-	// those of earlier collections with the same key. (If there are too many keys, those without a collection are
-	// forgotten.) That an idle collection is dropped is no loss.
+	// Losses counts, by cause, the states that were lost, or had to be loaded anew, since listproxy started. It does not
+	// count idle collections that were dropped.
+	//
+	// Losses and Watches include earlier collections with the same key. If there are too many keys, the keys without a
+	// collection are forgotten.
 	Losses map[reason.Reason]uint64
-	// Watches counts its clients' watches, and those of earlier collections with the same key.
+	// Watches counts the clients' watches.
 	Watches watch.Stats
 }
 
@@ -53,14 +56,14 @@ func (c *Collections) Stored() (bytes, bound int64) {
 	return c.budget.used.Load(), c.budget.limit
 }
 
-// stats returns what the collection itself holds.
+// stats returns all but Losses and Watches.
 func (c *Collection) stats() CollectionStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	s := CollectionStats{
 		Resource:    c.resource,
-		Unavailable: c.unavailableNow(v, time.Now()),
+		Unavailable: c.whyNotConsistent(v, time.Now()),
 		Interval:    v.Interval,
 		Bytes:       c.usedBytes,
 		CurrentAt:   v.currentAt.Sent,
@@ -76,7 +79,7 @@ func (c *Collection) stats() CollectionStats {
 	return s
 }
 
-// maxChanges is the number of changes that are remembered.
+// maxChanges bounds the number of changes that are remembered.
 const maxChanges = 20
 
 // Change is an event that made collections untrue or doubtful, as the status page shows it.
@@ -98,7 +101,7 @@ func (c changes) with(latest Change) changes {
 	return append(changes{latest}, others[:min(len(others), maxChanges-1)]...)
 }
 
-// Changes returns the last changes, the latest first.
+// Changes returns the last changes, the latest first. The caller must not change the slice.
 func (c *Collections) Changes() []Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,7 @@ type View struct {
 	unavailableSince time.Time
 	// retired reports whether there will be no other view.
 	retired bool
-	// epoch is the epoch of the collection in which it was learned.
+	// epoch is the collection's epoch in which the view was published.
 	epoch uint64
 	// Interval has the revisions whose states are known. It is empty without a newest state.
 	Interval
@@ -37,14 +37,15 @@ type View struct {
 	envelope *wire.Envelope
 	// broadcaster has the watchers of the collection; nil if no watches are served.
 	broadcaster *watch.Broadcaster
-	// streaming reports whether a stream is read that goes on from the interval's end, in the same timeline. Without
-	// one, only requests for any state are answered, unless nobody answers upstream.
+	// streaming reports whether a stream is read that goes on from the interval's end, in the same timeline. Without a
+	// stream, only requests for any state are answered, except in an outage: see knowsTimeline.
 	streaming bool
-	// reloadingSince is the time at which a load beside this state began; zero if there is none.
+	// reloadingSince is the time at which a background reload began; zero if none is running.
 	reloadingSince time.Time
-	// replacedCh is closed when there is another view, freshenedCh when there is one with a later currentAt, or one
-	// whose newest state is lost or found.
-	replacedCh, freshenedCh chan struct{}
+	// replacedCh is closed when another view replaces this one.
+	replacedCh chan struct{}
+	// freshenedCh is closed when another view has a later currentAt, or when the newest state is lost or found.
+	freshenedCh chan struct{}
 }
 
 // Interval is a closed interval of revisions. Both ends are 0 if it is empty.
@@ -52,23 +53,23 @@ type Interval struct {
 	From, To uint64
 }
 
-// clone returns a copy, to be changed and published.
+// clone returns a copy that the caller may change and publish.
 func (v *View) clone() *View {
 	next := *v
 	return &next
 }
 
-// moment is the time of a question to a view, and what decides then whether its newest state is too old.
+// moment has what decides, at one time, whether the newest state of a view is too old.
 type moment struct {
 	now    time.Time
-	bound  time.Duration // Limits.Staleness
+	bound  time.Duration // [Limits].Staleness
 	outage clock.Outage
 }
 
-// isOut reports whether nobody answers upstream now, and that has not lasted for longer than the bound.
-func (m moment) isOut() bool { return m.outage.Lasts && clock.Age(m.outage.Heard, m.now) < m.bound }
+// inOutage reports whether an outage lasts that began less than the bound ago.
+func (m moment) inOutage() bool { return m.outage.Lasts && clock.Age(m.outage.Heard, m.now) < m.bound }
 
-// age returns how old the newest state is. While the upstream does not answer, it gets no older.
+// age returns the age of the newest state. In an outage it does not grow: nothing newer can have been read elsewhere.
 func (v *View) age(m moment) time.Duration {
 	if v.streaming {
 		return clock.Age(v.currentAt.Sent, m.now)
@@ -76,20 +77,19 @@ func (v *View) age(m moment) time.Duration {
 	return clock.Age(v.currentAt.Sent, m.outage.AsOfWithoutStream(m.now, m.bound))
 }
 
-// knowsTimeline reports whether requests that name a revision can be answered. While no stream is read they cannot: the
-// upstream may have another timeline, in which that revision is another state. But while nobody answers there is no
-// other timeline.
-func (v *View) knowsTimeline(m moment) bool { return v.streaming || m.isOut() }
+// knowsTimeline reports whether requests that name a revision can be answered. While no stream is read, the upstream may
+// have another timeline, in which the revision is another state. In an outage nobody can have seen another timeline.
+func (v *View) knowsTimeline(m moment) bool { return v.streaming || m.inOutage() }
 
-// latest returns the newest state if it is at least atLeast, and younger than the bound.
-func (v *View) latest(m moment, atLeast uint64) (Snapshot, reason.Reason) {
+// latest returns the newest state if its revision is minRevision or higher, and it is younger than the bound.
+func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
 		return Snapshot{}, v.unavailable
 	case v.age(m) >= m.bound:
 		return Snapshot{}, reason.Stale
 	}
-	if v.To < atLeast {
+	if v.To < minRevision {
 		return Snapshot{}, reason.NotProven
 	}
 	snap := v.state()
@@ -97,10 +97,10 @@ func (v *View) latest(m moment, atLeast uint64) (Snapshot, reason.Reason) {
 	return snap, reason.None
 }
 
-// notOlder returns the newest state if it is at rev or later; with 0, whatever its revision is.
-func (v *View) notOlder(m moment, rev uint64) (Snapshot, reason.Reason) {
-	snap, unavailable := v.latest(m, rev)
-	if unavailable == reason.None && rev > 0 && !v.knowsTimeline(m) {
+// notOlder returns the newest state if its revision is minRevision or higher; with 0 any revision does.
+func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
+	snap, unavailable := v.latest(m, minRevision)
+	if unavailable == reason.None && minRevision > 0 && !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
 	return snap, unavailable
@@ -114,8 +114,8 @@ func (v *View) state() Snapshot {
 	}
 }
 
-// lastChange returns the object of the newest change that is no deletion, and the revisions of that change
-// and of the deletions that followed; nil if there was none since the state was loaded.
+// lastChange returns the object of the newest change that is not a deletion, or nil if there was none since the state was
+// loaded; and the revisions of that change and of the deletions that followed it, in ascending order.
 func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 	for i := v.versions.Len() - 1; i >= 0 && last == nil; i-- {
 		version := v.versions.At(i)
@@ -126,26 +126,26 @@ func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 	return last, revisions
 }
 
-// exact returns the state at rev.
-func (v *View) exact(m moment, rev uint64) (Snapshot, reason.Reason) {
-	if unavailable := v.whyUnknown(rev, v.unavailable); unavailable != reason.None {
+// exact returns the state at a revision.
+func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
+	if unavailable := v.whyUnknown(revision, v.unavailable); unavailable != reason.None {
 		return Snapshot{}, unavailable
 	}
 	if !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
-	return Snapshot{Revision: rev, Envelope: v.envelope, epoch: v.epoch, Tree: v.versions.Find(rev).Tree}, reason.None
+	return Snapshot{Revision: revision, Envelope: v.envelope, epoch: v.epoch, Tree: v.versions.Find(revision).Tree}, reason.None
 }
 
-// whyUnknown returns the reason why the state at rev is not known; None if it is. unavailable is the reason why there
-// is no newest state, or None.
-func (i Interval) whyUnknown(rev uint64, unavailable reason.Reason) reason.Reason {
+// whyUnknown returns the reason why the state at a revision is not known; None if it is known. unavailable is the reason
+// why there is no newest state, or None.
+func (i Interval) whyUnknown(revision uint64, unavailable reason.Reason) reason.Reason {
 	switch {
 	case unavailable != reason.None:
 		return unavailable
-	case rev > i.To:
+	case revision > i.To:
 		return reason.NotProven
-	case rev < i.From:
+	case revision < i.From:
 		return reason.History
 	}
 	return reason.None

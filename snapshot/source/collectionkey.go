@@ -9,30 +9,29 @@ import (
 )
 
 // CollectionKey names a collection: a resource as the upstream serves it, in one representation.
-// All fields together are the key; two collections never share bytes.
 type CollectionKey struct {
 	schema.GroupVersionResource
 	Namespaced     bool
 	Representation media.Representation
 }
 
-// String returns the key in the form for logs: pods.v1 (json), or deployments.v1.apps (protobuf).
-func (r CollectionKey) String() string {
-	name := r.Resource + "." + r.Version
-	if r.Group != "" {
-		name += "." + r.Group
+// String returns the key for logs: pods.v1 (json), or deployments.v1.apps (protobuf).
+func (k CollectionKey) String() string {
+	name := k.Resource + "." + k.Version
+	if k.Group != "" {
+		name += "." + k.Group
 	}
-	return fmt.Sprintf("%s (%s)", name, r.Representation)
+	return fmt.Sprintf("%s (%s)", name, k.Representation)
 }
 
-// path returns the URL path of the resource, in all namespaces if namespace is empty.
-func (r CollectionKey) path(namespace string) string {
-	p := "/api/" + r.Version
-	if r.Group != "" {
-		p = "/apis/" + r.Group + "/" + r.Version
+// path returns the URL path of the resource in a namespace; in all namespaces if namespace is empty.
+func (k CollectionKey) path(namespace string) string {
+	path := "/api/" + k.Version
+	if k.Group != "" {
+		path = "/apis/" + k.Group + "/" + k.Version
 	}
 	if namespace != "" {
-		p += "/namespaces/" + namespace
+		path += "/namespaces/" + namespace
 	}
-	return p + "/" + r.Resource
+	return path + "/" + k.Resource
 }

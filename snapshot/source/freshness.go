@@ -6,31 +6,29 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Freshness decides, while a feed reads a stream, when to ask the upstream for its current revision, and
-// when to open a progress watch: a second, short one, for its bookmark. It reads no clock and does nothing by
-// itself: its methods are told what has happened, and Next says what to do.
+// Freshness decides, while a feed reads a stream, when to ask the upstream for its current revision (a probe), and when to
+// open a progress watch: a second, short watch, for its bookmark. It reads no clock and does nothing by itself: the feed
+// calls its methods when something happens, and Next says what to do.
 //
-//	           due, or somebody waits             the upstream is further
-//	in touch ────────────────────────► probing ───────────────────────► behind
-//	   ▲                                 │                                │  │ it lasts, or
-//	   ├──── it is there already ────────┘                                │  │ somebody waits
-//	   ├───────────────── the stream has told it ─────────────────────────┘  ▼
-//	   └───────────────── a bookmark has told it ◄───────────────── a progress watch
+//	        due, or somebody waits            the upstream is further
+//	idle ────────────────────────► probing ───────────────────────► behind
+//	 ▲                                │                                │  │ for long, or
+//	 ├── the state has it already ────┘                                │  │ somebody waits
+//	 ├──────────── the stream has reached the answer ──────────────────┘  ▼
+//	 └──────────── a bookmark has reached the answer ◄──────────── a progress watch
 //
-// Only the answer to a probe says how new the state is; events do not. On a quiet resource the
-// probe does more: it makes the upstream's watch cache ask etcd for the current revision, which its
-// next bookmark then has. If the stream's own bookmark would come too late, a progress watch brings
-// one within about a second.
+// Only the answer to a probe says how new the state is; events do not. On a quiet resource the probe has a second effect:
+// it makes the upstream's watch cache ask etcd for the current revision, which the next bookmark then has. If the stream's
+// own bookmark would come too late, a progress watch brings a bookmark within about a second.
 //
-// If a probe gets no answer, the stream stays open: if its connection is dead, the connection's
-// own pings end it. But the server that answers later may be another one. So before a progress watch
-// proves anything, the stream must have sent something after that. Otherwise the stream
-// is closed, and the next one must show that the timeline is the same.
+// If a probe gets no answer, the stream stays open: if its connection is dead, the connection's own pings end the stream.
+// But the server that answers later may be another one. So a progress watch proves something only if the stream has sent
+// something since. Otherwise the feed leaves the stream, and the next stream must show that the timeline is the same.
 type Freshness struct {
 	schedule probeSchedule
 	// probe is the last probe that was sent.
 	probe Probe
-	// probing reports whether it is still unanswered.
+	// probing reports whether that probe is still unanswered.
 	probing bool
 	// probesFrom is the time before which the upstream wants no probe.
 	probesFrom time.Time
@@ -39,65 +37,64 @@ type Freshness struct {
 	// awaitedAt is the time at which awaited last grew.
 	awaitedAt time.Time
 
-	// While somebody waits, one of these follows the other. Only askAgain and awaited are kept for the next stream.
-
 	// requested reports whether a request waits for a revision, and no probe was sent since.
 	requested bool
-	// answerAwaited reports whether somebody waits for the answer to the probe under way.
+	// answerAwaited reports whether somebody waits for the answer to the unanswered probe.
 	answerAwaited bool
-	// stateAwaited reports whether somebody waits until the state reaches the revision that was answered.
+	// stateAwaited reports whether somebody waits until the state reaches the revision of an answer.
 	stateAwaited bool
-	// askAgain reports whether the answer did not come, or the stream ended before the state reached it.
+	// askAgain reports whether somebody still waits, and the answer did not come, or the stream ended before the state
+	// reached the answer. Then another probe must be sent.
 	askAgain bool
 
-	// streamSentAt is the time at which the stream last sent something.
+	// streamSentAt is the time at which the stream last sent something, or was opened.
 	streamSentAt time.Time
 	// unansweredAt is the time at which a probe last got no answer.
 	unansweredAt time.Time
-	// firstUnreached is the first answer that the state has not reached, and lastUnreached the last one. Those between
-	// are not kept.
+	// firstUnreached is the first answer that the state has not reached, and lastUnreached the last one. Answers between
+	// the two are not kept.
 	firstUnreached, lastUnreached probeAnswer
 
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
-	// progressHelped reports whether the last one showed something that the stream had not sent.
+	// progressHelped reports whether the last progress watch showed something that the stream had not sent.
 	progressHelped bool
 	// failures is the number of progress watches in a row that have failed.
 	failures int
-	// unmarked is the number of progress watches without a bookmark since the last bookmark.
+	// unmarked is the number of progress watches in a row that ended without a bookmark.
 	unmarked int
 	// progressFrom is the time before which no progress watch is opened.
 	progressFrom time.Time
 }
 
 const (
-	// ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends one two
-	// seconds before the end. (1.36.3, measured: it comes after 0.7 to 1.1 s.)
+	// ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends a bookmark two
+	// seconds before the end. (Measured with 1.36.3: it comes after 0.7 to 1.1 s.)
 	ShortWatch = 3 * time.Second
 	// BookmarkEvery is the longest time after which kube-apiserver sends a bookmark on a watch whose
 	// revision has moved (storage/cacher: once a minute, and some jitter).
 	BookmarkEvery = 65 * time.Second
-	// probePause is the least time between two probes for requests that wait for a revision, since the
-	// upstream may not have reached it either; and the least time after a probe that got no answer.
+	// probePause is the shortest time from one probe to the next for requests that wait for a revision, since the upstream
+	// may not have reached the revision either. It is also the shortest time after a probe that got no answer.
 	probePause = 500 * time.Millisecond
 	// progressDelay is the time that the stream may take to reach a revision that the upstream has given, before
 	// a progress watch is opened.
 	progressDelay = 100 * time.Millisecond
-	// progressPause is the least time after a progress watch that failed. It doubles with each failure in a row,
-	// maxFailures times at most, up to the pause after a refused probe.
+	// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row,
+	// maxFailures times at most, up to Freshness.Pause.
 	progressPause = time.Second
 	maxFailures   = 10
-	// A progress watch is unmarked if it ends at its timeout without a bookmark. After manyUnmarked of them in a
-	// row the upstream counts as one that sends no bookmarks, like a kube-apiserver without a watch cache for
-	// the resource. Then nothing is asked for unmarkedPause, which doubles each time, up to longestUnmarked.
-	manyUnmarked    = 3
-	unmarkedPause   = time.Minute
-	longestUnmarked = time.Hour
+	// A progress watch is unmarked if it ends at its timeout without a bookmark. After manyUnmarked in a row the upstream
+	// counts as sending no bookmarks, like a kube-apiserver without a watch cache for the resource. Then nothing is asked
+	// for unmarkedPause, which doubles each time, up to maxUnmarkedPause.
+	manyUnmarked     = 3
+	unmarkedPause    = time.Minute
+	maxUnmarkedPause = time.Hour
 	// progressKept is the time after the last request for the newest state in which each progress watch is followed
 	// by another, so that bookmarks keep coming.
 	progressKept = 3 * time.Second
-	// awaitedKept is the time after the last request for the newest state in which a probe without an answer is sent
-	// again. No request waits longer.
+	// awaitedKept is the time after the last request for the newest state in which a probe that got no answer is sent
+	// again. No request waits longer than that.
 	awaitedKept = time.Minute
 )
 
@@ -107,45 +104,47 @@ type probeAnswer struct {
 	revision uint64
 }
 
-// NewFreshness returns a Freshness that keeps a state younger than bound. variety, from 0 to 1, shifts the
-// times of probes: machines with different values soon ask at different times.
+// NewFreshness returns a Freshness that keeps a state younger than bound. variety, from 0 to 1, shifts the times of probes,
+// so that replicas with different values do not ask at the same times.
 func NewFreshness(bound time.Duration, variety float64) Freshness {
 	return Freshness{schedule: newProbeSchedule(bound, variety)}
 }
 
-// Action is what the feed must do.
+// Action is what the feed must do. At most one of Probe, Progress and Leave is set.
 type Action struct {
 	// Probe reports whether to send a probe.
 	Probe bool
 	// Progress reports whether to open a progress watch.
 	Progress bool
-	// Leave reports whether to leave the stream, which may be of another timeline than the answers.
+	// Leave reports whether to leave the stream, which may be of another timeline than the answers to probes.
 	Leave bool
-	// Wake is the time at which to call Next again, if nothing happens before.
+	// Wake is the time at which to call Next again if nothing happens before; zero means only when something happens.
 	Wake time.Time
 }
 
 // Next returns what must be done now. currentAt is the time at which the state was current.
 func (f *Freshness) Next(now, currentAt time.Time) Action {
-	probe := f.nextProbe(now, currentAt)
-	progress := f.nextProgress(now, currentAt)
-	a := Action{Wake: probe}
-	if a.Wake.IsZero() || !progress.IsZero() && progress.Before(probe) {
-		a.Wake = progress
-	}
-	if a.Wake.IsZero() || a.Wake.After(now) {
-		return a
-	}
-	switch due := !progress.IsZero() && !progress.After(now); {
-	case due && f.TimelineUncertain(now):
+	probeAt := f.nextProbe(now, currentAt)
+	progressAt := f.nextProgress(now, currentAt)
+	switch {
+	case isDue(progressAt, now) && f.TimelineUncertain(now):
 		return Action{Leave: true}
-	case due:
+	case isDue(progressAt, now):
 		return Action{Progress: true}
+	case isDue(probeAt, now):
+		return Action{Probe: true}
 	}
-	return Action{Probe: true}
+	wake := probeAt
+	if wake.IsZero() || !progressAt.IsZero() && progressAt.Before(wake) {
+		wake = progressAt
+	}
+	return Action{Wake: wake}
 }
 
-// nextProbe returns the time at which to send a probe; zero while one is under way.
+// isDue reports whether a time has come; never if it is zero.
+func isDue(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+
+// nextProbe returns the time at which to send a probe; zero while a probe is unanswered.
 func (f *Freshness) nextProbe(now, currentAt time.Time) time.Time {
 	if f.probing {
 		return time.Time{}
@@ -163,9 +162,11 @@ func (f *Freshness) nextProbe(now, currentAt time.Time) time.Time {
 	return later(at, f.probesFrom)
 }
 
-// nextProgress returns the time at which to open a progress watch; zero if none must be opened. While lists of the
-// newest state keep coming and the last watch helped, that is at once. After an answer that somebody waits for, it is
-// soon. Otherwise it is when the state is so old that the stream's own bookmark would come too late.
+// nextProgress returns the time at which to open a progress watch; zero if none must be opened. It is due
+//
+//   - at once, while requests for the newest state keep coming and the last progress watch helped;
+//   - soon, after an answer that the state has not reached, if somebody waits for that;
+//   - when the state is so old that the stream's own bookmark would come too late, after any other such answer.
 func (f *Freshness) nextProgress(now, currentAt time.Time) time.Time {
 	switch {
 	case f.progressOpen:
@@ -187,15 +188,14 @@ func (f *Freshness) TimelineUncertain(now time.Time) bool {
 	return f.unansweredAt.After(f.streamSentAt) || clock.Age(f.streamSentAt, now) > BookmarkEvery
 }
 
-// NoBookmarks reports whether the upstream seems to send no bookmarks. Then nothing can be proven, and nobody need
-// wait for a proof.
+// NoBookmarks reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
 func (f *Freshness) NoBookmarks() bool { return f.unmarked >= manyUnmarked }
 
-// Earliest returns the time at which a proof may come again. Before, the upstream wants no probe, or no progress
-// watch is opened, since the last ones have failed. Only the stream can prove something until then.
+// Earliest returns the time at which a proof may come again. Before that time the upstream wants no probe, or no progress
+// watch is opened, since the last progress watches have failed: only the stream can prove something.
 func (f *Freshness) Earliest() time.Time { return later(f.probesFrom, f.progressFrom) }
 
-// ProbesFrom returns the time until which the upstream wants no probe.
+// ProbesFrom returns the time before which the upstream wants no probe.
 func (f *Freshness) ProbesFrom() time.Time { return f.probesFrom }
 
 // StreamSentAt returns the time at which the stream last sent something, or was opened.
@@ -204,7 +204,7 @@ func (f *Freshness) StreamSentAt() time.Time { return f.streamSentAt }
 // Pause returns the shortest pause after a probe that was refused.
 func (f *Freshness) Pause() time.Duration { return f.schedule.everyIfOld }
 
-// Follow forgets what it was told of the last stream: another one is read now.
+// Follow records that another stream is read now, and forgets what the last stream has sent.
 func (f *Freshness) Follow(now time.Time) {
 	*f = Freshness{
 		schedule: f.schedule, probe: f.probe, probesFrom: f.probesFrom,
@@ -213,19 +213,21 @@ func (f *Freshness) Follow(now time.Time) {
 	}
 }
 
-// Stop records that the stream is no longer read: a probe and a progress watch that were under way are
-// abandoned. If somebody waits for what the probe proves, or for what the stream was to reach, the
-// next stream begins with another probe.
+// Stop records that the stream is no longer read, and that an unanswered probe and an open progress watch are abandoned.
+// If somebody waits for the answer to that probe, or until the state reaches an earlier answer, the next stream begins with
+// another probe.
 func (f *Freshness) Stop() {
-	f.askAgain = f.askAgain || f.probing && f.answerAwaited || f.stateAwaited
-	f.probing, f.progressOpen = false, false
+	waitsForAnswer := f.probing && f.answerAwaited
+	f.askAgain = f.askAgain || waitsForAnswer || f.stateAwaited
+	f.probing = false
+	f.progressOpen = false
 }
 
-// Await records that requests for the newest state wait for the probe with this number, or a later
-// one.
+// Await records that requests for the newest state wait for the probe with this number, or a later one.
 func (f *Freshness) Await(now time.Time, number uint64) {
 	if number > f.awaited {
-		f.awaited, f.awaitedAt = number, now
+		f.awaited = number
+		f.awaitedAt = now
 	}
 }
 
@@ -237,10 +239,11 @@ func (f *Freshness) ProbeSent(sent Probe) {
 	f.answerAwaited = f.requested || f.askAgain || f.awaited > f.probe.Number
 	f.probe = sent
 	f.probing = true
-	f.requested, f.askAgain = false, false
+	f.requested = false
+	f.askAgain = false
 }
 
-// Answered records the upstream's revision, and whether the state has reached it.
+// Answered records the revision with which the upstream answered the probe, and whether the state has reached it.
 func (f *Freshness) Answered(now time.Time, revision uint64, reached bool) {
 	f.probing = false
 	if reached {
@@ -254,17 +257,17 @@ func (f *Freshness) Answered(now time.Time, revision uint64, reached bool) {
 	f.stateAwaited = f.stateAwaited || f.answerAwaited
 }
 
-// Refused records that the upstream wants no probe for a time.
+// Refused records that the upstream wants no probe for the pause.
 func (f *Freshness) Refused(now time.Time, pause time.Duration) {
 	f.probing = false
 	f.probesFrom = later(f.probesFrom, now.Add(pause))
 }
 
-// Retry records that a pause is over, perhaps before its time.
+// Retry ends the pause after a refused probe.
 func (f *Freshness) Retry(now time.Time) { f.probesFrom = earlier(f.probesFrom, now) }
 
-// Unanswered records that a probe got no answer. If requests for the newest state wait for one, another
-// probe is soon sent.
+// Unanswered records that a probe got no answer. If requests for the newest state wait for its answer, another probe
+// follows soon.
 func (f *Freshness) Unanswered(now time.Time) {
 	f.askAgain = f.answerAwaited && now.Sub(f.awaitedAt) < awaitedKept
 	f.probing = false
@@ -278,14 +281,15 @@ func (f *Freshness) StreamSent(at time.Time) { f.streamSentAt = at }
 // StreamBookmark records that the stream has sent a bookmark: so the upstream sends bookmarks.
 func (f *Freshness) StreamBookmark(now time.Time) {
 	if f.NoBookmarks() {
-		f.unmarked, f.progressFrom = 0, now
+		f.unmarked = 0
+		f.progressFrom = now
 	}
 }
 
 // Reached records the revision that the state has reached.
 func (f *Freshness) Reached(to uint64) {
 	switch {
-	case f.firstUnreached.revision > to:
+	case f.firstUnreached.revision > to: // still behind
 	case f.lastUnreached.revision > to:
 		f.firstUnreached = f.lastUnreached
 	default:
@@ -297,26 +301,31 @@ func (f *Freshness) Reached(to uint64) {
 // ProgressOpened records that a progress watch is opened.
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 
-// ProgressOver records that the progress watch has ended with a bookmark, and whether that showed something that the
-// stream had not sent (helped).
+// ProgressOver records that the progress watch has ended with a bookmark. helped reports whether the bookmark showed
+// something that the stream had not sent.
 func (f *Freshness) ProgressOver(helped bool) {
-	f.progressOpen, f.progressHelped = false, helped
-	f.failures, f.unmarked = 0, 0
+	f.progressOpen = false
+	f.progressHelped = helped
+	f.failures = 0
+	f.unmarked = 0
 }
 
-// ProgressFailed records that the progress watch has shown nothing, and for how long the upstream wants no other.
-func (f *Freshness) ProgressFailed(now time.Time, wanted time.Duration) {
+// ProgressFailed records that the progress watch has shown nothing. The upstream wants no other for retryAfter.
+func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	pause := max(progressPause, min(progressPause<<f.failures, f.Pause()))
-	f.progressOpen, f.progressHelped = false, false
+	f.progressOpen = false
+	f.progressHelped = false
 	f.failures = min(f.failures+1, maxFailures)
-	f.progressFrom = now.Add(max(wanted, pause))
+	f.progressFrom = now.Add(max(retryAfter, pause))
 }
 
 // ProgressUnmarked records that the progress watch has ended at its timeout, without a bookmark.
 func (f *Freshness) ProgressUnmarked(now time.Time) {
 	f.ProgressFailed(now, 0)
-	if f.unmarked++; f.NoBookmarks() {
-		f.progressFrom = now.Add(min(longestUnmarked, unmarkedPause<<min(f.unmarked-manyUnmarked, maxFailures)))
+	f.unmarked++
+	if f.NoBookmarks() {
+		doublings := min(f.unmarked-manyUnmarked, maxFailures)
+		f.progressFrom = now.Add(min(maxUnmarkedPause, unmarkedPause<<doublings))
 	}
 }
 

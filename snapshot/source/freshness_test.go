@@ -131,7 +131,7 @@ func TestFreshness(t *testing.T) {
 		"three had none, then it is tried again": {
 			happened: []event{withoutBookmark(3), streamSentAt(at(unmarkedPause))}, after: unmarkedPause, want: probe,
 		},
-		"it has had none for long": {happened: []event{withoutBookmark(100)}, want: wake(longestUnmarked)},
+		"it has had none for long": {happened: []event{withoutBookmark(100)}, want: wake(maxUnmarkedPause)},
 		"one had one again": {
 			happened: []event{withoutBookmark(100), progressOver(false), awaitProbe(9)}, want: probe,
 		},

@@ -9,14 +9,13 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// listHeaders are the headers, besides Content-Type and Audit-Id, that kube-apiserver sends with a list
-// whoever asks for it: Strict-Transport-Security if it has --strict-transport-security-directives,
-// Warning if the resource is deprecated.
+// listHeaders are the headers, in addition to Content-Type and Audit-Id, that kube-apiserver sends with a list to every
+// caller: Strict-Transport-Security with --strict-transport-security-directives, Warning if the resource is deprecated.
 var listHeaders = []string{"Cache-Control", "Strict-Transport-Security", "Warning"}
 
-// Headers returns the headers of a list that every caller gets with it. kube-apiserver also warns of
-// credentials, such as tokens of Secrets that it has generated itself: warnings of listproxy's own
-// credentials are left out.
+// Headers returns the headers of l that every caller gets with such a list. kube-apiserver also sends warnings about the
+// caller's credentials, for example about a token from a Secret. So warnings about listproxy's own credentials are left
+// out.
 func (s *Source) Headers(ctx context.Context, l List) (http.Header, error) {
 	kept := http.Header{}
 	for _, name := range listHeaders {
@@ -27,7 +26,7 @@ func (s *Source) Headers(ctx context.Context, l List) (http.Header, error) {
 	if len(kept["Warning"]) == 0 {
 		return kept, nil
 	}
-	own, err := s.ownWarnings(ctx)
+	own, err := s.credentialWarnings(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +37,10 @@ func (s *Source) Headers(ctx context.Context, l List) (http.Header, error) {
 	return kept, nil
 }
 
-// ownWarnings returns the warnings about listproxy's own credentials. They come with /version, too, which is no resource
-// that could be deprecated. The answer may be a refusal of the API server, but not one of a load balancer before it.
-func (s *Source) ownWarnings(ctx context.Context) ([]string, error) {
+// credentialWarnings returns the warnings about listproxy's own credentials. The upstream sends them with /version, too,
+// which no other warning concerns: it is not a resource that could be deprecated. A 403 from the API server has them as
+// well; a 429 or 5xx may come from a load balancer, and is an error.
+func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Base.JoinPath("/version").String(), nil)
@@ -49,7 +49,7 @@ func (s *Source) ownWarnings(ctx context.Context) ([]string, error) {
 	}
 	resp, err := s.Client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("asking the upstream what it warns listproxy of: %w", err)
+		return nil, fmt.Errorf("asking the upstream for warnings about listproxy's credentials: %w", err)
 	}
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
 		defer func() { _ = resp.Body.Close() }()

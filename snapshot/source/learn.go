@@ -12,47 +12,43 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Learned is the form in which the upstream writes a resource, and an estimate of its size.
+// Learned is the form in which the upstream writes a resource, and an estimate of the resource's size.
 type Learned struct {
 	Envelope *wire.Envelope
-	// Count is the number of objects, and Mean the mean number of bytes of one. Both are estimated from the first few.
+	// Count is the number of objects, and Mean the mean size of an object in bytes. Both are estimated from the first few
+	// objects.
 	Count, Mean int64
 	// Reproducible reports whether listproxy would write the event of the first object with the same bytes.
 	Reproducible bool
 }
 
-// sample is the number of objects that are read to estimate the size of all.
-const sample = 20
+const (
+	// sampleSize is the number of objects that are read to estimate the size of all.
+	sampleSize = 20
+	// learnTries is the number of times that [Source.Learn] tries to see an object at one revision in a list and in a
+	// watch.
+	learnTries = 5
+)
 
-// learnTries is the number of times that [Source.Learn] tries to see an object at one revision in a list and in a
-// watch.
-const learnTries = 5
-
-// Learn learns the envelope of lists from a list of a few objects and from one of none. It learns the form of items
-// from the first object in that list, and in a watch. fields returns the fields that a selector may name, if the
-// upstream accepts them.
+// Learn learns the envelope of lists from a list of a few objects and from an empty list. It learns the form of items by
+// comparing the first object in the list with the same object in a watch. fields returns the fields that a selector may
+// name, if the upstream accepts them.
 func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (Learned, error) {
-	none, err := s.learnFields(ctx, fields)
+	empty, err := s.learnFields(ctx, fields)
 	if err != nil {
 		return Learned{}, err
 	}
-	e := s.Encoding()
 	for range learnTries {
-		// An API server that knows shards repeats the selector in the list; others ignore the parameter. 1.37 does not
-		// count what remains after a page of a shard, so the page is read again without shards.
-		l, err := s.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}, "shardSelector": {wire.AllShards}})
-		sharded := err == nil && l.Meta.Shards == wire.AllShards
-		if sharded && l.Meta.Continue != "" && !l.Meta.HasRemaining {
-			l, err = s.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}})
-		}
+		l, sharded, err := s.sample(ctx)
 		if err != nil {
 			return Learned{}, err
 		}
-		envelope, err := s.EnvelopeOf(ctx, l, none)
+		envelope, err := s.EnvelopeOf(ctx, l, empty)
 		if err != nil {
 			return Learned{}, err
 		}
-		if envelope.Sharded = sharded; sharded {
+		envelope.Sharded = sharded
+		if sharded {
 			envelope.Paths = envelope.Paths.WithUID()
 		}
 		n := int64(len(l.Items))
@@ -64,73 +60,102 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 			return Learned{}, err
 		}
 		if ev.Object == nil {
-			continue
+			continue // the object has changed since it was listed
 		}
-		envelope.Item, err = wire.LearnItem(e, l.Items[0], ev)
+		envelope.Item, err = wire.LearnItem(s.Encoding(), l.Items[0], ev)
 		mean := int64(len(l.Body))/n + index.ObjectOverhead
 		return Learned{Envelope: envelope, Count: n + l.Meta.Remaining, Mean: mean, Reproducible: ev.Reproducible}, err
 	}
 	return Learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
-// EnvelopeOf returns the envelope of a list. What a list with objects does not show is taken from another envelope.
+// sample lists the first few objects. It reports whether the upstream knows shards: such an API server repeats the shard
+// selector in the list, others ignore the parameter.
+func (s *Source) sample(ctx context.Context) (l List, sharded bool, err error) {
+	limit := strconv.Itoa(sampleSize)
+	l, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})
+	if err != nil {
+		return List{}, false, err
+	}
+	sharded = l.Meta.Shards == wire.AllShards
+	if sharded && l.Meta.Continue != "" && !l.Meta.HasRemaining {
+		// 1.37 does not count what remains after a page of a shard, so the page is read again without shards.
+		l, err = s.List(ctx, "", url.Values{"limit": {limit}})
+	}
+	return l, sharded, err
+}
+
+// EnvelopeOf returns the envelope of a list with objects. What such a list does not show is copied from other.
 func (s *Source) EnvelopeOf(ctx context.Context, l List, other *wire.Envelope) (*wire.Envelope, error) {
 	envelope, _, err := wire.LearnEnvelope(s.Encoding(), l.Body, l.Header.Get("Content-Type"), other.EmptyItems)
 	if err != nil {
 		return nil, err
 	}
-	envelope.HasNamespaceField, envelope.Paths, envelope.Sharded = other.HasNamespaceField, other.Paths, other.Sharded
+	envelope.HasNamespaceField = other.HasNamespaceField
+	envelope.Paths = other.Paths
+	envelope.Sharded = other.Sharded
 	envelope.Headers, err = s.Headers(ctx, l)
 	return envelope, err
 }
 
-// learnFields learns which fields the upstream accepts in a selector: an older one knows fewer. It asks for all in one
-// list, which is empty, and returns the envelope of that.
+// learnFields learns which fields the upstream accepts in a selector: older API servers know fewer. It returns the envelope
+// of the empty list that selects by all of them.
 func (s *Source) learnFields(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
-	var all []wire.Field
-	if fields != nil && !s.Resource.Representation.IsMetadata() {
+	var accepted []wire.Field
+	if !s.Resource.Representation.IsMetadata() {
 		var err error
-		if all, err = fields(ctx); err != nil {
+		if accepted, err = fields(ctx); err != nil {
 			return nil, err
 		}
 	}
 	names := []string{wire.NamespaceField}
-	for _, field := range all {
+	for _, field := range accepted {
 		names = append(names, field.Name)
 	}
 	ctx = With(ctx, ForLearn)
-	namespaces := true
-	empty, _, err := s.Probe(ctx, names...)
+	acceptsNamespace := true
+	body, _, err := s.Probe(ctx, names...)
 	if Answered(err, http.StatusBadRequest) {
-		// The upstream does not know one of them. They are few, so it is asked for each of them.
-		var accepted []wire.Field
-		for i, name := range names {
-			_, _, err := s.Probe(ctx, name)
-			switch {
-			case err != nil && !Answered(err, http.StatusBadRequest):
+		// The upstream does not know one of the fields. They are few, so it is asked for each of them.
+		if acceptsNamespace, err = s.acceptsField(ctx, wire.NamespaceField); err != nil {
+			return nil, err
+		}
+		all := accepted
+		accepted = nil
+		for _, field := range all {
+			ok, err := s.acceptsField(ctx, field.Name)
+			if err != nil {
 				return nil, err
-			case i == 0:
-				namespaces = err == nil
-			case err == nil:
-				accepted = append(accepted, all[i-1])
+			}
+			if ok {
+				accepted = append(accepted, field)
 			}
 		}
-		all = accepted
-		empty, _, err = s.Probe(ctx)
+		body, _, err = s.Probe(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	envelope, _, err := wire.LearnEnvelope(s.Encoding(), empty, "", "")
+	envelope, _, err := wire.LearnEnvelope(s.Encoding(), body, "", "")
 	if err != nil {
 		return nil, err
 	}
-	envelope.HasNamespaceField, envelope.Paths = namespaces, wire.NewFieldPaths(all)
+	envelope.HasNamespaceField = acceptsNamespace
+	envelope.Paths = wire.NewFieldPaths(accepted)
 	return envelope, nil
 }
 
-// findInWatch returns the event with which a watch sends an object of a list, at the same revision. It returns the zero
-// Event if no watch sends that revision.
+// acceptsField reports whether the upstream accepts a field in a selector.
+func (s *Source) acceptsField(ctx context.Context, name string) (bool, error) {
+	_, _, err := s.Probe(ctx, name)
+	if Answered(err, http.StatusBadRequest) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// findInWatch returns the event with which a watch sends an item of a list, at the same revision; the zero Event if no watch
+// sends that revision.
 func (s *Source) findInWatch(ctx context.Context, item []byte) (wire.Event, error) {
 	ctx, cancel := context.WithTimeout(With(ctx, ForLearn), AnswerTimeout)
 	defer cancel()
@@ -141,9 +166,8 @@ func (s *Source) findInWatch(ctx context.Context, item []byte) (wire.Event, erro
 	if m.Revision == 0 {
 		return wire.Event{}, fmt.Errorf("%w: an object without resourceVersion", wire.ErrForm)
 	}
-	// From 0, the upstream begins with the object as it is now. If that is already newer than in the
-	// list, the event that made the listed version is recent, and the watch from just before it can
-	// still send it.
+	// A watch from 0 begins with the object as it is now. If the object is newer by now than in the list, its event at the
+	// listed revision is recent, and a watch from just before that revision can still send the event.
 	for _, from := range []uint64{0, m.Revision - 1} {
 		ev, err := s.findInWatchFrom(ctx, m, from)
 		if err != nil || ev.Object != nil {
@@ -153,7 +177,7 @@ func (s *Source) findInWatch(ctx context.Context, item []byte) (wire.Event, erro
 	return wire.Event{}, nil
 }
 
-// findInWatchFrom is findInWatch for one watch, which begins after the revision from.
+// findInWatchFrom is findInWatch for one watch, which begins after the revision from. m is the metadata of the item.
 func (s *Source) findInWatchFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wire.Event, error) {
 	stream, err := s.Watch(ctx, m.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},

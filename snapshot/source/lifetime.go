@@ -2,20 +2,23 @@ package source
 
 import "time"
 
-// lifetime is the time for which the upstream was asked to keep a watch.
+// lifetime is the time for which the upstream was asked to keep a watch open.
 type lifetime struct {
-	// asked is the time at which the request was sent, answered the time at which the answer's header came. The upstream
-	// begins to count in between: a request may first wait in its queue.
-	asked, answered time.Time
-	timeout         time.Duration
+	// sentAt is the time at which the request was sent, and answeredAt the time at which the answer's header came. The
+	// upstream's timeout begins between the two: a request may first wait in a queue of the upstream.
+	sentAt, answeredAt time.Time
+	timeout            time.Duration
 }
 
-// Ended reports whether a watch that has ended may have ended at its timeout (inOrder), and returns the latest time at
-// which it can have ended. That is before now if this process or the machine stood still (see [clock.Age]).
-func (l lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
-	const early = time.Second // the most by which the upstream's clock may end it earlier than this one
-	if at = l.answered.Add(l.timeout); now.Before(at) && now.Round(0).Before(at.Round(0)) {
-		at = now
+// maxEarlyEnd is the time by which the upstream's clock may end a watch before its timeout by this machine's clock.
+const maxEarlyEnd = time.Second
+
+// Ended returns the latest time at which a watch can have ended whose end was seen now. That is before now if this process
+// or the machine stood still (see [clock.Age]). inOrder reports whether the watch may have ended at its timeout.
+func (l lifetime) Ended(now time.Time) (latest time.Time, inOrder bool) {
+	latest = l.answeredAt.Add(l.timeout)
+	if now.Before(latest) && now.Round(0).Before(latest.Round(0)) { // by the monotonic and by the wall clock
+		latest = now
 	}
-	return at, now.Sub(l.asked) >= l.timeout-early
+	return latest, now.Sub(l.sentAt) >= l.timeout-maxEarlyEnd
 }

@@ -11,7 +11,7 @@ import (
 // TestEnded: a watch was over at its timeout at the latest, by either clock.
 func TestEnded(t *testing.T) {
 	asked := time.Now()
-	life := lifetime{asked: asked, answered: asked.Add(20 * time.Second), timeout: time.Minute}
+	life := lifetime{sentAt: asked, answeredAt: asked.Add(20 * time.Second), timeout: time.Minute}
 	due := asked.Add(80 * time.Second)
 	for _, tt := range []struct {
 		now         time.Time
@@ -29,7 +29,7 @@ func TestEnded(t *testing.T) {
 		}
 	}
 	// The machine was suspended for an hour of which the monotonic clock knows nothing.
-	life.answered = proxytest.EarlierByTheWallClock(life.answered, time.Hour)
+	life.answeredAt = proxytest.EarlierByTheWallClock(life.answeredAt, time.Hour)
 	now := asked.Add(70 * time.Second)
 	if at, _ := life.Ended(now); clock.Age(at, now) < time.Hour-time.Minute {
 		t.Errorf("a watch that ended an hour ago is over since %v", clock.Age(at, now))

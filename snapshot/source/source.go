@@ -18,30 +18,31 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Source reads one resource from the upstream. It is safe for concurrent use.
+// Source reads one collection from the upstream. It is safe for concurrent use.
 type Source struct {
-	// Client has the credentials.
+	// Client sends requests to the upstream at the URL Base, with listproxy's own credentials.
 	Client   *http.Client
 	Base     *url.URL
 	Resource CollectionKey
-	// Token returns the continue token of a page at a revision that begins at a key.
+	// Token returns the upstream's continue token for a page that begins with the key start.
 	Token func(revision uint64, start string) string
 }
 
 const (
-	// AnswerTimeout bounds a list, and the time until a watch begins to answer.
+	// AnswerTimeout bounds the time until a list is read, and until a watch begins to answer.
 	AnswerTimeout = 60 * time.Second
-	// maxList bounds the body of one page.
-	maxList = 1 << 30
-	// probeNamespace and probeName address one key that cannot exist: no name may hold a '~'.
+	// maxListBytes bounds the body of one page.
+	maxListBytes = 1 << 30
+	// probeNamespace and probeName address one key that cannot exist: no name may have a '~'.
 	probeNamespace = "default"
 	probeName      = "~listproxy-probe"
 )
 
-// Encoding returns the encoding in which the upstream writes the resource.
+// Encoding returns the encoding of the resource's representation.
 func (s *Source) Encoding() wire.Encoding { return wire.EncodingOf(s.Resource.Representation) }
 
-// get sends a request and returns the answer if it is a 200.
+// get sends a request, and returns the answer if its status is 200: then the caller must close its body. Any other answer
+// is a [wire.AnswerError].
 func (s *Source) get(ctx context.Context, namespace, accept string, query url.Values) (*http.Response, error) {
 	u := s.Base.JoinPath(s.Resource.path(namespace))
 	u.RawQuery = query.Encode()
@@ -68,7 +69,7 @@ type List struct {
 	Header http.Header
 }
 
-// List reads a whole list into memory.
+// List reads a list, or one page of it. It lists all namespaces if namespace is empty.
 func (s *Source) List(ctx context.Context, namespace string, query url.Values) (l List, err error) {
 	ctx, cancel := context.WithTimeout(withDefault(ctx, ForList), AnswerTimeout)
 	defer cancel()
@@ -78,11 +79,11 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 	}
 	defer resp.Body.Close()
 	l.Header = resp.Header
-	if l.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxList+1)); err != nil {
+	if l.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxListBytes+1)); err != nil {
 		return l, fmt.Errorf("reading a list of %s: %w", s.Resource, err)
 	}
-	if len(l.Body) > maxList {
-		return l, fmt.Errorf("a list of %s has more than %d bytes", s.Resource, maxList)
+	if len(l.Body) > maxListBytes {
+		return l, fmt.Errorf("a list of %s has more than %d bytes", s.Resource, maxListBytes)
 	}
 	if l.List, err = s.Encoding().List(l.Body); err != nil {
 		return l, fmt.Errorf("%w: %w", wire.ErrForm, err)
@@ -93,8 +94,8 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 // insistTries is the number of tries of [Source.Insist].
 const insistTries = 6
 
-// Insist is List, tried again after a pause if the upstream is too busy. It is for lists whose failure would cost the
-// upstream more than a repetition.
+// Insist is [Source.List], but tries again after a pause if the upstream is too busy. It is for lists whose failure would
+// cost the upstream more than another try, such as the last page of a load.
 func (s *Source) Insist(ctx context.Context, namespace string, query url.Values) (List, error) {
 	pause := Backoff()
 	for try := 1; ; try++ {
@@ -105,8 +106,7 @@ func (s *Source) Insist(ctx context.Context, namespace string, query url.Values)
 	}
 }
 
-// Nothing returns the namespace and the field selector of a list or watch of one key that cannot
-// exist.
+// Nothing returns the namespace and the field selector of a list or watch of one key that cannot exist.
 func (s *Source) Nothing() (namespace, fieldSelector string) {
 	if s.Resource.Namespaced {
 		namespace = probeNamespace
@@ -114,10 +114,11 @@ func (s *Source) Nothing() (namespace, fieldSelector string) {
 	return namespace, wire.NameField + "=" + probeName
 }
 
-// Probe lists a single name that cannot exist, and returns the list and its revision: the upstream's current one. It
-// costs the upstream the lookup of one key, and makes its watch cache ask etcd for the current revision, which the
-// answer has. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come
-// after it.) It fails with a 400 if the upstream does not know one of the fields.
+// Probe lists a single name that cannot exist, and returns the list and its revision: the upstream's current revision. It
+// costs the upstream the lookup of one key, and makes its watch cache ask etcd for the current revision. (A list with
+// limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come after the page.)
+//
+// The field selector also names fieldNames. The upstream answers 400 if it does not know one of these fields.
 func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
 	namespace, nothing := s.Nothing()
 	var selector strings.Builder
@@ -135,17 +136,18 @@ func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, 
 	return l.Body, l.Meta.Revision, nil
 }
 
-// Watch begins a watch. Reading it goes on until ctx ends or the upstream ends it.
+// Watch begins a watch, which goes on until ctx ends, the upstream ends it, or the caller stops the stream. The caller must
+// stop it. Watch adds parameters to query.
 func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*Stream, error) {
 	query.Set("watch", "true")
-	// The timeout is always sent: without it, the upstream chooses how long a watch lasts.
+	// Without a timeout, the upstream would choose how long the watch lasts.
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
 	ctx, cancel := context.WithCancel(withDefault(ctx, ForWatch))
-	asked := time.Now()
-	late := time.AfterFunc(AnswerTimeout, cancel)
+	sentAt := time.Now()
+	answerTimer := time.AfterFunc(AnswerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptWatch(), query)
-	if !late.Stop() && err == nil {
+	if !answerTimer.Stop() && err == nil {
 		resp.Body.Close()
 		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Resource, AnswerTimeout)
 	}
@@ -153,13 +155,13 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, lifetime{asked: asked, answered: time.Now(), timeout: timeout})
+	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, lifetime{sentAt: sentAt, answeredAt: time.Now(), timeout: timeout})
 	stream.ContentType = resp.Header.Get("Content-Type")
 	stream.Compressed = resp.Uncompressed
 	return stream, nil
 }
 
-// PageAt returns the query of a page that begins at a key, at exactly a revision.
+// PageAt returns the query of the page, at exactly a revision, that begins with the key from.
 func (s *Source) PageAt(revision uint64, from string, limit int64) url.Values {
 	query := Exactly(revision)
 	if from != "" {
@@ -169,7 +171,7 @@ func (s *Source) PageAt(revision uint64, from string, limit int64) url.Values {
 	return query
 }
 
-// Named returns the field selector of the object with a name.
+// Named returns the field selector that selects objects with a name.
 func Named(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
 
 // Exactly returns the query of a list at exactly a revision.
@@ -180,13 +182,14 @@ func Exactly(revision uint64) url.Values {
 	}
 }
 
-// Key returns an object's key, by which the API server orders objects.
+// Key returns the key of an object, by which the API server orders objects. The error is a [wire.InconsistencyError] if the
+// object's name or namespace cannot be those of the resource.
 func (s *Source) Key(m wire.ObjectMeta) (string, error) {
 	if m.Name == "" || (m.Namespace != "") != s.Resource.Namespaced {
 		return "", wire.Inconsistent("an object without a usable name")
 	}
-	// Names of RBAC objects may hold any bytes, and JSON has U+FFFD for those that are not
-	// UTF-8: neither the order of such keys nor their tokens could be right.
+	// Names of RBAC objects may have any bytes, and JSON has U+FFFD in place of bytes that are not UTF-8. Neither the order of
+	// such keys nor their continue tokens could be right.
 	if strings.ContainsRune(m.Name, utf8.RuneError) || strings.ContainsRune(m.Namespace, utf8.RuneError) {
 		return "", fmt.Errorf("%w: an object's name is not UTF-8", wire.ErrForm)
 	}

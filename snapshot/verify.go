@@ -12,26 +12,29 @@ import (
 )
 
 const (
-	// maxLag is the time after a change, in addition to [Skew], after which every API server has learned of it.
+	// maxLag is the time, in addition to [Skew], after which every API server has learned of a change.
 	maxLag = time.Minute
 	// maxVerifying is the number of collections that are verified at the same time.
 	maxVerifying = 2
 	// verifyInterval is the interval at which collections that must be verified are looked for.
 	verifyInterval = time.Second
-	// minVerifyInterval is the shortest time from the begin of one comparison of a collection to the next.
+	// minVerifyInterval is the shortest time from the beginning of one comparison of a collection to the next.
 	minVerifyInterval = 2 * time.Minute
 	// verifyTimeout is the time after which a collection that could not be compared is loaded anew.
 	verifyTimeout = 10 * time.Minute
 )
 
-// verification records whether and when a collection must be compared with the upstream, which may answer something
-// else now. Lists are answered from memory meanwhile: memory is needed most while API servers are upgraded or
-// restarted. Collections.mu guards it.
+// verification records whether and when a collection must be compared with the upstream, which may write other bytes now.
+// Lists are answered from memory meanwhile: memory is needed most while API servers are upgraded or restarted.
+// Collections.mu guards it.
 type verification struct {
-	// since is the time before which states were loaded that must be compared; zero if none must be.
+	// since is the time of the last event that requires a comparison. States that were loaded later need none. It is zero
+	// if no comparison is required.
 	since time.Time
-	// next is the time from which on the collection may be compared. began is the time at which the last comparison began.
-	next, began time.Time
+	// notBefore is the time before which the collection must not be compared.
+	notBefore time.Time
+	// began is the time at which the last comparison began.
+	began time.Time
 	// running reports whether the collection is being compared.
 	running bool
 	retries wait.Backoff
@@ -56,7 +59,7 @@ func (c *Collections) verifyAfterSkew(scope Scope) {
 	}
 }
 
-// mustVerify makes the verifying goroutines compare what was loaded before now.
+// mustVerify requires a comparison of the scope's collections, if their states were loaded before now.
 func (c *Collections) mustVerify(scope Scope, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,9 +68,9 @@ func (c *Collections) mustVerify(scope Scope, now time.Time) {
 			v := &r.verification
 			v.since = now
 			v.retries = retryBackoff()
-			v.next = now
+			v.notBefore = now
 			if earliest := v.began.Add(minVerifyInterval); earliest.After(now) {
-				v.next = earliest
+				v.notBefore = earliest
 			}
 		}
 	}
@@ -83,8 +86,8 @@ func (c *Collections) verifyLoop() {
 	}
 }
 
-// nextToVerify returns a collection that must be verified now, eager ones first, and marks it as running; nil if there is
-// none. States of it that were loaded after since need no comparison.
+// nextToVerify returns a collection that must be verified now, an eager one first, and its verification's since. It marks
+// the verification as running. It returns nil if no collection must be verified now.
 func (c *Collections) nextToVerify(now time.Time) (found *running, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +96,7 @@ func (c *Collections) nextToVerify(now time.Time) (found *running, since time.Ti
 		_, eager := c.eager[key]
 		v := &r.verification
 		switch {
-		case v.since.IsZero() || v.running || v.next.After(now):
+		case v.since.IsZero() || v.running || v.notBefore.After(now):
 			continue
 		case found == nil || (eager && !foundEager):
 			found = r
@@ -108,19 +111,20 @@ func (c *Collections) nextToVerify(now time.Time) (found *running, since time.Ti
 	return found, found.verification.since
 }
 
-// endVerification does what follows from the result of a comparison: nothing, another one later, or a load.
+// endVerification ends a comparison that began when the verification's since was the given time. Depending on the result,
+// the collection is kept, compared again later, or loaded anew.
 func (c *Collections) endVerification(r *running, since time.Time, revision uint64, err error) {
 	if c.ctx.Err() != nil {
 		return
 	}
-	wrong, differs := errors.AsType[*source.MismatchError](err)
+	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	again := err != nil && !differs && time.Since(since) < verifyTimeout
 	c.mu.Lock()
 	r.verification.running = false
 	switch {
 	case again:
-		r.verification.next = time.Now().Add(source.RetryPause(r.verification.retries.Step(), err))
-	case r.verification.since.Equal(since):
+		r.verification.notBefore = time.Now().Add(source.RetryPause(r.verification.retries.Step(), err))
+	case r.verification.since.Equal(since): // else there was another event meanwhile, which requires another comparison
 		r.verification.since = time.Time{}
 	}
 	c.mu.Unlock()
@@ -130,7 +134,7 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 		log.Debug("verified")
 	case again:
 		log.Debug("not verified yet", "error", err)
-	case differs && !wrong.SameObjects:
+	case differs && !mismatch.SameObjects:
 		c.recordCheck(r, revision, err)
 		c.restart(r, 0) // without a ban: etcd may have been restored, and a state that is loaded now is right
 	default:

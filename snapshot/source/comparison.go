@@ -17,11 +17,11 @@ import (
 // Comparison compares states with the upstream's at the same revision.
 type Comparison struct {
 	Source Source
-	// Insists reports whether lists that the upstream is too busy for are asked for again.
+	// Insists reports whether to use [Source.Insist], which tries again if the upstream is too busy.
 	Insists bool
 }
 
-// ListState is a state that is compared: the objects of a list at one revision.
+// ListState has the objects of a collection at one revision, and how the upstream writes them as a list.
 type ListState struct {
 	Revision uint64
 	Envelope *wire.Envelope
@@ -30,7 +30,7 @@ type ListState struct {
 
 // MismatchError is a difference between a state and the upstream's.
 type MismatchError struct {
-	// Difference names one object, and has nothing of what the object holds.
+	// Difference describes the first difference. It may name an object, but has none of the object's content.
 	Difference string
 	// SameObjects reports whether both have the same objects at the same revisions, and only bytes differ.
 	SameObjects bool
@@ -49,7 +49,7 @@ func IsMismatch(err error) bool {
 // that follow, and the headers. It returns a [MismatchError] if they differ.
 func (c *Comparison) Page(ctx context.Context, s ListState, from string, limit int64) error {
 	query := c.Source.PageAt(s.Revision, from, limit)
-	if s.Envelope.Sharded { // an API server that does not know shards any more is noticed
+	if s.Envelope.Sharded { // so that an API server that does not know shards any more is noticed
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := c.read(ctx, s.Revision, query)
@@ -66,7 +66,7 @@ func (c *Comparison) Page(ctx context.Context, s ListState, from string, limit i
 	switch {
 	case difference == "" && s.hasBytes(ours, theirs, headers):
 		return nil
-	case sameObjects && !sameCount: // so objects of other pages differ
+	case sameObjects && !sameCount: // objects of later pages are missing, here or upstream
 		difference = fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", from, ours.Remaining, theirs.Meta.Remaining)
 		sameObjects = false
 	case difference == "":
@@ -103,7 +103,7 @@ func (c *Comparison) difference(objects []*index.Object, items [][]byte) (differ
 	return difference, true
 }
 
-// read reads a list that the upstream must answer at exactly the given revision.
+// read reads a list. It is an error if the list is not at the revision.
 func (c *Comparison) read(ctx context.Context, revision uint64, query url.Values) (List, error) {
 	list := c.Source.List
 	if c.Insists {
@@ -116,20 +116,21 @@ func (c *Comparison) read(ctx context.Context, revision uint64, query url.Values
 	return l, err
 }
 
-// isUncounted reports whether the upstream did not count what remains after a page, as 1.37 does not if it is asked for
-// shards.
+// isUncounted reports whether the upstream did not count the objects that remain after a page. (1.37 does not count them
+// for shards.)
 func (s ListState) isUncounted(theirs List) bool {
 	return s.Envelope.Sharded && !theirs.Meta.HasRemaining
 }
 
-// hasBytes reports whether a page of s, written as a list, has the bytes of the upstream's list, and these headers.
+// hasBytes reports whether a page of s, written as a list, has the bytes of the upstream's list, and the headers.
 func (s ListState) hasBytes(page index.Page, theirs List, headers http.Header) bool {
-	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted && !s.isUncounted(theirs)}
+	isCounted := page.Counted && !s.isUncounted(theirs)
+	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: isCounted}
 	if s.Envelope.Sharded {
 		meta.Shards = wire.AllShards
 	}
 	if page.Next != "" {
-		// Continue tokens are not compared: upstreams write them in two ways, which this package does not know.
+		// Continue tokens are not compared: there are two forms of them, which this package does not know.
 		meta.Continue = theirs.Meta.Continue
 	}
 	var items [][]byte

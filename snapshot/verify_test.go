@@ -14,37 +14,36 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestVerify: when other API servers answer, all that was loaded before is compared, and answered
-// meanwhile. What differs is loaded anew, and dropped at once if it is another state.
+// TestVerify: Verify compares all that was loaded before, which is answered meanwhile. A collection that differs is loaded
+// anew. If objects differ, and not only bytes, it is dropped at once and counts as a mismatch.
 func TestVerify(t *testing.T) {
-	const first, second, third = "", "n/0499\x00", "n/0999\x00"
+	const first, second, third = "", "n/0499\x00", "n/0999\x00" // the keys with which the pages of 1200 objects begin
 	for name, tt := range map[string]struct {
-		happens  func(*checked, *Collection)
-		ago      time.Duration // the API servers changed
-		compared []string      // the pages; nil: not tested
-		loads    int           // more than the first, in twenty minutes
-		within   time.Duration // the first of them; it is answered until then
-		dropped  bool
+		prepare      func(*checked, *Collection)
+		changedAgo   time.Duration // the time since the API servers changed
+		wantCompared []string      // nil: any pages
+		wantReload   time.Duration // the latest time of the only reload; 0: none
+		wantDropped  bool
 	}{
-		"nothing is wrong": {compared: []string{first, second, third}},
-		"loaded since":     {ago: time.Hour, compared: []string{}},
-		"other bytes": {
-			happens:  func(_ *checked, c *Collection) { corrupt(c, changeOne("n/1100", changeByte)) },
-			compared: []string{first, second, third, third}, loads: 1, within: Skew + 10*time.Second,
+		"nothing differs":         {wantCompared: []string{first, second, third}},
+		"loaded after the change": {changedAgo: time.Hour, wantCompared: []string{}},
+		"bytes of an object differ": {
+			prepare:      func(_ *checked, c *Collection) { corrupt(c, changeOne("n/1100", changeByte)) },
+			wantCompared: []string{first, second, third, third}, wantReload: Skew + 10*time.Second,
 		},
-		"another state": {
-			happens: func(_ *checked, c *Collection) { corrupt(c, removeOne("n/1100")) },
-			loads:   1, within: Skew, dropped: true,
+		"an object is missing": {
+			prepare:    func(_ *checked, c *Collection) { corrupt(c, removeOne("n/1100")) },
+			wantReload: Skew, wantDropped: true,
 		},
-		"another state, again within the hour": {
-			happens: func(all *checked, c *Collection) {
+		"an object is missing again within mismatchMemory": {
+			prepare: func(all *checked, c *Collection) {
 				all.collections.checks.record(widgets, CheckMismatch, time.Now())
 				corrupt(c, removeOne("n/1100"))
 			},
-			loads: 1, within: Skew, dropped: true,
+			wantReload: Skew, wantDropped: true,
 		},
-		"gone, then there": {
-			happens: func(c *checked, _ *Collection) {
+		"the second page is answered 410 once": {
+			prepare: func(c *checked, _ *Collection) {
 				gone := times(1, http.StatusGone, "")
 				c.setInstead(func(r *http.Request) (int, string) {
 					if r.URL.Query().Has("continue") {
@@ -53,51 +52,58 @@ func TestVerify(t *testing.T) {
 					return 0, ""
 				})
 			},
-			compared: []string{first, second, second, third},
+			wantCompared: []string{first, second, second, third},
 		},
-		"busy for a while": {
-			happens:  func(c *checked, _ *Collection) { c.setInstead(times(3, http.StatusTooManyRequests, "")) },
-			compared: []string{first, first, first, first, second, third},
+		"the first page is answered 429 three times": {
+			prepare:      func(c *checked, _ *Collection) { c.setInstead(times(3, http.StatusTooManyRequests, "")) },
+			wantCompared: []string{first, first, first, first, second, third},
 		},
-		"never answered": {
-			happens: func(c *checked, _ *Collection) { c.setInstead(times(1e6, http.StatusInternalServerError, "")) },
-			loads:   1, within: verifyTimeout + time.Minute,
+		"all is answered 500": {
+			prepare:    func(c *checked, _ *Collection) { c.setInstead(times(1e6, http.StatusInternalServerError, "")) },
+			wantReload: verifyTimeout + time.Minute,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, never)
 			before := c.use(t)
-			if tt.happens != nil {
-				tt.happens(c, before)
+			if tt.prepare != nil {
+				tt.prepare(c, before)
 			}
 			begun := time.Now()
-			if tt.ago > 0 {
-				c.collections.mustVerify(Scope{}, time.Now().Add(-tt.ago))
+			if tt.changedAgo > 0 {
+				c.collections.mustVerify(Scope{}, begun.Add(-tt.changedAgo))
 			} else {
 				c.collections.Verify(Scope{}, "an API server announced itself")
 			}
-			loaded := time.Duration(0)
+			reloadedAfter := time.Duration(0)
 			for time.Since(begun) < 20*time.Minute {
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if loaded == 0 && c.loaded() > 1 {
-					loaded = time.Since(begun)
+				if reloadedAfter == 0 && c.loaded() > 1 {
+					reloadedAfter = time.Since(begun)
 				}
 				if _, why := c.use(t).NotOlderThan(t.Context(), 0); why != reason.None {
-					t.Fatalf("after %v: %q; log:\n%s", time.Since(begun), why, c.log)
+					t.Fatalf("forwarded because of %q after %v; log:\n%s", why, time.Since(begun), c.log)
 				}
 			}
-			if tt.compared != nil {
-				expect.Same(t, tt.compared, c.compared())
+			if tt.wantCompared != nil {
+				expect.Same(t, tt.wantCompared, c.compared())
 			}
-			if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyTimeout {
-				t.Errorf("loaded %d times, again after %v; log:\n%s", c.loaded(), loaded, c.log)
+			wantLoads := 1
+			if tt.wantReload > 0 {
+				wantLoads = 2
 			}
-			if dropped := before.whyRetired() != reason.None; dropped != tt.dropped {
-				t.Errorf("dropped: %t", dropped)
+			if c.loaded() != wantLoads || reloadedAfter > tt.wantReload {
+				t.Errorf("%d loads, want %d; reloaded after %v, want %v at most; log:\n%s", c.loaded(), wantLoads, reloadedAfter, tt.wantReload, c.log)
 			}
-			if wrong := c.collections.Mismatches()[widgets].Count; (wrong > 0) != tt.dropped {
-				t.Errorf("%d mismatches: what API servers write differently is no mistake", wrong)
+			if tt.wantReload > verifyTimeout && reloadedAfter < verifyTimeout {
+				t.Errorf("reloaded after %v, want %v at least", reloadedAfter, verifyTimeout)
+			}
+			if dropped := before.whyRetired() != reason.None; dropped != tt.wantDropped {
+				t.Errorf("dropped: %t, want %t", dropped, tt.wantDropped)
+			}
+			if n := c.collections.Mismatches()[widgets].Count; (n > 0) != tt.wantDropped {
+				t.Errorf("%d mismatches, want some: %t", n, tt.wantDropped)
 			}
 			c.expectRight(t)
 		})

@@ -33,7 +33,7 @@
 // # Files
 //
 //   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go
-//   - collection.go, view.go, fresh.go, watches.go: what requests ask of a collection
+//   - collection.go, view.go, fresh.go, watches.go, validity.go: what requests ask of a collection
 //   - feed.go, learn.go, load.go, bridge.go, follow.go, timeline.go, probe.go, progress.go: the feed, in the order of its
 //     life
 //   - write.go, trimhistory.go: the changes of what is known. Each is made under one lock, and publishes a view

@@ -1,5 +1,5 @@
-// Package source is what a feed asks kube-apiserver, and when: lists and watches (source.go, stream.go, kind.go), how
-// it writes a resource (learn.go, headers.go), whether a state is what it says (comparison.go), and its current
-// revision. [Freshness] decides when to ask for that. It is a state machine that reads no clock and does nothing by
-// itself; the tests check its rules on random sequences of events.
+// Package source has the requests of a feed to kube-apiserver: lists and watches (source.go, stream.go, kind.go), requests
+// that learn how kube-apiserver writes a resource (learn.go, headers.go) or compare a state with its lists (comparison.go),
+// and probes for its current revision. [Freshness] decides when to send a probe. It is a state machine that reads no clock
+// and does nothing by itself.
 package source

@@ -12,29 +12,29 @@ import (
 // Accept has the representations that a client accepts, read once from its Accept header. It never changes. The zero
 // value accepts no representation that is kept.
 type Accept struct {
+	// builtin and custom are the API server's choices for built-in and for custom resources.
 	builtin, custom choice
 	// ambiguous reports whether the header has several readings.
 	ambiguous bool
 }
 
-// choice is what the API server chooses from the header for one kind of resource. The zero value means that the API
-// server writes a form that is not kept, or none (406), or that it is not certain which.
+// choice is what the API server chooses from the header. The zero value means that the API server writes a form that is
+// not kept, or answers 406, or that its choice is not certain.
 type choice struct {
 	representation media.Representation
-	// pretty reports whether the clause that was chosen asks for indented JSON.
+	// pretty reports whether the chosen clause asks for indented JSON.
 	pretty bool
 }
 
-// maxAcceptClauses bounds the media types that one request may name. The API server sorts them by an order that is not
-// transitive, so the result depends on the algorithm. Up to 12 elements Go's sort is an insertion sort, as the API
-// server's own is.
+// maxAcceptClauses bounds the clauses of a header. The API server sorts clauses by an order that is not transitive, so the
+// result depends on the algorithm. Go sorts up to 12 elements by insertion, as the API server does, too.
 const maxAcceptClauses = 12
 
 // Representation returns the form in which the API server would write the list, or
 // the reason why the request has to be forwarded.
 //
-// It depends on whether the resource is a custom one: these have no protobuf
-// (except of their metadata), and no routes of their own in the server's router.
+// custom says whether the resource is a custom one. Custom resources have no protobuf (except of their metadata), and no
+// routes of their own in the server's router.
 func (a Accept) Representation(custom bool) (media.Representation, reason.Reason) {
 	representation := a.choiceFor(custom).representation
 	switch {
@@ -54,7 +54,8 @@ func (a Accept) choiceFor(custom bool) choice {
 	return a.builtin
 }
 
-// reasonForAll returns a reason if the list must be forwarded whatever the kind of its resource is; else None.
+// reasonForAll returns None if the header can be answered for custom or for built-in resources; otherwise the reason why
+// the request has to be forwarded.
 func (a Accept) reasonForAll() reason.Reason {
 	if _, why := a.Representation(true); why == reason.None {
 		return reason.None
@@ -66,7 +67,7 @@ func (a Accept) reasonForAll() reason.Reason {
 // parseAccept reads the values of the Accept header of a list or a watch.
 func parseAccept(values []string, watch bool) Accept {
 	switch {
-	case len(values) > 1: // the API server reads only the first line
+	case len(values) > 1: // the API server reads only the first header
 		return Accept{ambiguous: true}
 	case len(values) == 0 || values[0] == "":
 		plain := choice{representation: media.JSON}
@@ -82,14 +83,14 @@ func parseAccept(values []string, watch bool) Accept {
 	return accept
 }
 
-// routed reports whether the API server's router lets the header through to the negotiation. For built-in resources
-// go-restful compares the text of each clause, without its parameters, with the types of the route
-// (Route.matchesAccept). So "application/*" or "*" alone gets a 406. Custom resources have no such routes, and
-// answer these with JSON.
+// routed reports whether the API server's router passes a request with this header on to the negotiation. For built-in
+// resources, go-restful compares each clause, without its parameters, with the media types of the route
+// (Route.matchesAccept). So "application/*" or "*" alone gets a 406. Custom resources have no such routes: there both
+// mean JSON.
 //
-// A list's route has the types of its serializer (k8s.io/apiserver, endpoints/installer.go). It has
-// the types of streams too, but with a parameter, and clauses are compared without theirs.
-// application/cbor depends on a feature gate, so it does not count.
+// The route of a list has the media types of its serializer (k8s.io/apiserver, endpoints/installer.go), and those of
+// streams. The latter have a parameter, so no clause equals them. application/cbor depends on a feature gate, so it is
+// not among the types here.
 func routed(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
@@ -101,10 +102,10 @@ func routed(accept string) bool {
 	return false
 }
 
-// negotiate chooses the first clause that can be answered, as the API server does. Clauses of quality 0 count, too.
+// negotiate chooses the first clause that can be answered, as the API server does, even a clause of quality 0.
 //
-// A clause is skipped only if no API server answers it. Any other clause that listproxy does not know ends the search
-// without a choice, since the upstream may know it.
+// A clause is skipped only if no API server can answer it. Any other clause that listproxy does not know ends the search
+// without a choice, since the upstream may know that clause.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
 		result := represent(clause, watch)
@@ -116,40 +117,39 @@ func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	return choice{}
 }
 
-// represent returns the choice of one clause of an Accept header. A watch asks for the kind of single objects, which
-// its events hold, and may have the parameter stream=watch.
+// represent returns the choice if the clause is chosen. The clause of a watch names the kind of single objects, which the
+// events hold, and may have the parameter stream=watch.
 func represent(clause goautoneg.Accept, watch bool) choice {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
 	case "application/json", "application/*", "*/*":
-		// JSON is the first type the API server offers, so wildcards mean it.
+		// A wildcard means JSON, the first type that the API server offers.
 	case "application/vnd.kubernetes.protobuf":
 		plain, metadata = media.Protobuf, media.MetadataProtobuf
 	default:
 		return choice{}
 	}
-	unread := len(clause.Params) // q is not among them
+	unknown := len(clause.Params) // the parameters that were not read yet, without q
 	result := choice{representation: plain, pretty: clause.Params["pretty"] == "1"}
 	if result.pretty {
-		unread--
+		unknown--
 	}
 	kind := "PartialObjectMetadataList"
 	if watch {
 		kind = "PartialObjectMetadata"
 		if clause.Params["stream"] == "watch" {
-			unread--
+			unknown--
 		}
 	}
-	if unread == 0 {
-		return result
-	}
-	if unread == 3 && clause.Params["as"] == kind &&
-		clause.Params["g"] == "meta.k8s.io" && clause.Params["v"] == "v1" {
+	asMetadata := clause.Params["as"] == kind && clause.Params["g"] == "meta.k8s.io" && clause.Params["v"] == "v1"
+	if asMetadata {
 		result.representation = metadata
-		return result
+		unknown -= 3 // as, g and v
 	}
-	// Another transformation (a list as PartialObjectMetadata gets a 406), or an unknown parameter.
-	return choice{}
+	if unknown > 0 { // or another transformation, like a list as PartialObjectMetadata, which gets a 406
+		return choice{}
+	}
+	return result
 }
 
 // acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. Only the

@@ -14,42 +14,43 @@ import (
 // CacheMode says whether a resource is kept in memory.
 type CacheMode string
 
-// The modes, as a policy file has them.
+// The modes, as spelled in a policy file.
 const (
-	// CacheOnDemand loads a resource when somebody asks for it, and drops it when nobody has for a while.
+	// CacheOnDemand loads a resource at the first request for it, and drops it after a while without requests.
 	CacheOnDemand CacheMode = "onDemand"
-	// CacheNever forwards all requests for it.
+	// CacheNever forwards all requests for the resource.
 	CacheNever CacheMode = "never"
 )
 
-// LimitAtZero says what limit means in a list at resourceVersion=0.
+// LimitAtZero says what the parameter limit means in a list at resourceVersion=0.
 type LimitAtZero string
 
-// The two ways, as a policy file has them.
+// The meanings, as spelled in a policy file.
 const (
-	// LimitIgnored means that the whole list is written, as kube-apiserver's cache does.
+	// LimitIgnored means that the answer is the whole list, as from kube-apiserver's cache.
 	LimitIgnored LimitAtZero = "ignore"
-	// LimitHonoured means that a page is written, and a continue token of its revision, as
-	// kube-apiserver does for resources that it does not cache.
+	// LimitHonoured means that the answer is a page with a continue token, as from a kube-apiserver that does not cache
+	// the resource.
 	LimitHonoured LimitAtZero = "honour"
 )
 
-// ConsistentLists says which lists of the newest state, those that name no resourceVersion, are
-// answered from memory.
+// ConsistentLists says which lists of the newest state are answered from memory. These are the lists without a
+// resourceVersion.
 type ConsistentLists string
 
-// The three ways, as a policy file and --consistent-lists have them.
+// The choices, as spelled in a policy file and in --consistent-lists.
 const (
-	// ConsistentNever means that all are forwarded.
+	// ConsistentNever means that all these lists are forwarded.
 	ConsistentNever ConsistentLists = "false"
-	// ConsistentOn means that large lists are answered from memory. Small ones are forwarded, since kube-apiserver answers
-	// them sooner than memory is proven to have the newest state; but only a few at the same time.
+	// ConsistentOn means that large lists are answered from memory. Small lists are forwarded, a few at a time, since
+	// kube-apiserver answers them sooner than memory can be proven to have the newest state. More small lists than these
+	// few are answered from memory.
 	ConsistentOn ConsistentLists = "true"
-	// ConsistentAlways means that all are answered from memory.
+	// ConsistentAlways means that all these lists are answered from memory.
 	ConsistentAlways ConsistentLists = "always"
 )
 
-// BuiltIn is the Source of a rule that is not from a file.
+// BuiltIn is the Source of a rule that comes from no file.
 const BuiltIn = "built-in default"
 
 // AllResources is the resource of a rule for all resources of its group.
@@ -58,21 +59,22 @@ const AllResources = "*"
 // Rule has the settings of a resource.
 type Rule struct {
 	Cache CacheMode
-	// HistoryWindow is the time for which states are kept. If it is 0, the flag decides.
+	// HistoryWindow is the time for which old states are kept; 0 means --history-window.
 	HistoryWindow time.Duration
-	// LimitAtZero says what a limit means at resourceVersion=0.
-	LimitAtZero LimitAtZero
-	// ConsistentLists says which lists of the newest state are answered from memory. If it is empty, the flag decides.
+	LimitAtZero   LimitAtZero
+	// ConsistentLists is empty if --consistent-lists decides.
 	ConsistentLists ConsistentLists
-	// Watches says whether watches are answered from memory. If it is nil, the flag decides.
+	// Watches says whether watches are answered from memory; nil means that --watches decides.
 	Watches *bool
 	// Source is the file and place of the most specific rule ("policy.yaml: resources[3]"), or BuiltIn.
 	Source string
 }
 
-// Representation returns the representation in which a list or watch is answered. With a reason other than None it must
-// be forwarded: the namespace, the Accept header or the selectors do not fit this kind of resource. A representation
-// beside such a reason only tells what the client asks for.
+// Representation returns the representation in which a list or watch is answered. namespaced says whether the resource has
+// namespaces, custom whether it is a custom resource.
+//
+// With a reason other than None, the request must be forwarded: the namespace, the Accept header or the selectors do not
+// fit such a resource. If the selectors do not, the representation is that which the client asks for.
 func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
@@ -84,27 +86,28 @@ func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Repr
 	return representation, list.CheckSelectors(namespaced, r.LimitAtZero)
 }
 
-// AnswersWatches reports whether watches are answered from memory.
+// AnswersWatches reports whether watches are answered from memory. It is false where --watches decides: see
+// [Config.WithSwitches].
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
 
-// Config is a policy: it says which resources are kept in memory, and how. It does not change, so it is safe for
-// concurrent use. [DefaultConfig] and [ParseConfig] return one.
+// Config is a policy: it says which resources are kept in memory, and how. [DefaultConfig] and [ParseConfig] return a
+// Config. It never changes, so it is safe for concurrent use.
 type Config struct {
 	// defaults has the settings of every resource without a rule of its own.
 	defaults Rule
-	// rules have all settings, also those that they inherit.
+	// rules have all settings, including the inherited ones.
 	rules map[schema.GroupResource]Rule
-	// order has the keys of rules in the order of the file.
+	// order has the keys of rules, in the order of the file.
 	order []schema.GroupResource
 }
 
-// DefaultConfig returns the policy without a file: all resources are kept on demand. ([Config.RuleFor] makes an exception
-// of Secrets and Events.)
+// DefaultConfig returns the policy without a file: all resources are kept on demand, except Secrets and Events (see
+// [Config.RuleFor]).
 func DefaultConfig() *Config {
 	return &Config{defaults: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: BuiltIn}}
 }
 
-// Switches are flags of the process. They decide for the resources whose rule does not.
+// Switches are flags of the process. Each decides for the resources whose rule does not have the setting.
 type Switches struct {
 	// Consistent is --consistent-lists.
 	Consistent ConsistentLists
@@ -112,11 +115,13 @@ type Switches struct {
 	Watches bool
 }
 
-// WithSwitches returns a copy of the policy in which the flags decide for each rule that does not.
+// WithSwitches returns a copy of the policy with the flags' values in the settings that a rule does not have.
 func (c *Config) WithSwitches(s Switches) *Config {
 	fill := func(r Rule) Rule {
 		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.Consistent)
-		r.Watches = cmp.Or(r.Watches, &s.Watches)
+		if r.Watches == nil {
+			r.Watches = &s.Watches
+		}
 		return r
 	}
 	filled := *c
@@ -128,7 +133,8 @@ func (c *Config) WithSwitches(s Switches) *Config {
 	return &filled
 }
 
-// RuleFor returns the settings of a resource; group is empty for the core group. It does not allocate.
+// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. But
+// Secrets and Events are kept only by a rule of their own. group is empty for the core group. RuleFor does not allocate.
 func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
@@ -137,7 +143,7 @@ func (c *Config) RuleFor(group, resource string) Rule {
 	if !ok {
 		rule = c.defaults
 	}
-	if mustBeNamed(group, resource) && rule.Cache != CacheNever {
+	if needsOwnRule(group, resource) && rule.Cache != CacheNever { // else the Source of the never stays
 		rule.Cache = CacheNever
 		rule.Source = BuiltIn
 	}
@@ -150,33 +156,31 @@ func (c *Config) Defaults() Rule { return c.defaults }
 // Targets returns the resources that the file has rules for, in its order.
 func (c *Config) Targets() []schema.GroupResource { return slices.Clone(c.order) }
 
-// mustBeNamed reports whether a resource is kept only if a rule names it. With Secrets in it, listproxy's memory needs
-// as much protection as etcd. (Not even a rule that names Events can keep them, see isEvents.)
-func mustBeNamed(group, resource string) bool {
+// needsOwnRule reports whether a resource is never kept by the rule for its group or by the defaults. For Secrets, this is
+// because listproxy's memory then needs as much protection as etcd. For Events, see isEvents.
+func needsOwnRule(group, resource string) bool {
 	return (group == "" && resource == "secrets") || isEvents(group, resource)
 }
 
-// isEvents reports whether a resource is Events, which a policy file cannot keep. The upstream has no watch cache of
-// them: their watches get no bookmarks, so a quiet feed cannot prove up to which revision it has seen them, and
-// several of them can change in one revision.
+// isEvents reports whether a resource is Events, which are never kept: ParseConfig refuses a rule that would keep them.
+// The upstream has no watch cache of Events. So their watches get no bookmarks, and a quiet feed cannot prove how current
+// it is. Besides, several Events can change in one revision.
 func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }
 
-// Evaluation is the decision that follows from a request and the policy alone, before rights and state are looked up.
+// Evaluation is what follows from a request and the policy alone, before rights and state are looked up.
 type Evaluation struct {
-	// Decision follows from the request and the rule. Semantics is Consistent also if the request is forwarded for that
-	// reason.
+	// Decision follows from the request and the rule. If its Reason is Consistent, its Semantics is set, too.
 	Decision
-	// NotKept is the reason why the policy forbids an answer from memory, or None. It is told only to callers whom
-	// kube-apiserver knows.
+	// NotKept is the reason why the policy forbids an answer from memory, or None. Only callers whom kube-apiserver has
+	// authenticated may learn it.
 	NotKept reason.Reason
-	// Rule is the rule for the resource.
-	Rule Rule
+	Rule    Rule
 }
 
-// Evaluate decides about a list or watch that [Parse] has read. parseReason is Parse's reason to forward it, or None. If
-// the rule answers no watches, the reason of every watch is reason.Watch, whatever parseReason is.
+// Evaluate decides about a list or watch that [Parse] has returned with parseReason. If the rule answers no watches, the
+// reason of every watch is reason.Watch: the switch is what the operator can change.
 func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	e := Evaluation{Rule: c.RuleFor(req.Group, req.Resource)}
 	switch {

@@ -5,20 +5,20 @@ import (
 )
 
 // EncodeContinue returns the continue token that kube-apiserver's cache sends with a page at this revision if the next
-// page begins at start. That is a key relative to the scope of the request, without its leading slash: usually the last
-// key of the page followed by a zero byte.
+// page begins at start. start is a key relative to the scope of the request, without a leading slash: usually the last
+// key of the page, followed by a zero byte.
 //
-// The revision must fit int64, as every etcd revision does. Keys must be valid UTF-8, since JSON replaces other bytes.
+// The revision must fit int64, as every etcd revision does. start must be valid UTF-8, since JSON replaces other bytes.
 func EncodeContinue(revision uint64, start string) string {
 	return encodeToken(int64(revision), "/"+start) // #nosec G115 -- see above
 }
 
 // DecodeContinue reads a continue token. It returns the start key relative to the scope, without a leading slash. The
-// revision is not zero, and may be negative; -1 means the newest state.
+// revision is not 0. It may be negative: -1 means the newest state.
 //
-// ok is false unless kube-apiserver writes exactly these bytes: with a leading slash, as its cache does, or without, as
-// its reads of etcd do. (JSON and base64 both have many spellings for one value.) ok is also false if the start key has
-// "..", "." or empty segments, since it could lead out of the scope.
+// ok is true only if kube-apiserver writes exactly these bytes: with a leading slash in the key, as its cache does, or
+// without, as its reads of etcd do. (JSON and base64 both have many spellings for one value.) ok is false if the key has
+// a segment "..", "." or "", since the key could lead out of the scope.
 func DecodeContinue(token string) (revision int64, start string, ok bool) {
 	start, revision, err := storage.DecodeContinue(token, "")
 	if err != nil || start == "" {

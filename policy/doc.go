@@ -6,7 +6,7 @@
 //   - [Parse] reads a request once. It returns a [Request], which authorization, lookup and answer all use, and a
 //     [reason.Reason] if the request is not a list or watch that listproxy understands completely.
 //   - [Accept.Representation], [Request.Indented] and [Request.CheckSelectors] decide what depends on the kind of the
-//     resource: the form of the answer, and whether the API server treats the selectors in the usual way.
+//     resource: the representation of the answer, and whether the API server treats the selectors in the usual way.
 //   - [Request.Decide] applies the API server's own table of list semantics to the list
 //     options of the [Request].
 //
@@ -27,15 +27,15 @@
 //
 // The API server's own code reads the path (RequestInfoFactory), the Accept header
 // and the selectors. Decisions are made from what this package reads of the query:
-// RequestInfo gets the path alone, so it cannot read the query differently. Packages
-// kubehttp and observe look only at whether it asks for a watch or a streaming list.
+// RequestInfo gets the path alone, so it cannot read the query differently. Packages kubehttp and observe read nothing
+// of the query but whether the request is a watch or a streaming list.
 //
 // # Which reason, if several apply
 //
 // [Parse] reports the first that applies:
 //
 //  1. method, path and watch parameter: not-list, watch, not-canonical
-//  2. the rest of the query, and headers about the connection: not-canonical
+//  2. the rest of the query, the body, and the headers Connection, Upgrade and Origin: not-canonical
 //  3. the caller's credentials: credentials
 //  4. the selectors: not-canonical
 //  5. the Accept header: not-canonical if there are several, or representation; only if it rules out every kind of

@@ -21,13 +21,13 @@ import (
 
 // The words at the head of a policy file.
 const (
-	// ConfigAPIVersion is the one version of policy files that there is.
+	// ConfigAPIVersion is the only version of policy files.
 	ConfigAPIVersion = "listproxy.io/v1alpha1"
 	// ConfigKind is the kind of a policy file.
 	ConfigKind = "Policy"
 )
 
-// The bounds of a history window.
+// The bounds of historyWindow.
 const (
 	minHistoryWindow = time.Second
 	maxHistoryWindow = time.Hour
@@ -45,7 +45,7 @@ type document struct {
 	Resources []statement `json:"resources"`
 }
 
-// statement is a rule as it is written.
+// statement is a rule as written in the file.
 type statement struct {
 	// Group is the API group without its version, required; "" is the core group.
 	Group *string `json:"group"`
@@ -54,8 +54,8 @@ type statement struct {
 	settings
 }
 
-// settings are the settings of a rule. Those that it lacks come from the rule for "*" of its group, else from defaults,
-// else they have their default.
+// settings are the settings of a rule. A setting that is not given comes from the rule for "*" of the group, else from
+// defaults, else it has its default.
 type settings struct {
 	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded,
 	// not-cached). Default: onDemand; never for Secrets, unless a rule that names them sets it, and for Events.
@@ -75,8 +75,8 @@ type settings struct {
 	Watches *bool `json:"watches"`
 }
 
-// ParseConfig reads a policy file, YAML or JSON. It is strict: an unknown field, or one that is given twice, is an error.
-// Errors name the field, and say what is wrong. Errors and Rule.Source call the file by name.
+// ParseConfig reads a policy file, YAML or JSON. It is strict: an unknown or repeated field is an error. Errors name the
+// field, and say what is wrong. Errors and Rule.Source refer to the file as name.
 func ParseConfig(name string, data []byte) (*Config, error) {
 	var d document
 	errs := d.read(data)
@@ -92,10 +92,11 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	return d.config(name), nil
 }
 
-// read reads the file, which must hold exactly one document.
+// read sets d to the only document in data, and returns the errors in its form.
 func (d *document) read(data []byte) []error {
-	var text []byte
-	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+	var text []byte // the document as JSON
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
 		part, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			break
@@ -106,7 +107,7 @@ func (d *document) read(data []byte) []error {
 		switch {
 		case err != nil:
 			return []error{err}
-		case bytes.Equal(part, []byte("null")): // comments only
+		case bytes.Equal(part, []byte("null")): // it has comments only
 		case text != nil:
 			return []error{errors.New("a second document begins with ---: one file holds one policy")}
 		default:
@@ -124,7 +125,7 @@ func (d *document) read(data []byte) []error {
 	return faults
 }
 
-// validate returns the errors in the document.
+// validate returns the errors in the document's values.
 func (d *document) validate() (errs []error) {
 	var faults field.ErrorList
 	for _, head := range []struct{ name, value, want string }{
@@ -152,12 +153,13 @@ func (d *document) validate() (errs []error) {
 	return errs
 }
 
-// versionForm matches versions of an API, which are sometimes written where the group belongs.
+// versionForm matches versions of an API, which some write in place of the group.
 var versionForm = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
 func (s statement) validate(path *field.Path) field.ErrorList {
 	var faults field.ErrorList
-	switch group := path.Child("group"); {
+	group := path.Child("group")
+	switch {
 	case s.Group == nil:
 		faults = append(faults, field.Required(group, `the API group without its version, "" for the core group`))
 	case *s.Group == "core", versionForm.MatchString(*s.Group):
@@ -189,7 +191,7 @@ func (s settings) validate(path *field.Path) field.ErrorList {
 	return faults
 }
 
-// oneOf returns an error if a field has a value that is not among those that are allowed.
+// oneOf returns an error if value is neither empty nor allowed.
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	if value == "" || slices.Contains(allowed, value) {
 		return nil
@@ -197,14 +199,14 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
 
-// window returns the history window; 0 if it is not a duration.
+// window returns the history window; 0 if it is not given, or not a duration.
 func (s settings) window() time.Duration {
 	text, _ := s.HistoryWindow.(string)
 	window, _ := time.ParseDuration(text)
 	return window
 }
 
-// consistent returns the value of consistentLists, which YAML reads as a boolean or as a word.
+// consistent returns the value of consistentLists, which YAML reads as a boolean or as a string; empty if not given.
 func (s settings) consistent() ConsistentLists {
 	if s.ConsistentLists == nil {
 		return ""
@@ -220,40 +222,38 @@ func (s statement) target() schema.GroupResource {
 	return target
 }
 
-// config returns the policy. A rule for one resource inherits from the rule for all of its group, and that rule from
-// the defaults.
+// config returns the policy, with name as the file's name in each Rule.Source. A rule for one resource inherits from the
+// rule for all resources of its group, and that rule from the defaults.
 func (d *document) config(name string) *Config {
 	c := DefaultConfig()
 	c.rules = make(map[schema.GroupResource]Rule, len(d.Resources))
 	if d.Defaults != nil {
 		c.defaults = d.Defaults.inherit(c.defaults, name+": defaults")
 	}
-	for _, forGroups := range []bool{true, false} {
-		for i, s := range d.Resources {
-			if (s.Resource == AllResources) != forGroups {
-				continue
-			}
-			base := c.defaults
-			if !forGroups {
-				base = c.RuleFor(s.target().Group, s.Resource)
-			}
-			c.rules[s.target()] = s.inherit(base, fmt.Sprintf("%s: resources[%d]", name, i))
+	source := func(i int) string { return fmt.Sprintf("%s: resources[%d]", name, i) }
+	for i, s := range d.Resources {
+		c.order = append(c.order, s.target())
+		if s.Resource == AllResources {
+			c.rules[s.target()] = s.inherit(c.defaults, source(i))
 		}
 	}
-	for _, s := range d.Resources {
-		c.order = append(c.order, s.target())
+	for i, s := range d.Resources {
+		if s.Resource != AllResources {
+			base := c.RuleFor(s.target().Group, s.Resource) // of the group, since target has no rule yet
+			c.rules[s.target()] = s.inherit(base, source(i))
+		}
 	}
 	return c
 }
 
-// inherit returns the settings of s, with those of base where s has none. source is the place of s in the file.
+// inherit returns a rule with the settings of s, and those of base that s does not give. source is the rule's Source.
 func (s settings) inherit(base Rule, source string) Rule {
 	return Rule{
 		Cache:           cmp.Or(s.Cache, base.Cache),
 		HistoryWindow:   cmp.Or(s.window(), base.HistoryWindow),
 		LimitAtZero:     cmp.Or(s.LimitAtZero, base.LimitAtZero),
 		ConsistentLists: cmp.Or(s.consistent(), base.ConsistentLists),
-		Watches:         cmp.Or(s.Watches, base.Watches),
+		Watches:         cmp.Or(s.Watches, base.Watches), // nil if neither has it
 		Source:          source,
 	}
 }

@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// Indented reports whether the API server would indent the answer. It indents JSON only, if the clause that it chooses
-// from the Accept header asks for it, or Pretty is true.
+// Indented reports whether the API server would indent the answer: it is JSON, and Pretty is true or the chosen clause of
+// the Accept header asks for indentation. custom says whether the resource is a custom one.
 func (r *Request) Indented(custom bool) bool {
 	chosen := r.Accept.choiceFor(custom)
 	return (r.Pretty || chosen.pretty) && chosen.representation != "" && !chosen.representation.IsProtobuf()
 }
 
-// readPretty reads the parameter as the API server does (k8s.io/apiserver, endpoints/handlers/negotiation,
-// isPrettyPrint). An empty value counts as none, and byDefault is returned. A value that is not a boolean means no.
-func readPretty(value string, byDefault bool) bool {
+// parsePretty reads the parameter as the API server does (k8s.io/apiserver, endpoints/handlers/negotiation,
+// isPrettyPrint): an empty value means the default, and a value that is not a boolean means false.
+func parsePretty(value string, defaultPretty bool) bool {
 	if value == "" {
-		return byDefault
+		return defaultPretty
 	}
 	pretty, err := strconv.ParseBool(value)
 	return err == nil && pretty
 }
 
-// isHuman reports whether the API server sends indented JSON to a client that does not ask for it.
+// isHuman reports whether the API server takes the client for a person's, and indents JSON without being asked.
 func isHuman(userAgent string) bool {
 	return strings.HasPrefix(userAgent, "curl") ||
 		strings.HasPrefix(userAgent, "Wget") ||

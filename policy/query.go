@@ -9,43 +9,43 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parseQuery reads the query of a list or a watch into req. If it returns a Reason, only Watch is set.
+// parseQuery reads the query of a list or a watch into req. With a reason other than None, it sets at most Watch.
 //
-// It is stricter than the API server, which takes the first of several values,
-// ignores parameters it does not know and drops what it cannot unescape.
+// It is stricter than the API server, which uses the first of several values, ignores parameters that it does not know,
+// and drops what it cannot unescape.
 func parseQuery(raw string, req *Request) reason.Reason {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return reason.NotCanonical
 	}
-	// The watch parameter comes first: a watch has parameters that a list does not know.
-	watch, usual := asksToWatch(values)
+	// The watch parameter is read first, since it decides which other parameters are known.
+	watch, canonical := readWatchParameter(values)
 	req.Watch = watch
-	if !usual {
-		return reason.Watch
+	if !canonical {
+		return reason.Watch // the API server takes the request for a watch, however the parameter is written
 	}
 	parsed := *req
-	set := parsed.setParameter
+	set := parsed.setListParameter
 	if watch {
 		set = parsed.setWatchParameter
 	}
-	for name, value := range values {
-		if len(value) != 1 || !set(name, value[0]) {
+	for name, given := range values {
+		if len(given) != 1 || !set(name, given[0]) {
 			return reason.NotCanonical
 		}
 	}
 	if values.Has("pretty") && !strings.Contains(raw, "pretty") {
-		return reason.NotCanonical // the API server looks for the name in the raw query, so an escaped one has no effect
+		return reason.NotCanonical // the API server searches the raw query for the name: an escaped name has no effect
 	}
 	*req = parsed
 	return reason.None
 }
 
-// setParameter checks one query parameter of a list and keeps what matters. It returns false if the request must be
-// forwarded: the parameter is unknown, or its value is not canonical.
+// setListParameter checks one query parameter of a list, and sets the field for it, if any. It returns false if the
+// request must be forwarded: the parameter is unknown, or its value is not canonical.
 //
-// To the API server an empty value is an unset parameter if it expects a string, and an error if it expects a number.
-func (r *Request) setParameter(name, value string) bool {
+// To the API server, an empty string is an unset parameter, but an empty number is an error.
+func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
 		r.Options.ResourceVersion = value
@@ -66,9 +66,10 @@ func (r *Request) setParameter(name, value string) bool {
 		if !ok {
 			return false
 		}
-		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal gives nothing above MaxInt64
+		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal returns nothing above MaxInt64
 	case "timeout":
-		// It is the request's deadline upstream; zero is the server's default. Only the upstream can keep a very short one.
+		// The timeout is the request's deadline at the API server, and 0 its default. listproxy does not keep deadlines, so
+		// requests with a very short one are left to the API server.
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
@@ -77,24 +78,23 @@ func (r *Request) setParameter(name, value string) bool {
 		return ok
 	case "watch":
 		// The Java client sends watch=false with its lists.
-		yes, usual := parseBool(value)
-		return usual && !yes
+		watch, canonical := parseBool(value)
+		return canonical && !watch
 	case "allowWatchBookmarks":
 		// A list ignores this parameter of watches.
-		_, usual := parseBool(value)
-		return usual
+		_, canonical := parseBool(value)
+		return canonical
 	case "pretty":
-		r.Pretty = readPretty(value, r.Pretty)
+		r.Pretty = parsePretty(value, r.Pretty)
 	default:
 		return false
 	}
 	return true
 }
 
-// parseBool reads a boolean parameter. It returns the value that the API server reads, and reports whether a usual client
-// writes it so. (The Python client begins with a capital letter.) The API server reads everything as true except "0" and
-// "false" in any case.
-func parseBool(value string) (yes, usual bool) {
+// parseBool returns the boolean that the API server reads from a parameter: true, except for "0" and "false" in any case.
+// canonical reports whether it is in one of the spellings that clients use. (The Python client capitalizes.)
+func parseBool(value string) (yes, canonical bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":
 		return true, true
@@ -104,9 +104,9 @@ func parseBool(value string) (yes, usual bool) {
 	return !strings.EqualFold(value, "false"), false
 }
 
-// parseDecimal reads a number in its one canonical spelling: decimal digits, no
-// sign, no leading zeros, no larger than the largest int64.
-func parseDecimal(s string) (uint64, bool) {
+// parseDecimal reads a number in its one canonical spelling: decimal digits without sign and leading zeros, not above
+// MaxInt64. ok is false for any other text.
+func parseDecimal(s string) (n uint64, ok bool) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	return n, err == nil && (s == "0" || s[0] != '0')
 }

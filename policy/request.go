@@ -11,34 +11,34 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Request is a list or a watch that was completely understood. The review, the lookup and the
-// answer all use this one value.
+// Request is a list or a watch that was completely understood. The review, the lookup and the answer all use this value.
 type Request struct {
 	// Group is empty for the core group.
 	Group, Version, Resource string
 	// Namespace is empty for a list of the whole resource.
 	Namespace string
-	// Name is the name that the field selector demands exactly; empty if it demands none. The API server authorizes the
-	// list for this name.
+	// Name is the name in a field selector metadata.name=NAME; empty without such a selector. The API server authorizes
+	// the list for this name.
 	Name string
 	// Accept gives the representation of the answer, once the kind of resource is known.
 	Accept  Accept
 	Options ListOptions
-	// Watch reports whether it is a watch. WatchOptions are the parameters that only a watch has.
-	Watch        bool
+	// Watch reports whether the request is a watch.
+	Watch bool
+	// WatchOptions are the parameters that only a watch has. They are zero for a list.
 	WatchOptions WatchOptions
 	// LabelSelector and FieldSelector are the client's own text, which the review has to carry.
 	LabelSelector, FieldSelector string
-	// Labels and Fields are the parsed selectors. They are not nil, and select everything if the client gave none. A
-	// field may be one that the resource does not have: that is not known here.
+	// Labels and Fields are the parsed selectors. They are never nil, and select everything if the client gave none.
+	// Whether the resource has the fields is not known here.
 	Labels labels.Selector
 	Fields fields.Selector
 	// Shards is nil if the client wants the objects of all shards.
 	Shards sharding.Selector
 	// Gzip reports whether the API server would compress a large answer.
 	Gzip bool
-	// Pretty reports whether the API server would indent JSON even if the Accept header does not ask for it: because of
-	// the parameter pretty or, without one, of the User-Agent. See [Request.Indented].
+	// Pretty reports whether the API server would indent JSON even if the Accept header does not ask for indentation. The
+	// parameter pretty decides that, or the User-Agent if there is no such parameter. See [Request.Indented].
 	Pretty bool
 }
 
@@ -50,26 +50,26 @@ func (r *Request) Verb() string {
 	return "list"
 }
 
-// Parse reads a request as an API server does; info is what [RequestInfo] returned for its method and path alone. None
-// means that the request is a list or a watch in canonical form, by a caller who is identified, and that all of it was
-// understood. Only then may it be answered from memory.
+// Parse reads a request as an API server does. info must be what [RequestInfo] returns for r's method and path alone.
 //
-// With any other Reason the Request has only what was understood before, and serves logs and metrics only.
+// With reason None, the request is a list or a watch in canonical form, its caller is identified, and all of the request
+// was understood. Only such a request may be answered from memory. With any other reason, the Request has only what
+// was read before that reason was found: it is for logs and metrics.
 //
 // What depends on the kind of the resource is decided later, by [Accept.Representation], [Request.Indented] and
 // [Request.CheckSelectors].
 //
-// The headers must be as net/http's server leaves them. Parse does not change r and does not read its body.
+// Header names must be canonical, as net/http's server makes them. Parse neither changes r nor reads its body.
 func Parse(r *http.Request, info *request.RequestInfo, credentials Credentials) (*Request, reason.Reason) {
 	req := &Request{Labels: labels.Everything(), Fields: fields.Everything()}
 	if why := parsePath(r, info, req); why != reason.None {
 		return req, why
 	}
-	req.Pretty = isHuman(r.UserAgent()) // parseQuery replaces it if the query has the parameter
+	req.Pretty = isHuman(r.UserAgent()) // the default, which the parameter pretty overrides
 	if why := parseQuery(r.URL.RawQuery, req); why != reason.None {
 		return req, why
 	}
-	if why := checkFraming(r); why != reason.None {
+	if why := checkPlainRequest(r); why != reason.None {
 		return req, why
 	}
 	if why := checkIdentity(r.Header, credentials); why != reason.None {

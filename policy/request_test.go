@@ -223,7 +223,7 @@ func TestParseForwards(t *testing.T) {
 // TestParseImpersonating: only where the caller's Impersonate-* headers were read, they are no reason to forward.
 func TestParseImpersonating(t *testing.T) {
 	for credentials, want := range map[Credentials]reason.Reason{
-		Impersonating: reason.None, PlainToken: reason.Credentials, Impersonated: reason.Credentials,
+		TokenWithImpersonation: reason.None, PlainToken: reason.Credentials, VerifiedCertificate: reason.Credentials,
 	} {
 		r := read(t, get("/api/v1/pods", alice, "Impersonate-User: bob\r\n"))
 		info, err := RequestInfo(r.Method, r.URL)

@@ -15,11 +15,10 @@ var requestInfos = request.RequestInfoFactory{
 }
 
 // RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver,
-// RequestInfoFactory). It is the only place that does so, so that all decisions are about the same
-// reading of a request.
+// RequestInfoFactory). No other function does so: all decisions rest on the same reading of a request.
 //
 // The factory also reads watch and fieldSelector from a query, less strictly than this package does, and logs what it
-// cannot decode. So callers leave these parts out of u. u must not be nil.
+// cannot decode. So callers should give u without a query. u must not be nil.
 func RequestInfo(method string, u *url.URL) (*request.RequestInfo, error) {
 	return requestInfos.NewRequestInfo(&http.Request{Method: method, URL: u})
 }

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// maxSelectorLength bounds the text of each selector, in bytes, and with it the values in a requirement on a label.
+	// maxSelectorLength bounds the text of each selector, in bytes. So it bounds the values of a label, too.
 	maxSelectorLength = 4096
-	// maxRequirements bounds the requirements of each selector: each is checked for every object.
+	// maxRequirements bounds the requirements of each selector, since every object is matched with every requirement.
 	maxRequirements = 64
 )
 
@@ -25,8 +25,8 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// parseSelectors parses the selectors of req as the API server does, and sets Labels,
-// Fields and Name. If it returns a Reason, req is not changed.
+// parseSelectors parses the selectors of req as the API server does, and sets Labels, Fields and Name. With a reason other
+// than None, it does not change req.
 func parseSelectors(req *Request) reason.Reason {
 	parsed := *req
 	var ok bool
@@ -37,8 +37,8 @@ func parseSelectors(req *Request) reason.Reason {
 		return reason.NotCanonical
 	}
 	if name, ok := parsed.Fields.RequiresExactMatch(nameField); ok {
-		// An object with such a name cannot exist, but the API server then authorizes the list without a
-		// name, and reads the whole range for nothing.
+		// No object can have such a name. The API server authorizes such a list without a name, and reads the whole
+		// range.
 		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 			return reason.NotCanonical
 		}
@@ -57,8 +57,8 @@ func parseLabels(raw string) (selector labels.Selector, ok bool) {
 		return nil, false
 	}
 	selector, err := labels.Parse(raw)
-	// A selector that is given but selects everything (" ") is probably a mistake, and a review of it
-	// might have another result.
+	// A selector that is not empty but selects everything (" ") is probably a mistake, and a review of it may have
+	// another result than a review without a selector.
 	if err != nil || selector.Empty() {
 		return nil, false
 	}
@@ -75,25 +75,27 @@ func parseFields(raw string) (selector fields.Selector, ok bool) {
 		return nil, false
 	}
 	selector, err := fields.ParseSelector(raw)
-	// As for labels: "," and "=" are given, but select everything.
+	// As for labels: "," and "=" select everything.
 	if err != nil || selector.Empty() {
 		return nil, false
 	}
 	return selector, len(selector.Requirements()) <= maxRequirements
 }
 
-// isReasonable reports whether a selector is not too long, and is text that a review can carry.
+// isReasonable reports whether a selector is short enough, and is UTF-8, so that a review can carry it.
 func isReasonable(raw string) bool {
 	return len(raw) <= maxSelectorLength && utf8.ValidString(raw)
 }
 
-// Single returns the namespace (empty if the resource has none) and name of the one object that the API server reads
-// for the list. ok is false if it reads a range instead (k8s.io/apiserver, registry.Store.ListPredicate). It reads
-// a single object if the field selector demands its exact name, and the path or the field selector its namespace. A
-// continuation always reads a range.
+// Single returns the namespace and name of the one object that the API server reads for the list. ok is false if the API
+// server reads a range instead (k8s.io/apiserver, registry.Store.ListPredicate). namespaced says whether the resource has
+// namespaces; if not, the namespace is empty.
 //
-// The object must match both selectors all the same. The answer has one item or none, and neither a continue token nor a
-// remaining count, whatever the limit is. namespaced says whether the resource has namespaces.
+// The API server reads a single object if the field selector has the object's name, and the path or the field selector
+// has the namespace. For a continuation it always reads a range.
+//
+// The object is in the answer only if it matches both selectors. The answer has neither a continue token nor a remaining
+// count, whatever the limit is.
 func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	if r.Name == "" || r.Options.Continue != "" {
 		return "", "", false
@@ -104,7 +106,7 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	namespace = r.Namespace
 	if namespace == "" {
 		namespace, _ = r.Fields.RequiresExactMatch(namespaceField)
-		// The API server ignores a value that cannot be a namespace's name.
+		// The API server ignores a namespace in the field selector that is not a valid name.
 		if len(validation.IsDNS1123Label(namespace)) > 0 {
 			return "", "", false
 		}
@@ -112,38 +114,36 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// CheckSelectors returns None if kube-apiserver treats the selectors in the usual way: it reads the objects of the
-// request's scope, one or all (see [Request.Single]), and answers with those that match. Otherwise it returns the reason
-// to forward the request. Whether the resource has the fields of the selector is not checked here.
+// CheckSelectors returns None if kube-apiserver reads all objects of the request's scope, or the one of [Request.Single],
+// and answers with those that match the selectors. Otherwise CheckSelectors returns the reason to forward the request.
+// namespaced says whether the resource has namespaces, atZero what a limit at resourceVersion=0 means. Whether the
+// resource has the fields of the selector is not checked here.
 //
-// The unusual cases (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3):
+// kube-apiserver does otherwise in these cases (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3):
 //
-//   - metadata.namespace=x over all namespaces makes the namespace the scope of the
-//     first page, but not of the ones after it. So do not page.
-//   - Resources without namespaces either refuse metadata.namespace or do not know its
-//     value; PodCertificateRequests refuse it though they have namespaces.
-//   - A limit makes a revision exact, but not for a single key, which is then read as
-//     it is now.
-//
-// namespaced says whether the resource has namespaces, atZero what a limit at resourceVersion=0 means.
+//   - In a list over all namespaces, metadata.namespace=x makes x the scope of the first page, but not of later pages.
+//   - Resources without namespaces either refuse metadata.namespace or do not know its value. PodCertificateRequests
+//     refuse it though they have namespaces.
+//   - A revision with a limit is exact, but not if a single object is read: the newest object is the answer then.
 func (r *Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reason {
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.NotCanonical
 	}
 	if r.Watch {
-		return reason.None // each event of a watch is matched with the selectors, in every case
+		return reason.None // the other cases are about pages: every event of a watch is matched with the selectors
 	}
 	o := r.Options
 	atAny := o.ResourceVersion == "0"
-	// At resourceVersion=0, a limit is ignored or makes a page, but never makes the revision exact.
-	limited := o.Limit > 0 && (!atAny || atZero == LimitHonoured)
 	if _, _, single := r.Single(namespaced); single {
-		if limited && !atAny && o.ResourceVersion != "" && o.ResourceVersionMatch == "" {
+		hasRevision := o.ResourceVersion != "" && !atAny
+		if hasRevision && o.Limit > 0 && o.ResourceVersionMatch == "" {
 			return reason.NotCanonical
 		}
 		return reason.None
 	}
-	if _, exact := r.Fields.RequiresExactMatch(namespaceField); exact && r.Namespace == "" && (limited || o.Continue != "") {
+	limited := o.Limit > 0 && (!atAny || atZero == LimitHonoured)
+	paged := limited || o.Continue != ""
+	if _, exact := r.Fields.RequiresExactMatch(namespaceField); exact && r.Namespace == "" && paged {
 		return reason.NotCanonical
 	}
 	return reason.None
@@ -151,11 +151,13 @@ func (r *Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Rea
 
 // selectsNamespace reports whether the field selector has a requirement on the namespace.
 func (r *Request) selectsNamespace() bool {
-	return slices.ContainsFunc(r.Fields.Requirements(), func(q fields.Requirement) bool { return q.Field == namespaceField })
+	return slices.ContainsFunc(r.Fields.Requirements(), func(requirement fields.Requirement) bool {
+		return requirement.Field == namespaceField
+	})
 }
 
 // refusesNamespace reports whether kube-apiserver refuses metadata.namespace in a field selector though the resource has
-// namespaces: its conversion of field labels does not let that field through (kubernetes, pkg/apis).
+// namespaces, because the resource's conversion of field labels does not accept that field (kubernetes, pkg/apis).
 func (r *Request) refusesNamespace() bool {
 	return r.Group == "certificates.k8s.io" && r.Resource == "podcertificaterequests"
 }

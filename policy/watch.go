@@ -8,65 +8,66 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// After is the semantics of a watch from a revision: it asks for all changes after that revision.
+// After is the semantics of a watch for the changes after a revision.
 const After Semantics = "after"
 
 // WatchOptions are the parameters of a watch that a list does not have.
 type WatchOptions struct {
-	// SendInitialEvents is "true", "false", or empty if the client did not give it. With "true" the watch is a streaming
-	// list: it begins with the state.
+	// SendInitialEvents is "true", "false", or empty if the client did not give the parameter. With "true" the watch is a
+	// streaming list: it begins with the state.
 	SendInitialEvents string
-	// Bookmarks reports whether the client wants them.
+	// Bookmarks reports whether the client wants bookmarks.
 	Bookmarks bool
-	// Timeout is the time for which the watch should last; with 0 the server chooses.
+	// Timeout is the time after which the watch should end; if it is 0, the server chooses.
 	Timeout time.Duration
 }
 
 // maxWatchTimeout is the longest timeout of a watch that is answered from memory.
 const maxWatchTimeout = 24 * time.Hour
 
-// asksToWatch reads the watch parameter. It reports whether the request is a watch, and whether that is written in a
-// usual way. (A request that is no watch is checked with its other parameters.)
-func asksToWatch(query url.Values) (watch, usual bool) {
+// readWatchParameter reports whether the request is a watch. canonical is false if a watch parameter that says so has an
+// unusual spelling, or occurs twice. (If the parameter says no, setListParameter checks the spelling.)
+func readWatchParameter(query url.Values) (watch, canonical bool) {
 	values, found := query["watch"]
 	if !found {
 		return false, true
 	}
-	watch, usual = parseBool(values[0])
+	watch, canonical = parseBool(values[0]) // the API server reads the first value
 	if !watch {
 		return false, true
 	}
-	return true, usual && len(values) == 1
+	return true, canonical && len(values) == 1
 }
 
-// setWatchParameter checks one query parameter of a watch and keeps what matters. It returns false if the request must
-// be forwarded: the parameter is unknown, or its value is not canonical.
+// setWatchParameter is setListParameter for the query parameters of a watch.
 func (r *Request) setWatchParameter(name, value string) bool {
 	switch name {
 	case "watch":
-		return true
+		return true // readWatchParameter has checked it
 	case "allowWatchBookmarks":
-		yes, usual := parseBool(value)
-		r.WatchOptions.Bookmarks = yes
-		return usual
+		bookmarks, canonical := parseBool(value)
+		r.WatchOptions.Bookmarks = bookmarks
+		return canonical
 	case "sendInitialEvents":
-		yes, usual := parseBool(value)
-		r.WatchOptions.SendInitialEvents = strconv.FormatBool(yes)
-		return usual
+		send, canonical := parseBool(value)
+		r.WatchOptions.SendInitialEvents = strconv.FormatBool(send)
+		return canonical
 	case "timeoutSeconds":
-		const noOverflow = 1 << 32 // so many seconds are above maxWatchTimeout, and fit a Duration
 		seconds, ok := parseDecimal(value)
-		r.WatchOptions.Timeout = time.Duration(min(seconds, noOverflow)) * time.Second // #nosec G115 -- bounded
-		return ok && r.WatchOptions.Timeout <= maxWatchTimeout
+		if !ok || seconds > uint64(maxWatchTimeout/time.Second) {
+			return false
+		}
+		r.WatchOptions.Timeout = time.Duration(seconds) * time.Second // #nosec G115 -- bounded
+		return true
 	case "continue":
 		return false // whether kube-apiserver refuses it depends on the other parameters
 	}
-	return r.setParameter(name, value)
+	return r.setListParameter(name, value)
 }
 
 // decideWatch maps the options of a watch to semantics as a kube-apiserver with streaming lists does (k8s.io/apiserver:
-// storage/cacher, and apimachinery's internalversion defaults and validation). If sendInitialEvents is given,
-// resourceVersionMatch must be NotOlderThan; if not, it must be empty. All else is forwarded.
+// storage/cacher, and apimachinery's internalversion defaults and validation). resourceVersionMatch must be NotOlderThan
+// if sendInitialEvents is given, and empty if not. A watch with other options is forwarded.
 //
 //	resourceVersion  sendInitialEvents    semantics     begins with
 //	none             not given, or true   Consistent    the newest state

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// gzipAbove is the size of a body above which kube-apiserver compresses it
-// (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
+// gzipAbove is the size in bytes above which kube-apiserver compresses a body (endpoints/handlers/responsewriters,
+// defaultGzipThresholdBytes).
 const gzipAbove = 128 * 1024
 
 // compressIndented writes the list as indented JSON, compressed with gzip.
@@ -23,7 +23,7 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setCompressed sets the headers that kube-apiserver sends with an answer in gzip.
+// setCompressed adds the headers that kube-apiserver sends with a compressed answer.
 func setCompressed(h http.Header) {
 	h.Set("Content-Encoding", "gzip")
 	h.Set("Vary", "Accept-Encoding")

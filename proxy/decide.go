@@ -16,28 +16,32 @@ import (
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides about one request, stage by stage. If it returns a reason, the request must be forwarded, and the
-// answer only tells what the request asks for, as far as that could be read. While a later stage waits, the result of
-// an earlier one may become wrong, so [mayAnswer] checks everything last.
+// decide decides about one request, stage by stage. If it returns a reason other than None, the request must be
+// forwarded, and the answer only has what the request asks for, as far as that could be read. While a later stage waits,
+// the result of an earlier stage may become wrong, so [mayAnswer] checks everything at the end.
 //
-// The reasons of the first stage follow from the request and the rule's switches. Those of the policy
-// and the cluster are told only to callers whom kube-apiserver has accepted, and those of memory only
-// to callers who may list the resource. A list that is forwarded in any case is not reviewed, since it costs
-// kube-apiserver no more than a review. Then only its answer shows whether the caller may know the reason
-// ([forwardedList]).
+// The reasons of the first stage follow from the request and the rule's switches. The reasons of the policy and the
+// cluster are only for callers whom kube-apiserver has authenticated, and the reasons of memory only for callers who may
+// list the resource. But a list that is forwarded in any case is not reviewed, since kube-apiserver's answer to the list
+// costs no more than a review. That answer then shows whether the caller may know the reason ([forwardedList]).
 func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) {
 	asked, why := policy.Parse(r, kubehttp.RequestOf(r).Info, who.Identity.Credentials())
 	want := &wanted{
-		Evaluation: h.Policy.Evaluate(asked, why), watch: asked.Watch, lastProbe: who.lastProbe, seat: who.seat,
+		Evaluation: h.Policy.Evaluate(asked, why),
+		watch:      asked.Watch,
+		lastProbe:  who.lastProbe,
+		seat:       who.seat,
 	}
 	found := &answer{
-		asked: asked, semantics: want.Semantics, initial: want.Initial, attributes: attributesFor(asked),
+		asked:      asked,
+		attributes: attributesFor(asked),
+		semantics:  want.Semantics,
+		initial:    want.Initial,
 	}
 	switch {
 	case want.Reason != reason.None:
@@ -45,7 +49,7 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	case who.verdict == auth.Refused, who.verdict == auth.Anonymous:
 		return found, reason.UnknownCaller
 	case who.verdict == auth.Unasked:
-		who.seat.Pause()
+		who.seat.Pause() // many unknown callers may wait for their reviews
 		if why := h.review(r.Context(), who, found); why != reason.None {
 			return found, why
 		}
@@ -53,25 +57,28 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	if want.NotKept != reason.None {
 		return found, want.NotKept
 	}
-	if found.entry, why = h.Cluster.Lookup(resourceOf(asked)); why != reason.None {
+	found.entry, why = h.Cluster.Lookup(resourceOf(asked))
+	if why != reason.None {
 		return found, why
 	}
 	found.representation, why = want.Rule.Representation(asked, found.entry.Namespaced, found.entry.Custom)
 	if why != reason.None {
 		return found, why
 	}
-	resource := snapshot.CollectionKey{
+	key := snapshot.CollectionKey{
 		GroupVersionResource: resourceOf(asked),
 		Namespaced:           found.entry.Namespaced,
 		Representation:       found.representation,
 	}
 	found.setQuery(want.Decision)
 	want.query = &found.query
-	found.provesRight = !asked.Watch
-	if found.provesRight {
+	if !asked.Watch {
+		found.provesRight = true
 		var known bool
-		if found.right, known = h.Authorizer.Remembered(who.Identity, &found.attributes); !known {
-			if why, found.whenForwarded = h.forwardsAnyway(resource, want); why != reason.None {
+		found.right, known = h.Authorizer.Remembered(who.Identity, &found.attributes)
+		if !known {
+			why, found.whenForwarded = h.forwardsAnyway(key, want)
+			if why != reason.None {
 				found.unreviewed = true
 				return found, why
 			}
@@ -80,15 +87,18 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	if why := h.review(r.Context(), who, found); why != reason.None {
 		return found, why
 	}
-	if asked.Shards != nil && (found.query.Limit > 0 || found.query.Start != "") {
-		// kube-apiserver counts what remains after a page of a shard in one way in its cache, and in another
-		// in etcd (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
+	paged := found.query.Limit > 0 || found.query.Start != ""
+	if asked.Shards != nil && paged {
+		// kube-apiserver's cache and its reads of etcd count differently what remains after a page of a shard
+		// (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
 		return found, reason.NotCanonical
 	}
-	if why := h.find(r.Context(), resource, want, found); why != reason.None {
+	if why := h.find(r.Context(), key, want, found); why != reason.None {
 		return found, why
 	}
-	if envelope := found.snapshot.Envelope; !envelope.CanSelect(asked.Fields) || asked.Shards != nil && !envelope.Sharded {
+	envelope := found.snapshot.Envelope
+	knowsShards := asked.Shards == nil || envelope.Sharded // the API server ignores the selector if it does not know shards
+	if !envelope.CanSelect(asked.Fields) || !knowsShards {
 		return found, reason.NotCanonical
 	}
 	found.after = found.snapshot.Revision
@@ -98,26 +108,28 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	return found, reason.None
 }
 
-// answer is the answer from memory to a list or watch, with all that must still be true when it is written. It belongs
-// to the request's goroutine.
+// answer is the answer from memory to a list or watch, with everything that must still be true when it is written. Only
+// the goroutine of the request uses it.
 type answer struct {
 	asked *policy.Request
-	// attributes are those of the review.
+	// attributes are the attributes of the review.
 	attributes auth.Attributes
 	semantics  policy.Semantics
-	// whenForwarded is called when the request was forwarded, unless it is nil.
+	// whenForwarded must be called once the request was forwarded. It may be nil.
 	whenForwarded func()
-	// provesRight reports whether a 200 to the forwarded request proves the right that a review asks for.
+	// provesRight reports whether the caller has the right to the answer if the forwarded request gets a 200.
 	provesRight bool
-	// unreviewed reports whether the request is forwarded without a review, for a reason that only callers with that
-	// right may know.
+	// unreviewed reports that the request is forwarded without a review, for a reason that only callers with the right to
+	// the answer may know.
 	unreviewed bool
-	// user is the caller, and impersonated the user whom the caller impersonates. Only the audit log needs them.
+	// user is the caller, and impersonated the user whom the caller impersonates, if any. Both are set for the audit log
+	// only.
 	user           user.Info
 	impersonated   user.Info
 	representation media.Representation
-	// initial reports whether a watch begins with the state. It tells the changes after the revision after.
-	initial  bool
+	// initial reports whether a watch begins with the state.
+	initial bool
+	// after is the revision after which a watch has the changes.
 	after    uint64
 	snapshot snapshot.Snapshot
 	query    index.Query
@@ -127,7 +139,7 @@ type answer struct {
 	right      auth.Right
 }
 
-// attributesFor returns the attributes that the review of a list or watch must have.
+// attributesFor returns the attributes for the review of a list or watch.
 func attributesFor(asked *policy.Request) auth.Attributes {
 	attributes := auth.Attributes{
 		Verb:      asked.Verb(),
@@ -146,9 +158,9 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 	return attributes
 }
 
-// review returns None if the caller has the right to the answer. It asks kube-apiserver, unless the right in the answer
-// is still valid.
-func (h *Handler) review(ctx context.Context, who *caller, a *answer) (why reason.Reason) {
+// review returns None if the caller has the right to the answer. Unless the answer's right is still valid, review asks
+// kube-apiserver, and sets it.
+func (h *Handler) review(ctx context.Context, who *caller, a *answer) reason.Reason {
 	if h.Authorizer.ValidFor(&a.right, time.Now()) > 0 {
 		return reason.None
 	}
@@ -181,7 +193,7 @@ func resourceOf(asked *policy.Request) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: asked.Group, Version: asked.Version, Resource: asked.Resource}
 }
 
-// setQuery sets the query by which the page's objects are found.
+// setQuery sets the query for the objects of the answer.
 func (a *answer) setQuery(d policy.Decision) {
 	a.query = index.Query{
 		Scope:  index.Scope{Namespace: a.asked.Namespace},
@@ -197,153 +209,4 @@ func (a *answer) setQuery(d policy.Decision) {
 	if namespace, name, single := a.asked.Single(a.entry.Namespaced); single {
 		a.query.Scope.Namespace, a.query.Name = namespace, name
 	}
-}
-
-// wanted says which state a list or watch asks for, and how long it may wait.
-type wanted struct {
-	policy.Evaluation
-	query *index.Query
-	watch bool
-	// lastProbe is the last probe that was sent before the request came.
-	lastProbe uint64
-	// seat is paused while the request waits.
-	seat *limits.Grant
-}
-
-// streamingList reports whether it is a watch that begins with the state.
-func (w *wanted) streamingList() bool { return w.watch && w.Initial }
-
-// mustProve reports whether the newest state is proven even for a small list.
-func (w *wanted) mustProve() bool {
-	return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways
-}
-
-// patience returns the longest time for which the request waits for its state.
-func (w *wanted) patience() time.Duration {
-	if w.watch {
-		return longestStreamWait
-	}
-	return longestWait
-}
-
-// waitsForLoad reports whether the request may wait for a load: its end gives the state that the request asks for, and
-// the upstream would answer the request only at some cost.
-func (w *wanted) waitsForLoad() bool {
-	costly := w.streamingList() || !w.watch && w.query.Name == ""
-	return costly && (w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.Consistent)
-}
-
-// loadWait returns the longest time for which the request waits until a collection is loaded that was just begun or has
-// just lost its state.
-func (w *wanted) loadWait(collection *snapshot.Collection) time.Duration {
-	if !w.waitsForLoad() {
-		return 0
-	}
-	return collection.LoadTimeLeft(w.patience(), w.Semantics == policy.Consistent)
-}
-
-// find sets the collection in found, and the state that the request asks for. It waits for a load or a proof if that is
-// likely to come soon.
-func (h *Handler) find(ctx context.Context, resource snapshot.CollectionKey, want *wanted, found *answer) (why reason.Reason) {
-	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
-	collection, why := h.Collections.Use(resource)
-	for why == reason.Warming && want.waitsForLoad() && time.Now().Before(deadline) && ctx.Err() == nil {
-		want.seat.Pause()
-		time.Sleep(startPause) // many collections are begun at the same time
-		collection, why = h.Collections.Use(resource)
-	}
-	if why != reason.None {
-		return why
-	}
-	found.collection = collection
-	if want.streamingList() {
-		var stop context.CancelFunc
-		ctx, stop = context.WithDeadline(ctx, deadline)
-		defer stop()
-	}
-	for {
-		if left := min(want.loadWait(collection), time.Until(deadline)); left > 0 {
-			// A few lists are not worth a wait. A streaming list would be the upstream's for minutes.
-			if !want.watch && collection.TakeForwardSlot() {
-				return reason.Warming
-			}
-			want.seat.Pause()
-			_, span := observe.StartStep(ctx, observe.SpanSnapshot)
-			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.Consistent)
-			span.End()
-			if why != reason.None {
-				return why
-			}
-		}
-		why = h.findState(ctx, want, found)
-		lost := why == reason.Warming || why == reason.NotProven // meanwhile, or the state is loaded anew
-		if !lost || want.loadWait(collection) == 0 || !time.Now().Before(deadline) {
-			return why
-		}
-	}
-}
-
-// forwardsAnyway returns the reason why a list would be forwarded whatever a review says, as far as is known without
-// waiting. whenForwarded is to be called when the list was forwarded, unless it is nil.
-func (h *Handler) forwardsAnyway(
-	resource snapshot.CollectionKey, want *wanted,
-) (why reason.Reason, whenForwarded func()) {
-	collection, why := h.Collections.Find(resource)
-	switch {
-	case collection == nil:
-		return why, nil
-	case want.loadWait(collection) > 0:
-		return reason.None, nil
-	}
-	why, whenForwarded = h.forwardsAtOnce(collection, want)
-	if why != reason.None || want.Semantics == policy.Consistent {
-		return why, whenForwarded
-	}
-	exact := want.Semantics == policy.Exact || want.Semantics == policy.Continue
-	return collection.StateUnavailable(want.Revision, exact), nil
-}
-
-// forwardsAtOnce returns the reason why a list of the newest state, or a page after the first, is forwarded rather than
-// waited for. whenForwarded is to be called when it was forwarded, unless it is nil. forwardsAtOnce does not wait.
-func (h *Handler) forwardsAtOnce(
-	collection *snapshot.Collection, want *wanted,
-) (why reason.Reason, whenForwarded func()) {
-	switch want.Semantics {
-	case policy.Consistent:
-		why = collection.ConsistentUnavailable(*want.query, want.lastProbe, h.proofWait(want))
-		if why != reason.None || want.mustProve() {
-			return why, nil
-		}
-		if whenForwarded, small := collection.ForwardSmall(*want.query, want.lastProbe); small {
-			return reason.Consistent, whenForwarded
-		}
-	case policy.Continue:
-		if whenForwarded, rest := collection.ForwardRest(*want.query, want.Revision); rest {
-			return reason.NotProven, whenForwarded
-		}
-	}
-	return reason.None, nil
-}
-
-// findState sets the state that the request asks for in found.
-func (h *Handler) findState(ctx context.Context, want *wanted, found *answer) (why reason.Reason) {
-	collection := found.collection
-	if why, found.whenForwarded = h.forwardsAtOnce(collection, want); why != reason.None {
-		return why
-	}
-	if want.Semantics == policy.Consistent {
-		found.snapshot, why = h.proven(ctx, collection, want)
-		return why
-	}
-	ctx, span := observe.StartStep(ctx, observe.SpanSnapshot)
-	defer span.End()
-	switch {
-	case want.watch:
-		found.snapshot, why = collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
-	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
-		found.snapshot, why = collection.NotOlderThan(ctx, want.Revision)
-	default:
-		found.snapshot, why = collection.Exact(ctx, want.Revision)
-	}
-	return why
 }

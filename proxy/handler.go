@@ -22,15 +22,16 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Handler has the parts that handle a request. [Handler.Chain] has their order. Those that may be nil say
-// so.
+// Handler has the parts that handle a request; [Handler.Chain] has their order. All must be set, unless they say that they
+// may be nil.
 type Handler struct {
 	// Draining reports whether the process is about to end.
 	Draining func() bool
-	// GoawayChance is the part of requests over HTTP/2 after which the client is told to connect again.
+	// GoawayChance is the probability, from 0 to 1, that the answer to a request over HTTP/2 asks the client to connect
+	// again.
 	GoawayChance float64
 
-	// ConsistentWait is the time for which a list of the newest state may wait for the proof.
+	// ConsistentWait is the time for which a list of the newest state waits for the proof.
 	ConsistentWait time.Duration
 
 	Authenticator *auth.Authenticator
@@ -43,7 +44,7 @@ type Handler struct {
 	Policy     *policy.Config
 	Cluster    *cluster.Cluster
 	Authorizer *auth.Authorizer
-	// WhoAmI finds out the names of callers; nil if there is no audit log.
+	// WhoAmI finds out the names of callers for the audit log; nil if there is none.
 	WhoAmI      *auth.WhoAmI
 	Collections *snapshot.Collections
 	Compressor  *gzip.Compressor
@@ -100,40 +101,41 @@ func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 // withAuthentication finds out who calls, and puts the caller into the request's context.
 func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r := h.authenticate(w, r); r != nil {
-			next.ServeHTTP(w, r)
+		if authenticated := h.authenticate(w, r); authenticated != nil {
+			next.ServeHTTP(w, authenticated)
 		}
 	})
 }
 
-// authenticate returns the request with its caller; nil if it has refused the request. Filters do
-// such work in functions of their own, so that its stack is free again while the rest of the chain
-// runs, which is hours for a watch.
+// authenticate returns the request with its caller; nil if it has refused the request. This is a function of its own, like
+// admit, so that its stack is free again while the rest of the chain runs: for a watch, that takes hours.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	who := &caller{lastProbe: h.Collections.LastProbe(), seat: &limits.Grant{}}
-	var refusal *auth.Refusal
-	if who.Identity, refusal = h.Authenticator.Authenticate(r); refusal == nil {
-		who.verdict, who.Flow = h.Upstream.Caller(who.Identity, r.RemoteAddr)
-		who.Accepted = who.verdict == auth.Accepted
-	}
+	lastProbe := h.Collections.LastProbe() // as early as possible, so that more probes count as later
+	identity, refusal := h.Authenticator.Authenticate(r)
 	if refusal != nil {
 		observe.RecordOf(r.Context()).SetRefused(observe.RefusedIdentity)
 		refusal.Write(w, r)
 		return nil
 	}
-	return withCaller(r, who)
+	verdict, flow := h.Upstream.Caller(identity, r.RemoteAddr)
+	return withCaller(r, &caller{
+		Caller:    auth.Caller{Identity: identity, Accepted: verdict == auth.Accepted, Flow: flow},
+		verdict:   verdict,
+		lastProbe: lastProbe,
+		seat:      &limits.Grant{},
+	})
 }
 
-// caller is the sender of a request. All but the seat stays the same for the whole request.
+// caller is the sender of a request. Only the seat changes while the request is handled.
 type caller struct {
 	// Caller is the caller in reviews.
 	auth.Caller
 	// verdict is kube-apiserver's verdict about the caller when the request came.
 	verdict auth.Verdict
-	// lastProbe is the number of the last probe that was sent before the request came: a later one
-	// proves the newest state for it, even one that was sent while the request waited for its seat.
+	// lastProbe is the number of the last probe that was sent before the request came. Any later probe proves the newest
+	// state for the request, even a probe that was sent while the request waited for its seat.
 	lastProbe uint64
-	// seat is the request's own. It is paused while the request waits for memory, or for a newcomer's review.
+	// seat is the request's seat. It is paused while the request waits for memory, or for the review of an unknown caller.
 	seat *limits.Grant
 }
 
@@ -143,8 +145,7 @@ func withCaller(r *http.Request, who *caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerContextKey{}, who))
 }
 
-// callerOf returns the caller of the request that ctx belongs to: the zero caller before
-// [Handler.withAuthentication].
+// callerOf returns the caller of the request with this context. Before [Handler.withAuthentication] that is a zero caller.
 func callerOf(ctx context.Context) *caller {
 	if who, ok := ctx.Value(callerContextKey{}).(*caller); ok {
 		return who
@@ -155,26 +156,29 @@ func callerOf(ctx context.Context) *caller {
 // withSeat passes a request on when it has a seat, and answers 429 if it gets none in time.
 func (h *Handler) withSeat(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if seat := callerOf(r.Context()).seat; h.admit(w, r, seat) {
-			defer seat.Release()
+		who := callerOf(r.Context())
+		if h.admit(w, r, who) {
+			defer who.seat.Release()
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// admit takes the request's seat, and returns false if it has refused the request.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request, seat *limits.Grant) bool {
-	long, who := kubehttp.RequestOf(r).LongRunning, callerOf(r.Context())
-	observe.RecordOf(r.Context()).SetLongRunning(long)
+// admit waits for the request's seat. It returns false if it has refused the request.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request, who *caller) bool {
+	longRunning := kubehttp.RequestOf(r).LongRunning
+	observe.RecordOf(r.Context()).SetLongRunning(longRunning)
 	limiter := h.Limits.Requests
-	if long {
+	if longRunning {
 		limiter = h.Limits.LongRunning
 	}
-	var err error
-	if *seat, err = limiter.Acquire(r.Context(), who.Flow, 1); err != nil {
+	seat, err := limiter.Acquire(r.Context(), who.Flow, 1)
+	if err != nil {
 		h.refuse(w, r, err)
+		return false
 	}
-	return err == nil
+	*who.seat = seat
+	return true
 }
 
 // logRateLimited logs an error that callers can cause, at a limited rate.

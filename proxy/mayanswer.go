@@ -8,31 +8,32 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// conditions has all that an answer from memory depends on, as it is at one moment.
+// conditions is everything that an answer from memory depends on, at one moment.
 type conditions struct {
 	at time.Time
-	// entry is the catalog's entry of the resource. unknown is the reason why there is none, or None.
-	entry   cluster.Entry
+	// entry is the catalog's entry of the resource.
+	entry cluster.Entry
+	// unknown is the reason why the catalog has no entry, or None.
 	unknown reason.Reason
 	// memory is the validity of the collection's states.
 	memory snapshot.Validity
-	// allowed reports whether the review's yes still counts.
+	// allowed reports whether the caller's right is still valid.
 	allowed bool
 }
 
-// mayAnswer returns None if a state that was found may still be written under the present conditions. It is called once,
-// after the last wait.
-func mayAnswer(a *answer, on *conditions) reason.Reason {
+// mayAnswer returns None if the answer may be written under the current conditions; otherwise the reason to forward the
+// request. It must be called after the last wait.
+func mayAnswer(a *answer, current *conditions) reason.Reason {
 	switch {
-	case on.unknown != reason.None:
-		return on.unknown
-	case on.entry != a.entry:
+	case current.unknown != reason.None:
+		return current.unknown
+	case current.entry != a.entry: // the resource was defined anew
 		return reason.Warming
 	}
-	if why := on.memory.WhyNot(a.snapshot, on.at); why != reason.None {
+	if why := current.memory.WhyNot(a.snapshot, current.at); why != reason.None {
 		return why
 	}
-	if !on.allowed {
+	if !current.allowed {
 		return reason.ReviewFailed
 	}
 	return reason.None

@@ -16,35 +16,41 @@ import (
 )
 
 const (
-	// maxIndentGrowth is how many times longer a list may become when it is indented, if the result is
-	// longer than indentAnyway. Pods become twice as long. But somebody can make an object of 1 MiB
-	// that grows to gigabytes.
+	// maxIndentGrowth bounds how many times longer a list becomes when it is indented, if it then has more than
+	// indentAnyway bytes. Lists of pods become twice as long. But somebody could make an object of 1 MiB that grows to
+	// gigabytes.
 	maxIndentGrowth = 16
 	indentAnyway    = 1 << 20
 )
 
-// pages are reused: filling a page costs only the copying.
-var pages = sync.Pool{New: func() any { return new([]*index.Object) }}
+// objectSlices has slices to fill with the objects of answers, for reuse.
+var objectSlices = sync.Pool{New: func() any { return new([]*index.Object) }}
 
-// body is a page of a list, ready to be written, or the state with which a watch begins.
+// body is the body of a list, ready to be written, or the state with which a watch begins.
 type body struct {
-	envelope     *wire.Envelope
-	head, tail   []byte // of a list, around its objects
-	objects      []*index.Object
-	size         int // in bytes, before compression
-	indented     bool
-	unindentable bool             // it would grow too much, or is nested too deeply
-	pooled       *[]*index.Object // from pages; objects is a part of it
-	room         limits.Grant     // for size
-	auditID      string           // of the answer
+	auditID  string // of the answer
+	envelope *wire.Envelope
+	// head and tail are the bytes before and after the objects of a list.
+	head, tail []byte
+	objects    []*index.Object
+	// pooled is the slice from objectSlices that has the objects.
+	pooled *[]*index.Object
+	// size is the size in bytes before compression. For a watch it is an estimate.
+	size     int
+	indented bool
+	// unindentable reports that the list would grow too much when indented, or is nested too deeply. It must be forwarded.
+	unindentable bool
+	// room is the room for size in --max-inflight-bytes. The caller of newBody acquires it.
+	room limits.Grant
 }
 
 // newBody returns the body of an answer. It must be released.
-func newBody(a *answer) *body {
+func newBody(a *answer, auditID string) *body {
 	if a.asked.Watch {
-		return newInitialEvents(a)
+		return newInitialState(a, auditID)
 	}
-	b := &body{envelope: a.snapshot.Envelope, indented: a.query.Indented, pooled: pages.Get().(*[]*index.Object)}
+	b := &body{auditID: auditID, envelope: a.snapshot.Envelope, indented: a.query.Indented}
+	b.pooled = objectSlices.Get().(*[]*index.Object)
 	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
 	b.objects = page.Objects
 
@@ -54,28 +60,36 @@ func newBody(a *answer) *body {
 	}
 	if page.Next != "" {
 		meta.Continue = policy.EncodeContinue(a.snapshot.Revision, page.Next)
-		meta.Remaining, meta.HasRemaining = page.Remaining, page.Counted
+		meta.Remaining = page.Remaining
+		meta.HasRemaining = page.Counted
 	}
-	n, size := len(page.Objects), 0
-	var scratch [16]byte
-	for i, o := range page.Objects {
-		size += len(b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))) + len(o.Bytes)
-	}
-	b.head = b.envelope.AppendHead(nil, meta, n, size)
-	b.tail = b.envelope.AppendTail(nil, meta, n)
-	b.size = len(b.head) + size + len(b.tail)
+	items := b.itemsSize()
+	b.head = b.envelope.AppendHead(nil, meta, len(b.objects), items)
+	b.tail = b.envelope.AppendTail(nil, meta, len(b.objects))
+	b.size = len(b.head) + items + len(b.tail)
 	if b.indented {
 		b.measureIndented()
 	}
 	return b
 }
 
-// eventOverhead is about how many bytes an event has in addition to its object.
+// itemsSize returns the number of bytes of the objects and of what separates them.
+func (b *body) itemsSize() int {
+	size := 0
+	var scratch [16]byte
+	for i, o := range b.objects {
+		size += len(b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))) + len(o.Bytes)
+	}
+	return size
+}
+
+// eventOverhead is the approximate number of bytes of an event without its object.
 const eventOverhead = 64
 
-// newInitialEvents returns the state with which a watch begins. Its size is an estimate.
-func newInitialEvents(a *answer) *body {
-	b := &body{envelope: a.snapshot.Envelope, pooled: pages.Get().(*[]*index.Object)}
+// newInitialState returns the state with which a watch begins. It has no objects if the watch begins with the next event.
+func newInitialState(a *answer, auditID string) *body {
+	b := &body{auditID: auditID, envelope: a.snapshot.Envelope}
+	b.pooled = objectSlices.Get().(*[]*index.Object)
 	b.objects = (*b.pooled)[:0]
 	if a.initial {
 		b.objects = a.snapshot.Page(a.query, b.objects).Objects
@@ -86,7 +100,7 @@ func newInitialEvents(a *answer) *body {
 	return b
 }
 
-// parts yields the bytes of a list, in order. Each part is valid until the next one.
+// parts yields the bytes of a list, in order. Each part is valid until the next is yielded.
 func (b *body) parts(yield func(part []byte) bool) {
 	if !yield(b.head) {
 		return
@@ -100,7 +114,7 @@ func (b *body) parts(yield func(part []byte) bool) {
 	yield(b.tail)
 }
 
-// measureIndented sets the size of the indented body, or unindentable.
+// measureIndented sets size to that of the indented body, or sets unindentable. It writes the body to find out.
 func (b *body) measureIndented() {
 	counter := &countingWriter{limit: max(indentAnyway, maxIndentGrowth*b.size)}
 	out := bufio.NewWriter(counter)
@@ -114,7 +128,7 @@ func (b *body) measureIndented() {
 	}
 }
 
-// countingWriter counts bytes, and fails beyond its limit.
+// countingWriter counts bytes, and fails beyond its limit, so that nobody can have gigabytes indented.
 type countingWriter struct{ size, limit int }
 
 // Write implements io.Writer.
@@ -126,16 +140,16 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// release lets go of the objects, and gives the room back.
+// release returns the slice of objects to its pool, and the room.
 func (b *body) release() {
-	clear(b.objects)
+	clear(b.objects) // a pooled slice must not keep objects in memory
 	*b.pooled = b.objects[:0]
-	pages.Put(b.pooled)
+	objectSlices.Put(b.pooled)
 	b.room.Release()
 }
 
-// writePage writes the answer to r.
-func (h *Handler) writePage(w http.ResponseWriter, asked *policy.Request, b *body) {
+// writeList writes the list that asked asks for, with its headers.
+func (h *Handler) writeList(w http.ResponseWriter, asked *policy.Request, b *body) {
 	compress := asked.Gzip && b.size > gzipAbove
 	setHeaders(w.Header(), b.auditID, b.envelope, b.envelope.ContentType)
 	if compress {
@@ -154,16 +168,16 @@ func (h *Handler) writePage(w http.ResponseWriter, asked *policy.Request, b *bod
 	case compress:
 		err = h.Compressor.Write(out.Writer, b.envelope, b.head, b.objects, b.tail)
 	default:
-		err = writeList(out.Writer, b)
+		err = writeParts(out.Writer, b)
 	}
-	// An error here is one of the connection: no client is left that could get it.
+	// An error is one of the connection, so no client is left to learn of it.
 	if err == nil {
 		_ = out.Flush()
 	}
 }
 
-// writeList writes the list. It ends at the first error, since the client is gone then.
-func writeList(out *bufio.Writer, b *body) error {
+// writeParts writes the list as it is. It stops at the first error, since the client has left then.
+func writeParts(out *bufio.Writer, b *body) error {
 	for part := range b.parts {
 		if _, err := out.Write(part); err != nil {
 			return err

@@ -59,10 +59,9 @@ var pageHandler = func() *Handler {
 }()
 
 func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a *answer) {
-	b := newBody(a)
+	b := newBody(a, kubehttp.AuditID(r))
 	defer b.release()
-	b.auditID = kubehttp.AuditID(r)
-	pageHandler.writePage(w, list, b)
+	pageHandler.writeList(w, list, b)
 }
 
 // TestListHeaders: where two API servers wrote a header, both values are there.
@@ -126,7 +125,7 @@ func indented(a *answer) *answer {
 
 // TestIndentedGzipThreshold: it is the indented list that is larger than 128 KiB or not.
 func TestIndentedGzipThreshold(t *testing.T) {
-	empty := newBody(indented(listOf(1, 0)))
+	empty := newBody(indented(listOf(1, 0)), "")
 	defer empty.release()
 	unpadded := len(listOf(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
 	for extra, want := range map[int]string{0: "", 1: "gzip"} {
@@ -158,7 +157,7 @@ func TestUnfitToBeIndented(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answer{asked: &policy.Request{}, snapshot: snapshotOf("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
-			plain, b := newBody(a), newBody(indented(a))
+			plain, b := newBody(a, ""), newBody(indented(a), "")
 			defer plain.release()
 			defer b.release()
 			if b.unindentable != tt.wantUnfit {

@@ -9,19 +9,19 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// refuse answers a request that got no seat, or no part of the byte budget.
+// refuse answers a request that got no seat, or no room in --max-inflight-bytes. err says why.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	observe.RecordOf(r.Context()).SetRefused(refusalReason(err))
 	if r.Context().Err() != nil {
-		// The caller has gone, or has only closed its half of the connection. Without the panic it
-		// would read an empty 200.
+		// The caller has left, or has closed only its half of the connection. Without the panic, the latter would read an
+		// empty 200.
 		panic(http.ErrAbortHandler)
 	}
 	h.logRateLimited("too much is in flight", err)
 	kubehttp.WriteTooManyRequests(w, r)
 }
 
-// refusalReason returns the reason why listproxy refuses a request, in metrics and traces.
+// refusalReason returns the reason for a refusal in metrics and traces.
 func refusalReason(err error) string {
 	if overload, ok := errors.AsType[limits.Overload](err); ok {
 		return string(overload)

@@ -17,7 +17,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// EagerCollection is a collection that is loaded before the first request, and kept.
+// EagerCollection is a collection that is loaded before the first request, and never dropped as idle.
 type EagerCollection struct {
 	schema.GroupVersionResource
 	Representation media.Representation
@@ -26,15 +26,15 @@ type EagerCollection struct {
 const (
 	// warmupRetry is the pause between two attempts to start or check a collection.
 	warmupRetry = 2 * time.Second
-	// refusedFor is the time for which kube-apiserver must refuse an eager resource before a replica gets ready
-	// without it.
-	refusedFor = time.Minute
+	// maxRefusal is the time for which a replica waits for an eager resource that kube-apiserver refuses. After that, the
+	// replica gets ready without the resource.
+	maxRefusal = time.Minute
 )
 
 // Warmup loads the eager collections before the first request, and reports whether they are loaded: a replica that got
-// traffic earlier would send all of it upstream at once. It does not wait for a resource that kube-apiserver itself
-// refuses, since no replica would ever be ready. Once it is ready, it stays so: if a collection is lost later, its lists
-// are forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
+// traffic earlier would send all of it upstream. Warmup does not wait for a resource that kube-apiserver refuses, since
+// then no replica would ever be ready. A collection that was ready once stays ready. If it is lost later, its lists are
+// forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -47,27 +47,27 @@ type Warmup struct {
 // EagerStats says whether an eager collection is loaded.
 type EagerStats struct {
 	EagerCollection
-	// Waits is the reason why it is not loaded now; empty if it is.
+	// Waits is the reason why the collection is not loaded now: a reason.Reason, or an error. It is empty if the
+	// collection is loaded.
 	Waits string
-	// Ready reports whether it was loaded once, or kube-apiserver has refused it for a minute. The replica is ready if
-	// all are.
+	// Ready reports whether the collection was loaded once, or kube-apiserver has refused it for a minute. The replica is
+	// ready if all collections are.
 	Ready bool
 
-	// refusedSince is the time of the first refusal in a row; zero if it is not refused.
+	// refusedSince is the time of the first of the current refusals; zero if there is none.
 	refusedSince time.Time
-	// logged reports whether the refusal was logged.
-	logged bool
+	// refusalLogged reports whether the current refusals were logged.
+	refusalLogged bool
 }
 
-// refusals has advice about a resource that kube-apiserver refuses to list, by the reason.
-var refusals = map[string]string{
+// refusalAdvice says what to do about a resource that kube-apiserver refuses to list, by the reason.
+var refusalAdvice = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
 	string(reason.Representation):  "custom resources have no protobuf: leave that out in --eager",
 }
 
-// NewWarmup returns a Warmup of the eager collections. eager must name each of them once. Call Run
-// to start it.
+// NewWarmup returns a Warmup of the eager collections, each of which eager must name once. Call Run to start them.
 func NewWarmup(
 	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
 ) *Warmup {
@@ -78,11 +78,11 @@ func NewWarmup(
 	return w
 }
 
-// Run starts the eager collections, and starts them again when they were dropped, until ctx ends.
+// Run keeps the eager collections running until ctx ends.
 func (w *Warmup) Run(ctx context.Context) {
-	var started sync.WaitGroup
+	var loops sync.WaitGroup
 	for i := range w.stats {
-		started.Go(func() {
+		loops.Go(func() {
 			for {
 				w.record(&w.stats[i], w.start(ctx, w.stats[i].EagerCollection), time.Now())
 				if !clock.Sleep(ctx, warmupRetry) {
@@ -91,10 +91,11 @@ func (w *Warmup) Run(ctx context.Context) {
 			}
 		})
 	}
-	started.Wait()
+	loops.Wait()
 }
 
-// start makes sure that the collection runs, and waits for its first state. It returns the reason if there is none.
+// start starts the collection unless it runs, and waits a moment for its state. It returns the reason why there is none, or
+// "".
 func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
 	entry, why := w.cluster.Lookup(e.GroupVersionResource)
 	if why == reason.None && entry.Custom && e.Representation == media.Protobuf {
@@ -117,10 +118,10 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
 	return string(unavailable)
 }
 
-// maxError is the length in bytes at which an error of the upstream is cut.
+// maxError is the length in bytes after which an error of the upstream is shortened.
 const maxError = 500
 
-// inOneLine returns a text without line breaks, cut after maxError bytes.
+// inOneLine returns a text without line breaks, shortened to maxError bytes.
 func inOneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > maxError {
@@ -129,38 +130,40 @@ func inOneLine(text string) string {
 	return text
 }
 
-// record records the reason why a collection is not loaded; why is empty if it is.
+// record records the reason why a collection is not loaded; why is empty if it is loaded.
 func (w *Warmup) record(s *EagerStats, why string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	advice, refused := refusals[why]
+	advice, refused := refusalAdvice[why]
 	switch {
 	case !refused:
-		s.refusedSince, s.logged = time.Time{}, false
+		s.refusedSince = time.Time{}
+		s.refusalLogged = false
 	case s.refusedSince.IsZero():
 		s.refusedSince = now
 	}
-	lasts := refused && now.Sub(s.refusedSince) >= refusedFor
+	givesUp := refused && now.Sub(s.refusedSince) >= maxRefusal
 	switch {
-	case lasts && !s.logged:
+	case givesUp && !s.refusalLogged:
 		w.log.Warn("kube-apiserver refuses an eager resource: its lists are forwarded, and replicas get ready without it",
 			"resource", s.String(), "reason", why, "do", advice)
-		s.logged = true
+		s.refusalLogged = true
 	case why != "" && why != s.Waits && !s.Ready:
 		w.log.Info("an eager collection is not loaded yet", "resource", s.String(), "reason", why)
 	}
-	s.Waits, s.Ready = why, s.Ready || lasts || why == ""
+	s.Waits = why
+	s.Ready = s.Ready || givesUp || why == ""
 }
 
-// Stats returns the state of each eager collection, in their order.
+// Stats returns the state of each eager collection, in the order of NewWarmup's argument.
 func (w *Warmup) Stats() []EagerStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.stats)
 }
 
-// String returns the name of the collection as --eager takes it, with the version, and with the representation unless
-// that is JSON.
+// String returns the name of the collection as written in --eager: with the version, and with the representation unless it
+// is JSON.
 func (e EagerCollection) String() string {
 	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
 	if e.Representation != media.JSON {

@@ -50,7 +50,7 @@ func TestWarmup(t *testing.T) {
 // TestWarmupOfRefused: what kube-apiserver has refused for a minute keeps no replica from being ready, and whatever
 // comes later, it stays ready.
 func TestWarmupOfRefused(t *testing.T) {
-	for why, advice := range refusals {
+	for why, advice := range refusalAdvice {
 		var logged logbuffer.Buffer
 		w := NewWarmup([]EagerCollection{{}}, nil, nil, slog.New(slog.NewTextHandler(&logged, nil)))
 		begun := time.Now()

@@ -21,83 +21,100 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// watchStream is the answer to one watch. There may be thousands of idle ones, so it keeps nothing of the decision that
-// it no longer needs.
+// watchStream is the answer to a watch. Thousands of watches may be idle, so a watchStream keeps nothing of the decision
+// that it no longer needs.
 type watchStream struct {
+	// CountingWriter writes the answer's body.
 	observe.CountingWriter
 	handler *Handler
 	request *http.Request
 	control *http.ResponseController
-	finish  func() // ends the answer, once something was written
-	span    trace.Span
-	form    *watch.Form
-	page    *body // the state with which the watch begins; nil once it was written
+	// finish ends the answer after the last write.
+	finish func()
+	span   trace.Span
+	form   *watch.Form
+	// state is the state with which the watch begins; nil once it was written.
+	state   *body
 	watcher *watch.Watcher
 
-	initial    bool // the watch begins with the state
-	bookmarks  bool // the client wants bookmarks
+	// initial reports whether the watch begins with the state.
+	initial bool
+	// bookmarks reports whether the client wants bookmarks.
+	bookmarks  bool
 	compressed bool
 
-	events       int // the number of events that were written
-	uncompressed int // their bytes before compression
+	// events is the number of events that were written, and uncompressed their bytes before compression.
+	events       int
+	uncompressed int
 	served       observe.MemoryAnswer
-	err          error // the error of writing: the client has gone, or does not read
-	end          watch.Ending
+	// err is the first error of a write: the client has left, or does not read.
+	err error
+	end watch.Ending
 }
 
 const (
-	// leastTimeout is the shortest time for which a watch lasts if its client names none; it lasts up to twice
-	// as long. It is the default of kube-apiserver's --min-request-timeout.
-	leastTimeout = 30 * time.Minute
-	// watchWait is the longest time for which a watch waits for the revision that it names. kube-apiserver's own
-	// cache waits as long (storage/cacher, blockTimeout).
+	// minWatchTimeout is the shortest time after which a watch ends whose client names no timeout. The longest is twice
+	// that. It is the default of kube-apiserver's --min-request-timeout.
+	minWatchTimeout = 30 * time.Minute
+	// watchWait is the longest time for which a watch waits for its revision. kube-apiserver's cache waits as long
+	// (storage/cacher, blockTimeout).
 	watchWait = 3 * time.Second
 )
 
-// batches are reused: a watch has one only while it writes.
+// batches has batches for reuse: a watch has a batch only while it writes.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
-// watchable returns None if a watch whose state was found can be answered from memory, else the reason.
+// watchable returns None if a watch can be answered from memory, now that its state was found; otherwise the reason to
+// forward the watch.
 func (h *Handler) watchable(a *answer) reason.Reason {
 	form := a.snapshot.WatchForm()
+	needsStreamingLists := a.semantics != policy.After || a.asked.WatchOptions.SendInitialEvents != ""
 	switch {
 	case form == nil:
 		return reason.Form
-	case form.InitialEnd == nil && (a.semantics != policy.After || a.asked.WatchOptions.SendInitialEvents != ""):
-		return reason.Watch // kube-apiserver has no streaming lists
+	case needsStreamingLists && form.InitialEnd == nil: // kube-apiserver does not have them
+		return reason.Watch
 	case h.Draining():
 		return reason.Watch
 	}
 	return reason.None
 }
 
-// beginWatch begins to answer a watch from memory. The stream that it returns must be served. If it
-// returns a reason instead, it has written nothing. It takes over page.
+// beginWatch begins to answer a watch from memory. It returns a stream, which must be served, or a reason to forward the
+// watch: then it has written nothing. In both cases it releases state.
 func (h *Handler) beginWatch(
-	w *serve.AnswerWriter, r *http.Request, a *answer, page *body,
+	w *serve.AnswerWriter, r *http.Request, a *answer, state *body,
 ) (_ *watchStream, why reason.Reason) {
-	form, asked := a.snapshot.WatchForm(), a.asked
+	form := a.snapshot.WatchForm()
+	asked := a.asked
 	s := &watchStream{
-		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page,
-		initial: a.initial, bookmarks: asked.WatchOptions.Bookmarks,
+		handler:   h,
+		request:   r,
+		control:   http.NewResponseController(w),
+		finish:    w.Finish,
+		form:      form,
+		state:     state,
+		initial:   a.initial,
+		bookmarks: asked.WatchOptions.Bookmarks,
 	}
 	s.ResponseWriter = w
-	s.finish = w.Finish
 	defer func() {
 		if why != reason.None {
 			s.close()
 		}
 	}()
-	// The upstream compresses such a watch up to its end.
+	// The upstream compresses a streaming list, and then the whole watch.
 	s.compressed = form.Compressed && asked.Gzip && s.initial && s.bookmarks
-	resource, entry := resourceOf(asked), a.entry // the watcher keeps Defined, which must not hold the answer
+	// The watcher keeps Defined for hours, so Defined must not refer to the answer, which has the whole state.
+	resource := resourceOf(asked)
+	entry := a.entry
 	s.watcher = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(r.Context(), asked.WatchOptions.Timeout),
 		Defined:   func() bool { return h.Cluster.IsCurrent(resource, entry) },
 	})
-	if s.watcher == nil { // the history is forgotten, or the state was lost meanwhile
+	if s.watcher == nil { // the history no longer reaches back to a.after, or the state was lost meanwhile
 		return nil, cmp.Or(a.collection.WhyNotFollow(a.after, true), reason.Warming)
 	}
 	if why := mayAnswer(a, h.conditions(a)); why != reason.None {
@@ -105,12 +122,12 @@ func (h *Handler) beginWatch(
 	}
 	s.end = watch.EndGone // unless serve finds another reason
 	s.served = observe.MemoryAnswer{
-		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects),
+		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(state.objects),
 	}
 	record := observe.RecordOf(r.Context())
 	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
 	record.SetMemoryAnswer(s.served)
-	setHeaders(w.Header(), page.auditID, form.Envelope, form.ContentType)
+	setHeaders(w.Header(), state.auditID, form.Envelope, form.ContentType)
 	if s.compressed {
 		setCompressed(w.Header())
 	}
@@ -118,22 +135,21 @@ func (h *Handler) beginWatch(
 	return s, reason.None
 }
 
-// timeLeft returns the time for which a watch still lasts. timeout is the one that its client has named, or 0. It began
-// when the request came.
+// timeLeft returns the time after which a watch must end. timeout is the client's, which began when the request came, or 0
+// if the client has named none.
 func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
-		return leastTimeout + rand.N(leastTimeout) // #nosec G404 -- no secret
+		return minWatchTimeout + rand.N(minWatchTimeout) // #nosec G404 -- no secret
 	}
 	return max(timeout-time.Since(observe.RecordOf(ctx).ReceivedAt()), 1)
 }
 
-// serve writes the state and the events until the watch ends. It waits most of the time, so respond calls it when
-// handle has returned, and the stack for the decision is free again.
+// serve writes the state and the events until the watch ends, and closes the stream.
 func (s *watchStream) serve() {
 	defer s.close()
 	defer s.finish()
 	s.ResponseWriter.WriteHeader(http.StatusOK)
-	s.flush() // the header, before any event
+	s.flush() // clients wait for the header before the first event
 	end := s.writeState()
 	if end == "" {
 		end = s.writeChanges()
@@ -142,11 +158,12 @@ func (s *watchStream) serve() {
 	s.report()
 }
 
-// writeState writes the state, if the watch begins with it, and lets go of its objects. If the watch must end before,
-// it returns the ending.
+// writeState writes the state, if the watch begins with it, and releases it. If the watch must end before, writeState
+// returns the ending.
 func (s *watchStream) writeState() (end watch.Ending) {
 	if s.initial {
-		if end = s.writeInitial(); end == "" {
+		end = s.writeInitial()
+		if end == "" {
 			s.watcher.InitialSent()
 		}
 	}
@@ -154,38 +171,26 @@ func (s *watchStream) writeState() (end watch.Ending) {
 	return end
 }
 
-// writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. With
-// gzip, clients that get the same objects share the compressed segments. A client may read slowly, and the
-// state must be valid all that time. Once it is invalid, writeInitial returns the ending. The answer, and the gzip
-// member, then ends between two events, as kube-apiserver's does.
+// writeInitial writes the state, and the bookmark at its end if the client wants bookmarks.
+//
+// A client may read slowly, and the state must be valid as long as objects are written. Once the state is invalid,
+// writeInitial returns the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's
+// does.
 func (s *watchStream) writeInitial() (end watch.Ending) {
-	out := s.handler.writers.get(&s.CountingWriter, s.page.size)
+	out := s.handler.writers.get(&s.CountingWriter, s.state.size)
 	defer out.release()
-	var last []byte
+	var lastEvent []byte
 	if s.bookmarks {
-		last = s.form.InitialEnd.AppendTo(nil, s.served.Revision)
+		lastEvent = s.form.InitialEnd.AppendTo(nil, s.served.Revision)
 	}
-	mayGoOn := func() bool { end = s.interrupted(); return end == "" }
+	mayGoOn := func() bool {
+		end = s.interrupted()
+		return end == ""
+	}
 	if s.compressed {
-		// Each segment is flushed before the check for the next one. So once the check fails, only the end of the
-		// gzip member follows.
-		begun := false
-		flushAndCheck := func() bool {
-			if begun { // at first there is only the member's header
-				s.err = out.Flush()
-			}
-			begun = true
-			return mayGoOn()
-		}
-		var size uint32
-		s.events, size, s.err = s.handler.Compressor.WriteEvents(
-			out.Writer, s.form.Envelope, s.page.objects, last, flushAndCheck)
-		s.uncompressed = int(size)
-		if s.err == nil {
-			s.err = out.Flush()
-		}
+		s.writeCompressed(out.Writer, lastEvent, mayGoOn)
 	} else {
-		s.events, s.err = s.writeEvents(out.Writer, last, mayGoOn)
+		s.events, s.err = s.writeEvents(out.Writer, lastEvent, mayGoOn)
 		s.uncompressed = int(s.Bytes)
 	}
 	if s.err == nil && end == "" && s.bookmarks {
@@ -195,12 +200,33 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 	return end
 }
 
-// writeEvents writes the objects of the state as events, and the last event. It calls mayGoOn before it
-// hands any to the connection, and leaves out the rest if that returns false. It returns the number of
-// objects that were written.
-func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, mayGoOn func() bool) (written int, err error) {
+// writeCompressed is writeEvents with gzip. Clients that get the same objects share the compressed segments.
+func (s *watchStream) writeCompressed(out *bufio.Writer, lastEvent []byte, mayGoOn func() bool) {
+	// Each segment is flushed before the check for the next. So once the check fails, only the end of the gzip member
+	// follows.
+	begun := false
+	flushAndCheck := func() bool {
+		if begun { // at first the buffer has only the member's header
+			s.err = out.Flush()
+		}
+		begun = true
+		return mayGoOn()
+	}
+	var size uint32
+	s.events, size, s.err = s.handler.Compressor.WriteEvents(
+		out, s.form.Envelope, s.state.objects, lastEvent, flushAndCheck)
+	s.uncompressed = int(size)
+	if s.err == nil {
+		s.err = out.Flush()
+	}
+}
+
+// writeEvents writes the objects of the state as events, and then lastEvent. It calls mayGoOn before it passes anything
+// on to the connection. If mayGoOn returns false, writeEvents drops the rest. It returns the number of objects that were
+// written.
+func (s *watchStream) writeEvents(out *bufio.Writer, lastEvent []byte, mayGoOn func() bool) (written int, err error) {
 	var head []byte
-	for i, o := range s.page.objects {
+	for i, o := range s.state.objects {
 		var skip int
 		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
 		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
@@ -217,7 +243,7 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, mayGoOn func()
 		_, _ = out.Write(head) // Flush returns the error
 		_, _ = out.Write(object)
 		_, _ = out.WriteString(tail)
-		if size > out.Size() { // most of it is written
+		if size > out.Size() { // the event is larger than the buffer, so most of it was written already
 			if err := out.Flush(); err != nil {
 				return written, err
 			}
@@ -227,11 +253,11 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, mayGoOn func()
 	if !mayGoOn() {
 		return written, nil
 	}
-	_, _ = out.Write(last)
-	return len(s.page.objects), out.Flush()
+	_, _ = out.Write(lastEvent)
+	return len(s.state.objects), out.Flush()
 }
 
-// interrupted returns the ending if no more initial events may be written, else "".
+// interrupted returns the ending if no more initial events may be written; otherwise "".
 func (s *watchStream) interrupted() watch.Ending {
 	if s.err != nil {
 		return watch.EndGone
@@ -254,22 +280,23 @@ func (s *watchStream) writeChanges() watch.Ending {
 	return watch.EndGone
 }
 
-// writeNext writes the next events, if there are any. It reports whether there are more, and returns the ending if the
-// watch ends.
+// writeNext writes the next events, if there are any. more reports whether further events are ready. end is the ending if
+// the watch ends.
 func (s *watchStream) writeNext() (more bool, end watch.Ending) {
 	b := batches.Get().(*watch.Batch)
 	defer func() {
 		b.Reset()
 		batches.Put(b)
 	}()
-	if end = s.watcher.Take(s.request.Context(), b); b.Events > 0 {
+	end = s.watcher.Take(s.request.Context(), b)
+	if b.Events > 0 {
 		s.writeBatch(b)
 	}
 	return b.More, end
 }
 
-// writeBatch writes events. They are flushed if no others follow at once. With gzip they are stored uncompressed:
-// to compress them again for each client would cost more than it saves.
+// writeBatch writes events, without a flush. With gzip they are stored uncompressed: to compress them for each client
+// would cost more than it saves.
 func (s *watchStream) writeBatch(b *watch.Batch) {
 	s.uncompressed += b.Size()
 	s.events += b.Events
@@ -286,7 +313,8 @@ func (s *watchStream) writeBatch(b *watch.Batch) {
 
 // report records the number of events and bytes, and the ending.
 func (s *watchStream) report() {
-	s.served.Items, s.served.Bytes = s.events, s.uncompressed
+	s.served.Items = s.events
+	s.served.Bytes = s.uncompressed
 	observe.RecordOf(s.request.Context()).SetMemoryAnswer(s.served)
 	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
 }
@@ -298,11 +326,11 @@ func (s *watchStream) flush() {
 	}
 }
 
-// release lets go of the state with which the watch begins.
+// release releases the state with which the watch begins. A second call does nothing.
 func (s *watchStream) release() {
-	if s.page != nil {
-		s.page.release()
-		s.page = nil
+	if s.state != nil {
+		s.state.release()
+		s.state = nil
 	}
 }
 

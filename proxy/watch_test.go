@@ -110,7 +110,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 	}{
 		"of any state":         {query: streaming + all, after: 2 * time.Second},
 		"of the newest state":  {query: streaming, after: 4 * time.Second},
-		"loaded too late":      {query: streaming, away: true, after: longestStreamWait, want: reason.Warming},
+		"loaded too late":      {query: streaming, away: true, after: maxStreamWait, want: reason.Warming},
 		"the client leaves":    {query: streaming, away: true, leave: 3 * time.Second, after: 3 * time.Second, want: reason.Warming},
 		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, takes: time.Second, want: reason.Warming},
 		"a list":               {query: "resourceVersion=0", takes: time.Second, want: reason.Warming},
@@ -120,7 +120,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 
 		"lost":                          {query: streaming + all, lost: 2 * time.Second, after: 8 * time.Second},
 		"lost, of the newest state":     {query: streaming, lost: 2 * time.Second, after: 8 * time.Second},
-		"lost for too long":             {query: streaming, lost: never, after: longestStreamWait, want: reason.Warming},
+		"lost for too long":             {query: streaming, lost: never, after: maxStreamWait, want: reason.Warming},
 		"lost, and a list":              {query: "resourceVersion=0", lost: never, want: reason.Warming},
 		"lost while the proof is asked": {query: streaming, takes: time.Second, loses: 500 * time.Millisecond, after: 8 * time.Second},
 	} {
@@ -200,7 +200,7 @@ func TestCrowdAtAColdResource(t *testing.T) {
 			for range crowd {
 				all = append(all, w.open(t, tt.query))
 			}
-			time.Sleep(longestWait)
+			time.Sleep(maxListWait)
 			synctest.Wait()
 			late := w.open(t, tt.query)
 			atOnce := 0
@@ -208,14 +208,14 @@ func TestCrowdAtAColdResource(t *testing.T) {
 				switch after := <-c.done; {
 				case after == 0 && c.why == reason.Warming:
 					atOnce++
-				case after == 0 || after > longestWait || c.why != tt.answer:
+				case after == 0 || after > maxListWait || c.why != tt.answer:
 					t.Errorf("request %d: after %v %q", i, after, c.why)
 				}
 			}
 			if want := map[bool]int{true: 4, false: crowd}[tt.waits]; atOnce != want {
 				t.Errorf("%d were forwarded at once, want %d", atOnce, want)
 			}
-			if after := <-late.done; tt.waits && (after >= longestWait || late.why != tt.answer) {
+			if after := <-late.done; tt.waits && (after >= maxListWait || late.why != tt.answer) {
 				t.Errorf("one that came later: after %v %q", after, late.why)
 			}
 		})

@@ -92,7 +92,7 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 				}
 				s := hubStream(hubOf(size), stands, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 				defer s.watcher.Close(watch.EndGone)
-				s.handler, s.compressed, s.page = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
+				s.handler, s.compressed, s.state = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
 				end := s.writeInitial()
 				const endOfMember = 100 // at most, with its head; an object has more
 				if more := out.Body.Len() - before; end != watch.EndLost || more > endOfMember || !compressed && more > 0 {

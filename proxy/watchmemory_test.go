@@ -42,7 +42,7 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 		tell       func(*watchStream)
 	}{
 		"the state": {false, func(s *watchStream) {
-			s.page = &body{objects: state, size: size}
+			s.state = &body{objects: state, size: size}
 			s.writeInitial()
 		}},
 		"an event":            {false, func(s *watchStream) { s.writeNext() }},

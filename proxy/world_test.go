@@ -410,7 +410,7 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 			return
 		}
 		var s *watchStream
-		if s, c.why = w.handler.fromMemory(out, r, who, found); s != nil {
+		if s, c.why = w.handler.answerFromMemory(out, r, who, found); s != nil {
 			s.serve()
 		}
 	}), w.handler.Log)

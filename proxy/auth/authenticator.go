@@ -102,7 +102,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	switch {
 	case verified != nil:
 		return a.identifyVerified(r, verified)
-	case err != nil && !policy.BringsToken(r.Header.Get("Authorization")):
+	case err != nil && !policy.HasBearerToken(r.Header.Get("Authorization")):
 		return Identity{}, unverifiedRefusal
 	}
 	return a.identifyByHeader(r), nil
@@ -144,7 +144,7 @@ func isCheapToVerify(shown []*x509.Certificate) bool {
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	kind, token := policy.ReadAuthorization(values)
-	if len(values) != 1 || values[0] == "" || kind == policy.UnclearToken {
+	if len(values) != 1 || values[0] == "" || kind == policy.AmbiguousToken {
 		return Identity{kind: kind}
 	}
 	id := a.identifyByConnection(r, values[0], kind, token)

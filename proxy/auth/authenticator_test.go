@@ -133,7 +133,7 @@ func TestIdentify(t *testing.T) {
 				t.Errorf("impersonated is %q, want %q", impersonated, test.wantUser)
 			}
 			credentials := test.wantToken || test.wantOther
-			expect.Same(t, test.wantToken, id.BringsToken())
+			expect.Same(t, test.wantToken, id.HasToken())
 			expect.Same(t, credentials, id.authorization != nil)
 			expect.Same(t, credentials || test.wantUser != "", id.Known())
 		})
@@ -175,7 +175,7 @@ func TestShownCertificates(t *testing.T) {
 		r := proxytest.RequestBy(test.shown...)
 		r.Header.Set("Authorization", "Bearer t")
 		id, refusal = i.Authenticate(r)
-		if refusal != nil || (id.Impersonated() != nil) != test.wantBelieved || id.BringsToken() == test.wantBelieved {
+		if refusal != nil || (id.Impersonated() != nil) != test.wantBelieved || id.HasToken() == test.wantBelieved {
 			t.Errorf("%s, with a token: refused with %v, want the certificate believed: %t", name, refusal, test.wantBelieved)
 		}
 	}

@@ -177,7 +177,7 @@ func (r *Authorizer) post(ctx context.Context, id Identity, a *Attributes) (Deci
 		return No, nil
 	case err != nil:
 		return No, fmt.Errorf("the review: %w", err)
-	case id.BringsToken() && len(header.Values("Warning")) > 0:
+	case id.HasToken() && len(header.Values("Warning")) > 0:
 		return Warned, nil
 	}
 	if isYes(body, review) {

@@ -99,15 +99,15 @@ func (id Identity) Present(h http.Header) {
 // Known reports whether id is somebody's. It is false for the zero Identity.
 func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil || id.own }
 
-// BringsToken reports whether the upstream sees a token in what the caller brings.
-func (id Identity) BringsToken() bool {
+// HasToken reports whether the upstream sees a token in the caller's Authorization header.
+func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.kind != policy.NoToken
 }
 
 // Credentials returns the kind of the caller's credentials, for policy.Parse.
 func (id Identity) Credentials() policy.Credentials {
 	if id.impersonated != nil {
-		return policy.Impersonated
+		return policy.VerifiedCertificate
 	}
 	return id.kind
 }
@@ -152,7 +152,7 @@ func (s *identitySecret) identifyUser(u *user.DefaultInfo) Identity {
 // identifyImpersonating returns the identity of a caller with a token who impersonates u.
 func (s *identitySecret) identifyImpersonating(id Identity, u *user.DefaultInfo) Identity {
 	id.named = u
-	id.kind = policy.Impersonating
+	id.kind = policy.TokenWithImpersonation
 	id.key = s.userKey(u, append([]byte{prefixImpersonating}, id.callerKey[:]...)...)
 	return id
 }

@@ -17,7 +17,7 @@ import (
 // hasImpersonation reports whether h has an Impersonate-* header.
 func hasImpersonation(h http.Header) bool {
 	for name := range h {
-		if policy.NamesImpersonation(name) {
+		if policy.IsImpersonationHeader(name) {
 			return true
 		}
 	}
@@ -35,7 +35,7 @@ func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
 	given, written := http.Header{}, http.Header{}
 	named = &user.DefaultInfo{Name: h.Get("Impersonate-User"), UID: h.Get("Impersonate-Uid"), Groups: h["Impersonate-Group"], Extra: map[string][]string{}}
 	for name, values := range h {
-		if !policy.NamesImpersonation(name) {
+		if !policy.IsImpersonationHeader(name) {
 			continue
 		}
 		given[name] = values
@@ -92,7 +92,7 @@ func arrivesUnchanged(value string) bool {
 // name u.
 func setImpersonation(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
-		if strings.EqualFold(name, "Authorization") || policy.NamesImpersonation(name) {
+		if strings.EqualFold(name, "Authorization") || policy.IsImpersonationHeader(name) {
 			delete(h, name)
 		}
 	}

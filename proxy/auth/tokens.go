@@ -51,7 +51,7 @@ func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	switch {
 	case id.Impersonated() != nil:
 		return Accepted, FlowOf(id, true, remoteAddr)
-	case !id.BringsToken():
+	case !id.HasToken():
 		return Anonymous, FlowOf(id, false, remoteAddr)
 	}
 	if flow, ok := t.accepted.Get(id.callerKey); ok {
@@ -68,7 +68,7 @@ func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 // the request asked for an upgrade: its token may be in a WebSocket header.
 func (t *Tokens) Answered(id Identity, upgrade bool, method string, status int) {
 	switch {
-	case upgrade || !id.BringsToken():
+	case upgrade || !id.HasToken():
 	case status == http.StatusUnauthorized:
 		t.accepted.Remove(id.callerKey)
 		t.refused.Add(id.callerKey, nil, refusedFor)

@@ -170,7 +170,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 // kube-apiserver itself did not accept the caller.
 func (x *exchange) adaptHeader(res *http.Response, isOwn401 bool) {
 	if x.request.ProtoMajor == 2 && !kubehttp.RequestOf(x.request).LongRunning &&
-		(isOwn401 || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
+		(isOwn401 || x.caller.Impersonated() == nil && !x.caller.HasToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): an unknown caller gets an HTTP/2 connection,
 		// which costs much, for one request only.
 		res.Header.Set("Connection", "close")

@@ -11,7 +11,7 @@ import (
 // CacheStatusHeader says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
 
-// SetCacheHit sets the header of an answer from memory. unreachable says whether no API server answers.
+// SetCacheHit sets the header of an answer from memory. unreachable says that no API server answers.
 func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
 	value := CacheHit(semantics)
 	if unreachable {
@@ -20,7 +20,7 @@ func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
 	h.Set(CacheStatusHeader, value)
 }
 
-// Unreachable follows the value of [CacheHit] in the header while no API server answers.
+// Unreachable is the end of the header's value of a hit while no API server answers.
 const Unreachable = "; upstream=unreachable"
 
 // SetCacheForwarded sets the header of an answer to a forwarded request.
@@ -28,13 +28,13 @@ func SetCacheForwarded(h http.Header, why reason.Reason) {
 	h.Set(CacheStatusHeader, CacheForwarded(why))
 }
 
-// CacheHit returns the header's value for an answer from memory.
+// CacheHit returns the header's value for an answer from memory while API servers answer.
 func CacheHit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)
 }
 
-// CacheForwarded returns the header's value for a forwarded request. RFC 9211 demands one of its own words
-// for the reason (fwd); listproxy's own word is the detail.
+// CacheForwarded returns the header's value for a forwarded request. RFC 9211 has a fixed set of words for fwd;
+// listproxy's reason is the detail.
 func CacheForwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {
@@ -46,8 +46,8 @@ func CacheForwarded(why reason.Reason) string {
 	return "listproxy; fwd=" + fwd + "; detail=" + string(why)
 }
 
-// ReadCacheStatus reads a value of the header as listproxy writes it. hit reports whether the answer came from
-// memory. detail is its semantics then, else the reason to forward.
+// ReadCacheStatus reads a value of the header as listproxy writes it. hit reports whether the answer came from memory.
+// detail is the semantics of a hit, or the reason to forward.
 func ReadCacheStatus(value string) (hit bool, detail string) {
 	for parameter := range strings.SplitSeq(value, ";") {
 		parameter = strings.TrimSpace(parameter)

@@ -6,7 +6,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NewClient returns a client of one server. It follows no redirect, see [NoRedirect].
+// NewClient returns a client with the credentials, the CA and the timeout of cfg. It follows no redirects, see
+// [NoRedirect].
 func NewClient(cfg *rest.Config) (*http.Client, error) {
 	transport, err := rest.TransportFor(cfg)
 	if err != nil {
@@ -15,6 +16,6 @@ func NewClient(cfg *rest.Config) (*http.Client, error) {
 	return &http.Client{Transport: transport, Timeout: cfg.Timeout, CheckRedirect: NoRedirect}, nil
 }
 
-// NoRedirect is the [http.Client.CheckRedirect] of clients whose credentials are for one server only. A redirect
-// is the answer that they get.
+// NoRedirect is the [http.Client.CheckRedirect] of clients whose credentials are for one server only. The client returns
+// a redirect as the answer.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

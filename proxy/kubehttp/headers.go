@@ -10,47 +10,44 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// RemoveCallerClaims removes from a request's header the claims that a caller may
-// not make through a proxy: its name (X-Remote-*, which a front proxy sets)
-// and its address (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver
-// writes the addresses of X-Forwarded-For and X-Real-Ip into its audit events
-// (k8s.io/apimachinery/pkg/util/net.SourceIPs).
+// RemoveCallerClaims removes the headers that only a trusted proxy may set: the caller's name (X-Remote-*, from a front
+// proxy) and address (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver writes the addresses of X-Forwarded-For and
+// X-Real-Ip into its audit events (k8s.io/apimachinery/pkg/util/net.SourceIPs).
 //
-// Authorization and Impersonate-* stay: they are judged by the API server
-// together with the caller's own credentials.
+// Authorization and Impersonate-* stay: the API server judges them together.
 func RemoveCallerClaims(h http.Header) {
 	for name := range h {
-		alike := ReadAlike(name)
-		if alike == "forwarded" || alike == "x-real-ip" ||
-			strings.HasPrefix(alike, "x-forwarded-") || strings.HasPrefix(alike, "x-remote-") {
+		normalized := NormalizeName(name)
+		if normalized == "forwarded" || normalized == "x-real-ip" ||
+			strings.HasPrefix(normalized, "x-forwarded-") || strings.HasPrefix(normalized, "x-remote-") {
 			delete(h, name)
 		}
 	}
 }
 
-// ReadAlike returns the same text for all header names that some server may take for one name.
-// Upper and lower case do not matter: net/http gives no canonical form to a name that is not a valid
-// token. Nor do underscores and dashes: a server behind the upstream's address may read one as the other.
-func ReadAlike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+// NormalizeName returns the same text for all header names that some server may read as one name. Such names may differ
+// in case, since net/http does not canonicalize a name that is not a valid token. They may also differ in underscores and
+// dashes, since a server behind the upstream's address may read one as the other.
+func NormalizeName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// SetForwardedFor sets X-Forwarded-For to the address of the connection's peer.
+// SetForwardedFor sets X-Forwarded-For to the host in remoteAddr, the address of the connection's peer.
 func SetForwardedFor(h http.Header, remoteAddr string) {
 	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
 		h.Set("X-Forwarded-For", host)
 	}
 }
 
-// IdentityNamedInConnection returns the name of an identity header that the
-// Connection header lists, or "". A proxy has to remove the headers that are listed
-// there (RFC 9110, 7.6.1). Without its Impersonate-User header a request would have
-// the rights of its authenticated sender. If another proxy in front adds such
-// headers, its callers must not be able to have them removed. So such a request is
-// refused as malformed: a sender must not list a field that is meant for all recipients.
+// IdentityNamedInConnection returns the name of an identity header that the Connection header lists, or "". A request with
+// such a header is to be refused as malformed: a sender must not list a field that is meant for all recipients.
+//
+// A proxy has to remove the headers that Connection lists (RFC 9110, 7.6.1). Without its Impersonate-User header, a request
+// would have the rights of its authenticated sender. That may be another proxy in front, whose callers must not be able
+// to have the header removed.
 func IdentityNamedInConnection(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {
 			name := http.CanonicalHeaderKey(strings.TrimSpace(option))
-			if name == "Authorization" || policy.NamesImpersonation(name) {
+			if name == "Authorization" || policy.IsImpersonationHeader(name) {
 				return name
 			}
 		}
@@ -58,8 +55,8 @@ func IdentityNamedInConnection(h http.Header) string {
 	return ""
 }
 
-// UpgradeProtocol returns the protocol to which the header asks, or agrees, to upgrade
-// the connection: "websocket", "SPDY/3.1", or "" for no upgrade.
+// UpgradeProtocol returns the protocol to which the header of a request or a 101 upgrades the connection, like "websocket"
+// or "SPDY/3.1"; "" if there is no upgrade.
 func UpgradeProtocol(h http.Header) string {
 	if httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
 		return h.Get("Upgrade")

@@ -6,26 +6,25 @@ import (
 	"strings"
 )
 
-// loggedWord is the form of groups, versions, resources, subresources and verbs. Most tokens have capitals or are
-// longer, and the log masks bootstrap tokens.
+// loggedWord matches groups, versions, resources, subresources and verbs. It matches few tokens: most have capitals or
+// are longer, and the log masks bootstrap tokens.
 var loggedWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
 
-// loggedNamespace matches namespaces (RFC 1123, a label).
+// loggedNamespace matches names of namespaces (RFC 1123 labels).
 var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// unloggable replaces a word that may be a credential.
-const unloggable = "?"
+// masked replaces a word that may be a credential.
+const masked = "?"
 
-// Describe returns the target of a request in words of the API, for the log. A request may have a credential in
-// any part, so it leaves out the query (that of an exec has a command), names of objects, and every path that is
-// not a resource's.
+// Describe returns the target of a request in words of the API, for the log, like "list pods v1". Any part of a request may
+// have a credential. So Describe leaves out the query (that of an exec has a command), the names of objects, and all of a
+// path that is not a resource's but its first segment, if that is well-known.
 func Describe(r *http.Request) string {
 	target, _ := DescribeWithNamespace(r)
 	return target
 }
 
-// DescribeWithNamespace returns the same as [Describe], and the namespace, if there is one: an operator needs it to find
-// the client. The names of objects are only in kube-apiserver's audit log, for those who may read it.
+// DescribeWithNamespace returns the same as [Describe], and the namespace, if any, by which an operator finds the client.
 func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 	if r.URL == nil {
 		return "other", ""
@@ -39,23 +38,22 @@ func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 		}
 		return "other", ""
 	}
-	words := []string{info.Verb, info.Resource, info.Subresource, info.APIVersion, info.APIGroup}
-	kept := words[:0]
-	for _, word := range words {
+	var words []string
+	for _, word := range []string{info.Verb, info.Resource, info.Subresource, info.APIVersion, info.APIGroup} {
 		if word != "" {
-			kept = append(kept, loggableWord(word, loggedWord))
+			words = append(words, maskUnless(loggedWord, word))
 		}
 	}
 	if info.Namespace != "" {
-		namespace = loggableWord(info.Namespace, loggedNamespace)
+		namespace = maskUnless(loggedNamespace, info.Namespace)
 	}
-	return strings.Join(kept, " "), namespace
+	return strings.Join(words, " "), namespace
 }
 
-// loggableWord returns a word of a path if it matches form, else unloggable.
-func loggableWord(word string, form *regexp.Regexp) string {
+// maskUnless returns a word of a path if it matches form; otherwise masked.
+func maskUnless(form *regexp.Regexp, word string) string {
 	if !form.MatchString(word) {
-		return unloggable
+		return masked
 	}
 	return word
 }

@@ -10,26 +10,22 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// WriteStatus answers r with a metav1.Status of a failure, in JSON, with the
-// members and headers of one that kube-apiserver writes, so that every
-// Kubernetes client shows the message to its user. Headers already set on w are
-// kept. The message must not hold a credential; a full stop at its end and a
-// hint at what to do are welcome.
+// WriteStatus answers r with a metav1.Status of a failure. The JSON and the headers are as kube-apiserver writes them, so
+// every Kubernetes client shows the message to its user. Headers that are already set on w are kept. The message must
+// have no credential. It should be sentences, with what to do.
 //
-// It is for listproxy's own refusals. The API server's answers are forwarded, never
-// rebuilt.
+// WriteStatus is for listproxy's own refusals. The API server's answers are forwarded, never rebuilt.
 func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
 	writeStatusBody(w, r, code, EncodeStatus(code, reason, message))
 }
 
-// retryAfterSeconds is the pause that kube-apiserver asks of clients when it is
-// overloaded (k8s.io/apiserver, pkg/server/filters, retryAfter).
+// retryAfterSeconds is the pause after which kube-apiserver, when it is overloaded, asks clients to try again
+// (k8s.io/apiserver, pkg/server/filters, retryAfter).
 const retryAfterSeconds = 1
 
-// WriteTooManyRequests answers r with 429 and asks the client to come back in a
-// second, in a header as kube-apiserver does and in a metav1.Status besides.
-// Clients repeat any request for that, writes too: nothing of it may have been
-// forwarded, unless it only reads what kube-apiserver has.
+// WriteTooManyRequests answers r with 429. It asks the client to try again in a second, in a header, as kube-apiserver
+// does, and in a metav1.Status. Clients then repeat any request, even a write. So nothing of r may have been forwarded,
+// unless r only reads.
 func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	status := failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
@@ -46,16 +42,15 @@ func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []by
 	if r.Method == http.MethodHead {
 		return
 	}
-	// An error means that the client has gone; there is nobody left to tell.
+	// An error means that the client has left.
 	_, _ = w.Write(body)
 }
 
-// SetAuditID gives the answer to r its [AuditID].
+// SetAuditID sets the Audit-Id of the answer to r, see [AuditID].
 func SetAuditID(h http.Header, r *http.Request) { h.Set(auditv1.HeaderAuditID, AuditID(r)) }
 
-// AuditID returns the Audit-Id of the answer to r: the one that r has, or a new one at each call, as
-// kube-apiserver gives it to all answers, a 401 and a 429 included (k8s.io/apiserver,
-// WithAuditInit). kube-apiserver's audit log does not have listproxy's own answers.
+// AuditID returns the Audit-Id for the answer to r: r's own, or a new one at each call. kube-apiserver gives every answer
+// an Audit-Id, even a 401 and a 429 (k8s.io/apiserver, WithAuditInit). Its audit log has no answers of listproxy's own.
 func AuditID(r *http.Request) string {
 	if id := r.Header.Get(auditv1.HeaderAuditID); id != "" {
 		return id
@@ -63,8 +58,7 @@ func AuditID(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// EncodeStatus returns the JSON of a failure, with the newline at its end that
-// kube-apiserver's encoder writes.
+// EncodeStatus returns the JSON of a failure, with a newline at its end, as kube-apiserver's encoder writes it.
 func EncodeStatus(code int, reason metav1.StatusReason, message string) []byte {
 	return encode(failure(code, reason, message))
 }
@@ -93,9 +87,8 @@ func SetStatusHeaders(h http.Header, body []byte) {
 	h.Set("Cache-Control", "no-cache, private")
 }
 
-// WriteUnavailable answers r with 503. With mayRepeat it asks the client to come back in a second, which
-// clients then do with any request, writes too: nothing of it may have been carried out, unless it
-// only reads.
+// WriteUnavailable answers r with 503. With mayRepeat, it asks the client to try again in a second. Clients then repeat any
+// request, even a write. So mayRepeat must be false if any part of r may have been carried out, unless r only reads.
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, mayRepeat bool) {
 	if mayRepeat {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))

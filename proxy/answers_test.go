@@ -197,7 +197,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			upstream: cannedUpstream{takes: 4 * time.Second}, pause: 5 * time.Second, wantFirst: consistent,
 		},
 		"small, and rights are taken away": {
-			happens: func(h *Handler) { h.Authorizer.Revoked("") }, pause: 2 * time.Second, wantFirst: consistent, wantSecond: 1,
+			happens: func(h *Handler) { h.Authorizer.RecordRevocation("") }, pause: 2 * time.Second, wantFirst: consistent, wantSecond: 1,
 		},
 		"not in memory": {query: tooOld, wantFirst: history},
 		"not in memory, forbidden": {

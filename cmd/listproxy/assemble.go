@@ -123,9 +123,9 @@ type rights struct {
 
 func (o *options) newRights(api apiServer, instruments *instruments, log *slog.Logger) (rights, error) {
 	config := auth.ReviewConfig{
-		TTL:     o.callers.reviewTTL,
-		KeptFor: o.cache.staleness,
-		AsOf:    func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
+		TTL:       o.callers.reviewTTL,
+		MaxOutage: o.cache.staleness,
+		AsOf:      func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
@@ -139,7 +139,7 @@ func (o *options) newRights(api apiServer, instruments *instruments, log *slog.L
 	r := rights{
 		authorizer: authorizer,
 		watchRBAC: func(ctx context.Context) error {
-			return cluster.WatchRBAC(ctx, api.ownConfig, authorizer.Revoked, log)
+			return cluster.WatchRBAC(ctx, api.ownConfig, authorizer.RecordRevocation, log)
 		},
 	}
 	if o.audit.config.Enabled() {

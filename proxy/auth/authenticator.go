@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"cmp"
 	"context"
 	"crypto/subtle"
 	"crypto/x509"
@@ -19,21 +18,22 @@ import (
 
 // Authenticator identifies the caller of a request.
 //
-//   - A verified certificate identifies the same user as at kube-apiserver. A token in the same request does not count:
+//   - A verified certificate identifies the same user as at kube-apiserver. A token in the same request is ignored:
 //     kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
-//   - Otherwise the Authorization header identifies the caller, if there is exactly one, and its token is written in
-//     the usual way ([policy.ReadAuthorization]). This caller may impersonate a user.
+//   - Otherwise the Authorization header identifies the caller, if there is exactly one ([policy.ReadAuthorization]). If
+//     its value is a plain token, the caller may impersonate a user.
 //   - Otherwise the caller is unknown.
 //
 // It is safe for concurrent use.
 type Authenticator struct {
-	secret       identitySecret
-	certificates *x509request.Authenticator // nil: certificates are not accepted
+	secret identitySecret
+	// certificates verifies client certificates; nil if listproxy accepts none.
+	certificates *x509request.Authenticator
 }
 
 // NewAuthenticator returns an Authenticator that verifies the certificates of clients with clientCA, as kube-apiserver
-// does with --client-ca-file. If clientCA is nil it accepts no certificates. Its keys are random, so identities of
-// two Authenticators cannot be compared.
+// does with --client-ca-file. If clientCA is nil, it accepts no certificates. The keys of its identities depend on a random
+// secret, so identities of two Authenticators cannot be compared.
 func NewAuthenticator(clientCA x509request.VerifyOptionFunc) *Authenticator {
 	a := &Authenticator{secret: newIdentitySecret()}
 	if clientCA != nil {
@@ -49,10 +49,8 @@ type Refusal struct {
 	Message string
 }
 
-// Write answers r with the refusal.
-//
-// client-go does not decode a Status in the answer to a discovery request: its user would read "unknown". It passes on
-// plain text, so the answer to discovery is plain text.
+// Write answers r with the refusal. The answer to a discovery request is plain text, which client-go shows to its user.
+// Instead of a Status, it would show "unknown" there.
 func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
 		w.Header().Set("Connection", "close") // as for a 401 of the API server's own (proxy/forward)
@@ -66,7 +64,8 @@ func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	// unverifiedRefusal is for a caller with a wrong certificate, who is not anonymous, as at kube-apiserver.
+	// unverifiedRefusal is for a caller with a certificate that is not accepted, and no token. As at kube-apiserver, such
+	// a caller is not anonymous.
 	unverifiedRefusal = &Refusal{
 		Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
 		Message: "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
@@ -87,13 +86,15 @@ var (
 )
 
 var (
-	// errNameless means that the certificate has no name. A kube-apiserver that trusts front proxies, as nearly all do,
-	// refuses such a certificate, since it is not a front proxy's.
-	errNameless            = errors.New("the client certificate names nobody")
+	// errNameless means that the certificate has no common name. A kube-apiserver that trusts front proxies, as nearly all
+	// do, refuses it, since it is not a front proxy's.
+	errNameless = errors.New("the client certificate names nobody")
+	// errTooManyCertificates means that the certificates cost too much to verify (isCheapToVerify).
 	errTooManyCertificates = errors.New("the client shows too many certificates, or two with one subject")
 )
 
-// Authenticate returns the identity of r's caller, or the refusal with which to answer r.
+// Authenticate returns the identity of r's caller, or the refusal with which to answer r. The identity of an unknown caller
+// has no key (see [Identity.Known]).
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	if a.certificates == nil {
 		return a.identifyByHeader(r), nil
@@ -108,9 +109,9 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	return a.identifyByHeader(r), nil
 }
 
-// verifyCertificate returns the user whom the client's certificate names, or nil if the client has shown none. An error
-// means that the certificate cannot be verified, or names nobody. As at kube-apiserver, it is verified at every
-// request: a connection does not outlive its CA.
+// verifyCertificate returns the user whom the client's certificate names, or nil without an error if the client has shown
+// none. An error means that the certificate is not accepted. As at kube-apiserver, every request verifies it, so a
+// connection does not outlive the trust in its CA.
 func (a *Authenticator) verifyCertificate(r *http.Request) (user.Info, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
@@ -119,18 +120,21 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (user.Info, error) {
 		return nil, errTooManyCertificates
 	}
 	response, ok, err := a.certificates.AuthenticateRequest(r)
+	if err != nil {
+		return nil, err
+	}
 	if !ok {
-		return nil, cmp.Or(err, errNameless)
+		return nil, errNameless
 	}
 	return response.User, nil
 }
 
-// maxCertificates is the number of certificates that a client may show: its own, and those up to a CA.
+// maxCertificates bounds the certificates that a client may show: its own, and those up to a CA.
 const maxCertificates = 5
 
-// isCheapToVerify reports whether there are few certificates, and each has another subject. Then each can have been
-// signed by one other at most, and fewer than maxCertificates signatures are checked. Among certificates of one
-// subject, which may all have signed each other, crypto/x509 would check a hundred, for anybody who connects.
+// isCheapToVerify reports whether there are few certificates, no two of them with the same subject. Then at most one of
+// them can have signed another, and crypto/x509 checks fewer than maxCertificates signatures. Certificates with one
+// subject may all have signed each other, and crypto/x509 would check a hundred signatures, for anybody who connects.
 func isCheapToVerify(shown []*x509.Certificate) bool {
 	subjects := map[string]bool{}
 	for _, c := range shown {
@@ -139,46 +143,46 @@ func isCheapToVerify(shown []*x509.Certificate) bool {
 	return len(shown) <= maxCertificates && len(subjects) == len(shown)
 }
 
-// identifyByHeader returns the identity that the Authorization header shows. It has no key unless there is exactly one
-// header, with a token in the usual form or none.
+// identifyByHeader returns the identity by the Authorization header. The identity has a key only if there is exactly one
+// header, with a plain token or none.
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
-	kind, token := policy.ReadAuthorization(values)
-	if len(values) != 1 || values[0] == "" || kind == policy.AmbiguousToken {
-		return Identity{kind: kind}
+	credentials, token := policy.ReadAuthorization(values)
+	if len(values) != 1 || values[0] == "" || credentials == policy.AmbiguousToken {
+		return Identity{credentials: credentials}
 	}
-	id := a.identifyByConnection(r, values[0], kind, token)
-	if named, ok := readImpersonation(r.Header); ok && kind == policy.PlainToken {
+	id := a.identifyByConnection(r, values[0], credentials, token)
+	if named, ok := readImpersonation(r.Header); ok && credentials == policy.PlainToken {
 		return a.secret.identifyImpersonating(id, named)
 	}
 	return id
 }
 
-// lastIdentityKey is the context key of the identity that the connection's last request had.
+// lastIdentityKey is the context key of the identity of a connection's last request: an *atomic.Pointer[Identity].
 type lastIdentityKey struct{}
 
-// WithConnection returns the context of a new connection, in which the identity of its last request is remembered.
+// WithConnection returns the context of a new connection. It remembers the identity of the connection's last request.
 func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lastIdentityKey{}, &atomic.Pointer[Identity]{})
 }
 
-// identifyByConnection returns the identity of a caller who sends this Authorization header. It remembers the last one
-// of each connection: a client sends its token with every request, and to compare headers costs less than an HMAC.
-func (a *Authenticator) identifyByConnection(r *http.Request, header string, kind policy.Credentials, token string) Identity {
+// identifyByConnection returns the identity of a caller who sends this Authorization header. It reuses that of the
+// connection's last request, if the header is the same: comparing headers costs less than an HMAC.
+func (a *Authenticator) identifyByConnection(r *http.Request, header string, credentials policy.Credentials, token string) Identity {
 	last, ok := r.Context().Value(lastIdentityKey{}).(*atomic.Pointer[Identity])
 	if !ok {
-		return a.secret.identify(header, kind, token)
+		return a.secret.identify(header, credentials, token)
 	}
 	if id := last.Load(); id != nil && subtle.ConstantTimeCompare([]byte(*id.authorization), []byte(header)) == 1 {
 		return *id
 	}
-	id := a.secret.identify(header, kind, token)
+	id := a.secret.identify(header, credentials, token)
 	last.Store(&id)
 	return id
 }
 
-// identifyVerified returns the identity of a user who was verified by certificate, if listproxy can impersonate this
-// user.
+// identifyVerified returns the identity of the user whom a verified certificate names, or a refusal if listproxy cannot
+// impersonate this user.
 func (a *Authenticator) identifyVerified(r *http.Request, info user.Info) (Identity, *Refusal) {
 	if hasImpersonation(r.Header) {
 		return Identity{}, impersonationRefusal

@@ -2,9 +2,9 @@
 //
 //   - authenticator.go identifies the caller of a request by a client certificate or a token
 //   - identity.go, impersonateheaders.go: the headers that show the API server who the caller is
-//   - flow.go: the callers who share one part of the limits
+//   - flow.go: the flows of callers, each of which has its share of the limits
 //   - tokens.go: the API server's verdicts on tokens
-//   - authorizer.go, impersonation.go: reviews of the rights of callers and of impersonators
+//   - authorizer.go, impersonation.go: reviews of what callers may do, and of whom they may impersonate
 //   - whoami.go: reviews of who a caller is
 //   - reviewcache.go remembers the answers to reviews for a short time
 package auth

@@ -10,24 +10,25 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-// maxReadToken is the length in bytes of the longest token whose subject is read.
+// maxReadToken is the length, in bytes, of the longest token whose subject is read.
 const maxReadToken = 64 << 10
 
-// The first string of a flow's key distinguishes users, token subjects and addresses.
+// The first word that is hashed into a flow distinguishes users, token subjects and addresses.
 const (
 	userFlow    = "user"
 	subjectFlow = "subject"
 	addressFlow = "address"
 )
 
-// FlowOf returns the flow of a caller's requests. Requests of one flow share its part of the limits.
+// FlowOf returns the flow of a caller's requests. accepted says whether kube-apiserver accepts the caller's credentials.
+// All requests of a flow share the flow's part of the limits.
 //
-// A flow is that of a user where the user is known, so that nobody gets more by using many tokens. The user is the name
-// in a verified certificate, or the issuer and subject of a JSON web token, which are believed because kube-apiserver
-// has accepted the token. Any other accepted token is a flow of its own.
+// If the user is known, the flow is the user's, so that nobody gets more by using many tokens. The user is the name in a
+// verified certificate, or the issuer and subject of a JSON web token, which are true since kube-apiserver has accepted
+// the token. Any other accepted token has a flow of its own.
 //
-// The callers whom kube-apiserver has not accepted are one flow for each IPv4 address or IPv6 network (/64), since
-// made-up tokens cost their sender nothing.
+// Callers who are not accepted have one flow for each IPv4 address or IPv6 network (/64), since made-up tokens cost their
+// sender nothing.
 func FlowOf(id Identity, accepted bool, remoteAddr string) limits.Flow {
 	if !accepted {
 		return hashFlow(addressFlow, limits.NetworkOf(remoteAddr))
@@ -50,8 +51,8 @@ func hashFlow(words ...string) (flow limits.Flow) {
 	return flow
 }
 
-// tokenSubject returns the issuer and subject of a JSON web token (RFC 7519). It does not verify the token: it is only
-// for tokens that kube-apiserver has accepted, to find those of the same user.
+// tokenSubject returns the issuer and subject of a JSON web token (RFC 7519). It does not verify the token, which
+// kube-apiserver must have accepted. ok is false for any other token.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	if len(token) > maxReadToken || strings.Count(token, ".") != 2 {
 		return "", "", false

@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// hasImpersonation reports whether h has an Impersonate-* header.
+// hasImpersonation reports whether h has an Impersonate-* header, in any spelling.
 func hasImpersonation(h http.Header) bool {
 	for name := range h {
 		if policy.IsImpersonationHeader(name) {
@@ -24,16 +24,20 @@ func hasImpersonation(h http.Header) bool {
 	return false
 }
 
-// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true if there are such headers,
-// and they are exactly those that listproxy would write for this user. So kube-apiserver neither refuses them nor
-// ignores any of them, as it would a second user, a group without a user, or an unknown header. And no extra key occurs
-// in two spellings.
+// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true if there are such headers, and
+// listproxy would write exactly the same headers for this user. Then kube-apiserver neither refuses any of them nor ignores
+// any, as it ignores a second user, for example. And no key of an extra occurs in two spellings.
 func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
 	if !hasImpersonation(h) {
 		return nil, false
 	}
-	given, written := http.Header{}, http.Header{}
-	named = &user.DefaultInfo{Name: h.Get("Impersonate-User"), UID: h.Get("Impersonate-Uid"), Groups: h["Impersonate-Group"], Extra: map[string][]string{}}
+	named = &user.DefaultInfo{
+		Name:   h.Get("Impersonate-User"),
+		UID:    h.Get("Impersonate-Uid"),
+		Groups: h["Impersonate-Group"],
+		Extra:  map[string][]string{},
+	}
+	given := http.Header{}
 	for name, values := range h {
 		if !policy.IsImpersonationHeader(name) {
 			continue
@@ -44,35 +48,45 @@ func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
 			named.Extra[key] = values
 		}
 	}
+	written := http.Header{}
 	setImpersonation(written, named)
 	return named, isNamedExactly(named) && reflect.DeepEqual(written, given)
 }
 
-// impersonable returns the user to impersonate for info, and whether Impersonate-* headers can name this user exactly.
+// impersonable returns the user to impersonate for info. ok is false if Impersonate-* headers cannot name info exactly.
 //
-// The user gets no more rights than with a client certificate directly at kube-apiserver. There every authenticated
-// user is in system:authenticated, so that group is added here. Without any group kube-apiserver would add those of a
-// service account to a user with such a name (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
-func impersonable(info user.Info) (*user.DefaultInfo, bool) {
-	impersonated := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: slices.Clone(info.GetGroups()), Extra: info.GetExtra()}
+// The user has the same rights as with the client certificate at kube-apiserver, which puts every authenticated user into
+// system:authenticated. So that group is added here. Without any group, kube-apiserver would add the groups of a service
+// account if the user has the name of one (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+func impersonable(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
+	impersonated = &user.DefaultInfo{
+		Name:   info.GetName(),
+		UID:    info.GetUID(),
+		Groups: slices.Clone(info.GetGroups()),
+		Extra:  info.GetExtra(),
+	}
 	if !isNamedExactly(impersonated) {
 		return nil, false
 	}
-	if !slices.Contains(impersonated.Groups, user.AllAuthenticated) && !slices.Contains(impersonated.Groups, user.AllUnauthenticated) {
+	hasAuthenticationGroup := slices.ContainsFunc(impersonated.Groups, func(group string) bool {
+		return group == user.AllAuthenticated || group == user.AllUnauthenticated
+	})
+	if !hasAuthenticationGroup {
 		impersonated.Groups = append(impersonated.Groups, user.AllAuthenticated)
 	}
 	return impersonated, true
 }
 
-// isNamedExactly reports whether Impersonate-* headers can name u exactly: each value must arrive unchanged, and
-// kube-apiserver would put system:anonymous into the group system:unauthenticated.
+// isNamedExactly reports whether Impersonate-* headers can name u exactly: each value must arrive unchanged. The user must
+// not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
 func isNamedExactly(u *user.DefaultInfo) bool {
-	if u.Name == user.Anonymous || !arrivesUnchanged(u.Name) || u.UID != "" && !arrivesUnchanged(u.UID) || !allArriveUnchanged(u.Groups) {
+	validUID := u.UID == "" || arrivesUnchanged(u.UID)
+	if u.Name == user.Anonymous || !arrivesUnchanged(u.Name) || !validUID || !allArriveUnchanged(u.Groups) {
 		return false
 	}
-	for name, values := range u.Extra {
-		// kube-apiserver reads these names in lower case.
-		if name == "" || name != strings.ToLower(name) || !allArriveUnchanged(values) {
+	for key, values := range u.Extra {
+		isLowerCase := key == strings.ToLower(key) // as kube-apiserver reads every key
+		if key == "" || !isLowerCase || !allArriveUnchanged(values) {
 			return false
 		}
 	}
@@ -83,13 +97,13 @@ func allArriveUnchanged(values []string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !arrivesUnchanged(v) })
 }
 
-// arrivesUnchanged reports whether a header with this value arrives as it was sent.
+// arrivesUnchanged reports whether a header with this value arrives as it was sent. An empty value would be ignored.
 func arrivesUnchanged(value string) bool {
 	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }
 
-// setImpersonation replaces the Impersonate-* headers in h, in whatever spelling, and Authorization by headers that
-// name u.
+// setImpersonation removes Authorization and all Impersonate-* headers from h, in any spelling, and adds Impersonate-*
+// headers that name u.
 func setImpersonation(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
 		if strings.EqualFold(name, "Authorization") || policy.IsImpersonationHeader(name) {
@@ -103,17 +117,17 @@ func setImpersonation(h http.Header, u *user.DefaultInfo) {
 	if u.UID != "" {
 		h["Impersonate-Uid"] = []string{u.UID}
 	}
-	for name, values := range u.Extra {
-		key := http.CanonicalHeaderKey("Impersonate-Extra-" + escapeExtra(name))
-		h[key] = append(h[key], values...)
+	for key, values := range u.Extra {
+		name := http.CanonicalHeaderKey("Impersonate-Extra-" + escapeExtraKey(key))
+		h[name] = append(h[name], values...)
 	}
 }
 
-// escapeExtra escapes the name of an extra, so that it can be part of a header's name. kube-apiserver reads it with
+// escapeExtraKey escapes the key of an extra, so that it can be part of a header's name. kube-apiserver reads it with
 // url.PathUnescape.
-func escapeExtra(name string) string {
+func escapeExtraKey(key string) string {
 	var escaped strings.Builder
-	for _, b := range []byte(name) {
+	for _, b := range []byte(key) {
 		if b != '%' && httpguts.IsTokenRune(rune(b)) {
 			escaped.WriteByte(b)
 		} else {

@@ -14,38 +14,39 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// maxImpersonationQuestions is the number of questions that may be asked about one impersonated user. A user in more
-// groups is not permitted.
+// maxImpersonationQuestions bounds the questions about one impersonated user. A user for whom more would have to be asked,
+// because of many groups, counts as not permitted.
 const maxImpersonationQuestions = 64
 
-// impersonation returns the answers that prove that the impersonator, the caller or listproxy's own account, may do
-// what a describes as the user who is named. It returns none if that is not so. A review as that user does not prove
-// it: with constrained impersonation (KEP-5284) an impersonator may be allowed to create reviews as jane, and not to
-// list as her.
+// impersonation returns the answers that prove that the impersonator (the caller, or listproxy's own account) may do what
+// a describes as the named user; nil if the answers prove no such right. The review as that user proves nothing about it:
+// with constrained impersonation (KEP-5284), an impersonator may be allowed to create reviews as jane, but not to list as
+// her.
 //
-// kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) allows it to an impersonator
+// kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) allows impersonation by one of two rights:
 //
-//   - with the right to "impersonate" the name, each group, the uid and each value of an extra; or
-//   - with the right to "impersonate:user-info" for all of these, and to "impersonate-on:user-info:VERB" for the
-//     request. The user's own review, which named all of these, was allowed by the former if not by "impersonate". So
-//     only the latter is asked for.
+//   - to "impersonate" the name, each group, the uid and each value of an extra;
+//   - to "impersonate:user-info" for all of these, and "impersonate-on:user-info:VERB" for the request. The former right
+//     is not asked for: if the impersonator lacked it, and could not "impersonate", the review as the user would have
+//     been refused.
 //
-// It has more modes, for nodes and for service accounts without groups. Lists by these are forwarded.
+// kube-apiserver has other modes of constrained impersonation for nodes and for service accounts. Requests as these are
+// answered only if the first right is there, and forwarded otherwise.
 func (r *Authorizer) impersonation(ctx context.Context, who *Caller, a *Attributes) ([]answer[Decision], error) {
 	named := who.Identity.Named()
 	impersonator := *who
 	impersonator.Identity = who.Identity.Impersonator()
-	proof, err := r.askAll(ctx, &impersonator, questionsToImpersonate(named)...)
+	proof, err := r.askAll(ctx, &impersonator, questionsToImpersonate(named))
 	if err != nil || proof != nil || hasOtherMode(named.Name) {
 		return proof, err
 	}
 	constrained := *a
 	constrained.Verb = "impersonate-on:user-info:" + a.Verb
-	return r.askAll(ctx, &impersonator, constrained)
+	return r.askAll(ctx, &impersonator, []Attributes{constrained})
 }
 
-// askAll returns the answers to the questions if all are Yes, otherwise none.
-func (r *Authorizer) askAll(ctx context.Context, who *Caller, questions ...Attributes) (answers []answer[Decision], err error) {
+// askAll returns the answers to the questions if all are Yes; otherwise nil.
+func (r *Authorizer) askAll(ctx context.Context, who *Caller, questions []Attributes) (answers []answer[Decision], err error) {
 	if len(questions) > maxImpersonationQuestions {
 		return nil, nil
 	}
@@ -59,10 +60,12 @@ func (r *Authorizer) askAll(ctx context.Context, who *Caller, questions ...Attri
 	return answers, nil
 }
 
-// questionsToImpersonate returns the questions whether a caller may impersonate u for all requests.
+// questionsToImpersonate returns the questions whether a caller may "impersonate" u.
 func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 	question := func(group, resource, subresource, name string) Attributes {
-		return Attributes{Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Subresource: subresource, Name: name}
+		return Attributes{
+			Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Subresource: subresource, Name: name,
+		}
 	}
 	questions := []Attributes{question("", "users", "", u.Name)}
 	if namespace, account, err := serviceaccount.SplitUsername(u.Name); err == nil {
@@ -83,14 +86,14 @@ func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 	return questions
 }
 
-// hasOtherMode reports whether constrained impersonation of a user with this name has another mode than user-info.
+// hasOtherMode reports whether constrained impersonation of a user with this name is not in the mode user-info.
 func hasOtherMode(name string) bool {
 	_, _, err := serviceaccount.SplitUsername(name)
 	return err == nil || strings.HasPrefix(name, "system:node:")
 }
 
-// WithOwnAccount returns a SendAs that sends questions of listproxy's own account with the credentials of cfg, and all
-// others through send.
+// WithOwnAccount returns a SendAs that sends requests of listproxy's own account with the credentials of cfg, and all other
+// requests through send.
 func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 	client, err := kubehttp.NewClient(cfg)
 	if err != nil {

@@ -119,7 +119,7 @@ func TestReviewTTL(t *testing.T) {
 func TestReviewsInAnOutage(t *testing.T) {
 	const ttl, bound = 10 * time.Second, 90 * time.Second
 	var outage clock.Outage
-	cfg := ReviewConfig{TTL: ttl, KeptFor: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
+	cfg := ReviewConfig{TTL: ttl, MaxOutage: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
 	withUpstream(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
 		outage = clock.Outage{}
 		u.wantReview(t, "old", listPods(), true)
@@ -143,7 +143,7 @@ func TestReviewsInAnOutage(t *testing.T) {
 func TestReviewCutByAnOutage(t *testing.T) {
 	const ttl = 10 * time.Second
 	var begins time.Time
-	cfg := ReviewConfig{TTL: ttl, Timeout: 2 * time.Second, KeptFor: time.Minute, AsOf: func(now time.Time) time.Time {
+	cfg := ReviewConfig{TTL: ttl, Timeout: 2 * time.Second, MaxOutage: time.Minute, AsOf: func(now time.Time) time.Time {
 		if !begins.IsZero() && now.After(begins) {
 			return begins
 		}
@@ -198,7 +198,7 @@ func TestRevocations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
-				time.AfterFunc(time.Hour+tt.after, func() { u.Revoked(tt.revoked) })
+				time.AfterFunc(time.Hour+tt.after, func() { u.RecordRevocation(tt.revoked) })
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				yes, err := u.Review(t.Context(), tt.caller(u), pods(tt.asked))
@@ -226,7 +226,7 @@ func TestRevocations(t *testing.T) {
 // second, and one that takes longer than that cannot be used.
 func TestRevokedAllDay(t *testing.T) {
 	for takes, want := range map[time.Duration]error{
-		0: nil, revokedCounts - 1: nil, revokedCounts: errOvertaken, 2 * revokedCounts: errOvertaken,
+		0: nil, revokedTTL - 1: nil, revokedTTL: errOutdated, 2 * revokedTTL: errOutdated,
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			withUpstream(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
@@ -234,7 +234,7 @@ func TestRevokedAllDay(t *testing.T) {
 				defer stop()
 				go func() {
 					for clock.Sleep(ctx, 20*time.Millisecond) {
-						u.Revoked("ns")
+						u.RecordRevocation("ns")
 					}
 				}()
 				time.Sleep(time.Second)
@@ -301,7 +301,7 @@ func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 func TestReviewsAreBounded(t *testing.T) {
 	config := ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}
 	withUpstream(t, time.Minute, config, func(t *testing.T, u *fakeUpstream) {
-		const callers = maxAtOnce + maxWaiting + 10
+		const callers = acceptedSeats + acceptedQueue + 10
 		began := time.Now()
 		var full, late atomic.Int32
 		var all sync.WaitGroup
@@ -319,7 +319,7 @@ func TestReviewsAreBounded(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		u.wantRequests(t, maxAtOnce) // none is answered yet
+		u.wantRequests(t, acceptedSeats) // none is answered yet
 		all.Wait()
 		expect.Same(t, []int{10, callers - 10}, []int{int(full.Load()), int(late.Load())})
 		expect.Same(t, 30*time.Second, time.Since(began))
@@ -332,7 +332,7 @@ func TestReviewsAreBounded(t *testing.T) {
 func TestReviewOfAnotherShare(t *testing.T) {
 	withUpstream(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		var others sync.WaitGroup
-		for n := range maxAtOnce {
+		for n := range acceptedSeats {
 			others.Go(func() { _, _ = u.Review(t.Context(), u.callerInFlow(n, 1), listPods()) })
 		}
 		synctest.Wait()
@@ -346,14 +346,14 @@ func TestReviewOfAnotherShare(t *testing.T) {
 // TestReviewsCountUntilTheyEnd: the review of a caller who leaves goes on, and keeps its place.
 func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	withUpstream(t, 5*time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
-		for n := range maxAtOnce {
+		for n := range acceptedSeats {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := u.Review(ctx, u.callerInFlow(n, 1), listPods()); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a caller who left got %v, want %v", err, context.DeadlineExceeded)
 			}
 			leave()
 		}
-		if s := u.reviews.accepted.Stats(); s.InUse != maxAtOnce/2 || s.Waiting != maxAtOnce/2 {
+		if s := u.reviews.accepted.Stats(); s.InUse != acceptedSeats/2 || s.Waiting != acceptedSeats/2 {
 			t.Errorf("all have left, and %d places are held, %d wait", s.InUse, s.Waiting)
 		}
 		time.Sleep(10 * time.Second)
@@ -365,7 +365,7 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 // TestNewcomers: callers who are not known yet have places of their own. One address has half of them, and an eighth of
 // those who may wait, for a second at most. Callers who are known do not notice.
 func TestNewcomers(t *testing.T) {
-	const ofOne, waitingOfOne = maxOfNewcomers / 2, newcomersWaiting / 8
+	const ofOne, waitingOfOne = newcomerSeats / 2, newcomerQueue / 8
 	for name, tt := range map[string]struct {
 		callers                        int
 		takes                          time.Duration // a review
@@ -451,9 +451,9 @@ func TestRightEnds(t *testing.T) {
 	}{
 		"at once":                   {ttl: 10 * time.Second, takes: 0, wantCounts: 10 * time.Second},
 		"after a while":             {ttl: 10 * time.Second, takes: 4 * time.Second, wantCounts: 6 * time.Second},
-		"slower than the TTL":       {ttl: 3 * time.Second, takes: 4 * time.Second, wantCounts: ownAnswerCounts},
-		"with next to nothing left": {ttl: 4*time.Second + 1, takes: 4 * time.Second, wantCounts: ownAnswerCounts},
-		"without a TTL":             {ttl: 0, takes: 4 * time.Second, wantCounts: ownAnswerCounts},
+		"slower than the TTL":       {ttl: 3 * time.Second, takes: 4 * time.Second, wantCounts: ownAnswerTTL},
+		"with next to nothing left": {ttl: 4*time.Second + 1, takes: 4 * time.Second, wantCounts: ownAnswerTTL},
+		"without a TTL":             {ttl: 0, takes: 4 * time.Second, wantCounts: ownAnswerTTL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withUpstream(t, tt.takes, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, u *fakeUpstream) {

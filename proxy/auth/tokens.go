@@ -10,43 +10,49 @@ import (
 )
 
 const (
-	// acceptedTokens is the number of accepted tokens that are remembered: those that were used last. A forgotten one
-	// is reviewed like a new one.
-	acceptedTokens = 64 << 10
-	acceptedFor    = time.Hour
-	// refusedTokens is the number of refused tokens that are remembered. Made-up tokens do not push out accepted ones.
-	refusedTokens = 4 << 10
-	refusedFor    = 10 * time.Second
+	// maxAcceptedTokens is the number of accepted tokens that are remembered, for acceptedTTL: those that were used last.
+	// A token that was forgotten is reviewed like a new token.
+	maxAcceptedTokens = 64 << 10
+	acceptedTTL       = time.Hour
+	// maxRefusedTokens is the number of refused tokens that are remembered, for refusedTTL. They are remembered apart, so
+	// that made-up tokens cannot push out accepted ones.
+	maxRefusedTokens = 4 << 10
+	refusedTTL       = 10 * time.Second
 )
 
-// Verdict is the API server's last judgement of a caller's credentials.
+// Verdict says what is known about whether the API server accepts a caller's credentials.
 type Verdict int
 
 const (
 	// Unasked means that the API server has not judged the token, or not within the last hour.
 	Unasked Verdict = iota
-	// Accepted means that it has accepted the token, or that listproxy has verified the caller itself.
+	// Accepted means that the API server has accepted the token, or that listproxy has verified the caller itself.
 	Accepted
-	// Refused means that it has answered 401 to the token within the last ten seconds.
+	// Refused means that the API server has answered 401 to the token within the last ten seconds.
 	Refused
 	// Anonymous means that the caller has no token.
 	Anonymous
 )
 
-// Tokens remembers the verdicts on tokens, by the keys of their callers, in bounded memory. It is safe for concurrent
+// Tokens remembers the verdicts on tokens, by the keys of their callers. Its memory is bounded. It is safe for concurrent
 // use.
 type Tokens struct {
-	accepted *cache.LRUExpireCache // of limits.Flow
-	refused  *cache.LRUExpireCache
+	// accepted has the limits.Flow of each accepted token.
+	accepted *cache.LRUExpireCache
+	// refused has nothing but the keys.
+	refused *cache.LRUExpireCache
 }
 
 // NewTokens returns Tokens without any verdict.
 func NewTokens() *Tokens {
-	return &Tokens{accepted: cache.NewLRUExpireCache(acceptedTokens), refused: cache.NewLRUExpireCache(refusedTokens)}
+	return &Tokens{
+		accepted: cache.NewLRUExpireCache(maxAcceptedTokens),
+		refused:  cache.NewLRUExpireCache(maxRefusedTokens),
+	}
 }
 
-// Caller returns the verdict on a caller's credentials, and the flow of the caller's requests: the caller's own if it
-// is accepted, otherwise that of its address.
+// Caller returns the verdict on a caller's credentials, and the flow of the caller's requests: that of the user or token if
+// the verdict is Accepted, otherwise that of the address.
 func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	switch {
 	case id.Impersonated() != nil:
@@ -64,25 +70,25 @@ func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	return Unasked, FlowOf(id, false, remoteAddr)
 }
 
-// Answered remembers the verdict that follows from the status of the API server's answer to a request. None follows if
-// the request asked for an upgrade: its token may be in a WebSocket header.
+// Answered remembers the verdict that follows from the API server's answer to a request with this method and status.
+// No verdict follows if the request asked for an upgrade, since its token may be in a WebSocket header.
 func (t *Tokens) Answered(id Identity, upgrade bool, method string, status int) {
 	switch {
 	case upgrade || !id.HasToken():
 	case status == http.StatusUnauthorized:
 		t.accepted.Remove(id.callerKey)
-		t.refused.Add(id.callerKey, nil, refusedFor)
+		t.refused.Add(id.callerKey, nil, refusedTTL)
 	case provesAuthentication(method, status):
-		if _, known := t.accepted.Get(id.callerKey); !known {
+		if _, known := t.accepted.Get(id.callerKey); !known { // else its flow and its time stay
 			t.refused.Remove(id.callerKey)
-			t.accepted.Add(id.callerKey, FlowOf(id, true, ""), acceptedFor)
+			t.accepted.Add(id.callerKey, FlowOf(id, true, ""), acceptedTTL)
 		}
 	}
 }
 
-// provesAuthentication reports whether kube-apiserver gives such an answer only to callers whom it has authenticated.
-// It gives some answers before it checks a token (DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server): 400 to a
-// malformed timeout, the answer to a CORS preflight, 429 and 5xx when it is overloaded or shuts down.
+// provesAuthentication reports whether kube-apiserver gives such an answer only to callers whom it has authenticated. These
+// answers come before authentication (DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server): 400 to a malformed timeout,
+// the answer to a CORS preflight, and 429 and 5xx from a server that is overloaded or shuts down.
 func provesAuthentication(method string, status int) bool {
 	if method == http.MethodOptions {
 		return false

@@ -70,7 +70,7 @@ func TestRefusedIsForgotten(t *testing.T) {
 			}
 		}
 		tokens.Answered(token, false, http.MethodGet, http.StatusUnauthorized)
-		time.Sleep(refusedFor)
+		time.Sleep(refusedTTL)
 		want(Refused)
 		time.Sleep(time.Nanosecond)
 		want(Unasked)

@@ -16,9 +16,10 @@ import (
 const (
 	whoAmIPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
-	// maxWhoAmIBody bounds the answer in bytes, with room for more than a thousand groups.
+	// maxWhoAmIBody bounds the answer, in bytes. It has room for more than a thousand groups.
 	maxWhoAmIBody = 64 << 10
-	maxUsers      = 4 << 10
+	// maxUsers is the number of callers whose user is remembered.
+	maxUsers = 4 << 10
 )
 
 var errNoIdentity = errors.New("the caller has no credentials to ask with")
@@ -27,38 +28,42 @@ var errNoIdentity = errors.New("the caller has no credentials to ask with")
 // (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller, which every authenticated user may create (the
 // ClusterRole system:basic-user).
 //
-// Answers are remembered for the TTL, by the key of the caller's identity and never by a credential. It is safe for
+// Answers are remembered for the TTL, by the key of the caller's identity, never by a credential. A WhoAmI is safe for
 // concurrent use.
 type WhoAmI struct {
-	send      SendAs
-	endpoint  string
-	questions *questions[*user.DefaultInfo] // the users are shared and must not be changed
+	send     SendAs
+	endpoint string
+	// reviews has the users. They are shared and must not be changed.
+	reviews *reviewCache[*user.DefaultInfo]
 }
 
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send. The TTL should be no longer than that of
 // the Authorizer.
 func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
-	return &WhoAmI{send: send, endpoint: base.JoinPath(whoAmIPath).String(), questions: newQuestions[*user.DefaultInfo](cfg, maxUsers)}
+	return &WhoAmI{
+		send:     send,
+		endpoint: base.JoinPath(whoAmIPath).String(),
+		reviews:  newReviewCache[*user.DefaultInfo](cfg, maxUsers),
+	}
 }
 
-// User returns the user as whom the upstream authenticates the caller. It must not be changed. An error means that the
-// upstream could not be asked, or did not answer. It contains nothing of the credential and the user.
+// User returns the user as whom the upstream authenticates the caller. The caller must not change the user. An error means
+// that the upstream could not be asked, or did not answer. The error contains neither the credential nor the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.Known() {
 		return nil, errNoIdentity
 	}
 	key := who.Identity.Key()
-	learned, err := w.questions.get(ctx, who, string(key[:]), scope{}, func(ctx context.Context) (*user.DefaultInfo, error) {
-		return w.post(ctx, who.Identity)
-	})
+	send := func(ctx context.Context) (*user.DefaultInfo, error) { return w.sendReview(ctx, who.Identity) }
+	answer, err := w.reviews.get(ctx, who, string(key[:]), scope{}, send)
 	if err != nil {
 		return nil, err
 	}
-	return learned.value, nil
+	return answer.value, nil
 }
 
-// post sends a review, and returns the user in the answer.
-func (w *WhoAmI) post(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
+// sendReview sends a SelfSubjectReview, and returns the user in the answer.
+func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
 	question := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
 	code, _, body, err := sendQuestion(ctx, w.send, id, w.endpoint, question, maxWhoAmIBody)
 	switch {
@@ -77,10 +82,11 @@ func selfSubjectReviewType() metav1.TypeMeta {
 // readWhoAmI returns the user in a SelfSubjectReview.
 func readWhoAmI(body []byte) (*user.DefaultInfo, error) {
 	var review authenticationv1.SelfSubjectReview
-	if err := utiljson.Unmarshal(body, &review); err != nil || review.TypeMeta != selfSubjectReviewType() || review.Status.UserInfo.Username == "" {
+	err := utiljson.Unmarshal(body, &review)
+	info := review.Status.UserInfo
+	if err != nil || review.TypeMeta != selfSubjectReviewType() || info.Username == "" {
 		return nil, errors.New("the upstream's answer who a caller is cannot be used: it is no SelfSubjectReview with a name")
 	}
-	info := review.Status.UserInfo
 	u := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups, Extra: map[string][]string{}}
 	for key, values := range info.Extra {
 		u.Extra[key] = values

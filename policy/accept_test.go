@@ -26,75 +26,72 @@ const (
 	asMetadata   = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// TestAccept: these headers, which TestAcceptCombinations does not make, are answered or forwarded as the table says.
+// TestAccept: the representation of these headers, which TestAcceptCombinations does not have, is found, or the request is
+// forwarded for the reason.
 func TestAccept(t *testing.T) {
-	const answered, forwarded, unclear = reason.None, reason.Representation, reason.NotCanonical
-	for name, test := range map[string]struct {
-		accept      []string // the header's lines
-		wantBuiltin reason.Reason
-		wantCustom  reason.Reason // for custom resources
+	const eleven, twelve = 11, 12 // clauses before the last; maxAcceptClauses is 12
+	for _, group := range []struct {
+		wantBuiltin, wantCustom reason.Reason // for built-in and for custom resources
+		headers                 map[string][]string
 	}{
-		"absent": {accept: nil, wantBuiltin: answered, wantCustom: answered},
-		"empty":  {accept: []string{""}, wantBuiltin: answered, wantCustom: answered},
-		"other order": {
-			accept:      []string{"application/json;v=v1;q=0.3;as=PartialObjectMetadataList;g=meta.k8s.io"},
-			wantBuiltin: answered, wantCustom: answered,
-		},
-		"spaces": {
-			accept:      []string{" application/json ; v = v1 ; as = PartialObjectMetadataList ; g = meta.k8s.io "},
-			wantBuiltin: answered, wantCustom: answered,
-		},
-		"pretty metadata": {
-			accept: []string{"application/json;pretty=1" + asMetadata}, wantBuiltin: answered, wantCustom: answered,
-		},
-		"quality 0":      {accept: []string{"application/json;q=0"}, wantBuiltin: answered, wantCustom: answered},
-		"bare parameter": {accept: []string{"application/json;foo"}, wantBuiltin: answered, wantCustom: answered},
-		"unparsable, JSON": {
-			accept: []string{"application, application/json"}, wantBuiltin: answered, wantCustom: answered,
-		},
-		"twelve types": {
-			accept:      []string{strings.Repeat("application/json,", 11) + "text/html"},
-			wantBuiltin: answered, wantCustom: answered,
-		},
-		// The API server's router refuses it for built-in resources (test/differential).
-		"a star":        {accept: []string{"*"}, wantBuiltin: forwarded, wantCustom: answered},
-		"protobuf only": {accept: []string{protobufType}, wantBuiltin: answered, wantCustom: forwarded},
-		"protobuf, yaml": {
-			accept: []string{protobufType + ",application/yaml"}, wantBuiltin: answered, wantCustom: forwarded,
-		},
-		"kubectl get": {
-			accept:      []string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"},
-			wantBuiltin: forwarded, wantCustom: forwarded,
-		},
-		"charset":   {accept: []string{"application/json;charset=utf-8"}, wantBuiltin: forwarded, wantCustom: forwarded},
-		"two lines": {accept: []string{"application/json", "application/json"}, wantBuiltin: unclear, wantCustom: unclear},
-		"too many types": {
-			accept:      []string{strings.Repeat("application/json,", 12) + "text/html"},
-			wantBuiltin: unclear, wantCustom: unclear,
-		},
+		{wantBuiltin: reason.None, wantCustom: reason.None, headers: map[string][]string{
+			"no header":            nil,
+			"empty":                {""},
+			"parameters reordered": {"application/json;v=v1;q=0.3;as=PartialObjectMetadataList;g=meta.k8s.io"},
+			"spaces":               {" application/json ; v = v1 ; as = PartialObjectMetadataList ; g = meta.k8s.io "},
+			"pretty metadata":      {"application/json;pretty=1" + asMetadata},
+			"quality 0":            {"application/json;q=0"},
+			"parameter without =":  {"application/json;foo"},
+			"type without subtype": {"application, application/json"},
+			"12 clauses":           {strings.Repeat("application/json,", eleven) + "text/html"},
+		}},
+		{wantBuiltin: reason.Representation, wantCustom: reason.None, headers: map[string][]string{
+			// The API server's router refuses it for built-in resources (test/differential).
+			"star": {"*"},
+		}},
+		{wantBuiltin: reason.None, wantCustom: reason.Representation, headers: map[string][]string{
+			"protobuf":         {protobufType},
+			"protobuf or YAML": {protobufType + ",application/yaml"},
+		}},
+		{wantBuiltin: reason.Representation, wantCustom: reason.Representation, headers: map[string][]string{
+			"table or JSON (kubectl get)": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"},
+			"charset":                     {"application/json;charset=utf-8"},
+		}},
+		{wantBuiltin: reason.NotCanonical, wantCustom: reason.NotCanonical, headers: map[string][]string{
+			"two headers": {"application/json", "application/json"},
+			"13 clauses":  {strings.Repeat("application/json,", twelve) + "text/html"},
+		}},
 	} {
-		accept := parseAccept(test.accept, false)
-		_, builtin := accept.Representation(false)
-		_, custom := accept.Representation(true)
-		if builtin != test.wantBuiltin || custom != test.wantCustom {
-			t.Errorf("%s: %q and %q, want %q and %q", name, builtin, custom, test.wantBuiltin, test.wantCustom)
-		}
-		checkAccept(t, test.accept, false)
-	}
-	for _, custom := range []bool{false, true} { // a header that was never read
-		representation, why := (Accept{}).Representation(custom)
-		if indented := (&Request{Pretty: true}).Indented(custom); representation != "" || why != forwarded || indented {
-			t.Errorf("custom %t: the zero Accept is answered with %q, %q, indented %t", custom, representation, why, indented)
+		for name, header := range group.headers {
+			accept := parseAccept(header, false)
+			_, builtin := accept.Representation(false)
+			_, custom := accept.Representation(true)
+			if builtin != group.wantBuiltin || custom != group.wantCustom {
+				t.Errorf("%s: got reasons %q (built-in) and %q (custom), want %q and %q",
+					name, builtin, custom, group.wantBuiltin, group.wantCustom)
+			}
+			checkAccept(t, header, false)
 		}
 	}
 }
 
-// restrictions are what the endpoint of a custom resource, or of a built-in one, allows.
-func restrictions(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
+// TestZeroAccept: the zero Accept, of a header that was never read, has no representation.
+func TestZeroAccept(t *testing.T) {
+	for _, custom := range []bool{false, true} {
+		representation, why := Accept{}.Representation(custom)
+		indented := (&Request{Pretty: true}).Indented(custom)
+		if representation != "" || why != reason.Representation || indented {
+			t.Errorf("custom %t: got %q, reason %q, indented %t; want none", custom, representation, why, indented)
+		}
+	}
+}
+
+// newScope returns what the endpoint of a custom or a built-in resource allows.
+func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{}),
 	}
-	if custom { // has no protobuf
+	if custom { // a custom resource has no protobuf
 		isProtobuf := func(i runtime.SerializerInfo) bool { return i.MediaType == protobufType }
 		scope.StandardSerializers = slices.DeleteFunc(slices.Clone(types), isProtobuf)
 	}
@@ -108,7 +105,7 @@ type upstream struct {
 }
 
 func newUpstream(cbor bool) upstream {
-	// Those of the built-in resources, of custom ones and of lists of metadata are all alike.
+	// Built-in resources, custom resources and lists of metadata have the same media types.
 	types := slices.Clone(scheme.Codecs.SupportedMediaTypes())
 	if cbor {
 		types = append(types, runtime.SerializerInfo{
@@ -131,7 +128,7 @@ func newUpstream(cbor bool) upstream {
 	return upstream{types: types, routes: container}
 }
 
-// routed asks the router of the built-in resources.
+// routed reports whether the router of the built-in resources accepts the header.
 func (u upstream) routed(accept string) bool {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", http.NoBody)
 	if accept != "" {
@@ -142,18 +139,18 @@ func (u upstream) routed(accept string) bool {
 	return w.Code == http.StatusOK
 }
 
-// upstreams are the API servers that our answer has to be right for.
+// upstreams are the API servers with which parseAccept must agree.
 var upstreams = []upstream{newUpstream(false), newUpstream(true)}
 
-// checkAccept requires that the API server would write the representation that parseAccept gives. It returns whether
-// there is one, for a built-in resource and for a custom one.
+// checkAccept requires that every API server would write the representation that parseAccept finds. It reports whether
+// there is a representation for a built-in and for a custom resource.
 func checkAccept(t *testing.T, accept []string, watch bool) (builtin, custom bool) {
 	t.Helper()
 	request := &Request{Accept: parseAccept(accept, watch)}
 	return checkAcceptOf(t, accept, request, watch, false), checkAcceptOf(t, accept, request, watch, true)
 }
 
-// checkAcceptOf is checkAccept for one kind of resource.
+// checkAcceptOf is checkAccept for a built-in or a custom resource.
 func checkAcceptOf(t *testing.T, accept []string, request *Request, watch, custom bool) (answered bool) {
 	t.Helper()
 	representation, why := request.Accept.Representation(custom)
@@ -179,7 +176,7 @@ func checkAcceptOf(t *testing.T, accept []string, request *Request, watch, custo
 		if !custom && !server.routed(header) {
 			t.Errorf("Accept %q: %s, the upstream's router says not acceptable", header, representation)
 		}
-		got, ok := negotiation.NegotiateMediaTypeOptions(header, server.types, restrictions(server.types, custom))
+		got, ok := negotiation.NegotiateMediaTypeOptions(header, server.types, newScope(server.types, custom))
 		switch {
 		case !ok:
 			t.Errorf("Accept %q, custom %t: %s, the upstream says not acceptable", header, custom, representation)
@@ -193,18 +190,21 @@ func checkAcceptOf(t *testing.T, accept []string, request *Request, watch, custo
 	return true
 }
 
-// TestAcceptCombinations asks the API server's own code about every header of up to three of these clauses. A header
-// whose clauses all ask for something else than a Table is answered; but custom resources have no protobuf.
+// TestAcceptCombinations: for every header of up to three of these clauses, parseAccept agrees with the API server's own
+// code. If all clauses are known, it finds a representation, but not for a custom resource if all are protobuf.
 func TestAcceptCombinations(t *testing.T) {
 	type header struct {
 		text     string
-		known    bool // all clauses are
-		protobuf bool // all clauses are
+		known    bool // all clauses ask for a representation that is kept
+		protobuf bool // all clauses ask for protobuf
 	}
 	for _, watch := range []bool{false, true} {
-		metadata, other, mostClauses := asMetadata, strings.Replace(asMetadata, "List", "", 1), 3
+		metadata := asMetadata
+		wrongMetadata := strings.Replace(asMetadata, "List", "", 1) // of a watch in a list, or the other way round
+		maxClauses := 3
 		if watch {
-			metadata, other, mostClauses = other, metadata, 2
+			metadata, wrongMetadata = wrongMetadata, metadata
+			maxClauses = 2 // a watch has more clauses to combine
 		}
 		var clauses []header
 		for _, text := range []string{protobufType, protobufType + ";q=0.9", protobufType + ";pretty=1"} {
@@ -221,14 +221,14 @@ func TestAcceptCombinations(t *testing.T) {
 			header{text: "application/json;stream=watch", known: watch},
 		)
 		for _, text := range []string{
-			"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json" + other, "application/json" + metadata + "beta1",
+			"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json" + wrongMetadata, "application/json" + metadata + "beta1",
 			protobufType + ";as=Table;g=meta.k8s.io;v=v1", "application/yaml", "application/yaml;q=0.1" + metadata,
 			"application/cbor", "application/*", "*", "text/html", "nonsense", "application/json;stream=other",
 		} {
 			clauses = append(clauses, header{text: text})
 		}
 		headers := []header{{known: true, protobuf: true}}
-		for range mostClauses {
+		for range maxClauses {
 			var longer []header
 			for _, h := range headers {
 				for _, c := range clauses {
@@ -241,14 +241,15 @@ func TestAcceptCombinations(t *testing.T) {
 			for _, h := range headers {
 				builtin, custom := checkAccept(t, []string{h.text}, watch)
 				if h.known && (!builtin || custom == h.protobuf) {
-					t.Errorf("Accept %q, watch %t: answered %t, custom resources %t", h.text, watch, builtin, custom)
+					t.Errorf("Accept %q, watch %t: got a representation for built-in %t, for custom resources %t, want true and %t",
+						h.text, watch, builtin, custom, !h.protobuf)
 				}
 			}
 		}
 	}
 }
 
-// FuzzAccept: whatever a header says, what listproxy would answer is what the API server's own code would write.
+// FuzzAccept: for every header, parseAccept finds the representation that the API server's own code would write, or none.
 func FuzzAccept(f *testing.F) {
 	for _, accept := range []string{
 		"", "*", "*/*", "*/json", "application/*;q=0.5, application/json;q=nan", "application / json", "Application/JSON",
@@ -268,7 +269,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// TestAcceptsGzip: gzip is accepted where the token is there without parameters, on the header's first line.
+// TestAcceptsGzip: Gzip is true if the first header has the token gzip, in lower case and without parameters.
 func TestAcceptsGzip(t *testing.T) {
 	for want, headers := range map[bool][]string{
 		true:  {"gzip", " gzip ", "deflate, gzip", "gzip,deflate", "deflate,\tgzip, *"},

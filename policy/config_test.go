@@ -16,15 +16,15 @@ import (
 
 const head = "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"
 
-// parsed is the Config of a file after its head.
-func parsed(t testing.TB, body string) *Config {
+// mustParse returns the Config of a file with this text after its head.
+func mustParse(t testing.TB, body string) *Config {
 	t.Helper()
 	c, err := ParseConfig("p", []byte(head+body))
 	expect.NoError(t, err)
 	return c
 }
 
-// TestEveryField: every field is read, in YAML and in JSON, after comments and the mark of a document.
+// TestEveryField: ParseConfig reads every field, in YAML and in JSON, with comments and document marks around.
 func TestEveryField(t *testing.T) {
 	want := Rule{
 		Cache:           CacheOnDemand,
@@ -57,15 +57,15 @@ func TestEveryField(t *testing.T) {
 	for text, want := range map[string]ConsistentLists{
 		"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways,
 	} {
-		if got := parsed(t, "defaults: {consistentLists: "+text+"}\n").Defaults().ConsistentLists; got != want {
+		if got := mustParse(t, "defaults: {consistentLists: "+text+"}\n").Defaults().ConsistentLists; got != want {
 			t.Errorf("consistentLists: %s is read as %q, want %q", text, got, want)
 		}
 	}
 }
 
-// TestFor: a rule is put together field by field, from the most specific one to the built-in policy, wherever they
-// stand in the file. Nothing but a rule that names Secrets turns them on; nothing does Events.
-func TestFor(t *testing.T) {
+// TestRuleFor: each setting comes from the most specific rule that has it, in any order of the file, else from the built-in
+// policy. Only a rule that names Secrets keeps them, and no rule keeps Events.
+func TestRuleFor(t *testing.T) {
 	const rules = `resources:
 - {group: apps, resource: deployments, historyWindow: 3s}
 - {group: apps, resource: "*", historyWindow: 2s, watches: false}
@@ -113,14 +113,14 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		{file: resource("", "events", CacheNever), resource: "events", want: fromFirstRule(CacheNever)},
 	} {
 		gr := schema.ParseGroupResource(test.resource)
-		if diff := cmp.Diff(test.want, parsed(t, test.file).RuleFor(gr.Group, gr.Resource)); diff != "" {
+		if diff := cmp.Diff(test.want, mustParse(t, test.file).RuleFor(gr.Group, gr.Resource)); diff != "" {
 			t.Errorf("%s in %q (-want +got):\n%s", gr, test.file, diff)
 		}
 	}
-	if diff := cmp.Diff(DefaultConfig().Defaults(), parsed(t, "").Defaults()); diff != "" {
+	if diff := cmp.Diff(DefaultConfig().Defaults(), mustParse(t, "").Defaults()); diff != "" {
 		t.Errorf("without a file (-want +got):\n%s", diff)
 	}
-	expect.Same(t, "deployments.apps", parsed(t, rules).Targets()[0].String())
+	expect.Same(t, "deployments.apps", mustParse(t, rules).Targets()[0].String())
 }
 
 // TestWrongConfig: each error names the file and the field, and says what is wrong and what to write instead.
@@ -129,45 +129,45 @@ func TestWrongConfig(t *testing.T) {
 	pods := func(fields string) string { return rule("group: '', resource: pods, " + fields) }
 	for name, test := range map[string]struct {
 		text       string
-		wantErrors []string // of each: its beginning, and what else it says, divided by |
+		wantErrors []string // each is the beginning of an error, and other words in it, joined with |
 	}{
-		"empty":         {text: "", wantErrors: []string{"the file is empty|apiVersion: listproxy.io/v1alpha1"}},
-		"neither":       {text: "{", wantErrors: []string{"yaml: line 1"}},
+		"empty file":    {text: "", wantErrors: []string{"the file is empty|apiVersion: listproxy.io/v1alpha1"}},
+		"invalid YAML":  {text: "{", wantErrors: []string{"yaml: line 1"}},
 		"a field twice": {text: head + "kind: Policy\n", wantErrors: []string{"|kind"}},
 		"unknown field": {text: head + "default: {}\n", wantErrors: []string{`unknown field "default"`}},
 		"two documents": {
 			text: head + "---\n" + head, wantErrors: []string{"a second document begins with ---|one policy"},
 		},
-		"resources by name": {
+		"resources as an object": {
 			text: head + "resources: {pods: {}}\n", wantErrors: []string{"|cannot unmarshal object|resources"},
 		},
-		"no head": {
+		"no apiVersion and no kind": {
 			text: "defaults: {cache: never}\n",
 			wantErrors: []string{
 				`apiVersion: Unsupported value: ""|listproxy.io/v1alpha1`,
 				`kind: Unsupported value: ""|Policy`,
 			},
 		},
-		"nothing required": {
+		"a rule without group and resource": {
 			text: rule("cache: never"),
 			wantErrors: []string{
 				`resources[0].group: Required value|"" for the core group`,
 				`resources[0].resource: Invalid value|"*"`,
 			},
 		},
-		"the core group": {
+		"core as the group": {
 			text:       rule("group: core, resource: pods, cache: never"),
 			wantErrors: []string{`resources[0].group: Invalid value: "core"|write ""`},
 		},
-		"a version for a group": {
+		"a version as the group": {
 			text:       rule("group: v1, resource: pods, cache: never"),
 			wantErrors: []string{`resources[0].group: Invalid value: "v1"|write ""`},
 		},
-		"group with version": {
+		"a group with its version": {
 			text:       rule("group: apps/v1, resource: deployments, cache: never"),
 			wantErrors: []string{`resources[0].group: Invalid value: "apps/v1"|without its version`},
 		},
-		"a kind": {
+		"a kind as the resource": {
 			text:       rule("group: '', resource: Pod, cache: never"),
 			wantErrors: []string{`resources[0].resource: Invalid value: "Pod"|lower case`},
 		},
@@ -175,27 +175,27 @@ func TestWrongConfig(t *testing.T) {
 			text:       pods("cache: always"),
 			wantErrors: []string{`resources[0].cache: Unsupported value: "always"|"onDemand", "never"`},
 		},
-		"unknown lists": {
+		"unknown consistentLists": {
 			text:       pods("consistentLists: sometimes"),
 			wantErrors: []string{`resources[0].consistentLists: Unsupported value: "sometimes"|"always"`},
 		},
-		"window without unit": {
+		"historyWindow without a unit": {
 			text:       pods("historyWindow: 60"),
 			wantErrors: []string{"resources[0].historyWindow: Invalid value: 60|a duration with its unit, 2m30s"},
 		},
-		"window too short": {
+		"historyWindow too short": {
 			text:       pods("historyWindow: 999ms"),
 			wantErrors: []string{`resources[0].historyWindow: Invalid value: "999ms"|from 1s to 1h0m0s`},
 		},
-		"events": {
+		"Events on demand": {
 			text:       rule("group: '', resource: events, cache: onDemand"),
 			wantErrors: []string{"resources[0].cache: Invalid value|events cannot be kept|bookmarks"},
 		},
-		"two rules": {
+		"two rules for a resource": {
 			text:       pods("cache: never") + "- {group: '', resource: pods, historyWindow: 1m}\n",
 			wantErrors: []string{`resources[1]: Duplicate value: "pods"`},
 		},
-		"all at once": {
+		"several errors": {
 			text: head + "defaults: {cache: x, historyWindow: 2}\nresources:\n" +
 				"- {group: core, resource: Pod, cache: x}\n- cache: never\n",
 			wantErrors: []string{
@@ -207,11 +207,11 @@ func TestWrongConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, err := ParseConfig("p", []byte(test.text))
 			if err == nil || c != nil {
-				t.Fatalf("the file is read as %+v, %v; want errors", c, err)
+				t.Fatalf("got %+v and the error %v, want only an error", c, err)
 			}
 			errs := strings.Split(err.Error(), "\np: ")
 			if len(errs) != len(test.wantErrors) {
-				t.Fatalf("%d errors, want %d:\n%v", len(errs), len(test.wantErrors), err)
+				t.Fatalf("got %d errors, want %d:\n%v", len(errs), len(test.wantErrors), err)
 			}
 			for i, want := range test.wantErrors {
 				words, got := strings.Split(want, "|"), strings.TrimPrefix(errs[i], "p: ")
@@ -224,8 +224,8 @@ func TestWrongConfig(t *testing.T) {
 	}
 }
 
-// FuzzParseConfig: a policy file is refused with its name in the error, or gives every resource a rule within bounds,
-// in which events are never kept.
+// FuzzParseConfig: ParseConfig returns an error that begins with the file's name, or a Config whose rules are within bounds
+// and never keep Events.
 func FuzzParseConfig(f *testing.F) {
 	example, err := os.ReadFile("../docs/policy.example.yaml")
 	if err != nil {
@@ -245,7 +245,7 @@ func FuzzParseConfig(f *testing.F) {
 		c, err := ParseConfig("p", data)
 		if err != nil {
 			if c != nil || !strings.HasPrefix(err.Error(), "p: ") {
-				t.Errorf("a config %v, or an error without its file: %q", c, err)
+				t.Errorf("got the config %v and the error %q, want no config, and an error that begins with p", c, err)
 			}
 			return
 		}
@@ -255,19 +255,19 @@ func FuzzParseConfig(f *testing.F) {
 		) {
 			rule := c.RuleFor(target.Group, target.Resource)
 			if isEvents(target.Group, target.Resource) && rule.Cache != CacheNever {
-				t.Errorf("%s are kept", target)
+				t.Errorf("%s: got the rule %+v, want them never kept", target, rule)
 			}
 			badWindow := rule.HistoryWindow != 0 && (rule.HistoryWindow < time.Second || rule.HistoryWindow > time.Hour)
 			if rule.Source == "" || badWindow || rule.Cache != CacheNever && rule.Cache != CacheOnDemand {
-				t.Errorf("%s has the rule %+v, want one within bounds", target, rule)
+				t.Errorf("%s: got the rule %+v, want a rule within bounds", target, rule)
 			}
 		}
 	})
 }
 
-// TestOutlineOfWhatIsForwarded: Parse's reason stands, except that a watch is forwarded as one where
-// watches are not answered.
-func TestOutlineOfWhatIsForwarded(t *testing.T) {
+// TestEvaluateForwarded: Evaluate keeps Parse's reason, except that the reason of every watch is Watch while watches are not
+// answered from memory.
+func TestEvaluateForwarded(t *testing.T) {
 	const table = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n"
 	for _, test := range []struct {
 		target  string
@@ -282,7 +282,7 @@ func TestOutlineOfWhatIsForwarded(t *testing.T) {
 		request, why := parse(read(t, get(test.target, alice, table)))
 		got := DefaultConfig().WithSwitches(Switches{Watches: test.watches}).Evaluate(request, why)
 		if got.Reason != test.want || got.Serve {
-			t.Errorf("%s, watches answered: %t: %+v, want %s", test.target, test.watches, got.Decision, test.want)
+			t.Errorf("%s, watches %t: got %+v, want reason %s", test.target, test.watches, got.Decision, test.want)
 		}
 	}
 }

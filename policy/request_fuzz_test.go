@@ -158,7 +158,7 @@ func checkPretty(t *testing.T, r *http.Request, req *Request) {
 		if _, why := req.Accept.Representation(custom); why != "" {
 			continue
 		}
-		_, info, err := negotiation.NegotiateOutputMediaType(r, scheme.Codecs, restrictions(scheme.Codecs.SupportedMediaTypes(), custom))
+		_, info, err := negotiation.NegotiateOutputMediaType(r, scheme.Codecs, newScope(scheme.Codecs.SupportedMediaTypes(), custom))
 		if err != nil {
 			t.Errorf("custom %t: not acceptable to the upstream: %v", custom, err)
 			continue

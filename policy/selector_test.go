@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// selecting is a list of a path, in a namespace or not, with these selectors.
-func selecting(path, labelSelector, fieldSelector string, options ...string) string {
+// getSelected returns the request of a list of path with these selectors, and options as query parameters.
+func getSelected(path, labelSelector, fieldSelector string, options ...string) string {
 	query := url.Values{}
 	if labelSelector != "" {
 		query.Set("labelSelector", labelSelector)
@@ -27,9 +27,9 @@ func selecting(path, labelSelector, fieldSelector string, options ...string) str
 	return get(strings.Join(append([]string{path + "?" + query.Encode()}, options...), "&"), alice)
 }
 
-// fieldSelectors are understood, or not.
+// fieldSelectors has field selectors by the reason that Parse returns for them.
 var fieldSelectors = map[reason.Reason][]string{
-	"": {
+	reason.None: {
 		"metadata.name=x", "metadata.name==x", "spec.nodeName=n,metadata.name=x", ",metadata.name=x,",
 		"metadata.name=x,metadata.name=x", "metadata.name=y,metadata.name=x", "metadata.name=x,metadata.name!=x",
 		"metadata.name=x,metadata.name=y/z", "metadata.name=x,metadata.name==y",
@@ -44,7 +44,7 @@ var fieldSelectors = map[reason.Reason][]string{
 	},
 }
 
-// TestCheckSelectors asks the API server's own code about every combination of these.
+// TestCheckSelectors: for every combination of these, Single and CheckSelectors agree with the API server's own code.
 func TestCheckSelectors(t *testing.T) {
 	token := "continue=" + EncodeContinue(5, "ns/x\x00")
 	for path, namespaced := range map[string]bool{
@@ -62,7 +62,7 @@ func TestCheckSelectors(t *testing.T) {
 				"", "limit=5", token, "limit=5&" + token, "resourceVersion=5", "limit=1&resourceVersion=5", "limit=5&resourceVersion=0", "resourceVersion=0",
 				"limit=1&resourceVersion=5&resourceVersionMatch=Exact", "limit=1&resourceVersion=5&resourceVersionMatch=NotOlderThan",
 			} {
-				r, why := parse(read(t, selecting(path, "", selector, options)))
+				r, why := parse(read(t, getSelected(path, "", selector, options)))
 				if why != "" {
 					t.Fatalf("%s with %q and %q is forwarded: %s", path, selector, options, why)
 				}
@@ -72,7 +72,8 @@ func TestCheckSelectors(t *testing.T) {
 	}
 }
 
-// checkScope: a list is read from memory exactly if the upstream reads it in the usual way, and then what we say.
+// checkScope requires that Single finds the object that the API server reads, and that CheckSelectors forwards the list if
+// the API server reads another scope or another revision.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
 	predicate := storage.SelectionPredicate{Label: r.Labels, Field: r.Fields, Limit: r.Options.Limit, Continue: r.Options.Continue}
@@ -83,13 +84,13 @@ func checkScope(t *testing.T, r *Request, namespaced bool) {
 	name, single := predicate.MatchesSingle()
 	single = single && name != "" && len(content.IsPathSegmentName(name)) == 0 && (!namespaced || namespace != "")
 	if !namespaced && r.Namespace != "" || r.Watch {
-		return // no such path upstream; the events of a watch are all held against its selectors
+		return // the upstream has no such path, and matches every event of a watch with its selectors
 	}
 	gotNamespace, gotName, ok := r.Single(namespaced)
 	if ok != single || ok && (gotName != name || namespaced && gotNamespace != namespace) {
 		t.Errorf("%+v: single %t, %q/%q; upstream %t, %q/%q", r, ok, gotNamespace, gotName, single, namespace, name)
 	}
-	// Of one kind of certificate requests the upstream refuses the field.
+	// The upstream refuses the field for PodCertificateRequests.
 	refused := r.selectsNamespace() && (!namespaced || r.Group == "certificates.k8s.io")
 	for _, atZero := range []LimitAtZero{LimitIgnored, LimitHonoured} {
 		decision := r.Decide(atZero, ConsistentAlways)
@@ -97,34 +98,36 @@ func checkScope(t *testing.T, r *Request, namespaced bool) {
 			continue
 		}
 		paged := decision.Limit > 0 || decision.Semantics == Continue
-		narrowed := !single && namespace != r.Namespace && paged // its pages are put together in another way
-		// The revision that the upstream reads depends on how it reads.
+		narrowed := !single && namespace != r.Namespace && paged // the first page has another scope than later pages
+		// The revision that the upstream reads depends on whether it reads a single object.
 		exact, _, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 			ResourceVersion:      r.Options.ResourceVersion,
 			ResourceVersionMatch: metav1.ResourceVersionMatch(r.Options.ResourceVersionMatch),
 			Predicate:            predicate,
 			Recursive:            !single,
 		})
-		another := err != nil || (decision.Semantics == Exact || decision.Semantics == Continue) != (exact != 0)
-		unusual, why := refused || narrowed || another, r.CheckSelectors(namespaced, atZero)
-		// Another page of what was narrowed looks like any other, and not every name is one of a namespace.
-		_, selects := r.Fields.RequiresExactMatch("metadata.namespace")
-		mayBe := selects && paged && r.Namespace == ""
-		if (why == "") == unusual && (unusual || !mayBe) {
-			t.Errorf("%+v, limit at 0 %s: %q; the upstream refuses it: %t, narrows pages: %t, reads at another revision: %t",
-				r, atZero, why, refused, narrowed, another)
+		wantsExact := decision.Semantics == Exact || decision.Semantics == Continue
+		otherRevision := err != nil || wantsExact != (exact != 0)
+		unusual := refused || narrowed || otherRevision
+		why := r.CheckSelectors(namespaced, atZero)
+		// CheckSelectors may forward more: it does not see whether the first page was narrowed, or a name is valid.
+		_, selectsNamespace := r.Fields.RequiresExactMatch("metadata.namespace")
+		mayForward := selectsNamespace && paged && r.Namespace == ""
+		if unusual && why == reason.None || !unusual && !mayForward && why != reason.None {
+			t.Errorf("%+v, limit at 0 %s: got reason %q; the upstream refuses the selector: %t, narrows pages: %t, reads another revision: %t",
+				r, atZero, why, refused, narrowed, otherRevision)
 		}
 	}
 }
 
-// FuzzSelectors: a name is what the API server authorizes, in every spelling (checkParse), and what it reads
-// (checkScope).
+// FuzzSelectors: whatever the selectors are, Parse finds the name that the API server authorizes (checkParse), and Single
+// the object that it reads (checkScope).
 func FuzzSelectors(f *testing.F) {
 	f.Add("app in (a,b),!c,d>1", "metadata.name=x,metadata.namespace=ns", "limit=5&resourceVersion=7")
 	for want, selectors := range fieldSelectors {
 		for _, selector := range selectors {
-			if _, got := parse(read(f, selecting("/api/v1/pods", "", selector))); got != want {
-				f.Errorf("%q: %q, want %q", selector, got, want)
+			if _, got := parse(read(f, getSelected("/api/v1/pods", "", selector))); got != want {
+				f.Errorf("%q: got reason %q, want %q", selector, got, want)
 			}
 			f.Add("a=b", selector, "limit=5")
 		}
@@ -138,14 +141,14 @@ func FuzzSelectors(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, labelSelector, fieldSelector, options string) {
 		for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/namespaces"} {
-			text := selecting(path, labelSelector, fieldSelector, options)
+			text := getSelected(path, labelSelector, fieldSelector, options)
 			raw, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
 			if err != nil {
 				return
 			}
 			checkParse(t, raw)
-			r, reason := parse(raw)
-			if reason != "" {
+			r, why := parse(raw)
+			if why != reason.None {
 				continue
 			}
 			checkScope(t, r, true)

@@ -16,16 +16,16 @@ import (
 
 const (
 	goodStart = "ns-1/pod-7\x00"
-	huge      = "9223372036854775808" // the largest int64 and one more
+	tooLarge  = "9223372036854775808" // MaxInt64 + 1
 )
 
-// The rows of the table, with the upstream's own tokens.
+// The values of resourceVersion and resourceVersionMatch that are combined.
 var (
-	versions = []string{"", "0", "5000", "00", "-1", "x", huge}
+	versions = []string{"", "0", "5000", "00", "-1", "x", tooLarge}
 	matches  = []string{"", "NotOlderThan", "Exact", "Bogus"}
 )
 
-// TestDecideTable: every combination of what can be said.
+// TestDecideTable: for every combination of options, decideList agrees with the API server's own code.
 func TestDecideTable(t *testing.T) {
 	for _, match := range matches {
 		for _, version := range versions {
@@ -39,9 +39,9 @@ func TestDecideTable(t *testing.T) {
 	}
 }
 
-// checkWithUpstream: a list is served if the API server's own two validations, that of its handlers (422) and that
-// of its storage (400), take its options and they are written plainly; and then of the state that the storage reads.
-// Where limits are honoured at resourceVersion=0, only how much is written differs.
+// checkWithUpstream requires that decideList serves a list exactly if the API server's two validations, that of its
+// handlers (422) and that of its storage (400), accept the options, and the options have their canonical spelling. It
+// must then have the revision that the storage reads. LimitHonoured only changes the limit at resourceVersion=0.
 func checkWithUpstream(t *testing.T, o ListOptions) {
 	t.Helper()
 	refused := len(validation.ValidateListOptions(&internalversion.ListOptions{
@@ -56,24 +56,27 @@ func checkWithUpstream(t *testing.T, o ListOptions) {
 		Predicate:            storage.SelectionPredicate{Continue: o.Continue, Limit: o.Limit},
 		Recursive:            true,
 	})
-	revision, plain := parseDecimal(o.ResourceVersion)
-	tokenRevision, _, written := DecodeContinue(o.Continue) // see checkToken
+	revision, canonical := parseDecimal(o.ResourceVersion)
+	tokenRevision, _, validToken := DecodeContinue(o.Continue) // see checkToken
 	want := Decision{Serve: true, Revision: uint64(exact), Limit: o.Limit}
 	switch {
-	case refused, o.ResourceVersion != "" && (!plain || o.Continue != ""), o.Continue != "" && !written:
+	case refused, o.ResourceVersion != "" && (!canonical || o.Continue != ""), o.Continue != "" && !validToken:
 		want = forward(reason.NotCanonical)
 	case o.ResourceVersion == "" && tokenRevision <= 0:
 		want = forward(reason.Consistent)
 	case err != nil:
 		want = forward(reason.NotCanonical)
 	case o.Continue != "":
-		want.Semantics, want.Start = Continue, strings.TrimPrefix(key, "/pods/")
+		want.Semantics = Continue
+		want.Start = strings.TrimPrefix(key, "/pods/")
 	case exact != 0:
 		want.Semantics = Exact
 	case revision == 0:
-		want.Semantics, want.Limit = Any, 0
+		want.Semantics = Any
+		want.Limit = 0
 	default:
-		want.Semantics, want.Revision = NotOlderThan, revision
+		want.Semantics = NotOlderThan
+		want.Revision = revision
 	}
 	expect.Same(t, want, decideList(o, LimitIgnored, ConsistentNever))
 	if want.Semantics == Any {

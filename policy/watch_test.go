@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkWatchWithUpstream: a watch is served exactly if kube-apiserver takes its options and they are written
-// plainly, with what its defaults make of them.
+// checkWatchWithUpstream requires that decideWatch serves a watch exactly if kube-apiserver accepts the options, and the
+// revision has its canonical spelling. The watch must then have the semantics after kube-apiserver's defaulting.
 func checkWatchWithUpstream(t *testing.T, options ListOptions, ofWatch WatchOptions) {
 	t.Helper()
 	got := decideWatch(options, ofWatch)
@@ -21,9 +21,10 @@ func checkWatchWithUpstream(t *testing.T, options ListOptions, ofWatch WatchOpti
 	}
 	internalversion.SetListOptionsDefaults(&o, true)
 	refused := len(validation.ValidateListOptions(&o, true)) > 0
-	revision, plain := parseDecimal(options.ResourceVersion)
-	if serves := !refused && (options.ResourceVersion == "" || plain); got.Serve != serves {
-		t.Errorf("%+v, %+v: %+v, upstream refuses it: %t", options, ofWatch, got, refused)
+	revision, canonical := parseDecimal(options.ResourceVersion)
+	wantServe := !refused && (options.ResourceVersion == "" || canonical)
+	if got.Serve != wantServe {
+		t.Errorf("%+v, %+v: got %+v, want it served: %t", options, ofWatch, got, wantServe)
 	}
 	if !got.Serve {
 		return
@@ -38,11 +39,12 @@ func checkWatchWithUpstream(t *testing.T, options ListOptions, ofWatch WatchOpti
 		want.Semantics = NotOlderThan
 	}
 	if got != want {
-		t.Errorf("%+v, %+v: %+v, want %+v", options, ofWatch, got, want)
+		t.Errorf("%+v, %+v: got %+v, want %+v", options, ofWatch, got, want)
 	}
 }
 
-// TestDecideWatch: every combination of revision, match and initial events is decided as the upstream decides it.
+// TestDecideWatch: for every combination of revision, match and initial events, decideWatch agrees with the API server's
+// own code.
 func TestDecideWatch(t *testing.T) {
 	for _, rv := range versions {
 		for _, match := range matches {

@@ -13,157 +13,156 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestMayAnswer: an answer that was found may be given only if all that it rests on is still true.
+// TestMayAnswer: mayAnswer returns None only if everything that the answer rests on is still true.
 func TestMayAnswer(t *testing.T) {
-	pods, widgets := cluster.Entry{Namespaced: true}, cluster.Entry{Namespaced: true, Custom: true}
 	now := time.Now()
-	state := snapshot.Snapshot{Revision: 7, CurrentAt: now.Add(-time.Minute)}
-	memory := snapshot.Validity{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour}
-	firm := conditions{at: now, entry: pods, memory: memory, allowed: true}
-	changed := func(change func(*conditions)) conditions {
-		now := firm
-		change(&now)
-		return now
+	pods := cluster.Entry{Namespaced: true}
+	found := &answer{entry: pods, snapshot: snapshot.Snapshot{Revision: 7, CurrentAt: now.Add(-time.Minute)}}
+	unchanged := conditions{
+		at:      now,
+		entry:   pods,
+		memory:  snapshot.Validity{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour},
+		allowed: true,
 	}
-	for _, tt := range []struct {
-		name       string
-		conditions conditions // now
-		want       reason.Reason
+	for name, tt := range map[string]struct {
+		change func(*conditions)
+		want   reason.Reason
 	}{
-		{name: "nothing has changed", conditions: firm, want: reason.None},
-		{name: "nothing is known", conditions: conditions{}, want: reason.Warming},
-		{
-			name:       "a definition is not vouched for",
-			conditions: changed(func(c *conditions) { c.unknown = reason.Upstream }), want: reason.Upstream,
+		"nothing changed": {change: func(*conditions) {}, want: reason.None},
+		"zero conditions": {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming},
+		"the definitions may be out of date": {
+			change: func(c *conditions) { c.unknown = reason.Upstream },
+			want:   reason.Upstream,
 		},
-		{
-			name: "the catalog does not know it any more",
-			conditions: changed(func(c *conditions) {
+		"the resource left the catalog": {
+			change: func(c *conditions) {
 				c.entry = cluster.Entry{}
 				c.unknown = reason.UnknownResource
-			}),
+			},
 			want: reason.UnknownResource,
 		},
-		{
-			name:       "it is another kind of resource",
-			conditions: changed(func(c *conditions) { c.entry = widgets }), want: reason.Warming,
+		"the resource became a custom resource": {
+			change: func(c *conditions) { c.entry.Custom = true },
+			want:   reason.Warming,
 		},
-		{
-			name:       "it is of another scope now",
-			conditions: changed(func(c *conditions) { c.entry.Namespaced = false }), want: reason.Warming,
+		"the resource lost its namespaces": {
+			change: func(c *conditions) { c.entry.Namespaced = false },
+			want:   reason.Warming,
 		},
-		{
-			name:       "the state is too old",
-			conditions: changed(func(c *conditions) { c.at = now.Add(time.Hour) }), want: reason.Stale,
+		"the state is older than the staleness bound": {
+			change: func(c *conditions) { c.at = now.Add(time.Hour) },
+			want:   reason.Stale,
 		},
-		{
-			name: "the collection was given up",
-			conditions: changed(func(c *conditions) {
-				c.memory = snapshot.Validity{Unavailable: reason.Upstream}
-			}),
+		"the state was lost": {
+			change: func(c *conditions) { c.memory = snapshot.Validity{Unavailable: reason.Upstream} },
+			want:   reason.Upstream,
+		},
+		"history no longer has the revision": {
+			change: func(c *conditions) { c.memory.Interval.From = 8 },
+			want:   reason.History,
+		},
+		"the state was loaded anew": { // as after the loss of a state
+			change: func(c *conditions) { c.memory.Epoch++ },
+			want:   reason.Warming,
+		},
+		"the right expired": {
+			change: func(c *conditions) { c.allowed = false },
+			want:   reason.ReviewFailed,
+		},
+		"the resource is unknown, and the state stale": { // the first check wins
+			change: func(c *conditions) {
+				c.unknown = reason.Upstream
+				c.memory.Unavailable = reason.Stale
+			},
 			want: reason.Upstream,
 		},
-		{
-			name: "the revision is let go of",
-			conditions: changed(func(c *conditions) {
-				c.memory.Interval = snapshot.Interval{From: 8, To: 9}
-			}),
-			want: reason.History,
-		},
-		{
-			name:       "an epoch has ended",
-			conditions: changed(func(c *conditions) { c.memory.Epoch++ }), want: reason.Warming,
-		},
-		{
-			name:       "the review counts no more",
-			conditions: changed(func(c *conditions) { c.allowed = false }), want: reason.ReviewFailed,
-		},
-		{
-			name:       "all at once",
-			conditions: conditions{unknown: reason.Upstream, memory: snapshot.Validity{Unavailable: reason.Stale}},
-			want:       reason.Upstream,
-		},
 	} {
-		if got := mayAnswer(&answer{entry: pods, snapshot: state}, &tt.conditions); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		current := unchanged
+		tt.change(&current)
+		if got := mayAnswer(found, &current); got != tt.want {
+			t.Errorf("%s: got reason %q, want %q", name, got, tt.want)
 		}
 	}
 }
 
-// TestLastWord: where what an answer rests on ends while it waits for room, the request is forwarded: nothing was
-// written, no room is held, the audit log does not say that it was answered, and no watch counts as ended.
-func TestLastWord(t *testing.T) {
+// TestChangeWhileWaitingForRoom: if the state, the definition or the route changes while an answer waits for room, the
+// request is forwarded. Then nothing was written, no room is held, the audit log has no answer, and no watch counts as
+// ended.
+func TestChangeWhileWaitingForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
-		happens func(*modelWorld)
-		want    reason.Reason
+		change func(*modelWorld)
+		want   reason.Reason
 	}{
-		"nothing": {happens: func(*modelWorld) {}, want: reason.None},
-		"another server answers for a moment": {
-			happens: func(w *modelWorld) {
+		"no change": {change: func(*modelWorld) {}, want: reason.None},
+		"another server serves the resource for a moment": {
+			change: func(w *modelWorld) {
 				w.reroute(`{"namespace":"n","name":"s","port":443}`)
 				w.reroute("")
 			},
 			want: reason.Upstream,
 		},
-		"the definition is changed": {happens: (*modelWorld).redefine, want: reason.Upstream},
-		"definitions are not known any more": {
-			happens: func(w *modelWorld) {
+		"the definition is changed": {change: (*modelWorld).redefine, want: reason.Upstream},
+		"the definitions may be out of date": {
+			change: func(w *modelWorld) {
 				w.doubt()
 				time.Sleep(snapshot.Skew + time.Second)
 			},
 			want: reason.Upstream,
 		},
-		"the state is dropped": {happens: (*modelWorld).drop, want: reason.Warming},
-		"the state was not known to be current for long": {
-			happens: func(w *modelWorld) {
+		"the state is dropped": {change: (*modelWorld).drop, want: reason.Warming},
+		"the state is older than the staleness bound": {
+			change: func(w *modelWorld) {
 				w.cut(func() { w.away = true })
 				time.Sleep(modelStaleness + time.Second)
 			},
 			want: reason.Stale,
 		},
 	} {
-		for _, request := range []struct {
-			query   string
-			audited bool // then it is the last word before the event, else the one after it
-		}{
-			{query: "resourceVersion=0", audited: true},
-			{query: streaming + "&resourceVersion=0", audited: true},
-			{query: "resourceVersion=0", audited: false},
-			{query: streaming + "&resourceVersion=0", audited: false},
-		} {
-			query, audited := request.query, request.audited
-			proxytest.Bubble(t, fmt.Sprintf("%s, %s, audited %t", name, query, audited), func(t *testing.T) {
-				w, log := newModelWorld(t), &auditSink{}
-				if audited {
-					log = w.audited(t)
-				}
-				w.load(t)
-				release := w.takeRoom(t, 10_000)
-				c := w.open(t, query)
-				tt.happens(w)
-				synctest.Wait()
-				if told := c.told(t); told != "" {
-					t.Errorf("it did not wait: %s", told)
-				}
-				release()
-				synctest.Wait()
-				forwarded := tt.want != reason.None
-				if told := c.told(t); (told == "") != forwarded || forwarded && len(c.Header()) > 0 {
-					t.Errorf("told %q with the header %v, want nothing where it is forwarded: %t", told, c.Header(), forwarded)
-				}
-				c.leave() // for watches go on
-				<-c.done
-				expect.Same(t, tt.want, c.why)
-				expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
-				if wantEvent := audited && !forwarded; (log.Len() > 0) != wantEvent {
-					t.Errorf("the audit log has %q, want an event: %t", log, wantEvent)
-				}
-				for _, c := range w.handler.Collections.Stats() {
-					if ended := len(c.Watches.Ended) > 0; c.Watches.Open != 0 || ended && tt.want != "" {
-						t.Errorf("a watch that never began is counted: %+v", c.Watches)
-					}
-				}
-			})
+		for _, query := range []string{"resourceVersion=0", streaming + "&resourceVersion=0"} {
+			// With an audit log, mayAnswer is called before and after the event is written; without, only after.
+			for _, audited := range []bool{true, false} {
+				proxytest.Bubble(t, fmt.Sprintf("%s, %s, audited %t", name, query, audited), func(t *testing.T) {
+					checkChangeWhileWaiting(t, query, audited, tt.change, tt.want)
+				})
+			}
+		}
+	}
+}
+
+// checkChangeWhileWaiting makes the change while the answer to query waits for room, and requires that the request is then
+// forwarded for that reason, or answered if it is None.
+func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change func(*modelWorld), want reason.Reason) {
+	t.Helper()
+	w, log := newModelWorld(t), &auditSink{}
+	if audited {
+		log = w.audited(t)
+	}
+	w.load(t)
+	release := w.takeRoom(t, 10_000) // bytes, which is all
+	request := w.open(t, query)
+	change(w)
+	synctest.Wait()
+	if got := request.told(t); got != "" {
+		t.Errorf("the answer did not wait for room: %s", got)
+	}
+	release()
+	synctest.Wait()
+	forwarded := want != reason.None
+	got, header := request.told(t), request.Header()
+	if (got == "") != forwarded || forwarded && len(header) > 0 {
+		t.Errorf("got the answer %q with the header %v, want it forwarded: %t", got, header, forwarded)
+	}
+	request.leave() // otherwise a watch goes on
+	<-request.done
+	expect.Same(t, want, request.why)
+	expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
+	if wantEvent := audited && !forwarded; (log.Len() > 0) != wantEvent {
+		t.Errorf("got the audit log %q, want an event: %t", log, wantEvent)
+	}
+	for _, collection := range w.handler.Collections.Stats() {
+		watches := collection.Watches
+		if watches.Open != 0 || forwarded && len(watches.Ended) > 0 {
+			t.Errorf("got %+v, want no open watch, and no ended watch unless one began", watches)
 		}
 	}
 }

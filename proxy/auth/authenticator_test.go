@@ -1,10 +1,10 @@
 package auth
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"net/http"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,168 +15,144 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestIdentify: who a caller is, by certificate or by token. X-Remote-* headers never count, and a certificate
-// does not without a CA.
-func TestIdentify(t *testing.T) {
-	clients, others := proxytest.NewCA(t), proxytest.NewCA(t)
-	named := func(ca *proxytest.CA, name string, groups ...string) *x509.Certificate {
-		return ca.Issue(t, pkix.Name{CommonName: name, Organization: groups}, nil)
+// describe returns the code of a refusal, or who the caller is: "alice [team-a]" for a verified user in these groups, "a
+// token", "another credential" in the Authorization header, or "nobody".
+func describe(id Identity, refusal *Refusal) string {
+	verified := id.Impersonated()
+	switch {
+	case refusal != nil:
+		return strconv.Itoa(refusal.Code)
+	case verified != nil:
+		return fmt.Sprint(verified.Name, " ", verified.Groups)
+	case id.HasToken():
+		return "a token"
+	case id.authorization != nil:
+		return "another credential"
 	}
-	changed := func(change func(*x509.Certificate)) *x509.Certificate {
-		return clients.Issue(t, pkix.Name{CommonName: "alice"}, change)
-	}
-	alice := named(clients, "alice", "team-a", "team-b")
-	identifier := NewAuthenticator(clients.Options)
-	tokensOnly := NewAuthenticator(nil)
-	headers := func(lines ...string) http.Header {
-		h := http.Header{}
-		for _, line := range lines {
-			name, value, _ := strings.Cut(line, ": ")
-			h.Add(name, value)
-		}
-		return h
-	}
-	const aliceInHerGroups = "alice [team-a team-b system:authenticated]"
-	expired := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
-	forServers := func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }
-	for name, test := range map[string]struct {
-		certificate *x509.Certificate
-		header      http.Header
-		withoutCA   bool
-		wantUser    string // who is impersonated: name, groups; or ""
-		wantToken   bool   // the caller brings a token
-		wantOther   bool   // or another credential in its Authorization header
-		wantCode    int    // of the refusal, or 0
-	}{
-		"nothing":                  {},
-		"a token":                  {header: headers("Authorization: Bearer t"), wantToken: true},
-		"two tokens":               {header: headers("Authorization: Bearer t", "Authorization: Bearer u")},
-		"the same twice":           {header: headers("Authorization: Bearer t", "Authorization: Bearer t")},
-		"an empty one and a token": {header: headers("Authorization: ", "Authorization: Bearer t")},
-		"an empty one":             {header: headers("Authorization: ")},
-		"no token":                 {header: headers("Authorization: Basic eA=="), wantOther: true},
-		"a word behind":            {header: headers("Authorization: Bearer a b")},
-		"a space behind":           {header: headers("Authorization: Bearer a ")},
-		"a space that Unicode has": {header: headers("Authorization: Bearer a\u00a0")},
-		"a certificate":            {certificate: alice, wantUser: aliceInHerGroups},
-		"a certificate and a token": {
-			certificate: alice, header: headers("Authorization: Bearer t"), wantUser: aliceInHerGroups,
-		},
-		"a certificate and --as": {certificate: alice, header: headers("Impersonate-User: root"), wantCode: 403},
-		"a certificate and a group": {
-			certificate: alice, header: headers("Impersonate-Group: system:masters"), wantCode: 403,
-		},
-		"a certificate and an underscore":  {certificate: alice, header: headers("Impersonate_user: root"), wantCode: 403},
-		"a certificate and a name to come": {certificate: alice, header: headers("Impersonate-Tomorrow: x"), wantCode: 403},
-		"a token and --as": {
-			header: headers("Authorization: Bearer t", "Impersonate-User: root"), wantToken: true,
-		},
-		"a certificate that says who it is not": {
-			certificate: alice, header: headers("X-Remote-User: root"), wantUser: aliceInHerGroups,
-		},
-		"another CA's": {certificate: named(others, "alice"), wantCode: 401},
-		"another CA's and a token": {
-			certificate: named(others, "alice"), header: headers("Authorization: Bearer t"), wantToken: true,
-		},
-		"another CA's and no bearer": {
-			certificate: named(others, "alice"), header: headers("Authorization: Basic eA=="), wantCode: 401,
-		},
-		"another CA's and an empty token": {
-			certificate: named(others, "alice"), header: headers("Authorization: Bearer "), wantCode: 401,
-		},
-		"expired": {certificate: changed(expired), wantCode: 401},
-		"for servers": {
-			certificate: changed(forServers), wantCode: 401,
-		},
-		"no name": {certificate: named(clients, "", "x"), wantCode: 401},
-		"a service account without groups": {
-			certificate: named(clients, "system:serviceaccount:a:x"), wantUser: "system:serviceaccount:a:x [system:authenticated]",
-		},
-		"anonymous by certificate": {certificate: named(clients, user.Anonymous), wantCode: 403},
-		"a name with outer spaces": {certificate: named(clients, "root "), wantCode: 403},
-		"a name with a line end": {
-			certificate: named(clients, "a\r\nImpersonate-Group: system:masters"), wantCode: 403,
-		},
-		"a group with a line end":       {certificate: named(clients, "a", "b\nc"), wantCode: 403},
-		"an empty group":                {certificate: named(clients, "a", ""), wantCode: 403},
-		"a certificate without a CA":    {certificate: alice, withoutCA: true},
-		"headers without a certificate": {header: headers("X-Remote-User: bob", "x-remote-extra-a: b")},
-		"headers and a token": {
-			header: headers("X-Remote-User: bob", "Authorization: Bearer t"), wantToken: true,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := &http.Request{Header: test.header, TLS: &tls.ConnectionState{}}
-			if r.Header == nil {
-				r.Header = http.Header{}
-			}
-			if test.certificate != nil {
-				r.TLS.PeerCertificates = []*x509.Certificate{test.certificate}
-			}
-			authenticator := identifier
-			if test.withoutCA {
-				authenticator = tokensOnly
-			}
-			id, refusal := authenticator.Authenticate(r)
-			code := 0
-			if refusal != nil {
-				code = refusal.Code
-			}
-			if code != test.wantCode {
-				t.Fatalf("refused with %d, want %d", code, test.wantCode)
-			}
-			impersonated := ""
-			if id.Impersonated() != nil {
-				impersonated = id.Impersonated().Name + " [" + strings.Join(id.Impersonated().Groups, " ") + "]"
-			}
-			if impersonated != test.wantUser {
-				t.Errorf("impersonated is %q, want %q", impersonated, test.wantUser)
-			}
-			credentials := test.wantToken || test.wantOther
-			expect.Same(t, test.wantToken, id.HasToken())
-			expect.Same(t, credentials, id.authorization != nil)
-			expect.Same(t, credentials || test.wantUser != "", id.Known())
-		})
-	}
+	return "nobody"
 }
 
-// TestShownCertificates: a chain is believed as kube-apiserver believes it, in any order, if it is
-// quickly verified; and a token counts beside one that is not believed.
+// TestAuthenticate: Authenticate identifies a caller by certificate or by token, as the table says. X-Remote-* headers never
+// count.
+func TestAuthenticate(t *testing.T) {
+	const (
+		token            = "Authorization: Bearer t"
+		aliceInHerGroups = "alice [team-a team-b system:authenticated]"
+	)
+	clientCA, otherCA := proxytest.NewCA(t), proxytest.NewCA(t)
+	withCA, withoutCA := NewAuthenticator(clientCA.Options), NewAuthenticator(nil)
+	issue := func(ca *proxytest.CA, name string, groups ...string) *x509.Certificate {
+		return ca.Issue(t, pkix.Name{CommonName: name, Organization: groups}, nil)
+	}
+	issueChanged := func(change func(*x509.Certificate)) *x509.Certificate {
+		return clientCA.Issue(t, pkix.Name{CommonName: "alice"}, change)
+	}
+	expired := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
+	forServers := func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }
+	alice := issue(clientCA, "alice", "team-a", "team-b")
+	for name, test := range map[string]struct {
+		certificate *x509.Certificate
+		headers     string // lines
+		want        string // see describe
+	}{
+		"neither certificate nor header": {want: "nobody"},
+		"token":                          {headers: token, want: "a token"},
+		"two tokens":                     {headers: token + "\nAuthorization: Bearer u", want: "nobody"},
+		"one token twice":                {headers: token + "\n" + token, want: "nobody"},
+		"empty header and a token":       {headers: "Authorization: \n" + token, want: "nobody"},
+		"empty header":                   {headers: "Authorization: ", want: "nobody"},
+		"password":                       {headers: "Authorization: Basic eA==", want: "another credential"},
+		"token and another word":         {headers: "Authorization: Bearer a b", want: "nobody"},
+		"token and a space":              {headers: "Authorization: Bearer a ", want: "nobody"},
+		"token and a Unicode space":      {headers: "Authorization: Bearer a\u00a0", want: "nobody"},
+		"token and impersonation":        {headers: token + "\nImpersonate-User: root", want: "a token"},
+		"X-Remote-* headers":             {headers: "X-Remote-User: bob\nx-remote-extra-a: b", want: "nobody"},
+		"X-Remote-User and a token":      {headers: "X-Remote-User: bob\n" + token, want: "a token"},
+
+		"certificate":                     {certificate: alice, want: aliceInHerGroups},
+		"certificate and a token":         {certificate: alice, headers: token, want: aliceInHerGroups},
+		"certificate and X-Remote-User":   {certificate: alice, headers: "X-Remote-User: root", want: aliceInHerGroups},
+		"certificate and impersonation":   {certificate: alice, headers: "Impersonate-User: root", want: "403"},
+		"certificate and a group":         {certificate: alice, headers: "Impersonate-Group: system:masters", want: "403"},
+		"certificate and an underscore":   {certificate: alice, headers: "Impersonate_user: root", want: "403"},
+		"certificate and an unknown name": {certificate: alice, headers: "Impersonate-Tomorrow: x", want: "403"},
+
+		"certificate of another CA":                {certificate: issue(otherCA, "alice"), want: "401"},
+		"certificate of another CA and a token":    {certificate: issue(otherCA, "alice"), headers: token, want: "a token"},
+		"certificate of another CA and a password": {certificate: issue(otherCA, "alice"), headers: "Authorization: Basic eA==", want: "401"},
+		"certificate of another CA and no token":   {certificate: issue(otherCA, "alice"), headers: "Authorization: Bearer ", want: "401"},
+		"expired certificate":                      {certificate: issueChanged(expired), want: "401"},
+		"certificate for servers":                  {certificate: issueChanged(forServers), want: "401"},
+
+		"certificate without a name": {certificate: issue(clientCA, "", "x"), want: "401"},
+		"certificate of a service account": {
+			certificate: issue(clientCA, "system:serviceaccount:a:x"), want: "system:serviceaccount:a:x [system:authenticated]",
+		},
+		"certificate of system:anonymous": {certificate: issue(clientCA, user.Anonymous), want: "403"},
+		"name with a space at its end":    {certificate: issue(clientCA, "root "), want: "403"},
+		"name with a line end":            {certificate: issue(clientCA, "a\r\nImpersonate-Group: system:masters"), want: "403"},
+		"group with a line end":           {certificate: issue(clientCA, "a", "b\nc"), want: "403"},
+		"empty group":                     {certificate: issue(clientCA, "a", ""), want: "403"},
+	} {
+		r := proxytest.RequestBy()
+		if test.certificate != nil {
+			r = proxytest.RequestBy(test.certificate)
+		}
+		for line := range strings.Lines(test.headers) {
+			header, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+			r.Header.Add(header, value)
+		}
+		id, refusal := withCA.Authenticate(r)
+		if got := describe(id, refusal); got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+		if known := refusal == nil && test.want != "nobody"; id.Known() != known {
+			t.Errorf("%s: known %t, want %t", name, id.Known(), known)
+		}
+	}
+	expect.Same(t, "nobody", describe(withoutCA.Authenticate(proxytest.RequestBy(alice))))
+}
+
+// TestShownCertificates: Authenticate accepts a chain of certificates as kube-apiserver does, in any order, if it is cheap to
+// verify. A token counts beside a chain that is not accepted.
 func TestShownCertificates(t *testing.T) {
 	ca := proxytest.NewCA(t)
-	i := NewAuthenticator(ca.Options)
+	authenticator := NewAuthenticator(ca.Options)
 	first := ca.Intermediate(t, "first")
 	second := first.Intermediate(t, "second")
 	third := second.Intermediate(t, "third")
 	fourth := third.Intermediate(t, "fourth")
 	alice := func(by *proxytest.CA) *x509.Certificate { return by.Issue(t, pkix.Name{CommonName: "alice"}, nil) }
-	again, foreign := ca.Intermediate(t, "first"), proxytest.NewCA(t)
+	namesake := ca.Intermediate(t, "first")
+	foreign := proxytest.NewCA(t)
 	client := &proxytest.CA{Cert: alice(second), Key: second.Key}
 	for name, test := range map[string]struct {
 		shown        []*x509.Certificate
-		wantBelieved bool
+		wantAccepted bool
 	}{
-		"the CA's own":         {shown: []*x509.Certificate{alice(ca)}, wantBelieved: true},
-		"in order":             {shown: []*x509.Certificate{alice(second), second.Cert, first.Cert}, wantBelieved: true},
-		"the other way round":  {shown: []*x509.Certificate{alice(second), first.Cert, second.Cert}, wantBelieved: true},
-		"with the CA, five":    {shown: []*x509.Certificate{alice(third), third.Cert, second.Cert, first.Cert, ca.Cert}, wantBelieved: true},
-		"six":                  {shown: []*x509.Certificate{alice(fourth), fourth.Cert, third.Cert, second.Cert, first.Cert, ca.Cert}},
-		"two of one name":      {shown: []*x509.Certificate{alice(first), again.Cert, first.Cert}},
-		"one is missing":       {shown: []*x509.Certificate{alice(second), second.Cert}},
-		"from nowhere":         {shown: []*x509.Certificate{alice(foreign), foreign.Cert}},
-		"signed by a client":   {shown: []*x509.Certificate{alice(client), second.Cert, first.Cert}},
-		"the name of a client": {shown: []*x509.Certificate{alice(foreign), alice(ca)}},
+		"signed by the CA":       {shown: []*x509.Certificate{alice(ca)}, wantAccepted: true},
+		"in order":               {shown: []*x509.Certificate{alice(second), second.Cert, first.Cert}, wantAccepted: true},
+		"in another order":       {shown: []*x509.Certificate{alice(second), first.Cert, second.Cert}, wantAccepted: true},
+		"five, with the CA":      {shown: []*x509.Certificate{alice(third), third.Cert, second.Cert, first.Cert, ca.Cert}, wantAccepted: true},
+		"six":                    {shown: []*x509.Certificate{alice(fourth), fourth.Cert, third.Cert, second.Cert, first.Cert, ca.Cert}},
+		"two with one subject":   {shown: []*x509.Certificate{alice(first), namesake.Cert, first.Cert}},
+		"one missing":            {shown: []*x509.Certificate{alice(second), second.Cert}},
+		"signed by another CA":   {shown: []*x509.Certificate{alice(foreign), foreign.Cert}},
+		"signed by a client":     {shown: []*x509.Certificate{alice(client), second.Cert, first.Cert}},
+		"accepted one is second": {shown: []*x509.Certificate{alice(foreign), alice(ca)}},
 	} {
-		id, refusal := i.Authenticate(proxytest.RequestBy(test.shown...))
-		believed := refusal == nil && id.Impersonated() != nil
-		if believed != test.wantBelieved || !believed && refusal.Code != http.StatusUnauthorized {
-			t.Errorf("%s: believed %t, refused with %v; want it believed: %t", name, believed, refusal, test.wantBelieved)
+		const verified = "alice [system:authenticated]"
+		want, wantWithToken := "401", "a token"
+		if test.wantAccepted {
+			want, wantWithToken = verified, verified
 		}
 		r := proxytest.RequestBy(test.shown...)
+		if got := describe(authenticator.Authenticate(r)); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
 		r.Header.Set("Authorization", "Bearer t")
-		id, refusal = i.Authenticate(r)
-		if refusal != nil || (id.Impersonated() != nil) != test.wantBelieved || id.HasToken() == test.wantBelieved {
-			t.Errorf("%s, with a token: refused with %v, want the certificate believed: %t", name, refusal, test.wantBelieved)
+		if got := describe(authenticator.Authenticate(r)); got != wantWithToken {
+			t.Errorf("%s, with a token: got %s, want %s", name, got, wantWithToken)
 		}
 	}
 }

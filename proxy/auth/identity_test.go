@@ -13,73 +13,77 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/auth"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestIdentityKeys: no two callers share a key, whether listproxy knows them by a token, another credential or a
-// certificate; and a key is of no use to who does not have the process's secret.
+// TestIdentityKeys: no two callers have the same key, whether their identity is a token, another credential or a verified
+// user. A caller has another key in another process.
 func TestIdentityKeys(t *testing.T) {
-	i := auth.NewAuthenticator(nil)
-	identityOf := func(u user.DefaultInfo) auth.Identity { return i.OfUser(&u) }
-	connection := auth.WithConnection(t.Context()) // one for all
-	// impersonating is a token's identity with Impersonate-* headers, each "Name: value".
+	callers := auth.NewAuthenticator(nil)
+	verified := func(u user.DefaultInfo) auth.Identity { return callers.OfUser(&u) }
+	connection := auth.WithConnection(t.Context())
+	// impersonating returns the identity of a token with Impersonate-* headers, each "Name: value". All requests come over
+	// one connection.
 	impersonating := func(token string, headers ...string) auth.Identity {
 		r := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(connection)
 		for _, header := range headers {
 			name, value, _ := strings.Cut(header, ": ")
 			r.Header.Add("Impersonate-"+name, value)
 		}
-		id, _ := i.Authenticate(r)
+		id, _ := callers.Authenticate(r)
 		return id
 	}
 	otherProcess := auth.NewAuthenticator(nil)
 	seen := map[auth.Key]string{
 		{}: "nobody",
-		proxytest.Identify(otherProcess, "Bearer a").Key(): "another process's",
+		proxytest.Identify(otherProcess, "Bearer a").Key(): "token a in another process",
 	}
 	for name, id := range map[string]auth.Identity{
-		"a token":                   proxytest.Identify(i, "Bearer a"),
-		"another token":             proxytest.Identify(i, "Bearer b"),
-		"no token":                  proxytest.Identify(i, "a"),
-		"a user":                    identityOf(user.DefaultInfo{Name: "a"}),
-		"with a UID":                identityOf(user.DefaultInfo{Name: "a", UID: "b"}),
-		"of both words":             identityOf(user.DefaultInfo{Name: "ab"}),
-		"with both in the UID":      identityOf(user.DefaultInfo{UID: "ab"}),
-		"in a group":                identityOf(user.DefaultInfo{Name: "a", Groups: []string{"b"}}),
-		"in two":                    identityOf(user.DefaultInfo{Name: "a", Groups: []string{"b", "c"}}),
-		"in one of both words":      identityOf(user.DefaultInfo{Name: "a", Groups: []string{"bc"}}),
-		"in two, the other way":     identityOf(user.DefaultInfo{Name: "a", Groups: []string{"c", "b"}}),
-		"with an extra":             identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}}}),
-		"with empty ones":           identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {}, "c": {}}}),
-		"with one of two values":    identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}}),
-		"with one and an empty one": identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}}),
+		"token a":  proxytest.Identify(callers, "Bearer a"),
+		"token b":  proxytest.Identify(callers, "Bearer b"),
+		"no token": proxytest.Identify(callers, "a"),
 
-		"a token as a user":          impersonating("a", "User: a"),
-		"another token as that user": impersonating("b", "User: a"),
-		"as that user, in a group":   impersonating("a", "User: a", "Group: b"),
-		"as that user, with a UID":   impersonating("a", "User: a", "Uid: b"),
-		"as that user, with extras":  impersonating("a", "User: a", "Extra-B: c", "Extra-D: e", "Extra-D: f"),
+		"user a":                           verified(user.DefaultInfo{Name: "a"}),
+		"user a, UID b":                    verified(user.DefaultInfo{Name: "a", UID: "b"}),
+		"user ab":                          verified(user.DefaultInfo{Name: "ab"}),
+		"no user, UID ab":                  verified(user.DefaultInfo{UID: "ab"}),
+		"user a, group b":                  verified(user.DefaultInfo{Name: "a", Groups: []string{"b"}}),
+		"user a, groups b and c":           verified(user.DefaultInfo{Name: "a", Groups: []string{"b", "c"}}),
+		"user a, group bc":                 verified(user.DefaultInfo{Name: "a", Groups: []string{"bc"}}),
+		"user a, groups c and b":           verified(user.DefaultInfo{Name: "a", Groups: []string{"c", "b"}}),
+		"user a, extra b=c":                verified(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}}}),
+		"user a, empty extras b and c":     verified(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {}, "c": {}}}),
+		"user a, extra b=c,d":              verified(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}}),
+		"user a, extra b=c, empty extra d": verified(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}}),
+
+		"token a as user a":                 impersonating("a", "User: a"),
+		"token b as user a":                 impersonating("b", "User: a"),
+		"token a as user a, group b":        impersonating("a", "User: a", "Group: b"),
+		"token a as user a, UID b":          impersonating("a", "User: a", "Uid: b"),
+		"token a as user a, extras b and d": impersonating("a", "User: a", "Extra-B: c", "Extra-D: e", "Extra-D: f"),
 	} {
 		if other, ok := seen[id.Key()]; ok {
 			t.Errorf("%s has the key of %s", name, other)
 		}
 		seen[id.Key()] = name
 	}
-	// The same callers in other spellings.
-	for want, again := range map[string]auth.Identity{
-		"a token":                   proxytest.Identify(i, "bEARER a"),
-		"with one and an empty one": identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}),
-		"as that user, with extras": impersonating("a", "Extra-D: e", "Extra-D: f", "Extra-B: c", "User: a"),
+	// Another spelling has the same key.
+	for want, respelled := range map[string]auth.Identity{
+		"token a":                           proxytest.Identify(callers, "bEARER a"),
+		"user a, extra b=c, empty extra d":  verified(user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}),
+		"token a as user a, extras b and d": impersonating("a", "Extra-D: e", "Extra-D: f", "Extra-B: c", "User: a"),
 	} {
-		expect.Same(t, want, seen[again.Key()])
+		expect.Same(t, want, seen[respelled.Key()])
 	}
 	impersonator := impersonating("a", "User: a").Impersonator()
-	expect.Same(t, "a token", seen[impersonator.Key()])
-	expect.Same(t, []any{policy.PlainToken, true}, []any{impersonator.Credentials(), impersonator.Named() == nil})
+	expect.Same(t, "token a", seen[impersonator.Key()])
+	expect.Same(t, policy.PlainToken, impersonator.Credentials())
+	expect.Same(t, (*user.DefaultInfo)(nil), impersonator.Named())
 }
 
-// TestIdentityNeverPrintsItsCredential: however an identity is formatted, its credential is not in the text.
+// TestIdentityNeverPrintsItsCredential: no way to format an identity prints its credential.
 func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.s3cr3t"
 	id := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer "+secret)
@@ -102,127 +106,78 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("json", "value", value)
 		expect.NoError(t, json.NewEncoder(&out).Encode(value))
 		if strings.Contains(out.String(), "s3cr3t") {
-			t.Errorf("a %s: %s", name, &out)
+			t.Errorf("a %s is printed with its credential: %s", name, &out)
 		}
 	}
 	expect.Same(t, "Identity(hidden)", fmt.Sprint(id))
 }
 
-// TestFlowOf: requests of one accepted user share a flow, and else those of one address (or network of IPv6).
+// TestFlowOf: FlowOf returns one flow for the accepted requests of a user, and one for the other requests of an address (of
+// IPv6, a network).
 func TestFlowOf(t *testing.T) {
-	identifier := auth.NewAuthenticator(nil)
-	alice, bob := proxytest.Identify(identifier, "Bearer a"), proxytest.Identify(identifier, "Bearer b")
-	const issued = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
-	long := strings.Replace(issued, `"1"`, `"`+strings.Repeat("1", 64<<10)+`"`, 1)
-	signed := func(claims, signature string) auth.Identity {
-		return proxytest.Identify(identifier, proxytest.WebToken(claims, signature))
-	}
-	claims := func(c string) auth.Identity { return signed(c, "c2ln") }
-	token := claims(issued)
+	const (
+		claims    = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
+		signature = "c2ln"
+		address   = "192.0.2.1:1"
+	)
+	callers := auth.NewAuthenticator(nil)
+	alice := proxytest.Identify(callers, "Bearer a")
+	bob := proxytest.Identify(callers, "Bearer b")
 	verified := func(name string, groups ...string) auth.Identity {
-		return identifier.OfUser(&user.DefaultInfo{Name: name, Groups: groups})
+		return callers.OfUser(&user.DefaultInfo{Name: name, Groups: groups})
 	}
-	type peer struct {
-		id       auth.Identity
-		accepted bool // by kube-apiserver
-		address  string
+	webToken := func(claims, signature string) auth.Identity {
+		return proxytest.Identify(callers, proxytest.WebToken(claims, signature))
 	}
-	acceptedAt := func(address string, id auth.Identity) peer { return peer{id: id, accepted: true, address: address} }
-	unknownAt := func(address string, id auth.Identity) peer { return peer{id: id, address: address} }
-	accepted := func(id auth.Identity) peer { return acceptedAt("192.0.2.1:1", id) }
-	asUserA := proxytest.IdentifyAs(identifier, http.Header{"Impersonate-User": {"a"}})
-	for _, test := range []struct {
-		name       string
-		one, other peer
-		wantShared bool
-	}{
-		{
-			name: "a known caller everywhere",
-			one:  accepted(alice), other: acceptedAt("192.0.2.2:1", alice), wantShared: true,
-		},
-		{name: "two known callers", one: accepted(alice), other: accepted(bob)},
-		{name: "an accepted one and another", one: accepted(alice), other: unknownAt("192.0.2.1:1", bob)},
-		{
-			name: "two who are not accepted, of one address",
-			one:  unknownAt("192.0.2.1:1", alice), other: unknownAt("192.0.2.1:2", bob), wantShared: true,
-		},
-		{
-			name: "nobody of one address",
-			one:  unknownAt("192.0.2.1:1", auth.Identity{}), other: unknownAt("192.0.2.1:2", bob), wantShared: true,
-		},
-		{name: "two addresses", one: unknownAt("192.0.2.1:1", alice), other: unknownAt("192.0.2.2:1", alice)},
-		{
-			name: "one network of IPv6",
-			one:  unknownAt("[2001:db8::1]:1", alice), other: unknownAt("[2001:db8::ffff:0:0:1]:1", bob), wantShared: true,
-		},
-		{
-			name: "two networks of IPv6",
-			one:  unknownAt("[2001:db8::1]:1", alice), other: unknownAt("[2001:db8:0:1::1]:1", alice),
-		},
-		{
-			name: "zones",
-			one:  unknownAt("[fe80::1%eth0]:1", alice), other: unknownAt("[fe80::1%eth1]:1", alice), wantShared: true,
-		},
-		{
-			name: "IPv4 in IPv6",
-			one:  unknownAt("[::ffff:192.0.2.1]:1", alice), other: unknownAt("192.0.2.1:1", alice), wantShared: true,
-		},
-		{
-			name: "two of IPv4 in IPv6",
-			one:  unknownAt("[::ffff:192.0.2.1]:1", alice), other: unknownAt("[::ffff:192.0.2.2]:1", alice),
-		},
+	issued := func(claims string) auth.Identity { return webToken(claims, signature) }
+	issuedBut := func(old, replacement string) auth.Identity {
+		return issued(strings.Replace(claims, old, replacement, 1))
+	}
+	tooLong := strings.Replace(claims, `"1"`, `"`+strings.Repeat("1", 64<<10)+`"`, 1) // more than maxReadToken
+	accepted := func(id auth.Identity) limits.Flow { return auth.FlowOf(id, true, address) }
+	unknown := func(id auth.Identity, address string) limits.Flow { return auth.FlowOf(id, false, address) }
 
-		{
-			name: "two tokens of one subject",
-			one:  accepted(token), other: accepted(claims(strings.Replace(issued, `"1"`, `"2"`, 1))), wantShared: true,
+	for name, flows := range map[string][2]limits.Flow{
+		"an accepted caller, two addresses": {accepted(alice), auth.FlowOf(alice, true, "192.0.2.2:1")},
+		"two callers, one address":          {unknown(alice, address), unknown(bob, "192.0.2.1:2")},
+		"nobody and a caller, one address":  {unknown(auth.Identity{}, address), unknown(bob, "192.0.2.1:2")},
+		"one network of IPv6": {
+			unknown(alice, "[2001:db8::1]:1"), unknown(bob, "[2001:db8::ffff:0:0:1]:1"),
 		},
-		{
-			name: "one token in two spellings",
-			one:  accepted(token), other: accepted(signed(issued, "c2lo")), wantShared: true,
+		"two zones of an address of IPv6": {unknown(alice, "[fe80::1%eth0]:1"), unknown(alice, "[fe80::1%eth1]:1")},
+		"an address of IPv4 in IPv6":      {unknown(alice, "[::ffff:192.0.2.1]:1"), unknown(alice, address)},
+
+		"two tokens of a subject":         {accepted(issued(claims)), accepted(issuedBut(`"1"`, `"2"`))},
+		"a token in two spellings":        {accepted(issued(claims)), accepted(webToken(claims, "c2lo"))},
+		"two subjects, not accepted":      {unknown(issued(claims), address), unknown(issuedBut("a:b", "a:c"), address)},
+		"a verified user in other groups": {accepted(verified("jane", "a")), accepted(verified("jane", "b"))},
+		"a token, impersonating and not": {
+			accepted(proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {"a"}})),
+			accepted(proxytest.Identify(callers, "Bearer impersonator")),
 		},
-		{name: "a token and more than a token", one: accepted(token), other: accepted(signed(issued, "c2ln.c2ln"))},
-		{name: "tokens too long to be read", one: accepted(signed(long, "c2ln")), other: accepted(signed(long, "c2lo"))},
-		{name: "two subjects", one: accepted(token), other: accepted(claims(strings.Replace(issued, "a:b", "a:c", 1)))},
-		{
-			name: "two issuers",
-			one:  accepted(token), other: accepted(claims(strings.Replace(issued, "issuer", "other", 1))),
-		},
-		{
-			name: "issuer and subject that meet elsewhere",
-			one:  accepted(claims(`{"iss":"ab","sub":"c"}`)), other: accepted(claims(`{"iss":"a","sub":"bc"}`)),
-		},
-		{
-			name: "tokens without a subject",
-			one:  accepted(claims(`{"iss":"a","jti":"1"}`)), other: accepted(claims(`{"iss":"a","jti":"2"}`)),
-		},
-		{
-			name: "a name in other letters is another",
-			one:  accepted(claims(`{"iss":"a","sub":"b"}`)), other: accepted(claims(`{"iss":"a","sub":"c","Sub":"b"}`)),
-		},
-		{
-			name:       "who is not accepted is not believed",
-			one:        unknownAt("192.0.2.1:1", token),
-			other:      unknownAt("192.0.2.1:2", claims(`{"iss":"a","sub":"b"}`)),
-			wantShared: true,
-		},
-		{
-			name: "one who is not accepted, with another's subject",
-			one:  accepted(token), other: unknownAt("192.0.2.1:1", token),
-		},
-		{
-			name: "a verified user, whatever the groups",
-			one:  accepted(verified("jane", "a")), other: accepted(verified("jane", "b")), wantShared: true,
-		},
-		{
-			name: "one token as two users",
-			one:  accepted(asUserA), other: accepted(proxytest.Identify(identifier, "Bearer impersonator")), wantShared: true,
-		},
-		{name: "two verified users", one: accepted(verified("jane")), other: accepted(verified("john"))},
 	} {
-		one := auth.FlowOf(test.one.id, test.one.accepted, test.one.address)
-		other := auth.FlowOf(test.other.id, test.other.accepted, test.other.address)
-		if (one == other) != test.wantShared {
-			t.Errorf("%s: shared %t, want %t", test.name, one == other, test.wantShared)
+		if flows[0] != flows[1] {
+			t.Errorf("%s: got two flows, want one", name)
+		}
+	}
+	for name, flows := range map[string][2]limits.Flow{
+		"two accepted callers":              {accepted(alice), accepted(bob)},
+		"one caller accepted, one not":      {accepted(alice), unknown(bob, address)},
+		"two addresses":                     {unknown(alice, address), unknown(alice, "192.0.2.2:1")},
+		"two networks of IPv6":              {unknown(alice, "[2001:db8::1]:1"), unknown(alice, "[2001:db8:0:1::1]:1")},
+		"two addresses of IPv4 in IPv6":     {unknown(alice, "[::ffff:192.0.2.1]:1"), unknown(alice, "[::ffff:192.0.2.2]:1")},
+		"a token with a fourth part":        {accepted(issued(claims)), accepted(webToken(claims, "c2ln.c2ln"))},
+		"tokens too long to be read":        {accepted(webToken(tooLong, signature)), accepted(webToken(tooLong, "c2lo"))},
+		"two subjects":                      {accepted(issued(claims)), accepted(issuedBut("a:b", "a:c"))},
+		"two issuers":                       {accepted(issued(claims)), accepted(issuedBut("issuer", "other"))},
+		"issuers and subjects that join up": {accepted(issued(`{"iss":"ab","sub":"c"}`)), accepted(issued(`{"iss":"a","sub":"bc"}`))},
+		"two tokens without a subject":      {accepted(issued(`{"iss":"a","jti":"1"}`)), accepted(issued(`{"iss":"a","jti":"2"}`))},
+		"a claim with a capital letter":     {accepted(issued(`{"iss":"a","sub":"b"}`)), accepted(issued(`{"iss":"a","sub":"c","Sub":"b"}`))},
+		"a subject, accepted and not":       {accepted(issued(claims)), unknown(issued(claims), address)},
+		"two verified users":                {accepted(verified("jane")), accepted(verified("john"))},
+	} {
+		if flows[0] == flows[1] {
+			t.Errorf("%s: got one flow, want two", name)
 		}
 	}
 }

@@ -34,29 +34,30 @@ func newAuthorizer(t testing.TB, rt proxytest.Transport, cfg ReviewConfig) *Auth
 
 const callersSecret = "c4llers-s3cr3t"
 
-// listPods is what most tests ask for.
+// listPods returns the attributes of the question that most tests ask.
 func listPods() *Attributes {
 	return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "ns"}
 }
 
-// known is a caller whom the upstream has accepted, with a share of its own.
+// known returns a caller whom the upstream has accepted, with a flow of its own.
 func known(id Identity) *Caller {
 	return &Caller{Identity: id, Accepted: true, Flow: limits.Flow(id.Key())}
 }
 
-// allowed is Review for tests of what it says. Each caller has a share of its own.
+// allowed reports whether Review says yes to a known caller.
 func (r *Authorizer) allowed(ctx context.Context, id Identity, a *Attributes) (bool, error) {
 	right, err := r.Review(ctx, known(id), a)
 	return right.Decision() == Yes, err
 }
 
-// reviewAnswer is a way in which an upstream can answer, and what it counts as.
+// reviewAnswer is an answer of the upstream to a review, and the decision that must follow.
 type reviewAnswer struct {
 	transport proxytest.Transport
-	want      Decision // No if it is not said
+	want      Decision // the zero value is No
 	wantError bool
 }
 
+// reviewAnswers returns answers by name.
 func reviewAnswers() map[string]reviewAnswer {
 	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
@@ -64,9 +65,9 @@ func reviewAnswers() map[string]reviewAnswer {
 	static := func(code int, body string) proxytest.Transport {
 		return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, code, body), nil }
 	}
-	// goodBut is the good answer with other words.
-	goodBut := func(words, instead string) proxytest.Transport {
-		return static(http.StatusCreated, strings.Replace(good, words, instead, 1))
+	// goodBut returns the good answer with a replacement for old.
+	goodBut := func(old, replacement string) proxytest.Transport {
+		return static(http.StatusCreated, strings.Replace(good, old, replacement, 1))
 	}
 	status := func(s authorizationv1.SubjectAccessReviewStatus) proxytest.Transport {
 		return func(r *http.Request) (*http.Response, error) { return proxytest.AnswerReview(r, s) }
@@ -88,10 +89,10 @@ func reviewAnswers() map[string]reviewAnswer {
 		return resp, nil
 	}
 	answers := map[string]reviewAnswer{
-		"allowed":                 {transport: answerYes, want: Yes},
-		"allowed, in fixed words": {transport: static(http.StatusCreated, good), want: Yes},
-		"allowed with 200":        {transport: static(http.StatusOK, good), want: Yes},
-		"allowed in spite of an evaluation error": {
+		"allowed":            {transport: answerYes, want: Yes},
+		"allowed, literally": {transport: static(http.StatusCreated, good), want: Yes},
+		"allowed with 200":   {transport: static(http.StatusOK, good), want: Yes},
+		"allowed, with an evaluation error": {
 			transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, EvaluationError: "role not found"}),
 			want:      Yes,
 		},
@@ -100,33 +101,33 @@ func reviewAnswers() map[string]reviewAnswer {
 			transport: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody-len(good))), want: Yes,
 		},
 
-		"no opinion": {transport: status(authorizationv1.SubjectAccessReviewStatus{})},
-		"denied":     {transport: status(authorizationv1.SubjectAccessReviewStatus{Denied: true})},
-		"both":       {transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true})},
+		"no opinion":         {transport: status(authorizationv1.SubjectAccessReviewStatus{})},
+		"denied":             {transport: status(authorizationv1.SubjectAccessReviewStatus{Denied: true})},
+		"allowed and denied": {transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true})},
 
-		"empty body":              {transport: static(http.StatusCreated, "")},
-		"garbage":                 {transport: static(http.StatusCreated, "<html>allowed</html>")},
-		"null":                    {transport: static(http.StatusCreated, "null")},
-		"an array":                {transport: static(http.StatusCreated, "["+good+"]")},
-		"a cut body":              {transport: static(http.StatusCreated, good[:len(good)-1])},
-		"two bodies":              {transport: static(http.StatusCreated, good+good)},
-		"no kind":                 {transport: static(http.StatusCreated, "{"+spec+`"status":{"allowed":true}}`)},
-		"no spec":                 {transport: static(http.StatusCreated, head+`"status":{"allowed":true}}`)},
-		"allowed as a string":     {transport: goodBut("true", `"true"`)},
-		"fields in other letters": {transport: goodBut(`"allowed"`, `"Allowed"`)},
-		"wrong kind":              {transport: goodBut("SelfSubject", "Subject")},
-		"wrong group":             {transport: goodBut("k8s.io/v1", "k8s.io/v1beta1")},
-		"another namespace":       {transport: goodBut(`"ns"`, `"other"`)},
-		"another verb":            {transport: goodBut(`"list"`, `"get"`)},
-		"a name more":             {transport: goodBut(`"verb"`, `"name":"x","verb"`)},
-		"a selector more":         {transport: goodBut(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`)},
-		"redirect":                {transport: redirect},
+		"empty body":             {transport: static(http.StatusCreated, "")},
+		"garbage":                {transport: static(http.StatusCreated, "<html>allowed</html>")},
+		"null":                   {transport: static(http.StatusCreated, "null")},
+		"an array":               {transport: static(http.StatusCreated, "["+good+"]")},
+		"a truncated body":       {transport: static(http.StatusCreated, good[:len(good)-1])},
+		"two bodies":             {transport: static(http.StatusCreated, good+good)},
+		"no kind":                {transport: static(http.StatusCreated, "{"+spec+`"status":{"allowed":true}}`)},
+		"no spec":                {transport: static(http.StatusCreated, head+`"status":{"allowed":true}}`)},
+		"allowed as a string":    {transport: goodBut("true", `"true"`)},
+		"a field with a capital": {transport: goodBut(`"allowed"`, `"Allowed"`)},
+		"wrong kind":             {transport: goodBut("SelfSubject", "Subject")},
+		"wrong group":            {transport: goodBut("k8s.io/v1", "k8s.io/v1beta1")},
+		"another namespace":      {transport: goodBut(`"ns"`, `"other"`)},
+		"another verb":           {transport: goodBut(`"list"`, `"get"`)},
+		"an additional name":     {transport: goodBut(`"verb"`, `"name":"x","verb"`)},
+		"an additional selector": {transport: goodBut(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`)},
+		"redirect":               {transport: redirect},
 
 		"huge body": {
 			transport: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody)), wantError: true,
 		},
-		"no connection":      {transport: noConnection, wantError: true},
-		"a body that breaks": {transport: brokenBody, wantError: true},
+		"no connection":          {transport: noConnection, wantError: true},
+		"a body that breaks off": {transport: brokenBody, wantError: true},
 	}
 	for _, code := range []int{202, 204, 400, 403, 404, 422} {
 		answers[fmt.Sprint(code)] = reviewAnswer{transport: static(code, good)}
@@ -138,8 +139,8 @@ func reviewAnswers() map[string]reviewAnswer {
 	return answers
 }
 
-// TestReviewAnswers: each answer of the upstream counts as the table says, and is remembered unless it is an error. No
-// error has the caller's credentials.
+// TestReviewAnswers: Review returns the decision in the table, and remembers it unless there is an error. No error has the
+// caller's credentials.
 func TestReviewAnswers(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Hour} {
 		for name, test := range reviewAnswers() {
@@ -159,7 +160,7 @@ func TestReviewAnswers(t *testing.T) {
 				for range 2 {
 					got, err := r.Review(t.Context(), known(id), listPods())
 					if got.Decision() != test.want || (err != nil) != test.wantError {
-						t.Errorf("got %v, %v; want %v, error %v", got.Decision(), err, test.want, test.wantError)
+						t.Errorf("got %v and error %v, want %v and an error: %t", got.Decision(), err, test.want, test.wantError)
 					}
 					for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 						proxytest.AssertNotContains(t, fmt.Sprintf(verb, err), callersSecret)
@@ -175,8 +176,8 @@ func TestReviewAnswers(t *testing.T) {
 	}
 }
 
-// TestReviewNotAsked: what a review cannot express counts as a no, and is not asked. Where JSON cannot hold the bytes,
-// the API server's answer is to another question, and counts as a no.
+// TestReviewNotAsked: the decision is No, without a question, if a review cannot express the question. It is also No if JSON
+// cannot express the bytes, since the answer is to another question then.
 func TestReviewNotAsked(t *testing.T) {
 	token, noText := proxytest.Identify(NewAuthenticator(nil), "Bearer token"), listPods()
 	noText.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: "a=\xff"}
@@ -189,7 +190,7 @@ func TestReviewNotAsked(t *testing.T) {
 		"no verb":                          {id: token, attributes: &Attributes{Version: "v1", Resource: "pods"}},
 		"no version, which would mean all": {id: token, attributes: &Attributes{Verb: "list", Resource: "pods"}},
 		"no resource":                      {id: token, attributes: &Attributes{Verb: "list", Version: "v1"}},
-		"bytes that are no text":           {id: token, attributes: noText, wantAsked: true},
+		"a selector that is not UTF-8":     {id: token, attributes: noText, wantAsked: true},
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			asked := false
@@ -198,7 +199,7 @@ func TestReviewNotAsked(t *testing.T) {
 				return answerYes(r)
 			}, ReviewConfig{TTL: ttl})
 			if yes, err := r.allowed(t.Context(), test.id, test.attributes); yes || err != nil || asked != test.wantAsked {
-				t.Errorf("%s: got %v, %v, asked %t; want a no, asked %t", name, yes, err, asked, test.wantAsked)
+				t.Errorf("%s: got allowed %t, error %v, asked %t; want a no, asked %t", name, yes, err, asked, test.wantAsked)
 			}
 		}
 	}

@@ -23,21 +23,24 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// fakeUpstream is an upstream in memory whose answers take as long as they are told to, and what asks it.
+// fakeUpstream is an upstream in memory, with an Authorizer that asks it.
 type fakeUpstream struct {
 	*Authorizer
-	callers  *Authenticator
+	callers *Authenticator
+	// requests counts the reviews that came.
 	requests atomic.Int32
-	denies   atomic.Bool
-	takes    time.Duration
+	// denies reports whether reviews that come are answered with a no.
+	denies atomic.Bool
+	// delay is the time from a review to its answer.
+	delay time.Duration
 }
 
 func (u *fakeUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	u.requests.Add(1)
 	status := authorizationv1.SubjectAccessReviewStatus{Allowed: !u.denies.Load()}
-	if u.takes > 0 {
+	if u.delay > 0 {
 		select {
-		case <-time.After(u.takes):
+		case <-time.After(u.delay):
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
@@ -45,31 +48,31 @@ func (u *fakeUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return proxytest.AnswerReview(r, status)
 }
 
-// withUpstream runs a test in a bubble with an upstream whose answers take so long.
-func withUpstream(t *testing.T, takes time.Duration, cfg ReviewConfig, test func(t *testing.T, u *fakeUpstream)) {
+// withUpstream runs test in a bubble, with an upstream whose answers take delay.
+func withUpstream(t *testing.T, delay time.Duration, cfg ReviewConfig, test func(t *testing.T, u *fakeUpstream)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		u := &fakeUpstream{takes: takes, callers: NewAuthenticator(nil)}
+		u := &fakeUpstream{delay: delay, callers: NewAuthenticator(nil)}
 		u.Authorizer = newAuthorizer(t, u.RoundTrip, cfg)
 		test(t, u)
 	})
 }
 
-// caller is the identity of a token of that name.
+// caller returns the identity of the token name.
 func (u *fakeUpstream) caller(name any) Identity {
 	return proxytest.Identify(u.callers, fmt.Sprint("Bearer ", name))
 }
 
-// callerInFlow is a known caller of that name in a flow.
-func (u *fakeUpstream) callerInFlow(name any, share byte) *Caller {
-	return &Caller{Identity: u.caller(name), Accepted: true, Flow: limits.Flow{share}}
+// callerInFlow returns an accepted caller with the token name in a flow.
+func (u *fakeUpstream) callerInFlow(name any, flow byte) *Caller {
+	return &Caller{Identity: u.caller(name), Accepted: true, Flow: limits.Flow{flow}}
 }
 
-// wantReview asks once and compares.
+// wantReview asks once, and requires that the answer is a Yes, or that it is not.
 func (u *fakeUpstream) wantReview(t *testing.T, name any, a *Attributes, want bool) {
 	t.Helper()
 	if got, err := u.allowed(t.Context(), u.caller(name), a); err != nil || got != want {
-		t.Errorf("got %v, %v, want %v", got, err, want)
+		t.Errorf("got allowed %t and error %v, want %t", got, err, want)
 	}
 }
 
@@ -78,33 +81,31 @@ func (u *fakeUpstream) wantRequests(t *testing.T, want int32) {
 	expect.Same(t, want, u.requests.Load())
 }
 
-// wantAlone wants a review that somebody new asks for to take no longer than if there were nobody else.
-func (u *fakeUpstream) wantAlone(t *testing.T, who *Caller) {
+// wantNoWait requires that the review for a caller takes no longer than without other callers.
+func (u *fakeUpstream) wantNoWait(t *testing.T, who *Caller) {
 	t.Helper()
 	began := time.Now()
 	yes, err := u.Review(t.Context(), who, listPods())
-	if waited := time.Since(began); waited != u.takes || err != nil || yes.Decision() != Yes {
-		t.Errorf("it took %v, alone it is %v: %v, %v", waited, u.takes, yes, err)
+	if waited := time.Since(began); waited != u.delay || err != nil || yes.Decision() != Yes {
+		t.Errorf("got %v and error %v after %v, want a yes after %v", yes, err, waited, u.delay)
 	}
 }
 
-// wantNoTurns wants all places for questions to be free.
-func wantNoTurns(t *testing.T, turns *limits.Limiter) {
+// wantAllFree requires that no seat is in use.
+func wantAllFree(t *testing.T, seats *limits.Limiter) {
 	t.Helper()
-	if s := turns.Stats(); s.InUse != 0 || s.Waiting != 0 {
-		t.Errorf("places not given back: %+v", s)
+	if s := seats.Stats(); s.InUse != 0 || s.Waiting != 0 {
+		t.Errorf("got %+v, want all seats free", s)
 	}
 }
 
-// TestReviewTTL: a yes, or a no, counts until the TTL is over, from when it was asked for.
+// TestReviewTTL: an answer is valid for the TTL, counted from the question.
 func TestReviewTTL(t *testing.T) {
-	const ttl, takes = 10 * time.Second, 4 * time.Second
-	withUpstream(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+	const ttl, delay = 10 * time.Second, 4 * time.Second
+	withUpstream(t, delay, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 		u.wantReview(t, "a", listPods(), true)
-		// The right is taken away as soon as the answer is on its way. The age
-		// of a decision counts from when it was asked for.
 		u.denies.Store(true)
-		time.Sleep(ttl - takes - time.Nanosecond)
+		time.Sleep(ttl - delay - time.Nanosecond)
 		u.wantReview(t, "a", listPods(), true)
 		u.wantRequests(t, 1)
 		time.Sleep(time.Nanosecond)
@@ -114,14 +115,13 @@ func TestReviewTTL(t *testing.T) {
 	})
 }
 
-// TestReviewsInAnOutage: while nobody answers, a yes counts for a bounded time that was asked for within twice the TTL
-// before somebody was last heard. One that is older does not.
+// TestReviewsInAnOutage: in an outage, an answer stays valid up to MaxOutage if its question was sent within twice the TTL
+// before the outage. An older answer does not.
 func TestReviewsInAnOutage(t *testing.T) {
 	const ttl, bound = 10 * time.Second, 90 * time.Second
 	var outage clock.Outage
 	cfg := ReviewConfig{TTL: ttl, MaxOutage: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
 	withUpstream(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
-		outage = clock.Outage{}
 		u.wantReview(t, "old", listPods(), true)
 		time.Sleep(time.Nanosecond)
 		u.wantReview(t, "a", listPods(), true)
@@ -138,8 +138,8 @@ func TestReviewsInAnOutage(t *testing.T) {
 	})
 }
 
-// TestReviewCutByAnOutage: a review without an answer, since an outage has begun, does not end a yes that counts in the
-// outage.
+// TestReviewCutByAnOutage: if a review gets no answer because an outage begins, the remembered answer, which is valid in the
+// outage, is used.
 func TestReviewCutByAnOutage(t *testing.T) {
 	const ttl = 10 * time.Second
 	var begins time.Time
@@ -152,14 +152,15 @@ func TestReviewCutByAnOutage(t *testing.T) {
 	withUpstream(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
 		u.wantReview(t, "a", listPods(), true)
 		time.Sleep(ttl)
-		u.takes, begins = time.Hour, time.Now().Add(time.Second)
+		u.delay = time.Hour
+		begins = time.Now().Add(time.Second)
 		u.wantReview(t, "a", listPods(), true)
 		u.wantRequests(t, 2)
 	})
 }
 
-// TestRevocations: where a right is taken away on which a yes may rest, the yes counts for a second from its question;
-// so does that to a question within another second, while authorizers may not know. All others count for the TTL.
+// TestRevocations: after a revocation of rights on which an answer may depend, the answer is valid for revokedTTL from its
+// question, even if the question was sent up to authorizerLag later. All other answers are valid for the TTL.
 func TestRevocations(t *testing.T) {
 	pods := func(namespace string) *Attributes {
 		return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
@@ -170,30 +171,30 @@ func TestRevocations(t *testing.T) {
 	token := func(u *fakeUpstream) *Caller { return known(u.caller("a")) }
 	const ttl, later = 10 * time.Second, 5 * time.Second
 	for name, tt := range map[string]struct {
-		caller     func(*fakeUpstream) *Caller
-		asked      string        // the namespace that the question is about; "": all
-		revoked    string        // the namespace of the right; "": of all
-		after      time.Duration // the question, or before it
-		wantCounts time.Duration // for so long the answer counts
+		caller       func(*fakeUpstream) *Caller
+		asked        string        // the namespace of the question; "": all
+		revoked      string        // the namespace of the revocation; "": all
+		after        time.Duration // from the question to the revocation; may be negative
+		wantValidFor time.Duration // how long the answer is valid
 	}{
-		"in the namespace":                  {caller: token, asked: "n", revoked: "n", after: later, wantCounts: later},
-		"in the namespace, at once":         {caller: token, asked: "n", revoked: "n", wantCounts: time.Second},
-		"in the namespace, soon":            {caller: token, asked: "n", revoked: "n", after: 300 * time.Millisecond, wantCounts: time.Second},
-		"in the namespace, a moment before": {caller: token, asked: "n", revoked: "n", after: -authorizerLag, wantCounts: time.Second},
-		"in the namespace, before":          {caller: token, asked: "n", revoked: "n", after: -authorizerLag - 1, wantCounts: ttl},
-		"everywhere":                        {caller: token, asked: "n", after: later, wantCounts: later},
-		"everywhere, of all namespaces":     {caller: token, after: later, wantCounts: later},
-		"in another namespace":              {caller: token, asked: "n", revoked: "m", after: later, wantCounts: ttl},
-		"in a namespace, of all namespaces": {caller: token, revoked: "m", after: later, wantCounts: ttl},
-		"everywhere, for an account":        {caller: account, asked: "n", after: later, wantCounts: later},
+		"in the namespace":                  {caller: token, asked: "n", revoked: "n", after: later, wantValidFor: later},
+		"in the namespace, at once":         {caller: token, asked: "n", revoked: "n", wantValidFor: time.Second},
+		"in the namespace, soon":            {caller: token, asked: "n", revoked: "n", after: 300 * time.Millisecond, wantValidFor: time.Second},
+		"in the namespace, a moment before": {caller: token, asked: "n", revoked: "n", after: -authorizerLag, wantValidFor: time.Second},
+		"in the namespace, before":          {caller: token, asked: "n", revoked: "n", after: -authorizerLag - 1, wantValidFor: ttl},
+		"everywhere":                        {caller: token, asked: "n", after: later, wantValidFor: later},
+		"everywhere, of all namespaces":     {caller: token, after: later, wantValidFor: later},
+		"in another namespace":              {caller: token, asked: "n", revoked: "m", after: later, wantValidFor: ttl},
+		"in a namespace, of all namespaces": {caller: token, revoked: "m", after: later, wantValidFor: ttl},
+		"everywhere, for an account":        {caller: account, asked: "n", after: later, wantValidFor: later},
 		"in the namespace of the account": {
-			caller: account, asked: "n", revoked: "of-account", after: later, wantCounts: later,
+			caller: account, asked: "n", revoked: "of-account", after: later, wantValidFor: later,
 		},
 		"in the namespace of an account, for a token": {
-			caller: token, asked: "n", revoked: "of-account", after: later, wantCounts: ttl,
+			caller: token, asked: "n", revoked: "of-account", after: later, wantValidFor: ttl,
 		},
 		"in another namespace than the account's": {
-			caller: account, asked: "n", revoked: "m", after: later, wantCounts: ttl,
+			caller: account, asked: "n", revoked: "m", after: later, wantValidFor: ttl,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,17 +204,17 @@ func TestRevocations(t *testing.T) {
 				synctest.Wait()
 				yes, err := u.Review(t.Context(), tt.caller(u), pods(tt.asked))
 				expect.NoError(t, err)
-				begun := time.Now()
+				asked := time.Now()
 				time.Sleep(max(0, tt.after))
 				synctest.Wait()
 				for u.ValidFor(&yes, time.Now()) > 0 {
 					time.Sleep(u.ValidFor(&yes, time.Now()))
 				}
-				expect.Same(t, tt.wantCounts, time.Since(begun))
+				expect.Same(t, tt.wantValidFor, time.Since(asked))
 				_, err = u.Review(t.Context(), tt.caller(u), pods(tt.asked))
 				expect.NoError(t, err)
 				questions := int32(1)
-				if tt.caller(u).Identity.Named() != nil { // whether listproxy may impersonate, too
+				if tt.caller(u).Identity.Named() != nil { // also whether listproxy may impersonate
 					questions = 2
 				}
 				u.wantRequests(t, 2*questions)
@@ -222,14 +223,14 @@ func TestRevocations(t *testing.T) {
 	}
 }
 
-// TestRevokedAllDay: while rights of its own namespace are taken away all the time, an answer is asked for once a
-// second, and one that takes longer than that cannot be used.
+// TestRevokedAllDay: while rights of its namespace are revoked all the time, a question is sent once a second. If the answer
+// takes longer than that, the error is errOutdated.
 func TestRevokedAllDay(t *testing.T) {
-	for takes, want := range map[time.Duration]error{
+	for delay, want := range map[time.Duration]error{
 		0: nil, revokedTTL - 1: nil, revokedTTL: errOutdated, 2 * revokedTTL: errOutdated,
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
-			withUpstream(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+			withUpstream(t, delay, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				go func() {
@@ -241,20 +242,20 @@ func TestRevokedAllDay(t *testing.T) {
 				begun, lists := time.Now(), 0
 				for ; time.Since(begun) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
 					if yes, err := u.allowed(t.Context(), u.caller("a"), listPods()); yes != (want == nil) || !errors.Is(err, want) {
-						t.Fatalf("reviews take %v, TTL %v: %v, %v", takes, ttl, yes, err)
+						t.Fatalf("delay %v, TTL %v: got allowed %t and error %v, want error %v", delay, ttl, yes, err, want)
 					}
 					lists++
 				}
-				if asked := int(u.requests.Load()); takes == 0 && ttl > 0 && asked > 20 {
-					t.Errorf("%d reviews of %d lists", asked, lists)
+				if asked := int(u.requests.Load()); delay == 0 && ttl > 0 && asked > 20 {
+					t.Errorf("got %d reviews for %d lists in 20 seconds, want one a second", asked, lists)
 				}
 			})
 		}
 	}
 }
 
-// TestReviewFlights: who comes at the same moment with the same question shares an answer, with a TTL or
-// without; no other caller does, nor another question.
+// TestReviewFlights: equal questions of a caller at the same time share an answer, with a TTL or without. Questions of another
+// caller, and other questions, do not.
 func TestReviewFlights(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
 		withUpstream(t, time.Second, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
@@ -273,8 +274,8 @@ func TestReviewFlights(t *testing.T) {
 	}
 }
 
-// TestReviewOutlivesTheCallerWhoWasFirst: the caller who was first and leaves takes nobody else's answer away, and the
-// one who leaves does not wait.
+// TestReviewOutlivesTheCallerWhoWasFirst: if the first of two callers with the same question leaves, it does not wait, and the
+// other still gets the answer.
 func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 	withUpstream(t, 5*time.Second, ReviewConfig{TTL: time.Minute}, func(t *testing.T, u *fakeUpstream) {
 		first, leave := context.WithCancel(t.Context())
@@ -283,7 +284,8 @@ func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 		all.Go(func() {
 			yes, err := u.allowed(first, u.caller("a"), listPods())
 			if waited := time.Since(began); yes || !errors.Is(err, context.Canceled) || waited != time.Second {
-				t.Errorf("the first left after %v: %v, %v", waited, yes, err)
+				t.Errorf("the first caller got allowed %t and error %v after %v, want %v after a second",
+					yes, err, waited, context.Canceled)
 			}
 		})
 		synctest.Wait()
@@ -296,12 +298,13 @@ func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 	})
 }
 
-// TestReviewsAreBounded: however many ask at once, the upstream sees a bounded number at a time, the
-// next wait their turn, and the rest is turned away. Nobody waits for longer than the timeout.
+// TestReviewsAreBounded: of any number of questions, acceptedSeats are in flight, acceptedQueue wait for at most the timeout,
+// and the others fail at once.
 func TestReviewsAreBounded(t *testing.T) {
 	config := ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}
 	withUpstream(t, time.Minute, config, func(t *testing.T, u *fakeUpstream) {
-		const callers = acceptedSeats + acceptedQueue + 10
+		const tooMany = 10
+		const callers = acceptedSeats + acceptedQueue + tooMany
 		began := time.Now()
 		var full, late atomic.Int32
 		var all sync.WaitGroup
@@ -319,66 +322,67 @@ func TestReviewsAreBounded(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		u.wantRequests(t, acceptedSeats) // none is answered yet
+		u.wantRequests(t, acceptedSeats) // the first are not answered yet
 		all.Wait()
-		expect.Same(t, []int{10, callers - 10}, []int{int(full.Load()), int(late.Load())})
+		expect.Same(t, []int{tooMany, callers - tooMany}, []int{int(full.Load()), int(late.Load())})
 		expect.Same(t, 30*time.Second, time.Since(began))
-		wantNoTurns(t, u.reviews.accepted)
+		wantAllFree(t, u.reviews.accepted)
 	})
 }
 
-// TestReviewOfAnotherShare: whoever asks the same as somebody whose share is used up does not wait
-// for that one's turn. So it is with what listproxy's own account is asked for, for all users alike.
-func TestReviewOfAnotherShare(t *testing.T) {
+// TestReviewInAnotherFlow: a question does not wait for an equal question that waits in the queue of another flow. (For
+// example, the questions of listproxy's own account are equal for all users.)
+func TestReviewInAnotherFlow(t *testing.T) {
 	withUpstream(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		var others sync.WaitGroup
 		for n := range acceptedSeats {
 			others.Go(func() { _, _ = u.Review(t.Context(), u.callerInFlow(n, 1), listPods()) })
 		}
 		synctest.Wait()
-		others.Go(func() { _, _ = u.Review(t.Context(), u.callerInFlow("all", 1), listPods()) })
+		others.Go(func() { _, _ = u.Review(t.Context(), u.callerInFlow("shared", 1), listPods()) })
 		synctest.Wait()
-		u.wantAlone(t, u.callerInFlow("all", 2))
+		u.wantNoWait(t, u.callerInFlow("shared", 2))
 		others.Wait()
 	})
 }
 
-// TestReviewsCountUntilTheyEnd: the review of a caller who leaves goes on, and keeps its place.
+// TestReviewsCountUntilTheyEnd: the question of a caller who leaves keeps its seat, or its place in the queue, until it is
+// answered. A flow has half of the seats.
 func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	withUpstream(t, 5*time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		for n := range acceptedSeats {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := u.Review(ctx, u.callerInFlow(n, 1), listPods()); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a caller who left got %v, want %v", err, context.DeadlineExceeded)
+				t.Errorf("a caller who left got error %v, want %v", err, context.DeadlineExceeded)
 			}
 			leave()
 		}
 		if s := u.reviews.accepted.Stats(); s.InUse != acceptedSeats/2 || s.Waiting != acceptedSeats/2 {
-			t.Errorf("all have left, and %d places are held, %d wait", s.InUse, s.Waiting)
+			t.Errorf("after all callers left: got %d seats in use and %d waiting, want %d each", s.InUse, s.Waiting, acceptedSeats/2)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		wantNoTurns(t, u.reviews.accepted)
+		wantAllFree(t, u.reviews.accepted)
 	})
 }
 
-// TestNewcomers: callers who are not known yet have places of their own. One address has half of them, and an eighth of
-// those who may wait, for a second at most. Callers who are known do not notice.
+// TestNewcomers: callers who are not accepted yet have separate seats. An address has half of the seats and an eighth of the
+// queue, in which questions wait for at most newcomerWait. Callers of other addresses and accepted callers do not wait.
 func TestNewcomers(t *testing.T) {
-	const ofOne, waitingOfOne = newcomerSeats / 2, newcomerQueue / 8
+	const seats, queue = newcomerSeats / 2, newcomerQueue / 8 // of an address
 	for name, tt := range map[string]struct {
 		callers                        int
-		takes                          time.Duration // a review
+		delay                          time.Duration // of an answer
 		wantRefusedAtOnce, wantRefused int32
 	}{
-		"as after a restart": {callers: 500, takes: 100 * time.Millisecond},
+		"after a restart": {callers: 500, delay: 100 * time.Millisecond},
 		"too many": {
-			callers: ofOne + waitingOfOne + 10, takes: 100 * time.Millisecond, wantRefusedAtOnce: 10, wantRefused: 10,
+			callers: seats + queue + 10, delay: 100 * time.Millisecond, wantRefusedAtOnce: 10, wantRefused: 10,
 		},
-		"too slow": {callers: ofOne + waitingOfOne, takes: newcomerWait + time.Second, wantRefused: waitingOfOne},
+		"too slow": {callers: seats + queue, delay: newcomerWait + time.Second, wantRefused: queue},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withUpstream(t, tt.takes, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+			withUpstream(t, tt.delay, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 				var asked sync.WaitGroup
 				var refused atomic.Int32
 				for n := range tt.callers {
@@ -387,24 +391,24 @@ func TestNewcomers(t *testing.T) {
 						if errors.Is(err, ErrNoSeat) {
 							refused.Add(1)
 						} else if err != nil || right.Decision() != Yes {
-							t.Errorf("got %v, %v", right, err)
+							t.Errorf("got %v and error %v, want a yes or ErrNoSeat", right, err)
 						}
 					})
 				}
 				synctest.Wait()
 				expect.Same(t, tt.wantRefusedAtOnce, refused.Load())
-				u.wantAlone(t, &Caller{Identity: u.caller("elsewhere"), Flow: limits.Flow{2}})
-				u.wantAlone(t, known(u.caller("known")))
+				u.wantNoWait(t, &Caller{Identity: u.caller("elsewhere"), Flow: limits.Flow{2}})
+				u.wantNoWait(t, known(u.caller("known")))
 				asked.Wait()
 				expect.Same(t, tt.wantRefused, refused.Load())
-				wantNoTurns(t, u.reviews.newcomers)
+				wantAllFree(t, u.reviews.newcomers)
 			})
 		})
 	}
 }
 
-// TestLearned: that the upstream has done something for a caller counts as a yes for that caller, as that user, and to
-// that question only, for the TTL from when it was sent. It replaces no later answer.
+// TestLearned: after Learn, the caller, as that user, has the right for the TTL, counted from when the request was sent. No
+// other caller, user or question has it, and it replaces no answer to a later question.
 func TestLearned(t *testing.T) {
 	const ttl = 10 * time.Second
 	withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
@@ -417,8 +421,9 @@ func TestLearned(t *testing.T) {
 			t.Helper()
 			got, err := u.Review(t.Context(), known(id), a)
 			expect.NoError(t, err)
-			if left := u.ValidFor(&got, time.Now()) > 0; got.Decision() != want || left != (want == AlreadyDone) {
-				t.Errorf("%v, which counts: %t, want %v", got.Decision(), left, want)
+			valid := u.ValidFor(&got, time.Now()) > 0
+			if got.Decision() != want || valid != (want == AlreadyDone) {
+				t.Errorf("got %v, valid %t; want %v", got.Decision(), valid, want)
 			}
 		}
 		other := listPods()
@@ -443,41 +448,44 @@ func TestLearned(t *testing.T) {
 	})
 }
 
-// TestRightEnds: a yes counts for its TTL from its question, and for a moment in any case for the caller who asked.
+// TestRightEnds: a yes is valid for the TTL from its question, and at least for ownAnswerTTL for the request that asked.
 func TestRightEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
-		ttl, takes time.Duration
-		wantCounts time.Duration
+		ttl          time.Duration
+		delay        time.Duration // of the answer
+		wantValidFor time.Duration
 	}{
-		"at once":                   {ttl: 10 * time.Second, takes: 0, wantCounts: 10 * time.Second},
-		"after a while":             {ttl: 10 * time.Second, takes: 4 * time.Second, wantCounts: 6 * time.Second},
-		"slower than the TTL":       {ttl: 3 * time.Second, takes: 4 * time.Second, wantCounts: ownAnswerTTL},
-		"with next to nothing left": {ttl: 4*time.Second + 1, takes: 4 * time.Second, wantCounts: ownAnswerTTL},
-		"without a TTL":             {ttl: 0, takes: 4 * time.Second, wantCounts: ownAnswerTTL},
+		"answer at once":             {ttl: 10 * time.Second, delay: 0, wantValidFor: 10 * time.Second},
+		"answer after a while":       {ttl: 10 * time.Second, delay: 4 * time.Second, wantValidFor: 6 * time.Second},
+		"answer after the TTL":       {ttl: 3 * time.Second, delay: 4 * time.Second, wantValidFor: ownAnswerTTL},
+		"answer just before the TTL": {ttl: 4*time.Second + 1, delay: 4 * time.Second, wantValidFor: ownAnswerTTL},
+		"no TTL":                     {ttl: 0, delay: 4 * time.Second, wantValidFor: ownAnswerTTL},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withUpstream(t, tt.takes, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, u *fakeUpstream) {
+			withUpstream(t, tt.delay, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, u *fakeUpstream) {
 				who := known(u.caller("a"))
 				yes, err := u.Review(t.Context(), who, listPods())
 				expect.NoError(t, err)
 				now := time.Now()
-				for after, want := range map[time.Duration]time.Duration{0: tt.wantCounts, tt.wantCounts - 1: 1, tt.wantCounts + 1: 0} {
-					if left := u.ValidFor(&yes, now.Add(after)); left != want {
-						t.Errorf("after %v it counts for %v, want %v", after, left, want)
+				for after, want := range map[time.Duration]time.Duration{
+					0: tt.wantValidFor, tt.wantValidFor - 1: 1, tt.wantValidFor + 1: 0,
+				} {
+					if got := u.ValidFor(&yes, now.Add(after)); got != want {
+						t.Errorf("after %v: valid for %v, want %v", after, got, want)
 					}
 				}
-				if remembered, _ := u.Review(t.Context(), who, listPods()); tt.takes == 0 && remembered.answer != yes.answer {
-					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
+				if again, _ := u.Review(t.Context(), who, listPods()); tt.delay == 0 && again.answer != yes.answer {
+					t.Errorf("got %+v from memory, want %+v", again, yes)
 				}
-				if u.ValidFor(&Right{}, now) != 0 {
-					t.Error("a no counts")
+				if got := u.ValidFor(&Right{}, now); got != 0 {
+					t.Errorf("a no is valid for %v, want 0", got)
 				}
 			})
 		})
 	}
 }
 
-// TestLongQuestionsAreNotRemembered: what is remembered has a bound in bytes.
+// TestLongQuestionsAreNotRemembered: the answer to a question with a key of more than maxKey bytes is not remembered.
 func TestLongQuestionsAreNotRemembered(t *testing.T) {
 	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		asked := listPods()
@@ -490,7 +498,7 @@ func TestLongQuestionsAreNotRemembered(t *testing.T) {
 	})
 }
 
-// TestDecisionKeys: no two questions have one key, wherever their words are cut, nor have two callers.
+// TestDecisionKeys: no two questions have the same key, wherever their words are divided, nor have two callers.
 func TestDecisionKeys(t *testing.T) {
 	var asked []Attributes
 	attributes := func(words []string) Attributes {

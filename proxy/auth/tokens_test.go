@@ -10,41 +10,46 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestAnswered: an answer that only somebody can have shows that the token is accepted, and a 401 that
-// it is not, for a while. An accepted token has the share of its user, all others that of their address.
+// TestAnswered: an answer that only authenticated callers get makes the verdict Accepted, and a 401 makes it Refused. An
+// accepted token has the flow of its user, any other that of its address.
 func TestAnswered(t *testing.T) {
 	callers := NewAuthenticator(nil)
 	token := proxytest.Identify(callers, "Bearer a")
 	for name, test := range map[string]struct {
-		anonymous, before, upgrade bool // before: the token was accepted
-		method                     string
-		code                       int
-		want                       Verdict
+		anonymous bool // the request has no token
+		accepted  bool // the token was accepted before
+		upgrade   bool
+		method    string // "": GET
+		code      int
+		want      Verdict
 	}{
-		"an answer":                          {code: http.StatusOK, want: Accepted},
-		"no right":                           {code: http.StatusForbidden, want: Accepted},
-		"no user":                            {code: http.StatusUnauthorized, want: Refused},
-		"no user any more":                   {before: true, code: http.StatusUnauthorized, want: Refused},
-		"a failure":                          {code: http.StatusInternalServerError, want: Unasked},
-		"a failure, accepted before":         {before: true, code: http.StatusInternalServerError, want: Accepted},
-		"a preflight, which asks for nobody": {method: http.MethodOptions, code: http.StatusOK, want: Unasked},
-		"an upgrade":                         {upgrade: true, code: http.StatusSwitchingProtocols, want: Unasked},
-		"an upgrade, refused":                {upgrade: true, code: http.StatusForbidden, want: Unasked},
-		"an upgrade, accepted before":        {before: true, upgrade: true, code: http.StatusUnauthorized, want: Accepted},
-		"an answer to nobody":                {anonymous: true, code: http.StatusOK, want: Anonymous},
-		"an upgrade of nobody":               {anonymous: true, upgrade: true, code: http.StatusSwitchingProtocols, want: Anonymous},
+		"200":                               {code: http.StatusOK, want: Accepted},
+		"403":                               {code: http.StatusForbidden, want: Accepted},
+		"401":                               {code: http.StatusUnauthorized, want: Refused},
+		"401, accepted before":              {accepted: true, code: http.StatusUnauthorized, want: Refused},
+		"500":                               {code: http.StatusInternalServerError, want: Unasked},
+		"500, accepted before":              {accepted: true, code: http.StatusInternalServerError, want: Accepted},
+		"a CORS preflight, without a token": {method: http.MethodOptions, code: http.StatusOK, want: Unasked},
+		"upgrade":                           {upgrade: true, code: http.StatusSwitchingProtocols, want: Unasked},
+		"upgrade, 403":                      {upgrade: true, code: http.StatusForbidden, want: Unasked},
+		"upgrade, 401, accepted before":     {accepted: true, upgrade: true, code: http.StatusUnauthorized, want: Accepted},
+		"200, anonymous":                    {anonymous: true, code: http.StatusOK, want: Anonymous},
+		"upgrade, anonymous":                {anonymous: true, upgrade: true, code: http.StatusSwitchingProtocols, want: Anonymous},
 	} {
 		tokens, id := NewTokens(), token
 		if test.anonymous {
 			id = Identity{}
 		}
-		if test.before {
+		if test.accepted {
 			tokens.Answered(id, false, http.MethodGet, http.StatusOK)
 		}
 		tokens.Answered(id, test.upgrade, cmp.Or(test.method, http.MethodGet), test.code)
-		got, share := tokens.Caller(id, "192.0.2.1:1")
-		if got != test.want || share != FlowOf(id, test.want == Accepted, "192.0.2.1:2") {
-			t.Errorf("%s: the verdict is %d, want %d, or the share is another's", name, got, test.want)
+		got, flow := tokens.Caller(id, "192.0.2.1:1")
+		if got != test.want {
+			t.Errorf("%s: got verdict %d, want %d", name, got, test.want)
+		}
+		if flow != FlowOf(id, test.want == Accepted, "192.0.2.1:2") {
+			t.Errorf("%s: got the flow of another caller", name)
 		}
 	}
 	tokens := NewTokens()
@@ -53,12 +58,11 @@ func TestAnswered(t *testing.T) {
 	}
 	tokens.Answered(impersonating("alice"), false, http.MethodGet, http.StatusForbidden)
 	if got, _ := tokens.Caller(impersonating("bob"), ""); got != Accepted {
-		t.Errorf("a token that was accepted as alice is not accepted as bob: %d", got)
+		t.Errorf("a token that was accepted as alice: got verdict %d as bob, want %d", got, Accepted)
 	}
 }
 
-// TestRefusedIsForgotten: after ten seconds a token may be asked about again, and an answer to it that
-// only somebody can have counts at once.
+// TestRefusedIsForgotten: the verdict Refused ends after refusedTTL, or with an answer that only authenticated callers get.
 func TestRefusedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tokens := NewTokens()
@@ -66,7 +70,7 @@ func TestRefusedIsForgotten(t *testing.T) {
 		want := func(want Verdict) {
 			t.Helper()
 			if got, _ := tokens.Caller(token, "192.0.2.1:1"); got != want {
-				t.Errorf("the verdict is %d, want %d", got, want)
+				t.Errorf("got verdict %d, want %d", got, want)
 			}
 		}
 		tokens.Answered(token, false, http.MethodGet, http.StatusUnauthorized)

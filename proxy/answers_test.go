@@ -30,19 +30,19 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// cannedUpstream gives everybody the same answer.
+// cannedUpstream answers every request with the same answer.
 type cannedUpstream struct {
 	code    int
 	body    string
-	warning string        // none if it is empty
-	takes   time.Duration // to answer
+	warning string        // a header, unless empty
+	delay   time.Duration // before the answer
 }
 
 func (cannedUpstream) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
 
 func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
-		time.Sleep(s.takes)
+		time.Sleep(s.delay)
 		res := proxytest.JSONResponse(r, s.code, s.body)
 		if s.warning != "" {
 			res.Header.Set("Warning", s.warning)
@@ -53,22 +53,22 @@ func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.Roun
 
 func (cannedUpstream) Answered(auth.Identity, bool, string, int) {}
 
-// TestWhoAnswers: each answer says where it came from, and whatever memory or a review lacks, it is the upstream that
-// says no. A caller whom it refuses, or does not know, learns nothing of memory. A caller of whom it has not been asked
-// yet is reviewed, and gets a list from memory.
+// TestWhoAnswers: Cache-Status says whether memory or the upstream has answered, and why the request was forwarded. Memory only
+// says yes. A caller whom the upstream has refused, or who is anonymous, learns nothing about memory. A caller with an
+// unknown token is reviewed, and then answered from memory.
 func TestWhoAnswers(t *testing.T) {
-	const fromUpstream = "of the upstream"
+	const upstreamBody = "of the upstream"
 	exactly := "resourceVersion=%s&resourceVersionMatch=Exact"
 	restAt999 := "limit=1&continue=" + policy.EncodeContinue(999, "n/w")
 	for _, tt := range []struct {
 		query     string
 		verdict   *auth.Verdict // nil: Accepted
-		refused   bool          // by the review
+		denied    bool          // the review says no
 		unaudited bool          // the audit log cannot be written
-		draining  bool          // the process ends: watches are forwarded, and lists are not
+		draining  bool          // the process is about to end
 		slow      bool          // the proof takes longer than a list waits for it
-		reviewed  bool          // the caller is known to have the right; the answer must not wait
-		wantCode  int           // the upstream's; 0: it is not asked
+		reviewed  bool          // the right is remembered, so the answer must not wait
+		wantCode  int           // of the upstream's answer; 0: the upstream is not asked
 		want      string        // Cache-Status, after "listproxy; "
 	}{
 		{query: "resourceVersion=0", want: "hit; detail=any"},
@@ -78,9 +78,9 @@ func TestWhoAnswers(t *testing.T) {
 		{query: fmt.Sprintf(exactly, "3"), wantCode: http.StatusGone, want: "fwd=miss; detail=history"},
 		{query: fmt.Sprintf(exactly, "999"), wantCode: http.StatusOK, want: "fwd=miss; detail=not-proven"},
 		{query: restAt999, reviewed: true, wantCode: http.StatusOK, want: "fwd=miss; detail=not-proven"},
-		{query: "resourceVersion=0", refused: true, wantCode: http.StatusOK, want: "fwd=bypass; detail=not-allowed"},
+		{query: "resourceVersion=0", denied: true, wantCode: http.StatusOK, want: "fwd=bypass; detail=not-allowed"},
 		{
-			query: "resourceVersion=0", refused: true,
+			query: "resourceVersion=0", denied: true,
 			wantCode: http.StatusForbidden, want: "fwd=bypass; detail=not-allowed",
 		},
 		{query: "resourceVersion=0", unaudited: true, wantCode: http.StatusOK, want: "fwd=bypass; detail=audit"},
@@ -111,9 +111,9 @@ func TestWhoAnswers(t *testing.T) {
 			w.load(t)
 			h := w.handler
 			h.Observer, _ = observetest.New(nil)
-			upstream := cannedUpstream{code: cmp.Or(tt.wantCode, http.StatusOK), body: fromUpstream}
+			upstream := cannedUpstream{code: cmp.Or(tt.wantCode, http.StatusOK), body: upstreamBody}
 			h.Forward = forward.New(upstream, proxytest.DiscardLog())
-			if tt.refused {
+			if tt.denied {
 				w.review(t, 0, func(r *http.Request) (*http.Response, error) {
 					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
 				})
@@ -144,19 +144,19 @@ func TestWhoAnswers(t *testing.T) {
 			begun := time.Now()
 			out := answer(tt.query)
 			if waited := time.Since(begun); tt.reviewed && waited > 0 {
-				t.Errorf("%s: it waited for %v", tt.query, waited)
+				t.Errorf("%s: the answer waited for %v, want 0", tt.query, waited)
 			}
 			expect.Same(t, []string{"listproxy; " + tt.want}, out.Header()[kubehttp.CacheStatusHeader])
-			if tt.wantCode != 0 && (out.Code != tt.wantCode || out.Body.String() != fromUpstream) {
-				t.Errorf("%s: %d %s, the upstream says %d", tt.query, out.Code, out.Body, tt.wantCode)
+			if tt.wantCode != 0 && (out.Code != tt.wantCode || out.Body.String() != upstreamBody) {
+				t.Errorf("%s: got %d %s, want the upstream's %d", tt.query, out.Code, out.Body, tt.wantCode)
 			}
 		})
 	}
 }
 
-// TestForwardedInPlaceOfAReview: a list that is forwarded in any case is not reviewed, and its reason tells nothing of
-// memory unless the answer shows that the caller may list. A 200 counts as the yes of a review that was sent at the
-// same time: the next list from memory needs none.
+// TestForwardedInPlaceOfAReview: a list that is forwarded in any case is not reviewed. Its reason reveals nothing about memory
+// unless the upstream's answer proves the right to list. A 200 counts as a yes to a review that was sent with the list, so
+// the next list from memory needs no review.
 func TestForwardedInPlaceOfAReview(t *testing.T) {
 	const (
 		consistent = "fwd=bypass; detail=consistent"
@@ -169,46 +169,46 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		query           string
 		consistentLists policy.ConsistentLists // "": true
 		upstream        cannedUpstream
-		unasked         bool           // kube-apiserver has not been asked about the caller yet
-		refuses         bool           // reviews say no
-		happens         func(*Handler) // between the two lists
+		unasked         bool           // the token is unknown
+		denied          bool           // reviews say no
+		change          func(*Handler) // between the two lists
 		pause           time.Duration  // between the two lists
 
-		wantFirst   string // Cache-Status of the first list, after "listproxy; "
-		wantReviews int    // that it needs
-		wantSecond  int    // reviews that the second list needs
+		wantFirst         string // Cache-Status of the first list, after "listproxy; "
+		wantReviews       int    // for the first list
+		wantSecondReviews int    // for the second list
 	}{
 		"small": {wantFirst: consistent},
 		"small, always proven": {
 			consistentLists: policy.ConsistentAlways, wantFirst: "hit; detail=consistent", wantReviews: 1,
 		},
-		"small, never from memory":       {consistentLists: policy.ConsistentNever, wantFirst: consistent, wantSecond: 1},
-		"small, a new token":             {unasked: true, wantFirst: consistent, wantReviews: 1},
-		"small, forbidden":               {upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecond: 1},
-		"small, a token that is none":    {upstream: cannedUpstream{code: 401}, wantFirst: unknown, wantSecond: 1},
-		"small, before it is authorized": {upstream: cannedUpstream{code: 429}, wantFirst: notAllowed, wantSecond: 1},
+		"small, never from memory": {consistentLists: policy.ConsistentNever, wantFirst: consistent, wantSecondReviews: 1},
+		"small, a new token":       {unasked: true, wantFirst: consistent, wantReviews: 1},
+		"small, forbidden":         {upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecondReviews: 1},
+		"small, an invalid token":  {upstream: cannedUpstream{code: 401}, wantFirst: unknown, wantSecondReviews: 1},
+		"small, overload":          {upstream: cannedUpstream{code: 429}, wantFirst: notAllowed, wantSecondReviews: 1},
 		"small, with a warning": {
-			upstream: cannedUpstream{warning: "299 - \"x\""}, wantFirst: consistent, wantSecond: 1,
+			upstream: cannedUpstream{warning: "299 - \"x\""}, wantFirst: consistent, wantSecondReviews: 1,
 		},
-		"small, the yes is too old": {
-			upstream: cannedUpstream{takes: 6 * time.Second}, pause: 5 * time.Second, wantFirst: consistent, wantSecond: 1,
+		"small, the right expired": {
+			upstream: cannedUpstream{delay: 6 * time.Second}, pause: 5 * time.Second, wantFirst: consistent, wantSecondReviews: 1,
 		},
-		"small, the yes is not too old": {
-			upstream: cannedUpstream{takes: 4 * time.Second}, pause: 5 * time.Second, wantFirst: consistent,
+		"small, the right did not expire": {
+			upstream: cannedUpstream{delay: 4 * time.Second}, pause: 5 * time.Second, wantFirst: consistent,
 		},
-		"small, and rights are taken away": {
-			happens: func(h *Handler) { h.Authorizer.RecordRevocation("") }, pause: 2 * time.Second, wantFirst: consistent, wantSecond: 1,
+		"small, rights are revoked": {
+			change: func(h *Handler) { h.Authorizer.RecordRevocation("") }, pause: 2 * time.Second, wantFirst: consistent, wantSecondReviews: 1,
 		},
 		"not in memory": {query: tooOld, wantFirst: history},
 		"not in memory, forbidden": {
-			query: tooOld, upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecond: 1,
+			query: tooOld, upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecondReviews: 1,
 		},
-		"a rest, not in memory yet": {
+		"a second page, not in memory yet": {
 			query: "limit=1&continue=" + policy.EncodeContinue(999, "n/w"), wantFirst: "fwd=miss; detail=not-proven",
 		},
-		"nowhere":     {query: tooOld, upstream: cannedUpstream{code: 410}, wantFirst: history, wantSecond: 1},
-		"a new right": {query: "resourceVersion=0", refuses: true, wantFirst: notAllowed, wantReviews: 1},
-		"a watch":     {query: "watch=true&resourceVersion=5", wantFirst: history, wantReviews: 1, wantSecond: 1},
+		"too old for the upstream":              {query: tooOld, upstream: cannedUpstream{code: 410}, wantFirst: history, wantSecondReviews: 1},
+		"a right of which memory does not know": {query: "resourceVersion=0", denied: true, wantFirst: notAllowed, wantReviews: 1},
+		"a watch":                               {query: "watch=true&resourceVersion=5", wantFirst: history, wantReviews: 1, wantSecondReviews: 1},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -216,16 +216,19 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			h, reviews, identity := w.handler, 0, proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
 			w.review(t, 10*time.Second, func(r *http.Request) (*http.Response, error) {
 				reviews++
-				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.refuses})
+				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.denied})
 			})
 			h.Policy = policy.DefaultConfig().WithSwitches(policy.Switches{
 				Consistent: cmp.Or(tt.consistentLists, policy.ConsistentOn), Watches: true,
 			})
 			tt.upstream.code = cmp.Or(tt.upstream.code, http.StatusOK)
 			h.Forward = forward.New(tt.upstream, proxytest.DiscardLog())
-			list := func(query string, verdict auth.Verdict) (told string, reviewed int) {
-				who, before, out := w.caller(t), reviews, httptest.NewRecorder()
-				who.verdict, who.Identity = verdict, identity
+			list := func(query string, verdict auth.Verdict) (cacheStatus string, newReviews int) {
+				before := reviews
+				out := httptest.NewRecorder()
+				who := w.caller(t)
+				who.verdict = verdict
+				who.Identity = identity
 				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord)
 				handler.ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
 				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
@@ -234,14 +237,16 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			if tt.unasked {
 				verdict = auth.Unasked
 			}
-			told, reviewed := list(tt.query, verdict)
-			expect.Same(t, []any{"listproxy; " + tt.wantFirst, tt.wantReviews}, []any{told, reviewed})
-			if tt.happens != nil {
-				tt.happens(h)
+			cacheStatus, newReviews := list(tt.query, verdict)
+			expect.Same(t, "listproxy; "+tt.wantFirst, cacheStatus)
+			expect.Same(t, tt.wantReviews, newReviews)
+			if tt.change != nil {
+				tt.change(h)
 			}
 			time.Sleep(tt.pause)
-			told, reviewed = list("resourceVersion=0", auth.Accepted)
-			expect.Same(t, []any{"listproxy; hit; detail=any", tt.wantSecond}, []any{told, reviewed})
+			cacheStatus, newReviews = list("resourceVersion=0", auth.Accepted)
+			expect.Same(t, "listproxy; hit; detail=any", cacheStatus)
+			expect.Same(t, tt.wantSecondReviews, newReviews)
 		})
 	}
 }

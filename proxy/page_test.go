@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// listOf is an answer with n objects of size bytes each.
-func listOf(n, size int) *answer {
+// newListAnswer returns the answer to a list of n objects, each of at least size bytes.
+func newListAnswer(n, size int) *answer {
 	var objects []*index.Object
 	for i := range n {
 		name := fmt.Sprintf("p%05d", i)
@@ -29,11 +29,11 @@ func listOf(n, size int) *answer {
 			Bytes:    []byte(text + strings.Repeat("x", max(0, size-len(text)-2)) + `"}`),
 		})
 	}
-	return &answer{asked: &policy.Request{}, semantics: policy.Any, snapshot: snapshotOf("PodList", objects...)}
+	return &answer{asked: &policy.Request{}, semantics: policy.Any, snapshot: newSnapshot("PodList", objects...)}
 }
 
-// snapshotOf has these objects.
-func snapshotOf(kind string, objects ...*index.Object) snapshot.Snapshot {
+// newSnapshot returns a snapshot with these objects.
+func newSnapshot(kind string, objects ...*index.Object) snapshot.Snapshot {
 	state := index.NewTree(false)
 	for _, o := range objects {
 		state.Set(o)
@@ -41,7 +41,8 @@ func snapshotOf(kind string, objects ...*index.Object) snapshot.Snapshot {
 	return snapshot.Snapshot{Revision: 7, Envelope: samples.Envelope(kind, "v1"), Tree: state}
 }
 
-func write(list *policy.Request, a *answer, header http.Header) *httptest.ResponseRecorder {
+// record returns the answer as it is written to a request with this header.
+func record(list *policy.Request, a *answer, header http.Header) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Header = header
 	w := httptest.NewRecorder()
@@ -49,8 +50,8 @@ func write(list *policy.Request, a *answer, header http.Header) *httptest.Respon
 	return w
 }
 
-// pageHandler writes pages. Its compressor keeps nothing: objects of tests have no numbers.
-var pageHandler = func() *Handler {
+// listHandler is a Handler to write lists. Its compressor keeps no segments.
+var listHandler = func() *Handler {
 	c, err := gzip.NewCompressor(0)
 	if err != nil {
 		panic(err)
@@ -58,113 +59,120 @@ var pageHandler = func() *Handler {
 	return &Handler{Compressor: c}
 }()
 
+// writeAnswer writes the answer to r.
 func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a *answer) {
 	b := newBody(a, kubehttp.AuditID(r))
 	defer b.release()
-	pageHandler.writeList(w, list, b)
+	listHandler.writeList(w, list, b)
 }
 
-// TestListHeaders: where two API servers wrote a header, both values are there.
+// TestListHeaders: a list has the headers that kube-apiserver always sends, and those of the upstream's lists. An upstream's
+// header replaces another of the same name.
 func TestListHeaders(t *testing.T) {
-	const ours, kind = "no-cache, private", "application/json"
+	const cacheControl, contentType = "no-cache, private", "application/json"
 	for name, tt := range map[string]struct {
 		learned, want http.Header
 	}{
 		"another header": {
 			learned: http.Header{"Warning": {"old"}},
-			want:    http.Header{"Audit-Id": {"x"}, "Cache-Control": {ours}, "Content-Type": {kind}, "Warning": {"old"}},
+			want:    http.Header{"Audit-Id": {"x"}, "Cache-Control": {cacheControl}, "Content-Type": {contentType}, "Warning": {"old"}},
 		},
 		"a header that is always sent": {
-			learned: http.Header{"Cache-Control": {ours, "no-store"}},
-			want:    http.Header{"Audit-Id": {"x"}, "Cache-Control": {ours, "no-store"}, "Content-Type": {kind}},
+			learned: http.Header{"Cache-Control": {cacheControl, "no-store"}},
+			want:    http.Header{"Audit-Id": {"x"}, "Cache-Control": {cacheControl, "no-store"}, "Content-Type": {contentType}},
 		},
-		"none": {want: http.Header{"Audit-Id": {"x"}, "Cache-Control": {ours}, "Content-Type": {kind}}},
+		"none": {want: http.Header{"Audit-Id": {"x"}, "Cache-Control": {cacheControl}, "Content-Type": {contentType}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := listOf(1, 0)
+			a := newListAnswer(1, 0)
 			a.snapshot.Envelope.Headers = tt.learned
-			expect.Same(t, tt.want, write(&policy.Request{}, a, http.Header{"Audit-Id": {"x"}}).Header())
+			expect.Same(t, tt.want, record(&policy.Request{}, a, http.Header{"Audit-Id": {"x"}}).Header())
 		})
 	}
-	if got := write(&policy.Request{}, listOf(1, 0), http.Header{}).Header().Get("Audit-Id"); len(got) != 36 {
-		t.Errorf("an Audit-Id of our own: %q", got)
+	if got := record(&policy.Request{}, newListAnswer(1, 0), http.Header{}).Header().Get("Audit-Id"); len(got) != 36 {
+		t.Errorf("a request without Audit-Id: got the Audit-Id %q in the answer, want a UUID", got)
 	}
 }
 
-// discard is a ResponseWriter that costs nothing.
+// discard is a ResponseWriter that allocates nothing.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
-// TestAPageDoesNotAllocateByItsSize holds the law by counting.
+// TestAPageDoesNotAllocateByItsSize: the number of allocations for a list does not depend on the number of its objects.
 func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Header.Set("Audit-Id", "x")
 	for _, tt := range []struct {
 		gzip, indented bool
-		spare          float64 // the pools lose what they hold now and then, mostly with the race detector
-	}{{false, false, 20}, {false, true, 500}, {true, true, 500}} {
+		tolerance      float64 // the pools lose their content now and then, mostly with the race detector
+	}{
+		{gzip: false, indented: false, tolerance: 20},
+		{gzip: false, indented: true, tolerance: 500},
+		{gzip: true, indented: true, tolerance: 500},
+	} {
 		allocations := func(objects int) float64 {
-			a := listOf(objects, 100)
+			a := newListAnswer(objects, 100)
 			a.query.Indented = tt.indented
 			return testing.AllocsPerRun(20, func() { writeAnswer(discard{http.Header{}}, r, &policy.Request{Gzip: tt.gzip}, a) })
 		}
-		if small, large := allocations(10), allocations(2000); large > small+tt.spare {
-			t.Errorf("%+v: %v allocations for 10 objects, %v for 2000", tt, small, large)
+		if small, large := allocations(10), allocations(2000); large > small+tt.tolerance {
+			t.Errorf("%+v: got %v allocations for 10 objects and %v for 2000, want as many", tt, small, large)
 		}
 	}
 }
 
-// indented is an answer that is to be indented.
-func indented(a *answer) *answer {
+// indent makes an answer indented.
+func indent(a *answer) *answer {
 	a.query.Indented = true
 	return a
 }
 
-// TestIndentedGzipThreshold: it is the indented list that is larger than 128 KiB or not.
+// TestIndentedGzipThreshold: an indented list is compressed if its indented size is above gzipAbove.
 func TestIndentedGzipThreshold(t *testing.T) {
-	empty := newBody(indented(listOf(1, 0)), "")
+	empty := newBody(indent(newListAnswer(1, 0)), "")
 	defer empty.release()
-	unpadded := len(listOf(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
+	unpadded := len(newListAnswer(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
 	for extra, want := range map[int]string{0: "", 1: "gzip"} {
-		a := indented(listOf(1, unpadded+gzipAbove-empty.size+extra))
-		w := write(&policy.Request{Gzip: true}, a, http.Header{})
+		a := indent(newListAnswer(1, unpadded+gzipAbove-empty.size+extra))
+		w := record(&policy.Request{Gzip: true}, a, http.Header{})
 		expect.Same(t, want, w.Header().Get("Content-Encoding"))
 		expect.Same(t, gzipAbove+extra, len(plain(t, w)))
 	}
 }
 
-// TestUnfitToBeIndented: an object that json.Indent refuses, or that would be many times as long, is not indented.
-func TestUnfitToBeIndented(t *testing.T) {
+// TestUnindentable: a list is unindentable if json.Indent refuses it, or if it would become many times as long.
+func TestUnindentable(t *testing.T) {
 	nested := func(depth int, inside string) string {
 		return strings.Repeat("[", depth) + inside + strings.Repeat("]", depth)
 	}
-	pad := `"` + strings.Repeat("x", 16<<20) + `"` // so that the depth alone decides
-	const list = 2                                 // levels around each object
+	long := `"` + strings.Repeat("x", 16<<20) + `"` // does not become many times as long
+	const listDepth = 2                             // levels around each object
 	for name, tt := range map[string]struct {
-		object    string
-		wantUnfit bool
+		object           string
+		wantUnindentable bool
 	}{
-		"flat":       {object: `{"a":1}`},
-		"deep":       {object: nested(wire.MaxIndentDepth-list, pad)},
-		"too deep":   {object: nested(wire.MaxIndentDepth-list+1, pad), wantUnfit: true},
-		"a schema":   {object: nested(50, `{"description":"what it is","type":"string"}`)},
-		"grows":      {object: nested(20, strings.Repeat("1,", 100_000)+"1"), wantUnfit: true},
-		"grows less": {object: nested(10, strings.Repeat("1,", 100_000)+"1")},
-		"is short":   {object: nested(20, strings.Repeat("1,", 1000)+"1")},
+		"flat":                {object: `{"a":1}`},
+		"deepest":             {object: nested(wire.MaxIndentDepth-listDepth, long)},
+		"too deep":            {object: nested(wire.MaxIndentDepth-listDepth+1, long), wantUnindentable: true},
+		"schema of a CRD":     {object: nested(50, `{"description":"what it is","type":"string"}`)},
+		"21 times as long":    {object: nested(20, strings.Repeat("1,", 100_000)+"1"), wantUnindentable: true},
+		"11 times as long":    {object: nested(10, strings.Repeat("1,", 100_000)+"1")},
+		"21 times, but short": {object: nested(20, strings.Repeat("1,", 1000)+"1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &answer{asked: &policy.Request{}, snapshot: snapshotOf("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
-			plain, b := newBody(a, ""), newBody(indented(a), "")
+			a := &answer{asked: &policy.Request{}, snapshot: newSnapshot("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
+			plain := newBody(a, "")
+			b := newBody(indent(a), "")
 			defer plain.release()
 			defer b.release()
-			if b.unindentable != tt.wantUnfit {
-				t.Errorf("unfit: %t, %d bytes of %d", b.unindentable, b.size, plain.size)
+			if b.unindentable != tt.wantUnindentable {
+				t.Errorf("got unindentable %t, want %t", b.unindentable, tt.wantUnindentable)
 			}
-			if (b.size == plain.size) != tt.wantUnfit {
-				t.Errorf("counted as %d bytes of %d", b.size, plain.size)
+			if indented := b.size > plain.size; indented == tt.wantUnindentable {
+				t.Errorf("got the size %d, want the indented size unless unindentable; without indentation it is %d", b.size, plain.size)
 			}
 		})
 	}

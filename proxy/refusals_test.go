@@ -28,8 +28,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestRefusalsAreSeen: whatever listproxy refuses for itself is counted, has its line in the access
-// log, and no Cache-Status, since it was neither in the cache nor asked of the upstream.
+// TestRefusalsAreSeen: every request that listproxy itself refuses is counted in the metrics, and logged in the access log. Its
+// answer has no Cache-Status, since neither memory nor the upstream was asked.
 func TestRefusalsAreSeen(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	lines := &logbuffer.Buffer{}
@@ -38,7 +38,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
 	forwarder, caller := forward.New(up, proxytest.DiscardLog()), proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
-	// As Handler.respond, for what is forwarded.
+	// This handler does what Handler.respond does to forward a request.
 	handler := o.Observe(serve.OnlyPaths(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		observe.RecordOf(r.Context()).SetDecision(&policy.Request{}, "", reason.NotList)
 		w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheForwarded(reason.NotList))
@@ -76,21 +76,21 @@ func TestRefusalsAreSeen(t *testing.T) {
 		code          int
 		reason, verb  string
 	}{
-		"a CONNECT":   {to: main, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", code: 405, reason: "connect", verb: "other"},
-		"a whole URL": {to: main, request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "target", verb: "other"},
-		"an asterisk": {to: main, request: "GET * HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "target", verb: "other"},
-		"a Connection": {
+		"CONNECT":  {to: main, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", code: 405, reason: "connect", verb: "other"},
+		"full URL": {to: main, request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "target", verb: "other"},
+		"asterisk": {to: main, request: "GET * HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "target", verb: "other"},
+		"identity header in Connection": {
 			to: main, request: "GET /api/v1/pods HTTP/1.1\r\nHost: a\r\nConnection: authorization\r\n", code: 400,
 			reason: "connection-header", verb: "list",
 		},
-		"a broken body": {
+		"malformed body": {
 			to: main, request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n",
 			body: "zz\r\n", code: 400, reason: "malformed", verb: "other",
 		},
-		"no CONNECT":              {to: connect, request: "GET /api HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "no-connect", verb: "other"},
-		"no CONNECT, a whole URL": {to: connect, request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "no-connect", verb: "other"},
-		"a CONNECT elsewhere":     {to: connect, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", code: 403, reason: "connect", verb: "other"},
-		"a CONNECT with a body": {
+		"tunnel port: GET":               {to: connect, request: "GET /api HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "no-connect", verb: "other"},
+		"tunnel port: GET of a full URL": {to: connect, request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "no-connect", verb: "other"},
+		"tunnel port: CONNECT elsewhere": {to: connect, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", code: 403, reason: "connect", verb: "other"},
+		"tunnel port: CONNECT with a body": {
 			to: connect, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 1\r\n", body: "0", code: 400,
 			reason: "connect", verb: "other",
 		},

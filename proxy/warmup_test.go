@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,13 +17,12 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWarmup: an eager collection is warm once it has a state, and not before. If it loses the state
-// later, the replica stays ready.
+// TestWarmup: an eager collection is ready once it has a state, and stays ready if it loses the state.
 func TestWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
-		fails := func(is bool) {
-			w.cut(func() { w.failing = is })
+		setFailing := func(failing bool) {
+			w.cut(func() { w.failing = failing })
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 		}
@@ -33,51 +33,56 @@ func TestWarmup(t *testing.T) {
 		h := w.handler
 		warmup := NewWarmup(eager, h.Cluster, h.Collections, proxytest.DiscardLog())
 		ctx, stop := context.WithCancel(t.Context())
-		over := make(chan struct{})
-		go func() { warmup.Run(ctx); close(over) }()
-		defer func() { stop(); <-over }()
-		for _, step := range []struct{ fails, warm bool }{{true, false}, {false, true}, {true, true}} {
-			fails(step.fails)
-			if all := warmup.Stats(); len(all) != 1 || all[0].Ready != step.warm {
-				t.Errorf("loads fail: %t: %+v", step.fails, all)
-			} else if !step.warm && !strings.Contains(all[0].Waits, "EOF") {
-				t.Errorf("an operator reads %q, not why the load failed", all[0].Waits)
+		var running sync.WaitGroup
+		running.Go(func() { warmup.Run(ctx) })
+		defer running.Wait()
+		defer stop()
+		for _, step := range []struct{ loadsFail, wantReady bool }{
+			{loadsFail: true, wantReady: false}, {loadsFail: false, wantReady: true}, {loadsFail: true, wantReady: true},
+		} {
+			setFailing(step.loadsFail)
+			if all := warmup.Stats(); len(all) != 1 || all[0].Ready != step.wantReady {
+				t.Errorf("loads fail %t: got %+v, want ready %t", step.loadsFail, all, step.wantReady)
+			} else if !step.wantReady && !strings.Contains(all[0].Waits, "EOF") {
+				t.Errorf("loads fail: got the reason %q, want the error EOF", all[0].Waits)
 			}
 		}
 	})
 }
 
-// TestWarmupOfRefused: what kube-apiserver has refused for a minute keeps no replica from being ready, and whatever
-// comes later, it stays ready.
+// TestWarmupOfRefused: an eager collection that kube-apiserver has refused for a minute is ready, and stays ready. Each change
+// before it is ready is logged once, and each refusal that lasts a minute is logged with advice.
 func TestWarmupOfRefused(t *testing.T) {
 	for why, advice := range refusalAdvice {
 		var logged logbuffer.Buffer
 		w := NewWarmup([]EagerCollection{{}}, nil, nil, slog.New(slog.NewTextHandler(&logged, nil)))
 		begun := time.Now()
 		for _, step := range []struct {
-			at    time.Duration
-			why   string
-			ready bool
-			lines int // in the log
+			at        time.Duration
+			why       string
+			wantReady bool
+			wantLines int // in the log, in all
 		}{
-			{why: why, lines: 1},
-			{at: 30 * time.Second, why: string(reason.Warming), lines: 2},
-			{at: 31 * time.Second, why: why, lines: 3},
-			{at: 90 * time.Second, why: why, lines: 3},
-			{at: 91 * time.Second, why: why, ready: true, lines: 4},
-			{at: time.Hour, why: why, ready: true, lines: 4},
-			{at: 2 * time.Hour, why: string(reason.Warming), ready: true, lines: 4},
-			{at: 3 * time.Hour, ready: true, lines: 4},
-			{at: 4 * time.Hour, why: why, ready: true, lines: 4},
-			{at: 5 * time.Hour, why: why, ready: true, lines: 5},
+			{why: why, wantLines: 1},
+			{at: 30 * time.Second, why: string(reason.Warming), wantLines: 2},
+			{at: 31 * time.Second, why: why, wantLines: 3},
+			{at: 90 * time.Second, why: why, wantLines: 3},
+			{at: 91 * time.Second, why: why, wantReady: true, wantLines: 4},
+			{at: time.Hour, why: why, wantReady: true, wantLines: 4},
+			{at: 2 * time.Hour, why: string(reason.Warming), wantReady: true, wantLines: 4},
+			{at: 3 * time.Hour, wantReady: true, wantLines: 4},
+			{at: 4 * time.Hour, why: why, wantReady: true, wantLines: 4},
+			{at: 5 * time.Hour, why: why, wantReady: true, wantLines: 5},
 		} {
 			w.record(&w.stats[0], step.why, begun.Add(step.at))
-			if s := w.Stats()[0]; s.Ready != step.ready || s.Waits != step.why || strings.Count(logged.String(), "\n") != step.lines {
-				t.Errorf("%s, after %v: %+v, and the log has\n%s", why, step.at, s, logged.String())
+			lines := strings.Count(logged.String(), "\n")
+			if s := w.Stats()[0]; s.Ready != step.wantReady || s.Waits != step.why || lines != step.wantLines {
+				t.Errorf("%s, after %v: got %+v, want ready %t and %d lines in the log:\n%s",
+					why, step.at, s, step.wantReady, step.wantLines, logged.String())
 			}
 		}
 		if strings.Count(logged.String(), "do=\""+advice) != 2 {
-			t.Errorf("it is not said what to do:\n%s", logged.String())
+			t.Errorf("%s: want the advice %q twice in the log:\n%s", why, advice, logged.String())
 		}
 	}
 }

@@ -15,34 +15,35 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestCompressedWatch: a watch comes with gzip exactly if the upstream would send it so: it compresses streaming lists,
-// and the client takes gzip and wants the state and bookmarks. The events are the same without.
+// TestCompressedWatch: a watch is compressed exactly if the upstream would compress it: the upstream compresses streaming
+// lists, and the client accepts gzip and asks for the state and for bookmarks. The events are the same with gzip and without.
 func TestCompressedWatch(t *testing.T) {
-	const quiet = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+	const withoutBookmarks = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
 	for name, tt := range map[string]struct {
-		upstream bool
+		upstream bool // the upstream compresses streaming lists
 		encoding string
 		query    string
 		want     bool
 	}{
-		"streaming": {upstream: true, encoding: "gzip", query: streaming + "&resourceVersion=0", want: true},
-		"taken for streaming": {
+		"streaming list": {upstream: true, encoding: "gzip", query: streaming + "&resourceVersion=0", want: true},
+		"streaming list by default": {
 			upstream: true, encoding: "br, gzip", query: "watch=true&resourceVersion=0&allowWatchBookmarks=true", want: true,
 		},
-		"by an older upstream": {encoding: "gzip", query: streaming + "&resourceVersion=0"},
-		"without bookmarks":    {upstream: true, encoding: "gzip", query: quiet},
-		"not the state": {
+		"older upstream":    {encoding: "gzip", query: streaming + "&resourceVersion=0"},
+		"without bookmarks": {upstream: true, encoding: "gzip", query: withoutBookmarks},
+		"without the state": {
 			upstream: true, encoding: "gzip", query: "watch=true&resourceVersion=" + now + "&allowWatchBookmarks=true",
 		},
-		"no gzip":          {upstream: true, encoding: "identity", query: streaming + "&resourceVersion=0"},
-		"another spelling": {upstream: true, encoding: "gzip;q=1", query: streaming + "&resourceVersion=0"},
+		"gzip not accepted":   {upstream: true, encoding: "identity", query: streaming + "&resourceVersion=0"},
+		"gzip with a quality": {upstream: true, encoding: "gzip;q=1", query: streaming + "&resourceVersion=0"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.compresses = tt.upstream
 			w.load(t)
-			// Both begin at the same revision, and see one change.
-			without, with := &client{}, &client{encoding: tt.encoding}
+			// Both watches begin at the same revision, and get one change.
+			without := &client{}
+			with := &client{encoding: tt.encoding}
 			w.openAs(t, without, tt.query+"&timeoutSeconds=2")
 			w.openAs(t, with, tt.query+"&timeoutSeconds=2")
 			w.write()
@@ -56,28 +57,29 @@ func TestCompressedWatch(t *testing.T) {
 				wantHeader = [2]string{"gzip", "Accept-Encoding"}
 			}
 			expect.Same(t, wantHeader, [2]string{with.Header().Get("Content-Encoding"), with.Header().Get("Vary")})
-			told := with.told(t)
-			expect.Same(t, without.told(t), told)
-			streams := strings.Contains(tt.query, "allowWatchBookmarks") && !strings.Contains(tt.query, now)
-			if ends := strings.Contains(told, "initial-events-end"); ends != streams || !strings.Contains(told, "MODIFIED") {
-				t.Errorf("told %q", told)
+			events := with.told(t)
+			expect.Same(t, without.told(t), events)
+			wantEnd := strings.Contains(tt.query, "allowWatchBookmarks") && !strings.Contains(tt.query, now)
+			hasEnd := strings.Contains(events, "initial-events-end")
+			if hasEnd != wantEnd || !strings.Contains(events, "MODIFIED") {
+				t.Errorf("got %q, want a change, and the bookmark at the end of the state: %t", events, wantEnd)
 			}
 		})
 	}
 }
 
-// TestTimeoutBeginsWithTheRequest: what a watch has waited for is part of its timeout. A streaming list waits longer
-// for the proof than a list does: forwarding it would cost the upstream more.
+// TestTimeoutBeginsWithTheRequest: the timeout of a watch includes its wait for the proof. A streaming list may wait longer
+// for the proof than a list, since forwarding it would cost the upstream more.
 func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query string
-		proof time.Duration // it takes
-		want  time.Duration // until the end
+		proof time.Duration // how long the proof takes
+		want  time.Duration // from the request to the end of the watch
 	}{
-		"a watch":          {query: "watch=true&timeoutSeconds=20&resourceVersion=" + now, want: 20 * time.Second},
-		"a streaming list": {query: streaming + "&timeoutSeconds=20", want: 20 * time.Second},
-		"one that waited":  {query: streaming + "&timeoutSeconds=20", proof: 6 * time.Second, want: 20 * time.Second},
-		"one that waited longer than it asks": {
+		"watch":                       {query: "watch=true&timeoutSeconds=20&resourceVersion=" + now, want: 20 * time.Second},
+		"streaming list":              {query: streaming + "&timeoutSeconds=20", want: 20 * time.Second},
+		"streaming list after a wait": {query: streaming + "&timeoutSeconds=20", proof: 6 * time.Second, want: 20 * time.Second},
+		"timeout shorter than the wait": {
 			query: streaming + "&timeoutSeconds=4", proof: 6 * time.Second, want: 6*time.Second + time.Nanosecond,
 		},
 	} {
@@ -87,102 +89,103 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 			w.load(t)
 			c := w.open(t, tt.query)
 			if end := c.end(t, time.Minute); end != watch.EndTimeout || c.ended != tt.want {
-				t.Errorf("it ended after %v: %q", c.ended, end)
+				t.Errorf("got the end %q after %v, want %q after %v", end, c.ended, watch.EndTimeout, tt.want)
 			}
 		})
 	}
 }
 
-// TestStreamingListOfAColdResource: the first streaming list of a resource waits until it is loaded,
-// since the upstream would have the watch for minutes if it were forwarded. If that takes too long, it
-// is forwarded, and so are all that follow. It is the same where the state is lost, and loaded again.
+// TestStreamingListOfAColdResource: a streaming list waits until its resource is loaded, since a forwarded watch would stay
+// at the upstream for minutes. If the load takes too long, the streaming list is forwarded, and later ones are forwarded at
+// once. The same is true while a lost state is loaded again.
 func TestStreamingListOfAColdResource(t *testing.T) {
 	const all, never = "&resourceVersion=0", time.Hour
 	for name, tt := range map[string]struct {
-		query string
-		away  bool          // the resource cannot be loaded
-		takes time.Duration // a probe does
-		lost  time.Duration // the resource was loaded, and its state is lost: that long before it can be loaded again
-		loses time.Duration // when its state is lost after the request, if it is then, for a second
-		leave time.Duration // when the client leaves, if it does
-		after time.Duration // when the request is answered, at the latest, or forwarded
-		want  reason.Reason
+		query     string
+		away      bool          // the resource cannot be loaded
+		probe     time.Duration // how long a probe takes
+		lostFor   time.Duration // if set, the state is lost before the request, and cannot be loaded for this time
+		losesAt   time.Duration // if set, the state is lost at this time after the request, for a second
+		leaveAt   time.Duration // if set, the client leaves at this time after the request
+		wantAfter time.Duration // when the request is forwarded, or answered at the latest
+		want      reason.Reason
 	}{
-		"of any state":         {query: streaming + all, after: 2 * time.Second},
-		"of the newest state":  {query: streaming, after: 4 * time.Second},
-		"loaded too late":      {query: streaming, away: true, after: maxStreamWait, want: reason.Warming},
-		"the client leaves":    {query: streaming, away: true, leave: 3 * time.Second, after: 3 * time.Second, want: reason.Warming},
-		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, takes: time.Second, want: reason.Warming},
-		"a list":               {query: "resourceVersion=0", takes: time.Second, want: reason.Warming},
+		"any state":           {query: streaming + all, wantAfter: 2 * time.Second},
+		"newest state":        {query: streaming, wantAfter: 4 * time.Second},
+		"loaded too late":     {query: streaming, away: true, wantAfter: maxStreamWait, want: reason.Warming},
+		"the client leaves":   {query: streaming, away: true, leaveAt: 3 * time.Second, wantAfter: 3 * time.Second, want: reason.Warming},
+		"watch without state": {query: "watch=true&resourceVersion=" + now, probe: time.Second, want: reason.Warming},
+		"list":                {query: "resourceVersion=0", probe: time.Second, want: reason.Warming},
 
-		// Two probes belong to the load, which is the proof: another probe would come too late.
-		"with slow probes": {query: streaming, takes: 4 * time.Second, after: 9 * time.Second},
+		// The load has two probes, and proves the newest state itself: a third probe would come too late.
+		"slow probes": {query: streaming, probe: 4 * time.Second, wantAfter: 9 * time.Second},
 
-		"lost":                          {query: streaming + all, lost: 2 * time.Second, after: 8 * time.Second},
-		"lost, of the newest state":     {query: streaming, lost: 2 * time.Second, after: 8 * time.Second},
-		"lost for too long":             {query: streaming, lost: never, after: maxStreamWait, want: reason.Warming},
-		"lost, and a list":              {query: "resourceVersion=0", lost: never, want: reason.Warming},
-		"lost while the proof is asked": {query: streaming, takes: time.Second, loses: 500 * time.Millisecond, after: 8 * time.Second},
+		"lost, any state":       {query: streaming + all, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
+		"lost, newest state":    {query: streaming, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
+		"lost for too long":     {query: streaming, lostFor: never, wantAfter: maxStreamWait, want: reason.Warming},
+		"lost, list":            {query: "resourceVersion=0", lostFor: never, want: reason.Warming},
+		"lost during the proof": {query: streaming, probe: time.Second, losesAt: 500 * time.Millisecond, wantAfter: 8 * time.Second},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.away, w.probeTakes = tt.away, tt.takes
-			if tt.lost > 0 || tt.loses > 0 {
+			w.away = tt.away
+			w.probeTakes = tt.probe
+			if tt.lostFor > 0 || tt.losesAt > 0 {
 				w.load(t)
 			}
-			time.Sleep(time.Minute) // all but the resource is known
-			if tt.lost > 0 {
-				w.lose(tt.lost)
+			time.Sleep(time.Minute) // until everything but the resource is known
+			if tt.lostFor > 0 {
+				w.lose(tt.lostFor)
 				synctest.Wait()
 			}
-			if tt.loses > 0 {
-				time.AfterFunc(tt.loses, func() { w.lose(time.Second) })
+			if tt.losesAt > 0 {
+				time.AfterFunc(tt.losesAt, func() { w.lose(time.Second) })
 			}
 			c := w.open(t, tt.query)
-			if tt.leave > 0 {
-				time.AfterFunc(tt.leave, c.leave)
+			if tt.leaveAt > 0 {
+				time.AfterFunc(tt.leaveAt, c.leave)
 			}
-			time.Sleep(tt.after)
+			time.Sleep(tt.wantAfter)
 			synctest.Wait()
-			if told := c.told(t); strings.Contains(told, "initial-events-end") != (tt.want == "") {
-				t.Fatalf("told %q", told)
+			answered := tt.want == reason.None
+			if got := c.told(t); strings.Contains(got, "initial-events-end") != answered {
+				t.Fatalf("after %v: got %q, want the whole state: %t", tt.wantAfter, got, answered)
 			}
-			if tt.want == "" {
-				return // it goes on
+			if answered {
+				return // the watch goes on
 			}
-			if ended := <-c.done; c.why != tt.want || ended != tt.after {
-				t.Errorf("forwarded after %v: %q", ended, c.why)
+			if ended := <-c.done; c.why != tt.want || ended != tt.wantAfter {
+				t.Errorf("got reason %q after %v, want %q after %v", c.why, ended, tt.want, tt.wantAfter)
 			}
 			next := w.open(t, tt.query)
-			if ended := <-next.done; next.why != tt.want || ended != 0 && tt.leave == 0 {
-				t.Errorf("the next was forwarded after %v: %q", ended, next.why)
+			if ended := <-next.done; next.why != tt.want || ended != 0 && tt.leaveAt == 0 {
+				t.Errorf("the next request: got reason %q after %v, want %q at once", next.why, ended, tt.want)
 			}
 		})
 	}
 }
 
-// TestCrowdAtAColdResource: while a resource is loaded, a few lists are forwarded, and all others wait,
-// ten seconds at most. Who would get nothing from the state that is loaded does not wait, nor who asks
-// for one object.
+// TestCrowdAtAColdResource: while a resource is loaded, a few lists are forwarded at once, and the others wait for at most
+// maxListWait. Requests that the load will not help do not wait, nor does a list of a single object.
 func TestCrowdAtAColdResource(t *testing.T) {
 	const crowd = 20
 	for name, tt := range map[string]struct {
-		query  string
-		away   bool // the resource cannot be loaded
-		lost   bool // the resource was loaded, and has just lost its state
-		waits  bool
-		answer reason.Reason // of who has waited
+		query     string
+		away      bool // the resource cannot be loaded
+		lost      bool // the state was just lost, and cannot be loaded
+		wantWait  bool
+		wantAfter reason.Reason // after the wait
 	}{
-		"any state":                    {query: "resourceVersion=0", waits: true},
-		"not older":                    {query: "resourceVersion=" + now, waits: true},
-		"the newest state":             {waits: true},
-		"the newest state, by a label": {query: "labelSelector=a%3Db", waits: true},
-		"in pages":                     {query: "resourceVersion=0&limit=1", waits: true},
-		"it is not loaded":             {query: "resourceVersion=0", away: true, waits: true, answer: reason.Warming},
-		"lost":                         {query: "resourceVersion=0", lost: true, waits: true, answer: reason.Warming},
-		"one object":                   {query: "resourceVersion=0&fieldSelector=metadata.name%3Da,metadata.namespace%3Dn"},
-		"exactly":                      {query: "resourceVersionMatch=Exact&resourceVersion=" + now},
-		"a watch from a revision on":   {query: "watch=true&resourceVersion=" + now},
+		"any state":                 {query: "resourceVersion=0", wantWait: true},
+		"not older than a revision": {query: "resourceVersion=" + now, wantWait: true},
+		"newest state":              {wantWait: true},
+		"newest state, by a label":  {query: "labelSelector=a%3Db", wantWait: true},
+		"first page":                {query: "resourceVersion=0&limit=1", wantWait: true},
+		"any state, never loaded":   {query: "resourceVersion=0", away: true, wantWait: true, wantAfter: reason.Warming},
+		"any state, lost":           {query: "resourceVersion=0", lost: true, wantWait: true, wantAfter: reason.Warming},
+		"single object":             {query: "resourceVersion=0&fieldSelector=metadata.name%3Da,metadata.namespace%3Dn"},
+		"exact revision":            {query: "resourceVersionMatch=Exact&resourceVersion=" + now},
+		"watch from a revision":     {query: "watch=true&resourceVersion=" + now},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -190,12 +193,12 @@ func TestCrowdAtAColdResource(t *testing.T) {
 			if tt.lost {
 				w.load(t)
 			}
-			time.Sleep(time.Minute) // all but the resource is known
+			time.Sleep(time.Minute) // until everything but the resource is known
 			if tt.lost {
 				w.lose(time.Hour)
 				synctest.Wait()
 			}
-			w.cut(func() { w.probeTakes = time.Second }) // so the load takes some seconds
+			w.cut(func() { w.probeTakes = time.Second }) // so that the load takes some seconds
 			var all []*client
 			for range crowd {
 				all = append(all, w.open(t, tt.query))
@@ -205,38 +208,49 @@ func TestCrowdAtAColdResource(t *testing.T) {
 			late := w.open(t, tt.query)
 			atOnce := 0
 			for i, c := range all {
-				switch after := <-c.done; {
+				after := <-c.done
+				switch {
 				case after == 0 && c.why == reason.Warming:
 					atOnce++
-				case after == 0 || after > maxListWait || c.why != tt.answer:
-					t.Errorf("request %d: after %v %q", i, after, c.why)
+				case after == 0 || after > maxListWait || c.why != tt.wantAfter:
+					t.Errorf("request %d: got reason %q after %v, want %q after a wait", i, c.why, after, tt.wantAfter)
 				}
 			}
-			if want := map[bool]int{true: 4, false: crowd}[tt.waits]; atOnce != want {
-				t.Errorf("%d were forwarded at once, want %d", atOnce, want)
+			wantAtOnce := crowd
+			if tt.wantWait {
+				wantAtOnce = 4 // snapshot's forwardSlots
 			}
-			if after := <-late.done; tt.waits && (after >= maxListWait || late.why != tt.answer) {
-				t.Errorf("one that came later: after %v %q", after, late.why)
+			if atOnce != wantAtOnce {
+				t.Errorf("got %d requests forwarded at once, want %d", atOnce, wantAtOnce)
+			}
+			if after := <-late.done; tt.wantWait && (after >= maxListWait || late.why != tt.wantAfter) {
+				t.Errorf("a later request: got reason %q after %v, want %q after less than %v", late.why, after, tt.wantAfter, maxListWait)
 			}
 		})
 	}
 }
 
-// TestReviewedAgain: a yes that has expired while the answer waited for its proof, or for room, is asked for
-// once more. If it is a no by then, nothing is answered.
+// TestReviewedAgain: if the right expires while the answer waits for its proof or for room, it is reviewed again. If the
+// second review says no, the request is forwarded.
 func TestReviewedAgain(t *testing.T) {
-	const room, forRoom, takes = 1 << 20, "resourceVersion=0", 6 * time.Second // the proof, or the wait for room
-	for request, query := range map[string]string{"a list": "", "a streaming list": streaming + "&timeoutSeconds=20", "a list that waits for room": forRoom} {
+	const (
+		room    = 1 << 20             // bytes, in all
+		wait    = 6 * time.Second     // for the proof or for room
+		forRoom = "resourceVersion=0" // a list that waits for room
+	)
+	for request, query := range map[string]string{
+		"list": "", "streaming list": streaming + "&timeoutSeconds=20", "list that waits for room": forRoom,
+	} {
 		for name, tt := range map[string]struct {
-			ttl   time.Duration // of a yes
-			yes   int           // that many reviews are answered with, before a no
-			asked int
-			want  reason.Reason
+			ttl         time.Duration // of a right
+			yes         int           // the number of reviews that say yes, before the others say no
+			wantReviews int
+			want        reason.Reason
 		}{
-			"in time":        {ttl: 10 * time.Second, yes: 1, asked: 1},
-			"late":           {ttl: 5 * time.Second, yes: 2, asked: 2},
-			"nothing kept":   {yes: 2, asked: 2},
-			"late, then not": {ttl: 5 * time.Second, yes: 1, asked: 2, want: reason.NotAllowed},
+			"right still valid":          {ttl: 10 * time.Second, yes: 1, wantReviews: 1},
+			"right expired":              {ttl: 5 * time.Second, yes: 2, wantReviews: 2},
+			"no TTL":                     {yes: 2, wantReviews: 2},
+			"right expired, then denied": {ttl: 5 * time.Second, yes: 1, wantReviews: 2, want: reason.NotAllowed},
 		} {
 			proxytest.Bubble(t, request+", "+name, func(t *testing.T) {
 				w := newModelWorld(t)
@@ -244,23 +258,25 @@ func TestReviewedAgain(t *testing.T) {
 				if query == forRoom {
 					w.bulk = randomText(room / 2)
 				} else {
-					w.probeTakes = takes
+					w.probeTakes = wait
 				}
 				w.load(t)
 				w.bound(t, room, time.Minute)
 				if query == forRoom {
-					time.AfterFunc(takes, w.takeRoom(t, room))
+					time.AfterFunc(wait, w.takeRoom(t, room))
 				}
-				asked := 0
+				reviews := 0
 				w.review(t, tt.ttl, func(r *http.Request) (*http.Response, error) {
-					asked++
-					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: asked <= tt.yes})
+					reviews++
+					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: reviews <= tt.yes})
 				})
 				c := w.open(t, query)
 				<-c.done
-				if told := c.told(t); c.why != tt.want || asked != tt.asked || (told != "") != (tt.want == "") {
-					t.Errorf("%q, want %q; %d reviews, %d bytes", c.why, tt.want, asked, len(told))
+				got := c.told(t)
+				if c.why != tt.want || (got != "") != (tt.want == reason.None) {
+					t.Errorf("got reason %q and %d bytes, want reason %q", c.why, len(got), tt.want)
 				}
+				expect.Same(t, tt.wantReviews, reviews)
 			})
 		}
 	}

@@ -114,14 +114,14 @@ func TestWhoAnswers(t *testing.T) {
 			upstream := cannedUpstream{code: cmp.Or(tt.wantCode, http.StatusOK), body: upstreamBody}
 			h.Forward = forward.New(upstream, proxytest.DiscardLog())
 			if tt.denied {
-				w.review(t, 0, func(r *http.Request) (*http.Response, error) {
+				w.setReviews(t, 0, func(r *http.Request) (*http.Response, error) {
 					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
 				})
 			}
 			h.Draining = func() bool { return tt.draining }
 			if tt.slow {
 				w.mu.Lock() // its feed is running
-				w.probeTakes = 2 * h.ConsistentWait
+				w.probeDelay = 2 * h.ConsistentWait
 				w.mu.Unlock()
 			}
 			who := w.caller(t)
@@ -214,7 +214,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
 			h, reviews, identity := w.handler, 0, proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
-			w.review(t, 10*time.Second, func(r *http.Request) (*http.Response, error) {
+			w.setReviews(t, 10*time.Second, func(r *http.Request) (*http.Response, error) {
 				reviews++
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.denied})
 			})
@@ -251,7 +251,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 	}
 }
 
-// TestReviewsAskForTheRequest: all that the upstream would authorize is in the review, as the client wrote it.
+// TestReviewsAskForTheRequest: the review has all attributes that the upstream would authorize, as the client wrote them.
 func TestReviewsAskForTheRequest(t *testing.T) {
 	const all, one = "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/n/widgets"
 	for target, want := range map[string]authorizationv1.ResourceAttributes{
@@ -270,7 +270,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)
 			var asked authorizationv1.SelfSubjectAccessReviewSpec
-			w.review(t, 0, func(r *http.Request) (_ *http.Response, err error) {
+			w.setReviews(t, 0, func(r *http.Request) (_ *http.Response, err error) {
 				asked, err = proxytest.ReviewAsked(r)
 				return proxytest.JSONResponse(r, http.StatusCreated, "{}"), err
 			})
@@ -283,8 +283,8 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 	}
 }
 
-// TestNoRoom: a list that has waited in vain for room beside the bytes of other answers is refused, and its client told
-// to come again. A watch that does not begin with the state needs no room.
+// TestNoRoom: an answer that gets no room for its bytes in time is refused with 429 and Retry-After. A watch that does not
+// begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
 	for query, wantRefused := range map[string]bool{
 		"resourceVersion=0":                                   true,
@@ -293,7 +293,7 @@ func TestNoRoom(t *testing.T) {
 	} {
 		proxytest.Bubble(t, query, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.bound(t, 10_000, 4800*time.Millisecond)
+			w.setRoom(t, 10_000, 4800*time.Millisecond)
 			w.load(t)
 			defer w.takeRoom(t, 10_000)()
 			c := w.open(t, query)
@@ -302,7 +302,7 @@ func TestNoRoom(t *testing.T) {
 			synctest.Wait()
 			refused, retry := c.Code == http.StatusTooManyRequests, c.Header().Get("Retry-After") != ""
 			if c.why != reason.None || refused != wantRefused || retry != wantRefused {
-				t.Errorf("forwarded because of %q, code %d, %v; want a 429 with Retry-After: %t",
+				t.Errorf("got the reason %q to forward, code %d and %v; want a 429 with Retry-After: %t",
 					c.why, c.Code, c.Header(), wantRefused)
 			}
 			if !wantRefused {
@@ -312,23 +312,23 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// seated is the answer to a request. It notes how many seats are held when it begins.
-type seated struct {
+// seatRecorder records an answer, and the number of seats in use when it begins.
+type seatRecorder struct {
 	*httptest.ResponseRecorder
 	seats *limits.Limiter
-	held  int64
+	inUse int64
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (s *seated) WriteHeader(code int) {
-	s.held = s.seats.Stats().InUse
+func (s *seatRecorder) WriteHeader(code int) {
+	s.inUse = s.seats.Stats().InUse
 	s.ResponseRecorder.WriteHeader(code)
 }
 
-// TestWaitingTakesNoSeat: a request that waits for memory, or for a newcomer's review, holds no seat meanwhile, and has
-// one again while it is answered.
+// TestWaitingTakesNoSeat: a request holds no seat while it waits for memory or for the review of an unknown caller. It has a
+// seat again while it is answered.
 func TestWaitingTakesNoSeat(t *testing.T) {
-	const takes = time.Second
+	const delay = time.Second
 	for name, tt := range map[string]struct {
 		query   string
 		verdict auth.Verdict
@@ -338,23 +338,23 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			t.Helper()
 			w.failing = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
-			for range 100 { // a few lists are forwarded
+			for range 100 { // take all slots of lists that are forwarded at once
 				collection.TakeForwardSlot()
 			}
-			time.AfterFunc(takes, func() { w.cut(func() { w.failing = false }) })
+			time.AfterFunc(delay, func() { w.cut(func() { w.failing = false }) })
 		}},
 		"for a proof": {query: "", verdict: auth.Accepted, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
 			w.mu.Lock() // its feed is running
-			w.probeTakes = takes
+			w.probeDelay = delay
 			w.mu.Unlock()
 		}},
 		"for a newcomer's review": {query: "resourceVersion=0", verdict: auth.Unasked, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
-			w.review(t, time.Hour, func(r *http.Request) (*http.Response, error) {
-				time.Sleep(takes)
+			w.setReviews(t, time.Hour, func(r *http.Request) (*http.Response, error) {
+				time.Sleep(delay)
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 			})
 		}},
@@ -369,26 +369,28 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				tt.begin(t, w)
 				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withSeat)
 				var crowd sync.WaitGroup
-				var answers [2]*seated
+				var answers [2]*seatRecorder
 				for i := range answers {
 					who := w.caller(t)
-					who.verdict, answers[i] = tt.verdict, &seated{ResponseRecorder: httptest.NewRecorder(), seats: h.Limits.Requests}
+					who.verdict = tt.verdict
+					answers[i] = &seatRecorder{ResponseRecorder: httptest.NewRecorder(), seats: h.Limits.Requests}
 					crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
 				}
 				synctest.Wait()
 				waiting := limits.Stats{Waiting: 2, Refused: map[limits.Overload]uint64{}}
 				expect.Same(t, waiting, h.Limits.Requests.Stats())
-				beside, other := httptest.NewRecorder(), w.caller(t)
+				other := w.caller(t)
 				other.Flow = limits.Flow{1}
+				answer := httptest.NewRecorder()
 				get := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil)
-				handler.ServeHTTP(beside, withCaller(get, other))
-				expect.Same(t, http.StatusOK, beside.Code)
+				handler.ServeHTTP(answer, withCaller(get, other))
+				expect.Same(t, http.StatusOK, answer.Code)
 				expect.Same(t, waiting, h.Limits.Requests.Stats())
 				crowd.Wait()
 				for _, a := range answers {
 					expect.Says(t, a.Header().Get("Cache-Status"), "; hit")
-					if a.Code != http.StatusOK || a.held != 1 {
-						t.Errorf("one of the crowd gets %d with %d seats held, want 200 with 1", a.Code, a.held)
+					if a.Code != http.StatusOK || a.inUse != 1 {
+						t.Errorf("a request that waited got %d with %d seats in use, want 200 with 1", a.Code, a.inUse)
 					}
 				}
 				expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, h.Limits.Requests.Stats())
@@ -397,8 +399,8 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 	}
 }
 
-// TestProofOfWhoCameBefore: a proof counts for a request that came before its probe was sent, even if the request had
-// no turn yet. A request that came later waits for a proof of its own.
+// TestProofOfWhoCameBefore: a probe proves the newest state for every request that came before it was sent, even if the request
+// had no seat yet. A request that came later waits for another probe.
 func TestProofOfWhoCameBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
@@ -409,40 +411,40 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 			t.Fatalf("a list of the newest state is forwarded: %s", another.why)
 		}
 		w.mu.Lock() // its feed is running
-		w.probeTakes = time.Second
+		w.probeDelay = time.Second
 		w.mu.Unlock()
 		for name, tt := range map[string]struct {
-			caller    *caller
-			wantWaits bool
+			caller   *caller
+			wantWait bool
 		}{
-			"came before": {caller: before, wantWaits: false},
-			"came later":  {caller: w.caller(t), wantWaits: true},
+			"came before": {caller: before, wantWait: false},
+			"came later":  {caller: w.caller(t), wantWait: true},
 		} {
 			begun := time.Now()
 			_, why := w.handler.decide(w.request(t.Context(), ""), tt.caller)
-			if took := time.Since(begun); why != reason.None || (took > 0) != tt.wantWaits {
-				t.Errorf("%s: %q after %v, want an answer, and a wait: %t", name, why, took, tt.wantWaits)
+			if took := time.Since(begun); why != reason.None || (took > 0) != tt.wantWait {
+				t.Errorf("%s: got reason %q after %v, want an answer after a wait: %t", name, why, took, tt.wantWait)
 			}
 		}
 	})
 }
 
-// TestNoAnswerToWhoLeft: a caller who has shut down its half of the connection, and reads on, does not get the empty
-// 200 that net/http makes of a handler that writes nothing.
+// TestNoAnswerToWhoLeft: refuse panics with ErrAbortHandler if the caller has closed its half of the connection. Otherwise
+// net/http would send it an empty 200.
 func TestNoAnswerToWhoLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	handler := &Handler{Collections: &snapshot.Collections{}, Log: slog.New(slog.DiscardHandler)}
 	defer func() {
 		if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-			t.Errorf("the handler ends with %v, want %v", err, http.ErrAbortHandler)
+			t.Errorf("got a panic with %v, want %v", err, http.ErrAbortHandler)
 		}
 	}()
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api", nil)
 	handler.refuse(httptest.NewRecorder(), r, ctx.Err())
 }
 
-// TestBodyRoom: a body is kept whole only for a known caller, and never that of a stream, which may not end.
+// TestBodyRoom: bodies are kept only for accepted callers, and never those of long-running requests, which may not end.
 func TestBodyRoom(t *testing.T) {
 	h := &Handler{Limits: limits.New(limits.Config{Bytes: 1 << 30})}
 	for target, want := range map[string]bool{

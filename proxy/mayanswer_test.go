@@ -104,7 +104,7 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 		"the definition is changed": {change: (*modelWorld).redefine, want: reason.Upstream},
 		"the definitions may be out of date": {
 			change: func(w *modelWorld) {
-				w.doubt()
+				w.stallDefinitions()
 				time.Sleep(snapshot.Skew + time.Second)
 			},
 			want: reason.Upstream,
@@ -135,20 +135,20 @@ func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change fu
 	t.Helper()
 	w, log := newModelWorld(t), &auditSink{}
 	if audited {
-		log = w.audited(t)
+		log = w.startAuditing(t)
 	}
 	w.load(t)
 	release := w.takeRoom(t, 10_000) // bytes, which is all
 	request := w.open(t, query)
 	change(w)
 	synctest.Wait()
-	if got := request.told(t); got != "" {
+	if got := request.received(t); got != "" {
 		t.Errorf("the answer did not wait for room: %s", got)
 	}
 	release()
 	synctest.Wait()
 	forwarded := want != reason.None
-	got, header := request.told(t), request.Header()
+	got, header := request.received(t), request.Header()
 	if (got == "") != forwarded || forwarded && len(header) > 0 {
 		t.Errorf("got the answer %q with the header %v, want it forwarded: %t", got, header, forwarded)
 	}

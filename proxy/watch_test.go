@@ -57,8 +57,8 @@ func TestCompressedWatch(t *testing.T) {
 				wantHeader = [2]string{"gzip", "Accept-Encoding"}
 			}
 			expect.Same(t, wantHeader, [2]string{with.Header().Get("Content-Encoding"), with.Header().Get("Vary")})
-			events := with.told(t)
-			expect.Same(t, without.told(t), events)
+			events := with.received(t)
+			expect.Same(t, without.received(t), events)
 			wantEnd := strings.Contains(tt.query, "allowWatchBookmarks") && !strings.Contains(tt.query, now)
 			hasEnd := strings.Contains(events, "initial-events-end")
 			if hasEnd != wantEnd || !strings.Contains(events, "MODIFIED") {
@@ -85,7 +85,7 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.probeTakes = tt.proof
+			w.probeDelay = tt.proof
 			w.load(t)
 			c := w.open(t, tt.query)
 			if end := c.end(t, time.Minute); end != watch.EndTimeout || c.ended != tt.want {
@@ -129,17 +129,17 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.away = tt.away
-			w.probeTakes = tt.probe
+			w.probeDelay = tt.probe
 			if tt.lostFor > 0 || tt.losesAt > 0 {
 				w.load(t)
 			}
 			time.Sleep(time.Minute) // until everything but the resource is known
 			if tt.lostFor > 0 {
-				w.lose(tt.lostFor)
+				w.loseState(tt.lostFor)
 				synctest.Wait()
 			}
 			if tt.losesAt > 0 {
-				time.AfterFunc(tt.losesAt, func() { w.lose(time.Second) })
+				time.AfterFunc(tt.losesAt, func() { w.loseState(time.Second) })
 			}
 			c := w.open(t, tt.query)
 			if tt.leaveAt > 0 {
@@ -148,7 +148,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 			time.Sleep(tt.wantAfter)
 			synctest.Wait()
 			answered := tt.want == reason.None
-			if got := c.told(t); strings.Contains(got, "initial-events-end") != answered {
+			if got := c.received(t); strings.Contains(got, "initial-events-end") != answered {
 				t.Fatalf("after %v: got %q, want the whole state: %t", tt.wantAfter, got, answered)
 			}
 			if answered {
@@ -195,10 +195,10 @@ func TestCrowdAtAColdResource(t *testing.T) {
 			}
 			time.Sleep(time.Minute) // until everything but the resource is known
 			if tt.lost {
-				w.lose(time.Hour)
+				w.loseState(time.Hour)
 				synctest.Wait()
 			}
-			w.cut(func() { w.probeTakes = time.Second }) // so that the load takes some seconds
+			w.cut(func() { w.probeDelay = time.Second }) // so that the load takes some seconds
 			var all []*client
 			for range crowd {
 				all = append(all, w.open(t, tt.query))
@@ -258,21 +258,21 @@ func TestReviewedAgain(t *testing.T) {
 				if query == forRoom {
 					w.bulk = randomText(room / 2)
 				} else {
-					w.probeTakes = wait
+					w.probeDelay = wait
 				}
 				w.load(t)
-				w.bound(t, room, time.Minute)
+				w.setRoom(t, room, time.Minute)
 				if query == forRoom {
 					time.AfterFunc(wait, w.takeRoom(t, room))
 				}
 				reviews := 0
-				w.review(t, tt.ttl, func(r *http.Request) (*http.Response, error) {
+				w.setReviews(t, tt.ttl, func(r *http.Request) (*http.Response, error) {
 					reviews++
 					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: reviews <= tt.yes})
 				})
 				c := w.open(t, query)
 				<-c.done
-				got := c.told(t)
+				got := c.received(t)
 				if c.why != tt.want || (got != "") != (tt.want == reason.None) {
 					t.Errorf("got reason %q and %d bytes, want reason %q", c.why, len(got), tt.want)
 				}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,59 +19,65 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestInterruptedStates: whatever ends a watch while its client still reads the state, slowly, ends the state, too:
-// nothing more of it is written than the event under way, and its room is free, though the watch may end later.
+// TestInterruptedStates: whatever ends a watch while its client still reads the state, slowly, also ends the state: after the
+// event that is being written, no more follow, and its room is free.
 func TestInterruptedStates(t *testing.T) {
-	const reads, room = 25 * time.Second, 10 << 20 // longer than what is left of a lost span is told
+	const (
+		readDelay = 25 * time.Second // longer than a watcher of a lost history lives
+		room      = 10 << 20
+	)
+	unchanged := func(*modelWorld, *client) {}
 	for name, tt := range map[string]struct {
-		timeout int // in seconds
-		// happens after five seconds.
-		happens func(*modelWorld, *client)
-		wantEnd watch.Ending // "": it goes on
+		timeout int                        // in seconds; 0: an hour
+		change  func(*modelWorld, *client) // five seconds after the request
+		wantEnd watch.Ending               // "": the watch goes on
 	}{
-		"nothing":     {timeout: 3600, happens: func(*modelWorld, *client) {}},
-		"the timeout": {timeout: 10, happens: func(*modelWorld, *client) {}, wantEnd: watch.EndTimeout},
+		"no change":   {change: unchanged},
+		"the timeout": {timeout: 10, change: unchanged, wantEnd: watch.EndTimeout},
 		"a shutdown": {
-			timeout: 3600,
-			happens: func(w *modelWorld, _ *client) { w.handler.Collections.EndWatches(0) },
+			change:  func(w *modelWorld, _ *client) { w.handler.Collections.EndWatches(0) },
 			wantEnd: watch.EndShutdown,
 		},
 		"the client leaves": {
-			timeout: 3600, happens: func(_ *modelWorld, c *client) { c.leave() }, wantEnd: watch.EndGone,
+			change: func(_ *modelWorld, c *client) { c.leave() }, wantEnd: watch.EndGone,
 		},
-		"the span is lost": {
-			timeout: 3600, happens: func(w *modelWorld, _ *client) { w.cut(func() { w.revision++ }) }, wantEnd: watch.EndLost,
+		"the history is lost": {
+			change: func(w *modelWorld, _ *client) { w.cut(func() { w.revision++ }) }, wantEnd: watch.EndLost,
 		},
 		"the state is dropped": {
-			timeout: 3600, happens: func(w *modelWorld, _ *client) { w.drop() }, wantEnd: watch.EndLost,
+			change: func(w *modelWorld, _ *client) { w.drop() }, wantEnd: watch.EndLost,
 		},
 		"the definition changed": {
-			timeout: 3600, happens: func(w *modelWorld, _ *client) { w.redefine() }, wantEnd: watch.EndLost,
+			change: func(w *modelWorld, _ *client) { w.redefine() }, wantEnd: watch.EndLost,
 		},
 	} {
 		for _, encoding := range []string{"identity", "gzip"} {
 			proxytest.Bubble(t, name+", "+encoding, func(t *testing.T) {
 				w := newModelWorld(t)
-				w.compresses, w.bulk = true, randomText(600<<10) // more than is written at once
-				w.bound(t, room, time.Minute)
+				w.compresses, w.bulk = true, randomText(600<<10) // more than a write buffer
+				w.setRoom(t, room, time.Minute)
 				w.load(t)
-				c := &client{encoding: encoding, reads: reads}
-				w.openAs(t, c, fmt.Sprint(streaming, "&resourceVersion=0&timeoutSeconds=", tt.timeout))
+				c := &client{encoding: encoding, readDelay: readDelay}
+				w.openAs(t, c, fmt.Sprint(streaming, "&resourceVersion=0&timeoutSeconds=", cmp.Or(tt.timeout, 3600)))
 				expect.Same(t, true, w.handler.Limits.Stats()["bytes"].InUse > 0)
-				time.AfterFunc(5*time.Second, func() { tt.happens(w, c) })
-				expect.Same(t, tt.wantEnd, c.end(t, reads+time.Second))
+				time.AfterFunc(5*time.Second, func() { tt.change(w, c) })
+				expect.Same(t, tt.wantEnd, c.end(t, readDelay+time.Second))
 				expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
-				told := c.told(t)
-				whole := strings.Contains(told, "initial-events-end")
-				if whole != (tt.wantEnd == "") || !strings.HasSuffix(told, "}\n") {
-					t.Errorf("%d bytes are written, with the end of the state: %t", len(told), whole)
+				got := c.received(t)
+				whole := strings.Contains(got, "initial-events-end")
+				if whole != (tt.wantEnd == "") {
+					t.Errorf("got the whole state: %t, want %t", whole, tt.wantEnd == "")
+				}
+				if !strings.HasSuffix(got, "}\n") {
+					t.Errorf("got %d bytes, want them to end with a whole event", len(got))
 				}
 			})
 		}
 	}
 }
 
-// TestNothingOfADoubtfulState: once a state is in doubt, no byte of an object of it follows, with gzip or without.
+// TestNothingOfADoubtfulState: once the state may be invalid, writeInitial writes no more bytes of its objects, with gzip or
+// without.
 func TestNothingOfADoubtfulState(t *testing.T) {
 	const size, objects = 2 << 10, 500
 	var state []*index.Object
@@ -80,33 +87,40 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 	compressor, err := gzip.NewCompressor(0)
 	expect.NoError(t, err)
 	for _, compressed := range []bool{false, true} {
-		for looks := range 4 {
-			proxytest.Bubble(t, fmt.Sprintf("gzip %t, doubt at look %d", compressed, looks), func(t *testing.T) {
+		for checks := range 4 {
+			proxytest.Bubble(t, fmt.Sprintf("gzip %t, valid for %d checks", compressed, checks), func(t *testing.T) {
 				out := httptest.NewRecorder()
-				asked, before := 0, 0
-				stands := func() bool {
-					if asked++; asked == looks+1 {
+				calls := 0
+				before := 0 // bytes written before the state became invalid
+				defined := func() bool {
+					calls++
+					if calls == checks+1 {
 						before = out.Body.Len()
 					}
-					return asked <= looks
+					return calls <= checks
 				}
-				s := hubStream(hubOf(size), stands, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+				s := newStream(newBroadcaster(size), defined, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 				defer s.watcher.Close(watch.EndGone)
-				s.handler, s.compressed, s.state = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
+				s.handler = &Handler{Compressor: compressor}
+				s.compressed = compressed
+				s.state = &body{objects: state, size: objects * size}
 				end := s.writeInitial()
-				const endOfMember = 100 // at most, with its head; an object has more
-				if more := out.Body.Len() - before; end != watch.EndLost || more > endOfMember || !compressed && more > 0 {
-					t.Errorf("it ends as %q, %d bytes follow", end, more)
+				allowed := 0
+				if compressed {
+					allowed = 100 // for the head and the end of a member; an object is longer
+				}
+				if more := out.Body.Len() - before; end != watch.EndLost || more > allowed {
+					t.Errorf("got the end %q and %d more bytes, want %q and at most %d", end, more, watch.EndLost, allowed)
 				}
 				if compressed {
 					out.Header().Set("Content-Encoding", "gzip")
 				}
 				text := plain(t, out)
-				if got := strings.Count(text, "\n"); looks > 0 && (got == 0 || got != s.events) {
-					t.Errorf("%d events are written, and said to be %d", got, s.events)
+				if written := strings.Count(text, "\n"); checks > 0 && (written == 0 || written != s.events) {
+					t.Errorf("got %d events counted, want the %d that were written", s.events, written)
 				}
 				if s.uncompressed != len(text) {
-					t.Errorf("%d bytes are written, and said to be %d", len(text), s.uncompressed)
+					t.Errorf("got %d bytes counted, want the %d that were written", s.uncompressed, len(text))
 				}
 			})
 		}
@@ -114,50 +128,51 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 }
 
 const (
-	aLot = 100 << 20
-	// tight is so little memory that the history of an object of 600 KB is cut behind each change.
+	ample = 100 << 20
+	// tight is so little memory that the history of an object of 600 KiB is shortened at each change.
 	tight = 1_900_000
 )
 
-// TestStateWhereHistoryIsShort: a client that takes a while for its state gets all of it, and its end, also where
-// its history is forgotten meanwhile. Then its watch ends, but not at once: client-go would list.
+// TestStateWhereHistoryIsShort: a client that reads its state slowly gets all of it, even if the history after it is forgotten
+// meanwhile. Then the watch ends, but not at once, since client-go would list instead of watching.
 func TestStateWhereHistoryIsShort(t *testing.T) {
-	const reads = 2 * time.Second
-	for _, memory := range []int64{aLot, tight} {
+	const readDelay = 2 * time.Second
+	for _, memory := range []int64{ample, tight} {
 		proxytest.Bubble(t, fmt.Sprint(memory), func(t *testing.T) {
 			w := newTightWorld(t, memory)
-			w.bulk = randomText(600 << 10) // more than is written at once
-			w.bound(t, aLot, 0)
+			w.bulk = randomText(600 << 10) // more than a write buffer
+			w.setRoom(t, ample, 0)
 			w.load(t)
-			c := &client{reads: reads}
+			c := &client{readDelay: readDelay}
 			w.openAs(t, c, streaming+"&timeoutSeconds=3600&resourceVersion=0")
 			for range 3 {
-				time.Sleep(reads / 4)
+				time.Sleep(readDelay / 4)
 				w.write()
 				synctest.Wait()
 			}
-			end := c.end(t, reads+20*time.Second)
-			if !strings.Contains(c.told(t), "initial-events-end") {
-				t.Errorf("it ended as %q after %v, before the end of the state", end, c.ended)
+			end := c.end(t, readDelay+20*time.Second)
+			if !strings.Contains(c.received(t), "initial-events-end") {
+				t.Error("got a part of the state, want all of it")
 			}
-			if memory == aLot && end != "" || memory == tight && (end != watch.EndBehind || c.ended < reads+time.Second) {
-				t.Errorf("it ended as %q after %v", end, c.ended)
+			wantEnd := map[int64]watch.Ending{ample: "", tight: watch.EndBehind}[memory]
+			if end != wantEnd || end != "" && c.ended < readDelay+time.Second {
+				t.Errorf("got the end %q after %v, want %q, and not at once", end, c.ended, wantEnd)
 			}
 		})
 	}
 }
 
-// TestStreamingListThatWaitsForRoom: it goes on from its state. If the history forgets meanwhile what
-// comes after that, it is forwarded.
+// TestStreamingListThatWaitsForRoom: a streaming list that has waited for room continues after its state. If the history after
+// its state is forgotten meanwhile, it is forwarded.
 func TestStreamingListThatWaitsForRoom(t *testing.T) {
-	for _, memory := range []int64{aLot, tight} {
+	for _, memory := range []int64{ample, tight} {
 		proxytest.Bubble(t, fmt.Sprint(memory), func(t *testing.T) {
 			const room, writes = 2 << 20, 3
 			w := newTightWorld(t, memory)
 			w.bulk = randomText(600 << 10)
-			w.bound(t, room, time.Minute)
+			w.setRoom(t, room, time.Minute)
 			w.load(t)
-			free := w.takeRoom(t, room)
+			release := w.takeRoom(t, room)
 			c := w.open(t, streaming+"&timeoutSeconds=3600&resourceVersion=0")
 			end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, w.revision)
 			for range writes {
@@ -165,53 +180,56 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 				w.write()
 			}
 			synctest.Wait()
-			free()
+			release()
 			synctest.Wait()
-			told := c.told(t)
+			got := c.received(t)
 			if memory == tight {
-				if c.why != reason.History || told != "" {
-					t.Errorf("%q, %d bytes", c.why, len(told))
+				if c.why != reason.History || got != "" {
+					t.Errorf("got reason %q and %d bytes, want %q and none", c.why, len(got), reason.History)
 				}
 				return
 			}
-			if c.why != "" || !strings.Contains(told, end) || c.events(t) != 1+1+writes {
-				t.Errorf("%q; it is told %d events, with the bookmark at its state: %t", c.why, c.events(t), strings.Contains(told, end))
+			const wantEvents = 1 + 1 + writes // the object, the bookmark and the changes
+			hasBookmark := strings.Contains(got, end)
+			if c.why != reason.None || !hasBookmark || c.events(t) != wantEvents {
+				t.Errorf("got reason %q and %d events, with the bookmark at the state: %t; want %d with it",
+					c.why, c.events(t), hasBookmark, wantEvents)
 			}
 		})
 	}
 }
 
-// TestWatchesOutliveReopenings: while the stream of definitions is opened again, which takes an API server with too
-// much to do longer than definitions are trusted, events wait and watches go on. They end if the definition was
-// changed meanwhile: nothing that was in doubt is told then.
+// TestWatchesOutliveReopenings: while the watch of definitions is opened again, which may take a busy API server longer than
+// definitions are trusted, watches go on, but get no events. If the definition was changed meanwhile, they end without these
+// events.
 func TestWatchesOutliveReopenings(t *testing.T) {
 	for name, tt := range map[string]struct {
-		meanwhile func(*modelWorld)
-		wantTold  int
-		wantEnd   watch.Ending // "": it goes on
+		change     func(*modelWorld)
+		wantEvents int
+		wantEnd    watch.Ending // "": the watch goes on
 	}{
-		"it is as it was": {meanwhile: func(*modelWorld) {}, wantTold: 1},
-		"it was changed": {
-			meanwhile: func(w *modelWorld) { w.change(modelDefinitions, w.redefined) }, wantEnd: watch.EndLost,
+		"definition unchanged": {change: func(*modelWorld) {}, wantEvents: 1},
+		"definition changed": {
+			change: func(w *modelWorld) { w.change(modelDefinitions, w.nextDefinition) }, wantEnd: watch.EndLost,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
 			c := w.open(t, "watch=true&timeoutSeconds=3600&resourceVersion="+now)
-			w.doubt()
+			w.stallDefinitions()
 			time.Sleep(snapshot.Skew + time.Second)
 			synctest.Wait()
 			w.write()
-			tt.meanwhile(w)
+			tt.change(w)
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			if early := c.told(t); early != "" {
-				t.Errorf("told while it was in doubt: %s", early)
+			if early := c.received(t); early != "" {
+				t.Errorf("got %s while the definition is not trusted, want nothing", early)
 			}
 			w.Flow(modelDefinitions)
 			expect.Same(t, tt.wantEnd, c.end(t, 6*time.Minute))
-			expect.Same(t, tt.wantTold, c.events(t))
+			expect.Same(t, tt.wantEvents, c.events(t))
 		})
 	}
 }

@@ -54,127 +54,132 @@ const (
 
 var modelUpstream = &url.URL{Scheme: "https", Host: "upstream.example"}
 
-// modelWorld is a cluster with one custom resource that has one object, and a Handler before it.
+// modelWorld is a cluster with one custom resource that has one object, and a Handler in front of it.
 type modelWorld struct {
 	*proxytest.FakeAPI
 	handler *Handler
-	// probeTakes is how long a probe of a feed takes, how far the API server is.
-	probeTakes time.Duration
+	// probeDelay is the time from a feed's probe to its answer.
+	probeDelay time.Duration
 
 	mu         sync.Mutex
 	generation int // of the definition
 	revision   int
-	// told counts what was told of definitions and APIServices.
-	told int
-	// failing: nothing can be loaded.
+	// notified is the revision of definitions and APIServices.
+	notified int
+	// failing reports whether loads fail.
 	failing bool
-	// away: the API server does not answer feeds.
+	// away reports whether the API server does not answer feeds.
 	away bool
-	// compresses: streaming lists come with gzip.
+	// compresses reports whether streaming lists are compressed.
 	compresses bool
-	// bulk makes the object long; it has nothing to escape.
+	// bulk makes the object long. It has no character that JSON escapes.
 	bulk string
 }
 
+// item returns the object as it is now.
 func (w *modelWorld) item() string {
 	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",`+
 		`"metadata":{"name":"a","namespace":"n","resourceVersion":"%d"},"spec":"%d%s"}`,
 		w.revision, w.generation, w.bulk)
 }
 
-// feed answers a feed. A watch that is to go on where another one broke is told that this is too old.
+// feed answers a request of a feed. It refuses to continue a watch that broke, since the revision is too old.
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
-	watches, of, initial := query.Get("watch") != "", query.Get("fieldSelector"), query.Get("sendInitialEvents") != ""
-	if strings.Contains(of, "~") {
+	isWatch := query.Get("watch") != ""
+	isStreaming := query.Get("sendInitialEvents") != ""
+	selector := query.Get("fieldSelector") // of a probe or a progress watch
+	isLoad := selector == "" && (isStreaming || !isWatch)
+	if strings.Contains(selector, "~") { // a probe
 		w.mu.Lock()
-		takes := w.probeTakes
+		delay := w.probeDelay
 		w.mu.Unlock()
-		time.Sleep(takes)
+		time.Sleep(delay)
 	}
 	w.mu.Lock()
-	refuses := w.away || w.failing && of == "" && (initial || !watches)
+	fails := w.away || w.failing && isLoad
 	w.mu.Unlock()
 	switch {
-	case refuses:
+	case fails:
 		return nil, io.ErrUnexpectedEOF
-	case watches && !initial && of == "":
+	case isWatch && !isStreaming && selector == "":
 		return proxytest.Refusal(r, http.StatusGone), nil
 	case strings.Contains(r.Header.Get("Accept"), "protobuf"):
 		return proxytest.Refusal(r, http.StatusNotAcceptable), nil
 	}
 	res, err := w.RoundTrip(r)
 	if err == nil {
-		res.Uncompressed = w.compresses && initial && of != "" // net/http has read it
+		res.Uncompressed = w.compresses && isStreaming && selector != "" // as if net/http had decompressed it
 	}
 	return res, err
 }
 
 func (w *modelWorld) definition() string {
-	return proxytest.Definition("widgets", "Namespaced", w.generation, w.told)
+	return proxytest.Definition("widgets", "Namespaced", w.generation, w.notified)
 }
 
-// change makes a change of the object at path: those who list it see it, and nobody is told.
-func (w *modelWorld) change(path string, object func() string) (is string) {
+// change makes object's result the object at path, for lists. Watches get no event. It returns the object.
+func (w *modelWorld) change(path string, object func() string) (changed string) {
 	w.mu.Lock()
 	w.revision++
-	w.told++
-	is = object()
+	w.notified++
+	changed = object()
 	w.mu.Unlock()
-	w.Hold(path, is)
-	return is
+	w.Hold(path, changed)
+	return changed
 }
 
-// redefine changes the definition, and tells whoever follows it.
+// redefine changes the definition, with an event.
 func (w *modelWorld) redefine() {
-	w.Event(modelDefinitions, "MODIFIED", w.change(modelDefinitions, w.redefined))
+	w.Event(modelDefinitions, "MODIFIED", w.change(modelDefinitions, w.nextDefinition))
 }
 
-func (w *modelWorld) redefined() string {
+// nextDefinition changes the definition, and returns it.
+func (w *modelWorld) nextDefinition() string {
 	w.generation++
 	return w.definition()
 }
 
-// reroute has another server, or kube-apiserver itself, answer for the group.
+// reroute makes another server answer for the group, or kube-apiserver itself if service is empty.
 func (w *modelWorld) reroute(service string) {
 	w.Event(modelServices, "MODIFIED", w.change(modelServices, func() string { return w.route(service) }))
 }
 
 func (w *modelWorld) route(service string) string {
-	return proxytest.APIService("v1", "example.com", service, w.told)
+	return proxytest.APIService("v1", "example.com", service, w.notified)
 }
 
-// drop has the state dropped, as after a self-check.
+// drop drops the state, as after a self-check.
 func (w *modelWorld) drop() {
 	w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.CauseMismatch, Scope: snapshot.OfCollection(modelWidgets)})
 }
 
-// doubt makes nothing be told of definitions, until they flow again.
-func (w *modelWorld) doubt() {
+// stallDefinitions breaks the watch of definitions, and sends nothing on the next one.
+func (w *modelWorld) stallDefinitions() {
 	w.Stall(modelDefinitions)
 	w.End(modelDefinitions)
 }
 
-// cut ends the watches of feeds when something has happened.
-func (w *modelWorld) cut(happened func()) {
+// cut makes a change to w, and then ends the watches of feeds.
+func (w *modelWorld) cut(change func()) {
 	w.mu.Lock()
-	happened()
+	change()
 	w.mu.Unlock()
 	w.Cut(modelPath)
 }
 
-// lose makes feeds lose their state: a stream tells of what cannot be. It is loaded again after a time.
-func (w *modelWorld) lose(again time.Duration) {
+// loseState makes feeds lose their state, by an event that contradicts it. The state can be loaded again after a time.
+func (w *modelWorld) loseState(reloadAfter time.Duration) {
 	w.mu.Lock()
 	w.failing = true
 	unknown := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"unknown","namespace":"n","resourceVersion":"%d"}}`, w.revision+1)
 	w.mu.Unlock()
 	w.Send(modelPath, "DELETED", unknown)
 	w.Cut(modelPath)
-	time.AfterFunc(again, func() { w.cut(func() { w.failing = false }) })
+	time.AfterFunc(reloadAfter, func() { w.cut(func() { w.failing = false }) })
 }
 
-// write changes the object at the next revision, and tells feeds.
+// write changes the object at the next revision, with an event.
 func (w *modelWorld) write() {
 	w.mu.Lock()
 	w.revision++
@@ -188,13 +193,13 @@ var modelWidgets = snapshot.CollectionKey{
 	Namespaced:           true, Representation: media.JSON,
 }
 
-// newModelWorld returns a world in a bubble. Every review says yes.
+// newModelWorld returns a modelWorld, in a bubble. Every review says yes.
 func newModelWorld(t *testing.T) *modelWorld {
 	t.Helper()
 	return newTightWorld(t, 0)
 }
 
-// newTightWorld is newModelWorld with so many bytes for the cache; 0: without a bound.
+// newTightWorld is newModelWorld with memory as --cache-bytes; 0 means no bound.
 func newTightWorld(t *testing.T, memory int64) *modelWorld {
 	t.Helper()
 	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100}
@@ -246,8 +251,8 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 		Log:         proxytest.DiscardLog(),
 		LogLimiter:  telemetry.NewLogLimiter(),
 	}
-	w.bound(t, 10_000, 24*time.Hour)
-	w.review(t, 24*time.Hour, func(r *http.Request) (*http.Response, error) {
+	w.setRoom(t, 10_000, 24*time.Hour)
+	w.setReviews(t, 24*time.Hour, func(r *http.Request) (*http.Response, error) {
 		return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	})
 	t.Cleanup(collections.Close)
@@ -255,18 +260,18 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 	return w
 }
 
-// bound sets how many bytes of answers there may be, and how long an answer waits for its part.
-func (w *modelWorld) bound(t *testing.T, bytes int64, wait time.Duration) {
+// setRoom sets the room for the bytes of answers, and the time for which an answer waits for room.
+func (w *modelWorld) setRoom(t *testing.T, bytes int64, wait time.Duration) {
 	t.Helper()
 	w.handler.Limits = limits.New(limits.Config{Requests: 10, Bytes: bytes, Wait: wait})
 }
 
-// takeRoom takes all of so many bytes, for two others.
+// takeRoom takes that many bytes of the room for two other callers, since one may not have all.
 func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 	t.Helper()
 	var taken []limits.Grant
-	for of := range byte(2) {
-		room, err := w.handler.Limits.Answer(t.Context(), limits.Flow{of}, bytes/2)
+	for flow := range byte(2) {
+		room, err := w.handler.Limits.Answer(t.Context(), limits.Flow{flow}, bytes/2)
 		expect.NoError(t, err)
 		taken = append(taken, room)
 	}
@@ -277,36 +282,37 @@ func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 	}
 }
 
-// review has reviews answered so from now on.
-func (w *modelWorld) review(t *testing.T, ttl time.Duration, answer proxytest.Transport) {
+// setReviews sets the transport that answers all reviews from now on.
+func (w *modelWorld) setReviews(t *testing.T, ttl time.Duration, answer proxytest.Transport) {
 	t.Helper()
 	w.handler.Authorizer = auth.NewAuthorizer(proxytest.SendAs[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour})
 }
 
-// audited has an audit log, in which all callers are alice.
-func (w *modelWorld) audited(t *testing.T) *auditSink {
+// startAuditing starts an audit log, in which all callers are alice.
+func (w *modelWorld) startAuditing(t *testing.T) *auditSink {
 	t.Helper()
 	log := &auditSink{}
 	who := auth.NewWhoAmI(proxytest.SendAs[auth.Identity](func(r *http.Request) (*http.Response, error) {
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 	}), modelUpstream, auth.ReviewConfig{})
-	w.handler.AuditLog, w.handler.WhoAmI = observe.NewAuditLog(log), who
+	w.handler.AuditLog = observe.NewAuditLog(log)
+	w.handler.WhoAmI = who
 	return log
 }
 
-// fullDisk takes no audit log.
+// fullDisk is a disk without room for the audit log.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func (fullDisk) Close() error              { return nil }
 
-// auditSink is what an audit log is written to.
+// auditSink has what was written to the audit log.
 type auditSink struct{ strings.Builder }
 
 // Close implements [io.Closer].
 func (*auditSink) Close() error { return nil }
 
-// load makes the resource be in memory.
+// load loads the resource into memory.
 func (w *modelWorld) load(t *testing.T) {
 	t.Helper()
 	if _, why := w.handler.Collections.Use(modelWidgets); why != reason.None {
@@ -315,7 +321,7 @@ func (w *modelWorld) load(t *testing.T) {
 	time.Sleep(20 * time.Second)
 }
 
-// request is one for the resource.
+// request returns a request for the resource.
 func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
 	target := modelPath + "?" + strings.Replace(query, now, strconv.Itoa(w.revision), 1)
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -324,7 +330,7 @@ func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
 	return r
 }
 
-// caller returns who sends a request that comes now.
+// caller returns the caller of a request that comes now.
 func (w *modelWorld) caller(t *testing.T) *caller {
 	t.Helper()
 	identity := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
@@ -335,18 +341,20 @@ func (w *modelWorld) caller(t *testing.T) *caller {
 	}
 }
 
-// client is who has sent a request, and what it was told.
+// client has sent a request, and records the answer.
 type client struct {
 	*httptest.ResponseRecorder
-	encoding string        // that it accepts
-	reads    time.Duration // it takes so long for the first bytes that it gets
+	encoding  string        // its Accept-Encoding
+	readDelay time.Duration // the time until it reads the first bytes
 
 	world *modelWorld
 	begun time.Time
 	leave context.CancelFunc
-	// done gives when the request ended, since begun, and why it was not answered from memory if it was not.
-	done  chan time.Duration
-	why   reason.Reason
+	// done gets the time from the request to its end.
+	done chan time.Duration
+	// why is the reason to forward the request, or None.
+	why reason.Reason
+	// ended is what end has received from done.
 	ended time.Duration
 
 	mu sync.Mutex
@@ -354,25 +362,28 @@ type client struct {
 
 // Write implements io.Writer.
 func (c *client) Write(p []byte) (int, error) {
-	time.Sleep(c.reads)
+	time.Sleep(c.readDelay)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reads = 0
+	c.readDelay = 0
 	return c.ResponseRecorder.Write(p)
 }
 
-// told returns what it was told so far, in whole members if that is compressed.
-func (c *client) told(t *testing.T) string {
+// received returns the body that has come so far, decompressed. A compressed body must be in whole members.
+func (c *client) received(t *testing.T) string {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return plain(t, c.ResponseRecorder)
 }
 
-// events is of how many events it was told so far.
-func (c *client) events(t *testing.T) int { t.Helper(); return strings.Count(c.told(t), "\n") }
+// events returns the number of events that have come so far.
+func (c *client) events(t *testing.T) int {
+	t.Helper()
+	return strings.Count(c.received(t), "\n")
+}
 
-// plain is what was written, in whole members if it was compressed.
+// plain returns the body that was written, decompressed. A compressed body must be in whole members.
 func plain(t *testing.T, out *httptest.ResponseRecorder) string {
 	t.Helper()
 	if out.Header().Get("Content-Encoding") != "gzip" {
@@ -382,12 +393,12 @@ func plain(t *testing.T, out *httptest.ResponseRecorder) string {
 	expect.NoError(t, err)
 	text, err := io.ReadAll(read)
 	if err != nil {
-		t.Errorf("not in whole members: %v", err)
+		t.Errorf("got a body that is not in whole gzip members: %v", err)
 	}
 	return string(text)
 }
 
-// open begins a request of a client, who leaves when the test ends.
+// open sends a request of a new client, which leaves when the test ends.
 func (w *modelWorld) open(t *testing.T, query string) *client {
 	t.Helper()
 	c := &client{}
@@ -395,23 +406,29 @@ func (w *modelWorld) open(t *testing.T, query string) *client {
 	return c
 }
 
-// openAs begins a request of a client that takes its time, or an encoding.
+// openAs sends a request of c, which may have an encoding and a readDelay.
 func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
-	c.ResponseRecorder, c.world, c.begun, c.leave, c.done = httptest.NewRecorder(), w, time.Now(), leave, make(chan time.Duration, 1)
 	t.Cleanup(leave)
+	c.ResponseRecorder = httptest.NewRecorder()
+	c.world = w
+	c.begun = time.Now()
+	c.leave = leave
+	c.done = make(chan time.Duration, 1)
 	r := w.request(ctx, query)
 	r.Header.Set("Accept-Encoding", c.encoding)
 	who := w.caller(t)
 	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		found, why := w.handler.decide(r, who)
-		if c.why = why; why != reason.None {
+		if why != reason.None {
+			c.why = why
 			return
 		}
-		var s *watchStream
-		if s, c.why = w.handler.answerFromMemory(out, r, who, found); s != nil {
-			s.serve()
+		stream, why := w.handler.answerFromMemory(out, r, who, found)
+		c.why = why
+		if stream != nil {
+			stream.serve()
 		}
 	}), w.handler.Log)
 	go func() {
@@ -421,20 +438,20 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	synctest.Wait()
 }
 
-// end waits for the end, at most until then after the beginning, and returns why it came, by what is
-// counted; "" if it has not come.
+// end waits for the end of the watch, for at most until after the request. It returns the ending that was counted; "" if
+// the watch has not ended.
 func (c *client) end(t *testing.T, until time.Duration) watch.Ending {
 	t.Helper()
 	select {
 	case c.ended = <-c.done:
 	case <-time.After(until - time.Since(c.begun)):
-		synctest.Wait() // what was written may be read now
+		synctest.Wait() // so that the test can read what was written
 		return ""
 	}
 	if c.why != "" {
-		t.Fatalf("not from memory: %s", c.why)
+		t.Fatalf("got the reason %s to forward, want an answer from memory", c.why)
 	}
-	for range 10 { // it may have to be loaded again first
+	for range 10 { // the collection, which has the counts, may have to be loaded again first
 		if _, why := c.world.handler.Collections.Use(modelWidgets); why == reason.None {
 			break
 		}
@@ -445,11 +462,11 @@ func (c *client) end(t *testing.T, until time.Duration) watch.Ending {
 			return why
 		}
 	}
-	t.Fatal("it is not counted that it has ended")
+	t.Fatal("the watch has ended, but no ending was counted")
 	return ""
 }
 
-// randomText is what gzip cannot make much shorter.
+// randomText returns n letters, which gzip cannot compress much.
 func randomText(n int) string {
 	text := make([]byte, n)
 	for i := range text {

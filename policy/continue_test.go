@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// upstreamToken is the token that kube-apiserver's cache writes.
+// upstreamToken returns the token that kube-apiserver's cache writes.
 func upstreamToken(t testing.TB, start string, revision int64) string {
 	t.Helper()
 	token, err := storage.EncodeContinue("/registry/pods/"+start, "/registry/pods", revision)
@@ -21,12 +21,13 @@ func upstreamToken(t testing.TB, start string, revision int64) string {
 	return token
 }
 
-func raw(json string) string {
+// encode returns the token with this JSON.
+func encode(json string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(json))
 }
 
-// checkToken: a token is read exactly if kube-apiserver's cache writes it, or its etcd path, and as the upstream
-// reads it.
+// checkToken requires that DecodeContinue reads a token exactly if kube-apiserver's cache or its reads of etcd write the
+// token, and then as the upstream reads it.
 func checkToken(t *testing.T, token string) {
 	t.Helper()
 	revision, start, ok := DecodeContinue(token)
@@ -43,7 +44,7 @@ func checkToken(t *testing.T, token string) {
 	}
 }
 
-// FuzzDecodeContinue: a token is read exactly if the upstream has written it so, and then as the upstream reads it.
+// FuzzDecodeContinue: see checkToken.
 func FuzzDecodeContinue(f *testing.F) {
 	const good = `{"v":"meta.k8s.io/v1","rv":1,"start":"/n"}`
 	at := func(revision string) string { return `{"v":"meta.k8s.io/v1","rv":` + revision + `,"start":"/n"}` }
@@ -65,20 +66,20 @@ func FuzzDecodeContinue(f *testing.F) {
 		// Ways out of the scope.
 		from("/../secrets/a"), from("../secrets/a"), from("/ns/../other/a"), from("/./ns/a"),
 	} {
-		f.Add(raw(json), json)
+		f.Add(encode(json), json)
 	}
-	token := raw(from("/na"))
+	token := encode(from("/na"))
 	unusedBits := token[:len(token)-1] + string(token[len(token)-1]+1) // which lenient base64 decoders ignore
 	for _, token := range []string{"", "not a token", "e30=", token + "=", "\n" + token, unusedBits} {
 		f.Add(token, "")
 	}
 	f.Fuzz(func(t *testing.T, token, json string) {
 		checkToken(t, token)
-		checkToken(t, raw(json)) // most mutations of base64 are no longer JSON
+		checkToken(t, encode(json)) // most mutations of base64 are no longer JSON
 	})
 }
 
-// FuzzEncodeContinue: a token for any key comes back as it went, and has the bytes of the upstream's own.
+// FuzzEncodeContinue: EncodeContinue writes the upstream's bytes, and DecodeContinue reads the same key from them.
 func FuzzEncodeContinue(f *testing.F) {
 	for _, start := range []string{"name\x00", "ns-00/name\x00", "system:node<1>&c\x00", "ns/n\u00e4me\u2028\x00", "ns", "../x"} {
 		f.Add(uint64(math.MaxInt64), start)
@@ -86,16 +87,16 @@ func FuzzEncodeContinue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, revision uint64, start string) {
 		token := EncodeContinue(revision, start)
 		got, gotStart, ok := DecodeContinue(token)
-		// Only what can be a key of a storage has to come back.
+		// Only a valid key of the storage must be read again.
 		isKey := start != "" && utf8.ValidString(start) && path.Clean("/"+start) == "/"+start
 		if !isKey || revision > math.MaxInt64 {
 			return
 		}
 		if !ok || uint64(got) != revision || gotStart != start {
-			t.Errorf("(%d, %q) comes back as (%d, %q, %t)", revision, start, got, gotStart, ok)
+			t.Errorf("got (%d, %q, %t), want (%d, %q)", got, gotStart, ok, revision, start)
 		}
 		if want := upstreamToken(t, start, int64(revision)); token != want {
-			t.Errorf("token %s, upstream's %s", token, want)
+			t.Errorf("got the token %s, want the upstream's %s", token, want)
 		}
 	})
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// listPath returns the one path of a list that is canonical.
+// listPath returns the canonical path of a list.
 func listPath(group, version, namespace, resource string) string {
 	prefix := "/api/" + version
 	if group != "" {
@@ -36,17 +36,16 @@ func listPath(group, version, namespace, resource string) string {
 	return prefix + "/" + resource
 }
 
-// checkParse: whatever we accept, the API server reads in the same way, the
-// request's query included.
+// checkParse requires that the API server reads a request that Parse accepts in the same way, including the query.
 func checkParse(t *testing.T, r *http.Request) {
 	t.Helper()
 	got, why := parse(r)
 	if why != "" {
 		if !slices.Contains(reason.Forwarding(), why) {
-			t.Errorf("unknown reason %q", why)
+			t.Errorf("got the unknown reason %q", why)
 		}
 		if got.Labels == nil || got.Fields == nil {
-			t.Errorf("selectors %v and %v", got.Labels, got.Fields)
+			t.Errorf("got the selectors %v and %v, want none to be nil", got.Labels, got.Fields)
 		}
 		return
 	}
@@ -54,14 +53,14 @@ func checkParse(t *testing.T, r *http.Request) {
 	path := listPath(got.Group, got.Version, got.Namespace, got.Resource)
 	target, _, _ := strings.Cut(r.RequestURI, "?")
 	if r.URL.Path != path || r.URL.EscapedPath() != path || target != path {
-		t.Errorf("path %q, rebuilt %q", r.RequestURI, path)
+		t.Errorf("got the path %q accepted, want only %q", r.RequestURI, path)
 	}
 	info, err := RequestInfo(r.Method, r.URL)
 	expect.NoError(t, err)
 	if !info.IsResourceRequest || info.Verb != got.Verb() || info.Name != got.Name || info.Subresource != "" ||
 		info.APIGroup != got.Group || info.APIVersion != got.Version || info.Resource != got.Resource || info.Namespace != got.Namespace ||
 		info.LabelSelector != got.LabelSelector || info.FieldSelector != got.FieldSelector {
-		t.Errorf("parsed as %+v, upstream as %+v", got, info)
+		t.Errorf("got %+v, but the upstream reads %+v", got, info)
 	}
 
 	var options internalversion.ListOptions
@@ -102,8 +101,8 @@ func checkParse(t *testing.T, r *http.Request) {
 	checkWithUpstream(t, got.Options)
 }
 
-// FuzzParse: a request that is accepted means the same to the API server. The target and the headers are mutated
-// by themselves, since most mutations of a whole request cannot be parsed at all.
+// FuzzParse: the API server reads a request that Parse accepts in the same way. The target and the headers are mutated
+// separately, since most mutations of a whole request cannot be parsed.
 func FuzzParse(f *testing.F) {
 	for name, text := range understood {
 		if _, why := parse(read(f, text)); why != "" {
@@ -124,7 +123,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization: who is somebody to us is somebody to the API server, by the same one value.
+// FuzzAuthorization: a caller with a plain token has the same token for the API server.
 func FuzzAuthorization(f *testing.F) {
 	for _, value := range []string{
 		"Bearer token", "bearer  token", "BEARER token more", " Bearer\ttoken", "Bearer ", "Bearer", "Basic dXNlcjpwYXNz",
@@ -137,21 +136,23 @@ func FuzzAuthorization(f *testing.F) {
 			return // no header has that
 		}
 		h := http.Header{"Authorization": {value}}
-		asked, seen := false, ""
+		authenticated, seen := false, ""
 		upstream := bearertoken.New(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-			asked, seen = token != "", token
+			authenticated = token != ""
+			seen = token
 			return nil, false, nil
 		}))
 		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
 		credentials, token := ReadAuthorization(h["Authorization"])
 		why := checkIdentity(h, credentials)
-		if why == "" && (!asked || token != seen) || (why == "") != (credentials == PlainToken) {
-			t.Errorf("%q: the reason is %q, the token %q; the upstream sees one: %t, %q", value, why, token, asked, seen)
+		sameToken := authenticated && token == seen
+		if why == reason.None && !sameToken || (why == reason.None) != (credentials == PlainToken) {
+			t.Errorf("%q: got reason %q and the token %q, but the upstream sees %q", value, why, token, seen)
 		}
 	})
 }
 
-// checkPretty: we indent what the API server's own code would indent.
+// checkPretty requires that Indented agrees with the API server's own code.
 func checkPretty(t *testing.T, r *http.Request, req *Request) {
 	t.Helper()
 	for _, custom := range []bool{false, true} {
@@ -160,18 +161,18 @@ func checkPretty(t *testing.T, r *http.Request, req *Request) {
 		}
 		_, info, err := negotiation.NegotiateOutputMediaType(r, scheme.Codecs, newScope(scheme.Codecs.SupportedMediaTypes(), custom))
 		if err != nil {
-			t.Errorf("custom %t: not acceptable to the upstream: %v", custom, err)
+			t.Errorf("custom %t: the upstream does not accept the header: %v", custom, err)
 			continue
 		}
 		want := info.PrettySerializer != nil && info.Serializer == info.PrettySerializer
 		if got := req.Indented(custom); got != want {
-			t.Errorf("%q, %v, custom %t: indented %t, the upstream says %t", r.URL.RawQuery, r.Header, custom, got, want)
+			t.Errorf("%q, %v, custom %t: got indented %t, want %t", r.URL.RawQuery, r.Header, custom, got, want)
 		}
 	}
 }
 
-// TestPretty: the parameter, the User-Agent and the clause of the Accept header that is chosen decide it
-// together (checkPretty).
+// TestPretty: for every combination of parameter, User-Agent and Accept header, Indented agrees with the API server
+// (checkPretty).
 func TestPretty(t *testing.T) {
 	for _, query := range []string{
 		"", "pretty=1", "pretty=t", "pretty=True", "pretty=%54", "pretty=yes", "pretty=tRUE", "pretty=0", "pretty=false", "pretty", "pretty=",

@@ -13,10 +13,10 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// alice is the header of a caller with credentials of her own.
+// alice is the header of a caller with a token.
 const alice = "Authorization: Bearer a-token\r\n"
 
-// read makes a request of its text, as net/http's server does.
+// read parses the text of a request, as net/http's server does.
 func read(t testing.TB, text string) *http.Request {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
@@ -24,7 +24,7 @@ func read(t testing.TB, text string) *http.Request {
 	return r
 }
 
-// get is the text of a GET; headers are whole lines.
+// get returns the text of a GET. headers are whole lines.
 func get(target string, headers ...string) string {
 	return "GET " + target + " HTTP/1.1\r\nHost: listproxy\r\n" + strings.Join(headers, "") + "\r\n"
 }
@@ -39,21 +39,21 @@ func parse(r *http.Request) (*Request, reason.Reason) {
 	return Parse(r, info, credentials)
 }
 
-// understood are requests of clients that Parse gives no reason to forward.
+// understood has requests of clients for which Parse returns no reason to forward.
 var understood = map[string]string{
 	// Paths.
-	"whole core resource":                     get("/api/v1/pods", alice),
-	"one namespace":                           get("/api/v1/namespaces/a-b/pods", alice),
-	"a namespace of digits":                   get("/api/v1/namespaces/123/pods", alice),
-	"a namespace called like a subresource":   get("/api/v1/namespaces/status/pods", alice),
-	"group":                                   get("/apis/apps/v1/deployments", alice),
-	"group and namespace":                     get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
-	"namespaces":                              get("/api/v1/namespaces", alice),
-	"a resource called proxy, in a namespace": get("/apis/example.com/v1/namespaces/ns/proxy", alice),
+	"core resource":                         get("/api/v1/pods", alice),
+	"one namespace":                         get("/api/v1/namespaces/a-b/pods", alice),
+	"a namespace of digits":                 get("/api/v1/namespaces/123/pods", alice),
+	"a namespace called like a subresource": get("/api/v1/namespaces/status/pods", alice),
+	"group":                                 get("/apis/apps/v1/deployments", alice),
+	"group and namespace":                   get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
+	"namespaces":                            get("/api/v1/namespaces", alice),
+	"a resource called proxy":               get("/apis/example.com/v1/namespaces/ns/proxy", alice),
 
 	// Parameters.
 	"empty query":                 get("/api/v1/pods?", alice),
-	"a revision, exactly":         get("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=500", alice),
+	"an exact revision":           get("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=500", alice),
 	"options that Decide judges":  get("/api/v1/pods?resourceVersion=-1&resourceVersionMatch=Bogus&continue=abc", alice),
 	"limit 0":                     get("/api/v1/pods?limit=0", alice),
 	"largest limit":               get("/api/v1/pods?limit=9223372036854775807", alice),
@@ -89,18 +89,18 @@ var understood = map[string]string{
 	),
 
 	// Headers.
-	"length 0":                              get("/api/v1/pods", alice, "Content-Length: 0\r\n"),
-	"connection":                            get("/api/v1/pods", alice, "Connection: Keep-Alive\r\nConnection: close,\r\n"),
-	"ignored headers":                       get("/api/v1/pods", alice, "Range: bytes=0-1\r\nIf-None-Match: *\r\n"),
-	"looks like impersonation, and is none": get("/api/v1/pods", alice, "Impersonation: x\r\n"),
-	"lower case headers":                    get("/api/v1/pods", strings.ToLower(alice)),
-	"typed client":                          get("/api/v1/pods", alice, "Accept: "+protobufType+",application/json\r\n"),
-	"a form of custom resources only":       get("/apis/example.com/v1/things", alice, "Accept: *\r\n"),
-	"kubectl":                               get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"),
+	"length 0":                               get("/api/v1/pods", alice, "Content-Length: 0\r\n"),
+	"connection":                             get("/api/v1/pods", alice, "Connection: Keep-Alive\r\nConnection: close,\r\n"),
+	"ignored headers":                        get("/api/v1/pods", alice, "Range: bytes=0-1\r\nIf-None-Match: *\r\n"),
+	"a name like impersonation":              get("/api/v1/pods", alice, "Impersonation: x\r\n"),
+	"lower case headers":                     get("/api/v1/pods", strings.ToLower(alice)),
+	"typed client":                           get("/api/v1/pods", alice, "Accept: "+protobufType+",application/json\r\n"),
+	"Accept that only custom resources know": get("/apis/example.com/v1/things", alice, "Accept: *\r\n"),
+	"kubectl":                                get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"),
 }
 
-// TestParseForwards: each of these requests has its reason to be forwarded; of several reasons, the first in the order
-// of the package's documentation is reported.
+// TestParseForwards: Parse returns these reasons to forward; of several, the first in the order of the package's
+// documentation.
 func TestParseForwards(t *testing.T) {
 	const (
 		html       = "Accept: text/html\r\n"
@@ -214,14 +214,14 @@ func TestParseForwards(t *testing.T) {
 	for want, requests := range texts {
 		for _, text := range requests {
 			if _, got := parse(read(t, text)); got != want {
-				t.Errorf("reason %q, want %q: %q", got, want, text)
+				t.Errorf("got reason %q, want %q: %q", got, want, text)
 			}
 		}
 	}
 }
 
-// TestParseImpersonating: only where the caller's Impersonate-* headers were read, they are no reason to forward.
-func TestParseImpersonating(t *testing.T) {
+// TestParseWithImpersonation: Impersonate-* headers are a reason to forward unless the caller's credentials include them.
+func TestParseWithImpersonation(t *testing.T) {
 	for credentials, want := range map[Credentials]reason.Reason{
 		TokenWithImpersonation: reason.None, PlainToken: reason.Credentials, VerifiedCertificate: reason.Credentials,
 	} {

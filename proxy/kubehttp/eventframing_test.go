@@ -12,27 +12,29 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// pieces takes parts of a stream, one after the other, and returns what is whole in it, and the rest.
-func pieces(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
+// split reads the parts of a stream one after the other. It returns the whole events or members, and the rest.
+func split(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
 	t.Helper()
 	f := FramingOf(header)
 	for _, part := range parts {
 		for part != "" {
 			n, ends := f.Next([]byte(part))
 			if n <= 0 || n > len(part) || !ends && n < len(part) || ends != f.Between() {
-				t.Fatalf("it took %d of %d bytes, whole %t, is between two %t", n, len(part), ends, f.Between())
+				t.Fatalf("got %d of %d bytes read, whole %t, between two events %t", n, len(part), ends, f.Between())
 			}
-			rest, part = rest+part[:n], part[n:]
+			rest += part[:n]
+			part = part[n:]
 			if ends {
-				whole, rest = append(whole, rest), ""
+				whole = append(whole, rest)
+				rest = ""
 			}
 		}
 	}
 	return whole, rest
 }
 
-// TestEventFraming splits streams at every two places: an event, or a gzip member, ends where it does,
-// wherever parts of it end. In other media types, and encodings, nobody knows.
+// TestEventFraming: wherever a stream is divided into parts, Next finds the end of each event, or of each gzip member. In other
+// media types and encodings it finds none.
 func TestEventFraming(t *testing.T) {
 	lines := []string{`{"type":"ADDED"}` + "\n", "\n", `{"a":1}` + "\n"}
 	var lengths []string
@@ -52,35 +54,36 @@ func TestEventFraming(t *testing.T) {
 		mediaType, encoding string
 		whole               []string
 		rest                string
-		known               bool // where each event ends
+		wantKnown           bool // the end of each event can be found
 	}{
-		"JSON":             {mediaType: "application/json", whole: lines, rest: `{"b"`, known: true},
-		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", whole: lines, known: true},
-		"protobuf":         {mediaType: "application/vnd.kubernetes.protobuf;stream=watch", whole: lengths, rest: "\x00\x00\x00\x02a", known: true},
+		"JSON":             {mediaType: "application/json", whole: lines, rest: `{"b"`, wantKnown: true},
+		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", whole: lines, wantKnown: true},
+		"protobuf":         {mediaType: "application/vnd.kubernetes.protobuf;stream=watch", whole: lengths, rest: "\x00\x00\x00\x02a", wantKnown: true},
 		"gzip":             {mediaType: "application/json", encoding: "gzip", whole: members, rest: unended},
-		"gzip of another":  {mediaType: "application/json", encoding: "gzip", rest: "a\nb"},
-		"nothing is said":  {rest: "a\nb"},
-		"another type":     {mediaType: "text/plain", rest: "a\nb"},
-		"no type":          {mediaType: "a b; c", rest: "a\nb"},
+		"not really gzip":  {mediaType: "application/json", encoding: "gzip", rest: "a\nb"},
+		"no headers":       {rest: "a\nb"},
+		"plain text":       {mediaType: "text/plain", rest: "a\nb"},
+		"invalid type":     {mediaType: "a b; c", rest: "a\nb"},
 		"CBOR":             {mediaType: "application/cbor-seq", rest: "\xa0\xa0"},
 		"another encoding": {mediaType: "application/json", encoding: "zstd", rest: "a\nb"},
 	} {
 		header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
 		f := FramingOf(header)
-		expect.Same(t, []bool{tt.known, tt.whole != nil || tt.encoding == "gzip"}, []bool{f.Known(), f.Between()})
+		expect.Same(t, tt.wantKnown, f.Known())
+		expect.Same(t, tt.whole != nil || tt.encoding == "gzip", f.Between())
 		stream := strings.Join(tt.whole, "") + tt.rest
 		for i := range len(stream) + 1 {
 			for j := i; j <= len(stream); j += 1 + len(stream)/50 {
-				whole, rest := pieces(t, header, stream[:i], stream[i:j], stream[j:])
+				whole, rest := split(t, header, stream[:i], stream[i:j], stream[j:])
 				if strings.Join(whole, "|") != strings.Join(tt.whole, "|") || rest != tt.rest {
-					t.Fatalf("%s, split at %d and %d: %q and %q, want %q and %q", name, i, j, whole, rest, tt.whole, tt.rest)
+					t.Fatalf("%s, divided at %d and %d: got %q and %q, want %q and %q", name, i, j, whole, rest, tt.whole, tt.rest)
 				}
 			}
 		}
 	}
 }
 
-// FuzzEventFraming: whatever comes, and wherever it is split, the same is whole.
+// FuzzEventFraming: wherever a stream is divided, Next finds the same ends.
 func FuzzEventFraming(f *testing.F) {
 	f.Add("application/vnd.kubernetes.protobuf", "", "\x00\x00\x00\x02ab\x00\x00\x00\x00\xff\xff\xff\xffx", 3)
 	f.Add("application/json", "", "a\nb", 2)
@@ -88,8 +91,8 @@ func FuzzEventFraming(f *testing.F) {
 	f.Fuzz(func(t *testing.T, mediaType, encoding, stream string, at int) {
 		header := http.Header{"Content-Type": {mediaType}, "Content-Encoding": {encoding}}
 		at = min(max(at, 0), len(stream))
-		whole, rest := pieces(t, header, stream)
-		again, restAgain := pieces(t, header, stream[:at], stream[at:])
+		whole, rest := split(t, header, stream)
+		again, restAgain := split(t, header, stream[:at], stream[at:])
 		expect.Same(t, append(whole, rest), append(again, restAgain))
 	})
 }

@@ -42,8 +42,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestLongRunning: what takes as long as its client likes, and what of that is a watch, which can be taken
-// up again elsewhere. What is to be upgraded is long-running, and no watch.
+// TestLongRunning: RequestOf reports which requests are long-running, and which are watches. An upgrade is long-running, and
+// not a watch.
 func TestLongRunning(t *testing.T) {
 	const pod = "/api/v1/namespaces/a/pods/b"
 	type kind struct{ LongRunning, Watch bool }
@@ -53,7 +53,7 @@ func TestLongRunning(t *testing.T) {
 			"GET /api/v1/pods?watch=yes", "GET /api/v1/pods?w%61tch=true", "GET /api/v1/pods?w%61tch=1&limit=x",
 			"GET /api/v1/pods?watch=true&watch=false", "GET /api/v1/pods?a;b&watch=true&%zz", "HEAD /api/v1/pods?watch=true",
 			"GET /apis/apps/v1/namespaces/a/deployments?watch=yes", "GET /api/v1/watch/pods", "GET /api/v1/watch/namespaces/a/pods/b",
-			"GET /apis/apps/v1/watch/deployments", "GET //api//v1//pods?watch=true", // it is read without the empty parts
+			"GET /apis/apps/v1/watch/deployments", "GET //api//v1//pods?watch=true", // read without the empty segments
 		},
 		{true, false}: {
 			"GET /api/v1/proxy/nodes/a", "GET " + pod + "/log", "GET " + pod + "/log?follow=true&watch=true", "GET " + pod + "/attach",
@@ -75,23 +75,23 @@ func TestLongRunning(t *testing.T) {
 			method, target, _ := strings.Cut(request, " ")
 			r := httptest.NewRequest(method, "http://x"+target, nil)
 			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).Watch}); got != want {
-				t.Errorf("%s: %+v, want %+v", request, got, want)
+				t.Errorf("%s: got %+v, want %+v", request, got, want)
 			}
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "websocket")
 			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).Watch}); got != (kind{true, false}) {
-				t.Errorf("%s, to be upgraded: %+v", request, got)
+				t.Errorf("%s, with an upgrade: got %+v, want long-running and no watch", request, got)
 			}
 		}
 	}
 	for _, r := range []*http.Request{{}, {URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
 		if RequestOf(r).LongRunning {
-			t.Errorf("%+v is long-running", r)
+			t.Errorf("%+v: got long-running, want short", r)
 		}
 	}
 }
 
-// TestLongRunningLogsNothing has queries that RequestInfo would log.
+// TestLongRunningLogsNothing: Parse does not log a query that kube-apiserver's RequestInfo would log.
 func TestLongRunningLogsNothing(t *testing.T) {
 	var logged bytes.Buffer
 	state := klog.CaptureState()
@@ -103,15 +103,15 @@ func TestLongRunningLogsNothing(t *testing.T) {
 	Parse(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true&limit=hidden&token=secret", nil))
 	klog.Flush()
 	if logged.Len() > 0 {
-		t.Errorf("logged %q", &logged)
+		t.Errorf("got the log %q, want nothing logged", &logged)
 	}
 }
 
-// FuzzLongRunning compares with what RequestInfo makes of the whole request.
+// FuzzLongRunning: LongRunning is what follows from RequestInfo for the whole request.
 func FuzzLongRunning(f *testing.F) {
 	state := klog.CaptureState()
 	f.Cleanup(state.Restore)
-	klog.SetLogger(klog.Logger{}) // it logs what it cannot decode
+	klog.SetLogger(klog.Logger{}) // drops the log of what RequestInfo cannot decode
 	f.Add("GET", "/api/v1/pods", "watch=true")
 	f.Add("HEAD", "/apis/a/b/namespaces/c/d", "w%61tch=0&fieldSelector=metadata.name%3Dx")
 	f.Add("GET", "/api/v1/namespaces/a/pods/b/exec", "limit=x&watch")
@@ -134,7 +134,7 @@ func TestWithRequestInfo(t *testing.T) {
 	WithRequestInfo(changed).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
 }
 
-// TestUpgradeProtocol: a request is to be upgraded if Connection and Upgrade both say so.
+// TestUpgradeProtocol: UpgradeProtocol returns the value of Upgrade if Connection lists Upgrade.
 func TestUpgradeProtocol(t *testing.T) {
 	tests := map[string]struct {
 		header http.Header
@@ -150,14 +150,14 @@ func TestUpgradeProtocol(t *testing.T) {
 	}
 	for name, test := range tests {
 		if got := UpgradeProtocol(test.header); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}
 }
 
-// TestLoggable: what is of use in a line is in it, and what may be a credential is not, wherever in
-// a path somebody has put it.
-func TestLoggable(t *testing.T) {
+// TestDescribe: a description has the words of the API in a path, and masks everything that may be a credential, wherever it
+// stands.
+func TestDescribe(t *testing.T) {
 	const (
 		bootstrap = "abcdef.0123456789abcdef"
 		id        = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
@@ -187,7 +187,7 @@ func TestLoggable(t *testing.T) {
 		r.URL = &url.URL{Path: path}
 		target, namespace := DescribeWithNamespace(r)
 		if got := [2]string{target, namespace}; got != want {
-			t.Errorf("%s is %q, want %q", path, got, want)
+			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 	}
 }

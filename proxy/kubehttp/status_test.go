@@ -8,9 +8,10 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestTooManyRequests: clients understand a 429 as one of kube-apiserver's, after which they come again.
+// TestTooManyRequests: WriteTooManyRequests writes a 429 like kube-apiserver's, after which clients try again.
 func TestTooManyRequests(t *testing.T) {
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/configmaps", nil)
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/configmaps", nil)
 	WriteTooManyRequests(w, r)
 	expect.Same(t, http.StatusTooManyRequests, w.Code)
 	expect.Same(t, "1", w.Header().Get("Retry-After"))
@@ -18,6 +19,6 @@ func TestTooManyRequests(t *testing.T) {
 	expect.Same(t, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.",`+
 		`"reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}`+"\n", w.Body.String())
 	if id, next := w.Header().Get("Audit-Id"), AuditID(r); id == "" || id == next {
-		t.Errorf("the answer has the Audit-Id %q, the next one %q", id, next)
+		t.Errorf("got the Audit-Id %q, and %q for the next answer, want two", id, next)
 	}
 }

@@ -2,46 +2,32 @@ package auth
 
 import (
 	"bufio"
-	"context"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// impersonated is what kube-apiserver's own filter makes of headers, for a requestor who may
-// impersonate everybody.
+// impersonated returns the user whom kube-apiserver's own filter reads from headers, for a sender who may impersonate
+// everybody; nil if the filter refuses the request.
 func impersonated(t testing.TB, h http.Header) user.Info {
 	t.Helper()
-	var seen user.Info
-	allow := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		return authorizer.DecisionAllow, "", nil
-	})
-	handler := impersonation.WithImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		seen, _ = request.UserFrom(r.Context())
-	}), allow, serializer.NewCodecFactory(runtime.NewScheme()))
-	r := httptest.NewRequestWithContext(request.WithUser(t.Context(), &user.DefaultInfo{Name: "listproxy"}), http.MethodGet, "/", nil)
-	// As they are read at the other end of a connection.
+	received := http.Header{} // as the other end of a connection reads h
 	for name, values := range h {
 		for _, value := range values {
-			r.Header.Add(name, strings.TrimSpace(value))
+			received.Add(name, strings.TrimSpace(value))
 		}
 	}
-	handler.ServeHTTP(httptest.NewRecorder(), r)
-	return seen
+	list := &request.RequestInfo{IsResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "pods"}
+	return impersonationRights(nil).impersonate(t.Context(), "listproxy", received, list)
 }
 
-// describeUser is all there is to know of a user.
+// describeUser returns all properties of a user by name.
 func describeUser(u user.Info) map[string][]string {
 	if u == nil {
 		return nil
@@ -53,8 +39,8 @@ func describeUser(u user.Info) map[string][]string {
 	return all
 }
 
-// FuzzImpersonate: whom listproxy can impersonate at all, kube-apiserver takes for the same user, in the group
-// of all who are authenticated. Of what the caller says of itself nothing is sent.
+// FuzzImpersonate: kube-apiserver reads the same user from the headers that setImpersonation writes for a user from
+// impersonable, and system:authenticated as a group. The caller's own identity headers are removed.
 func FuzzImpersonate(f *testing.F) {
 	f.Add("alice", "uid", "g", "h", "key", "value")
 	f.Add("alice", "", "", "", "", "")
@@ -87,18 +73,18 @@ func FuzzImpersonate(f *testing.F) {
 		}
 		expect.Same(t, want, describeUser(impersonated(t, h)))
 		if h["Authorization"] != nil || h.Get("Accept") != "a" {
-			t.Errorf("what else is sent: %v", h)
+			t.Errorf("got the headers %v, want no Authorization, and Accept as it was", h)
 		}
 		for name := range h {
 			if http.CanonicalHeaderKey(name) != name {
-				t.Errorf("%q is no canonical name", name)
+				t.Errorf("got the header %q, want a canonical name", name)
 			}
 		}
 	})
 }
 
-// impersonating are headers of callers who impersonate somebody, and whether they can be read in one way only.
-var impersonating = map[string]bool{
+// impersonationHeaders says of headers whether they can be read in one way only.
+var impersonationHeaders = map[string]bool{
 	"Impersonate-User: alice": true,
 	"impersonate-user: alice": true,
 	"Impersonate-User: a\nImpersonate-Group: b\nImpersonate-Group: c\nImpersonate-Uid: 1":                                    true,
@@ -127,18 +113,19 @@ var impersonating = map[string]bool{
 	"X-Remote-User: a":                                                      false,
 }
 
-// FuzzReadImpersonation: what can be read in one way only, kube-apiserver reads in that way, and so it does if
-// listproxy writes it anew.
+// FuzzReadImpersonation: kube-apiserver reads the same user as readImpersonation, from the caller's headers and from those that
+// setImpersonation writes for the user.
 func FuzzReadImpersonation(f *testing.F) {
-	for lines, want := range impersonating {
+	for lines, want := range impersonationHeaders {
 		if got := checkImpersonation(f, lines); got != want {
-			f.Errorf("%q is read: %t, want %t", lines, got, want)
+			f.Errorf("%q: got ok %t, want %t", lines, got, want)
 		}
 		f.Add(lines)
 	}
 	f.Fuzz(func(t *testing.T, lines string) { checkImpersonation(t, lines) })
 }
 
+// checkImpersonation is the check of FuzzReadImpersonation. It returns readImpersonation's ok.
 func checkImpersonation(t testing.TB, lines string) (ok bool) {
 	t.Helper()
 	text := "GET / HTTP/1.1\r\nHost: x\r\n" + strings.ReplaceAll(lines, "\n", "\r\n") + "\r\n\r\n"

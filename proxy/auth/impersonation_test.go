@@ -24,10 +24,10 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// impersonationRights are what one account may do, as "VERB GROUP/RESOURCE/SUBRESOURCE NAMESPACE/NAME LABELS".
+// impersonationRights are the rights of the user "account", each as "VERB GROUP/RESOURCE/SUBRESOURCE NAMESPACE/NAME LABELS".
 type impersonationRights []string
 
-// Authorize implements [authorizer.Authorizer]: everybody but that account may do everything.
+// Authorize implements [authorizer.Authorizer]. All other users may do everything.
 func (rights impersonationRights) Authorize(
 	_ context.Context, a authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
@@ -43,28 +43,28 @@ func (rights impersonationRights) Authorize(
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// impersonate sends a request of the account through kube-apiserver's own filter, and returns whose it is then, or nil
-// if the filter refuses it.
+// impersonate sends a request of a user with these headers through kube-apiserver's own filter. It returns the user as whom
+// the request passes the filter, or nil if the filter refuses the request.
 func (rights impersonationRights) impersonate(
-	ctx context.Context, h http.Header, info *request.RequestInfo,
+	ctx context.Context, sender string, h http.Header, info *request.RequestInfo,
 ) (as user.Info) {
 	filter := impersonation.WithConstrainedImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		as, _ = request.UserFrom(r.Context())
 	}), rights, scheme.Codecs)
-	ctx = request.WithRequestInfo(request.WithUser(ctx, &user.DefaultInfo{Name: "account"}), info)
+	ctx = request.WithRequestInfo(request.WithUser(ctx, &user.DefaultInfo{Name: sender}), info)
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	r.Header = h.Clone()
 	filter.ServeHTTP(httptest.NewRecorder(), r)
 	return as
 }
 
-// review answers a review of the account's as kube-apiserver does.
+// review answers a review that the account sends, as kube-apiserver does.
 func (rights impersonationRights) review(r *http.Request) (*http.Response, error) {
 	spec, err := proxytest.ReviewAsked(r)
 	if err != nil {
 		return nil, err
 	}
-	impersonated := rights.impersonate(r.Context(), r.Header, &request.RequestInfo{
+	impersonated := rights.impersonate(r.Context(), "account", r.Header, &request.RequestInfo{
 		IsResourceRequest: true, Verb: "create",
 		APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews",
 	})
@@ -90,22 +90,22 @@ func (rights impersonationRights) review(r *http.Request) (*http.Response, error
 	return proxytest.AnswerReview(r, status)
 }
 
-// TestImpersonation: a list as somebody else comes from memory only if kube-apiserver's own filter lets it pass,
-// whether the caller or listproxy's account impersonates. None does with one of the needed rights missing.
+// TestImpersonation: Review says yes to a list as another user only if kube-apiserver's own filter lets the list pass, whether
+// the caller or listproxy's account impersonates the user. If one of the needed rights is missing, it does not.
 func TestImpersonation(t *testing.T) {
 	const (
 		extra = "authentication.k8s.io/userextras/example.com/key"
-		// The rights to impersonate for everything.
+		// The right to impersonate for all requests.
 		robot = "impersonate /serviceaccounts/ ns/robot "
-		// The rights to impersonate for certain requests (KEP-5284): users and nodes.
+		// The rights to impersonate a user for certain requests (KEP-5284).
 		userForReviews = "impersonate-on:user-info:create authorization.k8s.io/selfsubjectaccessreviews/ / "
 		userForList    = "impersonate-on:user-info:list apps/deployments/ team-a/ a=b"
-		// And service accounts.
+		// The same for a service account.
 		robotForSome    = "impersonate:serviceaccount authentication.k8s.io/serviceaccounts/ ns/robot "
 		robotForReviews = "impersonate-on:serviceaccount:create authorization.k8s.io/selfsubjectaccessreviews/ / "
 		robotForList    = "impersonate-on:serviceaccount:list apps/deployments/ team-a/ a=b"
 	)
-	// janesRights are the rights to state all that jane is.
+	// janesRights returns the rights to impersonate all of jane's properties.
 	janesRights := func(verb, group string) impersonationRights {
 		return impersonationRights{
 			verb + group + "/users/ /jane ", verb + group + "/groups/ /team ", verb + group + "/groups/ /system:authenticated ",
@@ -129,40 +129,40 @@ func TestImpersonation(t *testing.T) {
 	}
 	type impersonation struct {
 		user         user.DefaultInfo
-		rights       impersonationRights // of who impersonates
+		rights       impersonationRights // of the impersonator
 		wantUpstream bool                // kube-apiserver's filter lets the list pass
-		wantUnknown  bool                // listproxy does not find that out, and forwards
+		wantUnknown  bool                // Review says no nevertheless
 	}
 	tests := map[string]impersonation{
-		"all that is named":       {user: jane, rights: janeForAll, wantUpstream: true},
-		"all of it for this list": {user: jane, rights: plus(janeForSome, userForReviews, userForList), wantUpstream: true},
-		"for reviews":             {user: jane, rights: plus(janeForSome, userForReviews)},
-		"for lists elsewhere": {
+		"jane, all requests": {user: jane, rights: janeForAll, wantUpstream: true},
+		"jane, this list":    {user: jane, rights: plus(janeForSome, userForReviews, userForList), wantUpstream: true},
+		"jane, reviews only": {user: jane, rights: plus(janeForSome, userForReviews)},
+		"jane, lists in another namespace": {
 			user: jane, rights: plus(janeForSome, userForReviews, strings.Replace(userForList, "team-a", "team-b", 1)),
 		},
-		"for lists with other selectors": {
+		"jane, lists with another selector": {
 			user: jane, rights: plus(janeForSome, userForReviews, strings.Replace(userForList, "a=b", "a=c", 1)),
 		},
-		"to watch": {
+		"jane, watches": {
 			user: jane, rights: plus(janeForSome, userForReviews, strings.Replace(userForList, "list", "watch", 1)),
 		},
-		"for this list, but nobody": {user: jane, rights: plus(nil, userForReviews, userForList)},
-		"a service account":         {user: robotUser, rights: plus(nil, robot), wantUpstream: true},
-		"a service account as if it were jane": {
+		"this list, but not jane": {user: jane, rights: plus(nil, userForReviews, userForList)},
+		"service account":         {user: robotUser, rights: plus(nil, robot), wantUpstream: true},
+		"service account by the rights for users": {
 			user: robotUser, rights: plus(nil, "impersonate /users/ /"+robotUser.Name+" ", userForReviews, userForList),
 		},
-		"a service account for this list": {
+		"service account, this list": {
 			user: robotUser, rights: plus(nil, robotForSome, robotForReviews, robotForList),
 			wantUpstream: true, wantUnknown: true,
 		},
-		"one for reviews, and others for this": {
+		"service account for reviews, users for this list": {
 			user: robotUser, rights: plus(nil, robotForSome, robotForReviews, userForList),
 		},
-		"one without its group": {user: robotInGroup, rights: plus(nil, robot, userForList)},
-		"one with its group": {
+		"service account without its group": {user: robotInGroup, rights: plus(nil, robot, userForList)},
+		"service account with its group": {
 			user: robotInGroup, rights: plus(nil, robot, janeForAll[2]), wantUpstream: true,
 		},
-		"a node as if it were jane": {
+		"node by the rights for users": {
 			user: node,
 			rights: plus(
 				nil, userForReviews, userForList, "impersonate:user-info authentication.k8s.io/users/ /system:node:a ",
@@ -173,8 +173,8 @@ func TestImpersonation(t *testing.T) {
 	}
 	for i, right := range janeForAll {
 		others := slices.Delete(slices.Clone(janeForAll), i, i+1)
-		tests["all but to "+right] = impersonation{user: jane, rights: others}
-		tests["for reviews, and all but to "+right] = impersonation{
+		tests["jane, without "+right] = impersonation{user: jane, rights: others}
+		tests["jane, reviews only, without "+right] = impersonation{
 			user: jane, rights: slices.Concat(janeForSome, plus(others, userForReviews)),
 		}
 	}
@@ -191,10 +191,10 @@ func TestImpersonation(t *testing.T) {
 			callers, h := NewAuthenticator(nil), http.Header{}
 			verified := callers.OfUser(&tt.user)
 			verified.Present(h)
-			expect.Same(t, tt.wantUpstream, tt.rights.impersonate(t.Context(), h, info) != nil)
+			expect.Same(t, tt.wantUpstream, tt.rights.impersonate(t.Context(), "account", h, info) != nil)
 			for _, who := range []struct {
 				identity    Identity
-				wantRefused Decision // beside No
+				wantRefused Decision // or No
 			}{
 				{identity: verified, wantRefused: NotPermitted},
 				{identity: proxytest.IdentifyAs(callers, h), wantRefused: No},
@@ -205,19 +205,19 @@ func TestImpersonation(t *testing.T) {
 				wantYes := tt.wantUpstream && !tt.wantUnknown
 				got := right.Decision()
 				if (got == Yes) != wantYes || got != Yes && got != No && got != who.wantRefused {
-					t.Errorf("decision %d, want a yes: %t", got, wantYes)
+					t.Errorf("got decision %d, want a yes: %t", got, wantYes)
 				}
 				expect.Same(t, wantYes, r.ValidFor(&right, time.Now()) > 0)
 				if remembered, _ := r.Remembered(who.identity, list); r.ValidFor(&remembered, time.Now()) > 0 {
-					t.Error("a remembered yes counts without those that it depends on")
+					t.Error("got a valid right from memory, without the answers on which it depends")
 				}
 			}
 		})
 	}
 }
 
-// TestImpersonationEnds: a yes is valid for no longer than the yes to the impersonation, and where that cannot be asked
-// for, there is none.
+// TestImpersonationEnds: a right is valid for no longer than the right to impersonate. If that cannot be reviewed, Review returns
+// an error.
 func TestImpersonationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		jane, away := proxytest.Jane(NewAuthenticator(nil)), false

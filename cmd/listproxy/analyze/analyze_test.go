@@ -22,19 +22,23 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// token is kube-apiserver's own for the pages after the first.
-var token = policy.EncodeContinue(1234, "team-a/pod-1\x00")
-
-// event is a line of kube-apiserver's audit log, of alice's program.
+// event returns a line of kube-apiserver's audit log: the end of a list or watch of pods by alice's program, which took
+// 0.25 s. change may change the event, or is nil.
 func event(uri string, change func(*auditv1.Event)) string {
-	at := metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
+	received := metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
 	e := auditv1.Event{
-		TypeMeta: metav1.TypeMeta{Kind: "Event", APIVersion: "audit.k8s.io/v1"}, Level: auditv1.LevelMetadata, AuditID: "1",
-		Stage: auditv1.StageResponseComplete, RequestURI: uri, Verb: "list", UserAgent: "tool/v1 (linux/amd64)",
+		TypeMeta:                 metav1.TypeMeta{Kind: "Event", APIVersion: "audit.k8s.io/v1"},
+		Level:                    auditv1.LevelMetadata,
+		AuditID:                  "1",
+		Stage:                    auditv1.StageResponseComplete,
+		RequestURI:               uri,
+		Verb:                     "list",
+		UserAgent:                "tool/v1 (linux/amd64)",
 		User:                     authenticationv1.UserInfo{Username: "alice", Groups: []string{"system:authenticated"}},
 		ObjectRef:                &auditv1.ObjectReference{Resource: "pods", APIVersion: "v1"},
 		ResponseStatus:           &metav1.Status{Code: http.StatusOK},
-		RequestReceivedTimestamp: at, StageTimestamp: metav1.NewMicroTime(at.Add(250 * time.Millisecond)),
+		RequestReceivedTimestamp: received,
+		StageTimestamp:           metav1.NewMicroTime(received.Add(250 * time.Millisecond)),
 	}
 	if strings.Contains(uri, "watch") {
 		e.Verb = "watch"
@@ -49,7 +53,7 @@ func event(uri string, change func(*auditv1.Event)) string {
 	return string(line) + "\n"
 }
 
-// analyze reports on one audit log.
+// analyze returns the report about one log under a policy.
 func analyze(t *testing.T, p *policy.Config, log string) Report {
 	t.Helper()
 	a := newAnalyzer(p)
@@ -57,63 +61,84 @@ func analyze(t *testing.T, p *policy.Config, log string) Report {
 	return a.report()
 }
 
-// TestForecast: of each request in an audit log, the report says which form it has, who would answer it, and why.
-func TestForecast(t *testing.T) {
+// TestPredict: for each request of an audit log, the report says what it asks for, who would answer it, and why.
+func TestPredict(t *testing.T) {
 	asUser := func(name string) func(*auditv1.Event) {
 		return func(e *auditv1.Event) { e.User.Username = name }
 	}
+	anonymous := asUser("system:anonymous")
 	impersonating := func(e *auditv1.Event) { e.ImpersonatedUser = &authenticationv1.UserInfo{Username: "bob"} }
 	forbidden := func(e *auditv1.Event) { e.ResponseStatus.Code = http.StatusForbidden }
 	byKubectl := func(e *auditv1.Event) { e.UserAgent = "kubectl/v1.36.3" }
 	const (
-		list           = "/api/v1/pods?resourceVersion=0"
-		selectedAt12   = "/api/v1/namespaces/a/pods?labelSelector=a%3Db&resourceVersion=12&resourceVersionMatch=NotOlderThan"
-		streamingList  = "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-		watchOfChanges = "/api/v1/pods?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
+		selectedAt12  = "/api/v1/namespaces/a/pods?labelSelector=a%3Db&resourceVersion=12&resourceVersionMatch=NotOlderThan"
+		streamingList = "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+		changesOnly   = "/api/v1/pods?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
 	)
+	nextPage := "/api/v1/pods?limit=5&continue=" + policy.EncodeContinue(1234, "team-a/pod-1\x00")
 	for _, test := range []struct {
+		name   string
 		uri    string
 		change func(*auditv1.Event)
-		want   string // the form, who answers, and the reason if it is kube-apiserver
+		want   string // the form, the answerer, and the reason if that is kube-apiserver
 	}{
-		{uri: list, want: "any memory"},
-		{uri: list + "&limit=500", want: "any memory"},
-		{uri: selectedAt12, want: "not-older-than memory"},
-		{uri: "/api/v1/pods?resourceVersion=12&limit=5", want: "exact memory"},
-		{uri: "/api/v1/pods?limit=5&continue=" + token, want: "continue memory"},
-		{uri: "/api/v1/pods?limit=500", want: "consistent consistent-lists"},
-		{uri: "/api/v1/pods", want: "consistent consistent-lists"},
-		{uri: "/api/v1/secrets?resourceVersion=0", want: "any kube-apiserver not-cached"},
-		{uri: "/api/v1/secrets", want: "consistent kube-apiserver not-cached"},
-		{uri: "/api/v1/events", want: "consistent kube-apiserver not-cached"},
-		{uri: "/apis/metrics.k8s.io/v1beta1/pods?resourceVersion=0", want: "any kube-apiserver unknown-resource"},
-		{uri: list + "&unheard=of", want: "unknown kube-apiserver not-canonical"},
-		{uri: list + "&resourceVersionMatch=Exact", want: "unknown kube-apiserver not-canonical"},
-		{uri: "/api/v1/Pods?resourceVersion=0", want: "unknown kube-apiserver not-canonical"},
-		{uri: "http://[", want: "unknown kube-apiserver not-canonical"},
-		{uri: "/api/v1/pods?watch=true&resourceVersion=12", want: "watch watches"},
-		{uri: streamingList, want: "streaming-list watches"},
-		{uri: "/api/v1/pods?watch=true", want: "streaming-list watches"},
-		{uri: watchOfChanges, want: "watch watches"},
-		{uri: "/api/v1/events?watch=true&resourceVersion=12", want: "watch kube-apiserver not-cached"},
-		{uri: "/api/v1/watch/pods", want: "unknown kube-apiserver watch"},
+		{name: "any version", uri: listURI, want: "any memory"},
+		{name: "any version, with a limit", uri: listURI + "&limit=500", want: "any memory"},
+		{name: "any version, impersonating", uri: listURI, change: impersonating, want: "any memory"},
+		{name: "any version, by kubectl", uri: listURI, change: byKubectl, want: "any memory"},
+		{name: "not older than 12, with a selector", uri: selectedAt12, want: "not-older-than memory"},
+		{name: "exactly 12", uri: "/api/v1/pods?resourceVersion=12&limit=5", want: "exact memory"},
+		{name: "next page", uri: nextPage, want: "continue memory"},
+		{name: "newest state", uri: "/api/v1/pods", want: "consistent consistent-lists"},
+		{name: "newest state, with a limit", uri: "/api/v1/pods?limit=500", want: "consistent consistent-lists"},
 		{
-			uri:  "/api/v1/pods?watch=true&resourceVersion=12&sendInitialEvents=true",
+			name: "newest state, as a table", uri: "/api/v1/pods?limit=500", change: byKubectl,
+			want: "consistent kube-apiserver representation",
+		},
+		{name: "Secrets of any version", uri: "/api/v1/secrets?resourceVersion=0", want: "any kube-apiserver not-cached"},
+		{name: "newest Secrets", uri: "/api/v1/secrets", want: "consistent kube-apiserver not-cached"},
+		{name: "newest Events", uri: "/api/v1/events", want: "consistent kube-apiserver not-cached"},
+		{
+			name: "aggregated resource", uri: "/apis/metrics.k8s.io/v1beta1/pods?resourceVersion=0",
+			want: "any kube-apiserver unknown-resource",
+		},
+		{name: "forbidden", uri: listURI, change: forbidden, want: "any kube-apiserver refused"},
+		{name: "anonymous", uri: listURI, change: anonymous, want: "any kube-apiserver credentials"},
+		{name: "unknown parameter", uri: listURI + "&unheard=of", want: "unknown kube-apiserver not-canonical"},
+		{
+			name: "exactly 0", uri: listURI + "&resourceVersionMatch=Exact",
 			want: "unknown kube-apiserver not-canonical",
 		},
-		{uri: "/api/v1/pods?watch=yes&resourceVersion=12", want: "unknown kube-apiserver watch"},
-		{uri: list, change: forbidden, want: "any kube-apiserver refused"},
-		{uri: list, change: asUser("system:anonymous"), want: "any kube-apiserver credentials"},
-		{uri: list, change: impersonating, want: "any memory"},
+		{name: "resource with a capital", uri: "/api/v1/Pods?resourceVersion=0", want: "unknown kube-apiserver not-canonical"},
+		{name: "malformed URI", uri: "http://[", want: "unknown kube-apiserver not-canonical"},
+
+		{name: "watch from 12", uri: watchURI, want: "watch watches"},
+		{name: "watch without initial events", uri: changesOnly, want: "watch watches"},
+		{name: "streaming list", uri: streamingList, want: "streaming-list watches"},
+		{name: "watch without a version", uri: "/api/v1/pods?watch=true", want: "streaming-list watches"},
 		{
-			uri: "/api/v1/pods?watch=true", change: asUser("system:anonymous"),
+			name: "watch, impersonating", uri: "/api/v1/pods?watch=true", change: impersonating,
+			want: "streaming-list watches",
+		},
+		{
+			name: "watch, anonymous", uri: "/api/v1/pods?watch=true", change: anonymous,
 			want: "streaming-list kube-apiserver credentials",
 		},
-		{uri: "/api/v1/pods?watch=true", change: impersonating, want: "streaming-list watches"},
-		{uri: "/api/v1/pods?limit=500", change: byKubectl, want: "consistent kube-apiserver representation"},
-		{uri: list, change: byKubectl, want: "any memory"},
+		{
+			name: "watch of Events", uri: "/api/v1/events?watch=true&resourceVersion=12",
+			want: "watch kube-apiserver not-cached",
+		},
+		{name: "watch by path", uri: "/api/v1/watch/pods", want: "unknown kube-apiserver watch"},
+		{
+			name: "watch=yes", uri: "/api/v1/pods?watch=yes&resourceVersion=12",
+			want: "unknown kube-apiserver watch",
+		},
+		{
+			name: "initial events without a match", uri: watchURI + "&sendInitialEvents=true",
+			want: "unknown kube-apiserver not-canonical",
+		},
 	} {
-		t.Run(test.uri, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			r := analyze(t, policy.DefaultConfig(), event(test.uri, test.change))
 			if len(r.Rows) != 1 || len(r.Rows[0].Forms) != 1 {
 				t.Fatalf("one request gives %+v, want one row with one form", r.Rows)
@@ -124,7 +149,7 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// counts are what a report has of one log.
+// counts are the numbers that a report has about one log.
 type counts struct {
 	Lists, FromMemory, Watches, Others, Bad int64
 	Seconds                                 float64
@@ -135,33 +160,35 @@ const (
 	watchURI = "/api/v1/pods?watch=true&resourceVersion=12"
 )
 
-// logCase is a log and what is counted of it.
+// logCase is a log with the counts of its report.
 type logCase struct {
+	name string
 	log  string
 	want counts
 }
 
-// checkCounts analyzes each log, and requires its counts and a row for alice's tool and its pods.
-func checkCounts(t *testing.T, cases map[string]logCase) {
+// checkCounts fails the test unless the report about each log has its counts, and a row for alice's tool and pods.
+func checkCounts(t *testing.T, cases []logCase) {
 	t.Helper()
-	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
+	for _, test := range cases {
+		t.Run(test.name, func(t *testing.T) {
 			r := analyze(t, policy.DefaultConfig(), test.log)
 			f := r.Files[0]
 			expect.Same(t, test.want, counts{
 				Lists: r.Totals.Lists.Count, FromMemory: r.Totals.Lists.FromMemory, Watches: r.Totals.Watches.Count,
 				Others: f.Others, Bad: f.Bad, Seconds: r.Totals.Seconds,
 			})
-			if r.Rows[0].UserAgent != "tool/v1" || r.Rows[0].User != "alice" || r.Rows[0].Resource != "pods" {
-				t.Errorf("the first row is %+v, want alice's tool/v1 and pods", r.Rows[0])
+			row := r.Rows[0]
+			if row.UserAgent != "tool/v1" || row.User != "alice" || row.Resource != "pods" {
+				t.Errorf("the first row is %+v, want alice's tool/v1 and pods", row)
 			}
-			_, err := json.Marshal(r)
+			_, err := json.Marshal(r) // which refuses years over 9999
 			expect.NoError(t, err)
 		})
 	}
 }
 
-// TestCounts: each request of a log is counted once, with how long it took, and so is each line that is none.
+// TestCounts: each request of a log counts once, with its duration. Each line without an event counts, too.
 func TestCounts(t *testing.T) {
 	list, watch := event(listURI, nil), event(watchURI, nil)
 	atStage := func(uri string, stage auditv1.Stage) string {
@@ -171,47 +198,54 @@ func TestCounts(t *testing.T) {
 	receivedAt := func(timestamp string) string {
 		return regexp.MustCompile(`("requestReceivedTimestamp":)"[^"]*"`).ReplaceAllString(list, "${1}"+timestamp)
 	}
-	withResponse := func(object string) string { // as with the level RequestResponse
+	withResponse := func(object string) string { // an event of the level RequestResponse
 		const next = `"requestReceivedTimestamp"`
 		return strings.Replace(list, next, `"responseObject":`+object+`,`+next, 1)
 	}
-	checkCounts(t, map[string]logCase{
-		"all stages of lists, the last one of listproxy": {
+	checkCounts(t, []logCase{
+		{
+			name: "all stages of a list, and an event of listproxy",
 			log:  atStage(listURI, "RequestReceived") + list + atStage(listURI, "ResponseStarted"),
 			want: counts{Lists: 2, FromMemory: 2, Others: 1, Seconds: 0.5},
 		},
-		"all stages of watches; two watches go on": {
+		{
+			name: "all stages of three watches, of which one has ended",
 			log:  openedWatch + openedWatch + openedWatch + watch,
 			want: counts{Watches: 3, Others: 3},
 		},
-		"only the ends of watches": {log: watch + watch, want: counts{Watches: 2}},
-		"kube-apiserver's own requests and listproxy's": {
+		{name: "watches without the stage ResponseStarted", log: watch + watch, want: counts{Watches: 2}},
+		{
+			name: "requests of kube-apiserver and of listproxy themselves",
 			log: event(listURI, func(e *auditv1.Event) { e.User.Username = "system:apiserver" }) +
 				event(listURI, func(e *auditv1.Event) { e.UserAgent = "listproxy/v1.0.0" }) + list,
 			want: counts{Lists: 1, FromMemory: 1, Others: 2, Seconds: 0.25},
 		},
-		"nobody knows when it came": {
+		{
+			name: "no time of receipt, and one that is out of range",
 			log:  receivedAt("null") + receivedAt(`"9999-12-31T23:59:59-23:00"`),
 			want: counts{Lists: 2, FromMemory: 2},
 		},
-		"a list, a table, and neither": {
+		{
+			name: "responses: a list, a table, and a string",
 			log: withResponse(`{"kind":"PodList","items":[{"metadata":{"name":"`+strings.Repeat("x", 2*lineBuffer)+`"}}]}`) +
 				withResponse(`{"kind":"Table","apiVersion":"meta.k8s.io/v1"}`) + withResponse(`"skipped-too-big-size-object"`),
 			want: counts{Lists: 3, FromMemory: 2, Seconds: 0.75},
 		},
-		"what cannot be read": {
+		{
+			name: "lines without an event",
 			log: "no log\n" + list[:50] + "\n\n" + `{"kind":"Pod"}` + "\n" + `{"kind":7,"apiVersion":"audit.k8s.io/v1"}` + "\n" +
 				"[]\n" + `{"kind":"Event","apiVersion":"audit.k8s.io/v1"}` + "\n{audit.k8s.io\n" + list + list,
 			want: counts{Lists: 2, FromMemory: 2, Bad: 7, Seconds: 0.5},
 		},
-		"compressed, two in one": {
+		{
+			name: "two gzip members",
 			log:  proxytest.GzipMember(list) + proxytest.GzipMember(list+list),
 			want: counts{Lists: 3, FromMemory: 3, Seconds: 0.75},
 		},
 	})
 }
 
-// endless is a line without an end.
+// endless is a reader of a line without an end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -233,81 +267,92 @@ func TestTooLongLine(t *testing.T) {
 	expect.Same(t, bufio.ErrTooLong.Error(), r.Files[0].Problem)
 }
 
-// TestExports: events are found in whatever an exporter wraps around them.
+// TestExports: events are found inside the records that exporters of logs write.
 func TestExports(t *testing.T) {
 	list, watch := strings.TrimSuffix(event(listURI, nil), "\n"), strings.TrimSuffix(event(watchURI, nil), "\n")
-	asText := func(s string) string {
+	quote := func(s string) string {
 		b, err := json.Marshal(s)
 		expect.NoError(t, err)
 		return string(b)
 	}
-	// sorted has the members in alphabetical order, as whoever has parsed an event writes it.
-	sorted := func(event string) string {
+	// sortMembers returns an event with its members in alphabetical order, as exporters write that parse events.
+	sortMembers := func(event string) string {
 		var members map[string]any
 		expect.NoError(t, json.Unmarshal([]byte(event), &members))
 		b, err := json.Marshal(members)
 		expect.NoError(t, err)
 		return string(b)
 	}
-	listCounted := counts{Lists: 1, FromMemory: 1, Seconds: 0.25}
-	bothCounted := counts{Lists: 1, FromMemory: 1, Watches: 1, Seconds: 0.25}
-	checkCounts(t, map[string]logCase{
-		"EKS, exported to S3": {log: "2026-11-20T10:00:00.000Z " + list, want: listCounted},
-		"EKS, aws logs tail": {
+	oneList := counts{Lists: 1, FromMemory: 1, Seconds: 0.25}
+	oneListAndWatch := counts{Lists: 1, FromMemory: 1, Watches: 1, Seconds: 0.25}
+	checkCounts(t, []logCase{
+		{name: "EKS, exported to S3", log: "2026-11-20T10:00:00.000Z " + list, want: oneList},
+		{
+			name: "EKS, aws logs tail",
 			log:  "2026-11-20T10:00:00+00:00 kube-apiserver-audit-0123 " + list,
-			want: listCounted,
+			want: oneList,
 		},
-		"EKS, a subscription": {
+		{
+			name: "EKS, a subscription",
 			log: `{"messageType":"DATA_MESSAGE","logGroup":"/aws/eks/it/cluster","logEvents":[` +
-				`{"id":"1","timestamp":1,"message":` + asText(list) + `},{"id":"2","message":` + asText(watch) + `}]}`,
-			want: bothCounted,
+				`{"id":"1","timestamp":1,"message":` + quote(list) + `},{"id":"2","message":` + quote(watch) + `}]}`,
+			want: oneListAndWatch,
 		},
-		"EKS, several in a line": {
-			log:  `{"logEvents":[{"message":` + asText(list) + `}]}{"logEvents":[{"message":` + asText(watch) + `}]}`,
-			want: bothCounted,
+		{
+			name: "EKS, two records on a line",
+			log:  `{"logEvents":[{"message":` + quote(list) + `}]}{"logEvents":[{"message":` + quote(watch) + `}]}`,
+			want: oneListAndWatch,
 		},
-		"EKS, Logs Insights": {
-			log:  `{"@timestamp":"2026-11-20 10:00:00.000","@message":` + sorted(list) + `}`,
-			want: listCounted,
+		{
+			name: "EKS, Logs Insights",
+			log:  `{"@timestamp":"2026-11-20 10:00:00.000","@message":` + sortMembers(list) + `}`,
+			want: oneList,
 		},
-		"EKS, a log shipper": {
-			log:  `{"message":` + asText(list) + `,"logGroup":"/aws/eks/it/cluster"}`,
-			want: listCounted,
+		{
+			name: "EKS, a log shipper",
+			log:  `{"message":` + quote(list) + `,"logGroup":"/aws/eks/it/cluster"}`,
+			want: oneList,
 		},
-		"AKS, a storage account": {
+		{
+			name: "AKS, a storage account",
 			log: `{"time":"2026-11-20T10:00:00Z","category":"kube-audit",` +
 				`"operationName":"Microsoft.ContainerService/managedClusters/diagnosticLogs/Read",` +
-				`"properties":{"log":` + asText(list) + `,"stream":"stdout","pod":"kube-apiserver-0"}}`,
-			want: listCounted,
+				`"properties":{"log":` + quote(list) + `,"stream":"stdout","pod":"kube-apiserver-0"}}`,
+			want: oneList,
 		},
-		"AKS, an event hub": {
-			log: `{"records":[{"category":"kube-audit","properties":{"log":` + asText(list+"\n") + `}},` +
-				`{"category":"kube-audit","properties":{"log":` + asText(watch) + `}},` +
+		{
+			name: "AKS, an event hub",
+			log: `{"records":[{"category":"kube-audit","properties":{"log":` + quote(list+"\n") + `}},` +
+				`{"category":"kube-audit","properties":{"log":` + quote(watch) + `}},` +
 				`{"category":"guard","properties":{"log":"x"}}]}`,
-			want: bothCounted,
+			want: oneListAndWatch,
 		},
-		"AKS, properties as text": {
-			log:  `{"category":"kube-audit","properties":` + asText(`{"log":`+asText(list)+`}`) + `}`,
-			want: listCounted,
+		{
+			name: "AKS, properties as text",
+			log:  `{"category":"kube-audit","properties":` + quote(`{"log":`+quote(list)+`}`) + `}`,
+			want: oneList,
 		},
-		"Cloud Logging, of any node": {
-			log:  `{"insertId":"1","jsonPayload":` + sorted(watch) + `,"resource":{"type":"k8s_cluster"}}`,
+		{
+			name: "Cloud Logging",
+			log:  `{"insertId":"1","jsonPayload":` + sortMembers(watch) + `,"resource":{"type":"k8s_cluster"}}`,
 			want: counts{Watches: 1},
 		},
-		"kube-apiserver's webhook": {
+		{
+			name: "kube-apiserver's webhook",
 			log:  `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[` + list + `,` + watch + `]}`,
-			want: bothCounted,
+			want: oneListAndWatch,
 		},
-		"a container runtime": {log: "2026-11-20T10:00:00.000000000Z stdout F " + list, want: listCounted},
-		"an array":            {log: "[" + list + "," + watch + "]", want: bothCounted},
-		"too deep": {
+		{name: "log of a container runtime", log: "2026-11-20T10:00:00.000000000Z stdout F " + list, want: oneList},
+		{name: "JSON array", log: "[" + list + "," + watch + "]", want: oneListAndWatch},
+		{
+			name: "more arrays than maxDepth",
 			log:  strings.Repeat("[", maxDepth+2) + list + strings.Repeat("]", maxDepth+2) + "\n" + list,
 			want: counts{Lists: 1, FromMemory: 1, Bad: 1, Seconds: 0.25},
 		},
 	})
 }
 
-// TestPolicy: a rule of the policy counts before the switches.
+// TestPolicy: rules of the policy count before the switches. Of these four lists, only that of nodes is forwarded.
 func TestPolicy(t *testing.T) {
 	p, err := policy.ParseConfig("p", []byte(`apiVersion: listproxy.io/v1alpha1
 kind: Policy
@@ -323,36 +368,42 @@ resources:
 	expect.Same(t, Answers{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists)
 }
 
-// TestForeignLogs: a log that cannot be analyzed is an error that says what to do.
-func TestForeignLogs(t *testing.T) {
-	for name, test := range map[string]struct {
+// TestUselessLogs: a log without lists and watches is an error that says what to do.
+func TestUselessLogs(t *testing.T) {
+	for _, test := range []struct {
+		name     string
 		log      string
 		wantSays string
 	}{
-		"an access log": {
+		{
+			name:     "access log of listproxy",
 			log:      `time=2026-11-20T10:00:00Z level=ACCESS msg=request target="list pods v1"`,
 			wantSays: "--audit-log-path",
 		},
-		"JSON over several lines": {
+		{
+			name:     "JSON over several lines",
 			log:      "[\n  {\n    \"kind\": \"Event\",\n    \"apiVersion\": \"audit.k8s.io/v1\"\n  }\n]\n",
 			wantSays: "jq -c",
 		},
-		"nothing": {log: "", wantSays: "no audit event"},
-		"no list": {
+		{name: "empty log", log: "", wantSays: "no audit event"},
+		{
+			name:     "event of a get",
 			log:      event("/api/v1/namespaces/a/pods/b", func(e *auditv1.Event) { e.Verb = "get" }),
 			wantSays: "no list and no watch among its 1 audit events",
 		},
 	} {
-		a := newAnalyzer(policy.DefaultConfig())
-		err := a.readLog("log", strings.NewReader(test.log))
-		if err == nil || !strings.Contains(err.Error(), test.wantSays) {
-			t.Errorf("%s: the error is %v, want one that says %q", name, err, test.wantSays)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			a := newAnalyzer(policy.DefaultConfig())
+			err := a.readLog("log", strings.NewReader(test.log))
+			if err == nil || !strings.Contains(err.Error(), test.wantSays) {
+				t.Errorf("the error is %v, want one that says %q", err, test.wantSays)
+			}
+		})
 	}
 }
 
-// TestBounded: a report keeps at most maxCounters clients, and counts the requests of all.
-func TestBounded(t *testing.T) {
+// TestMaxCounters: a tally has at most maxCounters counters, and one for all further clients. It counts all requests.
+func TestMaxCounters(t *testing.T) {
 	tally := newTally()
 	const requests = 2 * maxCounters
 	for i := range requests {
@@ -363,47 +414,55 @@ func TestBounded(t *testing.T) {
 		const atStart = false
 		tally.add(key, atStart, time.Unix(int64(i)*3600, 0), 0)
 	}
-	var counted int64
+	var got int64
 	for _, counter := range tally.counters {
-		counted += counter.requests()
+		got += counter.requests()
 	}
-	if len(tally.counters) > maxCounters+1 || counted != requests {
-		t.Errorf("%d counters with %d requests, want at most %d with %d", len(tally.counters), counted, maxCounters+1, requests)
+	if n := len(tally.counters); n > maxCounters+1 || got != requests {
+		t.Errorf("%d counters have %d requests, want at most %d with %d", n, got, maxCounters+1, requests)
 	}
 }
 
-// TestNames: what clients call themselves cannot harm a terminal, nor hold a credential.
+// TestNames: names that clients choose for themselves cannot command a terminal, hold no credential, and are bounded.
+// All nodes are one user.
 func TestNames(t *testing.T) {
-	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
-	log := event("/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) {
-		e.UserAgent, e.User.Username = secret, "\x1b[31m<script>"+strings.Repeat("x", 500)
+	const credential = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
+	log := event(listURI, func(e *auditv1.Event) {
+		e.UserAgent = credential
+		e.User.Username = "\x1b[31m<script>" + strings.Repeat("x", 500)
 	})
-	log += event("/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.User.Username = "system:node:n1" })
-	log += event("/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.User.Username = "system:node:n2" })
+	log += event(listURI, func(e *auditv1.Event) { e.User.Username = "system:node:n1" })
+	log += event(listURI, func(e *auditv1.Event) { e.User.Username = "system:node:n2" })
 	r := analyze(t, policy.DefaultConfig(), log)
 	if len(r.Rows) != 2 {
-		t.Errorf("nodes have rows of their own: %+v", r.Rows)
+		t.Errorf("the rows are %+v, want one for the program and one for both nodes", r.Rows)
 	}
 	var text bytes.Buffer
 	expect.NoError(t, r.writeText(&text, 0))
-	for _, forbidden := range []string{secret, "\x1b", strings.Repeat("x", maxName+1)} {
+	for _, forbidden := range []string{credential, "\x1b", strings.Repeat("x", maxName+1)} {
 		if strings.Contains(text.String(), forbidden) {
 			t.Errorf("the text has %q:\n%s", forbidden, &text)
 		}
 	}
 }
 
-// TestAdvice: every reason to forward has words, and the most frequent comes first.
+// TestAdvice: there is advice for each reason to forward, the most frequent reason first. It has an explanation, a
+// remedy and the senders of the most requests.
 func TestAdvice(t *testing.T) {
-	log := strings.Repeat(event("/api/v1/pods", nil), 3) + strings.Repeat(event(watchURI, nil), 2) +
-		event("/api/v1/secrets", nil)
+	newestPods, newestSecrets := event("/api/v1/pods", nil), event("/api/v1/secrets", nil)
+	log := strings.Repeat(newestPods, 3) + strings.Repeat(event(watchURI, nil), 2) + newestSecrets
+	log += strings.Repeat(event("/api/v1/pods", func(e *auditv1.Event) { e.User.Username = "bob" }), 4)
 	r := analyze(t, policy.DefaultConfig(), log)
-	var what []string
+	var got []string
 	for _, a := range r.Advice {
-		what = append(what, a.What)
-		if a.Do == "" || a.Why == "" || len(a.Most) == 0 {
-			t.Errorf("advice %+v, want Why, Do and Most", a)
+		got = append(got, a.What)
+		if a.Why == "" || a.Do == "" {
+			t.Errorf("the advice %+v lacks Why or Do", a)
 		}
 	}
-	expect.Same(t, []string{"consistent-lists", "watches", "not-cached"}, what)
+	expect.Same(t, []string{"consistent-lists", "watches", "not-cached"}, got)
+	expect.Same(t, []Sender{
+		{UserAgent: "tool/v1", User: "bob", Resource: "pods", Count: 4},
+		{UserAgent: "tool/v1", User: "alice", Resource: "pods", Count: 3},
+	}, r.Advice[0].Most)
 }

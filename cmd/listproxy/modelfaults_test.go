@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/test/inmemory"
+)
+
+// runFault lets a random fault happen, and then some time pass. Some faults are in the list twice: they are more
+// frequent.
+func (m *model) runFault() {
+	fault := oneOf(
+		m.restartServer, m.restartServer, m.freezeServer, m.hangServer, m.refuseRequests, m.changeDefinition, m.restoreEtcd,
+		m.revokeOrGrant, m.revokeOrGrant, m.replaceServers, m.writeBurst, func() {},
+	)
+	fault()
+	pause(4 * time.Minute)
+}
+
+func (m *model) randomServer() *inmemory.Server { return oneOf(m.plane.Servers()...) }
+
+// nextRelease returns a release that no server has had.
+func (m *model) nextRelease() string {
+	m.releases++
+	return fmt.Sprintf("v1.36.%d", m.releases)
+}
+
+func (m *model) restartServer() {
+	release := "v1.36.0"
+	if oneIn(2) {
+		release = m.nextRelease()
+	}
+	m.logf("a server restarts as %s", release)
+	s := m.randomServer()
+	s.Stop()
+	pause(20 * time.Second)
+	s.Start(release)
+}
+
+func (m *model) freezeServer() {
+	m.logf("the watch cache of a server freezes")
+	s := m.randomServer()
+	s.Freeze()
+	pause(3 * time.Minute)
+	s.Heal()
+}
+
+func (m *model) hangServer() {
+	m.logf("a server hangs")
+	s := m.randomServer()
+	s.Hang()
+	pause(time.Minute)
+	s.Heal()
+}
+
+func (m *model) refuseRequests() {
+	status := oneOf(http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError)
+	m.logf("a server answers %d", status)
+	s := m.randomServer()
+	s.Refuse(status)
+	pause(time.Minute)
+	s.Heal()
+}
+
+func (m *model) changeDefinition() {
+	m.logf("the definition changes")
+	m.plane.Define()
+}
+
+// revokeOrGrant changes carol's right. A right that was revoked is granted again soon, so that carol mostly has it.
+func (m *model) revokeOrGrant() {
+	allowed := !m.plane.Allowed("carol")
+	m.logf("carol is allowed: %t", allowed)
+	m.plane.Allow("carol", allowed)
+	if !allowed {
+		pause(30 * time.Second)
+		m.plane.Allow("carol", true)
+	}
+}
+
+// replaceServers restarts all servers as a new release, one after the other.
+func (m *model) replaceServers() {
+	m.logf("all servers are replaced")
+	release := m.nextRelease()
+	for _, s := range m.plane.Servers() {
+		s.Stop()
+		pause(5 * time.Second)
+		s.Start(release)
+		pause(time.Minute)
+	}
+}
+
+// writeBurst writes often, with a consistent list after each write.
+func (m *model) writeBurst() {
+	m.logf("many writes, each with a consistent list")
+	var lists sync.WaitGroup
+	for range 50 {
+		m.writeWidget()
+		lists.Go(func() { m.list(m.t.Context(), listRequest{user: "alice", semantics: "Consistent"}, "") })
+		pause(500 * time.Millisecond)
+	}
+	lists.Wait()
+}
+
+// restoreEtcd stops all servers, restores etcd to an older revision, and starts the servers. Half of the times, writes
+// take etcd past its old revision before the last server is up.
+func (m *model) restoreEtcd() {
+	servers := m.plane.Servers()
+	for _, s := range servers {
+		s.Stop()
+	}
+	const minRevision = 102 // at which etcd has the definition of widgets
+	head := m.plane.Revision()
+	restored := max(head-int64(rand.IntN(30)), minRevision)
+	m.setLastRestore(time.Time{})
+	m.plane.Restore(restored)
+	pause(30 * time.Second)
+	for _, s := range servers {
+		s.Start("v1.36.0")
+		if oneIn(2) {
+			for range rand.IntN(60) {
+				m.writeWidget()
+			}
+		}
+	}
+	m.setLastRestore(time.Now())
+	m.logf("etcd was restored from revision %d to %d, and is at %d", head, restored, m.plane.Revision())
+}
+
+func (m *model) setLastRestore(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.restoredAt = at
+}
+
+// unreliableTransport delays listproxy's own requests for widgets, their answers, and each line of an answer. Until it
+// is healthy, it also loses some answers, and breaks off others.
+type unreliableTransport struct {
+	http.RoundTripper
+	isHealthy *atomic.Bool
+}
+
+// fails returns true once in n times, on average, but never when the transport is healthy.
+func (u unreliableTransport) fails(n int) bool { return !u.isHealthy.Load() && oneIn(n) }
+
+// delay sleeps for a random latency. It returns false if ctx ends before.
+func (u unreliableTransport) delay(ctx context.Context) bool {
+	latency := rand.N(40 * time.Millisecond)
+	if u.fails(30) {
+		latency = rand.N(3 * time.Second)
+	}
+	return clock.Sleep(ctx, latency)
+}
+
+// WrappedRoundTripper lets client-go find the transport that closes idle connections.
+func (u unreliableTransport) WrappedRoundTripper() http.RoundTripper { return u.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (u unreliableTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	token := r.Header.Get("Authorization")
+	isCallers := token == "Bearer alice" || token == "Bearer carol"
+	if isCallers || !strings.HasSuffix(r.URL.Path, "/widgets") {
+		return u.RoundTripper.RoundTrip(r)
+	}
+	ctx := r.Context()
+	if !u.delay(ctx) {
+		return nil, ctx.Err()
+	}
+	resp, err := u.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if !u.delay(ctx) || u.fails(40) {
+		_ = resp.Body.Close()
+		return nil, errors.Join(ctx.Err(), io.ErrUnexpectedEOF)
+	}
+	body, late := io.Pipe()
+	go u.copyLines(ctx, late, resp.Body)
+	resp.Body = body
+	return resp, nil
+}
+
+// copyLines copies body to late with delays, until body ends or a fault breaks it off. It closes both.
+func (u unreliableTransport) copyLines(ctx context.Context, late *io.PipeWriter, body io.ReadCloser) {
+	defer func() { _ = body.Close() }()
+	lines := bufio.NewReader(body)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			u.delay(ctx)
+			_, _ = io.WriteString(late, line) // it fails if the reader is gone; then body ends, too
+		}
+		if err == nil && u.fails(40) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			_ = late.CloseWithError(err)
+			return
+		}
+	}
+}

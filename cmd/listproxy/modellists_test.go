@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/listproxy/listproxy/test/inmemory"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+var (
+	formPattern     = regexp.MustCompile(`"spec":\{"definition":(\d+),"release":"([^"]*)"`)
+	envelopePattern = regexp.MustCompile(
+		`"kind":"WidgetList","metadata":\{"continue":"([^"]*)",(?:"remainingItemCount":\d+,)?"resourceVersion":"(\d+)"\}\}\n$`)
+)
+
+// listRequest is a list that a client requests.
+type listRequest struct {
+	inmemory.List
+	user      string
+	semantics string // "Any", "NotOlderThan", "Exact", "Consistent" or "Continue"
+	revision  int64  // for all semantics but Any and Consistent
+	// hasShard adds a shardSelector. These API servers do not know the parameter, and return all objects.
+	hasShard bool
+
+	// The fields below describe the time at which the request is sent.
+	sentAt    time.Time
+	head      int64 // etcd's revision
+	timelines int   // the number of etcd's timelines
+	isOutage  bool  // no API server answers listproxy
+}
+
+// query returns the parameters of the request. token is for Continue.
+func (q listRequest) query(token string) url.Values {
+	values := url.Values{}
+	if q.Color != "" {
+		values.Set("labelSelector", "color="+q.Color)
+	}
+	if q.Limit > 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
+	}
+	if q.hasShard {
+		const half = "shardRange(object.metadata.namespace, '0x5000000000000000', '0x6000000000000000')" // has the namespace "two"
+		values.Set("shardSelector", half)
+	}
+	switch q.semantics {
+	case "Any":
+		values.Set("resourceVersion", "0")
+	case "NotOlderThan", "Exact":
+		values.Set("resourceVersion", strconv.FormatInt(q.revision, 10))
+		values.Set("resourceVersionMatch", q.semantics)
+	case "Continue":
+		values.Set("continue", token)
+	}
+	return values
+}
+
+// list requests a list, and checks it if it is from memory. It returns the revision and the continue token of the list;
+// the revision is 0 if there was none.
+func (m *model) list(ctx context.Context, q listRequest, token string) (revision int64, next string) {
+	q.sentAt = time.Now()
+	q.head = m.plane.Revision()
+	q.timelines = m.plane.Timelines()
+	q.isOutage = m.isOutage()
+	resp, err := m.get(ctx, q.user, widgetsPath(q.Namespace), q.query(token))
+	if err != nil {
+		m.count("no answer")
+		return 0, ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	envelope := envelopePattern.FindStringSubmatch(string(body))
+	fromMemory := isFromMemory(resp)
+	isList := err == nil && envelope != nil && resp.StatusCode == http.StatusOK
+	if fromMemory && !isList {
+		m.failf("%+v: an answer from memory is not a list: %d, %v: %s", q, resp.StatusCode, err, body)
+		return 0, ""
+	}
+	if envelope == nil {
+		m.count("no list")
+		return 0, ""
+	}
+	revision, _ = strconv.ParseInt(envelope[2], 10, 64)
+	if fromMemory {
+		m.count(q.semantics)
+		m.checkList(q, revision, string(body))
+	} else {
+		m.count("forwarded " + q.semantics)
+		_, why, _ := strings.Cut(resp.Header.Get("Cache-Status"), "detail=")
+		m.count("why: " + why)
+	}
+	return revision, envelope[1]
+}
+
+// checkList fails the test unless some API server could have sent the list.
+func (m *model) checkList(q listRequest, revision int64, body string) {
+	now := time.Now()
+	if q.semantics == "Any" {
+		q.Limit = 0 // kube-apiserver's watch cache ignores the limit
+	}
+	forms := formsOf(body)
+	current := m.plane.Timelines() - 1
+	timeline, ok := m.timelineOf(q.List, revision, body, forms)
+	switch {
+	case !ok:
+		m.failf("%+v: no timeline has this list at revision %d: %s\nwant: %s", q, revision, body,
+			m.plane.WriteList(current, inmemory.Widgets, revision, q.List, forms.at))
+	case timeline == current:
+		headAt := func(at time.Time) uint64 { return unsigned(m.plane.HeadAt(at)) }
+		if err := q.expected(now, m.plane.Timelines()).Judge(unsigned(revision), headAt); err != nil {
+			m.failf("%+v: %v", q, err)
+		}
+	case !m.mayBeFromOldTimeline(q, now):
+		m.failf("%+v: a list of the timeline before etcd was restored (%v ago), at revision %d: %s",
+			q, now.Sub(m.lastRestore()), revision, body)
+	}
+	m.checkForms(fmt.Sprintf("%+v", q), forms)
+	if !m.plane.AllowedSince(q.user, now.Add(-modelListRevocation)) {
+		m.failf("%+v: answered although the right was revoked more than %v ago", q, modelListRevocation)
+	}
+}
+
+// timelineOf returns the newest timeline that has the list in body at a revision.
+func (m *model) timelineOf(l inmemory.List, revision int64, body string, forms forms) (timeline int, ok bool) {
+	for timeline := m.plane.Timelines() - 1; timeline >= 0; timeline-- {
+		if m.plane.WriteList(timeline, inmemory.Widgets, revision, l, forms.at) == body {
+			return timeline, true
+		}
+	}
+	return 0, false
+}
+
+// mayBeFromOldTimeline reports whether a list that comes now may be one of the timeline before the last restore.
+func (m *model) mayBeFromOldTimeline(q listRequest, now time.Time) bool {
+	restoredAt := m.lastRestore()
+	if restoredAt.IsZero() {
+		return true // no server of the restored etcd answers yet
+	}
+	age := now.Sub(restoredAt)
+	switch {
+	case q.sentAt.Before(restoredAt):
+		return true
+	case q.isOutage && age < modelNoticeLag:
+		return true
+	}
+	return q.semantics == "Any" && age < modelMaxAge
+}
+
+// lastRestore returns the time at which the etcd that was restored last could be reached, or zero until then.
+func (m *model) lastRestore() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.restoredAt
+}
+
+// expected returns what the list must be if it comes now. timelines is the number of timelines now.
+func (q listRequest) expected(now time.Time, timelines int) (want oracle.List) {
+	switch q.semantics {
+	case "Any":
+		want.Holds = now.Add(-modelMaxAge)
+	case "Consistent":
+		if q.timelines == timelines { // else the head was a revision of another timeline
+			want.Revision = unsigned(q.head)
+		}
+	case "NotOlderThan":
+		want.Revision = unsigned(q.revision)
+	case "Exact", "Continue":
+		want.Revision = unsigned(q.revision)
+		want.Exactly = true
+	}
+	return want
+}
+
+// unsigned returns a revision in the type that oracles use.
+func unsigned(revision int64) uint64 { return uint64(revision) } // #nosec G115 -- no revision is negative
+
+// forms are the forms of the items of an answer, in their order.
+type forms []inmemory.Form
+
+func formsOf(body string) (all forms) {
+	for _, match := range formPattern.FindAllStringSubmatch(body, -1) {
+		generation, _ := strconv.Atoi(match[1])
+		all = append(all, inmemory.Form{Definition: generation, Release: match[2]})
+	}
+	return all
+}
+
+// at returns the form of item i, or the zero form if there is no such item.
+func (f forms) at(i int) inmemory.Form {
+	if i < len(f) {
+		return f[i]
+	}
+	return inmemory.Form{}
+}
+
+// checkForms fails the test unless a server that was up lately could have written objects in these forms.
+func (m *model) checkForms(what string, forms forms) {
+	now := time.Now()
+	for _, f := range forms {
+		if !m.plane.MayWrite(f, now.Add(-modelDefinitionLag), now.Add(-modelReleaseLag)) {
+			m.failf("%s: no server writes %+v any more", what, f)
+			return
+		}
+	}
+}
+
+// runLister lists widgets until ctx ends: random requests, and the further pages of their lists.
+func (m *model) runLister(ctx context.Context, user string) {
+	var newest int64 // the revision of the last list
+	for ctx.Err() == nil {
+		pause(20 * time.Second)
+		q := randomListRequest(user, newest)
+		revision, token := m.list(ctx, q, "")
+		if revision > 0 {
+			newest = revision
+		}
+		for token != "" && ctx.Err() == nil {
+			pause(30 * time.Second)
+			page := q
+			page.semantics = "Continue"
+			page.revision = revision
+			page.Start = inmemory.Start(token)
+			if q.Namespace != "" {
+				page.Start = q.Namespace + "/" + page.Start // tokens are relative to the namespace
+			}
+			_, token = m.list(ctx, page, token)
+		}
+	}
+}
+
+// randomListRequest returns a request for a first page. known is a revision that the client has seen, or 0.
+func randomListRequest(user string, known int64) listRequest {
+	q := listRequest{user: user, semantics: oneOf("Any", "Consistent"), hasShard: oneIn(20)}
+	if known > 0 && oneIn(3) {
+		q.semantics = oneOf("NotOlderThan", "Exact")
+		q.revision = known
+	}
+	q.Namespace = oneOf("", "", "one", "two")
+	q.Color = oneOf("", "", "red")
+	if oneIn(3) {
+		q.Limit = 1 + rand.IntN(4)
+	}
+	return q
+}

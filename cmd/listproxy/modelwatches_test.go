@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/listproxy/listproxy/test/inmemory"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+var eventPattern = regexp.MustCompile(
+	`^\{"type":"([A-Z]+)",.*?(?:"name":"([^"]*)","namespace":"([^"]*)",)?"resourceVersion":"(\d+)"`)
+
+// runWatcher lists and watches widgets until ctx ends, as an informer does. Every second time it uses a streaming list.
+func (m *model) runWatcher(ctx context.Context, user string) {
+	for ctx.Err() == nil {
+		pause(5 * time.Second)
+		s := inmemory.Select{Namespace: oneOf("", "", "one"), Color: oneOf("", "", "red")}
+		if oneIn(2) {
+			m.watch(ctx, user, s, 0)
+			continue
+		}
+		q := listRequest{user: user, List: inmemory.List{Select: s}, semantics: oneOf("Any", "Consistent")}
+		revision, _ := m.list(ctx, q, "")
+		for revision > 0 && ctx.Err() == nil {
+			pause(3 * time.Second)
+			revision = m.watch(ctx, user, s, revision)
+		}
+	}
+}
+
+// watch watches from a revision on, or with the state at the start if revision is 0, until the watch ends. It checks
+// each event if the watch is from memory. It returns the revision from which the client can watch again, or 0 if it
+// must list.
+func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revision int64) int64 {
+	f := &follower{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
+	timelines := m.plane.Timelines()
+	f.head = m.plane.Revision()
+	f.isOutage = m.isOutage()
+	resp, err := m.get(ctx, user, widgetsPath(s.Namespace), f.query())
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	f.fromMemory = isFromMemory(resp)
+	if resp.StatusCode != http.StatusOK {
+		if f.fromMemory {
+			m.failf("%v: the watch is answered with %d", f, resp.StatusCode)
+		}
+		return 0
+	}
+	f.timeline = m.plane.Timelines() - 1
+	if m.plane.Timelines() != timelines {
+		f.head = 0 // it was a revision of another timeline
+	}
+	m.count(f.kind())
+	lines := bufio.NewReader(resp.Body)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			if f.fromMemory && !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				m.failf("%v: the watch ended within an event: %v", f, err)
+			}
+			return f.revision
+		}
+		if !f.receive(line) || m.t.Failed() {
+			return 0
+		}
+	}
+}
+
+// follower is a client that watches.
+type follower struct {
+	m    *model
+	user string
+	inmemory.Select
+	hasBookmarks bool // the client asked for bookmarks
+	fromMemory   bool
+	head         int64 // etcd's revision when the watch was requested
+	timeline     int   // the timeline of the last event
+	// isOutage reports that no API server answered listproxy when the watch was requested, and that the events so far
+	// fit several timelines.
+	isOutage bool
+	from     int64 // the revision at which the watch started; 0 until the initial events are complete
+	revision int64 // of the last event
+	// initial are the initial events, until they are complete.
+	initial []oracle.Event
+}
+
+func (f *follower) String() string {
+	return fmt.Sprintf("%s watches %+v from %d, from memory %t, now at %d", f.user, f.Select, f.from, f.fromMemory, f.revision)
+}
+
+// query returns the parameters of the watch.
+func (f *follower) query() url.Values {
+	q := url.Values{
+		"watch":               {"true"},
+		"allowWatchBookmarks": {strconv.FormatBool(f.hasBookmarks)},
+		"timeoutSeconds":      {strconv.Itoa(5 + rand.IntN(600))},
+	}
+	if f.Color != "" {
+		q.Set("labelSelector", "color="+f.Color)
+	}
+	if f.from > 0 {
+		q.Set("resourceVersion", strconv.FormatInt(f.from, 10))
+	} else {
+		q.Set("sendInitialEvents", "true")
+		q.Set("resourceVersionMatch", "NotOlderThan")
+	}
+	return q
+}
+
+// kind returns the name of the watch in the counts of the model.
+func (f *follower) kind() string {
+	kind := "watch"
+	if f.from == 0 {
+		kind = "streaming list"
+	}
+	if !f.fromMemory {
+		return "forwarded " + kind
+	}
+	return kind
+}
+
+// receive checks one line of the watch. It returns false if the watch cannot go on.
+func (f *follower) receive(line string) bool {
+	if !eventPattern.MatchString(line) { // an error, such as 410
+		if f.fromMemory {
+			f.m.failf("%v: got %s", f, line)
+		}
+		return false
+	}
+	e := eventOf(line)
+	revision := int64(e.Revision) // #nosec G115 -- etcd's revisions fit
+	if f.fromMemory {
+		f.m.checkForms(f.String(), formsOf(line))
+		if !f.m.plane.AllowedSince(f.user, time.Now().Add(-modelWatchRevocation)) {
+			f.m.failf("%v: an event although the right was revoked more than %v ago", f, modelWatchRevocation)
+		}
+	}
+	isBookmark := e.Type == watch.Bookmark
+	if isBookmark && line != inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial) {
+		f.m.failf("%v: got the bookmark %s", f, line)
+	}
+	if f.from == 0 && !isBookmark {
+		if f.hasBookmarks { // otherwise the end of the initial events cannot be seen
+			f.initial = append(f.initial, e)
+		}
+		return true
+	}
+	if !f.checkEvents(append(slices.Clip(f.initial), e), line) {
+		return false
+	}
+	if f.from == 0 {
+		f.from = revision
+		f.initial = nil
+	} else if f.fromMemory && !isBookmark {
+		f.m.count("events")
+	}
+	f.revision = revision
+	return true
+}
+
+// checkEvents fails the test unless the events that have arrived since f.revision, or all initial events, fit a
+// timeline. line is the last of these events. It returns false if the watch cannot go on.
+func (f *follower) checkEvents(events []oracle.Event, line string) bool {
+	last := events[len(events)-1]
+	possible := f.possibleTimelines(int64(last.Revision)) // #nosec G115 -- etcd's revisions fit
+	fitting := slices.DeleteFunc(slices.Clone(possible), func(timeline int) bool {
+		return f.check(timeline, events) != nil
+	})
+	f.isOutage = f.isOutage && len(fitting) > 1
+	if len(fitting) > 0 {
+		f.timeline = fitting[0]
+		return true
+	}
+	f.timeline = possible[0]
+	if f.mayCross(last) {
+		f.m.count("crossed")
+		return false
+	}
+	f.m.failf("%v: got %s: %v", f, line, f.check(f.timeline, events))
+	return false
+}
+
+// eventOf parses a line of a watch. It drops the form of the object, which [model.checkForms] checks.
+func eventOf(line string) oracle.Event {
+	match := eventPattern.FindStringSubmatch(line)
+	revision, _ := strconv.ParseUint(match[4], 10, 64)
+	return oracle.Event{
+		Type:        watch.EventType(match[1]),
+		Key:         match[3] + "/" + match[2],
+		Revision:    revision,
+		EndsInitial: strings.Contains(line, "initial-events-end"),
+		Object:      formPattern.ReplaceAll([]byte(line), []byte(`"spec":{"definition":0,"release":""`)),
+	}
+}
+
+// check returns an error unless a timeline has the events that have arrived since f.revision, or all initial events.
+func (f *follower) check(timeline int, events []oracle.Event) error {
+	last := events[len(events)-1].Revision
+	upTo := int64(last) // #nosec G115 -- etcd's revisions fit
+	const ended = true
+	if f.from == 0 {
+		want := oracle.Watch{
+			Begins: oracle.FromState, Bookmarks: f.hasBookmarks, EndsInitial: true, MinRevision: unsigned(f.head),
+			MaxRevision: last, From: last, State: map[string][]byte{},
+		}
+		for _, o := range f.m.plane.List(timeline, inmemory.Widgets, upTo, f.Select) {
+			added := inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}
+			e := eventOf(added.Write(inmemory.Widgets, inmemory.Form{}))
+			want.State[e.Key] = e.Object
+		}
+		return want.Judge(events, ended)
+	}
+	want := oracle.Watch{
+		Begins: oracle.FromRevision, Bookmarks: f.hasBookmarks, Revision: unsigned(f.revision), From: unsigned(f.revision),
+	}
+	for _, e := range f.m.plane.Events(timeline, inmemory.Widgets, f.revision, upTo, f.Select) {
+		want.Events = append(want.Events, eventOf(e.Write(inmemory.Widgets, inmemory.Form{})))
+	}
+	return want.Judge(events, ended)
+}
+
+// possibleTimelines returns the timelines of which an event at a revision may be, the likeliest first. It is the
+// current timeline if that has every event so far. Until listproxy must know that etcd was restored, it may also be the
+// timeline before, up to its end, for a watch whose initial events are complete. A watch that was requested during an
+// outage may follow the timeline before from any revision.
+func (f *follower) possibleTimelines(revision int64) []int {
+	plane := f.m.plane
+	current := plane.Timelines() - 1
+	previous := current - 1
+	hasAllEvents := func(timeline int) bool {
+		return f.isOutage || plane.SameUpTo(inmemory.Widgets, timeline, current, f.revision)
+	}
+	if !hasAllEvents(f.timeline) {
+		return []int{f.timeline}
+	}
+	if f.from == 0 || previous < 0 || revision > plane.Head(previous) {
+		return []int{current}
+	}
+	restoredAt := f.m.lastRestore()
+	mustKnow := !restoredAt.IsZero() && time.Since(restoredAt) >= modelMaxAge
+	if mustKnow || !hasAllEvents(previous) {
+		return []int{current}
+	}
+	return []int{current, previous}
+}
+
+// mayCross reports whether a watch of an earlier timeline may send an event of the current one. A kube-apiserver would
+// accept a new watch from the client's revision, too. So the watch may send the event if it is one of the current
+// timeline, and if all later changes leave the client with the current objects. The type of the event is not checked:
+// an object that is new to this client may not be new in the timeline. The client leaves the watch after this event.
+func (f *follower) mayCross(e oracle.Event) bool {
+	plane := f.m.plane
+	current := plane.Timelines() - 1
+	revision := int64(e.Revision) // #nosec G115 -- etcd's revisions fit
+	if f.from == 0 || !f.fromMemory || f.timeline == current {
+		return false
+	}
+	if !plane.Leads(inmemory.Widgets, f.timeline, current, f.revision, f.Select) {
+		return false
+	}
+	if e.Type == watch.Bookmark {
+		return revision <= plane.Head(current)
+	}
+	changes := plane.Events(current, inmemory.Widgets, revision-1, revision, inmemory.Select{Namespace: f.Namespace})
+	return slices.ContainsFunc(changes, func(change inmemory.Event) bool {
+		return change.Object.Namespace+"/"+change.Object.Name == e.Key
+	})
+}

@@ -30,7 +30,8 @@ func policyFile(t *testing.T, body string) string {
 // TestWrongCommandLines: a command line that cannot be right is refused with an error that says what is wrong, and
 // nothing is printed.
 func TestWrongCommandLines(t *testing.T) {
-	wrongPolicy := policyFile(t, "defaults:\n  cache: sometimes\nresources:\n- {group: '', resource: pods, historyWindow: 1}\n")
+	wrongPolicy := policyFile(t, "defaults:\n  cache: sometimes\n"+
+		"resources:\n- {group: '', resource: pods, historyWindow: 1}\n")
 	for line, wantSays := range map[string][]string{
 		"--no-such-flag":   {"unknown flag: --no-such-flag"},
 		"no-such-command":  {`unknown command "no-such-command"`},
@@ -47,7 +48,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"policy check":                         {"accepts 1 arg(s), received 0"},
 		"policy check --no-such-flag":          {"unknown flag"},
 		"policy check no-such-file":            {"no-such-file"},
-		"policy check " + wrongPolicy:          {wrongPolicy + ": defaults.cache", wrongPolicy + ": resources[0].historyWindow"},
+		"policy check " + wrongPolicy:          {wrongPolicy + ": defaults.cache", ": resources[0].historyWindow"},
 		"status extra":                         {"extra"},
 		"status --address ftp://x":             {"http://127.0.0.1:8081"},
 		"status --output yaml":                 {"unknown flag: --output"},

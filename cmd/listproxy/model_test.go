@@ -220,7 +220,9 @@ func TestModel(t *testing.T) {
 		}
 	}
 	t.Log(counts)
-	for _, what := range []string{"Any", "NotOlderThan", "Exact", "Consistent", "Continue", "streaming list", "watch", "events"} {
+	for _, what := range []string{
+		"Any", "NotOlderThan", "Exact", "Consistent", "Continue", "streaming list", "watch", "events",
+	} {
 		if counts[what] == 0 && !t.Failed() {
 			t.Errorf("%q was never from memory, want it at least once", what)
 		}
@@ -302,7 +304,8 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 		const rbac = "/apis/rbac.authorization.k8s.io/v1/"
 		for _, path := range []string{
 			inmemory.Widgets.Path, "/api/v1", "/readyz", "/version", "/apis/apiregistration.k8s.io/v1/apiservices",
-			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+			"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
 			"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", rbac + "roles", rbac + "rolebindings",
 		} {
 			if _, ok := redirected.Load(path); !ok {

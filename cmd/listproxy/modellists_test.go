@@ -48,8 +48,9 @@ func (q listRequest) query(token string) url.Values {
 		values.Set("limit", strconv.Itoa(q.Limit))
 	}
 	if q.hasShard {
-		const half = "shardRange(object.metadata.namespace, '0x5000000000000000', '0x6000000000000000')" // has the namespace "two"
-		values.Set("shardSelector", half)
+		// This shard has the namespace "two" only.
+		const shard = "shardRange(object.metadata.namespace, '0x5000000000000000', '0x6000000000000000')"
+		values.Set("shardSelector", shard)
 	}
 	switch q.semantics {
 	case "Any":

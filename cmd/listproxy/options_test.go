@@ -45,7 +45,8 @@ func TestBytes(t *testing.T) {
 // TestEager: --eager names collections. They are loaded in the order and in the representations in which they are
 // named.
 func TestEager(t *testing.T) {
-	o, err := parse("--eager", "pods/protobuf,pods", "--eager", "deployments.v1.apps/metadata-json,widgets.v1beta1.example.com")
+	o, err := parse("--eager", "pods/protobuf,pods",
+		"--eager", "deployments.v1.apps/metadata-json,widgets.v1beta1.example.com")
 	expect.NoError(t, err)
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}

@@ -7,9 +7,9 @@
 //
 // # Design
 //
-// A log is read line by line (lines.go). A line has events (event.go) of clients (client.go). For each event there is a
-// prediction (prediction.go), and predictions are counted (tally.go). A [Report] is made from the counts (report.go,
-// advice.go) and written as text or JSON (text.go).
+// A log is read line by line (lines.go). A line has events (unwrap.go, event.go) of clients (client.go). For each event
+// there is a prediction (prediction.go), and predictions are counted (tally.go). A [Report] is made from the counts
+// (report.go, advice.go) and written as text or JSON (text.go).
 //
 // # Invariants
 //

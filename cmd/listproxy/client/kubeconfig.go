@@ -151,7 +151,7 @@ func pointAtProxy(cfg *api.Config, contextName string, target proxyTarget, ca []
 		}
 		cluster.ProxyURL = target.proxyURL
 	}
-	// Go's clients use the same CAs for an https proxy and for the server behind it. They expect the name to which they
+	// Go's clients use the same CAs for an https proxy and for the server behind it, and check the name to which they
 	// connect. So the settings for the API server's certificate must go.
 	cluster.CertificateAuthorityData = ca
 	cluster.InsecureSkipTLSVerify = false

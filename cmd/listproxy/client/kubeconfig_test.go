@@ -92,8 +92,11 @@ func TestKubeconfig(t *testing.T) {
 				Contexts:       map[string]*api.Context{test.wantContext: context},
 				Clusters:       map[string]*api.Cluster{context.Cluster: &test.wantCluster},
 				AuthInfos:      map[string]*api.AuthInfo{context.AuthInfo: contexts().AuthInfos[context.AuthInfo]},
-			}, *got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(api.Cluster{}, "LocationOfOrigin"),
-				cmpopts.IgnoreFields(api.AuthInfo{}, "LocationOfOrigin"), cmpopts.IgnoreFields(api.Context{}, "LocationOfOrigin"))
+			}, *got,
+				cmpopts.EquateEmpty(),
+				cmpopts.IgnoreFields(api.Cluster{}, "LocationOfOrigin"),
+				cmpopts.IgnoreFields(api.AuthInfo{}, "LocationOfOrigin"),
+				cmpopts.IgnoreFields(api.Context{}, "LocationOfOrigin"))
 		})
 	}
 }

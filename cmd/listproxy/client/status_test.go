@@ -62,8 +62,8 @@ func TestStatusCommand(t *testing.T) {
 			name:    "healthy",
 			address: healthy,
 			wantSays: []string{
-				"listproxy v1.2.3 is healthy", "75.0 % from memory (3, and 1 forwarded)", "pods", "12", "3-9", "5.0 MiB", "a watch",
-				"widgets.example.com", "nodes[2J",
+				"listproxy v1.2.3 is healthy", "75.0 % from memory (3, and 1 forwarded)", "pods", "12", "3-9", "5.0 MiB",
+				"a watch", "widgets.example.com", "nodes[2J",
 			},
 		},
 		{

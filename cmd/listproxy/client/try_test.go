@@ -74,8 +74,8 @@ func TestTryCommand(t *testing.T) {
 			requests := 0
 			const http2 = false
 			config := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.String() != defaultPath || r.Header.Get("Authorization") != "Bearer secret" {
-					t.Errorf("the request is for %s with %q, want %s with the token", r.URL, r.Header.Get("Authorization"), defaultPath)
+				if token := r.Header.Get("Authorization"); r.URL.String() != defaultPath || token != "Bearer secret" {
+					t.Errorf("the request is for %s with %q, want %s with the token", r.URL, token, defaultPath)
 				}
 				if status := test.cacheStatuses[min(requests, len(test.cacheStatuses)-1)]; status != "" {
 					w.Header().Set("Cache-Status", status)

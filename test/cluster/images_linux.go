@@ -38,7 +38,7 @@ var images = []struct {
 
 // Build builds all programs that bin/ lacks, which takes long the first time.
 func Build(ctx context.Context, log func(string)) error {
-	if _, _, err := binaries.Of(ctx, log, ""); err != nil {
+	if _, _, err := binaries.ControlPlane(ctx, log, ""); err != nil {
 		return err
 	}
 	for _, name := range programs {

@@ -14,8 +14,7 @@ import (
 )
 
 // CreateServiceAccountToken creates a service account, unless it exists, and returns a token
-// for it from the TokenRequest API, valid for an hour. The namespace must exist; binding
-// rights to the account is the caller's part.
+// for it from the TokenRequest API, valid for an hour. The namespace must exist. The account has no rights by itself.
 func (cp *ControlPlane) CreateServiceAccountToken(ctx context.Context, namespace, name string) (string, error) {
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(Admin))
 	if err != nil {
@@ -26,11 +25,11 @@ func (cp *ControlPlane) CreateServiceAccountToken(ctx context.Context, namespace
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return "", err
 	}
-	asked := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}}
-	made, err := accounts.CreateToken(ctx, name, asked, metav1.CreateOptions{})
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}}
+	response, err := accounts.CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("request a token of service account %s/%s: %w", namespace, name, err)
 	}
-	secrets.Suite.Add("the token of service account "+namespace+"/"+name, made.Status.Token)
-	return made.Status.Token, nil
+	secrets.Suite.Add("the token of service account "+namespace+"/"+name, response.Status.Token)
+	return response.Status.Token, nil
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// apiserverGrace is how long an API server may take to end by itself; it lets requests in
-// flight end first.
+// apiserverGrace is the time after SIGTERM in which an API server lets requests in flight end. Then it is killed.
 const apiserverGrace = 15 * time.Second
 
-// An APIServer is a kube-apiserver on the etcd of a control plane, on a port of its own, which stays the
-// same over restarts. All methods may be called concurrently.
+// An APIServer is a kube-apiserver on the etcd of a control plane. It keeps its port over restarts. All methods may be called
+// concurrently.
 type APIServer struct {
 	cp   *ControlPlane
 	name string
@@ -29,13 +28,13 @@ type APIServer struct {
 	stopped bool
 }
 
-// newAPIServer is one more, which was not started yet. The caller holds cp.mu.
+// newAPIServer adds an API server, without starting it. The caller holds cp.mu.
 func (cp *ControlPlane) newAPIServer() (*APIServer, error) {
-	own, err := reservePort()
+	p, err := reservePort()
 	if err != nil {
 		return nil, err
 	}
-	s := &APIServer{cp: cp, name: "kube-apiserver", port: own, binary: cp.paths.KubeAPIServer, args: cp.options.APIServerArgs}
+	s := &APIServer{cp: cp, name: "kube-apiserver", port: p, binary: cp.paths.KubeAPIServer, args: cp.options.APIServerArgs}
 	if len(cp.servers) > 0 {
 		s.name += fmt.Sprintf("-%d", len(cp.servers)+1)
 	}
@@ -44,8 +43,7 @@ func (cp *ControlPlane) newAPIServer() (*APIServer, error) {
 }
 
 // AddAPIServer starts one more API server, with the same certificates, tokens and keys, and returns when
-// it is ready. Without a version and args it is like the first one; else see [APIServer.Use]. It ends with
-// the control plane.
+// it is ready. Without a version and args it is like the first one; else see [APIServer.Use].
 func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args ...string) (*APIServer, error) {
 	cp.mu.Lock()
 	if cp.stopped {
@@ -65,13 +63,13 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args .
 	return s, s.Start(ctx)
 }
 
-// URL is where the API server listens: https, host and port.
+// URL returns the address at which the API server listens: https, host and port.
 func (s *APIServer) URL() string { return "https://" + s.port.address() }
 
-// Use makes the next start run a version, as "1.32.13", which a module beside tools/ must pin ("": the usual
-// one), with args after the usual arguments instead of those of [Options].
+// Use sets the version for the next start, as "1.32.13", which a module beside tools/ must pin ("": that of tools/). args
+// replace those of [Options].
 func (s *APIServer) Use(ctx context.Context, version string, args ...string) error {
-	paths, _, err := binaries.Of(ctx, s.cp.options.Log, version)
+	paths, _, err := binaries.ControlPlane(ctx, s.cp.options.Log, version)
 	if err != nil {
 		return err
 	}
@@ -81,15 +79,15 @@ func (s *APIServer) Use(ctx context.Context, version string, args ...string) err
 	return nil
 }
 
-// usualArgs come before those that a test has chosen.
+// usualArgs returns the arguments before those of [Options] or [APIServer.Use].
 func (s *APIServer) usualArgs() []string {
 	file := func(name string) string { return filepath.Join(s.cp.dir, name) }
 	args := []string{
 		"--etcd-servers=" + s.cp.EtcdURL(),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", s.port.number),
-		// Without an address it looks for a default route, which a test machine may lack;
-		// and it refuses to make endpoints of a loopback address.
+		// Without an address kube-apiserver looks for a default route, which a test machine may lack. It refuses to
+		// reconcile endpoints with a loopback address.
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/16",
@@ -102,8 +100,7 @@ func (s *APIServer) usualArgs() []string {
 		"--service-account-key-file=" + file(accountPublicFile),
 		"--service-account-signing-key-file=" + file(accountKeyFile),
 		"--allow-privileged=true",
-		// A year is never: tests compact by hand, so that old revisions go when they say so.
-		// Zero would also turn off that the watch caches follow a compaction.
+		// A year: only tests compact. With zero, watch caches would not follow a compaction.
 		"--etcd-compaction-interval=8760h",
 		"--v=1",
 	}
@@ -130,28 +127,27 @@ func (s *APIServer) Start(ctx context.Context) error {
 	return s.await(ctx)
 }
 
-// Stop asks the API server to end (SIGTERM) and waits until it is gone. It is killed if that takes
-// longer than 15 seconds.
+// Stop ends the API server in order (SIGTERM), and waits until it is gone. After apiserverGrace it is killed.
 func (s *APIServer) Stop() error {
-	return s.with(func(p *process) error { p.terminate(apiserverGrace); return nil })
+	return s.withProcess(func(p *process) error { p.terminate(apiserverGrace); return nil })
 }
 
 // Kill ends the API server at once (SIGKILL) and waits until it is gone.
 func (s *APIServer) Kill() error {
-	return s.with(func(p *process) error { p.kill(); return nil })
+	return s.withProcess(func(p *process) error { p.kill(); return nil })
 }
 
-// Pause stops the API server's execution (SIGSTOP) and returns when it stands still: connections stay
-// open and stay silent, new ones are accepted by the kernel only.
-func (s *APIServer) Pause() error { return s.with((*process).pause) }
+// Pause stops the API server's execution (SIGSTOP), and returns when no thread runs: connections stay
+// open without data, and only the kernel accepts new ones.
+func (s *APIServer) Pause() error { return s.withProcess((*process).pause) }
 
 // Resume lets a paused API server go on (SIGCONT).
 func (s *APIServer) Resume() error {
-	return s.with(func(p *process) error { return p.signal(syscall.SIGCONT) })
+	return s.withProcess(func(p *process) error { return p.signal(syscall.SIGCONT) })
 }
 
-// with calls f with the process, which is alive.
-func (s *APIServer) with(f func(*process) error) error {
+// withProcess calls f with the running process. It returns an error if there is none.
+func (s *APIServer) withProcess(f func(*process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -172,8 +168,8 @@ func (s *APIServer) end() {
 	s.port.release()
 }
 
-// PID returns the process ID, another one after each start.
+// PID returns the process ID, which changes with each start.
 func (s *APIServer) PID() (pid int, err error) {
-	err = s.with(func(p *process) error { pid = p.cmd.Process.Pid; return nil })
+	err = s.withProcess(func(p *process) error { pid = p.cmd.Process.Pid; return nil })
 	return pid, err
 }

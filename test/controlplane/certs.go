@@ -15,20 +15,20 @@ import (
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
-// Certificates outlive any test and most demos; the margin before now is for odd clocks.
+// Certificates are valid for longer than any test and most demos. certMargin allows for clocks that are behind.
 const (
 	certValidity = 7 * 24 * time.Hour
 	certMargin   = time.Hour
 )
 
-// An Authority is a CA that issues certificates as a test wants them: the control plane's own, or one that
-// nobody trusts. It lives in memory only.
+// An Authority is a CA whose certificates a test can modify: the control plane's, or one that
+// nobody trusts. Its key is in memory only.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes a CA of that name.
+// NewAuthority returns a new CA.
 func NewAuthority(commonName string) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
@@ -44,26 +44,26 @@ func NewAuthority(commonName string) (*Authority, error) {
 	return &Authority{cert, key}, err
 }
 
-// PEM is the CA's certificate.
+// PEM returns the CA's certificate.
 func (a *Authority) PEM() []byte { return certPEM(a.cert.Raw) }
 
-// Name is the CA's subject.
+// Name returns the common name of the CA.
 func (a *Authority) Name() string { return a.cert.Subject.CommonName }
 
-// Issue makes a client certificate and its key, both in PEM. kube-apiserver reads the user's name from
-// the common name, and groups from the organisations. What with changes before the certificate is
-// signed is as it wants: that it has expired, say. With may be nil.
-func (a *Authority) Issue(subject pkix.Name, with func(*x509.Certificate)) (cert, key []byte, err error) {
+// Issue issues a client certificate and its key, both in PEM. kube-apiserver reads the user's name from
+// the common name, and groups from the organizations. modify, which may be nil, changes the certificate before it is signed:
+// one that has expired, say.
+func (a *Authority) Issue(subject pkix.Name, modify func(*x509.Certificate)) (cert, key []byte, err error) {
 	private, err := newKey()
 	if err != nil {
 		return nil, nil, err
 	}
-	wanted := template(subject)
-	wanted.KeyUsage, wanted.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if with != nil {
-		with(wanted)
+	unsigned := template(subject)
+	unsigned.KeyUsage, unsigned.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if modify != nil {
+		modify(unsigned)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, wanted, a.cert, private.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, unsigned, a.cert, private.Public(), a.key)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,9 +74,8 @@ func (a *Authority) Issue(subject pkix.Name, with func(*x509.Certificate)) (cert
 	return certPEM(der), key, nil
 }
 
-// serving issues a server certificate for names, for this machine's loopback address, and for that of the Service
-// kubernetes.
-func (a *Authority) serving(names ...string) (cert, key []byte, err error) {
+// issueServing issues a serving certificate for host names, the loopback address, and the address of the Service kubernetes.
+func (a *Authority) issueServing(names ...string) (cert, key []byte, err error) {
 	return a.Issue(pkix.Name{CommonName: names[0]}, func(c *x509.Certificate) {
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		c.DNSNames, c.IPAddresses = names, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)}

@@ -18,20 +18,20 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// kubectlWait is how long a cancelled kubectl may take to close its output.
+// kubectlWait is the time that a cancelled kubectl has to close its output.
 const kubectlWait = 2 * time.Second
 
-// URL is where the API server listens: https, host and port. It stays the same over restarts.
+// URL returns the address at which the first API server listens: https, host and port. Restarts do not change it.
 func (cp *ControlPlane) URL() string { return cp.First.URL() }
 
-// EtcdURL is the client URL of etcd: http, host and port. It stays the same over restarts.
+// EtcdURL returns the client URL of etcd: http, host and port. Restarts do not change it.
 func (cp *ControlPlane) EtcdURL() string { return "http://" + cp.etcdPort.address() }
 
-// CA is the certificate authority, in PEM, that signed the API server's certificate and the
+// CA returns the certificate authority, in PEM, that signed the API server's certificate and the
 // client certificates.
 func (cp *ControlPlane) CA() []byte { return cp.credentials.issuer.PEM() }
 
-// CAPath is a file with that certificate authority.
+// CAPath returns the path of a file with [ControlPlane.CA].
 func (cp *ControlPlane) CAPath() string { return filepath.Join(cp.dir, caFile) }
 
 // ClientAuthority is the CA whose certificates the API server knows users by.
@@ -40,9 +40,8 @@ func (cp *ControlPlane) ClientAuthority() *Authority { return cp.credentials.iss
 // Token returns the bearer token of a user, or "" for one who has none.
 func (cp *ControlPlane) Token(user string) string { return cp.credentials.tokens[user] }
 
-// RESTConfig returns a configuration that logs in with the user's token. [Anonymous] has none.
-// There is no rate limit on the client's side. It panics for a user who has no token, or a mistyped one
-// would quietly be anonymous.
+// RESTConfig returns a configuration with the user's token, and without a client-side rate limit. [Anonymous] has no token.
+// RESTConfig panics for any other user without a token: a mistyped name would silently be anonymous.
 func (cp *ControlPlane) RESTConfig(user string) *rest.Config {
 	token, ok := cp.credentials.tokens[user]
 	if !ok && user != Anonymous {
@@ -51,26 +50,25 @@ func (cp *ControlPlane) RESTConfig(user string) *rest.Config {
 	return &rest.Config{Host: cp.URL(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: cp.CA()}, QPS: -1}
 }
 
-// CertConfig returns a configuration that logs in with a client certificate, which [Admin] and
-// [CertUser] have.
+// CertConfig returns a configuration with the client certificate of [Admin] or [CertUser].
 func (cp *ControlPlane) CertConfig(user string) *rest.Config {
 	config, pair := cp.RESTConfig(Anonymous), cp.credentials.certs[user]
 	config.CertData, config.KeyData = pair.cert, pair.key
 	return config
 }
 
-// IssueCert makes a client certificate that the API server knows a user by, with groups, and its
+// IssueCert issues a client certificate for a user with groups, and its
 // key, both in PEM. The user need not be one of [Users].
 func (cp *ControlPlane) IssueCert(user string, groups ...string) (cert, key []byte, err error) {
 	return cp.credentials.issuer.Issue(pkix.Name{CommonName: user, Organization: groups}, nil)
 }
 
-// IssueServingCert issues a serving certificate of the cluster's own CA, with its key.
+// IssueServingCert issues a serving certificate of the cluster's CA for host names, and its key.
 func (cp *ControlPlane) IssueServingCert(names ...string) (cert, key []byte, err error) {
-	return cp.credentials.issuer.serving(names...)
+	return cp.credentials.issuer.issueServing(names...)
 }
 
-// KubeconfigPath returns the user's kubeconfig, a file with mode 0600.
+// KubeconfigPath returns the path of the user's kubeconfig, a file with mode 0600.
 func (cp *ControlPlane) KubeconfigPath(user string) string {
 	return filepath.Join(cp.dir, kubeconfigFolder, user+".yaml")
 }
@@ -85,26 +83,26 @@ func WriteKubeconfig(path string, cfg *rest.Config) error {
 	}, path)
 }
 
-// Environment is that of a program with a kubeconfig, or none, which knows nothing else of Kubernetes and Helm.
-// A home of its own keeps the caller's ~/.kube out, and other control planes' discovery.
+// Environment returns this process's environment with a kubeconfig ("": none), and without other settings of Kubernetes and
+// Helm. A separate home hides the user's ~/.kube, and discovery of other control planes that is cached there.
 func Environment(kubeconfig, home string) []string {
 	var env []string
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HELM_") && !strings.HasPrefix(kv, "HOME=") {
-			env = append(env, kv)
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "KUBE") && !strings.HasPrefix(variable, "HELM_") && !strings.HasPrefix(variable, "HOME=") {
+			env = append(env, variable)
 		}
 	}
 	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home)
 }
 
-// Apply creates what a manifest in YAML says, as [Admin].
+// Apply applies a manifest in YAML, as [Admin].
 func (cp *ControlPlane) Apply(ctx context.Context, manifest string) error {
 	_, err := cp.Kubectl(ctx, manifest, "apply", "--validate=false", "-f", "-")
 	return err
 }
 
-// Kubectl runs the real kubectl as [Admin], with a text to read, and returns its standard output. An error
-// carries the end of its standard error.
+// Kubectl runs kubectl as [Admin], with a standard input, and returns its standard output. An error
+// has the end of its standard error.
 func (cp *ControlPlane) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, cp.paths.Kubectl, args...) // #nosec G204 -- the caller's own command
 	cmd.WaitDelay = kubectlWait

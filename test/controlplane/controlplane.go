@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// startTimeout bounds each wait for something that starts. Usual are five seconds in all; a busy machine
-// takes longer.
+// startTimeout bounds each wait for something that starts. A start usually takes five seconds in all, and longer on a busy
+// machine.
 const startTimeout = 5 * time.Minute
 
 var (
@@ -20,36 +20,34 @@ var (
 	errNotRunning = errors.New("not running")
 )
 
-// VersionEnv names the environment variable that chooses the version of kube-apiserver, as in
-// LISTPROXY_TEST_KUBERNETES=1.32.13. A module beside tools/ must pin it. Without it, it is what tools/
-// pins.
+// VersionEnv is the environment variable with the version of kube-apiserver, as in LISTPROXY_TEST_KUBERNETES=1.32.13. A
+// module beside tools/ must pin that version. The default is the version that tools/ pins.
 const VersionEnv = "LISTPROXY_TEST_KUBERNETES"
 
-// kineEnv names the environment variable that puts a kine in etcd's place, as in LISTPROXY_TEST_KINE=0.17.5.
-// What asks etcd itself does not work then.
+// kineEnv is the environment variable that replaces etcd by a version of kine, as in LISTPROXY_TEST_KINE=0.17.5. Methods
+// about etcd do not work then.
 const kineEnv = "LISTPROXY_TEST_KINE"
 
-// Options are the choices of [Start]. The zero value is good.
+// Options are those of [Start]. The zero value is valid.
 type Options struct {
-	// APIServerArgs follow the usual arguments of kube-apiserver. Of a flag given twice the last one
-	// counts, except for lists (feature gates), which add up.
+	// APIServerArgs follow the usual arguments of kube-apiserver. They override flags before them, but lists (feature
+	// gates) add up.
 	APIServerArgs []string
-	// ServiceAccounts is for tests of pods: kube-apiserver gives each the token of its service account,
-	// and refuses pods without one. Nothing here makes default service accounts.
+	// ServiceAccounts enables the admission plugin of this name: each pod gets the token of its service account, which must
+	// exist. Nothing creates default service accounts.
 	ServiceAccounts bool
-	// Log receives a line now and then: what is built, what is started. Default: nothing. It
-	// may be called from another goroutine.
+	// Log receives lines about what is built and started, from any goroutine. nil: no log.
 	Log func(string)
 }
 
 // A ControlPlane is a running etcd and kube-apiserver. All methods may be called concurrently.
 type ControlPlane struct {
-	// First is the API server that [Start] started. It is not to be set.
+	// First is the API server that [Start] started. Read-only.
 	First *APIServer
 
 	options     Options
 	paths       binaries.Paths
-	kine        bool // in etcd's place
+	kine        bool // paths.Etcd is kine
 	version     string
 	dir         string
 	credentials *credentials
@@ -57,24 +55,23 @@ type ControlPlane struct {
 	etcdPort    *port
 	peerPort    *port
 
-	mu        sync.Mutex   // one start, stop or restore at a time
-	etcd      *process     // nil until first started
-	servers   []*APIServer // the first and all further ones
-	snapshots int          // how many etcd snapshots were made
+	mu        sync.Mutex   // held by each start, stop and restore
+	etcd      *process     // nil before the first start
+	servers   []*APIServer // First and those that were added
+	snapshots int          // number of etcd snapshots so far
 	stopped   bool
 }
 
-// Start builds what is missing (see package binaries) and starts a control plane. When it returns,
-// the API server is ready, its built-in roles, the namespaces default, team-a and team-b and
-// the rights of all [Users] exist and are in force. ctx ends the start, not what was started:
-// that runs until Stop or until this process ends, however it ends.
+// Start builds the binaries that are missing (see package binaries) and starts a control plane. When it returns,
+// the API server is ready, the namespaces default, team-a and team-b exist, and the rights of all [Users] are in force. ctx
+// bounds the start only: the control plane runs until Stop, or until this process ends.
 func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if options.Log == nil {
 		options.Log = func(string) {}
 	}
 	cp := &ControlPlane{options: options}
 	var err error
-	cp.paths, cp.version, err = binaries.Of(ctx, options.Log, os.Getenv(VersionEnv))
+	cp.paths, cp.version, err = binaries.ControlPlane(ctx, options.Log, os.Getenv(VersionEnv))
 	if version := os.Getenv(kineEnv); version != "" && err == nil {
 		cp.kine = true
 		cp.paths.Etcd, err = binaries.Tool(ctx, options.Log, "kine-"+version)
@@ -119,7 +116,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 		}
 	}
 	cp.options.Log("starting etcd and kube-apiserver in " + cp.dir)
-	if err := cp.starting(ctx, func(ctx context.Context) error {
+	if err := cp.whileRunning(ctx, func(ctx context.Context) error {
 		if err := cp.startBoth(ctx); err != nil {
 			return err
 		}
@@ -131,17 +128,17 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	return nil
 }
 
-// starting does what starts something, unless the control plane has been stopped.
-func (cp *ControlPlane) starting(ctx context.Context, start func(context.Context) error) error {
+// whileRunning calls do with cp.mu held, unless the control plane has been stopped.
+func (cp *ControlPlane) whileRunning(ctx context.Context, do func(context.Context) error) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	if cp.stopped {
 		return errStopped
 	}
-	return start(ctx)
+	return do(ctx)
 }
 
-// Stop ends both processes and removes the directory. It may be called more than once.
+// Stop ends all processes and removes the directory. It may be called more than once.
 func (cp *ControlPlane) Stop() {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -149,8 +146,7 @@ func (cp *ControlPlane) Stop() {
 		return
 	}
 	cp.stopped = true
-	// Nothing is kept, so nothing needs an orderly end. The API server goes first, lest it
-	// fill its log with complaints.
+	// Nothing is kept, so no process needs an orderly end. API servers end before etcd, so that they do not log errors.
 	for _, s := range cp.servers {
 		s.end()
 	}
@@ -165,11 +161,11 @@ func (cp *ControlPlane) Stop() {
 	}
 }
 
-// Dir is the directory of this control plane. The logs are DIR/etcd.log and
+// Dir returns the directory of this control plane. The logs are DIR/etcd.log and
 // DIR/kube-apiserver.log.
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
-// Binaries says where the programs are that this control plane runs.
+// Binaries returns the paths of the programs that this control plane runs.
 func (cp *ControlPlane) Binaries() binaries.Paths { return cp.paths }
 
 // Version is the version of the API server that runs, as "1.36.3".

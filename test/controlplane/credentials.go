@@ -29,7 +29,7 @@ const (
 	etcdSnapshotPrefix = "etcd-snapshot-"
 )
 
-// credentials is who may log in and how. It does not change after it was made.
+// credentials are those of [Users]. They do not change.
 type credentials struct {
 	issuer *Authority
 	tokens map[string]string
@@ -39,14 +39,14 @@ type credentials struct {
 // A keyPair is a certificate and its key, in PEM.
 type keyPair struct{ cert, key []byte }
 
-// newCredentials makes all keys, certificates and tokens and writes into dir what the API
-// server reads.
+// newCredentials creates all keys, certificates and tokens, and writes those that the API
+// server reads into dir.
 func newCredentials(dir string) (c *credentials, err error) {
 	c = &credentials{tokens: map[string]string{}, certs: map[string]keyPair{}}
 	if c.issuer, err = NewAuthority("listproxy test control plane"); err != nil {
 		return nil, err
 	}
-	servingCert, servingKey, err := c.issuer.serving("localhost", "kubernetes.default.svc")
+	servingCert, servingKey, err := c.issuer.issueServing("localhost", "kubernetes.default.svc")
 	if err != nil {
 		return nil, err
 	}

@@ -11,14 +11,13 @@
 //
 // # Binaries
 //
-// etcd, kube-apiserver and kubectl are built once by [binaries.Of] from the versions that the
+// etcd, kube-apiserver and kubectl are built once by [binaries.ControlPlane] from the versions that the
 // nested module in tools/ pins, and kept in bin/ of the repository. They are built again when
 // that module's go.mod or go.sum, or the way of building, changed. A file lock makes parallel
 // test packages wait for one build.
 //
-// Modules named tools-1.NN pin another kube-apiserver, which the environment variable
-// LISTPROXY_TEST_KUBERNETES chooses. It is built only when it is asked for. So is helm
-// ([binaries.Tool]), which tools-helm pins.
+// Modules named tools-1.NN pin other versions of kube-apiserver, which the environment variable
+// LISTPROXY_TEST_KUBERNETES chooses. These, and other tools ([binaries.Tool]), are built on demand.
 //
 // # Users
 //
@@ -30,8 +29,7 @@
 //
 // The API server can be killed, stopped, paused and started again on the same port; etcd can be
 // killed, compacted, defragmented, emptied, and put back to an earlier state so that revisions go
-// back. A restarted API server has lost everything that was in its memory (above all its watch
-// caches), and has what is in etcd.
+// back. A restarted API server has lost its memory, above all its watch caches.
 //
 // # Several API servers
 //

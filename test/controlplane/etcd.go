@@ -16,12 +16,11 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// etcdGrace is how long etcd may take to end by itself.
+// etcdGrace is the time after SIGTERM in which etcd must end. Then it is killed.
 const etcdGrace = 10 * time.Second
 
-// compactRevisionKey is where API servers write the revision they compact etcd at, and where
-// they read it to forget older states of their watch caches
-// (k8s.io/apiserver/pkg/storage/etcd3/compact.go).
+// compactRevisionKey is the key at which API servers write the revision of a compaction. They read it to forget older states
+// of their watch caches (k8s.io/apiserver/pkg/storage/etcd3/compact.go).
 const compactRevisionKey = "compact_rev_key"
 
 func (cp *ControlPlane) etcdArgs() []string {
@@ -41,7 +40,7 @@ func (cp *ControlPlane) etcdArgs() []string {
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=default=" + peer,
 		"--unsafe-no-fsync",
-		"--quota-backend-bytes=8589934592", // large load tests keep much history
+		"--quota-backend-bytes=8589934592", // 8 GiB: large load tests keep much history
 		"--log-level=warn",
 	}
 }
@@ -54,21 +53,21 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) (err error) {
 		}
 	}
 	return cp.etcd.await(ctx, "etcd", func(ctx context.Context) error {
-		if cp.kine { // which has no JSON
+		if cp.kine { // kine has no JSON gateway
 			conn, err := net.Dial("tcp", cp.etcdPort.address())
 			if err == nil {
 				err = conn.Close()
 			}
 			return err
 		}
-		_, err := cp.etcdAsk(ctx, http.MethodGet, "/readyz", nil)
+		_, err := cp.askEtcd(ctx, http.MethodGet, "/readyz", nil)
 		return err
 	})
 }
 
 // EtcdRevision returns etcd's current revision.
 func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
-	a, err := cp.etcdAsk(ctx, http.MethodPost, "/v3/kv/range", map[string]any{"key": []byte(compactRevisionKey)})
+	a, err := cp.askEtcd(ctx, http.MethodPost, "/v3/kv/range", map[string]any{"key": []byte(compactRevisionKey)})
 	if err != nil {
 		return 0, fmt.Errorf("read etcd's revision: %w", err)
 	}
@@ -81,22 +80,23 @@ func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
 	return decoded.Header.Revision, err
 }
 
-// CompactEtcdAt compacts etcd at a revision, physically, as an API server does it: it also
-// writes down the revision where API servers look for it, which takes one revision more.
-// kube-apiserver looks every 15 seconds; until then it may answer lists at an older exact
-// revision from snapshots in its watch cache. A restart of it makes that certain at once.
+// CompactEtcdAt compacts etcd at a revision, as an API server does: it also
+// writes the revision to [compactRevisionKey], which takes one revision more.
+// kube-apiserver reads the key every 15 seconds; until then its watch cache may answer lists at older exact
+// revisions. After a restart it no longer does.
 func (cp *ControlPlane) CompactEtcdAt(ctx context.Context, revision int64) error {
 	at := strconv.FormatInt(revision, 10)
-	if _, err := cp.etcdAsk(ctx, http.MethodPost, "/v3/kv/put", map[string]any{"key": []byte(compactRevisionKey), "value": []byte(at)}); err != nil {
+	announcement := map[string]any{"key": []byte(compactRevisionKey), "value": []byte(at)}
+	if _, err := cp.askEtcd(ctx, http.MethodPost, "/v3/kv/put", announcement); err != nil {
 		return fmt.Errorf("announce the compaction of etcd at %d: %w", revision, err)
 	}
-	_, err := cp.etcdAsk(ctx, http.MethodPost, "/v3/kv/compaction", map[string]any{"revision": at, "physical": true})
+	_, err := cp.askEtcd(ctx, http.MethodPost, "/v3/kv/compaction", map[string]any{"revision": at, "physical": true})
 	return err
 }
 
-// etcdAsk asks etcd through its JSON gateway. Byte slices travel as base64 there, as encoding/json writes
-// them. No connection is kept over a restart, and there is no proxy from the environment.
-func (cp *ControlPlane) etcdAsk(ctx context.Context, method, path string, body any) (ask.Answer, error) {
+// askEtcd sends a request to etcd's JSON gateway, which expects byte slices in base64, as encoding/json writes
+// them. It keeps no connection, which would not survive a restart, and uses no proxy of the environment.
+func (cp *ControlPlane) askEtcd(ctx context.Context, method, path string, body any) (ask.Answer, error) {
 	client := ask.Client{Base: cp.EtcdURL(), HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	return client.Do(ctx, method, path, body)
 }
@@ -109,10 +109,10 @@ type EtcdSnapshot struct {
 	dir string
 }
 
-// SnapshotEtcd stops the API server and etcd in order, copies etcd's data, and starts both
+// SnapshotEtcd stops the first API server and etcd in order, copies etcd's data, and starts both
 // again.
 func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (snapshot EtcdSnapshot, err error) {
-	err = cp.starting(ctx, func(ctx context.Context) (err error) {
+	err = cp.whileRunning(ctx, func(ctx context.Context) (err error) {
 		cp.snapshots++
 		snapshot.dir = filepath.Join(cp.dir, etcdSnapshotPrefix+strconv.Itoa(cp.snapshots))
 		_ = cp.First.Stop() // if it runs
@@ -128,10 +128,10 @@ func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (snapshot EtcdSnapshot
 	return snapshot, err
 }
 
-// RestoreEtcd stops both, puts the data of the snapshot back, and starts both again: all that
-// was written since is gone, and revisions go back and are given a second time.
+// RestoreEtcd stops both, restores the data of a snapshot, and starts both again: everything that
+// was written since is gone, and revisions are given a second time.
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) error {
-	return cp.starting(ctx, func(ctx context.Context) error {
+	return cp.whileRunning(ctx, func(ctx context.Context) error {
 		_ = cp.First.Stop() // if it runs
 		if err := cp.removeEtcd(); err != nil {
 			return err
@@ -143,18 +143,20 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) 
 	})
 }
 
-// RestoreEtcdBumped is RestoreEtcd as etcdutl, etcd's own tool, does it: revisions go on above those that may have been
-// given, and what was before is compacted, without which etcdutl bumps no revision.
+// RestoreEtcdBumped is RestoreEtcd with etcdutl: revisions go on above those that may have been given. History before is
+// compacted, which etcdutl requires for that.
 func (cp *ControlPlane) RestoreEtcdBumped(ctx context.Context, etcdutl string, snapshot EtcdSnapshot, bump int64) error {
-	return cp.starting(ctx, func(ctx context.Context) error {
+	return cp.whileRunning(ctx, func(ctx context.Context) error {
 		_ = cp.First.Stop() // if it runs
 		if err := cp.removeEtcd(); err != nil {
 			return err
 		}
 		peer := "http://" + cp.peerPort.address()
-		out, err := exec.CommandContext(ctx, etcdutl, "snapshot", "restore", filepath.Join(snapshot.dir, "member", "snap", "db"), // #nosec G204 -- a test's
+		database := filepath.Join(snapshot.dir, "member", "snap", "db")
+		restore := exec.CommandContext(ctx, etcdutl, "snapshot", "restore", database, // #nosec G204 -- a test's
 			"--skip-hash-check", "--data-dir="+cp.etcdData(), "--initial-cluster=default="+peer, "--initial-advertise-peer-urls="+peer,
-			"--bump-revision="+strconv.FormatInt(bump, 10), "--mark-compacted").CombinedOutput()
+			"--bump-revision="+strconv.FormatInt(bump, 10), "--mark-compacted")
+		out, err := restore.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("restore etcd: %w: %s", err, binaries.Tail(out))
 		}
@@ -162,10 +164,10 @@ func (cp *ControlPlane) RestoreEtcdBumped(ctx context.Context, etcdutl string, s
 	})
 }
 
-// EmptyEtcd ends the API server at once and etcd, removes etcd's data, and starts both again:
-// revisions begin anew, and nothing exists but what [Start] creates. Tokens stay valid.
+// EmptyEtcd kills the first API server and etcd, removes etcd's data, and starts both again:
+// revisions begin anew, and nothing exists but what [Start] creates. Tokens of [Users] stay valid.
 func (cp *ControlPlane) EmptyEtcd(ctx context.Context) error {
-	return cp.starting(ctx, func(ctx context.Context) error {
+	return cp.whileRunning(ctx, func(ctx context.Context) error {
 		_ = cp.First.Kill() // if it runs
 		if err := cp.removeEtcd(); err != nil {
 			return err
@@ -189,20 +191,21 @@ func (cp *ControlPlane) KillEtcd() error {
 	return nil
 }
 
-// StartEtcd starts etcd again on its data after it was killed, and returns when it and the API
-// server are ready. Where etcd runs already, it only waits for that.
-func (cp *ControlPlane) StartEtcd(ctx context.Context) error { return cp.starting(ctx, cp.startBoth) }
+// StartEtcd starts etcd and the first API server, unless they run, and returns when both are ready.
+func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
+	return cp.whileRunning(ctx, cp.startBoth)
+}
 
-// DefragmentEtcd makes etcd write its database anew without the room that compactions left in it.
+// DefragmentEtcd makes etcd rewrite its database without the space that compactions have freed.
 // etcd answers nothing meanwhile.
 func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
-	_, err := cp.etcdAsk(ctx, http.MethodPost, "/v3/maintenance/defragment", struct{}{})
+	_, err := cp.askEtcd(ctx, http.MethodPost, "/v3/maintenance/defragment", struct{}{})
 	return err
 }
 
 func (cp *ControlPlane) etcdData() string { return filepath.Join(cp.dir, etcdDataFolder) }
 
-// removeEtcd ends etcd and throws its data away.
+// removeEtcd kills etcd and removes its data.
 func (cp *ControlPlane) removeEtcd() error {
 	cp.etcd.kill()
 	if err := os.RemoveAll(cp.etcdData()); err != nil {

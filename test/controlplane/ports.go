@@ -14,15 +14,15 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// Ports come from a range below those that Linux (from 32768) and macOS (from 49152) give to
-// outgoing connections: a port that is free while its server is down stays free.
+// Ports are below the ranges that Linux (from 32768) and macOS (from 49152) give to
+// outgoing connections, so that the port of a server that is down stays free.
 const (
 	firstPort = 20000
 	portCount = 10000
 )
 
-// A port is a TCP port of loopback that is reserved against every other control plane of this
-// user until release, or until the process ends.
+// A port is a TCP port of loopback that no other control plane of this user gets
+// before release, or before this process ends.
 type port struct {
 	number int
 	lock   *filelock.Lock
@@ -34,7 +34,7 @@ func reservePort() (*port, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for port reservations: %w", err)
 	}
-	start := rand.IntN(portCount) // #nosec G404 -- only spreads the tries
+	start := rand.IntN(portCount) // #nosec G404 -- only to try different ports first
 	for i := range portCount {
 		number := firstPort + (start+i)%portCount
 		lock, ok, err := filelock.Try(filepath.Join(dir, strconv.Itoa(number)))
@@ -54,8 +54,7 @@ func reservePort() (*port, error) {
 		" and " + strconv.Itoa(firstPort+portCount-1))
 }
 
-// FreePort is a port of loopback for a server of a test: nobody takes it before the test ends, also while
-// the server is down.
+// FreePort reserves a port of loopback until the test ends, for a server that may be down in between.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	p, err := reservePort()
@@ -66,7 +65,7 @@ func FreePort(t testing.TB) int {
 
 func (p *port) release() { p.lock.Unlock() }
 
-// address is where a server on the port listens: host and port.
+// address returns the host and port at which a server on the port listens.
 func (p *port) address() string { return loopback(p.number) }
 
 func loopback(number int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(number)) }

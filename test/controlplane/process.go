@@ -21,7 +21,7 @@ import (
 const launchScript = `pid=$1; running=$2; shift 2
 echo $$ >"$pid" && [ -e "$running" ] && exec "$@"`
 
-// pollEvery is the time between two looks at whether something is ready.
+// pollEvery is the time between two checks whether something is ready.
 const pollEvery = 50 * time.Millisecond
 
 // A process is a child with its pid in DIR/NAME.pid and its output in DIR/NAME.log.
@@ -32,10 +32,10 @@ type process struct {
 	started time.Time
 	cmd     *exec.Cmd
 	done    chan struct{} // closed when the process is gone
-	exit    error         // why; read after done
+	exit    error         // of Wait; readable once done is closed
 }
 
-// startProcess starts a program. Its log file is continued if there is one.
+// startProcess starts a program. It appends to an existing log file.
 func startProcess(dir, name, binary string, args []string) (*process, error) {
 	p := &process{
 		name:    name,
@@ -53,7 +53,7 @@ func startProcess(dir, name, binary string, args []string) (*process, error) {
 	p.cmd = exec.Command("/bin/sh", append(launch, args...)...) // #nosec G204 -- a fixed script
 	p.cmd.Dir = dir
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// A group of its own: Ctrl-C in a terminal is for the caller, which then stops us in order.
+	// A process group of its own: Ctrl-C in a terminal goes to the caller only, which then stops this process in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.started = time.Now()
 	if err := p.cmd.Start(); err != nil {
@@ -61,13 +61,13 @@ func startProcess(dir, name, binary string, args []string) (*process, error) {
 	}
 	go func() {
 		p.exit = p.cmd.Wait()
-		_ = os.Remove(p.pidFile) // the number may soon be another's
+		_ = os.Remove(p.pidFile) // the pid may soon be another process's
 		close(p.done)
 	}()
 	return p, nil
 }
 
-// alive says whether the process has not ended yet. A nil process is not alive.
+// alive reports whether the process runs. A nil process does not.
 func (p *process) alive() bool {
 	if p == nil {
 		return false
@@ -91,7 +91,7 @@ func (p *process) signal(sig os.Signal) error {
 	return nil
 }
 
-// kill ends the process at once and waits until it is gone. It may be gone already, or nil.
+// kill kills the process and waits until it is gone. The process may have ended, or be nil.
 func (p *process) kill() {
 	if p.alive() {
 		_ = p.cmd.Process.Kill()
@@ -99,7 +99,7 @@ func (p *process) kill() {
 	}
 }
 
-// terminate asks the process to end, waits for it, and kills it when grace is over.
+// terminate sends SIGTERM, waits for the end, and kills the process after grace.
 func (p *process) terminate(grace time.Duration) {
 	if !p.alive() {
 		return
@@ -115,10 +115,10 @@ func (p *process) terminate(grace time.Duration) {
 	}
 }
 
-// await polls check until it returns nil. It gives up when ctx ends or the process does, and
-// then says what check said last and how the log ends.
+// await calls check until it returns nil. It gives up when ctx or the process ends; the error has check's last error and the
+// end of the log.
 func (p *process) await(ctx context.Context, what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout) // a look may take as long, too
+	ctx, cancel := context.WithTimeout(ctx, startTimeout) // bounds a single check, too
 	defer cancel()
 	err := poll.Try(ctx, startTimeout, pollEvery, what, func() error {
 		if !p.alive() {
@@ -133,38 +133,39 @@ func (p *process) await(ctx context.Context, what string, check func(context.Con
 	return nil
 }
 
-// pauseWait bounds the wait for the threads of a paused process to stop.
-const pauseWait = time.Minute
+// pauseTimeout bounds the wait for the threads of a paused process to stop.
+const pauseTimeout = time.Minute
 
-// pause stops the execution of a process and returns when all of it stands still: the signal
-// alone returns before its threads have noticed, and one of them may still answer. Where there
-// is no /proc to see that, it returns after the signal.
+// pause sends SIGSTOP and waits until all threads have stopped: just after the signal, one of them may still answer. Without
+// /proc it does not wait.
 func (p *process) pause() error {
 	if err := p.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	err := poll.Try(context.Background(), pauseWait, time.Millisecond, "pause "+p.name, func() error {
-		if !standsStill(p.cmd.Process.Pid) {
-			return errors.New("some of its threads did not stop")
+	err := poll.Try(context.Background(), pauseTimeout, time.Millisecond, "pause "+p.name, func() error {
+		if !isStopped(p.cmd.Process.Pid) {
+			return errors.New("some of its threads run")
 		}
 		return nil
 	})
 	if err != nil {
-		_ = p.signal(syscall.SIGCONT) // whoever shares it goes on
+		_ = p.signal(syscall.SIGCONT) // other tests may use the process
 	}
 	return err
 }
 
-// standsStill says whether no thread of a process executes.
-func standsStill(pid int) bool {
+// isStopped reports whether all threads of a process are stopped, or /proc does not say.
+func isStopped(pid int) bool {
 	threads, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "stat"))
 	for _, name := range threads {
 		stat, err := os.ReadFile(name) // #nosec G304 -- below /proc
 		if err != nil {
 			continue // the thread has ended
 		}
-		// The state follows the command's name, which stands in parentheses.
-		if i := bytes.LastIndex(stat, []byte(") ")); i >= 0 && !bytes.HasPrefix(stat[i+2:], []byte("T")) {
+		// PID (COMMAND) STATE …, where the command may contain parentheses.
+		const nameEnd = ") "
+		i := bytes.LastIndex(stat, []byte(nameEnd))
+		if i >= 0 && !bytes.HasPrefix(stat[i+len(nameEnd):], []byte("T")) {
 			return false
 		}
 	}

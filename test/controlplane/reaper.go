@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// runningFile exists in the directory as long as processes may be started there. A process
-// writes its pid first and looks for the file then; the reaper removes the file first and reads
-// the pids then. So a process that is just being started is either seen or does not start.
+// runningFile exists in the directory as long as processes may start there. A starting process
+// first writes its pid, and then checks for the file; the reaper first removes the file, and then reads
+// the pids. So a process that is just starting is either found or does not start.
 const runningFile = "running"
 
 // reaperScript waits for the end of its standard input, then kills the processes of the
-// directory $1 and removes it. Dying processes may write a moment longer: it tries again.
+// directory $1 and removes it. It tries again while dying processes still write there.
 const reaperScript = `
 trap '' HUP INT TERM
 while read -r _; do :; done
@@ -31,9 +31,8 @@ while [ -e "$1" ] && [ "$tries" -lt 100 ]; do
 done 2>/dev/null
 `
 
-// A reaper cleans up after this process, whatever ends it: the kernel closes the writing end
-// of the pipe that the reaper reads. No other process inherits that end (Go opens pipes
-// close-on-exec).
+// A reaper cleans up when this process ends, however it ends: the kernel then closes the writing end
+// of the pipe that the reaper reads. No child inherits that end (Go opens pipes close-on-exec).
 type reaper struct {
 	cmd  *exec.Cmd
 	pipe io.Closer
@@ -46,8 +45,7 @@ func startReaper(dir string) (*reaper, error) {
 	}
 	cmd := exec.Command("/bin/sh", "-c", reaperScript, "reaper", dir) // #nosec G204 -- a fixed script
 	cmd.Dir = "/"
-	// A session of its own: what is sent to the terminal's or the test's process group must
-	// not end it.
+	// A session of its own: signals to the process group of the terminal or the test must not end it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
@@ -59,7 +57,7 @@ func startReaper(dir string) (*reaper, error) {
 	return &reaper{cmd: cmd, pipe: pipe}, nil
 }
 
-// reap lets the reaper do its work and waits for its end.
+// reap starts the clean-up and waits for its end.
 func (r *reaper) reap() {
 	_ = r.pipe.Close()
 	_ = r.cmd.Wait()

@@ -15,26 +15,25 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// A Grant is rights that somebody is to have.
+// A Grant describes rights for [ControlPlane.Grant].
 type Grant struct {
 	// To are users; groups, as "group:NAME"; and service accounts, as "NAMESPACE/NAME".
 	To []string
-	// Namespace is where; "": everywhere.
+	// Namespace is where the rights count; "": everywhere.
 	Namespace string
-	// Role is a ClusterRole that there is; "": one is made of Rules.
+	// Role is an existing ClusterRole; "": a role with Rules is created.
 	Role  string
 	Rules []rbacv1.PolicyRule
 }
 
-// Rule allows verbs for resources of a group, both separated by commas; if there are names, for
-// these only.
+// Rule allows verbs for resources of a group, both separated by commas, or only for objects with names if there are any.
 func Rule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		Verbs: strings.Split(verbs, ","), APIGroups: []string{group}, Resources: strings.Split(resources, ","), ResourceNames: names,
 	}
 }
 
-// ReviewsAs are rights to create SelfSubjectAccessReviews as a user, and to do nothing else as that
+// ReviewsAs returns rules that allow SelfSubjectAccessReviews as a user, and nothing else as that
 // user (constrained impersonation, KEP-5284).
 func ReviewsAs(user string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
@@ -43,8 +42,7 @@ func ReviewsAs(user string) []rbacv1.PolicyRule {
 	}
 }
 
-// Grant gives rights, as [Admin]. The API server's authorizer hears of them a moment later, and so
-// it does of their end, which is revoke.
+// Grant grants rights, as [Admin], until revoke is called. The API server's authorizer applies either change a moment later.
 func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context.Context) error, err error) {
 	path, role, binding, kind := "/apis/"+rbacv1.GroupName+"/v1/", "clusterroles", "clusterrolebindings", "ClusterRole"
 	if g.Namespace != "" {
@@ -54,12 +52,12 @@ func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context
 		}
 	}
 	meta := metav1.ObjectMeta{Name: "granted-" + strings.ToLower(rand.Text())}
-	made := []string{path + binding + "/" + meta.Name}
+	created := []string{path + binding + "/" + meta.Name}
 	if g.Role == "" {
 		g.Role = meta.Name
-		made = append(made, path+role+"/"+meta.Name)
+		created = append(created, path+role+"/"+meta.Name)
 		if err := cp.request(ctx, Admin, http.MethodPost, path+role, &rbacv1.Role{ObjectMeta: meta, Rules: g.Rules}); err != nil {
-			return nil, fmt.Errorf("make a role: %w", err)
+			return nil, fmt.Errorf("create a role: %w", err)
 		}
 	}
 	bound := &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: g.Role}}
@@ -70,14 +68,14 @@ func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context
 		return nil, fmt.Errorf("bind a role: %w", err)
 	}
 	return func(ctx context.Context) (err error) {
-		for _, object := range made {
+		for _, object := range created {
 			err = errors.Join(err, cp.request(ctx, Admin, http.MethodDelete, object, nil))
 		}
 		return err
 	}, nil
 }
 
-// GrantAll gives rights for as long as the control plane lives.
+// GrantAll grants rights for as long as the control plane exists.
 func (cp *ControlPlane) GrantAll(ctx context.Context, grants ...Grant) error {
 	for _, g := range grants {
 		if _, err := cp.Grant(ctx, g); err != nil {
@@ -87,18 +85,19 @@ func (cp *ControlPlane) GrantAll(ctx context.Context, grants ...Grant) error {
 	return nil
 }
 
-func subject(of string) rbacv1.Subject {
-	if group, is := strings.CutPrefix(of, "group:"); is {
+// subject parses an element of [Grant].To.
+func subject(to string) rbacv1.Subject {
+	if group, ok := strings.CutPrefix(to, "group:"); ok {
 		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}
 	}
-	if namespace, name, is := strings.Cut(of, "/"); is {
+	if namespace, name, ok := strings.Cut(to, "/"); ok {
 		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 	}
-	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: of}
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: to}
 }
 
-// Impersonation is what an account needs that states the users of client certificates, whoever they
-// are: the rules of docs/rbac-impersonation.yaml without its names.
+// Impersonation returns the rules that listproxy's account needs to impersonate any user of a client certificate: those of
+// docs/rbac-impersonation.yaml without its names.
 func Impersonation() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		Rule("impersonate", "", "users"),
@@ -108,8 +107,8 @@ func Impersonation() []rbacv1.PolicyRule {
 	}
 }
 
-// ApplyDocs creates what a manifest in docs/ of the repository says, as [Admin], so that tests run
-// with what an operator is told to install.
+// ApplyDocs applies a manifest in docs/ of the repository, as [Admin], so that tests run
+// with what operators install.
 func (cp *ControlPlane) ApplyDocs(ctx context.Context, name string) error {
 	root, err := binaries.RepoRoot()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestImpersonationManifest: what docs/rbac-impersonation.yaml gives is for names only, none of which
-// anybody has before they are replaced. Without these it is what tests give.
+// TestImpersonationManifest: docs/rbac-impersonation.yaml allows impersonation of named users only, with names that an operator
+// must replace. Without the names, its rules are those of Impersonation.
 func TestImpersonationManifest(t *testing.T) {
 	text, err := os.ReadFile("../../docs/rbac-impersonation.yaml")
 	expect.NoError(t, err)
@@ -26,7 +26,7 @@ func TestImpersonationManifest(t *testing.T) {
 			named = named && (strings.HasPrefix(name, "REPLACE-WITH-") || name == "system:authenticated")
 		}
 		if !named && !strings.HasPrefix(rule.Resources[0], "userextras/") {
-			t.Errorf("%v of %v", rule.ResourceNames, rule.Resources)
+			t.Errorf("names %v of %v, want REPLACE-WITH-… or system:authenticated", rule.ResourceNames, rule.Resources)
 		}
 		role.Rules[i].ResourceNames = nil
 	}

@@ -12,20 +12,20 @@ import (
 //go:embed setup.yaml
 var setupManifest string
 
-// setUp creates namespaces and rights in an empty cluster and waits until they hold.
+// setUp creates namespaces and rights in an empty cluster, and waits until they are in force.
 func (cp *ControlPlane) setUp(ctx context.Context) error {
 	if _, err := cp.Kubectl(ctx, setupManifest, "create", "--validate=false", "-f", "-"); err != nil {
 		return fmt.Errorf("create namespaces and roles: %w", err)
 	}
-	for _, of := range []struct{ what, user, path string }{
-		// The API server makes this one by itself, a moment after it is ready.
-		{"namespace default", Admin, "/api/v1/namespaces/default"},
-		// Rights hold once the authorizer's informers have seen them.
-		{"alice's rights", Alice, "/api/v1/namespaces/" + TeamA + "/pods?limit=1"},
-		{"the feed's rights", Feed, "/api/v1/pods?limit=1"},
+	for _, check := range []struct{ name, user, path string }{
+		// kube-apiserver creates this namespace by itself, a moment after it is ready.
+		{name: "namespace default", user: Admin, path: "/api/v1/namespaces/default"},
+		// Rights are in force once the authorizer's informers have them.
+		{name: "alice's rights", user: Alice, path: "/api/v1/namespaces/" + TeamA + "/pods?limit=1"},
+		{name: "the feed's rights", user: Feed, path: "/api/v1/pods?limit=1"},
 	} {
-		if err := cp.First.process.await(ctx, of.what, func(ctx context.Context) error {
-			return cp.request(ctx, of.user, http.MethodGet, of.path, nil)
+		if err := cp.First.process.await(ctx, check.name, func(ctx context.Context) error {
+			return cp.request(ctx, check.user, http.MethodGet, check.path, nil)
 		}); err != nil {
 			return err
 		}

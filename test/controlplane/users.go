@@ -1,6 +1,6 @@
 package controlplane
 
-// The users of the token file, and what stands for none.
+// The names of [Users].
 const (
 	Admin     = "admin"
 	Alice     = "alice"
@@ -11,11 +11,10 @@ const (
 	Anonymous = "anonymous"
 )
 
-// FeedUserName is the name under which the API server knows [Feed], the user for the proxy
-// itself.
+// FeedUserName is the name by which the API server knows [Feed], listproxy's own user.
 const FeedUserName = "listproxy"
 
-// Namespaces that exist from the start, besides Kubernetes' own.
+// The namespaces that exist from the start, besides those of Kubernetes.
 const (
 	TeamA = "team-a"
 	TeamB = "team-b"

@@ -51,7 +51,7 @@ func setUp(s *harness.Suite) error {
 		fmt.Sprintf("--feature-gates=WatchList=%t", *watchList),
 		"--strict-transport-security-directives=max-age=3600", // a header of every answer
 	}
-	_, release, err := binaries.Of(s.Context(), harness.Log, os.Getenv(controlplane.VersionEnv))
+	_, release, err := binaries.ControlPlane(s.Context(), harness.Log, os.Getenv(controlplane.VersionEnv))
 	if err != nil {
 		return err
 	}

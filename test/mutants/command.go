@@ -11,20 +11,19 @@ import (
 	"strings"
 )
 
-// command is what follows "go test": a package, and flags.
+// command has the arguments of go test: a package, and flags.
 type command string
 
-// verdict is what a command said.
+// verdict classifies the result of a command.
 type verdict int
 
 const (
-	passed verdict = iota // at least one test
-	failed                // at least one test, by its name
-	// unusable: nothing was compiled, or no test ran.
-	unusable
+	passed   verdict = iota // at least one test ran, and none failed
+	failed                  // at least one test failed, by its name
+	unusable                // the code does not compile, or no test ran
 )
 
-// result is the verdict, and the tests that failed or what is wrong.
+// result is a verdict with the names of failed tests, or the reason why it is unusable.
 type result struct {
 	verdict verdict
 	why     string
@@ -33,8 +32,8 @@ type result struct {
 // timeout is longer than the tests of any command take.
 const timeout = "3m"
 
-// run runs the command; with an overlay, on the code as a mutant has it. The environment has the
-// overlay, so that it counts for programs that tests build, too.
+// run runs the command on the code, with an overlay if that is not "". The overlay is in GOFLAGS, so that programs that tests
+// build have it, too.
 func (c command) run(ctx context.Context, root, overlay string) result {
 	args := append([]string{"test", "-json", "-count", "1", "-failfast", "-vet", "off", "-timeout", timeout}, strings.Fields(string(c))...)
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- of a file of this repository
@@ -46,46 +45,47 @@ func (c command) run(ctx context.Context, root, overlay string) result {
 	return judge(out, err)
 }
 
-// judge reads what go test -json has written.
+// judge classifies the output of go test -json, and its error.
 func judge(out []byte, err error) result {
-	var said strings.Builder
+	var output strings.Builder
 	var failures []string
-	ran := false
+	hasRun := false
 	for line := range bytes.Lines(out) {
 		var event struct{ Action, Test, Output string }
 		if json.Unmarshal(line, &event) != nil {
 			event.Output = string(line)
 		}
-		said.WriteString(event.Output)
+		output.WriteString(event.Output)
 		switch event.Action {
 		case "build-fail":
-			return result{unusable, "DOES NOT COMPILE:\n" + said.String()}
+			return result{verdict: unusable, why: "DOES NOT COMPILE:\n" + output.String()}
 		case "pass":
-			ran = ran || event.Test != ""
+			hasRun = hasRun || event.Test != ""
 		case "fail":
-			// A test fails after its subtests: the first is the one that says why.
-			if event.Test != "" && !slices.ContainsFunc(failures, func(f string) bool { return strings.HasPrefix(f, event.Test+"/") }) {
+			// Subtests fail before their parent, whose name adds nothing.
+			isParent := slices.ContainsFunc(failures, func(f string) bool { return strings.HasPrefix(f, event.Test+"/") })
+			if event.Test != "" && !isParent {
 				failures = append(failures, event.Test)
 			}
 		}
 	}
 	switch {
-	case err == nil && ran:
-		return result{passed, "passes"}
+	case err == nil && hasRun:
+		return result{verdict: passed, why: "passes"}
 	case err != nil && len(failures) > 0:
-		return result{failed, strings.Join(failures, ", ")}
+		return result{verdict: failed, why: strings.Join(failures, ", ")}
 	case err == nil:
-		return result{unusable, "NO TEST RUNS"}
+		return result{verdict: unusable, why: "NO TEST RUNS"}
 	}
-	return result{unusable, fmt.Sprintf("FAILS, but no test of it (%v):\n%s", err, beginning(said.String()))}
+	return result{verdict: unusable, why: fmt.Sprintf("FAILS, but no test of it (%v):\n%s", err, excerpt(output.String()))}
 }
 
-// beginning is what was said first of the end: a panic, and where, or why nothing began.
-func beginning(said string) string {
+// excerpt returns the first lines of output, or of its first panic.
+func excerpt(output string) string {
 	const lines = 15
-	if at := strings.Index(said, "panic: "); at >= 0 {
-		said = said[at:]
+	if i := strings.Index(output, "panic: "); i >= 0 {
+		output = output[i:]
 	}
-	all := strings.SplitAfter(said, "\n")
+	all := strings.SplitAfter(output, "\n")
 	return strings.Join(all[:min(lines, len(all))], "")
 }

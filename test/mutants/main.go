@@ -1,4 +1,4 @@
-// Command mutants breaks the code in one place at a time, and demands that a test notices: make mutants.
+// Command mutants (make mutants) breaks the code in one place at a time. A test must fail for each.
 package main
 
 import (
@@ -13,22 +13,22 @@ import (
 )
 
 func main() {
-	only := flag.String("run", "", "a regexp: only the mutants whose name matches")
+	names := flag.String("run", "", "a regexp: only the mutants whose name matches")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *only); err != nil {
+	if err := run(ctx, *names); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		stop()
-		os.Exit(1) //nolint:gocritic // stop was called
+		os.Exit(1) //nolint:gocritic // the deferred stop was called
 	}
 }
 
-// run tries the mutants whose name matches, and prints what becomes of each.
-func run(ctx context.Context, only string) error {
-	pattern, err := regexp.Compile(only)
+// run tries the mutants whose names match, and prints the result of each.
+func run(ctx context.Context, names string) error {
+	pattern, err := regexp.Compile(names)
 	if err != nil {
-		return fmt.Errorf("which mutants: %w", err)
+		return fmt.Errorf("-run: %w", err)
 	}
 	root, err := os.Getwd()
 	if err != nil {
@@ -46,12 +46,12 @@ func run(ctx context.Context, only string) error {
 
 	begun := time.Now()
 	t := trial{root: root, overlays: overlays}
-	// Two at a time, but not two that run listproxy as a process, which is built in one place.
-	suites, others := byCommand(mutants)
-	var both sync.WaitGroup
-	both.Go(func() { t.tryEach(ctx, suites); t.tryEach(ctx, others) })
-	both.Go(func() { t.tryEach(ctx, others) })
-	both.Wait()
+	// Two at a time, but never two suites: they build listproxy in the same place.
+	suites, unitTests := groupByCommand(mutants)
+	var workers sync.WaitGroup
+	workers.Go(func() { t.tryGroups(ctx, suites); t.tryGroups(ctx, unitTests) })
+	workers.Go(func() { t.tryGroups(ctx, unitTests) })
+	workers.Wait()
 	fmt.Printf("%d mutants, %d killed, in %v\n", len(mutants), t.killed, time.Since(begun).Round(time.Second))
 	if t.killed < len(mutants) {
 		return fmt.Errorf("%d mutants were not killed: see above", len(mutants)-t.killed)
@@ -59,23 +59,24 @@ func run(ctx context.Context, only string) error {
 	return nil
 }
 
-// trial is one run of all mutants.
+// trial is a run of mutants.
 type trial struct {
-	root, overlays string
+	root     string // of the repository
+	overlays string // a folder for files of [mutant.overlay]
 
 	mu     sync.Mutex
 	killed int
 }
 
-// tryEach tries groups of mutants until there are no more.
-func (t *trial) tryEach(ctx context.Context, groups <-chan []mutant) {
+// tryGroups tries groups of mutants until the channel is closed.
+func (t *trial) tryGroups(ctx context.Context, groups <-chan []mutant) {
 	for group := range groups {
-		t.tryAll(ctx, group)
+		t.tryGroup(ctx, group)
 	}
 }
 
-// tryAll tries mutants that have the same command, which must pass without them.
-func (t *trial) tryAll(ctx context.Context, mutants []mutant) {
+// tryGroup tries mutants with the same command, which must pass on the unchanged code.
+func (t *trial) tryGroup(ctx context.Context, mutants []mutant) {
 	command := mutants[0].command
 	if r := command.run(ctx, t.root, ""); r.verdict != passed {
 		for _, m := range mutants {
@@ -103,11 +104,12 @@ func (t *trial) tryAll(ctx context.Context, mutants []mutant) {
 	}
 }
 
-func (t *trial) report(m mutant, what string, killed bool) {
+// report prints the result of a mutant, and counts it if it was killed.
+func (t *trial) report(m mutant, result string, killed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if killed {
 		t.killed++
 	}
-	fmt.Printf("%-45s %s\n", m.name, what)
+	fmt.Printf("%-45s %s\n", m.name, result)
 }

@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// folder has the mutants, in folders by what they break.
+// folder has the mutants, in subfolders by what they break.
 const folder = "test/mutants"
 
-// mutant is a change that makes something untrue. A file with one looks like this:
+// mutant is a change of the code that breaks a rule. Its file looks like this:
 //
 //	A caller whose right has expired while the answer waited is answered from memory.
 //	breaks: law 1
@@ -28,28 +28,27 @@ const folder = "test/mutants"
 //	-- mutant --
 //		if false {
 //
-// The first part of the code must be in its file exactly once.
+// The text before "-- mutant --" must be in the changed file exactly once. The line "breaks:" names the laws, rules or lines
+// of the promise, for readers only.
 type mutant struct {
-	name string
-	// sentence says what is untrue then. (The line "breaks:" is for readers: which laws, rules or lines of the
-	// promise say so.)
-	sentence string
-	command  command
-	// file is the one that is changed; in it, before becomes after.
-	file          string
-	before, after []byte
+	name     string
+	sentence string  // what the mutant does wrong
+	command  command // the tests that must fail
+	file     string  // the file that is changed
+
+	before, after []byte // after replaces before
 }
 
-// readAll reads the mutants whose name matches.
-func readAll(root string, only *regexp.Regexp) ([]mutant, error) {
+// readAll reads the mutants whose names match. It returns those that it can read with an error about the others.
+func readAll(root string, names *regexp.Regexp) ([]mutant, error) {
 	var all []mutant
-	var wrong []error
+	var parseErrs []error
 	err := fs.WalkDir(os.DirFS(root), folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".mutant" {
 			return err
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(path, folder+"/"), ".mutant")
-		if !only.MatchString(name) {
+		if !names.MatchString(name) {
 			return nil
 		}
 		text, err := os.ReadFile(filepath.Join(root, path)) // #nosec G304 -- a file of this repository
@@ -58,22 +57,22 @@ func readAll(root string, only *regexp.Regexp) ([]mutant, error) {
 		}
 		m, err := parse(string(text))
 		if err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %w", path, err))
+			parseErrs = append(parseErrs, fmt.Errorf("%s: %w", path, err))
 		}
 		m.name = name
 		all = append(all, m)
 		return nil
 	})
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("no mutant is called %q", only)
+		err = fmt.Errorf("no mutant is called %q", names)
 	}
-	return all, errors.Join(append(wrong, err)...)
+	return all, errors.Join(append(parseErrs, err)...)
 }
 
-var form = regexp.MustCompile(`(?s)^([^\n]+)\nbreaks: [^\n]+\nrun: ([^\n]+)\n\n-- (\S+) --\n(.+\n)-- mutant --\n(.*)$`)
+var format = regexp.MustCompile(`(?s)^([^\n]+)\nbreaks: [^\n]+\nrun: ([^\n]+)\n\n-- (\S+) --\n(.+\n)-- mutant --\n(.*)$`)
 
 func parse(text string) (mutant, error) {
-	part := form.FindStringSubmatch(text)
+	part := format.FindStringSubmatch(text)
 	if part == nil {
 		return mutant{}, errors.New("a mutant has a sentence, breaks:, run:, a blank line, -- file -- and -- mutant --")
 	}
@@ -83,48 +82,49 @@ func parse(text string) (mutant, error) {
 	}, nil
 }
 
-// apply returns the file as the mutant has it.
+// apply returns the content of the changed file.
 func (m mutant) apply(root string) ([]byte, error) {
 	original, err := os.ReadFile(filepath.Join(root, m.file)) // #nosec G304 -- a file of this repository
 	if err != nil {
 		return nil, err
 	}
 	if n := bytes.Count(original, m.before); n != 1 {
-		return nil, fmt.Errorf("its code is %d times in %s: write it anew, so that it breaks the same", n, m.file)
+		return nil, fmt.Errorf("its text is %d times in %s, not once: adapt the mutant so that it breaks the same rule", n, m.file)
 	}
 	return bytes.Replace(original, m.before, m.after, 1), nil
 }
 
-// overlay writes the file as the mutant has it, and what the go command's -overlay needs, into a
-// folder. It returns the path of the latter.
-func (m mutant) overlay(root, into string) (string, error) {
+// overlay writes the changed file, and a file for the go command's -overlay, into dir, and returns the path of the latter.
+func (m mutant) overlay(root, dir string) (string, error) {
 	mutated, err := m.apply(root)
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(into, strings.ReplaceAll(m.name, "/", "-"))
+	path := filepath.Join(dir, strings.ReplaceAll(m.name, "/", "-"))
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, m.file): path + ".go"}})
 	if err != nil {
 		return "", err
 	}
-	return path + ".json", errors.Join(os.WriteFile(path+".go", mutated, 0o600), os.WriteFile(path+".json", replace, 0o600))
+	err = errors.Join(os.WriteFile(path+".go", mutated, 0o600), os.WriteFile(path+".json", replace, 0o600))
+	return path + ".json", err
 }
 
-// byCommand groups mutants by command: those whose tests run listproxy as a process, and the others.
-func byCommand(mutants []mutant) (suites, others <-chan []mutant) {
+// groupByCommand returns closed channels with groups of mutants that have the same command: those of suites, whose tests run
+// listproxy as a process, and those of unit tests.
+func groupByCommand(mutants []mutant) (suites, unitTests <-chan []mutant) {
 	groups := map[command][]mutant{}
 	for _, m := range mutants {
 		groups[m.command] = append(groups[m.command], m)
 	}
-	s, o := make(chan []mutant, len(groups)), make(chan []mutant, len(groups))
+	inSuites, inUnitTests := make(chan []mutant, len(groups)), make(chan []mutant, len(groups))
 	for _, c := range slices.Sorted(maps.Keys(groups)) {
 		if strings.HasPrefix(string(c), "./test/") {
-			s <- groups[c]
+			inSuites <- groups[c]
 		} else {
-			o <- groups[c]
+			inUnitTests <- groups[c]
 		}
 	}
-	close(s)
-	close(o)
-	return s, o
+	close(inSuites)
+	close(inUnitTests)
+	return inSuites, inUnitTests
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestMutantsApply: each is a change of the code as it is now. Whether a test notices is what
-// make mutants finds out.
+// TestMutantsApply: the text that a mutant replaces is in the code, exactly once. (make mutants finds out whether a test
+// fails.)
 func TestMutantsApply(t *testing.T) {
 	const root = "../.."
 	mutants, err := readAll(root, regexp.MustCompile(""))

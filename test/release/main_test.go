@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 )
 
-// tools are the paths of what makes a release, and of krew.
+// tools are the paths of programs by name: those that make a release, and krew.
 var tools = map[string]string{"helm": "", "cyclonedx-gomod": "", "release-image": "", "krew": ""}
 
 func TestMain(m *testing.M) {

@@ -1,4 +1,4 @@
-// Package release has what makes a release, and tests of it.
+// Package release has scripts that make a release, and their tests.
 package release
 
 import (
@@ -20,7 +20,7 @@ const (
 	version    = "v0.0.1-test"
 )
 
-// TestRelease: the image is what the Dockerfile says, and krew installs the plugin from the archive.
+// TestRelease: a release has its files, its image is as the Dockerfile says, and krew installs the plugin from its archive.
 func TestRelease(t *testing.T) {
 	harness.Long(t)
 	dist := t.TempDir()
@@ -44,10 +44,11 @@ func TestRelease(t *testing.T) {
 	}, names)
 
 	image := command(t, nil, "tar", "-xOf", filepath.Join(dist, "listproxy-"+version+"-image.tar"))
-	expect.Says(t, image, `"os":"linux"`, `"architecture":"`+platform+`"`, `"User":"65532:65532"`, `"Entrypoint":["/listproxy"]`, `"8081/tcp":{}`,
+	expect.Says(t, image, `"os":"linux"`, `"architecture":"`+platform+`"`, `"User":"65532:65532"`,
+		`"Entrypoint":["/listproxy"]`, `"8081/tcp":{}`,
 		`"org.opencontainers.image.licenses":"Apache-2.0"`, `"org.opencontainers.image.version":"0.0.1-test"`)
 
-	// As the architecture of the machine, with the checksum that the manifest has for it.
+	// krew chooses the archive for this machine's architecture, and checks its checksum.
 	home := []string{"KREW_ROOT=" + t.TempDir(), "HOME=" + t.TempDir()}
 	command(t, home, tools["krew"], "install",
 		"--manifest", filepath.Join(dist, "krew-listproxy.yaml"), "--archive", filepath.Join(dist, archive+".tar.gz"))
@@ -55,14 +56,15 @@ func TestRelease(t *testing.T) {
 	expect.Same(t, "listproxy "+version+"\n", command(t, nil, plugin, "--version"))
 }
 
-// TestKrew: the manifest names each archive of a release, and nothing else of it.
+// TestKrew: krew's manifest names each archive of a release, and no other file.
 func TestKrew(t *testing.T) {
 	var sums, want strings.Builder
 	for _, archive := range []string{"linux-amd64.tar.gz", "darwin-arm64.tar.gz", "windows-amd64.zip"} {
 		for _, file := range []string{archive + ".cdx.json", archive} {
 			sums.WriteString(strings.Repeat("0", 64) + "  listproxy-" + version + "-" + file + "\n")
 		}
-		want.WriteString("uri: https://github.com/listproxy/listproxy/releases/download/" + version + "/listproxy-" + version + "-" + archive + "\n")
+		const releases = "https://github.com/listproxy/listproxy/releases/download/"
+		want.WriteString("uri: " + releases + version + "/listproxy-" + version + "-" + archive + "\n")
 	}
 	cmd := exec.CommandContext(t.Context(), "./krew", version)
 	cmd.Stdin = strings.NewReader(sums.String())
@@ -71,7 +73,7 @@ func TestKrew(t *testing.T) {
 	expect.Same(t, want.String(), string(bytes.Join(regexp.MustCompile(`uri: .*\n`).FindAll(manifest, -1), nil)))
 }
 
-// TestPins: whatever a workflow runs of others is named by its commit.
+// TestPins: workflows name every action of others by its commit.
 func TestPins(t *testing.T) {
 	workflows, err := filepath.Glob(repository + "/.github/workflows/*.yml")
 	expect.NoError(t, err)
@@ -84,21 +86,22 @@ func TestPins(t *testing.T) {
 		expect.NoError(t, err)
 		for _, uses := range regexp.MustCompile(`\buses: *(.*)`).FindAllStringSubmatch(string(text), -1) {
 			if !pinned.MatchString(uses[1]) {
-				t.Errorf("%s: %q is not pinned", name, uses[1])
+				t.Errorf("%s: %q is not pinned to a commit", name, uses[1])
 			}
 		}
 	}
 }
 
+// command runs a program with more environment variables, and returns its standard output.
 func command(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...) // #nosec G204 -- of the repository
 	cmd.Env = append(os.Environ(), env...)
-	var failed strings.Builder
-	cmd.Stderr = &failed
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %v: %v\n%s%s", name, args, err, out, failed.String())
+		t.Fatalf("%s %v: %v\n%s%s", name, args, err, out, stderr.String())
 	}
 	return string(out)
 }

@@ -1,6 +1,5 @@
-// Package binaries builds what a control plane and its tests run: etcd, kube-apiserver, kubectl,
-// and on demand other kube-apiservers, helm, promtool, and the tests of other projects. Each is pinned
-// by a module of its own.
+// Package binaries builds the programs that a control plane and its tests run: etcd, kube-apiserver, kubectl,
+// and on demand other kube-apiservers, helm, promtool, and the tests of other projects. A module of its own pins each.
 package binaries
 
 import (
@@ -27,26 +26,29 @@ const (
 	kubernetes = "k8s.io/kubernetes"
 )
 
-// Paths says where the binaries of the control plane are.
+// Paths are those of the binaries of the control plane.
 type Paths struct {
 	Etcd          string
 	KubeAPIServer string
 	Kubectl       string
 }
 
-// A tool is a binary to build: the package that is its main, or that it has the tests of; the module
-// that its version is read from; and build tags if it needs some.
+// A tool is a binary to build.
 type tool struct {
-	name, pkg, module, tags string
-	test, cgo               bool
+	name   string // of the binary
+	pkg    string // the main package, or the one with the tests
+	module string // whose version the binary has
+	tags   string // for go build
+	test   bool   // the binary has the tests of pkg
+	cgo    bool
 }
 
-// Of makes sure that etcd, kube-apiserver and kubectl are in bin/ of the repository that holds the
+// ControlPlane makes sure that etcd, kube-apiserver and kubectl are in bin/ of the repository that holds the
 // working directory, as the module in tools/ pins them, and returns their paths. With a version, as
-// "1.32.13", kube-apiserver is that one, which a module beside tools/ must pin. Of returns the version
+// "1.32.13", kube-apiserver is that one, which a module beside tools/ must pin. It returns the version
 // that the paths have. It builds what is missing or was built from another go.mod or go.sum, which takes
-// minutes and is told to log. Callers in several processes wait for one build.
-func Of(ctx context.Context, log func(string), version string) (Paths, string, error) {
+// minutes and is logged. Callers in several processes wait for one build.
+func ControlPlane(ctx context.Context, log func(string), version string) (Paths, string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return Paths{}, "", err
@@ -60,11 +62,14 @@ func Of(ctx context.Context, log func(string), version string) (Paths, string, e
 		name += "-" + version
 	}
 	bin := filepath.Join(root, "bin")
-	return Paths{filepath.Join(bin, "etcd"), filepath.Join(bin, name), filepath.Join(bin, "kubectl")}, version, errors.Join(
-		provide(ctx, log, root, toolsDir,
-			tool{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3"},
-			tool{name: "kubectl", pkg: kubernetes + "/cmd/kubectl", module: kubernetes}),
-		provide(ctx, log, root, module, tool{name: name, pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes}))
+	err = provide(ctx, log, root, toolsDir,
+		tool{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3"},
+		tool{name: "kubectl", pkg: kubernetes + "/cmd/kubectl", module: kubernetes})
+	if err == nil {
+		err = provide(ctx, log, root, module, tool{name: name, pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes})
+	}
+	paths := Paths{Etcd: filepath.Join(bin, "etcd"), KubeAPIServer: filepath.Join(bin, name), Kubectl: filepath.Join(bin, "kubectl")}
+	return paths, version, err
 }
 
 // Tests and programs of other projects, for [Tool], and where the modules are that pin them.
@@ -94,8 +99,8 @@ func ControllerRuntimeTests(of string) (name, pkg string) {
 	return "controller-runtime-" + of + ".test", controllerRuntime + "/pkg/" + of
 }
 
-// Tool makes sure that helm, promtool, what makes a release or another project's tests or programs are in
-// bin/, as a module of its own pins it, and returns its path. It builds as [Of] does, and only what is
+// Tool makes sure that a tool for tests, a release or a cluster, or another project's tests or programs, is in
+// bin/, as its module pins it, and returns its path. It builds as [ControlPlane] does, and only what is
 // asked for.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
@@ -104,7 +109,7 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	}
 	for dir, tools := range map[string][]tool{
 		toolsDir + "-helm": {{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4"}},
-		// Without what discovers targets in clouds, which would be most of the program.
+		// Without service discovery of clouds, which would be most of the program.
 		toolsDir + "-promtool":  {{name: "promtool", pkg: prometheus + "/cmd/promtool", module: prometheus, tags: "remove_all_sd"}},
 		toolsDir + "-etcdutl":   {{name: "etcdutl", pkg: "go.etcd.io/etcd/etcdutl/v3", module: "go.etcd.io/etcd/etcdutl/v3"}},
 		toolsDir + "-krew":      {{name: "krew", pkg: "sigs.k8s.io/krew/cmd/krew", module: "sigs.k8s.io/krew"}},
@@ -156,8 +161,7 @@ func testsOf(of string) tool {
 
 var pin = regexp.MustCompile(regexp.QuoteMeta(kubernetes) + ` v(\S+)`)
 
-// choose returns the module that pins a version of Kubernetes: the usual one, which is also what no
-// version at all means, or another.
+// choose returns the module that pins a version of Kubernetes; "": toolsDir, with the version that it pins.
 func choose(root, version string) (module, pinned string, err error) {
 	modules, err := filepath.Glob(filepath.Join(root, otherTools))
 	if err != nil {
@@ -183,15 +187,15 @@ func choose(root, version string) (module, pinned string, err error) {
 		version, strings.Join(known, ", "), toolsDir)
 }
 
-// provide makes sure that tools that a module pins are in bin/, and builds what is missing or
-// was built from another recipe.
+// provide makes sure that tools that a module pins are in bin/, and builds those that are missing or
+// were built from another recipe.
 func provide(ctx context.Context, log func(string), root, module string, tools ...tool) error {
 	module, bin := filepath.Join(root, module), filepath.Join(root, "bin")
 	want, err := recipeHash(module)
 	if err != nil {
 		return err
 	}
-	// Another process may build it while this one waits for the lock.
+	// Called again with the lock held: another process may have built the tool meanwhile.
 	isBuilt := func(t tool) bool {
 		_, err := os.Stat(filepath.Join(bin, t.name))
 		stamp, _ := os.ReadFile(stampFile(bin, t))
@@ -243,10 +247,10 @@ func RepoRoot() (string, error) {
 	}
 }
 
-// stampFile is where the recipe that a binary was built from is remembered.
+// stampFile returns the path of the file with the recipe from which a binary was built.
 func stampFile(bin string, t tool) string { return filepath.Join(bin, "."+t.name+".stamp") }
 
-// recipeHash identifies all that decides what is built: the pinned modules and the flags.
+// recipeHash returns a hash of everything that a build depends on: the pinned modules, their sources and the flags.
 func recipeHash(module string) (string, error) {
 	h := sha256.New()
 	sources, err := filepath.Glob(filepath.Join(module, "*.go"))

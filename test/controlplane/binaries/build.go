@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// build builds one tool into bin. The binary appears in one step, so that a build that is cut
-// short leaves nothing half-written and one that runs is not disturbed.
+// build builds one tool into bin. The binary appears by a rename, so that an interrupted build
+// leaves no half-written binary, and a running one is not disturbed.
 func build(ctx context.Context, log func(string), module, bin string, t tool) error {
 	version, err := goCommand(ctx, module, false, "list", "-m", "-f", "{{.Version}}", t.module)
 	if err != nil {
 		return fmt.Errorf("read the version of %s from %s/go.mod: %w", t.module, module, err)
 	}
 	version = strings.TrimSpace(version)
-	what := fmt.Sprintf("building %s %s", t.name, version)
+	task := fmt.Sprintf("building %s %s", t.name, version)
 
-	log(what + " …")
+	log(task + " …")
 	partial := filepath.Join(bin, "."+t.name+".partial")
 	args := []string{"build"}
 	if t.test {
@@ -30,16 +30,16 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 	_, err = goCommand(ctx, module, t.cgo, append(args, t.pkg)...)
 	if err != nil {
 		_ = os.Remove(partial)
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", task, err)
 	}
 	if err := os.Rename(partial, filepath.Join(bin, t.name)); err != nil {
-		return fmt.Errorf("%s: put the binary in its place: %w", what, err)
+		return fmt.Errorf("%s: %w", task, err)
 	}
 	return nil
 }
 
-// buildFlags are the arguments of go build. The version of Kubernetes is stamped as its own
-// build scripts do it: discovery, /version and compatibility versions are derived from it.
+// buildFlags returns arguments of go build. They stamp the version of Kubernetes as its own
+// build scripts do: discovery, /version and compatibility versions are derived from it.
 func buildFlags(version, output string) []string {
 	const pkg = "k8s.io/component-base/version"
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
@@ -73,7 +73,7 @@ func goCommand(ctx context.Context, module string, cgo bool, args ...string) (st
 	return stdout.String(), nil
 }
 
-// tailBytes bounds how much of a program's output an error carries.
+// tailBytes is the maximum length of a program's output in an error.
 const tailBytes = 4 << 10
 
 // Tail returns the end of a program's output.

@@ -1,4 +1,4 @@
-// Package filelock has locks between processes.
+// Package filelock provides locks between processes.
 package filelock
 
 import (
@@ -13,11 +13,11 @@ import (
 
 const lockRetry = 200 * time.Millisecond
 
-// A Lock is an advisory lock between processes. The kernel gives it up when the process
-// ends, however it ends. The file itself stays: removing it would let two holders in.
+// A Lock is an advisory lock between processes. The kernel releases it when the process
+// ends, however it ends. The file stays: if it were removed, two processes could hold the lock.
 type Lock struct{ file *os.File }
 
-// Try takes the lock on path if nobody holds it; ok says whether it did.
+// Try acquires the lock on path if nobody holds it. ok reports whether it did.
 func Try(path string) (l *Lock, ok bool, err error) {
 	f, err := os.OpenFile(filepath.Clean(path), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -34,7 +34,7 @@ func Try(path string) (l *Lock, ok bool, err error) {
 	return nil, false, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// Wait takes the lock on path, waiting for its holder until ctx ends. It calls waiting
+// Wait acquires the lock on path, and waits for its holder until ctx ends. It calls waiting
 // once if it has to wait.
 func Wait(ctx context.Context, path string, waiting func()) (*Lock, error) {
 	ticker := time.NewTicker(lockRetry)
@@ -55,5 +55,5 @@ func Wait(ctx context.Context, path string, waiting func()) (*Lock, error) {
 	}
 }
 
-// Unlock gives the lock up.
+// Unlock releases the lock.
 func (l *Lock) Unlock() { _ = l.file.Close() }

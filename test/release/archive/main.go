@@ -1,7 +1,6 @@
-// Command archive packs files into one archive, a .zip or a .tar.gz by its name, that is the same
-// to the last byte wherever it is made: of the files it has the names, the bytes and whether they
-// can be executed, in a folder with the archive's name; the time is that of the release, and owners are
-// nobody.
+// Command archive packs files into an archive, a .zip or a .tar.gz by its name. The files are in a folder with the archive's
+// name. Archives are reproducible: of each file, only the name, the bytes and whether it is executable count; all have the time
+// of the release, and no owners.
 //
 //	archive OUTPUT TIME FILE...
 package main
@@ -32,14 +31,15 @@ func main() {
 	}
 }
 
-func pack(output, at string, files []string) error {
-	changed, err := time.Parse(time.RFC3339, at)
+// pack writes an archive of files. modified is the time in RFC 3339 that all have.
+func pack(output, modified string, files []string) error {
+	modTime, err := time.Parse(time.RFC3339, modified)
 	if err != nil {
 		return err
 	}
 	folder, isZip := strings.CutSuffix(filepath.Base(output), ".zip")
 	folder = strings.TrimSuffix(folder, ".tar.gz")
-	packed := fstest.MapFS{folder: {Mode: fs.ModeDir | 0o755, ModTime: changed.UTC()}}
+	packed := fstest.MapFS{folder: {Mode: fs.ModeDir | 0o755, ModTime: modTime.UTC()}}
 	for _, name := range files {
 		info, err := os.Stat(name) // #nosec G703 -- as below
 		if err != nil {
@@ -49,11 +49,11 @@ func pack(output, at string, files []string) error {
 		if err != nil {
 			return err
 		}
-		mode := fs.FileMode(0o644) // the umask of who makes it is no part of a release
+		mode := fs.FileMode(0o644) // whatever the umask of the file's author
 		if info.Mode()&0o111 != 0 {
 			mode = 0o755
 		}
-		packed[path.Join(folder, filepath.Base(name))] = &fstest.MapFile{Data: content, Mode: mode, ModTime: changed.UTC()}
+		packed[path.Join(folder, filepath.Base(name))] = &fstest.MapFile{Data: content, Mode: mode, ModTime: modTime.UTC()}
 	}
 	out, err := os.Create(output) // #nosec G304 G703 -- what the caller wants to be made
 	if err != nil {
@@ -63,8 +63,8 @@ func pack(output, at string, files []string) error {
 		z := zip.NewWriter(out)
 		return errors.Join(z.AddFS(packed), z.Close(), out.Close())
 	}
-	// Go's gzip writes neither a time nor a name unless told to.
-	compressed, _ := gzip.NewWriterLevel(out, gzip.BestCompression) // a level that there is
+	// The header has neither a time nor a name, which would not be reproducible.
+	compressed, _ := gzip.NewWriterLevel(out, gzip.BestCompression) // no error: the level is valid
 	t := tar.NewWriter(compressed)
 	return errors.Join(t.AddFS(packed), t.Close(), compressed.Close(), out.Close())
 }

@@ -44,5 +44,6 @@ func describe(cp *controlplane.ControlPlane) {
 	for _, u := range controlplane.Users() {
 		fmt.Printf("  # %s\n  export KUBECONFIG=%s\n", u.Rights, cp.KubeconfigPath(u.Name))
 	}
-	fmt.Printf("\nThen, for example:\n\n  %[1]s get namespaces\n  %[1]s run hello --image=hello\n\nCtrl-C stops everything.\n", cp.Binaries().Kubectl)
+	fmt.Printf("\nThen, for example:\n\n  %[1]s get namespaces\n  %[1]s run hello --image=hello\n\nCtrl-C stops everything.\n",
+		cp.Binaries().Kubectl)
 }

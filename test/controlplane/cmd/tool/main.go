@@ -1,6 +1,6 @@
-// Command tool makes sure that tools which tests use are in bin/, and prints their paths:
-// kube-apiserver with etcd and kubectl, helm, promtool, what makes a release, other projects'
-// tests, or another kube-apiserver, as kube-apiserver-1.35.4.
+// Command tool makes sure that tools are in bin/, and prints their paths:
+// kube-apiserver with etcd and kubectl, a tool of binaries.Tool such as helm, or another kube-apiserver, as
+// kube-apiserver-1.35.4.
 package main
 
 import (
@@ -37,8 +37,8 @@ func run(ctx context.Context, args []string) error {
 
 func tool(ctx context.Context, name string) (string, error) {
 	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	if version, is := strings.CutPrefix(name, "kube-apiserver"); is {
-		paths, _, err := binaries.Of(ctx, log, strings.TrimPrefix(version, "-"))
+	if version, ok := strings.CutPrefix(name, "kube-apiserver"); ok {
+		paths, _, err := binaries.ControlPlane(ctx, log, strings.TrimPrefix(version, "-"))
 		return paths.KubeAPIServer, err
 	}
 	return binaries.Tool(ctx, log, name)

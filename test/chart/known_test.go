@@ -22,18 +22,25 @@ type knowledge struct {
 // targetLabels are labels that Prometheus adds.
 var targetLabels = []string{"namespace", "job", "instance"}
 
+// metricRows matches a row of the metrics in docs/reference.md: name, type and labels.
+var metricRows = regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|")
+
+// minMetrics is far below their number: fewer mean that metricRows no longer matches the page.
+const minMetrics = 20
+
 // readKnowledge reads docs/reference.md, which another test compares with the code, and the metrics that every Go process
 // has.
 func readKnowledge(t *testing.T) knowledge {
 	t.Helper()
 	reference := pages.Read(t, "docs/reference.md")
 	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, pages: reference + pages.Read(t, "docs/observability.md")}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(reference, -1) {
-		name, labels := row[1], map[string]bool{}
-		for _, label := range pages.Matches("`([a-z]+)`", row[3]) {
+	for _, row := range metricRows.FindAllStringSubmatch(reference, -1) {
+		name, metricType, labelNames := row[1], row[2], row[3]
+		labels := map[string]bool{}
+		for _, label := range pages.Matches("`([a-z]+)`", labelNames) {
 			labels[label] = true
 		}
-		if row[2] != "histogram" {
+		if metricType != "histogram" {
 			k.metrics[name] = labels
 			continue
 		}
@@ -41,8 +48,8 @@ func readKnowledge(t *testing.T) knowledge {
 		k.metrics[name+"_bucket"] = maps.Clone(labels)
 		k.metrics[name+"_bucket"]["le"] = true
 	}
-	if len(k.metrics) < 20 {
-		t.Fatalf("only %d metrics in docs/reference.md", len(k.metrics))
+	if len(k.metrics) < minMetrics {
+		t.Fatalf("%d metrics in docs/reference.md, want at least %d", len(k.metrics), minMetrics)
 	}
 	families, err := telemetry.NewMetrics("").Gather()
 	expect.NoError(t, err)
@@ -56,11 +63,12 @@ func readKnowledge(t *testing.T) knowledge {
 	return k
 }
 
+// Parts of PromQL.
 var (
-	selectors = regexp.MustCompile(`([a-zA-Z_:][\w:]*)\{([^}]*)\}`)
-	matchers  = regexp.MustCompile(`(\w+) *(?:=~|!~|!=|=) *"([^"]*)"`)
+	selectors = regexp.MustCompile(`([a-zA-Z_:][\w:]*)\{([^}]*)\}`)    // metric{matchers}
+	matchers  = regexp.MustCompile(`(\w+) *(?:=~|!~|!=|=) *"([^"]*)"`) // label="value"
 	groupings = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right) *\(([^)]*)\)`)
-	names     = regexp.MustCompile(`\b[a-zA-Z_:][\w:]*(?: *\()?`)
+	names     = regexp.MustCompile(`\b[a-zA-Z_:][\w:]*(?: *\()?`) // a function's name ends with the parenthesis
 	operators = []string{"and", "or", "unless", "offset"}
 )
 

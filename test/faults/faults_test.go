@@ -32,7 +32,7 @@ type faultCase struct {
 	breaksOften bool          // [load.Load.BreaksOften]
 
 	prepare func(s *scene) // before listproxy starts; may be nil
-	// fault causes the fault and ends it. It returns the time of the end, or the time from which recovery is measured.
+	// fault causes the fault and ends it. It returns the time from which recovery is measured, usually the end.
 	fault func(s *scene) time.Time
 
 	// keepsHistory: listproxy must still know every revision that it knew before.
@@ -63,6 +63,7 @@ const (
 
 var all = flag.Bool("faults.all", false, "run every case, not only those of make test-all")
 
+// TestFaults: whatever breaks around listproxy, no answer is wrong, and all clients have the true state in the end.
 func TestFaults(t *testing.T) {
 	chosen := makeTestAll
 	if testing.Short() {
@@ -186,16 +187,17 @@ func (c faultCase) judge(s *scene, recovered time.Duration) {
 		s.Tally.AddMistake("%d valid requests were refused: %v", seen.Rejected, seen.Failures)
 	}
 	if !c.replacesEtcd && !c.mayForward && !slices.Contains(c.args, "--self-check-interval") {
-		s.awaitSelfCheck() // may add a mistake
+		s.awaitSelfCheck()
 	}
-	r := s.Tally.Counts(s.faultWindow)
+	r := s.Tally.Counts(s.faultWindow) // with the mistakes from above
 	s.Tally.ReportMistakes(s)
 	if c.noHitsBecause == "" && r.ComparedInWindow == 0 {
-		s.Errorf("none of %d answers during the fault came from memory and was right", r.InWindow)
+		s.Errorf("none of %d answers during the fault came from memory and was right, want one", r.InWindow)
 	}
 	watches, fleetingWatches := s.watchHits.Load(), s.fleetingHits.Load()
 	if c.noHitsBecause == "" && !c.mayForward && (watches == 0 || fleetingWatches == 0 || r.Consistent == 0) {
-		s.Errorf("from memory came %d watches, %d of fleeting objects, and %d consistent lists", watches, fleetingWatches, r.Consistent)
+		s.Errorf("from memory came %d watches, %d of fleeting objects, and %d consistent lists, want some of each",
+			watches, fleetingWatches, r.Consistent)
 	}
 	report.Lock()
 	defer report.Unlock()

@@ -3,9 +3,7 @@ package cluster_test
 
 import (
 	"context"
-	"encoding/json"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -23,7 +21,6 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/pages"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -238,82 +235,17 @@ func checkConnect(t *testing.T, c *tester) {
 	c.install(t)
 }
 
-// get reads what a server in the cluster says, or nothing.
+// get returns the body that a server in the cluster sends; "" on an error.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: cluster.Dialer.DialContext}}
-	asked, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	expect.NoError(t, err)
-	answer, err := client.Do(asked)
+	resp, err := client.Do(req)
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = answer.Body.Close() }()
-	body, _ := io.ReadAll(answer.Body)
+	defer func() { _ = resp.Body.Close() }()
+	body, _ := io.ReadAll(resp.Body)
 	return string(body)
-}
-
-// A trace as Jaeger tells it.
-type trace struct {
-	Spans []struct {
-		SpanID, OperationName, ProcessID string
-		References                       []struct{ SpanID string } // its parent's
-	}
-	Processes map[string]struct{ ServiceName string }
-}
-
-// checkTraces: in Jaeger, the steps of a list from memory are below its request, the span of kube-apiserver is below that
-// of a forwarded list, and feeds have traces of their own.
-func checkTraces(t *testing.T, c *tester) {
-	c.kubectl(t, "delete namespace tracing")
-	for line := range strings.Lines(pages.Block(t, "observability.md", "kubectl create namespace tracing", "jaeger")) {
-		if command, found := strings.CutPrefix(line, "kubectl "); found && !strings.Contains(line, "port-forward") {
-			c.kubectl(t, command)
-		}
-	}
-	c.kubectl(t, "rollout status deployment/jaeger -n tracing --timeout=5m")
-	admin, err := c.Through(t.Context(), c.RESTConfig(controlplane.Admin))
-	expect.NoError(t, err)
-	client, err := kubernetes.NewForConfig(admin)
-	expect.NoError(t, err)
-	// below holds spans, by service and the beginning of the name, and the parent of each.
-	traced := func(operation string, below map[string]string) func() bool {
-		return func() bool {
-			_, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
-			expect.NoError(t, err)
-			_, err = client.CoreV1().Secrets(team).List(t.Context(), metav1.ListOptions{})
-			expect.NoError(t, err)
-			var found struct{ Data []trace }
-			address := c.kubectl(t, "get pods -n tracing -o jsonpath={.items[*].status.podIP}")
-			text := get(t, "http://"+address+":16686/api/traces?service=listproxy&limit=200&operation="+operation)
-			_ = json.Unmarshal([]byte(text), &found)
-			return slices.ContainsFunc(found.Data, func(t trace) bool {
-				names := map[string]string{}
-				for _, span := range t.Spans {
-					names[span.SpanID] = t.Processes[span.ProcessID].ServiceName + " " + span.OperationName
-				}
-				found := map[string]string{}
-				for _, span := range t.Spans {
-					for child, parent := range below {
-						if strings.HasPrefix(names[span.SpanID], child) &&
-							(parent == "" || len(span.References) > 0 && names[span.References[0].SpanID] == parent) {
-							found[child] = parent
-						}
-					}
-				}
-				return maps.Equal(below, found)
-			})
-		}
-	}
-	for name, came := range map[string]func() bool{
-		"a hit": traced("GET%20pods", map[string]string{
-			"listproxy review": "listproxy GET pods", "listproxy snapshot": "listproxy GET pods", "listproxy write": "listproxy GET pods",
-		}),
-		"a forward": traced("GET%20secrets", map[string]string{
-			"listproxy forward": "listproxy GET secrets", "apiserver GET /api": "listproxy forward",
-		}),
-		"a feed": traced("feed%20probe", map[string]string{"listproxy feed probe": ""}), // that of a watch comes when it ends
-	} {
-		t.Run(name, func(t *testing.T) { poll.Until(t, patience, "it is in Jaeger", came) })
-	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// userAgent is not one of those that get indented JSON, such as browsers' and curl's.
+// userAgent is a User-Agent that gets compact JSON. Browsers' and curl's get indented JSON.
 const userAgent = "differential"
 
 // side is one of the two servers that are compared. It is safe for concurrent use.

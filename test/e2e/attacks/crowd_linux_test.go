@@ -49,10 +49,11 @@ const (
 
 // crowdRig is what the cases of TestCrowding share: a control plane with its defaults, and a listproxy with pods in memory.
 type crowdRig struct {
-	proxy *harness.Proxy
-	// The tokens of the caller who works, of an account without rights, and of the caller who asks for too much.
-	worker, bare, greedy string
-	followed             string // the pod that the worker writes and watches
+	proxy    *harness.Proxy
+	worker   string // the token of the caller who must not be crowded out
+	bare     string // the token of an account without rights
+	greedy   string // the token of the caller who sends the attacks
+	followed string // the pod that the worker writes and watches
 }
 
 // A crowdAttack is many requests at a time whose answers nobody reads.

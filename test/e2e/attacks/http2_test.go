@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// attackStream is where the attack's own request is.
+	// attackStream is the stream of the attack.
 	attackStream uint32 = 1
-	// followerStream leaves room for an attack with more streams.
+	// followerStream is the stream of the follower. The streams in between are free for attacks with several.
 	followerStream uint32 = 99
 
 	// window is larger than any answer, so that no answer waits for a WINDOW_UPDATE.

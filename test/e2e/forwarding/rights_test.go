@@ -51,8 +51,8 @@ func (w way) byCertificate(t *testing.T, user string, groups ...string) *ask.Cli
 	return ask.MustNew(t, w(config), patience)
 }
 
-// TestMayNotImpersonate: a listproxy whose account may not impersonate gives nobody with a certificate access. The caller
-// gets kube-apiserver's own words.
+// TestMayNotImpersonate: if listproxy's account may not impersonate, kube-apiserver refuses the requests of users with
+// certificates, in its own words.
 func TestMayNotImpersonate(t *testing.T) {
 	for name, via := range map[string]way{"server": viaServer, "proxy-url": viaProxyURL} {
 		master := via.byCertificate(t, "master-in-vain", "system:masters")

@@ -12,7 +12,7 @@ import (
 type Measure struct {
 	Name string
 	Of   func(Sample) float64
-	// Slack is how much the floor may rise during a run.
+	// Slack is the allowed rise of the floor during a run.
 	Slack float64
 }
 
@@ -34,7 +34,7 @@ const (
 	// settledAfter is the time from the first rest to the last from which on the slack of a [Measure] is enough. In a
 	// shorter run the first rest comes before everything has settled.
 	settledAfter = 6 * time.Minute
-	// shortRunFactor is how much larger the slack of a shorter run is.
+	// shortRunFactor multiplies the slack of a shorter run.
 	shortRunFactor = 3
 )
 

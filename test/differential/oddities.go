@@ -40,7 +40,8 @@ func (g *generator) oddForm(q *question) {
 		q.Header.Set("Accept", pick(g, all...))
 		q.Representation = oddForm
 	}
-	switch n := g.rng.IntN(12); {
+	n := g.rng.IntN(12)
+	switch {
 	case n < 3:
 		accept(
 			"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",

@@ -266,7 +266,8 @@ func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 func (e *Etcd) Leads(k Kind, from, to int, revision int64, s Select) bool {
 	has := revisionsOf(e.List(from, k, revision, s))
 	for _, ch := range e.changes(to) {
-		switch key := ch.object().key(); {
+		key := ch.object().key()
+		switch {
 		case ch.path != k.Path || ch.Revision <= revision:
 		case s.has(ch.New):
 			has[key] = ch.Revision

@@ -67,17 +67,17 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 		fail(w, http.StatusNotAcceptable, "NotAcceptable")
 		return
 	}
-	at := s.seen().revision
-	switch head := s.plane.Revision(); {
-	case q.match == "Exact", q.revision > 0 && q.Limit > 0 && q.match == "":
-		if q.revision < s.plane.compacted() {
-			fail(w, http.StatusGone, "Expired")
-			return
-		}
-		if at = q.revision; at > head {
-			fail(w, http.StatusGatewayTimeout, "Timeout")
-			return
-		}
+	at, head := s.seen().revision, s.plane.Revision()
+	isExact := q.match == "Exact" || q.match == "" && q.revision > 0 && q.Limit > 0
+	switch {
+	case isExact && q.revision < s.plane.compacted():
+		fail(w, http.StatusGone, "Expired")
+		return
+	case isExact && q.revision > head:
+		fail(w, http.StatusGatewayTimeout, "Timeout")
+		return
+	case isExact:
+		at = q.revision
 	case q.revision < 0:
 		at = head
 	case q.revision == 0:

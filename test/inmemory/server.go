@@ -204,15 +204,15 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 		}
 		return
 	}
-	switch document := documents[r.URL.Path]; {
-	case r.URL.Path == "/version":
+	document := documents[r.URL.Path]
+	if r.URL.Path == "/version" {
 		document = fmt.Sprintf(`{"major":"1","minor":"36","gitVersion":%q}`, s.seen().form.Release)
-		fallthrough
-	case document != "":
-		_, _ = io.WriteString(w, document)
-	default:
-		fail(w, http.StatusNotFound, "NotFound")
 	}
+	if document == "" {
+		fail(w, http.StatusNotFound, "NotFound")
+		return
+	}
+	_, _ = io.WriteString(w, document)
 }
 
 // documents are answers that never change, by path.

@@ -96,7 +96,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		if k == Widgets && state.form.Definition != form.Definition && oldFormEnds.Equal(ends) {
 			oldFormEnds = now.Add(rand.N(maxOldForm))
 		}
-		switch nearEnd := !now.Before(ends.Add(-lastBookmark)); {
+		nearEnd := !now.Before(ends.Add(-lastBookmark))
+		switch {
 		case !now.Before(ends), !now.Before(oldFormEnds):
 			return
 		case state.frozen || !bookmarks: // no bookmark

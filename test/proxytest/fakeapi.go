@@ -86,7 +86,8 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	switch document, ok := f.documents[r.URL.Path]; {
+	document, ok := f.documents[r.URL.Path]
+	switch {
 	case verb == "watch" && collection != nil:
 		collection.Watched = append(collection.Watched, r.URL.Query().Get("resourceVersion"))
 		return f.watch(r, collection), nil

@@ -46,7 +46,8 @@ func Row(cells ...string) string {
 	var line strings.Builder
 	line.WriteString("|")
 	for _, cell := range cells {
-		if cell = strings.Join(strings.Fields(cell), " "); cell != "" {
+		cell = strings.Join(strings.Fields(cell), " ")
+		if cell != "" {
 			if !strings.Contains(cell, "`") {
 				cell = flags.ReplaceAllString(strings.ReplaceAll(cell, "*", `\*`), "`$0`")
 			}

@@ -115,7 +115,8 @@ func read(body []byte) (list, error) {
 	}
 	// A list of a built-in type has no continue without a token, and one of a custom type an empty one.
 	for _, text := range []string{`,"continue":"` + meta.Continue + `"`, ",\n    \"continue\": \"" + meta.Continue + `"`} {
-		if l.rest = bytes.Replace(body, []byte(text), nil, 1); len(l.rest) < len(body) {
+		l.rest = bytes.Replace(body, []byte(text), nil, 1)
+		if len(l.rest) < len(body) {
 			return l, nil
 		}
 	}

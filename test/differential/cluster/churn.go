@@ -57,7 +57,8 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 	}
 	names := r.Names()
 	name := names[rng.IntN(len(names))]
-	switch pick := rng.IntN(100); {
+	pick := rng.IntN(100) // per cent
+	switch {
 	case pick < 50:
 		patch, subresource := r.patch(rng)
 		if subresource == "" {

@@ -51,10 +51,11 @@ func families(ctx context.Context, client *http.Client, url string, visit func(*
 	}
 	for in := bufio.NewReader(resp.Body); ; {
 		family := &dto.MetricFamily{}
-		switch err := protodelim.UnmarshalFrom(in, family); {
-		case errors.Is(err, io.EOF):
+		err := protodelim.UnmarshalFrom(in, family)
+		if errors.Is(err, io.EOF) {
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return fmt.Errorf("reading metrics: %w", err)
 		}
 		visit(family)

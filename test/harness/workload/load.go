@@ -172,7 +172,8 @@ func (s *Store) put(ctx context.Context, key string, object runtime.Object) erro
 		return fmt.Errorf("write %s into etcd: %w", key, err)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
-	if err = errors.Join(err, resp.Body.Close()); err != nil {
+	err = errors.Join(err, resp.Body.Close())
+	if err != nil {
 		return fmt.Errorf("write %s into etcd: %w", key, err)
 	}
 	if resp.StatusCode != http.StatusOK {

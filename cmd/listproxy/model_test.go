@@ -60,12 +60,15 @@ type model struct {
 	log        []string
 	counts     map[string]int // by what is counted
 	restoredAt time.Time      // when the etcd that was restored last could be reached; zero until then
+	arriving   map[int]int    // the number of answers on their way to listproxy, by the timeline of their request
 }
 
 // newModel starts listproxy before a control plane with servers. Requests that listproxy sends for itself go through
 // wrap. The model ends with the test.
-func newModel(t *testing.T, servers int, wrap func(http.RoundTripper) http.RoundTripper) *model {
-	m := &model{t: t, plane: inmemory.New(t), front: inmemory.NewListener(), counts: map[string]int{}}
+func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) http.RoundTripper) *model {
+	m := &model{
+		t: t, plane: inmemory.New(t), front: inmemory.NewListener(), counts: map[string]int{}, arriving: map[int]int{},
+	}
 	for range servers {
 		m.plane.AddServer("v1.36.0").Start("v1.36.0")
 	}
@@ -78,7 +81,7 @@ func newModel(t *testing.T, servers int, wrap func(http.RoundTripper) http.Round
 	instruments, err := newInstruments(ctx, discard)
 	expect.NoError(t, err)
 	config := m.plane.Config()
-	config.Wrap(wrap)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(m, next) })
 	const impersonates = false
 	api, err := newAPIServer(config, impersonates, discard)
 	expect.NoError(t, err)
@@ -232,8 +235,8 @@ func TestModel(t *testing.T) {
 // runWorld runs one model through 25 faults, and adds what the model has counted to counts.
 func runWorld(t *testing.T, counts map[string]int) {
 	var isHealthy atomic.Bool
-	m := newModel(t, 1+rand.IntN(3), func(next http.RoundTripper) http.RoundTripper {
-		return unreliableTransport{RoundTripper: next, isHealthy: &isHealthy}
+	m := newModel(t, 1+rand.IntN(3), func(m *model, next http.RoundTripper) http.RoundTripper {
+		return unreliableTransport{RoundTripper: next, model: m, isHealthy: &isHealthy}
 	})
 	for range 20 {
 		m.writeWidget()
@@ -282,7 +285,7 @@ func (m *model) checkRecovery() {
 func TestNoRedirectIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var redirected sync.Map // by path; the second request for a path is answered, so that its client goes on
-		m := newModel(t, 1, func(next http.RoundTripper) http.RoundTripper {
+		m := newModel(t, 1, func(_ *model, next http.RoundTripper) http.RoundTripper {
 			return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 				if r.Header.Get("Authorization") == "Bearer alice" {
 					return next.RoundTrip(r)

@@ -148,7 +148,29 @@ func (m *model) setLastRestore(at time.Time) {
 // is healthy, it also loses some answers, and breaks off others.
 type unreliableTransport struct {
 	http.RoundTripper
+	model     *model
 	isHealthy *atomic.Bool
+}
+
+// addArriving adds n to the number of answers on their way to listproxy whose requests were sent in a timeline.
+func (m *model) addArriving(timeline, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.arriving[timeline] += n
+}
+
+// hasOldArriving reports whether an answer of an earlier timeline is still on its way to listproxy, so that listproxy
+// cannot know of its end.
+func (m *model) hasOldArriving() bool {
+	current := m.plane.Timelines() - 1
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for timeline, n := range m.arriving {
+		if timeline < current && n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // fails returns true once in n times, on average, but never when the transport is healthy.
@@ -177,16 +199,22 @@ func (u unreliableTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	if !u.delay(ctx) {
 		return nil, ctx.Err()
 	}
+	timeline := u.model.plane.Timelines() - 1
 	resp, err := u.RoundTripper.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
+	u.model.addArriving(timeline, 1)
 	if !u.delay(ctx) || u.fails(40) {
+		u.model.addArriving(timeline, -1)
 		_ = resp.Body.Close()
 		return nil, errors.Join(ctx.Err(), io.ErrUnexpectedEOF)
 	}
 	body, late := io.Pipe()
-	go u.copyLines(ctx, late, resp.Body)
+	go func() {
+		defer u.model.addArriving(timeline, -1)
+		u.copyLines(ctx, late, resp.Body)
+	}()
 	resp.Body = body
 	return resp, nil
 }

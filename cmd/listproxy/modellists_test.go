@@ -36,6 +36,7 @@ type listRequest struct {
 	head      int64 // etcd's revision
 	timelines int   // the number of etcd's timelines
 	isOutage  bool  // no API server answers listproxy
+	isLate    bool  // an answer of an earlier timeline is still on its way to listproxy
 }
 
 // query returns the parameters of the request. token is for Continue.
@@ -71,6 +72,7 @@ func (m *model) list(ctx context.Context, q listRequest, token string) (revision
 	q.head = m.plane.Revision()
 	q.timelines = m.plane.Timelines()
 	q.isOutage = m.isOutage()
+	q.isLate = m.hasOldArriving()
 	resp, err := m.get(ctx, q.user, widgetsPath(q.Namespace), q.query(token))
 	if err != nil {
 		m.count("no answer")
@@ -147,7 +149,7 @@ func (m *model) mayBeFromOldTimeline(q listRequest, now time.Time) bool {
 	}
 	age := now.Sub(restoredAt)
 	switch {
-	case q.sentAt.Before(restoredAt):
+	case q.sentAt.Before(restoredAt), q.isLate:
 		return true
 	case q.isOutage && age < modelNoticeLag:
 		return true

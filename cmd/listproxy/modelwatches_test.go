@@ -49,7 +49,7 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 	f := &follower{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
 	f.head = m.plane.Revision()
-	f.isOutage = m.isOutage()
+	f.mayBeOld = m.isOutage() || m.hasOldArriving()
 	resp, err := m.get(ctx, user, widgetsPath(s.Namespace), f.query())
 	if err != nil {
 		return 0
@@ -91,9 +91,9 @@ type follower struct {
 	fromMemory   bool
 	head         int64 // etcd's revision when the watch was requested
 	timeline     int   // the timeline of the last event
-	// isOutage reports that no API server answered listproxy when the watch was requested, and that the events so far
-	// fit several timelines.
-	isOutage bool
+	// mayBeOld reports that listproxy could not know the current timeline when the watch was requested (no API server
+	// answered, or an answer of an earlier timeline was still on its way), and that the events so far fit several timelines.
+	mayBeOld bool
 	from     int64 // the revision at which the watch started; 0 until the initial events are complete
 	revision int64 // of the last event
 	// initial are the initial events, until they are complete.
@@ -182,7 +182,7 @@ func (f *follower) checkEvents(events []oracle.Event, line string) bool {
 	fitting := slices.DeleteFunc(slices.Clone(possible), func(timeline int) bool {
 		return f.check(timeline, events) != nil
 	})
-	f.isOutage = f.isOutage && len(fitting) > 1
+	f.mayBeOld = f.mayBeOld && len(fitting) > 1
 	if len(fitting) > 0 {
 		f.timeline = fitting[0]
 		return true
@@ -237,14 +237,14 @@ func (f *follower) check(timeline int, events []oracle.Event) error {
 
 // possibleTimelines returns the timelines of which an event at a revision may be, the likeliest first. It is the
 // current timeline if that has every event so far. Until listproxy must know that etcd was restored, it may also be the
-// timeline before, up to its end, for a watch whose initial events are complete. A watch that was requested during an
-// outage may follow the timeline before from any revision.
+// timeline before, up to its end, for a watch whose initial events are complete. A watch that
+// may be old follows the timeline before from any revision.
 func (f *follower) possibleTimelines(revision int64) []int {
 	plane := f.m.plane
 	current := plane.Timelines() - 1
 	previous := current - 1
 	hasAllEvents := func(timeline int) bool {
-		return f.isOutage || plane.SameUpTo(inmemory.Widgets, timeline, current, f.revision)
+		return f.mayBeOld || plane.SameUpTo(inmemory.Widgets, timeline, current, f.revision)
 	}
 	if !hasAllEvents(f.timeline) {
 		return []int{f.timeline}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -103,10 +105,26 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	switch {
 	case verified != nil:
 		return a.identifyVerified(r, verified)
-	case err != nil && !policy.HasBearerToken(r.Header.Get("Authorization")):
+	case err != nil && !hasToken(r):
 		return Identity{}, unverifiedRefusal
 	}
 	return a.identifyByHeader(r), nil
+}
+
+// hasToken reports whether kube-apiserver finds a token in r: in the Authorization header, or among the protocols of a
+// WebSocket, where browsers send it. hasToken uses kube-apiserver's own code, so that a caller with a wrong certificate is
+// treated in the same way here and there.
+func hasToken(r *http.Request) bool {
+	if policy.HasBearerToken(r.Header.Get("Authorization")) {
+		return true
+	}
+	found := false
+	find := func(context.Context, string) (*authenticator.Response, bool, error) {
+		found = true
+		return nil, false, nil // leaves the request unchanged
+	}
+	_, _, _ = websocket.NewProtocolAuthenticator(authenticator.TokenFunc(find)).AuthenticateRequest(r)
+	return found
 }
 
 // verifyCertificate returns the user whom the client's certificate names, or nil without an error if the client has shown

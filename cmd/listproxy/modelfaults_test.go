@@ -211,9 +211,10 @@ func (u unreliableTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 		return nil, errors.Join(ctx.Err(), io.ErrUnexpectedEOF)
 	}
 	body, late := io.Pipe()
+	from := resp.Body
 	go func() {
 		defer u.model.addArriving(timeline, -1)
-		u.copyLines(ctx, late, resp.Body)
+		u.copyLines(ctx, late, from)
 	}()
 	resp.Body = body
 	return resp, nil

@@ -9,15 +9,17 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// label matches the names that Kubernetes allows in CustomResourceDefinitions, and that built-in resources keep to, too,
-// whatever their length. None of these characters has a second spelling in a URL.
-const label = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?`
+// dnsLabel matches a DNS label of any length. The parts of API groups' names, versions, resources and namespaces have this
+// form.
+const dnsLabel = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?`
 
-// canonicalPath matches the paths of lists. RequestInfo reads each of them in one way only.
+// canonicalPath matches the paths of lists, as EscapedPath returns them. A path that spells a character as %xx does not
+// match. RequestInfo and the upstream's router agree on what each of these paths means, but for one exception in parsePath.
 var canonicalPath = regexp.MustCompile(
-	`^/(?:api|apis/` + label + `(?:\.` + label + `)*)/` + label + `/(?:namespaces/` + label + `/)?` + label + `$`)
+	`^/(?:api|apis/` + dnsLabel + `(?:\.` + dnsLabel + `)*)/` + dnsLabel + `/(?:namespaces/` + dnsLabel + `/)?` + dnsLabel + `$`)
 
-// parsePath reads method and path into req. Group, version, resource and namespace are set only if it returns None.
+// parsePath reads method and path. If r is a list with a canonical path, it sets req's group, version, resource and
+// namespace, and returns None. Otherwise it returns why r is forwarded.
 func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.Reason {
 	switch {
 	case r.Method != http.MethodGet, !info.IsResourceRequest:

@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// maxBridgedChanges bounds the changes between the known state and one that was loaded beside it. They are held in
-	// memory. If there are more, clients' watches end.
+	// maxBridgedChanges is how many changes bridge holds in memory. With more, clients' watches end.
 	maxBridgedChanges = 10_000
-	// bridgeDeliveryTimeout bounds the wait until clients have these changes.
+	// bridgeDeliveryTimeout bounds the wait until clients have the bridged changes.
 	bridgeDeliveryTimeout = time.Second
 )
 
-// errBridge says that the changes which a watch has shown, applied to the known state, do not give the loaded one.
+// errBridge says that clients' watches cannot go on over a loaded state: the changes that a watch shows do not lead from the
+// known state to the loaded one, or are too many, or have bytes that clients could not be sent.
 var errBridge = errors.New("a watch from the known state does not lead to the loaded one")
 
-// bridge lets clients' watches go on over a state that was loaded beside the known one: it reads with a progress watch
-// what changed in between, and applies that. After an error the watches must end, since they would miss something.
-// It is not enough that both states have the same objects at the same revisions: an object may have been created and
-// deleted in between. An example, with the known interval [100, 120] and the loaded revision 150:
+// bridge keeps clients' watches alive when a newly loaded state is about to replace the known one: it reads, with a progress
+// watch, what has changed from the known state to the loaded one, and applies these changes. After an error the watches
+// must end, since they would miss something. Comparing the two states would not do: an object may have been created and
+// deleted in between. An example, with the known state at 120 and the loaded one at 150:
 //
 //	the watch from 120 on                      then
 //	is answered 410                            clients' watches end
-//	shows 130 and 140, and a bookmark at 155   if the state at 120 with these two changes is the loaded one, clients'
-//	                                           watches deliver both, and go on from 150; otherwise they end
+//	shows 130 and 140, and a bookmark at 155   nothing else came until 150: if the state at 120 with these two changes is
+//	                                           the loaded one, clients' watches deliver both; otherwise they end
 func (f *feed) bridge(ctx context.Context, l *loaded) error {
 	v := f.collection.view.Load()
 	var changes []stateChange
@@ -39,16 +39,17 @@ func (f *feed) bridge(ctx context.Context, l *loaded) error {
 			return err
 		}
 		changes = append(changes, ch)
-		if len(changes) > maxBridgedChanges || !ev.Reproducible {
+		isTooLong := len(changes) > maxBridgedChanges
+		if isTooLong || !ev.Reproducible { // clients' events are made of stored bytes
 			return errBridge
 		}
-		_, err = ch.applyTo(state)
+		_, err = ch.applyTo(state) // a clone, which no request gets
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if p.revision < l.revision || !sameRevisions(state, l.state) {
+	if p.revision < l.revision || !sameRevisions(state, l.state) { // the watch may have ended early
 		return errBridge
 	}
 	for _, ch := range changes {

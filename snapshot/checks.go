@@ -19,27 +19,29 @@ const (
 )
 
 const (
-	// After a second mismatch within mismatchMemory, a collection is not kept for mismatchBan: the upstream may write
-	// its objects in other bytes each time. The ban is shorter than the memory, so that a third mismatch that follows the
-	// ban is within the memory, too.
-	mismatchMemory = time.Hour
-	mismatchBan    = 30 * time.Minute
+	// mismatchWindow is how long after a mismatch another one bans the collection: the upstream may write its objects in
+	// other bytes each time.
+	mismatchWindow = time.Hour
+	// mismatchBan is how long the collection is then forwarded. It is shorter than mismatchWindow, so that a mismatch soon
+	// after the ban bans the collection again.
+	mismatchBan = 30 * time.Minute
 )
 
-// Mismatches are the mismatches that self-checks found in the collections with one key since the process started.
+// Mismatches says how many mismatches self-checks have found under one key since the process started, and when the last.
 type Mismatches struct {
 	Count int
 	Last  time.Time
 }
 
-// selfChecks are the results of all checks. The zero value is ready for use. It is safe for concurrent use.
+// selfChecks has the results of all checks. The zero value is ready for use. It is safe for concurrent use.
 type selfChecks struct {
 	mu         sync.Mutex
 	results    map[CheckResult]uint64
 	mismatches map[CollectionKey]Mismatches
 }
 
-// record records the result of a check that ended now. It returns the time for which the collection must not be kept.
+// record records the result of a check that ended now. It returns how long the collection must not be kept in memory; 0 if
+// it may be kept.
 func (s *selfChecks) record(key CollectionKey, result CheckResult, now time.Time) (ban time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +55,7 @@ func (s *selfChecks) record(key CollectionKey, result CheckResult, now time.Time
 	}
 	earlier := s.mismatches[key]
 	s.mismatches[key] = Mismatches{Count: earlier.Count + 1, Last: now}
-	if earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchMemory {
+	if earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchWindow {
 		return mismatchBan
 	}
 	return 0

@@ -35,10 +35,10 @@ var errDropped = errors.New("the state is not there any more")
 // revision of that moment. The first page begins with the key from. A state that was loaded after since is not
 // compared.
 //
-// It returns the key with which the next page begins, or "" after the last page, and the revision of the last page that
-// it compared. It stops at the first page that fails. The error is a [source.MismatchError] only if the page differed
-// twice; any other error means that there is no verdict. Then next is the page after the failed one, so that a page that
-// the upstream never gives does not keep the others from being compared.
+// It stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any other
+// error means that there is no verdict. next is the key from which to go on, or "" if nothing is left: after a page that
+// failed it is that page's end, so that a page that the upstream never gives does not keep the others from being compared.
+// revision is that of the last page, or 0 if the collection was dropped.
 func (c *Collections) compare(
 	ctx context.Context, r *running, from string, maxPages int, since time.Time,
 ) (next string, revision uint64, err error) {

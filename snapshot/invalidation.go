@@ -10,11 +10,11 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Skew is the time after a change (of a definition, or of the server that answers for a group) in which some API
-// servers may not know the change yet: each learns of it by a watch of its own. So does listproxy.
+// Skew is how long after a change (of a definition, or of the server that answers for a group) some API servers may not
+// know the change yet. Each API server learns of it by a watch of its own, and so does listproxy.
 const Skew = 10 * time.Second
 
-// Cause is the kind of event that makes what is known of collections untrue, or doubtful. Losses are counted by it.
+// Cause is why collections are dropped or verified. The metric of losses has it as a label.
 type Cause reason.Reason
 
 const (
@@ -72,14 +72,14 @@ type Invalidation struct {
 	// Cause is CauseDefinition, CauseCatalog or CauseMismatch.
 	Cause Cause
 	Scope Scope
-	// What says what has changed, for people; it may be empty.
+	// What says for people what has changed. It may be empty.
 	What string
 }
 
-// Invalidate drops the collections of an Invalidation. When it returns, nothing is given any more that they knew.
+// Invalidate drops the collections of an Invalidation. Once it has returned, no answer comes from what they knew.
 //
-// After a mismatch they may be started again at once. After a change they may be started again when [Skew] has passed, and
-// are verified later: they may have been loaded from an API server that did not know the change.
+// After a mismatch the collections may be started again at once. After a change they may be started again once [Skew] has
+// passed, and are then verified: they may have been loaded from an API server that did not know the change.
 func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
 	var dropped []*running
@@ -96,29 +96,29 @@ func (c *Collections) Invalidate(i Invalidation) {
 		c.feeds.Go(func() { c.verifyAfterSkew(i.Scope) })
 	}
 	c.mu.Unlock()
-	why := reason.Upstream
+	forwardReason := reason.Upstream
 	if i.Cause == CauseMismatch {
-		why = reason.Warming
+		forwardReason = reason.Warming // a load begins at once
 	}
 	for _, r := range dropped {
-		c.giveUp(r, why, reason.Reason(i.Cause))
+		c.giveUp(r, forwardReason, reason.Reason(i.Cause))
 	}
 }
 
-// bans have, by scope, the time until which no collection of the scope may be started. Collections.mu guards them.
+// bans maps a scope to the time before which its collections must not be started. Invalidate bans the scope of a change. A
+// self-check bans its collection after a second mismatch. Collections.mu guards bans.
 type bans map[Scope]time.Time
 
 // reason returns the reason why a collection must not be started; None if it may be.
 func (b bans) reason(key CollectionKey, now time.Time) reason.Reason {
 	for _, scope := range scopesOf(key) {
-		switch {
-		case !now.Before(b[scope]):
+		if !b[scope].After(now) {
 			continue
-		case scope == OfCollection(key): // only mismatches are of one collection
-			return reason.Form
-		default:
-			return reason.Upstream
 		}
+		if scope == OfCollection(key) { // banned by a self-check
+			return reason.Form
+		}
+		return reason.Upstream
 	}
 	return reason.None
 }

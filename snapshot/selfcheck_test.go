@@ -373,7 +373,7 @@ func TestRepeatedMismatchIsNotKept(t *testing.T) {
 			synctest.Wait()
 		}
 		c.setInstead(nil)
-		time.Sleep(mismatchMemory)
+		time.Sleep(mismatchWindow)
 		if ban := c.collections.checks.record(widgets, CheckMismatch, time.Now()); ban != 0 {
 			t.Errorf("a late mismatch: not kept for %v, want 0", ban)
 		}

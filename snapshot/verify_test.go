@@ -35,7 +35,7 @@ func TestVerify(t *testing.T) {
 			prepare:    func(_ *checked, c *Collection) { corrupt(c, removeOne("n/1100")) },
 			wantReload: Skew, wantDropped: true,
 		},
-		"an object is missing again within mismatchMemory": {
+		"an object is missing again within mismatchWindow": {
 			prepare: func(all *checked, c *Collection) {
 				all.collections.checks.record(widgets, CheckMismatch, time.Now())
 				corrupt(c, removeOne("n/1100"))

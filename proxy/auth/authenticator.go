@@ -150,9 +150,10 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (user.Info, error) {
 // maxCertificates bounds the certificates that a client may show: its own, and those up to a CA.
 const maxCertificates = 5
 
-// isCheapToVerify reports whether there are few certificates, no two of them with the same subject. Then at most one of
-// them can have signed another, and crypto/x509 checks fewer than maxCertificates signatures. Certificates with one
-// subject may all have signed each other, and crypto/x509 would check a hundred signatures, for anybody who connects.
+// isCheapToVerify reports whether there are few certificates, no two of them with the same subject. Then each of them can
+// have been signed by at most one of the others, and crypto/x509 checks fewer than maxCertificates signatures. Certificates
+// with the same subject may all have signed each other: crypto/x509 would check a hundred signatures, for anybody who
+// connects.
 func isCheapToVerify(shown []*x509.Certificate) bool {
 	subjects := map[string]bool{}
 	for _, c := range shown {
@@ -161,8 +162,8 @@ func isCheapToVerify(shown []*x509.Certificate) bool {
 	return len(shown) <= maxCertificates && len(subjects) == len(shown)
 }
 
-// identifyByHeader returns the identity by the Authorization header. The identity has a key only if there is exactly one
-// header, with a plain token or none.
+// identifyByHeader returns the identity by the Authorization header. The identity has a key only if there is exactly one such
+// header, it is not empty, and its token, if any, is not ambiguous.
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	credentials, token := policy.ReadAuthorization(values)

@@ -58,7 +58,7 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 				pause = wait.Jitter(discoveryInterval, 0.2)
 				failingSince = time.Time{}
 			}
-			if err != nil && isWarning(err, failingSince) {
+			if err != nil && mustWarn(err, failingSince) {
 				c.config.Log.WarnContext(ctx, "discovery cannot be read for a minute: what it said before counts", "error", err)
 				failingSince = time.Time{}
 			}

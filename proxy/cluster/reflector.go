@@ -24,17 +24,19 @@ import (
 )
 
 const (
-	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a
-	// bookmark about every minute, but none while its cache is at the revision at which the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch need not be dead, and the known
-	// objects stay in use until the list fails or has taken pageTimeout.
+	// maxSilence is how long a watch may be silent before the resource is listed again. kube-apiserver sends a bookmark
+	// about every minute, but none while its cache is at the revision at which the watch began
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. The list finds out,
+	// and meanwhile the known objects stay in use, for pageTimeout at most.
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
-	// healthyTime is the life after which a stream counts as healthy: it is then opened again soon after it breaks. It
-	// is also the time for which failures are not warned of.
+	// healthyTime is how long a stream (a list and the watches that follow it) must last to count as healthy. After a
+	// healthy stream the next one begins soon.
 	healthyTime = time.Minute
-	// maxRefusedPause is the longest pause after a stream was refused.
+	// warnAfter is how long failures last before the log warns of them.
+	warnAfter = healthyTime
+	// maxRefusedPause is the longest pause after a stream was refused, before jitter.
 	maxRefusedPause = 5 * time.Minute
 )
 
@@ -54,25 +56,27 @@ type reflector[V any] struct {
 	read func(*object) V
 	// changed is called for each change, and for all objects in the first list.
 	changed func(change[V])
-	// refusal is logged once if the API server refuses the resource, unless refusal is empty. It says what follows from
-	// that. grant names the right that listproxy lacks.
+	// refusal is the warning if the API server refuses the resource: it says what follows from that. If it is empty, there
+	// is no warning. grant names the right that listproxy lacks.
 	refusal, grant string
-	// asOf is [Config.AsOf].
+	// asOf is [Config.AsOf], which may be nil.
 	asOf func(time.Time) time.Time
 	log  *slog.Logger
 
 	mu sync.RWMutex
-	// known has the values by name (namespace/name). It is nil before the first list. Only the goroutine of run changes
-	// it.
+	// known has the values by name (namespace/name). It is nil before the first list. Only the goroutine of run writes it,
+	// under mu, so that goroutine reads it without mu.
 	known map[string]V
-	// refused reports whether listproxy may not list or watch the resource, or the resource does not exist.
+	// refused reports whether the API server last answered that listproxy lacks the right, or that there is no such
+	// resource.
 	refused bool
-	// open reports whether a watch was opened, and nothing has failed since.
+	// open reports whether a watch was opened, and since then neither a watch nor a list has failed. Silence is not a
+	// failure.
 	open bool
 	// currentAt is the time of the API server's last answer or event.
 	currentAt time.Time
-	// failedAt is the time of the last failure.
-	failedAt time.Time
+	// lostAt is when open last became false.
+	lostAt time.Time
 }
 
 // change is the change of an object.
@@ -98,17 +102,18 @@ func (r *reflector[V]) run(ctx context.Context) {
 			return
 		}
 		if first || time.Since(began) >= healthyTime {
-			// An API server that has just started refuses everybody until it has read its roles. If it goes on refusing,
-			// it is asked ever more seldom.
+			// 0.5 s, then 1 s, then 2 s.
 			retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second}
+			// 1 s, 2 s, 4 s, up to maxRefusedPause: an API server that has just started refuses everybody until it has read
+			// its roles.
 			refusedRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: maxRefusedPause}
 			failingSince = time.Now()
 			warned = false
 		}
-		if !errors.Is(err, errSilent) {
-			r.setOpen(false)
+		if !errors.Is(err, errSilent) { // see maxSilence
+			r.noteFailure()
 		}
-		refused := isRefused(err)
+		refused := isRefusal(err)
 		backoff := &retry
 		if refused {
 			backoff = &refusedRetry
@@ -118,13 +123,13 @@ func (r *reflector[V]) run(ctx context.Context) {
 		}
 		delay := backoff.Step()
 		neverPermitted := refused && r.known == nil
-		warns := !warned && (isWarning(err, failingSince) || neverPermitted)
+		warns := !warned && (mustWarn(err, failingSince) || neverPermitted)
 		switch {
 		case warns && refused && r.refusal != "":
 			r.log.WarnContext(ctx, r.refusal, "grant", r.grant, "error", err)
 			warned = true
 		case warns && !refused:
-			r.log.WarnContext(ctx, "what the API server serves cannot be followed for a minute", "stream", r.resource, "error", err)
+			r.log.WarnContext(ctx, "a resource could not be followed for a minute", "resource", r.resource, "error", err)
 			warned = true
 		default:
 			r.log.DebugContext(ctx, "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
@@ -195,7 +200,7 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 		return "", errors.Join(context.Cause(ctx), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	r.setOpen(true)
+	r.noteAnswer()
 	for in := json.NewDecoder(resp.Body); ; {
 		eventType, o, err := readEvent(in)
 		if errors.Is(err, io.EOF) {
@@ -206,7 +211,7 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 		}
 		silence.Reset(maxSilence)
 		revision = r.apply(eventType, o)
-		r.setOpen(true)
+		r.noteAnswer()
 	}
 	const tolerance = time.Second // the API server measures the time by another clock
 	if time.Since(asked) < time.Duration(seconds)*time.Second-tolerance || ctx.Err() != nil {
@@ -250,17 +255,23 @@ func (r *reflector[V]) report(c change[V]) {
 	}
 }
 
-// setOpen records that an answer or event of a watch has come, or, with false, that a watch or a list has failed.
-func (r *reflector[V]) setOpen(open bool) {
+// noteAnswer records that a watch was opened, or has sent an event.
+func (r *reflector[V]) noteAnswer() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if open {
-		r.currentAt = time.Now()
-		r.refused = false
-	} else if r.open {
-		r.failedAt = time.Now()
+	r.currentAt = time.Now()
+	r.refused = false
+	r.open = true
+}
+
+// noteFailure records that a watch or a list has failed.
+func (r *reflector[V]) noteFailure() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open {
+		r.lostAt = time.Now()
 	}
-	r.open = open
+	r.open = false
 }
 
 // ready reports whether a list was read, or the API server refuses the resource.
@@ -282,7 +293,7 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	}
 	// clock.Age counts the time for which the machine was suspended: its connections may be dead.
 	isRecent := clock.Age(r.currentAt, now) <= maxSilence+pageTimeout
-	isFollowed := r.open || clock.Age(r.failedAt, now) <= snapshot.Skew
+	isFollowed := r.open || clock.Age(r.lostAt, now) <= snapshot.Skew
 	return v, found, r.known != nil && isRecent && isFollowed
 }
 
@@ -302,14 +313,14 @@ func (r *reflector[V]) isRefused() bool {
 	return r.refused
 }
 
-// isRefused reports whether err is the API server's answer that listproxy may not read a resource, or that the resource
+// isRefusal reports whether err is the API server's answer that listproxy may not read a resource, or that the resource
 // does not exist.
-func isRefused(err error) bool {
+func isRefusal(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// isWarning reports whether the log must warn of an error. A failure that passes within a minute is a normal restart of
+// mustWarn reports whether the log must warn of an error. A failure that passes within a minute is a normal restart of
 // the API server, and [upstream.Health] warns of failures of the API server itself.
-func isWarning(err error, failingSince time.Time) bool {
-	return time.Since(failingSince) >= healthyTime && !source.IsUpstreamFailure(err)
+func mustWarn(err error, failingSince time.Time) bool {
+	return time.Since(failingSince) >= warnAfter && !source.IsUpstreamFailure(err)
 }

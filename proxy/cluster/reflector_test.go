@@ -276,7 +276,7 @@ func TestReflectorWarns(t *testing.T) {
 		"ends early":                 {},
 		"not permitted for a moment": {status: http.StatusForbidden, lasts: 30 * time.Second},
 		"not permitted":              {status: http.StatusForbidden, lasts: 3 * time.Minute, want: "grant="},
-		"another answer":             {status: http.StatusBadRequest, lasts: 3 * time.Minute, want: "cannot be followed"},
+		"another answer":             {status: http.StatusBadRequest, lasts: 3 * time.Minute, want: "could not be followed"},
 		"nobody answers":             {status: http.StatusTooManyRequests, lasts: time.Hour}, // upstream.Health tells of that
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestReflectorWarns(t *testing.T) {
 // clock says, which has counted that. The monotonic clock has not.
 func TestReflectorBeforeASuspension(t *testing.T) {
 	r := &reflector[string]{known: map[string]string{}}
-	r.setOpen(true)
+	r.noteAnswer()
 	if _, _, current := r.get(""); !current {
 		t.Error("what was heard just now is not current")
 	}

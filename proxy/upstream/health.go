@@ -22,8 +22,9 @@ import (
 // also observes the answers to listproxy's other requests ([Health.Watch]): an upstream that answers them is not
 // unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line in the log.
 //
-// A failure counts when two probes have found it, five seconds apart; and at once if the probe's connection is refused when
-// an outage begins. The first good answer ends the failure. Health is safe for concurrent use.
+// A failure counts when two probes have found it, five seconds apart. When one of listproxy's requests gets no answer, the
+// next probe follows at once, and if its connection is refused, that one probe is enough. The first good answer ends the
+// failure. Health is safe for concurrent use.
 type Health struct {
 	client  *http.Client
 	base    *url.URL
@@ -94,7 +95,7 @@ func (h *Health) Run(ctx context.Context) {
 		}
 		wasOK = wasOK || found == ConditionOK
 		pause := wait.Jitter(probeInterval, 0.05)
-		isDown := woken && errors.Is(err, syscall.ECONNREFUSED) // two refused connections in a row
+		isDown := woken && errors.Is(err, syscall.ECONNREFUSED) // a request has failed, and now the connection is refused
 		if isDown || isCertain(h.Stats().Condition, previous, found) {
 			h.setCondition(found, err, !wasOK)
 		} else {

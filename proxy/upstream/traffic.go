@@ -113,8 +113,8 @@ func (t *traffic) lastHeard() time.Time {
 }
 
 // isRefused reports whether the upstream refuses everything that listproxy's account asks for: the probe or the last
-// request about a resource was refused, and no watch is open. (An account that may not read one resource usually watches
-// others.)
+// request about a resource was refused, and no answer about a resource is being read. (An account that may not read one
+// resource usually watches others.)
 func (t *traffic) isRefused(probeRefused bool) bool {
 	return (probeRefused || t.refused.Load()) && t.reading.Load() == 0
 }

@@ -21,11 +21,11 @@ const (
 // A field selector cannot name the UID.
 const UIDField = "object.metadata.uid"
 
-// AllShards is a selector of shards that chooses everything.
+// AllShards is a shard selector that selects everything.
 const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
 
-// Envelope has everything that the upstream writes in a list of one collection, except the objects. It must not be
-// changed once it is shared.
+// Envelope has everything that the upstream writes in a list of one collection, except the objects, and what it accepts in
+// selectors. It must not be changed once it is shared.
 type Envelope struct {
 	// Encoding is the encoding of lists and events.
 	Encoding Encoding

@@ -103,7 +103,7 @@ func checkListAgainst(t *testing.T, e Encoding, got List, want *metav1.PartialOb
 }
 
 // FuzzJSONStream: Record and Event read the events that client-go reads, up to the first error. An event is Reproducible
-// only if an API server writes it with the same bytes.
+// exactly if an API server writes it with the same bytes.
 func FuzzJSONStream(f *testing.F) {
 	const event = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}}` + "\n"
 	longName := strings.Repeat("a", 9<<10) // longer than the reader's buffer

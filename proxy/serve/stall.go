@@ -35,12 +35,14 @@ type AnswerWriter struct {
 	limit   time.Duration
 	log     *slog.Logger
 
-	timer *time.Timer // runs while a write does
-
 	mu      sync.Mutex
 	writing bool      // whether a write has begun and not ended
 	begun   time.Time // the time at which it began
 	stalled bool      // whether the answer was ended
+	// timer is not stopped at the end of a write, since that would cost more for each event of a watch. When it fires
+	// during a later write it is set again; when it fires between writes it is not, so an idle watch has none.
+	timer        *time.Timer
+	timerRunning bool
 }
 
 const (
@@ -55,11 +57,9 @@ const (
 // errStalled is the error of a write whose client does not read.
 var errStalled = errors.New("the client does not read the answer")
 
-// NewAnswerWriter returns the writer of the answer to r. limit must be positive.
+// NewAnswerWriter returns the writer of the answer to r. A limit of 0 is none.
 func NewAnswerWriter(w http.ResponseWriter, r *http.Request, limit time.Duration, log *slog.Logger) *AnswerWriter {
-	a := &AnswerWriter{ResponseWriter: w, control: http.NewResponseController(w), request: r, limit: limit, log: log}
-	a.timer = time.AfterFunc(limit, a.expire) // does nothing while there is no write
-	return a
+	return &AnswerWriter{ResponseWriter: w, control: http.NewResponseController(w), request: r, limit: limit, log: log}
 }
 
 // Write implements [http.ResponseWriter].
@@ -83,6 +83,9 @@ func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // writeWithin calls write, and ends the answer if that takes longer than the limit.
 func (a *AnswerWriter) writeWithin(write func() error) error {
+	if a.limit <= 0 {
+		return write()
+	}
 	if !a.begin() {
 		return errStalled
 	}
@@ -93,7 +96,6 @@ func (a *AnswerWriter) writeWithin(write func() error) error {
 	if a.stalled {
 		return errors.Join(errStalled, err)
 	}
-	a.timer.Stop()
 	return err
 }
 
@@ -106,7 +108,14 @@ func (a *AnswerWriter) begin() bool {
 	}
 	a.writing = true
 	a.begun = time.Now()
-	a.timer.Reset(a.limit)
+	switch {
+	case a.timerRunning:
+	case a.timer == nil:
+		a.timer = time.AfterFunc(a.limit, a.expire)
+	default:
+		a.timer.Reset(a.limit)
+	}
+	a.timerRunning = true
 	return true
 }
 
@@ -114,12 +123,16 @@ func (a *AnswerWriter) begin() bool {
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	left := a.limit - time.Since(a.begun)
 	switch {
-	case !a.writing || time.Since(a.begun) < a.limit: // the write for which the timer ran has just ended
+	case !a.writing:
+		a.timerRunning = false
 	case a.stalled: // but the stream has not ended
 		if conn, ok := a.request.Context().Value(connectionKey{}).(net.Conn); ok {
 			_ = conn.Close()
 		}
+	case left > 0:
+		a.timer.Reset(left)
 	default:
 		a.stalled = true
 		// The handler is in a write, so the ResponseWriter may still be used. An error means that the connection is
@@ -136,8 +149,10 @@ func (a *AnswerWriter) expire() {
 func (a *AnswerWriter) Finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.timer.Stop() // if it fires just now, no write has begun
-	if !a.stalled {
+	if a.timer != nil {
+		a.timer.Stop() // if it fires just now, no write has begun
+	}
+	if a.limit > 0 && !a.stalled {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.limit))
 	}
 }

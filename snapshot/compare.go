@@ -9,7 +9,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
@@ -32,7 +31,7 @@ const (
 var errDropped = errors.New("the state is not there any more")
 
 // compare compares up to maxPages pages of a collection with the upstream, byte by byte, each page at the newest
-// revision of that moment. The first page begins with the key from. A state that was loaded after since is not
+// revision of that moment. The first page begins with the key start. A state that was loaded after changedAt is not
 // compared.
 //
 // It stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any other
@@ -40,20 +39,20 @@ var errDropped = errors.New("the state is not there any more")
 // failed it is that page's end, so that a page that the upstream never gives does not keep the others from being compared.
 // revision is that of the last page, or 0 if the collection was dropped.
 func (c *Collections) compare(
-	ctx context.Context, r *running, from string, maxPages int, since time.Time,
+	ctx context.Context, r *running, start string, maxPages int, changedAt time.Time,
 ) (next string, revision uint64, err error) {
 	tries := 1
 	for pages := 0; pages < maxPages; {
 		v := r.view.Load()
 		switch {
 		case v.unavailable != reason.None:
-			return from, 0, errDropped
-		case v.loaded.After(since):
+			return start, 0, errDropped
+		case v.loaded.After(changedAt):
 			return "", v.To, nil
 		}
 		revision = v.To
 		begun := time.Now()
-		next, err = c.comparePage(ctx, r, v.state(), from)
+		next, err = c.comparePage(ctx, r, v.state(), start)
 		switch {
 		case source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) && tries < pageTries:
 			tries++
@@ -62,22 +61,21 @@ func (c *Collections) compare(
 		default:
 			pages++
 			tries = 1
-			from = next
+			start = next
 		}
 		if !clock.Sleep(ctx, max(minPause, pauseFactor*time.Since(begun))) {
-			return from, revision, context.Cause(ctx)
+			return start, revision, context.Cause(ctx)
 		}
 	}
-	return from, revision, nil
+	return start, revision, nil
 }
 
-// comparePage compares the page of s that begins with the key from. It returns the key with which the next page begins,
+// comparePage compares the page of s that begins with the key start. It returns the key with which the next page begins,
 // also after an error.
-func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, from string) (next string, err error) {
+func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, start string) (next string, err error) {
 	comparison := source.Comparison{Source: c.source(r.resource)}
-	limit := s.Tree.PageLimit(from, pageObjects, pageBytes)
-	next = s.Page(index.Query{Start: from, Limit: limit}, nil).Next
-	err = comparison.Page(ctx, s.state(), from, limit)
+	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
+	next, err = comparison.Page(ctx, s.state(), start, limit)
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	if !differs {
 		return next, err
@@ -90,7 +88,7 @@ func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, f
 	if !clock.Sleep(ctx, pause) {
 		return next, ctx.Err()
 	}
-	secondErr := comparison.Page(ctx, s.state(), from, limit)
+	_, secondErr := comparison.Page(ctx, s.state(), start, limit)
 	if secondErr == nil {
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}

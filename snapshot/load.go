@@ -232,7 +232,7 @@ const comparedObjects = 2
 func (f *feed) compareLoaded(ctx context.Context, envelope *wire.Envelope, l *loaded) error {
 	state := source.ListState{Revision: l.revision, Envelope: envelope, Tree: l.state}
 	comparison := source.Comparison{Source: f.source, Insists: true}
-	err := comparison.Page(ctx, state, "", comparedObjects)
+	_, err := comparison.Page(ctx, state, "", comparedObjects)
 	if source.IsMismatch(err) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}

@@ -235,7 +235,7 @@ func (f *follower) check(timeline int, events []oracle.Event) error {
 	return want.Judge(events, ended)
 }
 
-// possibleTimelines returns the timelines of which an event at a revision may be, the likeliest first. It is the
+// possibleTimelines returns the timelines that an event at a revision may belong to, the likeliest first. It is the
 // current timeline if that has every event so far. Until listproxy must know that etcd was restored, it may also be the
 // timeline before, up to its end, for a watch whose initial events are complete. A watch that
 // may be old follows the timeline before from any revision.

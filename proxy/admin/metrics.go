@@ -51,8 +51,9 @@ var (
 	collectionSize    = collectionGauge("listproxy_collection_size_bytes",
 		"Bytes stored: objects, their history, and an estimate of the structures around them.")
 	collectionHistory = collectionGauge("listproxy_collection_history_seconds", "How far back a revision can be asked for.")
-	feedLag           = collectionGauge("listproxy_feed_lag_seconds", "How old the newest state is at most: the time since the API server was "+
-		"asked for the revision that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.")
+	feedLag           = collectionGauge("listproxy_feed_lag_seconds",
+		"How old the newest state is at most: the time since the API server was asked for the revision that the state has reached. "+
+			"It grows between two probes, and on a quiet resource between two bookmarks.")
 	feedRestarts = collectionCounter("listproxy_feed_restarts_total",
 		"How often a state was lost, or had to be loaded anew, and why (cause). History begins anew each time.", "cause")
 

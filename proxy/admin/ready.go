@@ -66,8 +66,10 @@ func (s *Source) Checks() []Check {
 	health := s.Health()
 	checks := []Check{
 		newCheck("serving", !s.Draining(), "draining"),
-		newCheck("discovery", s.Discovery(), "the API server has not said yet which resources it has: see whether it can be reached, and the log"),
-		newCheck("schemas", s.Schemas(), "the definitions of custom resources are not read yet: see whether the API server can be reached, and the log"),
+		newCheck("discovery", s.Discovery(),
+			"the API server has not said yet which resources it has: see whether it can be reached, and the log"),
+		newCheck("schemas", s.Schemas(),
+			"the definitions of custom resources are not read yet: see whether the API server can be reached, and the log"),
 		newCheck("servers", s.Servers(), "the API servers behind the upstream are not known yet: see whether it can be reached, and the log"),
 		// A replica that never reached the API server is not ready: its address, CA or account may be wrong, and a
 		// rollout should stop. A later failure mostly concerns all replicas. If all became unready, clients could not even

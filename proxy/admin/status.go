@@ -24,7 +24,7 @@ type Status struct {
 	Reasons []Reason `json:"reasons"`
 	// Collections has all collections, by resource.
 	Collections []Collection `json:"collections"`
-	// Changes has the last changes of the cluster because of which collections were dropped, the latest first.
+	// Changes has the last changes of the cluster that made listproxy drop collections, the latest first.
 	Changes []Change `json:"changes"`
 	// Mismatches has the collections in which self-checks found differences, the latest first.
 	Mismatches []Mismatch `json:"mismatches"`
@@ -94,7 +94,7 @@ type Collection struct {
 // StateLive is the state of a collection that answers lists of the newest state.
 const StateLive = "live"
 
-// Change is a change of the cluster because of which collections were dropped: of a definition, a route, or the API
+// Change is a change of the cluster that made listproxy drop collections: of a definition, a route, or the API
 // servers.
 type Change struct {
 	// Of is a resource, a group and version, or "all".

@@ -45,34 +45,35 @@ func IsMismatch(err error) bool {
 	return ok
 }
 
-// Page compares the page of s that begins with the key from: its objects, the bytes around them, the count of the objects
-// that follow, and the headers. It returns a [MismatchError] if they differ.
-func (c *Comparison) Page(ctx context.Context, s ListState, from string, limit int64) error {
-	query := c.Source.PageAt(s.Revision, from, limit)
+// Page compares the page of s that begins with the key start: its objects, the bytes around them, the count of the objects
+// that follow, and the headers. It returns a [MismatchError] if they differ. next is the key with which the next page of s
+// begins, also after an error; it is empty after the last page.
+func (c *Comparison) Page(ctx context.Context, s ListState, start string, limit int64) (next string, err error) {
+	ours := s.Tree.Page(s.Envelope, index.Query{Start: start, Limit: limit}, nil)
+	query := c.Source.PageAt(s.Revision, start, limit)
 	if s.Envelope.Sharded { // so that an API server that does not know shards any more is noticed
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := c.read(ctx, s.Revision, query)
 	if err != nil {
-		return err
+		return ours.Next, err
 	}
 	headers, err := c.Source.Headers(ctx, theirs)
 	if err != nil {
-		return err
+		return ours.Next, err
 	}
-	ours := s.Tree.Page(s.Envelope, index.Query{Start: from, Limit: limit}, nil)
 	difference, sameObjects := c.difference(ours.Objects, theirs.Items)
 	sameCount := ours.Remaining == theirs.Meta.Remaining || s.isUncounted(theirs)
 	switch {
 	case difference == "" && s.hasBytes(ours, theirs, headers):
-		return nil
+		return ours.Next, nil
 	case sameObjects && !sameCount: // objects of later pages are missing, here or upstream
-		difference = fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", from, ours.Remaining, theirs.Meta.Remaining)
+		difference = fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining)
 		sameObjects = false
 	case difference == "":
-		difference = fmt.Sprintf("the page from %q on has other bytes around its objects, or other headers", from)
+		difference = fmt.Sprintf("the page from %q on has other bytes around its objects, or other headers", start)
 	}
-	return &MismatchError{Difference: difference, SameObjects: sameObjects}
+	return ours.Next, &MismatchError{Difference: difference, SameObjects: sameObjects}
 }
 
 // difference describes the first difference between the objects of a page and the upstream's items; "" if there is none.

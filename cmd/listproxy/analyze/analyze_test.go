@@ -209,7 +209,7 @@ func TestCounts(t *testing.T) {
 			want: counts{Lists: 2, FromMemory: 2, Others: 1, Seconds: 0.5},
 		},
 		{
-			name: "all stages of three watches, of which one has ended",
+			name: "all stages of three watches; one watch has ended",
 			log:  openedWatch + openedWatch + openedWatch + watch,
 			want: counts{Watches: 3, Others: 3},
 		},

@@ -103,7 +103,7 @@ func (target proxyTarget) check() error {
 	return fmt.Errorf("--via %q: choose %s or %s", target.via, viaServer, viaProxyURL)
 }
 
-// readCAs returns the concatenated contents of the files, each of which must have a certificate as PEM.
+// readCAs returns the concatenated contents of the files. Each file must have a certificate as PEM.
 func readCAs(paths []string) ([]byte, error) {
 	var all []byte
 	for _, path := range paths {

@@ -16,7 +16,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// contexts returns a kubeconfig with several contexts, of which none is the current one.
+// contexts returns a kubeconfig with several contexts and no current one.
 func contexts() api.Config {
 	return api.Config{
 		Contexts: map[string]*api.Context{

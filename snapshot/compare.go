@@ -75,7 +75,7 @@ func (c *Collections) compare(
 func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, start string) (next string, err error) {
 	comparison := source.Comparison{Source: c.source(r.resource)}
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
-	next, err = comparison.Page(ctx, s.state(), start, limit)
+	next, err = comparison.ComparePage(ctx, s.state(), start, limit)
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	if !differs {
 		return next, err
@@ -88,7 +88,7 @@ func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, s
 	if !clock.Sleep(ctx, pause) {
 		return next, ctx.Err()
 	}
-	_, secondErr := comparison.Page(ctx, s.state(), start, limit)
+	_, secondErr := comparison.ComparePage(ctx, s.state(), start, limit)
 	if secondErr == nil {
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}

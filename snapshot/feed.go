@@ -178,7 +178,7 @@ func (f *feed) session(ctx context.Context) (readFor time.Duration, err error) {
 	s.Stop()
 	f.timedOutAt = time.Time{}
 	if err == nil {
-		f.timedOutAt, _ = s.Ended(time.Now())
+		f.timedOutAt = s.LatestEnd(time.Now())
 	}
 	return time.Since(begun), err
 }

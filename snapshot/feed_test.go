@@ -593,7 +593,7 @@ func TestFeedsAreWoken(t *testing.T) {
 // TestOddNames: RBAC objects may have names with the separators of field selectors, and with bytes that are not UTF-8.
 // The former can be selected. The latter have no place in a list, since JSON shows them as U+FFFD, out of order.
 func TestOddNames(t *testing.T) {
-	selector, err := fields.ParseSelector(source.Named("a,b=c"))
+	selector, err := fields.ParseSelector(source.NameSelector("a,b=c"))
 	if err != nil || !selector.Matches(fields.Set{wire.NameField: "a,b=c"}) {
 		t.Errorf("%v does not choose a,b=c: %v", selector, err)
 	}

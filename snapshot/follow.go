@@ -28,7 +28,7 @@ const maxOrderlyGap = 10 * time.Second
 //
 // After a break, 130 may be of another timeline, too: so [feed.proveTimeline] must succeed.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
-	if !clock.Sleep(ctx, time.Until(f.fresh.ProbesFrom())) {
+	if !clock.Sleep(ctx, time.Until(f.fresh.NoProbeBefore())) {
 		return nil, ctx.Err()
 	}
 	c := f.collection
@@ -37,7 +37,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	f.fresh.ProbeSent(sent)
 	c.publishForecast(f.fresh)
 	current, err := f.probe(ctx, sent)
-	f.fresh.Stop()
+	f.fresh.StreamClosed()
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (f *feed) pause(ctx context.Context, usual, least time.Duration) {
 	f.fresh.Refused(time.Now(), max(usual, least))
 	f.collection.publishForecast(f.fresh)
 	f.collection.pause(ctx, usual, least)
-	f.fresh.Retry(time.Now())
+	f.fresh.EndPause(time.Now())
 }
 
 // openWatch opens a watch from a revision on.
@@ -84,10 +84,10 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	var probe call[probeResult]
 	var progressWatch call[progress]
 	c.setStreaming(true)
-	fresh.Follow(time.Now())
+	fresh.StreamOpened(time.Now())
 	defer func() {
 		c.setStreaming(false)
-		fresh.Stop()
+		fresh.StreamClosed()
 		c.publishForecast(*fresh)
 		progressWatch.stop()
 		probe.stop()
@@ -120,19 +120,20 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 		fresh.Reached(v.To)
 		fresh.Await(now, c.awaitedProbe.Load())
 		next := fresh.Next(now, v.currentAt.Sent)
-		switch {
-		case next.Leave:
+		switch next.Step {
+		case source.LeaveStream:
 			return errStreamLeft
-		case next.Probe:
+		case source.SendProbe:
 			sendProbe()
 			continue // there may be more to do
-		case next.Progress:
+		case source.OpenProgressWatch:
 			openProgressWatch()
 			continue
-		case next.Wake.IsZero():
+		case source.Wait:
 			timer.Stop()
-		default:
-			timer.Reset(next.Wake.Sub(now))
+			if !next.Wake.IsZero() {
+				timer.Reset(next.Wake.Sub(now))
+			}
 		}
 		c.publishForecast(*fresh)
 		select {
@@ -172,7 +173,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 
 // streamEndError returns the error with which a stream ended; nil if it ended at its timeout.
 func (f *feed) streamEndError(s *source.Stream) error {
-	if s.InOrder(time.Now()) {
+	if s.EndedAtTimeout(time.Now()) {
 		return nil
 	}
 	return s.Err

@@ -51,7 +51,7 @@ func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, maxWait 
 		return reason.NotCanonical
 	case v.currentAt.Number > after:
 		return reason.None
-	case c.forecast.Load().Earliest().Sub(now) > maxWait:
+	case c.forecast.Load().EarliestProof().Sub(now) > maxWait:
 		return reason.NotProven
 	}
 	return reason.None

@@ -197,7 +197,7 @@ func TestNoFresh(t *testing.T) {
 		t.Error("one of which nobody knows when it came is answered")
 	}
 	var f source.Freshness
-	f.Follow(time.Now())
+	f.StreamOpened(time.Now())
 	f.Refused(time.Now(), time.Minute)
 	c.publishForecast(f)
 	expectWhy("where the upstream wants no question", index.Query{}, last, reason.NotProven)

@@ -29,9 +29,9 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, learnFirstTimeout)
 	defer cancel()
-	query := source.Exactly(ev.Meta.Revision)
-	query.Set("fieldSelector", source.Named(ev.Meta.Name))
-	list, err := f.source.Insist(ctx, ev.Meta.Namespace, query)
+	query := source.ExactQuery(ev.Meta.Revision)
+	query.Set("fieldSelector", source.NameSelector(ev.Meta.Name))
+	list, err := f.source.ListRetrying(ctx, ev.Meta.Namespace, query)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errObject, err)
 	}
@@ -60,7 +60,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	if !f.watches || !canWriteEvents {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForLearn), source.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForLearn), source.AnswerTimeout)
 	defer cancel()
 	form := &watch.Form{Envelope: learned.Envelope}
 	err := f.learnStreamingList(ctx, form)
@@ -84,7 +84,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 
 // watchNothing opens a watch of a name that cannot exist.
 func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.Duration) (*source.Stream, error) {
-	namespace, selector := f.source.Nothing()
+	namespace, selector := f.source.NonexistentKey()
 	query.Set("fieldSelector", selector)
 	query.Set("allowWatchBookmarks", "true")
 	return f.source.Watch(ctx, namespace, query, timeout)
@@ -111,7 +111,7 @@ func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
-		if !ok && s.InOrder(time.Now()) {
+		if !ok && s.EndedAtTimeout(time.Now()) {
 			return nil, errNoEnd
 		}
 		if !ok {

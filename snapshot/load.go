@@ -109,7 +109,7 @@ func (f *feed) loadWith(
 
 // loadStream reads the initial events of a streaming list into l. The stream then goes on as a watch, l.stream.
 func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded) error {
-	s, err := f.source.Watch(source.With(ctx, source.ForLoad), "", url.Values{
+	s, err := f.source.Watch(source.WithPurpose(ctx, source.ForLoad), "", url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 		"allowWatchBookmarks":  {"true"},
@@ -231,8 +231,8 @@ const comparedObjects = 2
 // the envelope, the form and order of the items, and the remaining count.
 func (f *feed) compareLoaded(ctx context.Context, envelope *wire.Envelope, l *loaded) error {
 	state := source.ListState{Revision: l.revision, Envelope: envelope, Tree: l.state}
-	comparison := source.Comparison{Source: f.source, Insists: true}
-	_, err := comparison.Page(ctx, state, "", comparedObjects)
+	comparison := source.Comparison{Source: f.source, RetriesIfBusy: true}
+	_, err := comparison.ComparePage(ctx, state, "", comparedObjects)
 	if source.IsMismatch(err) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}

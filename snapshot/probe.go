@@ -73,7 +73,7 @@ func (f *feed) handleProbe(result outcome[probeResult]) error {
 	case source.IsBusy(result.err):
 		// The stream goes on: to open it again would only add to the upstream's load. The state gets older meanwhile.
 		f.log.Debug("probe refused", "error", result.err)
-		f.fresh.Refused(now, source.RetryPause(f.fresh.Pause(), result.err))
+		f.fresh.Refused(now, source.RetryPause(f.fresh.RefusalPause(), result.err))
 	case otherTimeline, source.IsAnswer(result.err):
 		return result.err // a watch would be refused, too, or another server answers now
 	default:

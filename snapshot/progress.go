@@ -38,7 +38,7 @@ func (p progress) last() uint64 {
 // is nil, with each change up to until, and returns the error of take. If the watch lasts until its timeout without a
 // bookmark, the error is errNoBookmark, and the changes are those that have come.
 func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(wire.Event) error) (progress, error) {
-	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForProgress), progressTimeout)
+	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
 	p := progress{from: from}
 	s, err := f.openWatch(ctx, from, source.ShortWatch)
@@ -66,7 +66,7 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 			}
 		}
 	}
-	if s.InOrder(time.Now()) {
+	if s.EndedAtTimeout(time.Now()) {
 		return p, errNoBookmark
 	}
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
@@ -84,13 +84,13 @@ func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 	isUncertain := f.fresh.TimelineUncertain(now)
 	switch {
 	case result.err == nil && !isUncertain:
-		f.fresh.ProgressOver(result.value.revision > f.collection.view.Load().To)
+		f.fresh.ProgressEnded(result.value.revision > f.collection.view.Load().To)
 		return result.value, nil
 	case result.err == nil:
-		f.fresh.ProgressOver(false)
+		f.fresh.ProgressEnded(false)
 	case errors.Is(result.err, errNoBookmark):
 		hadNoBookmarks := f.fresh.NoBookmarks()
-		f.fresh.ProgressUnmarked(now)
+		f.fresh.ProgressWithoutBookmark(now)
 		if !hadNoBookmarks && f.fresh.NoBookmarks() {
 			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): " +
 				"nothing is proven to be the newest state, and lists of it are forwarded")

@@ -50,7 +50,7 @@ func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
 	review, err := sendReview(t.Context(), caller{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)
 	_ = review.Body.Close()
-	ctx := source.WithCollection(source.With(t.Context(), source.ForWatch), keyOf("", "pods", media.JSON))
+	ctx := source.WithCollection(source.WithPurpose(t.Context(), source.ForWatch), keyOf("", "pods", media.JSON))
 	feed, err := o.FeedTransport(upstream, source.Describe).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	expect.NoError(t, err)
 	_ = proxytest.ReadAll(t, feed.Body)

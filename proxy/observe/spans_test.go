@@ -178,13 +178,13 @@ func TestFeedTransport(t *testing.T) {
 	transport := o.FeedTransport(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		return proxytest.JSONResponse(r, http.StatusOK, body), nil
 	}), source.Describe)
-	send := func(kind source.Kind, representation media.Representation) {
+	send := func(kind source.Purpose, representation media.Representation) {
 		t.Helper()
 		deployments := source.CollectionKey{
 			GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
 			Representation:       representation,
 		}
-		ctx := source.WithCollection(source.With(t.Context(), kind), deployments)
+		ctx := source.WithCollection(source.WithPurpose(t.Context(), kind), deployments)
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://upstream", http.NoBody)
 		expect.NoError(t, err)
 		res, err := transport.RoundTrip(r)
@@ -197,7 +197,7 @@ func TestFeedTransport(t *testing.T) {
 			t.Error("the transport has changed its caller's request")
 		}
 	}
-	for _, kind := range []source.Kind{
+	for _, kind := range []source.Purpose{
 		source.ForList, source.ForLoad, source.ForWatch, source.ForProbe, source.ForLearn, source.ForLoad,
 	} {
 		send(kind, media.JSON)

@@ -17,8 +17,8 @@ import (
 // Comparison compares states with the upstream's at the same revision.
 type Comparison struct {
 	Source Source
-	// Insists reports whether to use [Source.Insist], which tries again if the upstream is too busy.
-	Insists bool
+	// RetriesIfBusy reports whether to read lists with [Source.ListRetrying].
+	RetriesIfBusy bool
 }
 
 // ListState has the objects of a collection at one revision, and how the upstream writes them as a list.
@@ -32,7 +32,7 @@ type ListState struct {
 type MismatchError struct {
 	// Difference describes the first difference. It may name an object, but has none of the object's content.
 	Difference string
-	// SameObjects reports whether both have the same objects at the same revisions, and only bytes differ.
+	// SameObjects reports whether both have the same objects at the same revisions, so that they differ only in bytes.
 	SameObjects bool
 }
 
@@ -45,12 +45,12 @@ func IsMismatch(err error) bool {
 	return ok
 }
 
-// Page compares the page of s that begins with the key start: its objects, the bytes around them, the count of the objects
-// that follow, and the headers. It returns a [MismatchError] if they differ. next is the key with which the next page of s
-// begins, also after an error; it is empty after the last page.
-func (c *Comparison) Page(ctx context.Context, s ListState, start string, limit int64) (next string, err error) {
+// ComparePage compares the page of s that begins with the key start: its objects, the bytes around them, the count of the
+// objects that follow, and the headers. It returns a [MismatchError] if they differ. next is the key with which the next
+// page of s begins, also after an error; it is empty after the last page.
+func (c *Comparison) ComparePage(ctx context.Context, s ListState, start string, limit int64) (next string, err error) {
 	ours := s.Tree.Page(s.Envelope, index.Query{Start: start, Limit: limit}, nil)
-	query := c.Source.PageAt(s.Revision, start, limit)
+	query := c.Source.PageQuery(s.Revision, start, limit)
 	if s.Envelope.Sharded { // so that an API server that does not know shards any more is noticed
 		query.Set("shardSelector", wire.AllShards)
 	}
@@ -62,69 +62,77 @@ func (c *Comparison) Page(ctx context.Context, s ListState, start string, limit 
 	if err != nil {
 		return ours.Next, err
 	}
-	difference, sameObjects := c.difference(ours.Objects, theirs.Items)
+	mismatch := c.compareObjects(ours.Objects, theirs.Items)
 	sameCount := ours.Remaining == theirs.Meta.Remaining || s.isUncounted(theirs)
 	switch {
-	case difference == "" && s.hasBytes(ours, theirs, headers):
-		return ours.Next, nil
-	case sameObjects && !sameCount: // objects of later pages are missing, here or upstream
-		difference = fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining)
-		sameObjects = false
-	case difference == "":
-		difference = fmt.Sprintf("the page from %q on has other bytes around its objects, or other headers", start)
+	case mismatch != nil && !mismatch.SameObjects:
+		return ours.Next, mismatch
+	case !sameCount: // objects of later pages are missing, here or upstream
+		return ours.Next, &MismatchError{
+			Difference: fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining),
+		}
+	case mismatch != nil:
+		return ours.Next, mismatch
+	case !s.isWrittenAs(ours, theirs, headers):
+		return ours.Next, &MismatchError{
+			Difference:  fmt.Sprintf("the page from %q on has other bytes around its objects, or other headers", start),
+			SameObjects: true,
+		}
 	}
-	return ours.Next, &MismatchError{Difference: difference, SameObjects: sameObjects}
+	return ours.Next, nil
 }
 
-// difference describes the first difference between the objects of a page and the upstream's items; "" if there is none.
-// It reports whether both are the same objects at the same revisions, so that at most bytes differ.
-func (c *Comparison) difference(objects []*index.Object, items [][]byte) (difference string, sameObjects bool) {
+// compareObjects compares the objects of a page with the upstream's items. It returns nil if they are the same. The first
+// difference in names or revisions goes before one in bytes.
+func (c *Comparison) compareObjects(objects []*index.Object, items [][]byte) *MismatchError {
+	var otherBytes *MismatchError
 	for i, item := range items {
 		m, err := c.Source.Encoding().Item(item)
 		if err != nil {
-			return fmt.Sprintf("object %d of a page cannot be read upstream", i+1), false
+			return &MismatchError{Difference: fmt.Sprintf("object %d of a page cannot be read upstream", i+1)}
 		}
 		key := index.JoinKey(m.Namespace, m.Name)
 		if i == len(objects) || key < objects[i].Key {
-			return key + " is missing", false
+			return &MismatchError{Difference: key + " is missing"}
 		}
 		o := objects[i]
 		switch {
 		case key > o.Key:
-			return o.Key + " is not there upstream", false
+			return &MismatchError{Difference: o.Key + " is not there upstream"}
 		case m.Revision != o.Revision:
-			return fmt.Sprintf("%s is of revision %d, upstream of %d", key, o.Revision, m.Revision), false
-		case difference == "" && !bytes.Equal(o.Bytes, item):
-			difference = key + " has other bytes"
+			return &MismatchError{Difference: fmt.Sprintf("%s is of revision %d, upstream of %d", key, o.Revision, m.Revision)}
+		case otherBytes == nil && !bytes.Equal(o.Bytes, item):
+			otherBytes = &MismatchError{Difference: key + " has other bytes", SameObjects: true}
 		}
 	}
 	if len(objects) > len(items) {
-		return objects[len(items)].Key + " is not there upstream", false
+		return &MismatchError{Difference: objects[len(items)].Key + " is not there upstream"}
 	}
-	return difference, true
+	return otherBytes
 }
 
 // read reads a list. It is an error if the list is not at the revision.
-func (c *Comparison) read(ctx context.Context, revision uint64, query url.Values) (List, error) {
-	list := c.Source.List
-	if c.Insists {
-		list = c.Source.Insist
+func (c *Comparison) read(ctx context.Context, revision uint64, query url.Values) (ListResponse, error) {
+	read := c.Source.List
+	if c.RetriesIfBusy {
+		read = c.Source.ListRetrying
 	}
-	l, err := list(ctx, "", query)
-	if err == nil && l.Meta.Revision != revision {
-		err = wire.Inconsistent("a list at revision %d that was asked for at %d", l.Meta.Revision, revision)
+	list, err := read(ctx, "", query)
+	if err == nil && list.Meta.Revision != revision {
+		err = wire.Inconsistent("a list at revision %d that was asked for at %d", list.Meta.Revision, revision)
 	}
-	return l, err
+	return list, err
 }
 
-// isUncounted reports whether the upstream did not count the objects that remain after a page. (1.37 does not count them
-// for shards.)
-func (s ListState) isUncounted(theirs List) bool {
+// isUncounted reports whether the upstream did not count the objects that remain after a page. (Kubernetes 1.37 counts none
+// in a list of shards.)
+func (s ListState) isUncounted(theirs ListResponse) bool {
 	return s.Envelope.Sharded && !theirs.Meta.HasRemaining
 }
 
-// hasBytes reports whether a page of s, written as a list, has the bytes of the upstream's list, and the headers.
-func (s ListState) hasBytes(page index.Page, theirs List, headers http.Header) bool {
+// isWrittenAs reports whether a page of s, written as a list, is the upstream's answer: its body, its content type and its
+// other headers that every caller gets.
+func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
 	isCounted := page.Counted && !s.isUncounted(theirs)
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: isCounted}
 	if s.Envelope.Sharded {

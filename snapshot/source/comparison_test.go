@@ -20,8 +20,8 @@ func TestComparePagesOfShards(t *testing.T) {
 	)
 	const shards = `,"shardInfo":{"selector":"` + wire.AllShards + `"}`
 	src := Source{Resource: CollectionKey{Namespaced: true, Representation: media.JSON}}
-	read := func(meta string) List {
-		l := List{Body: fmt.Appendf(nil, list, meta, item), Header: http.Header{"Content-Type": {"application/json"}}}
+	read := func(meta string) ListResponse {
+		l := ListResponse{Body: fmt.Appendf(nil, list, meta, item), Header: http.Header{"Content-Type": {"application/json"}}}
 		var err error
 		l.List, err = src.Encoding().List(l.Body)
 		expect.NoError(t, err)
@@ -38,7 +38,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		`,"remainingItemCount":3`:          false,
 	} {
 		s := ListState{Envelope: envelope, Revision: 9}
-		if got := s.hasBytes(ours, read(meta), nil); got != want {
+		if got := s.isWrittenAs(ours, read(meta), nil); got != want {
 			t.Errorf("%s: the same bytes: %t", meta, got)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 
 // Answered reports whether err is an answer of the upstream with one of the status codes.
 func Answered(err error, codes ...int) bool {
-	var answer *wire.AnswerError
-	return errors.As(err, &answer) && slices.Contains(codes, answer.Code)
+	answer, ok := errors.AsType[*wire.AnswerError](err)
+	return ok && slices.Contains(codes, answer.Code)
 }
 
-// IsAnswer reports whether err is an answer of the upstream, or of a load balancer in front of it.
+// IsAnswer reports whether err is an answer of the upstream with any status code, or of a load balancer in front of it.
 func IsAnswer(err error) bool {
 	_, ok := errors.AsType[*wire.AnswerError](err)
 	return ok
@@ -31,26 +31,26 @@ func RetryPause(pause time.Duration, err error) time.Duration {
 	return pause
 }
 
-// IsBusy reports whether the API server itself answered that it is overloaded or cannot answer now: it is alive, and its
-// watches may work. A 5xx without a Status is not the API server's own answer: a load balancer may have lost the API
+// IsBusy reports whether the API server itself answered that it is overloaded or cannot answer now (a 429, or any 5xx with
+// a Status): it is alive, and its watches may work. A 5xx without a Status is not the API server's own answer: a load balancer may have lost the API
 // server, and still hold its watches open.
 func IsBusy(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
 	if !ok {
 		return false
 	}
-	isStatus := answer.Message != ""
-	return answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && isStatus
+	isStatus := answer.Message != "" // only a Status has a message, see [wire.ReadAnswerError]
+	return answer.Code == http.StatusTooManyRequests || (answer.Code >= http.StatusInternalServerError && isStatus)
 }
 
 // IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, and not of the request.
-// (An error that breaks off a stream of HTTP/2, as after a ping without an answer, is a [wire.ErrEnded] and not a
-// [net.Error].)
+// A 401 counts: the credentials are listproxy's own, so the upstream cannot check them now. (An error that
+// breaks off a stream of HTTP/2, as after a ping without an answer, is a [wire.ErrEnded] and not a [net.Error].)
 func IsUpstreamFailure(err error) bool {
 	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }
 
-// Backoff returns the pauses between tries: from 0.1 to 10 seconds.
+// Backoff returns the pauses between tries: from 0.1 to 10 seconds, and up to half of that more at random.
 func Backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 }

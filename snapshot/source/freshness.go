@@ -10,12 +10,10 @@ import (
 // open a progress watch: a second, short watch, for its bookmark. It reads no clock and does nothing by itself: the feed
 // calls its methods when something happens, and Next says what to do.
 //
-//	        due, or somebody waits            the upstream is further
-//	idle ────────────────────────► probing ───────────────────────► behind
-//	 ▲                                │                                │  │ for long, or
-//	 ├── the state has it already ────┘                                │  │ somebody waits
-//	 ├──────────── the stream has reached the answer ──────────────────┘  ▼
-//	 └──────────── a bookmark has reached the answer ◄──────────── a progress watch
+//	idle    → probing  a probe is due, or somebody waits
+//	probing → idle     the state has reached the answer already, or no answer came
+//	probing → behind   the state has not reached the answer
+//	behind  → idle     the stream, or the bookmark of a progress watch, has reached the answer
 //
 // Only the answer to a probe says how new the state is; events do not. On a quiet resource the probe has a second effect:
 // it makes the upstream's watch cache ask etcd for the current revision, which the next bookmark then has. If the stream's
@@ -28,43 +26,45 @@ type Freshness struct {
 	schedule probeSchedule
 	// probe is the last probe that was sent.
 	probe Probe
-	// probing reports whether that probe is still unanswered.
-	probing bool
-	// probesFrom is the time before which the upstream wants no probe.
-	probesFrom time.Time
-	// awaited is the number of the probe for which requests for the newest state wait.
+	// awaited is the number of the probe for which requests for the newest state wait, or a later one must be sent.
 	awaited uint64
-	// awaitedAt is the time at which awaited last grew.
+	// awaitedAt is the time at which such a request last came.
 	awaitedAt time.Time
+	// noProbeBefore is the time before which no probe is sent, since the last one was refused or got no answer.
+	noProbeBefore time.Time
+	// noProgressBefore is the time before which no progress watch is opened, since the last one failed.
+	noProgressBefore time.Time
+	// failures is the number of progress watches in a row that have failed.
+	failures int
+	// withoutBookmark is the number of progress watches in a row that ended at their timeout without a bookmark.
+	withoutBookmark int
+
+	streamState
+}
+
+// streamState is what Freshness knows only while the feed reads one stream. Who waits is known from the request to the
+// proof: a request sets Freshness.awaited or requested; the probe that is sent for it sets answerAwaited; and the answer, if
+// the state has not reached it, sets stateAwaited.
+type streamState struct {
+	// sentAt is the time at which the stream last sent something, or was opened.
+	sentAt time.Time
 
 	// requested reports whether a request waits for a revision, and no probe was sent since.
 	requested bool
-	// answerAwaited reports whether somebody waits for the answer to the unanswered probe.
-	answerAwaited bool
-	// stateAwaited reports whether somebody waits until the state reaches the revision of an answer.
-	stateAwaited bool
-	// askAgain reports whether somebody still waits, and the answer did not come, or the stream ended before the state
-	// reached the answer. Then another probe must be sent.
-	askAgain bool
-
-	// streamSentAt is the time at which the stream last sent something, or was opened.
-	streamSentAt time.Time
+	// probing reports whether the last probe is still unanswered, and answerAwaited whether somebody waits for its answer.
+	probing, answerAwaited bool
 	// unansweredAt is the time at which a probe last got no answer.
 	unansweredAt time.Time
+
 	// firstUnreached is the first answer that the state has not reached, and lastUnreached the last one. Answers between
 	// the two are not kept.
 	firstUnreached, lastUnreached probeAnswer
-
+	// stateAwaited reports whether somebody waits until the state reaches an answer.
+	stateAwaited bool
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
 	// progressHelped reports whether the last progress watch showed something that the stream had not sent.
 	progressHelped bool
-	// failures is the number of progress watches in a row that have failed.
-	failures int
-	// unmarked is the number of progress watches in a row that ended without a bookmark.
-	unmarked int
-	// progressFrom is the time before which no progress watch is opened.
-	progressFrom time.Time
 }
 
 const (
@@ -81,15 +81,14 @@ const (
 	// a progress watch is opened.
 	progressDelay = 100 * time.Millisecond
 	// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row,
-	// maxFailures times at most, up to Freshness.Pause.
+	// maxDoublings times at most, up to probeSchedule.pauseIfOld.
 	progressPause = time.Second
-	maxFailures   = 10
-	// A progress watch is unmarked if it ends at its timeout without a bookmark. After manyUnmarked in a row the upstream
-	// counts as sending no bookmarks, like a kube-apiserver without a watch cache for the resource. Then nothing is asked
-	// for unmarkedPause, which doubles each time, up to maxUnmarkedPause.
-	manyUnmarked     = 3
-	unmarkedPause    = time.Minute
-	maxUnmarkedPause = time.Hour
+	maxDoublings  = 10
+	// maxWithoutBookmark is the number of progress watches without a bookmark in a row after which the upstream counts as
+	// sending no bookmarks, like a kube-apiserver without a watch cache for the resource. Then nothing is asked for
+	// noBookmarksPause after each such watch.
+	maxWithoutBookmark = 3
+	noBookmarksPause   = 10 * time.Minute
 	// progressKept is the time after the last request for the newest state in which each progress watch is followed
 	// by another, so that bookmarks keep coming.
 	progressKept = 3 * time.Second
@@ -104,21 +103,28 @@ type probeAnswer struct {
 	revision uint64
 }
 
-// NewFreshness returns a Freshness that keeps a state younger than bound. variety, from 0 to 1, shifts the times of probes,
-// so that replicas with different values do not ask at the same times.
-func NewFreshness(bound time.Duration, variety float64) Freshness {
-	return Freshness{schedule: newProbeSchedule(bound, variety)}
+// NewFreshness returns a Freshness that keeps a state younger than bound. spread, from 0 to 1, makes the pauses between
+// probes a little shorter, so that replicas with different values do not ask at the same times.
+func NewFreshness(bound time.Duration, spread float64) Freshness {
+	return Freshness{schedule: newProbeSchedule(bound, spread)}
 }
 
-// Action is what the feed must do. At most one of Probe, Progress and Leave is set.
+// Step is something that the feed can do for a Freshness.
+type Step int
+
+// The steps. Wait is none.
+const (
+	Wait Step = iota
+	SendProbe
+	OpenProgressWatch
+	LeaveStream // it may be of another timeline than the answers to probes
+)
+
+// Action is what the feed must do.
 type Action struct {
-	// Probe reports whether to send a probe.
-	Probe bool
-	// Progress reports whether to open a progress watch.
-	Progress bool
-	// Leave reports whether to leave the stream, which may be of another timeline than the answers to probes.
-	Leave bool
-	// Wake is the time at which to call Next again if nothing happens before; zero means only when something happens.
+	Step Step
+	// Wake is the time at which to call Next again if the step is Wait and nothing happens before; zero means only when
+	// something happens.
 	Wake time.Time
 }
 
@@ -127,12 +133,12 @@ func (f *Freshness) Next(now, currentAt time.Time) Action {
 	probeAt := f.nextProbe(now, currentAt)
 	progressAt := f.nextProgress(now, currentAt)
 	switch {
-	case isDue(progressAt, now) && f.TimelineUncertain(now):
-		return Action{Leave: true}
+	case isDue(progressAt, now) && f.TimelineUncertain(now): // the watch would prove nothing
+		return Action{Step: LeaveStream}
 	case isDue(progressAt, now):
-		return Action{Progress: true}
+		return Action{Step: OpenProgressWatch}
 	case isDue(probeAt, now):
-		return Action{Probe: true}
+		return Action{Step: SendProbe}
 	}
 	wake := probeAt
 	if wake.IsZero() || !progressAt.IsZero() && progressAt.Before(wake) {
@@ -141,7 +147,7 @@ func (f *Freshness) Next(now, currentAt time.Time) Action {
 	return Action{Wake: wake}
 }
 
-// isDue reports whether a time has come; never if it is zero.
+// isDue reports whether a time has come. A zero time never comes.
 func isDue(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
 // nextProbe returns the time at which to send a probe; zero while a probe is unanswered.
@@ -153,13 +159,13 @@ func (f *Freshness) nextProbe(now, currentAt time.Time) time.Time {
 	if f.requested {
 		at = earlier(at, f.probe.Sent.Add(probePause))
 	}
-	if f.askAgain || f.awaited > f.probe.Number {
+	if f.awaited > f.probe.Number {
 		at = earlier(at, now)
 	}
 	if f.NoBookmarks() {
-		at = later(at, f.progressFrom)
+		at = later(at, f.noProgressBefore)
 	}
-	return later(at, f.probesFrom)
+	return later(at, f.noProbeBefore)
 }
 
 // nextProgress returns the time at which to open a progress watch; zero if none must be opened. It is due
@@ -172,53 +178,48 @@ func (f *Freshness) nextProgress(now, currentAt time.Time) time.Time {
 	case f.progressOpen:
 		return time.Time{}
 	case f.progressHelped && now.Sub(f.awaitedAt) < progressKept && !f.TimelineUncertain(now):
-		return later(now, f.progressFrom)
+		return later(now, f.noProgressBefore)
 	case f.firstUnreached.revision == 0:
 		return time.Time{}
 	}
-	at := later(f.firstUnreached.at.Add(progressDelay), f.progressFrom)
+	at := later(f.firstUnreached.at.Add(progressDelay), f.noProgressBefore)
 	if !f.stateAwaited {
-		at = later(at, currentAt.Add(f.schedule.progress))
+		at = later(at, currentAt.Add(f.schedule.progressAge))
 	}
 	return at
 }
 
 // TimelineUncertain reports whether the server that answers now may have another timeline than the stream.
 func (f *Freshness) TimelineUncertain(now time.Time) bool {
-	return f.unansweredAt.After(f.streamSentAt) || clock.Age(f.streamSentAt, now) > BookmarkEvery
+	return f.unansweredAt.After(f.sentAt) || clock.Age(f.sentAt, now) > BookmarkEvery
 }
 
 // NoBookmarks reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
-func (f *Freshness) NoBookmarks() bool { return f.unmarked >= manyUnmarked }
+func (f *Freshness) NoBookmarks() bool { return f.withoutBookmark >= maxWithoutBookmark }
 
-// Earliest returns the time at which a proof may come again. Before that time the upstream wants no probe, or no progress
-// watch is opened, since the last progress watches have failed: only the stream can prove something.
-func (f *Freshness) Earliest() time.Time { return later(f.probesFrom, f.progressFrom) }
+// EarliestProof returns the time before which no probe is sent, or no progress watch is opened: only the stream can prove
+// something until then. It may have passed.
+func (f *Freshness) EarliestProof() time.Time { return later(f.noProbeBefore, f.noProgressBefore) }
 
-// ProbesFrom returns the time before which the upstream wants no probe.
-func (f *Freshness) ProbesFrom() time.Time { return f.probesFrom }
+// NoProbeBefore returns the time before which no probe is sent, since the last one was refused or got no answer.
+func (f *Freshness) NoProbeBefore() time.Time { return f.noProbeBefore }
 
 // StreamSentAt returns the time at which the stream last sent something, or was opened.
-func (f *Freshness) StreamSentAt() time.Time { return f.streamSentAt }
+func (f *Freshness) StreamSentAt() time.Time { return f.sentAt }
 
-// Pause returns the shortest pause after a probe that was refused.
-func (f *Freshness) Pause() time.Duration { return f.schedule.everyIfOld }
+// RefusalPause returns the shortest pause after a probe that was refused.
+func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pauseIfOld }
 
-// Follow records that another stream is read now, and forgets what the last stream has sent.
-func (f *Freshness) Follow(now time.Time) {
-	*f = Freshness{
-		schedule: f.schedule, probe: f.probe, probesFrom: f.probesFrom,
-		awaited: f.awaited, awaitedAt: f.awaitedAt, askAgain: f.askAgain, streamSentAt: now,
-		failures: f.failures, unmarked: f.unmarked, progressFrom: f.progressFrom,
+// StreamOpened records that another stream is read now, and forgets what concerns the last stream.
+func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{sentAt: now} }
+
+// StreamClosed records that the stream is no longer read, and that an unanswered probe and an open progress watch are
+// abandoned. If somebody waits for the answer to that probe, or until the state reaches an earlier answer, the next stream
+// begins with another probe.
+func (f *Freshness) StreamClosed() {
+	if f.probing && f.answerAwaited || f.stateAwaited {
+		f.awaitNextProbe()
 	}
-}
-
-// Stop records that the stream is no longer read, and that an unanswered probe and an open progress watch are abandoned.
-// If somebody waits for the answer to that probe, or until the state reaches an earlier answer, the next stream begins with
-// another probe.
-func (f *Freshness) Stop() {
-	waitsForAnswer := f.probing && f.answerAwaited
-	f.askAgain = f.askAgain || waitsForAnswer || f.stateAwaited
 	f.probing = false
 	f.progressOpen = false
 }
@@ -231,16 +232,18 @@ func (f *Freshness) Await(now time.Time, number uint64) {
 	}
 }
 
+// awaitNextProbe makes another probe due, since somebody still waits.
+func (f *Freshness) awaitNextProbe() { f.awaited = max(f.awaited, f.probe.Number+1) }
+
 // RequestProbe records that a request waits for a revision.
 func (f *Freshness) RequestProbe() { f.requested = true }
 
 // ProbeSent records that a probe is sent.
 func (f *Freshness) ProbeSent(sent Probe) {
-	f.answerAwaited = f.requested || f.askAgain || f.awaited > f.probe.Number
+	f.answerAwaited = f.requested || f.awaited > f.probe.Number
 	f.probe = sent
 	f.probing = true
 	f.requested = false
-	f.askAgain = false
 }
 
 // Answered records the revision with which the upstream answered the probe, and whether the state has reached it.
@@ -252,7 +255,6 @@ func (f *Freshness) Answered(now time.Time, revision uint64, reached bool) {
 	f.lastUnreached = probeAnswer{at: now, revision: revision}
 	if f.firstUnreached.revision == 0 {
 		f.firstUnreached = f.lastUnreached
-		f.stateAwaited = false
 	}
 	f.stateAwaited = f.stateAwaited || f.answerAwaited
 }
@@ -260,29 +262,31 @@ func (f *Freshness) Answered(now time.Time, revision uint64, reached bool) {
 // Refused records that the upstream wants no probe for the pause.
 func (f *Freshness) Refused(now time.Time, pause time.Duration) {
 	f.probing = false
-	f.probesFrom = later(f.probesFrom, now.Add(pause))
+	f.noProbeBefore = later(f.noProbeBefore, now.Add(pause))
 }
 
-// Retry ends the pause after a refused probe.
-func (f *Freshness) Retry(now time.Time) { f.probesFrom = earlier(f.probesFrom, now) }
+// EndPause ends the pause after a refused probe.
+func (f *Freshness) EndPause(now time.Time) { f.noProbeBefore = earlier(f.noProbeBefore, now) }
 
 // Unanswered records that a probe got no answer. If requests for the newest state wait for its answer, another probe
 // follows soon.
 func (f *Freshness) Unanswered(now time.Time) {
-	f.askAgain = f.answerAwaited && now.Sub(f.awaitedAt) < awaitedKept
+	if f.answerAwaited && now.Sub(f.awaitedAt) < awaitedKept {
+		f.awaitNextProbe()
+	}
 	f.probing = false
 	f.unansweredAt = now
-	f.probesFrom = later(f.probesFrom, now.Add(probePause))
+	f.noProbeBefore = later(f.noProbeBefore, now.Add(probePause))
 }
 
 // StreamSent records that the stream has sent something.
-func (f *Freshness) StreamSent(at time.Time) { f.streamSentAt = at }
+func (f *Freshness) StreamSent(at time.Time) { f.sentAt = at }
 
 // StreamBookmark records that the stream has sent a bookmark: so the upstream sends bookmarks.
 func (f *Freshness) StreamBookmark(now time.Time) {
 	if f.NoBookmarks() {
-		f.unmarked = 0
-		f.progressFrom = now
+		f.withoutBookmark = 0
+		f.noProgressBefore = now
 	}
 }
 
@@ -301,31 +305,30 @@ func (f *Freshness) Reached(to uint64) {
 // ProgressOpened records that a progress watch is opened.
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 
-// ProgressOver records that the progress watch has ended with a bookmark. helped reports whether the bookmark showed
+// ProgressEnded records that the progress watch has ended with a bookmark. helped reports whether the bookmark showed
 // something that the stream had not sent.
-func (f *Freshness) ProgressOver(helped bool) {
+func (f *Freshness) ProgressEnded(helped bool) {
 	f.progressOpen = false
 	f.progressHelped = helped
 	f.failures = 0
-	f.unmarked = 0
+	f.withoutBookmark = 0
 }
 
-// ProgressFailed records that the progress watch has shown nothing. The upstream wants no other for retryAfter.
+// ProgressFailed records that the progress watch has shown nothing, and that the upstream wants no other for retryAfter.
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
-	pause := max(progressPause, min(progressPause<<f.failures, f.Pause()))
+	pause := max(progressPause, min(progressPause<<f.failures, f.schedule.pauseIfOld))
 	f.progressOpen = false
 	f.progressHelped = false
-	f.failures = min(f.failures+1, maxFailures)
-	f.progressFrom = now.Add(max(retryAfter, pause))
+	f.failures = min(f.failures+1, maxDoublings)
+	f.noProgressBefore = now.Add(max(retryAfter, pause))
 }
 
-// ProgressUnmarked records that the progress watch has ended at its timeout, without a bookmark.
-func (f *Freshness) ProgressUnmarked(now time.Time) {
+// ProgressWithoutBookmark records that the progress watch has ended at its timeout, without a bookmark.
+func (f *Freshness) ProgressWithoutBookmark(now time.Time) {
 	f.ProgressFailed(now, 0)
-	f.unmarked++
+	f.withoutBookmark++
 	if f.NoBookmarks() {
-		doublings := min(f.unmarked-manyUnmarked, maxFailures)
-		f.progressFrom = now.Add(min(maxUnmarkedPause, unmarkedPause<<doublings))
+		f.noProgressBefore = now.Add(noBookmarksPause)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 // newTestFreshness returns a Freshness whose stream was opened, and whose last probe (number 7) was sent, at a time.
 func newTestFreshness(now time.Time) *Freshness {
 	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), probe: Probe{Number: 7, Sent: now}}
-	f.Follow(now)
+	f.StreamOpened(now)
 	return f
 }
 
@@ -44,17 +44,17 @@ func TestFreshness(t *testing.T) {
 		behind(f)
 	}
 	// Events of the stream.
-	streamEnds := (*Freshness).Stop
-	streamBegins := func(f *Freshness) { f.Follow(start) }
+	streamEnds := (*Freshness).StreamClosed
+	streamBegins := func(f *Freshness) { f.StreamOpened(start) }
 	streamSentAt := func(after time.Duration) event { return func(f *Freshness) { f.StreamSent(at(after)) } }
 	streamReaches := func(revision uint64) event { return func(f *Freshness) { f.Reached(revision) } }
 	// Events of progress watches.
 	progressOpened := (*Freshness).ProgressOpened
 	progressFailed := func(f *Freshness) { f.ProgressFailed(start, 0) }
-	progressOver := func(helped bool) event { return func(f *Freshness) { f.ProgressOver(helped) } }
-	progressUnmarked := func(f *Freshness) { f.ProgressUnmarked(start) }
+	progressEnded := func(helped bool) event { return func(f *Freshness) { f.ProgressEnded(helped) } }
+	progressWithoutBookmark := func(f *Freshness) { f.ProgressWithoutBookmark(start) }
 
-	probe, progress, leave := Action{Probe: true}, Action{Progress: true}, Action{Leave: true}
+	probe, progress, leave := Action{Step: SendProbe}, Action{Step: OpenProgressWatch}, Action{Step: LeaveStream}
 	wakeAfter := func(after time.Duration) Action { return Action{Wake: at(after)} }
 	scheduled := wakeAfter(18 * time.Second) // a fifth of the bound
 	for name, tt := range map[string]struct {
@@ -97,14 +97,14 @@ func TestFreshness(t *testing.T) {
 			happened: []event{behindAwaited, progressOpened, progressFailed}, after: progressDelay, want: wakeAfter(progressPause),
 		},
 		"three progress watches had no bookmark": {
-			happened: []event{repeat(3, progressOpened, progressUnmarked), awaitProbe(9), (*Freshness).RequestProbe},
-			want:     wakeAfter(unmarkedPause),
+			happened: []event{repeat(3, progressOpened, progressWithoutBookmark), awaitProbe(9), (*Freshness).RequestProbe},
+			want:     wakeAfter(noBookmarksPause),
 		},
 		"three progress watches had no bookmark, some time ago": {
-			happened: []event{repeat(3, progressOpened, progressUnmarked), streamSentAt(unmarkedPause)}, after: unmarkedPause, want: probe,
+			happened: []event{repeat(3, progressOpened, progressWithoutBookmark), streamSentAt(noBookmarksPause)}, after: noBookmarksPause, want: probe,
 		},
 		"a progress watch helped, and lists keep coming": {
-			happened: []event{behindAwaited, progressOpened, progressOver(true), streamReaches(30)}, want: progress,
+			happened: []event{behindAwaited, progressOpened, progressEnded(true), streamReaches(30)}, want: progress,
 		},
 		"no answer since the stream last sent something": {
 			happened: []event{probeUnansweredAt(1), behindAwaited}, after: time.Second, want: leave,

@@ -13,13 +13,13 @@ import (
 // caller: Strict-Transport-Security with --strict-transport-security-directives, Warning if the resource is deprecated.
 var listHeaders = []string{"Cache-Control", "Strict-Transport-Security", "Warning"}
 
-// Headers returns the headers of l that every caller gets with such a list. kube-apiserver also sends warnings about the
-// caller's credentials, for example about a token from a Secret. So warnings about listproxy's own credentials are left
-// out.
-func (s *Source) Headers(ctx context.Context, l List) (http.Header, error) {
+// Headers returns the headers of a list that every caller gets with such a list. kube-apiserver also sends warnings about
+// the caller's credentials, for example about a token from a Secret. Here the caller is listproxy. So if the list has
+// warnings, Headers asks the upstream for those about listproxy's credentials (one request), and leaves them out.
+func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, error) {
 	kept := http.Header{}
 	for _, name := range listHeaders {
-		if values := l.Header.Values(name); len(values) > 0 {
+		if values := list.Header.Values(name); len(values) > 0 {
 			kept[name] = slices.Clone(values)
 		}
 	}
@@ -37,9 +37,9 @@ func (s *Source) Headers(ctx context.Context, l List) (http.Header, error) {
 	return kept, nil
 }
 
-// credentialWarnings returns the warnings about listproxy's own credentials. The upstream sends them with /version, too,
-// which no other warning concerns: it is not a resource that could be deprecated. A 403 from the API server has them as
-// well; a 429 or 5xx may come from a load balancer, and is an error.
+// credentialWarnings returns the warnings about listproxy's own credentials. An answer to GET
+// /version has just these: it is no resource that could be deprecated. A 403 from the API server has them as well; a 429
+// or 5xx may come from a load balancer, and is an error.
 func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -51,9 +51,9 @@ func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the upstream for warnings about listproxy's credentials: %w", err)
 	}
+	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
-		defer func() { _ = resp.Body.Close() }()
 		return nil, wire.ReadAnswerError(resp)
 	}
-	return resp.Header.Values("Warning"), resp.Body.Close()
+	return resp.Header.Values("Warning"), nil
 }

@@ -24,7 +24,7 @@ func TestHeaders(t *testing.T) {
 	const hsts = "max-age=3600"
 	for _, code := range []int{http.StatusTooManyRequests, http.StatusBadGateway} {
 		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
-		if got, err := s.Headers(t.Context(), List{Header: http.Header{"Warning": {token}}}); err == nil {
+		if got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{"Warning": {token}}}); err == nil {
 			t.Errorf("%d: listproxy's own warnings are not known, and everybody gets %q", code, got)
 		}
 	}
@@ -55,7 +55,7 @@ func TestHeaders(t *testing.T) {
 				answer.Header["Warning"] = tt.own
 				return answer
 			})
-			got, err := s.Headers(t.Context(), List{Header: http.Header{
+			got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{
 				"Date": {"today"}, "Audit-Id": {"1"}, "Content-Type": {media.JSONType}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"},
 				"Cache-Control": {"no-cache, private"}, "Strict-Transport-Security": {hsts}, "Warning": tt.list,
 			}})

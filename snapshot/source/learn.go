@@ -34,16 +34,16 @@ const (
 // comparing the first object in the list with the same object in a watch. fields returns the fields that a selector may
 // name, if the upstream accepts them.
 func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (Learned, error) {
-	empty, err := s.learnFields(ctx, fields)
+	empty, err := s.learnEmptyList(ctx, fields)
 	if err != nil {
 		return Learned{}, err
 	}
 	for range learnTries {
-		l, sharded, err := s.sample(ctx)
+		sample, sharded, err := s.sample(ctx)
 		if err != nil {
 			return Learned{}, err
 		}
-		envelope, err := s.EnvelopeOf(ctx, l, empty)
+		envelope, err := s.EnvelopeOf(ctx, sample, empty)
 		if err != nil {
 			return Learned{}, err
 		}
@@ -51,56 +51,64 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 		if sharded {
 			envelope.Paths = envelope.Paths.WithUID()
 		}
-		n := int64(len(l.Items))
-		if n == 0 {
+		if len(sample.Items) == 0 {
 			return Learned{Envelope: envelope}, nil
 		}
-		ev, err := s.findInWatch(ctx, l.Items[0])
+		first := sample.Items[0]
+		ev, found, err := s.findInWatch(ctx, first)
 		if err != nil {
 			return Learned{}, err
 		}
-		if ev.Object == nil {
+		if !found {
 			continue // the object has changed since it was listed
 		}
-		envelope.Item, err = wire.LearnItem(s.Encoding(), l.Items[0], ev)
-		mean := int64(len(l.Body))/n + index.ObjectOverhead
-		return Learned{Envelope: envelope, Count: n + l.Meta.Remaining, Mean: mean, Reproducible: ev.Reproducible}, err
+		envelope.Item, err = wire.LearnItem(s.Encoding(), first, ev)
+		if err != nil {
+			return Learned{}, err
+		}
+		return Learned{
+			Envelope:     envelope,
+			Count:        int64(len(sample.Items)) + sample.Meta.Remaining,
+			Mean:         int64(len(sample.Body)/len(sample.Items)) + index.ObjectOverhead,
+			Reproducible: ev.Reproducible,
+		}, nil
 	}
 	return Learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
 // sample lists the first few objects. It reports whether the upstream knows shards: such an API server repeats the shard
 // selector in the list, others ignore the parameter.
-func (s *Source) sample(ctx context.Context) (l List, sharded bool, err error) {
+func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool, err error) {
 	limit := strconv.Itoa(sampleSize)
-	l, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})
+	sample, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})
 	if err != nil {
-		return List{}, false, err
+		return ListResponse{}, false, err
 	}
-	sharded = l.Meta.Shards == wire.AllShards
-	if sharded && l.Meta.Continue != "" && !l.Meta.HasRemaining {
+	sharded = sample.Meta.Shards == wire.AllShards
+	if sharded && sample.Meta.Continue != "" && !sample.Meta.HasRemaining {
 		// 1.37 does not count what remains after a page of a shard, so the page is read again without shards.
-		l, err = s.List(ctx, "", url.Values{"limit": {limit}})
+		sample, err = s.List(ctx, "", url.Values{"limit": {limit}})
 	}
-	return l, sharded, err
+	return sample, sharded, err
 }
 
-// EnvelopeOf returns the envelope of a list with objects. What such a list does not show is copied from other.
-func (s *Source) EnvelopeOf(ctx context.Context, l List, other *wire.Envelope) (*wire.Envelope, error) {
-	envelope, _, err := wire.LearnEnvelope(s.Encoding(), l.Body, l.Header.Get("Content-Type"), other.EmptyItems)
+// EnvelopeOf returns the envelope of a list with objects. What such a list does not show is copied from known, the envelope
+// of another list of the same collection.
+func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
+	envelope, _, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
 	if err != nil {
 		return nil, err
 	}
-	envelope.HasNamespaceField = other.HasNamespaceField
-	envelope.Paths = other.Paths
-	envelope.Sharded = other.Sharded
-	envelope.Headers, err = s.Headers(ctx, l)
+	envelope.HasNamespaceField = known.HasNamespaceField
+	envelope.Paths = known.Paths
+	envelope.Sharded = known.Sharded
+	envelope.Headers, err = s.Headers(ctx, list)
 	return envelope, err
 }
 
-// learnFields learns which fields the upstream accepts in a selector: older API servers know fewer. It returns the envelope
-// of the empty list that selects by all of them.
-func (s *Source) learnFields(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
+// learnEmptyList returns the envelope of an empty list, with the fields that the upstream accepts in a selector: older API
+// servers accept fewer. The envelope has no content type and no headers.
+func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
 	var accepted []wire.Field
 	if !s.Resource.Representation.IsMetadata() {
 		var err error
@@ -112,37 +120,45 @@ func (s *Source) learnFields(ctx context.Context, fields func(context.Context) (
 	for _, field := range accepted {
 		names = append(names, field.Name)
 	}
-	ctx = With(ctx, ForLearn)
+	ctx = WithPurpose(ctx, ForLearn)
 	acceptsNamespace := true
-	body, _, err := s.Probe(ctx, names...)
+	emptyList, _, err := s.Probe(ctx, names...) // a probe is an empty list; this one selects by all fields
 	if Answered(err, http.StatusBadRequest) {
 		// The upstream does not know one of the fields. They are few, so it is asked for each of them.
-		if acceptsNamespace, err = s.acceptsField(ctx, wire.NamespaceField); err != nil {
+		accepted, acceptsNamespace, err = s.acceptedFields(ctx, accepted)
+		if err != nil {
 			return nil, err
 		}
-		all := accepted
-		accepted = nil
-		for _, field := range all {
-			ok, err := s.acceptsField(ctx, field.Name)
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				accepted = append(accepted, field)
-			}
-		}
-		body, _, err = s.Probe(ctx)
+		emptyList, _, err = s.Probe(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	envelope, _, err := wire.LearnEnvelope(s.Encoding(), body, "", "")
+	envelope, _, err := wire.LearnEnvelope(s.Encoding(), emptyList, "", "")
 	if err != nil {
 		return nil, err
 	}
 	envelope.HasNamespaceField = acceptsNamespace
 	envelope.Paths = wire.NewFieldPaths(accepted)
 	return envelope, nil
+}
+
+// acceptedFields returns those of the fields that the upstream accepts in a selector, and whether it accepts the namespace.
+func (s *Source) acceptedFields(ctx context.Context, fields []wire.Field) (accepted []wire.Field, acceptsNamespace bool, err error) {
+	acceptsNamespace, err = s.acceptsField(ctx, wire.NamespaceField)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, field := range fields {
+		ok, err := s.acceptsField(ctx, field.Name)
+		if err != nil {
+			return nil, false, err
+		}
+		if ok {
+			accepted = append(accepted, field)
+		}
+	}
+	return accepted, acceptsNamespace, nil
 }
 
 // acceptsField reports whether the upstream accepts a field in a selector.
@@ -154,49 +170,49 @@ func (s *Source) acceptsField(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// findInWatch returns the event with which a watch sends an item of a list, at the same revision; the zero Event if no watch
+// findInWatch finds the event with which a watch sends an item of a list, at the same revision. found is false if no watch
 // sends that revision.
-func (s *Source) findInWatch(ctx context.Context, item []byte) (wire.Event, error) {
-	ctx, cancel := context.WithTimeout(With(ctx, ForLearn), AnswerTimeout)
+func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, found bool, err error) {
+	ctx, cancel := context.WithTimeout(WithPurpose(ctx, ForLearn), AnswerTimeout)
 	defer cancel()
-	m, err := s.Encoding().Item(item)
+	meta, err := s.Encoding().Item(item)
 	if err != nil {
-		return wire.Event{}, fmt.Errorf("%w: %w", wire.ErrForm, err)
+		return wire.Event{}, false, fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}
-	if m.Revision == 0 {
-		return wire.Event{}, fmt.Errorf("%w: an object without resourceVersion", wire.ErrForm)
+	if meta.Revision == 0 {
+		return wire.Event{}, false, fmt.Errorf("%w: an object without resourceVersion", wire.ErrForm)
 	}
 	// A watch from 0 begins with the object as it is now. If the object is newer by now than in the list, its event at the
 	// listed revision is recent, and a watch from just before that revision can still send the event.
-	for _, from := range []uint64{0, m.Revision - 1} {
-		ev, err := s.findInWatchFrom(ctx, m, from)
-		if err != nil || ev.Object != nil {
-			return ev, err
+	for _, from := range []uint64{0, meta.Revision - 1} {
+		ev, found, err = s.findInWatchFrom(ctx, meta, from)
+		if err != nil || found {
+			return ev, found, err
 		}
 	}
-	return wire.Event{}, nil
+	return wire.Event{}, false, nil
 }
 
-// findInWatchFrom is findInWatch for one watch, which begins after the revision from. m is the metadata of the item.
-func (s *Source) findInWatchFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wire.Event, error) {
-	stream, err := s.Watch(ctx, m.Namespace, url.Values{
+// findInWatchFrom is findInWatch for one watch, whose resourceVersion is from. meta is the metadata of the item.
+func (s *Source) findInWatchFrom(ctx context.Context, meta wire.ObjectMeta, from uint64) (ev wire.Event, found bool, err error) {
+	stream, err := s.Watch(ctx, meta.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},
-		"fieldSelector":   {Named(m.Name)},
+		"fieldSelector":   {NameSelector(meta.Name)},
 	}, ShortWatch)
 	if Answered(err, http.StatusGone) {
-		return wire.Event{}, nil
+		return wire.Event{}, false, nil
 	}
 	if err != nil {
-		return wire.Event{}, err
+		return wire.Event{}, false, err
 	}
 	defer stream.Stop()
 	for ev := range stream.Events {
 		switch {
-		case ev.Meta.Revision == m.Revision && (ev.Type == wire.Added || ev.Type == wire.Modified):
-			return ev, nil
-		case ev.Meta.Revision >= m.Revision:
-			return wire.Event{}, nil
+		case ev.Meta.Revision == meta.Revision && (ev.Type == wire.Added || ev.Type == wire.Modified):
+			return ev, true, nil
+		case ev.Meta.Revision >= meta.Revision: // it was deleted, or is newer
+			return wire.Event{}, false, nil
 		}
 	}
-	return wire.Event{}, nil
+	return wire.Event{}, false, nil // also of a watch that broke: Learn tries again
 }

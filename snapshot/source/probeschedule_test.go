@@ -19,8 +19,8 @@ func TestProbeSchedule(t *testing.T) {
 		{bound: 6 * time.Second, bookmarks: BookmarkEvery, wantLeaves: true},
 		{bound: 6 * time.Second, bookmarks: time.Second},
 	} {
-		for _, variety := range []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1} {
-			testProbeSchedule(t, newProbeSchedule(tt.bound, variety), tt.bound, tt.bookmarks, tt.wantLeaves)
+		for _, spread := range []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1} {
+			testProbeSchedule(t, newProbeSchedule(tt.bound, spread), tt.bound, tt.bookmarks, tt.wantLeaves)
 		}
 	}
 }
@@ -35,7 +35,7 @@ func testProbeSchedule(t *testing.T, r probeSchedule, bound, bookmarks time.Dura
 			now, currentAt, bookmark = bookmark, asked, bookmark.Add(bookmarks)
 		} else {
 			now, asked, probes = next, next, probes+1
-			left = now.Sub(currentAt) >= r.progress
+			left = now.Sub(currentAt) >= r.progressAge
 		}
 		if old := now.Sub(currentAt); old >= bound {
 			t.Errorf("bound %v, bookmarks every %v: a state of %v", bound, bookmarks, old)
@@ -44,7 +44,7 @@ func testProbeSchedule(t *testing.T, r probeSchedule, bound, bookmarks time.Dura
 	if left != wantLeaves {
 		t.Errorf("bound %v, bookmarks every %v: left is %v, want %v", bound, bookmarks, left, wantLeaves)
 	}
-	if most := int(now.Sub(start)/r.every) + 1; probes > most && !left {
+	if most := int(now.Sub(start)/r.pause) + 1; probes > most && !left {
 		t.Errorf("bound %v, bookmarks every %v: %d probes in %v, want at most %d",
 			bound, bookmarks, probes, now.Sub(start), most)
 	}

@@ -62,88 +62,88 @@ func (s *Source) get(ctx context.Context, namespace, accept string, query url.Va
 	return nil, wire.ReadAnswerError(resp)
 }
 
-// List has the parts of a list of the upstream, its body and its headers.
-type List struct {
+// ListResponse is a list of the upstream: its parts, its body and its headers.
+type ListResponse struct {
 	wire.List
 	Body   []byte
 	Header http.Header
 }
 
 // List reads a list, or one page of it. It lists all namespaces if namespace is empty.
-func (s *Source) List(ctx context.Context, namespace string, query url.Values) (l List, err error) {
-	ctx, cancel := context.WithTimeout(withDefault(ctx, ForList), AnswerTimeout)
+func (s *Source) List(ctx context.Context, namespace string, query url.Values) (list ListResponse, err error) {
+	ctx, cancel := context.WithTimeout(withDefaultPurpose(ctx, ForList), AnswerTimeout)
 	defer cancel()
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptList(), query)
 	if err != nil {
-		return l, err
+		return list, err
 	}
 	defer resp.Body.Close()
-	l.Header = resp.Header
-	if l.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxListBytes+1)); err != nil {
-		return l, fmt.Errorf("reading a list of %s: %w", s.Resource, err)
+	list.Header = resp.Header
+	if list.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxListBytes+1)); err != nil {
+		return list, fmt.Errorf("reading a list of %s: %w", s.Resource, err)
 	}
-	if len(l.Body) > maxListBytes {
-		return l, fmt.Errorf("a list of %s has more than %d bytes", s.Resource, maxListBytes)
+	if len(list.Body) > maxListBytes {
+		return list, fmt.Errorf("a list of %s has more than %d bytes", s.Resource, maxListBytes)
 	}
-	if l.List, err = s.Encoding().List(l.Body); err != nil {
-		return l, fmt.Errorf("%w: %w", wire.ErrForm, err)
+	if list.List, err = s.Encoding().List(list.Body); err != nil {
+		return list, fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}
-	return l, nil
+	return list, nil
 }
 
-// insistTries is the number of tries of [Source.Insist].
-const insistTries = 6
+// maxListTries is the number of tries of [Source.ListRetrying].
+const maxListTries = 6
 
-// Insist is [Source.List], but tries again after a pause if the upstream is too busy. It is for lists whose failure would
-// cost the upstream more than another try, such as the last page of a load.
-func (s *Source) Insist(ctx context.Context, namespace string, query url.Values) (List, error) {
+// ListRetrying is [Source.List], but tries again after a pause if the upstream is too busy. It is for lists whose failure
+// would cost the upstream more than another try, such as the last page of a load.
+func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.Values) (ListResponse, error) {
 	pause := Backoff()
 	for try := 1; ; try++ {
-		l, err := s.List(ctx, namespace, query)
-		if try == insistTries || !IsBusy(err) || !clock.Sleep(ctx, RetryPause(pause.Step(), err)) {
-			return l, err
+		list, err := s.List(ctx, namespace, query)
+		if !IsBusy(err) || try == maxListTries || !clock.Sleep(ctx, RetryPause(pause.Step(), err)) {
+			return list, err // also a list without an error
 		}
 	}
 }
 
-// Nothing returns the namespace and the field selector of a list or watch of one key that cannot exist.
-func (s *Source) Nothing() (namespace, fieldSelector string) {
+// NonexistentKey returns the namespace and the field selector of a list or watch of one key that cannot exist.
+func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	if s.Resource.Namespaced {
 		namespace = probeNamespace
 	}
 	return namespace, wire.NameField + "=" + probeName
 }
 
-// Probe lists a single name that cannot exist, and returns the list and its revision: the upstream's current revision. It
-// costs the upstream the lookup of one key, and makes its watch cache ask etcd for the current revision. (A list with
+// Probe lists a single name that cannot exist, and returns the body of that empty list, and the list's revision: the
+// upstream's current revision. It costs the upstream the lookup of one key, and makes its watch cache ask etcd for the current revision. (A list with
 // limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come after the page.)
 //
 // The field selector also names fieldNames. The upstream answers 400 if it does not know one of these fields.
 func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
-	namespace, nothing := s.Nothing()
+	namespace, nothing := s.NonexistentKey()
 	var selector strings.Builder
 	selector.WriteString(nothing)
 	for _, name := range fieldNames {
 		selector.WriteString("," + name + "=")
 	}
-	l, err := s.List(withDefault(ctx, ForProbe), namespace, url.Values{"fieldSelector": {selector.String()}})
+	list, err := s.List(withDefaultPurpose(ctx, ForProbe), namespace, url.Values{"fieldSelector": {selector.String()}})
 	if err != nil {
 		return nil, 0, err
 	}
-	if l.Meta.Revision == 0 {
+	if list.Meta.Revision == 0 {
 		return nil, 0, fmt.Errorf("%w: a list without resourceVersion", wire.ErrForm)
 	}
-	return l.Body, l.Meta.Revision, nil
+	return list.Body, list.Meta.Revision, nil
 }
 
 // Watch begins a watch, which goes on until ctx ends, the upstream ends it, or the caller stops the stream. The caller must
-// stop it. Watch adds parameters to query.
+// stop it. The timeout is in whole seconds: less is cut off. Watch adds watch and timeoutSeconds to query.
 func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*Stream, error) {
 	query.Set("watch", "true")
 	// Without a timeout, the upstream would choose how long the watch lasts.
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
-	ctx, cancel := context.WithCancel(withDefault(ctx, ForWatch))
+	ctx, cancel := context.WithCancel(withDefaultPurpose(ctx, ForWatch))
 	sentAt := time.Now()
 	answerTimer := time.AfterFunc(AnswerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptWatch(), query)
@@ -157,36 +157,37 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	}
 	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, lifetime{sentAt: sentAt, answeredAt: time.Now(), timeout: timeout})
 	stream.ContentType = resp.Header.Get("Content-Type")
-	stream.Compressed = resp.Uncompressed
+	stream.Compressed = resp.Uncompressed // by the transport, so the answer was compressed
 	return stream, nil
 }
 
-// PageAt returns the query of the page, at exactly a revision, that begins with the key from.
-func (s *Source) PageAt(revision uint64, from string, limit int64) url.Values {
-	query := Exactly(revision)
-	if from != "" {
-		query = url.Values{"continue": {s.Token(revision, from)}}
+// PageQuery returns the query of the page, at exactly a revision, that begins with the key start; or of the first page if
+// start is empty.
+func (s *Source) PageQuery(revision uint64, start string, limit int64) url.Values {
+	query := ExactQuery(revision)
+	if start != "" {
+		query = url.Values{"continue": {s.Token(revision, start)}}
 	}
 	query.Set("limit", strconv.FormatInt(limit, 10))
 	return query
 }
 
-// Named returns the field selector that selects objects with a name.
-func Named(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
+// NameSelector returns the field selector that selects the objects with a name.
+func NameSelector(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
 
-// Exactly returns the query of a list at exactly a revision.
-func Exactly(revision uint64) url.Values {
+// ExactQuery returns the query of a list at exactly a revision.
+func ExactQuery(revision uint64) url.Values {
 	return url.Values{
 		"resourceVersion":      {strconv.FormatUint(revision, 10)},
 		"resourceVersionMatch": {"Exact"},
 	}
 }
 
-// Key returns the key of an object, by which the API server orders objects. The error is a [wire.InconsistencyError] if the
-// object's name or namespace cannot be those of the resource.
+// Key returns the key of an object, by which the API server orders objects. The error is a [wire.InconsistencyError] if
+// the object has no name, or if its namespace does not fit the resource; and a [wire.ErrForm] if it is not UTF-8.
 func (s *Source) Key(m wire.ObjectMeta) (string, error) {
 	if m.Name == "" || (m.Namespace != "") != s.Resource.Namespaced {
-		return "", wire.Inconsistent("an object without a usable name")
+		return "", wire.Inconsistent("an object without a name, or with a namespace that does not fit the resource")
 	}
 	// Names of RBAC objects may have any bytes, and JSON has U+FFFD in place of bytes that are not UTF-8. Neither the order of
 	// such keys nor their continue tokens could be right.

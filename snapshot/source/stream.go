@@ -15,13 +15,14 @@ type Stream struct {
 	// Events has the events of the watch. It is closed when the stream has ended.
 	Events <-chan wire.Event
 	// Err is the error with which the stream ended. It may be read when Events is closed.
-	Err    error
-	cancel context.CancelFunc
-	lifetime
+	Err error
 	// ContentType is the content type of the answer.
 	ContentType string
 	// Compressed reports whether the answer was compressed with gzip.
 	Compressed bool
+
+	lifetime
+	cancel context.CancelFunc // ends the request
 }
 
 // maxPendingEvents is the number of decoded events that may wait for the reader.
@@ -29,22 +30,23 @@ const maxPendingEvents = 64
 
 // newStream returns a stream of the events in body, and closes body when the stream ends. ctx is the context of the
 // request, and cancel ends it.
-func newStream(ctx context.Context, cancel context.CancelFunc, e wire.Encoding, body io.ReadCloser, l lifetime) *Stream {
+func newStream(
+	ctx context.Context, cancel context.CancelFunc, encoding wire.Encoding, body io.ReadCloser, life lifetime,
+) *Stream {
 	events := make(chan wire.Event, maxPendingEvents)
-	s := &Stream{Events: events, cancel: cancel, lifetime: l}
+	s := &Stream{Events: events, cancel: cancel, lifetime: life}
 	go func() {
 		defer close(events)
 		defer body.Close()
-		s.Err = read(ctx, e, body, events)
+		s.Err = decodeEvents(ctx, encoding, body, events)
 	}()
 	return s
 }
 
-// InOrder reports whether a stream that has ended did so at its timeout. If it ended before, even without an error, the
-// upstream may have restarted, or may have been replaced.
-func (s *Stream) InOrder(now time.Time) bool {
-	_, inOrder := s.Ended(now)
-	return inOrder && errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF)
+// EndedAtTimeout reports whether a stream whose end is noticed now has ended at its timeout, and between two events. If it
+// ended before, even without an error, the upstream may have restarted, or may have been replaced.
+func (s *Stream) EndedAtTimeout(now time.Time) bool {
+	return s.reachedTimeout(now) && errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF)
 }
 
 // Stop ends the stream, and waits until its body is not read any more.
@@ -54,16 +56,16 @@ func (s *Stream) Stop() {
 	}
 }
 
-// read decodes events until body ends or ctx does, and returns the error with which it ended.
-func read(ctx context.Context, e wire.Encoding, body io.Reader, events chan<- wire.Event) error {
+// decodeEvents sends the events in body until body ends or ctx does, and returns the error with which it ended.
+func decodeEvents(ctx context.Context, encoding wire.Encoding, body io.Reader, events chan<- wire.Event) error {
 	in := bufio.NewReaderSize(body, 64<<10)
-	var record []byte
+	var record []byte // its memory is used again: Event copies what it keeps
 	for {
 		var err error
-		if record, err = e.Record(in, record[:0]); err != nil {
+		if record, err = encoding.Record(in, record[:0]); err != nil {
 			return err
 		}
-		ev, err := e.Event(record)
+		ev, err := encoding.Event(record)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,51 @@
+package source
+
+import "context"
+
+// Purpose is the purpose of a request to the upstream, for metrics and traces.
+type Purpose string
+
+// The purposes of requests.
+const (
+	ForList     Purpose = "list"     // reads a page of a list
+	ForLoad     Purpose = "load"     // loads a state by a streaming list, which goes on as a watch
+	ForWatch    Purpose = "watch"    // reads changes from a revision on
+	ForProbe    Purpose = "probe"    // reads the upstream's current revision
+	ForProgress Purpose = "progress" // a short watch in addition to the feed's stream, for its bookmark
+	ForLearn    Purpose = "learn"    // learns the form of objects and bookmarks in a watch, and the fields of selectors
+)
+
+// purposeContextKey and collectionContextKey are the keys of a Purpose and a CollectionKey in a request's context.
+type (
+	purposeContextKey    struct{}
+	collectionContextKey struct{}
+)
+
+// WithPurpose returns a context whose requests have a purpose.
+func WithPurpose(ctx context.Context, purpose Purpose) context.Context {
+	return context.WithValue(ctx, purposeContextKey{}, purpose)
+}
+
+// WithCollection returns a context whose requests read a collection.
+func WithCollection(ctx context.Context, key CollectionKey) context.Context {
+	return context.WithValue(ctx, collectionContextKey{}, key)
+}
+
+// Describe returns the purpose of a request with the context ctx, and the labels of the collection that it reads: resource,
+// version, representation. It returns "" and nil for requests that read no collection.
+func Describe(ctx context.Context) (purpose string, collection []string) {
+	key, ok := ctx.Value(collectionContextKey{}).(CollectionKey)
+	if !ok {
+		return "", nil
+	}
+	p, _ := ctx.Value(purposeContextKey{}).(Purpose)
+	return string(p), []string{key.GroupResource().String(), key.Version, string(key.Representation)}
+}
+
+// withDefaultPurpose returns ctx if its requests have a purpose, and WithPurpose(ctx, purpose) if not.
+func withDefaultPurpose(ctx context.Context, purpose Purpose) context.Context {
+	if _, ok := ctx.Value(purposeContextKey{}).(Purpose); ok {
+		return ctx
+	}
+	return WithPurpose(ctx, purpose)
+}

@@ -23,7 +23,8 @@ import (
 )
 
 // limitCommand is the argument with which this program runs as the limit: the least that a proxy in Go can cost. The limit
-// answers lists with stored bytes, and forwards with [httputil.ReverseProxy] and nothing else.
+// answers lists with stored bytes, writes what one watch of the upstream brings to each watch of the same target, and
+// forwards with [httputil.ReverseProxy] and nothing else.
 const limitCommand = "serve-limit"
 
 // limitName is the name of the limit's side.
@@ -79,6 +80,9 @@ func serveLimit(ctx context.Context, args []string) error {
 type limit struct {
 	upstream *httputil.ReverseProxy
 	stored   sync.Map // limitKey → *recorder
+
+	mu      sync.Mutex
+	watched map[limitKey]*fanOut
 }
 
 type limitKey struct{ target, accept, encoding string }
@@ -94,7 +98,7 @@ func newLimit(cfg *rest.Config) (*limit, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
-	return &limit{upstream: &httputil.ReverseProxy{
+	return &limit{watched: make(map[limitKey]*fanOut), upstream: &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(base) },
 		Transport: &http.Transport{TLSClientConfig: tls, Protocols: protocols, DisableCompression: true},
 	}}, nil
@@ -107,6 +111,10 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	key := limitKey{target: r.URL.RequestURI(), accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding")}
+	if query := r.URL.Query(); query.Has("watch") && !query.Has("sendInitialEvents") {
+		l.join(key, w, r)
+		return
+	}
 	if value, ok := l.stored.Load(key); ok {
 		if stored, ok := value.(*recorder); ok {
 			stored.replay(w)
@@ -160,4 +168,76 @@ func (a *recorder) replay(w http.ResponseWriter) {
 			return // the client is gone
 		}
 	}
+}
+
+// join adds a client to the watches of a target, and writes events to it until it leaves. The first client's request
+// opens the watch of the upstream.
+func (l *limit) join(key limitKey, w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", key.accept+";stream=watch")
+	w.Header().Set("Cache-Status", "listproxy; hit; detail=watch")
+	_ = http.NewResponseController(w).Flush()
+	written := make(chan []byte, watchBacklog)
+	l.mu.Lock()
+	watches, ok := l.watched[key]
+	if !ok {
+		watches = &fanOut{}
+		l.watched[key] = watches
+		upstream := r.Clone(context.WithoutCancel(r.Context()))
+		go l.upstream.ServeHTTP(watches, upstream)
+	}
+	l.mu.Unlock()
+	watches.add(written)
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case event := <-written:
+			if _, err := w.Write(event); err != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
+}
+
+// watchBacklog is the number of writes for which a client of a [fanOut] may be behind before the others wait for it.
+const watchBacklog = 1000
+
+// fanOut is the response to the watch of the upstream. It passes each write on to all clients.
+type fanOut struct {
+	header http.Header
+
+	mu      sync.Mutex
+	clients []chan<- []byte
+}
+
+func (f *fanOut) add(client chan<- []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clients = append(f.clients, client)
+}
+
+// Header implements [http.ResponseWriter].
+func (f *fanOut) Header() http.Header {
+	if f.header == nil {
+		f.header = make(http.Header)
+	}
+	return f.header
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (f *fanOut) WriteHeader(int) {}
+
+// Flush implements [http.Flusher].
+func (f *fanOut) Flush() {}
+
+// Write implements [http.ResponseWriter].
+func (f *fanOut) Write(p []byte) (int, error) {
+	event := bytes.Clone(p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, client := range f.clients {
+		client <- event
+	}
+	return len(p), nil
 }

@@ -41,12 +41,16 @@ func watches(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
+	sides, err := b.addLimit(ctx, []side{direct, forwarding, serving})
+	if err != nil {
+		return err
+	}
 	eventTable := &table{caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second, for %d s. "+
 		"An answer is an event; its time is from before its change is written into etcd.",
 		b.settings.crowd, b.settings.changes, b.settings.seconds)}
 	idleTable := &table{caption: "What one of these watches takes of the memory of both processes before it is told anything."}
 	var eventRows, idleRows []*result
-	for _, at := range []side{direct, forwarding, serving} {
+	for _, at := range sides {
 		event, watch, err := b.measureWatches(ctx, at)
 		if err != nil {
 			return fmt.Errorf("%s: %w", at.name, err)

@@ -49,9 +49,9 @@ func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(masked, options))
 }
 
-// Libraries returns the logger for libraries: log if its level is debug, otherwise a logger that discards all messages.
+// ForLibraries returns the logger for libraries: log if its level is debug, otherwise a logger that discards all messages.
 // Messages of libraries are for programmers. listproxy itself logs what operators must know.
-func Libraries(log *slog.Logger) *slog.Logger {
+func ForLibraries(log *slog.Logger) *slog.Logger {
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		return log
 	}

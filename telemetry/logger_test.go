@@ -141,14 +141,14 @@ func TestParseLevelRefusesUnknownNames(t *testing.T) {
 	}
 }
 
-// TestLibraries: messages of libraries are logged only at level debug, and their details (bodies of requests) never.
-func TestLibraries(t *testing.T) {
+// TestForLibraries: messages of libraries are logged only at level debug, and their details (bodies of requests) never.
+func TestForLibraries(t *testing.T) {
 	for level, want := range map[slog.Level]string{
 		slog.LevelInfo:  "",
 		slog.LevelDebug: "level=ERROR msg=failure a=1\nlevel=INFO msg=start a=1\n",
 	} {
 		var out bytes.Buffer
-		library := Libraries(NewLogger(&out, FormatText, level)).With("a", 1)
+		library := ForLibraries(NewLogger(&out, FormatText, level)).With("a", 1)
 		library.Error("failure")
 		library.Info("start")
 		library.Log(t.Context(), slog.LevelDebug-4, "body of a request")

@@ -23,8 +23,8 @@ import (
 // another.
 const serviceName = "listproxy"
 
-// The variables of the environment that decide whether and how traces are sent. OpenTelemetry's libraries read the
-// values of the endpoints and the sampler, and many more variables: headers, certificates, timeouts, sizes of batches.
+// The variables of the environment that decide whether and by which protocol traces are sent. OpenTelemetry's libraries
+// read many more variables: the sampler, headers, certificates, timeouts, sizes of batches.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
 	envExporter       = "OTEL_TRACES_EXPORTER"
@@ -32,8 +32,6 @@ const (
 	envTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	envProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
 	envTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
-	envSampler        = "OTEL_TRACES_SAMPLER"
-	envSamplerArg     = "OTEL_TRACES_SAMPLER_ARG"
 )
 
 // The protocols of OTLP.
@@ -42,7 +40,7 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// errorLogInterval is the least time between two lines of the log about traces that cannot be sent.
+// errorLogInterval is the least time between two lines of the log about errors of OpenTelemetry's libraries.
 const errorLogInterval = time.Minute
 
 // NewTraces returns the tracer provider that the environment configures, or nil, nil if the environment wants no traces.
@@ -52,8 +50,9 @@ const errorLogInterval = time.Minute
 // a collector on localhost, which nobody has set up. An error names the variable, and quotes no headers, since these may
 // have credentials.
 //
-// From this call on, errors of OpenTelemetry's libraries, for example in sending, are logged once a minute at most. A
-// process has only one handler of these errors.
+// If NewTraces returns a provider, it has also set the process's only handler of errors of OpenTelemetry's libraries. It
+// logs at most one error a minute, for example that spans cannot be sent, or that a sampler is unknown. Then all spans are
+// sampled.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {
@@ -67,29 +66,11 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	if err != nil {
 		return nil, err
 	}
-	provider, err := newProvider(ctx, res, exporter)
 	logLimiter := rate.Sometimes{Interval: errorLogInterval}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		logLimiter.Do(func() { log.Warn("telemetry", "error", err) })
+		logLimiter.Do(func() { log.Warn("error of the libraries for traces", "error", err) })
 	}))
-	return provider, err
-}
-
-// newProvider returns a provider with the sampler that the environment names. The SDK reports a wrong sampler only to
-// the process's error handler, and then samples everything. So newProvider sets that handler. Its caller sets another.
-func newProvider(
-	ctx context.Context, res *resource.Resource, exporter sdktrace.SpanExporter,
-) (*sdktrace.TracerProvider, error) {
-	var samplerErr error
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { samplerErr = err }))
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
-	sampler := os.Getenv(envSampler)
-	if samplerErr == nil || sampler == "" { // an empty variable counts as unset, but the SDK reports an error
-		return provider, nil
-	}
-	return nil, errors.Join(provider.Shutdown(ctx), fmt.Errorf(
-		"%s=%q, %s=%q: %w: choose always_on, always_off or traceidratio, or one of these with parentbased_ before it; "+
-			"a ratio is a number from 0 to 1", envSampler, sampler, envSamplerArg, os.Getenv(envSamplerArg), samplerErr))
+	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)), nil
 }
 
 // tracesWanted reports whether the environment asks for traces.

@@ -3,13 +3,14 @@ package telemetry
 import (
 	"regexp"
 	"strings"
+	"unicode"
 )
 
 var (
-	// productPattern matches a program's name and version: characters of a token (RFC 9110, 5.6.2) and slashes.
+	// productPattern matches a program's name and version: up to 64 characters of a token (RFC 9110, 5.6.2) and slashes.
 	productPattern = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~/-]{1,64}$")
-	// longRun finds runs of letters and digits that are too long for a word.
-	longRun = regexp.MustCompile(`[A-Za-z0-9_+=]{20,}`)
+	// longRuns matches runs of the characters of credentials that are too long for a word.
+	longRuns = regexp.MustCompile(`[A-Za-z0-9_+=]{20,}`)
 )
 
 // UserAgent returns the first word of a User-Agent header, which names the program and its version. A client can write
@@ -25,10 +26,10 @@ func UserAgent(header string) string {
 	return word
 }
 
-// looksRandom reports whether a word has a long run of both letters and digits, as tokens have.
+// looksRandom reports whether a word has a long run with both letters and digits, as credentials have.
 func looksRandom(word string) bool {
-	for _, run := range longRun.FindAllString(word, -1) {
-		if strings.ContainsAny(run, "0123456789") && strings.Trim(run, "0123456789") != "" {
+	for _, run := range longRuns.FindAllString(word, -1) {
+		if strings.ContainsFunc(run, unicode.IsDigit) && strings.ContainsFunc(run, unicode.IsLetter) {
 			return true
 		}
 	}

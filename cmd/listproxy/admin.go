@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/proxy/admin"
@@ -22,7 +23,8 @@ type adminOptions struct {
 // AddFlags implements optionGroup.
 func (o *adminOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.bindAddress, "admin-bind-address", o.bindAddress,
-		"`address` of health checks (/livez, /readyz), metrics (/metrics) and the status page (/statusz, /flagz), plain HTTP")
+		"`address` of health checks (/livez, /readyz), metrics (/metrics), the status page (/statusz) and flags (/flagz), "+
+			"plain HTTP")
 }
 
 // Validate implements optionGroup.
@@ -33,38 +35,39 @@ func (o *adminOptions) Validate() error {
 	return nil
 }
 
-// adminConfig returns the configuration of the admin port, and registers the metrics of the state that the port shows.
-func (o *options) adminConfig(a *app, requestLimits *limits.Limits, instruments *instruments) admin.Config {
-	upstream := a.transports.URL()
+// newAdminConfig returns the configuration of the admin port, whose metrics are those of the registry. It registers the
+// port's Source as a collector of metrics.
+func (o *options) newAdminConfig(a *app, requestLimits *limits.Limits, metrics *prometheus.Registry) admin.Config {
+	upstream := a.api.transports.URL()
 	source := &admin.Source{
-		Version:      version(),
-		Address:      upstream.Scheme + "://" + upstream.Host,
-		Started:      time.Now(),
-		Draining:     a.draining.Load,
-		Discovery:    a.cluster.DiscoveryReady,
-		Schemas:      a.cluster.DefinitionsReady,
-		Servers:      a.cluster.ServersReady,
-		Health:       a.health.Stats,
-		Collections:  a.collections,
-		Eager:        a.warmup.Stats,
-		Compression:  a.compressor.Stats,
-		Reviews:      a.authorizer.Stats,
-		Inflight:     requestLimits.Stats,
-		Connections:  a.ports.connections(),
-		Certificates: a.ports.certificates.Expiries,
-		Metrics:      instruments.metrics,
+		Version:          version(),
+		Address:          upstream.Scheme + "://" + upstream.Host,
+		Started:          time.Now(),
+		Draining:         a.draining.Load,
+		DiscoveryReady:   a.feeds.cluster.DiscoveryReady,
+		DefinitionsReady: a.feeds.cluster.DefinitionsReady,
+		ServersReady:     a.feeds.cluster.ServersReady,
+		Health:           a.api.health.Stats,
+		Collections:      a.feeds.collections,
+		Eager:            a.feeds.warmup.Stats,
+		Compression:      a.feeds.compressor.Stats,
+		Reviews:          a.rights.authorizer.Stats,
+		Inflight:         requestLimits.Stats,
+		Connections:      a.ports.connections(),
+		Certificates:     a.ports.certificates.Expiries,
+		Metrics:          metrics,
 	}
-	instruments.metrics.MustRegister(source)
+	metrics.MustRegister(source)
 	return admin.Config{
 		Source:  source,
-		Metrics: telemetry.MetricsHandler(instruments.metrics, a.log),
+		Metrics: telemetry.MetricsHandler(metrics, a.log),
 		Flags:   flagsInForce(o.flags),
-		Hosts:   ownHosts(upstream),
+		Hosts:   allowedHosts(upstream),
 	}
 }
 
-// flagsInForce returns all flags as name=value, in the order of --help. No value is a secret: secrets are in files that
-// flags name.
+// flagsInForce returns all flags but --help and --version as name=value, in the order of --help. No value is a secret:
+// secrets are in files that flags name.
 func flagsInForce(fs *pflag.FlagSet) []string {
 	var flags []string
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -75,10 +78,10 @@ func flagsInForce(fs *pflag.FlagSet) []string {
 	return flags
 }
 
-// ownHosts returns hosts that requests to the admin port may name, besides those that [admin.Config] always allows: the
-// machine's and the API server's. A request through the API server's proxy (kubectl get --raw
-// …/pods/NAME:8081/proxy/statusz) still names the API server.
-func ownHosts(upstream *url.URL) []string {
+// allowedHosts returns the hosts that the admin port accepts in the header Host, besides those that it always accepts:
+// the name of this machine, and the host of the API server. A request through the API server's proxy (kubectl get --raw
+// …/pods/NAME:8081/proxy/statusz) keeps the API server as its Host.
+func allowedHosts(upstream *url.URL) []string {
 	hosts := []string{upstream.Hostname()}
 	if machine, err := os.Hostname(); err == nil {
 		hosts = append(hosts, machine)

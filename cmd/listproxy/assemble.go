@@ -27,57 +27,55 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
+// consistentWait is how long a consistent list waits for the proof that memory is current, before it is forwarded. With
+// a healthy upstream the proof takes less.
+const consistentWait = 1500 * time.Millisecond
+
 // app has all parts of a running listproxy, already connected with each other.
 type app struct {
-	apiServer
-	rights
-	feeds
+	api         apiServer
+	rights      rights
+	feeds       feeds
 	log         *slog.Logger
 	ports       *ports
 	handler     http.Handler
 	forward     *forward.Forwarder
 	auditLog    *observe.AuditLog // nil if there is no audit log
 	adminConfig admin.Config
-	draining    atomic.Bool
+	draining    atomic.Bool // set when the shutdown begins
 }
 
 // assemble makes the parts and connects them. Its caller must close the app. After an error, parts that were made stay
 // open: the process ends.
-func (o *options) assemble(
-	api apiServer, ports *ports, instruments *instruments, log *slog.Logger,
-) (*app, error) {
+func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.Logger) (*app, error) {
 	auditLog, err := o.audit.open()
 	if err != nil {
 		return nil, err
 	}
-	rights, err := o.newRights(api, instruments, log)
-	if err != nil {
-		return nil, err
-	}
-	feeds, err := o.newFeeds(api, instruments, log)
-	if err != nil {
-		return nil, err
-	}
 	a := &app{
-		apiServer: api,
-		rights:    rights,
-		feeds:     feeds,
-		log:       log,
-		ports:     ports,
-		forward:   forward.New(api.transports, log),
-		auditLog:  auditLog,
+		api:      api,
+		log:      log,
+		ports:    p,
+		forward:  forward.New(api.transports, log),
+		auditLog: auditLog,
 	}
-	instruments.Serves = a.cluster.Serves
-	handler := o.newHandler(a, instruments, log)
+	if a.rights, err = o.newRights(api, ins.observer, log); err != nil {
+		return nil, err
+	}
+	if a.feeds, err = o.newFeeds(api, ins.observer, log); err != nil {
+		return nil, err
+	}
+	ins.observer.Serves = a.feeds.cluster.Serves // metrics name only resources that the cluster serves
+	handler := o.newHandler(a, ins.observer)
 	a.handler = handler.Chain()
-	a.adminConfig = o.adminConfig(a, handler.Limits, instruments)
+	a.adminConfig = o.newAdminConfig(a, handler.Limits, ins.metrics)
 	return a, nil
 }
 
 // close closes the parts that hold resources. The audit log is closed last, since answers write their events to it.
 func (a *app) close() {
-	a.collections.Close()
-	a.compressor.Close()
+	a.feeds.collections.Close()
+	a.feeds.compressor.Close()
 	if a.auditLog == nil {
 		return
 	}
@@ -86,30 +84,26 @@ func (a *app) close() {
 	}
 }
 
-// consistentWait bounds the time for which a consistent list waits for the proof that memory is current. Then it is
-// forwarded. The proof of a healthy upstream takes less time.
-const consistentWait = 1500 * time.Millisecond
-
 // newHandler returns the handler of all requests, which uses the parts of a.
-func (o *options) newHandler(a *app, instruments *instruments, log *slog.Logger) *proxy.Handler {
+func (o *options) newHandler(a *app, observer *observe.Observer) *proxy.Handler {
 	return &proxy.Handler{
 		Draining:       a.draining.Load,
 		GoawayChance:   o.serving.goawayChance,
 		ConsistentWait: consistentWait,
-		Authenticator:  o.callers.authenticator(),
-		Limits:         o.limits.limits(),
-		Upstream:       a.transports,
-		Unreachable:    func() bool { return a.health.Outage().Lasts },
+		Authenticator:  o.callers.newAuthenticator(),
+		Limits:         o.limits.newLimits(),
+		Upstream:       a.api.transports,
+		Unreachable:    func() bool { return a.api.health.Outage().Lasts },
 		Forward:        a.forward,
 		Policy:         o.cache.policy,
-		Cluster:        a.cluster,
-		Authorizer:     a.authorizer,
-		Collections:    a.collections,
-		Compressor:     a.compressor,
-		WhoAmI:         a.whoAmI,
+		Cluster:        a.feeds.cluster,
+		Authorizer:     a.rights.authorizer,
+		Collections:    a.feeds.collections,
+		Compressor:     a.feeds.compressor,
+		WhoAmI:         a.rights.whoAmI,
 		AuditLog:       a.auditLog,
-		Observer:       instruments.Observer,
-		Log:            log,
+		Observer:       observer,
+		Log:            a.log,
 		LogLimiter:     telemetry.NewLogLimiter(),
 	}
 }
@@ -121,21 +115,24 @@ type rights struct {
 	watchRBAC  func(context.Context) error // returns when the context ends, or with an error
 }
 
-func (o *options) newRights(api apiServer, instruments *instruments, log *slog.Logger) (rights, error) {
+func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog.Logger) (rights, error) {
 	config := auth.ReviewConfig{
 		TTL:       o.callers.reviewTTL,
 		MaxOutage: o.cache.staleness,
-		AsOf:      func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
+		// In an outage, what API servers have said of rights gets no older: see [clock.Outage.AsOf].
+		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
+		// A caller with a client certificate has no credentials that can be sent on: listproxy impersonates the caller.
+		// Whether listproxy itself may do that is asked with its own account.
 		var err error
 		if send, err = auth.WithOwnAccount(send, api.ownConfig); err != nil {
 			return rights{}, err
 		}
 	}
-	review := observe.Instrument(instruments.Observer, observe.PurposeReview, send) //nolint:bodyclose // it is a function
-	authorizer := auth.NewAuthorizer(review, api.transports.URL(), config)
+	sendReview := observe.Instrument(observer, observe.PurposeReview, send) //nolint:bodyclose // no response yet
+	authorizer := auth.NewAuthorizer(sendReview, api.transports.URL(), config)
 	r := rights{
 		authorizer: authorizer,
 		watchRBAC: func(ctx context.Context) error {
@@ -143,8 +140,8 @@ func (o *options) newRights(api apiServer, instruments *instruments, log *slog.L
 		},
 	}
 	if o.audit.config.Enabled() {
-		whoAmI := observe.Instrument(instruments.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // it is a function
-		r.whoAmI = auth.NewWhoAmI(whoAmI, api.transports.URL(), config)
+		sendWhoAmI := observe.Instrument(observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // no response yet
+		r.whoAmI = auth.NewWhoAmI(sendWhoAmI, api.transports.URL(), config)
 	}
 	return r, nil
 }
@@ -158,12 +155,13 @@ type feeds struct {
 	warmup      *proxy.Warmup
 }
 
-func (o *options) newFeeds(api apiServer, instruments *instruments, log *slog.Logger) (feeds, error) {
-	client, err := newFeedClient(api.ownConfig, instruments)
+func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.Logger) (feeds, error) {
+	client, err := newFeedClient(api.ownConfig, observer)
 	if err != nil {
 		return feeds{}, err
 	}
-	elsewhere, err := newFeedClient(upstream.WithoutReuse(api.ownConfig), instruments)
+	// Each request of this client opens a connection, and so may reach another API server behind a load balancer.
+	elsewhere, err := newFeedClient(upstream.WithoutReuse(api.ownConfig), observer)
 	if err != nil {
 		return feeds{}, err
 	}
@@ -173,17 +171,17 @@ func (o *options) newFeeds(api apiServer, instruments *instruments, log *slog.Lo
 	}
 	// Collections and the cluster need each other: feeds ask the cluster about definitions and servers, and the
 	// cluster invalidates collections. No feed starts before both are made.
-	var served *cluster.Cluster
+	var kube *cluster.Cluster
 	snapshotConfig := snapshot.Config{
 		Client:    client,
 		Elsewhere: elsewhere,
 		Base:      api.transports.URL(),
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
-			return served.Fields(ctx, gvr)
+			return kube.Fields(ctx, gvr)
 		},
 		Outage: api.health.Outage,
 		SameTimeline: func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool) {
-			return served.SameTimeline(ctx, revision, heard)
+			return kube.SameTimeline(ctx, revision, heard)
 		},
 		ContinueToken: policy.EncodeContinue,
 		Log:           log,
@@ -194,26 +192,27 @@ func (o *options) newFeeds(api apiServer, instruments *instruments, log *slog.Lo
 	clusterConfig := cluster.Config{
 		Invalidate: collections.Invalidate,
 		Verify:     collections.Verify,
-		AsOf:       func(now time.Time) time.Time { return api.health.Outage().AsOfWithoutStream(now, o.cache.staleness) },
-		Log:        log,
+		// Watches keep up to date what the cluster knows. After an outage they must be opened again, which takes seconds.
+		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOfWithoutStream(now, o.cache.staleness) },
+		Log:  log,
 	}
-	if served, err = cluster.New(api.ownConfig, clusterConfig); err != nil {
+	if kube, err = cluster.New(api.ownConfig, clusterConfig); err != nil {
 		return feeds{}, err
 	}
 	return feeds{
 		compressor:  compressor,
 		collections: collections,
-		cluster:     served,
-		warmup:      proxy.NewWarmup(o.cache.eagerCollections, served, collections, log),
+		cluster:     kube,
+		warmup:      proxy.NewWarmup(o.cache.eagerCollections, kube, collections, log),
 	}, nil
 }
 
-// newFeedClient returns a client for feeds. instruments observes its requests.
-func newFeedClient(config *rest.Config, instruments *instruments) (*http.Client, error) {
+// newFeedClient returns a client for feeds. observer observes its requests.
+func newFeedClient(config *rest.Config, observer *observe.Observer) (*http.Client, error) {
 	client, err := kubehttp.NewClient(config)
 	if err != nil {
 		return nil, fmt.Errorf("the client for feeds: %w", err)
 	}
-	client.Transport = instruments.FeedTransport(client.Transport, source.Describe)
+	client.Transport = observer.FeedTransport(client.Transport, source.Describe)
 	return client, nil
 }

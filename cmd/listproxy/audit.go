@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// auditOptions has the file of the audit log and its rotation. The flags have the names and meanings that they have in
-// kube-apiserver.
+// auditOptions has the file of the audit log and its rotation. The flags are named as in kube-apiserver, where a maxsize
+// of 0 means 100 megabytes; here it means that the file is not rotated.
 type auditOptions struct {
 	config observe.AuditConfig
 }
@@ -22,10 +22,11 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Uint32Var(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "`number` of rotated files that are kept; 0 all")
 }
 
-// Validate implements optionGroup.
+// Validate implements optionGroup. What can be wrong is found when the file is opened.
 func (o *auditOptions) Validate() error { return nil }
 
-// open opens the audit log, which its caller must close. It returns nil, nil if --audit-log-path is not given.
+// open opens the audit log, which its caller must close. It returns nil, nil if --audit-log-path is not given: then there
+// is no audit log.
 func (o *auditOptions) open() (*observe.AuditLog, error) {
 	if !o.config.Enabled() {
 		return nil, nil

@@ -21,8 +21,6 @@ import (
 // cacheOptions has the policy, the bounds on memory, history and age, and the switches for the requests that are
 // answered from memory.
 type cacheOptions struct {
-	flags *pflag.FlagSet // the flag set of this group
-
 	config     string
 	eager      []string
 	bytes      resource.QuantityValue
@@ -37,13 +35,12 @@ type cacheOptions struct {
 	eagerCollections []proxy.EagerCollection // set by Validate, from eager
 }
 
-// freshWait bounds the time for which a request waits for a revision that memory has not reached. Then it is forwarded.
-// Events arrive a few milliseconds after the upstream has answered the write. If an event takes longer than freshWait,
-// forwarding is faster.
+// freshWait is how long a request waits for a revision that memory has not reached, before it is forwarded. Events arrive
+// a few milliseconds after the upstream has answered the write. If an event takes longer, forwarding is faster.
 const freshWait = 100 * time.Millisecond
 
-// minStaleness is the shortest --staleness-bound. At half the bound a feed opens a short watch, for its bookmark. That
-// watch must be able to end within the other half.
+// minStaleness is the shortest --staleness-bound. A feed that has heard nothing for half the bound opens a short watch,
+// whose bookmark tells the current revision. That watch must be able to end within the other half.
 const minStaleness = 2 * source.ShortWatch
 
 func defaultCacheOptions() cacheOptions {
@@ -59,7 +56,6 @@ func defaultCacheOptions() cacheOptions {
 
 // AddFlags implements optionGroup.
 func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
-	o.flags = fs
 	fs.StringVar(&o.config, "config", o.config,
 		"policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
 	fs.StringSliceVar(&o.eager, "eager", o.eager,
@@ -83,17 +79,16 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 		"how often each resource in memory is compared with the API server; 0 never")
 }
 
-// Validate implements optionGroup. It also reads the policy, and applies the switches of the flags to it.
+// Validate implements optionGroup. It also sets policy and eagerCollections.
 func (o *cacheOptions) Validate() error {
 	if err := errors.Join(o.checkTimes(), checkBytes("--cache-bytes", o.bytes)); err != nil {
 		return err
 	}
-	switch o.consistent {
-	case policy.ConsistentNever, policy.ConsistentOn, policy.ConsistentAlways:
-	default:
+	values := []policy.ConsistentLists{policy.ConsistentNever, policy.ConsistentOn, policy.ConsistentAlways}
+	if !slices.Contains(values, o.consistent) {
 		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistent)
 	}
-	asWritten, err := readPolicyFlag(o.flags, o.config)
+	asWritten, err := readPolicyFlag(o.config)
 	if err != nil {
 		return err
 	}
@@ -130,15 +125,15 @@ func (o *cacheOptions) settings(gvr schema.GroupVersionResource) snapshot.Settin
 	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.AnswersWatches()}
 }
 
-// parseEager parses the names that --eager takes. It returns an error if the policy keeps one of them out of memory.
-func parseEager(c *policy.Config, names []string) ([]proxy.EagerCollection, error) {
+// parseEager parses the values of --eager, and checks each (see checkEager). Each collection may be named once.
+func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, error) {
 	var eager []proxy.EagerCollection
 	for _, name := range names {
 		e, err := parseEagerName(name)
 		if err != nil {
 			return nil, fmt.Errorf("%q %w", name, err)
 		}
-		if err := checkEager(c, e); err != nil {
+		if err := checkEager(p, e); err != nil {
 			return nil, fmt.Errorf("%q %w", name, err)
 		}
 		if slices.Contains(eager, e) {
@@ -150,7 +145,8 @@ func parseEager(c *policy.Config, names []string) ([]proxy.EagerCollection, erro
 }
 
 // parseEagerName parses "pods", a resource of the core group, or "deployments.v1.apps", as kubectl writes resources of
-// other groups. A slash and a representation may follow. Without them it is JSON.
+// other groups. A slash and a representation may follow; JSON is the default. An error continues a sentence that begins
+// with the name.
 func parseEagerName(name string) (proxy.EagerCollection, error) {
 	target, representation, hasRepresentation := strings.Cut(name, "/")
 	e := proxy.EagerCollection{
@@ -171,8 +167,9 @@ func parseEagerName(name string) (proxy.EagerCollection, error) {
 	return e, nil
 }
 
-// checkEager returns an error if there is no such collection, or if the policy keeps it out of memory.
-func checkEager(c *policy.Config, e proxy.EagerCollection) error {
+// checkEager returns an error if e cannot be the name of a collection, or if the policy keeps it out of memory. The error
+// continues a sentence that begins with the name.
+func checkEager(p *policy.Config, e proxy.EagerCollection) error {
 	if e.Resource == "" {
 		return errors.New("names no resource")
 	}
@@ -182,7 +179,7 @@ func checkEager(c *policy.Config, e proxy.EagerCollection) error {
 	if !slices.Contains(media.All(), e.Representation) {
 		return fmt.Errorf("has the unknown representation %q: choose among %v", e.Representation, media.All())
 	}
-	if rule := c.RuleFor(e.Group, e.Resource); rule.Cache == policy.CacheNever {
+	if rule := p.RuleFor(e.Group, e.Resource); rule.Cache == policy.CacheNever {
 		return fmt.Errorf("is never kept in memory, says the policy (%s): leave it out here, or have it kept there",
 			rule.Source)
 	}

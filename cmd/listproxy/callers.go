@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// callerOptions has the CAs of callers' certificates, and the time for which callers' rights are remembered.
+// callerOptions has the CAs of callers' certificates, and the time for which callers' permissions are remembered.
 // --client-ca-file is named as in kube-apiserver.
 type callerOptions struct {
 	clientCAFile string
@@ -27,10 +27,10 @@ func (o *callerOptions) AddFlags(fs *pflag.FlagSet) {
 		"`file` with CAs, PEM: a caller with a certificate from one of them is the user that the certificate names; "+
 			"listproxy impersonates that user at the API server")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL,
-		"how long the API server's yes to a caller's list is remembered; 0 asks each time")
+		"how long the API server's permission for a caller's list is remembered; 0 asks each time")
 }
 
-// Validate implements optionGroup.
+// Validate implements optionGroup. It also sets clientCA.
 func (o *callerOptions) Validate() error {
 	if err := checkDuration("--review-ttl", o.reviewTTL, 0); err != nil {
 		return err
@@ -40,16 +40,16 @@ func (o *callerOptions) Validate() error {
 	}
 	clientCA, err := serve.LoadClientCA(o.clientCAFile)
 	if err != nil {
-		return fmt.Errorf("--client-ca-file %w", err)
+		return fmt.Errorf("--client-ca-file: %w", err)
 	}
 	o.clientCA = clientCA
 	return nil
 }
 
-// authenticator returns the authenticator of callers. It accepts client certificates only with --client-ca-file.
-func (o *callerOptions) authenticator() *auth.Authenticator {
+// newAuthenticator returns the authenticator of callers. It accepts client certificates only with --client-ca-file.
+func (o *callerOptions) newAuthenticator() *auth.Authenticator {
 	if o.clientCA == nil {
-		return auth.NewAuthenticator(nil)
+		return auth.NewAuthenticator(nil) // a method value of a nil clientCA would not be nil
 	}
 	return auth.NewAuthenticator(o.clientCA.VerifyOptions)
 }

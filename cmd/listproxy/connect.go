@@ -20,9 +20,12 @@ import (
 // connectOptions has the port for clients that have listproxy as their proxy-url, and the names by which these clients
 // know the API server.
 type connectOptions struct {
-	port  int // -1 if no port is opened
+	port  int // noPort if no port is opened
 	hosts []string
 }
+
+// noPort is the --connect-port with which no port is opened.
+const noPort = -1
 
 // AddFlags implements optionGroup.
 func (o *connectOptions) AddFlags(fs *pflag.FlagSet) {
@@ -35,10 +38,10 @@ func (o *connectOptions) AddFlags(fs *pflag.FlagSet) {
 
 // Validate implements optionGroup.
 func (o *connectOptions) Validate() error {
-	if o.port < -1 || o.port > 65535 {
+	if o.port < noPort || o.port > 65535 {
 		return fmt.Errorf("--connect-port %d: a port is a number from 0 (any free one) to 65535, and -1 opens none", o.port)
 	}
-	if o.port < 0 && len(o.hosts) > 0 {
+	if o.port == noPort && len(o.hosts) > 0 {
 		return errors.New("--connect-hosts is for the port for CONNECT, which is not open: give --connect-port")
 	}
 	return nil
@@ -47,37 +50,37 @@ func (o *connectOptions) Validate() error {
 // targets returns the hosts to which a CONNECT may lead: the names of the API server. Without a port for CONNECT there
 // are none.
 func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
-	if o.port < 0 {
+	if o.port == noPort {
 		return serve.Targets{}, nil
 	}
 	targets, err := serve.NewTargets(upstream, o.hosts)
 	if err != nil {
-		return targets, fmt.Errorf("--connect-port, --connect-hosts: %w", err)
+		return serve.Targets{}, fmt.Errorf("--connect-port, --connect-hosts: %w", err)
 	}
 	return targets, nil
 }
 
-// connectListener is the port for CONNECT with its server.
-type connectListener struct {
+// connectPort is the port for CONNECT with its server.
+type connectPort struct {
 	listener net.Listener
 	tunnels  *serve.Tunnels
 	server   *http.Server
 }
 
-// openConnect opens the port for CONNECT. The port serves the certificate of p. Its connections count as connections of
-// clients. It returns nil, nil if --connect-port is -1.
+// openConnect opens the port for CONNECT, with the certificate of p. Its connections are bounded together with those of
+// clients. If --connect-port is -1, openConnect returns nil, nil.
 func (o *options) openConnect(
 	targets serve.Targets, p *ports, observer *observe.Observer, log *slog.Logger,
-) (*connectListener, error) {
-	if o.connect.port < 0 {
+) (*connectPort, error) {
+	if o.connect.port == noPort {
 		return nil, nil
 	}
 	listener, err := o.serving.listen(uint16(o.connect.port)) // #nosec G115 -- Validate has checked the range
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
-	c := &connectListener{
-		listener: p.clientBound.Listen(listener),
+	c := &connectPort{
+		listener: p.clientConnections.Listen(listener),
 		tunnels:  serve.NewTunnels(targets, p.certificates.TLS()),
 	}
 	c.server = serve.NewConnect(c.tunnels, p.certificates.ConnectTLS(), observer, log)
@@ -89,15 +92,15 @@ func (o *options) openConnect(
 	return c, nil
 }
 
-// serve answers CONNECTs until the listener is closed.
-func (c *connectListener) serve() error { return c.server.ServeTLS(c.listener, "", "") }
+// serve answers CONNECTs until shutdown, and then returns [http.ErrServerClosed].
+func (c *connectPort) serve() error { return c.server.ServeTLS(c.listener, "", "") }
 
-// shutdown stops the server. CONNECTs that are being answered have a second to become tunnels. Open tunnels go on: they
-// are connections of the main server, which ends them when it shuts down.
-func (c *connectListener) shutdown() {
+// shutdown stops the server. CONNECTs that are being answered have openingTimeout to become tunnels. Open tunnels go on:
+// they are connections of the main server, which ends them when it shuts down.
+func (c *connectPort) shutdown() {
 	const openingTimeout = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), openingTimeout)
 	defer cancel()
 	_ = c.server.Shutdown(ctx)
-	_ = c.server.Close()
+	_ = c.server.Close() // the connections of CONNECTs that were not answered in time
 }

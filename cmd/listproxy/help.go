@@ -8,18 +8,21 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// helpWidth is the width of flags in help, in columns.
+// helpWidth is the column at which the help of flags is wrapped.
 const helpWidth = 110
+
+// cobraFlags is the part of cobra's usage template that prints flags. (TestHelp fails if cobra changes it.)
+const cobraFlags = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 
 // showSections makes the help of root show its flags in sections. The help of its subcommands stays as it is. All
 // subcommands and flags must have been added before.
 func showSections(root *cobra.Command, sections *cliflag.NamedFlagSets) {
-	// Cobra adds the commands help and completion only when root runs. They would inherit root's template.
+	defaultTemplate := root.UsageTemplate()
+	// Cobra adds the commands help and completion only when root runs: too late for the loop below.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	usual := root.UsageTemplate()
 	for _, sub := range root.Commands() {
-		sub.SetUsageTemplate(usual)
+		sub.SetUsageTemplate(defaultTemplate) // otherwise it would inherit root's
 	}
 	text := &strings.Builder{}
 	for _, name := range sections.Order {
@@ -27,6 +30,5 @@ func showSections(root *cobra.Command, sections *cliflag.NamedFlagSets) {
 		fmt.Fprintf(text, "%s flags:\n\n%s\n", title, sections.FlagSets[name].FlagUsagesWrapped(helpWidth))
 	}
 	text.WriteString("Other flags:\n\n  --help, --version")
-	flags := "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
-	root.SetUsageTemplate(strings.Replace(usual, flags, text.String(), 1))
+	root.SetUsageTemplate(strings.Replace(defaultTemplate, cobraFlags, text.String(), 1))
 }

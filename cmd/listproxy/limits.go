@@ -16,7 +16,7 @@ type limitOptions struct {
 	bytes       resource.QuantityValue
 }
 
-// overloadWait bounds the time for which a request waits for its turn. Then it is refused.
+// overloadWait is how long a request waits for its turn before it is refused.
 const overloadWait = 5 * time.Second
 
 func defaultLimitOptions() limitOptions {
@@ -31,9 +31,9 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 		"`number` of watches, logs, execs and the like that are open at a time, at most half of them of one caller; "+
 			"0 any number")
 	fs.Var(&o.bytes, "max-inflight-bytes",
-		"how many bytes of large answers from memory are being written, and of large bodies of requests kept to be sent "+
-			"again, at a time (`quantity`), shared fairly between callers; answers and bodies of up to a thousandth of it "+
-			"do not count; 0 any number")
+		"bound (`quantity`) on the bytes of large answers that are being written from memory and of large bodies of "+
+			"requests that are kept to be sent again, shared fairly between callers; answers and bodies of up to a "+
+			"thousandth of it do not count; 0 for none")
 }
 
 // Validate implements optionGroup.
@@ -41,7 +41,7 @@ func (o *limitOptions) Validate() error {
 	return checkBytes("--max-inflight-bytes", o.bytes)
 }
 
-func (o *limitOptions) limits() *limits.Limits {
+func (o *limitOptions) newLimits() *limits.Limits {
 	return limits.New(limits.Config{
 		Requests: int(o.requests), LongRunning: int(o.longRunning), Bytes: o.bytes.Value(), Wait: overloadWait,
 	})

@@ -36,9 +36,11 @@ memory, byte for byte as kube-apiserver would, and forwards everything else unch
 Cache-Status says where an answer came from.
 
 Try it on your machine, with a kubeconfig of an account that may read (README.md says how to
-make one), and in another terminal:
+make one):
 
   listproxy --kubeconfig listproxy.kubeconfig --bind-address 127.0.0.1
+
+Then, in another terminal:
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig`,
@@ -52,14 +54,20 @@ make one), and in another terminal:
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.AddFlags(cmd.Flags())
-	cmd.AddCommand(client.NewKubeconfigCommand(serve.SelfSignedFile(serve.DefaultDir())), newPolicyCommand(),
-		client.NewStatusCommand(), client.NewTryCommand(userAgent("listproxy-try")), analyze.NewCommand(readPolicyFlag))
+	defaultCA := serve.SelfSignedFile(serve.DefaultDir())
+	cmd.AddCommand(
+		analyze.NewCommand(readPolicyFlag),
+		client.NewKubeconfigCommand(defaultCA),
+		client.NewStatusCommand(),
+		client.NewTryCommand(userAgent("listproxy-try")),
+		newPolicyCommand(),
+	)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return withHelp(err) })
 	showSections(cmd, &o.sections)
 	return cmd
 }
 
-// withHelp adds a flag's help to the error about a value that the flag does not take.
+// withHelp adds the flag's help to an error about a value that the flag does not take. It returns other errors unchanged.
 func withHelp(err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		_, help := pflag.UnquoteUsage(invalid.GetFlag())

@@ -78,21 +78,20 @@ func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) ht
 	expect.NoError(t, err)
 	discard := slog.New(slog.DiscardHandler)
 	ctx, stop := context.WithCancel(context.Background())
-	instruments, err := newInstruments(ctx, discard)
+	ins, err := newInstruments(ctx, discard)
 	expect.NoError(t, err)
 	config := m.plane.Config()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(m, next) })
-	const impersonates = false
-	api, err := newAPIServer(config, impersonates, discard)
+	api, err := o.newAPIServer(config, discard)
 	expect.NoError(t, err)
 	m.isOutage = func() bool { return api.health.Outage().Lasts }
-	a, err := o.assemble(api, &ports{}, instruments, discard)
+	a, err := o.assemble(api, &ports{}, ins, discard)
 	expect.NoError(t, err)
 	var parts sync.WaitGroup
 	parts.Go(func() { api.transports.Run(ctx, discard) })
 	parts.Go(func() { api.health.Run(ctx) })
-	parts.Go(func() { a.cluster.Run(ctx) })
-	parts.Go(func() { _ = a.watchRBAC(ctx) })
+	parts.Go(func() { a.feeds.cluster.Run(ctx) })
+	parts.Go(func() { _ = a.rights.watchRBAC(ctx) })
 	server := serve.New(a.handler, nil, discard)
 	parts.Go(func() { _ = server.Serve(m.front) })
 	transport := &http.Transport{DialContext: m.front.Dial, DisableCompression: true, MaxIdleConnsPerHost: 100}
@@ -102,7 +101,7 @@ func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) ht
 		stop()
 		_ = server.Close()
 		a.close()
-		instruments.close(discard)
+		ins.close(discard)
 		for _, s := range m.plane.Servers() {
 			s.Stop()
 		}

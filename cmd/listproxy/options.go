@@ -9,8 +9,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// options has the values of all flags, in groups. The file of a group defines its flags, validates their values, and
-// makes parts of the proxy from them.
+// options has the values of all flags, in groups. Each group has a file of its own, which defines the flags, validates
+// their values, and makes parts of the proxy from them.
 type options struct {
 	upstream  upstreamOptions
 	cache     cacheOptions
@@ -22,15 +22,15 @@ type options struct {
 	admin     adminOptions
 	telemetry telemetryOptions
 
-	sections cliflag.NamedFlagSets // the flags by group, in the order of help
-	flags    *pflag.FlagSet        // all flags; set by AddFlags
+	sections cliflag.NamedFlagSets // the flags by the title of their group, in the order of --help
+	flags    *pflag.FlagSet        // all flags, for /flagz; set by AddFlags
 }
 
 func defaultOptions() *options {
 	return &options{
 		cache:     defaultCacheOptions(),
 		serving:   defaultServingOptions(),
-		connect:   connectOptions{port: -1},
+		connect:   connectOptions{port: noPort},
 		callers:   defaultCallerOptions(),
 		limits:    defaultLimitOptions(),
 		admin:     adminOptions{bindAddress: "127.0.0.1:8081"},
@@ -47,15 +47,15 @@ type optionGroup interface {
 	Validate() error
 }
 
-// namedGroup is a group with its title in --help and in docs/reference.md.
-type namedGroup struct {
-	name string
+// titledGroup is a group with its title in --help and in docs/reference.md, which says what users look for.
+type titledGroup struct {
+	title string
 	optionGroup
 }
 
 // groups returns all groups in the order of --help, the most important one first.
-func (o *options) groups() []namedGroup {
-	return []namedGroup{
+func (o *options) groups() []titledGroup {
+	return []titledGroup{
 		{"upstream", &o.upstream},
 		{"cache", &o.cache},
 		{"serving", &o.serving},
@@ -71,7 +71,7 @@ func (o *options) groups() []namedGroup {
 // AddFlags adds the flags of all groups.
 func (o *options) AddFlags(all *pflag.FlagSet) {
 	for _, group := range o.groups() {
-		fs := o.sections.FlagSet(group.name)
+		fs := o.sections.FlagSet(group.title)
 		fs.SortFlags = false
 		group.AddFlags(fs)
 		all.AddFlagSet(fs)
@@ -106,11 +106,11 @@ func byteQuantity(text string) resource.QuantityValue {
 // lacks its unit: 512 for 512Mi.
 const minBytes = 64 << 10
 
-// checkBytes returns an error if the value of a flag is not a bound on bytes: at least minBytes, or 0 for no bound.
+// checkBytes returns an error if the value of a flag cannot be a bound on bytes: it is at least minBytes, or 0 for none.
 func checkBytes(flag string, value resource.QuantityValue) error {
 	if bytes := value.Value(); bytes == 0 || bytes >= minBytes {
 		return nil
 	}
 	return fmt.Errorf("%s %s is less than any list needs: give at least 64Ki, like 512Mi or 2Gi, or 0 for no bound",
-		flag, &value)
+		flag, &value) // only the pointer has a String method
 }

@@ -240,9 +240,10 @@ func TestWrongKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestNoPrompt: an exec plugin of listproxy's own account cannot prompt.
-func TestNoPrompt(t *testing.T) {
-	cfg := identified(&rest.Config{ExecProvider: &api.ExecConfig{InteractiveMode: api.IfAvailableExecInteractiveMode}})
+// TestForbidPrompts: an exec plugin of listproxy's own account cannot prompt.
+func TestForbidPrompts(t *testing.T) {
+	cfg := &rest.Config{ExecProvider: &api.ExecConfig{InteractiveMode: api.IfAvailableExecInteractiveMode}}
+	forbidPrompts(cfg)
 	if !cfg.ExecProvider.StdinUnavailable {
 		t.Error("the plugin may read from standard input")
 	}

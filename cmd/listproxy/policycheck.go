@@ -54,19 +54,19 @@ func writeRules(w io.Writer, file string, c *policy.Config) error {
 		writeRule(table, file, target.String(), c.RuleFor(target.Group, target.Resource))
 	}
 	writeRule(table, file, "everything else", c.Defaults())
-	for _, excluded := range []schema.GroupResource{
+	// These resources have a built-in rule, which counts unless the file has a rule for them.
+	for _, builtIn := range []schema.GroupResource{
 		{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
 	} {
-		// Without a rule of the file, the built-in rule for them differs from "everything else".
-		if rule := c.RuleFor(excluded.Group, excluded.Resource); rule.Source == policy.BuiltIn {
-			writeRule(table, file, excluded.String(), rule)
+		if rule := c.RuleFor(builtIn.Group, builtIn.Resource); rule.Source == policy.BuiltIn {
+			writeRule(table, file, builtIn.String(), rule)
 		}
 	}
 	return table.Flush()
 }
 
-// writeRule writes one line of the table. A flag in a column means that the flag decides. A "-" means that the setting
-// has no effect, since the resource is never kept in memory.
+// writeRule writes one line of the table. If a setting is left to a flag, its column has the name of the flag. A "-" means
+// that the setting has no effect, since the resource is never kept in memory.
 func writeRule(table *tabwriter.Writer, file, name string, r policy.Rule) {
 	history, limitAtZero, consistent, watches := "-", "-", "-", "-"
 	if r.Cache != policy.CacheNever {
@@ -81,6 +81,6 @@ func writeRule(table *tabwriter.Writer, file, name string, r policy.Rule) {
 			watches = strconv.FormatBool(*r.Watches)
 		}
 	}
-	source := strings.TrimPrefix(r.Source, file+": ")
+	source := strings.TrimPrefix(r.Source, file+": ") // the place in the file
 	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, r.Cache, history, limitAtZero, consistent, watches, source)
 }

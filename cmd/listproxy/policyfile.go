@@ -6,21 +6,16 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/listproxy/listproxy/policy"
 )
 
-// readPolicyFlag reads the policy file at path, the value of --config in fs. It returns the default policy if the flag
-// is not given. An empty value is an error: most likely a variable was not set, and the default is not wanted.
-func readPolicyFlag(fs *pflag.FlagSet, path string) (*policy.Config, error) {
-	if !fs.Changed("config") {
-		return policy.DefaultConfig(), nil
-	}
+// readPolicyFlag reads the policy file at path, the value of --config. Without a file it returns the default policy.
+func readPolicyFlag(path string) (*policy.Config, error) {
 	if path == "" {
-		return nil, errors.New("--config is empty: name the policy file, or leave the flag out")
+		return policy.DefaultConfig(), nil
 	}
 	c, err := readPolicy(path)
 	if err != nil {
@@ -29,7 +24,7 @@ func readPolicyFlag(fs *pflag.FlagSet, path string) (*policy.Config, error) {
 	return c, nil
 }
 
-// readPolicy reads a policy file. It refuses a rule for a name like "pod", since the rule would have no effect.
+// readPolicy reads a policy file. It refuses a rule for a name like "pod" or "Pods", which no resource has.
 func readPolicy(path string) (*policy.Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -46,19 +41,22 @@ func readPolicy(path string) (*policy.Config, error) {
 				c.RuleFor(target.Group, target.Resource).Source, target.Resource, plural))
 		}
 	}
-	return c, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // pluralMeant returns the plural name of a built-in resource that is given in the singular or with capitals: "pods" for
-// "pod" and "Pods". It returns "" for all other names, since a later version of Kubernetes may have such a resource.
+// "pod" and "Pods". It returns "" for a correct plural, and for an unknown name, which a later Kubernetes may have.
 func pluralMeant(group, resource string) string {
 	name := strings.ToLower(resource)
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
 		for kind := range scheme.Scheme.KnownTypes(version) {
 			// Unsafe for custom resources only: the plurals of built-in resources are regular.
 			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
-			isMeant := name == singular.Resource || name == plural.Resource
-			if isMeant && resource != plural.Resource {
+			sameResource := name == singular.Resource || name == plural.Resource
+			if sameResource && resource != plural.Resource {
 				return plural.Resource
 			}
 		}

@@ -11,45 +11,49 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// ports has the open listeners, the bounds on their connections, and the serving certificates.
+// ports has the open listeners, the connections that they have accepted, and the serving certificates.
 type ports struct {
-	clients, admin          net.Listener
-	connect                 *connectListener    // nil if --connect-port is -1
-	clientBound, adminBound *limits.Connections // clientBound also counts the connections of connect
-	certificates            *serve.Certificates
+	clients, admin    net.Listener
+	connect           *connectPort        // nil if --connect-port is -1
+	clientConnections *limits.Connections // of clients and of connect
+	adminConnections  *limits.Connections
+	certificates      *serve.Certificates
 }
 
-// adminConnections is the largest number of connections to the admin port. Probes and scrapers need only a few.
-const adminConnections = 512
+// maxAdminConnections bounds the connections to the admin port. Probes and scrapers need only a few.
+const maxAdminConnections = 512
 
-// listen opens the ports. Their servers close them. After an error, ports that were opened stay open: the process ends.
-func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (*ports, error) {
+// openPorts opens the ports and reads the serving certificates. Servers close the ports. After an error, ports that were
+// opened stay open: the process ends.
+func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (*ports, error) {
 	targets, err := o.connect.targets(upstream)
 	if err != nil {
 		return nil, err
 	}
 	p := &ports{
-		clientBound: limits.NewConnections(connectionBound(currentMemoryLimit())),
-		adminBound:  limits.NewConnections(adminConnections),
+		clientConnections: limits.NewConnections(connectionBound(currentMemoryLimit())),
+		adminConnections:  limits.NewConnections(maxAdminConnections),
 	}
-	clients, err := o.serving.listen(o.serving.port)
+	clientListener, err := o.serving.listen(o.serving.port)
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
 	}
-	p.clients = p.clientBound.Listen(clients)
+	p.clients = p.clientConnections.Listen(clientListener)
 	adminListener, err := net.Listen("tcp", o.admin.bindAddress)
 	if err != nil {
 		return nil, fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
-	p.admin = p.adminBound.Listen(adminListener)
+	p.admin = p.adminConnections.Listen(adminListener)
 	if p.certificates, err = o.serving.certificates(targets.Hosts(), o.callers.clientCA, log); err != nil {
 		return nil, err
 	}
-	p.connect, err = o.openConnect(targets, p, observer, log)
-	return p, err
+	if p.connect, err = o.openConnect(targets, p, observer, log); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
-// connections returns the bounds, with their connections, by the name of the port in metrics.
+// connections returns the connections of each port, by the name of the port in metrics.
 func (p *ports) connections() map[string]*limits.Connections {
-	return map[string]*limits.Connections{"clients": p.clientBound, "admin": p.adminBound}
+	return map[string]*limits.Connections{"clients": p.clientConnections, "admin": p.adminConnections}
 }

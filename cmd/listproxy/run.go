@@ -33,35 +33,35 @@ func untilSignal() (context.Context, context.CancelFunc) {
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := o.telemetry.logger(stderr)
 	o.cache.tuneMemory(log)
-	// Kubernetes' libraries write to the same log, masked, if its level is debug.
-	klog.SetSlogLogger(telemetry.Libraries(log))
+	// At level debug the log also has what Kubernetes' libraries write, with credentials masked.
+	klog.SetSlogLogger(telemetry.ForLibraries(log))
 
 	setPingEnv() // before client-go makes connections
 	config, err := o.upstream.clientConfig()
 	if err != nil {
 		return err
 	}
-	api, err := newAPIServer(config, o.callers.clientCA != nil, log)
+	api, err := o.newAPIServer(config, log)
 	if err != nil {
 		return err
 	}
-	instruments, err := newInstruments(ctx, log)
+	ins, err := newInstruments(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer instruments.close(log)
-	ports, err := o.listen(api.transports.URL(), instruments.Observer, log)
+	defer ins.close(log)
+	p, err := o.openPorts(api.transports.URL(), ins.observer, log)
 	if err != nil {
 		return err
 	}
-	app, err := o.assemble(api, ports, instruments, log)
+	a, err := o.assemble(api, p, ins, log)
 	if err != nil {
 		return err
 	}
-	defer app.close()
-	log.Info("serving", "address", ports.clients.Addr().String(), "admin", ports.admin.Addr().String(),
+	defer a.close()
+	log.Info("serving", "address", p.clients.Addr().String(), "admin", p.admin.Addr().String(),
 		"upstream", api.ownConfig.Host, "version", version())
-	return app.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
+	return a.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
 // serve runs all parts until ctx ends or a part fails, and returns the failure. When ctx ends, it serves for delay as
@@ -70,50 +70,66 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	// Parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
 	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	clients := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
-	connContext := clients.ConnContext
-	clients.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return auth.WithConnection(connContext(ctx, conn))
-	}
-	drain := serve.NewDrain(clients, func(spread time.Duration) {
-		a.collections.EndWatches(spread) // watches from memory
-		a.forward.EndWatches(func(watches int) (time.Duration, time.Duration) {
-			return a.collections.PaceEnds(watches, spread)
-		})
-	})
+	mainServer := a.newMainServer()
+	drain := serve.NewDrain(mainServer, a.endWatches)
 	adminServer := serve.New(admin.New(a.adminConfig), nil, a.log)
-	parts, failures := a.start(partsCtx, clients, adminServer)
+	running, failed := a.start(partsCtx, mainServer, adminServer)
 
 	var failure error
 	select {
 	case <-ctx.Done():
-	case failure = <-failures:
+	case failure = <-failed:
 	}
-	a.draining.Store(true)
+	a.draining.Store(true) // /readyz fails from now on
 	a.log.Info("stopping", "delay", delay, "timeout", timeout)
 	if failure == nil { // a failed part cannot serve as before
 		select {
 		case <-time.After(delay):
-		case failure = <-failures:
+		case failure = <-failed:
 		}
 	}
 	a.endRequests(drain, timeout)
 	_ = adminServer.Close() // health checks are answered until then
 	stop()
-	parts.Wait()
+	running.Wait()
 	return failure
 }
 
-// start starts all parts. They run until ctx ends; servers run until they are closed. parts waits for all of them.
-// failures gets the error of the first part that fails.
+// newMainServer returns the server of the requests of clients. Each connection remembers who sent its last request.
+func (a *app) newMainServer() *http.Server {
+	server := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
+	connContext := server.ConnContext
+	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return auth.WithConnection(connContext(ctx, conn))
+	}
+	return server
+}
+
+// endWatches begins to end all watches, those from memory and the forwarded ones at the same pace. spread is the time
+// over which their ends are spread.
+func (a *app) endWatches(spread time.Duration) {
+	a.feeds.collections.EndWatches(spread)
+	a.forward.EndWatches(func(watches int) (delay, within time.Duration) {
+		return a.feeds.collections.PaceEnds(watches, spread)
+	})
+}
+
+// start starts all parts. They run until ctx ends; servers run until they are closed. running waits for all of them.
+// failed receives the error of the first part that fails; later errors are dropped.
 func (a *app) start(
-	ctx context.Context, clients, adminServer *http.Server,
-) (parts *sync.WaitGroup, failures <-chan error) {
-	parts = &sync.WaitGroup{}
+	ctx context.Context, mainServer, adminServer *http.Server,
+) (running *sync.WaitGroup, failed <-chan error) {
+	running = &sync.WaitGroup{}
+	running.Go(func() { a.api.transports.Run(ctx, a.log) })
+	running.Go(func() { a.api.health.Run(ctx) })
+	running.Go(func() { a.feeds.cluster.Run(ctx) })
+	running.Go(func() { a.feeds.warmup.Run(ctx) })
+	running.Go(func() { a.ports.certificates.Run(ctx) })
+
 	firstFailure := make(chan error, 1)
-	run := func(name string, part func() error) {
-		parts.Go(func() {
-			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	startFallible := func(name string, run func() error) {
+		running.Go(func() {
+			if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				select {
 				case firstFailure <- fmt.Errorf("%s: %w", name, err):
 				default: // another part has failed before
@@ -121,34 +137,29 @@ func (a *app) start(
 			}
 		})
 	}
-	parts.Go(func() { a.transports.Run(ctx, a.log) })
-	parts.Go(func() { a.health.Run(ctx) })
-	parts.Go(func() { a.cluster.Run(ctx) })
-	parts.Go(func() { a.warmup.Run(ctx) })
-	run("watching RBAC", func() error { return a.watchRBAC(ctx) })
-	parts.Go(func() { a.ports.certificates.Run(ctx) })
+	startFallible("watching RBAC", func() error { return a.rights.watchRBAC(ctx) })
 	if connect := a.ports.connect; connect != nil {
-		run("serving CONNECT", connect.serve)
-		run("serving tunnels", func() error { return clients.Serve(connect.tunnels) })
+		startFallible("serving CONNECT", connect.serve)
+		startFallible("serving tunnels", func() error { return mainServer.Serve(connect.tunnels) })
 	}
-	run("serving clients", func() error { return clients.ServeTLS(a.ports.clients, "", "") })
-	run("serving health checks", func() error { return adminServer.Serve(a.ports.admin) })
-	return parts, firstFailure
+	startFallible("serving clients", func() error { return mainServer.ServeTLS(a.ports.clients, "", "") })
+	startFallible("serving health checks", func() error { return adminServer.Serve(a.ports.admin) })
+	return running, firstFailure
 }
 
-// endRequests waits until all requests have ended. It aborts requests that are still running after timeout.
+// endRequests waits until all requests have ended. It cuts requests that are still running after timeout.
 func (a *app) endRequests(drain *serve.Drain, timeout time.Duration) {
 	start := time.Now()
 	if a.ports.connect != nil {
 		a.ports.connect.shutdown()
 	}
-	aborted, clean := drain.End(timeout)
+	cut, clean := drain.End(timeout)
 	switch {
 	case clean:
 		a.log.Info("drained: all requests have ended", "after", time.Since(start).Round(time.Millisecond))
-	case aborted > 0:
-		a.log.Warn("requests were cut, which had not ended in time", "requests", aborted, "timeout", timeout)
-	default:
+	case cut > 0:
+		a.log.Warn("requests that had not ended in time were cut", "requests", cut, "timeout", timeout)
+	default: // all handlers have returned, but not all bytes have come in or gone out
 		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out", "timeout", timeout)
 	}
 }

@@ -56,15 +56,15 @@ func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion,
 		"lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
 	fs.Float64Var(&o.goawayChance, "goaway-chance", o.goawayChance,
-		"part of the requests over HTTP/2 after which their client is told to connect again, so that clients spread over "+
-			"replicas; up to 0.02; 0 none, 0.001 is a good beginning")
+		"chance, from 0 to 0.02, that a client is told after a request over HTTP/2 to connect again, perhaps to another "+
+			"replica; 0 never, 0.001 is a good start")
 	fs.DurationVar(&o.shutdownDelay, "shutdown-delay-duration", o.shutdownDelay,
 		"how long listproxy serves as before after SIGTERM, while /readyz already fails, so that load balancers notice")
 	fs.DurationVar(&o.drainTimeout, "shutdown-timeout", o.drainTimeout,
 		"how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended at once")
 }
 
-// Validate implements optionGroup.
+// Validate implements optionGroup. It also sets minVersion.
 func (o *servingOptions) Validate() error {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return errors.New("--tls-cert-file and --tls-private-key-file go together: give both or none")
@@ -87,7 +87,8 @@ func (o *servingOptions) Validate() error {
 	)
 }
 
-// listen opens a port on --bind-address. If port is 0, the system chooses it.
+// listen opens --secure-port, or another port that listproxy serves on --bind-address. If port is 0, the system chooses
+// one.
 func (o *servingOptions) listen(port uint16) (net.Listener, error) {
 	return net.ListenTCP("tcp", &net.TCPAddr{IP: o.bindAddress, Port: int(port)})
 }
@@ -105,27 +106,24 @@ func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	return append(slices.Clone(hosts), o.bindAddress.String())
 }
 
-// certificates loads the certificate of the ports for clients and for CONNECT. Without --tls-cert-file it makes a
-// self-signed one that names hosts. clientCA is nil if client certificates are not accepted.
+// certificates loads the certificate of the port for clients, which the port for CONNECT shows, too. Without
+// --tls-cert-file it makes a self-signed one that names hosts. clientCA is nil if client certificates are not accepted.
 func (o *servingOptions) certificates(
 	hosts []string, clientCA *serve.ClientCA, log *slog.Logger,
 ) (*serve.Certificates, error) {
 	config := serve.CertificatesConfig{
 		CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion,
 	}
-	flags := "--tls-cert-file, --tls-private-key-file" // for the error
 	if o.certFile == "" {
-		flags = "--cert-dir"
-		certFile, keyFile, err := serve.SelfSigned(o.certDir, o.selfSignedHosts(hosts))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", flags, err)
+		var err error
+		if config.CertFile, config.KeyFile, err = serve.SelfSigned(o.certDir, o.selfSignedHosts(hosts)); err != nil {
+			return nil, fmt.Errorf("--cert-dir: %w", err)
 		}
-		config.CertFile, config.KeyFile = certFile, keyFile
 		log.Info("serving with a certificate made here: clients need it", "file", config.CertFile)
 	}
 	certificates, err := serve.NewCertificates(config, log)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flags, err)
+		return nil, fmt.Errorf("the serving certificate (--tls-cert-file, --tls-private-key-file, --cert-dir): %w", err)
 	}
 	return certificates, nil
 }

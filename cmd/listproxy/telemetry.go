@@ -49,17 +49,18 @@ func (o *telemetryOptions) logger(w io.Writer) *slog.Logger {
 	return telemetry.NewLogger(w, telemetry.Format(o.logFormat), o.level)
 }
 
-// flushTimeout bounds the time for which the process waits at its end until the last traces are sent.
+// flushTimeout bounds how long the process, at its end, waits for the last traces to be sent.
 const flushTimeout = 5 * time.Second
 
-// instruments makes metrics and traces.
+// instruments has the observer of requests, and the metrics and traces that it writes to.
 type instruments struct {
-	*observe.Observer
-	traces  *sdktrace.TracerProvider // nil if no traces are sent
-	metrics *prometheus.Registry
+	observer *observe.Observer
+	traces   *sdktrace.TracerProvider // nil if no traces are sent
+	metrics  *prometheus.Registry
 }
 
-// newInstruments returns the instruments that the environment asks for. Its caller must close them.
+// newInstruments makes the metrics, and the traces if the environment (OTEL_*) asks for them. Its caller must close the
+// instruments.
 func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error) {
 	traces, err := telemetry.NewTraces(ctx, version(), log)
 	if err != nil {
@@ -69,7 +70,7 @@ func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error)
 		log.Info("traces are sent")
 	}
 	metrics := telemetry.NewMetrics(version())
-	return &instruments{Observer: observe.New(traces, metrics), traces: traces, metrics: metrics}, nil
+	return &instruments{observer: observe.New(traces, metrics), traces: traces, metrics: metrics}, nil
 }
 
 // close sends the last traces.

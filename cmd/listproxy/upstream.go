@@ -27,36 +27,44 @@ func (o *upstreamOptions) Validate() error { return nil }
 // clientConfig returns the configuration of listproxy's own requests. It is that of --kubeconfig or, without the flag,
 // that of the pod.
 func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
+	var cfg *rest.Config
+	var err error
 	if o.kubeconfig == "" {
-		cfg, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("without --kubeconfig, listproxy uses the account of its pod (and never $KUBECONFIG, which "+
-				"is yours): %w", err)
+		if cfg, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("there is no --kubeconfig and no in-cluster configuration ($KUBECONFIG is not read): %w", err)
 		}
-		return identified(cfg), nil
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
-	if err != nil {
+	} else if cfg, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig); err != nil {
 		return nil, fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
 	}
-	return identified(cfg), nil
+	cfg.UserAgent = userAgent("listproxy")
+	forbidPrompts(cfg)
+	return cfg, nil
 }
 
-// apiServer has the clients and transports with which listproxy reaches the API server.
+// forbidPrompts keeps the exec plugin of cfg, if there is one, from prompting: nobody is there to answer. client-go
+// refuses a plugin that must prompt.
+func forbidPrompts(cfg *rest.Config) {
+	if plugin := cfg.ExecProvider; plugin != nil {
+		plugin.StdinUnavailable = true
+		plugin.StdinUnavailableMessage = "listproxy's own account needs a plugin that asks nothing"
+	}
+}
+
+// apiServer is what listproxy reaches the API server with.
 type apiServer struct {
-	ownConfig  *rest.Config // with listproxy's own credentials; health observes the answers to its requests
-	health     *upstream.Health
+	ownConfig  *rest.Config         // for listproxy's own requests, with its credentials; health observes the answers
 	transports *upstream.Transports // for requests with callers' credentials
+	health     *upstream.Health     // what the answers to both tell of the API server
 }
 
-// newAPIServer returns the clients and transports to the API server that config names. config has listproxy's own
-// credentials. If impersonates is true, they are also used to impersonate callers with verified certificates.
-func newAPIServer(config *rest.Config, impersonates bool, log *slog.Logger) (apiServer, error) {
+// newAPIServer returns what listproxy reaches the API server of config with. config has listproxy's own credentials.
+// With --client-ca-file, they also serve to impersonate the callers that have client certificates.
+func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer, error) {
 	transports, err := upstream.New(config)
 	if err != nil {
 		return apiServer{}, err
 	}
-	if impersonates {
+	if o.callers.clientCA != nil {
 		if err := transports.Impersonate(config); err != nil {
 			return apiServer{}, err
 		}
@@ -66,13 +74,14 @@ func newAPIServer(config *rest.Config, impersonates bool, log *slog.Logger) (api
 		return apiServer{}, err
 	}
 	transports.OnAnswer(health.Answered)
-	return apiServer{ownConfig: health.Watch(config), health: health, transports: transports}, nil
+	return apiServer{ownConfig: health.Watch(config), transports: transports, health: health}, nil
 }
 
-// setPingEnv sets HTTP2_READ_IDLE_TIMEOUT_SECONDS and HTTP2_PING_TIMEOUT_SECONDS to 5, unless the environment has them:
-// the time without a frame after which a ping is sent, and the time to wait for its answer. client-go's HTTP/2
-// connections can be configured in no other way; their defaults are 30 and 15 seconds. Until a half-open connection is
-// closed, lists of its feeds are forwarded, and a changed definition or a revoked right goes unnoticed.
+// setPingEnv makes client-go notice within 10 seconds that an HTTP/2 connection is half-open; client-go has no other
+// setting for this. HTTP2_READ_IDLE_TIMEOUT_SECONDS is the time without a frame after which it sends a ping, and
+// HTTP2_PING_TIMEOUT_SECONDS the time for which it waits for the answer. Both become 5, unless the environment has them;
+// client-go's defaults are 30 and 15. Until such a connection is closed, its feeds hear nothing, so that lists are
+// forwarded, and a changed definition or a revoked right goes unnoticed.
 //
 // It must be called before the first connection is made. Connections for callers' requests have settings of their own.
 func setPingEnv() {
@@ -81,15 +90,4 @@ func setPingEnv() {
 			_ = os.Setenv(name, "5") // it fails only for invalid names
 		}
 	}
-}
-
-// identified sets the User-Agent of cfg, forbids its exec plugin to prompt, and returns cfg.
-func identified(cfg *rest.Config) *rest.Config {
-	cfg.UserAgent = userAgent("listproxy")
-	if plugin := cfg.ExecProvider; plugin != nil {
-		// Nobody is there to answer a prompt. client-go refuses a plugin that cannot do without.
-		plugin.StdinUnavailable = true
-		plugin.StdinUnavailableMessage = "listproxy's own account needs a plugin that asks nothing"
-	}
-	return cfg
 }

@@ -1,7 +1,7 @@
 // Package admin serves the operators' port: health, readiness, metrics, the status page, flags and profiles. The port
 // asks for no credentials, so it refuses requests that another site causes in somebody's browser.
 //
-//   - port.go: the paths; guard.go: the checks and bounds that come first
+//   - port.go: the paths; guard.go: the checks that come first
 //   - source.go: the state of listproxy, from which the others are read
 //   - ready.go: the checks of /readyz
 //   - status.go: the content of the status page; page.go: the page

@@ -9,42 +9,35 @@ import (
 	"time"
 )
 
-// guard protects handler against DNS rebinding: an attacker lets the name of a web page resolve to this port, and the
-// page reads the port through the browser of a person inside. The port asks for no credentials. So the Host of a request
-// must be one of hosts, or a name that nobody can own in the public DNS.
+// hostRefused is the answer to a request whose Host is not one of the port's.
+const hostRefused = "listproxy's admin port is not known by the name in this address: use an IP address, localhost " +
+	"or a Service's name (NAME.NAMESPACE.svc).\n"
+
+// guard protects handler against DNS rebinding: an attacker makes the name of a web page resolve to this machine, and the
+// page then reads this port, which asks for no credentials, through the browser of somebody inside. So the Host of a
+// request must be one of hosts, or a name that cannot be registered in the public DNS.
 //
-// At most maxRequests requests are answered at a time; further requests get 429. A client that has not read the answer
-// within timeout loses its connection.
-func guard(hosts []string, maxRequests int, timeout time.Duration, handler http.Handler) http.Handler {
+// A client that has not read the answer within timeout loses its connection.
+func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Handler {
 	allowed := []string{"", "localhost"} // only HTTP/1.0 allows no Host, and no browser speaks HTTP/1.0
 	for _, host := range hosts {
 		allowed = append(allowed, hostName(host))
 	}
-	slots := make(chan struct{}, maxRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := hostName(r.Host)
 		if !slices.Contains(allowed, name) && !isPrivateName(name) {
-			writeText(w, http.StatusForbidden, "listproxy's admin port is not known by the name in this address: use an IP address, localhost "+
-				"or a Service's name (NAME.NAMESPACE.svc).\n")
+			writeText(w, http.StatusForbidden, hostRefused)
 			return
 		}
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-		default:
-			w.Header().Set("Retry-After", "1")
-			writeText(w, http.StatusTooManyRequests, "Many ask for this at the moment: try again in a second.\n")
-			return
-		}
-		// net/http resets the deadline before the next request. An error means that w has no deadlines, as in tests.
+		// net/http removes the deadline after the request. An error means that w has no deadlines, as in tests.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout))
 		handler.ServeHTTP(w, r)
 	})
 }
 
-// isPrivateName reports whether nobody can own a name in the public DNS: an IP address, as probes and Prometheus use; a
-// name without a dot, as of a machine or of a Service in the same namespace; a name below localhost (RFC 6761); or the
-// full name of a Service.
+// isPrivateName reports whether a name cannot be registered in the public DNS. It is an IP address, as probes and
+// Prometheus use; a name without a dot, as of a machine or of a Service in the same namespace; a name below localhost
+// (RFC 6761); or the full name of a Service.
 func isPrivateName(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(name, ".") {
 		return true

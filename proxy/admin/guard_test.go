@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
@@ -79,28 +78,6 @@ func TestGuardChecksHost(t *testing.T) {
 	}
 }
 
-// TestGuardBoundsRequests: guard answers requests beyond maxPages with 429 at once, until others have ended. Health
-// checks are not bounded.
-func TestGuardBoundsRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		end := make(chan struct{})
-		s, _, _ := newHealthySource(t)
-		port := New(Config{Source: s, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })})
-		for range maxPages {
-			go get(port, "/metrics")
-		}
-		synctest.Wait()
-		for path, want := range map[string]int{"/metrics": 429, "/statusz": 429, "/livez": 200, "/readyz": 200} {
-			if got := get(port, path).Code; got != want {
-				t.Errorf("with maxPages requests in flight %s answers %d, want %d", path, got, want)
-			}
-		}
-		close(end)
-		synctest.Wait()
-		expect.Same(t, http.StatusOK, get(port, "/statusz").Code)
-	})
-}
-
 // TestGuardEndsSlowReaders: a client that reads nothing of a long page loses its connection after guard's timeout.
 func TestGuardEndsSlowReaders(t *testing.T) {
 	ended := make(chan error)
@@ -112,7 +89,7 @@ func TestGuardEndsSlowReaders(t *testing.T) {
 			}
 		}
 	})
-	server := httptest.NewServer(guard(nil, 1, 100*time.Millisecond, endlessPage))
+	server := httptest.NewServer(guard(nil, 100*time.Millisecond, endlessPage))
 	defer server.Close()
 	resp, err := server.Client().Get(server.URL)
 	expect.NoError(t, err)

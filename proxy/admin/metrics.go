@@ -94,87 +94,97 @@ var (
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
-func send[N int | int64 | uint64 | float64](metrics chan<- prometheus.Metric, m metric, value N, labels ...string) {
-	metrics <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
+func send[N int | int64 | uint64 | float64](ch chan<- prometheus.Metric, m metric, value N, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
 }
 
-// Collect implements [prometheus.Collector]. An eager collection that does not exist has a series, too, so that an alert
-// can find it.
-func (s *Source) Collect(metrics chan<- prometheus.Metric) {
+// Collect implements [prometheus.Collector].
+func (s *Source) Collect(ch chan<- prometheus.Metric) {
+	s.sendCollections(ch)
+	bytes, bound := s.Collections.Stored()
+	send(ch, stored, bytes)
+	send(ch, storedLimit, bound)
+	for result, n := range s.Collections.SelfChecks() {
+		send(ch, selfChecks, n, string(result))
+	}
+
+	compression := s.Compression()
+	send(ch, compressionSize, compression.Kept)
+	send(ch, compressionLookups, compression.Found, "hit")
+	send(ch, compressionLookups, compression.Made, "miss")
+	reviews := s.Reviews()
+	send(ch, reviewLookups, reviews.Hits, "hit")
+	send(ch, reviewLookups, reviews.Misses, "miss")
+
+	s.sendLoad(ch)
+	for _, certificate := range s.Certificates() {
+		if !certificate.NotAfter.IsZero() { // zero if the certificate cannot be read
+			send(ch, certificateEnd, certificate.NotAfter.Unix(), certificate.Name)
+		}
+	}
+	health := s.Health()
+	send(ch, upstreamOK, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
+}
+
+// sendCollections sends the metrics of all collections. For an eager collection that does not exist yet it sends
+// [collectionLive] with the value 0, so that an alert can find it.
+func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections.Stats() {
-		sendCollection(metrics, c, now)
+		sendCollection(ch, c, now)
 		key := proxy.EagerCollection{GroupVersionResource: c.Resource.GroupVersionResource, Representation: c.Resource.Representation}
 		exists[key] = true
 	}
 	for _, e := range s.Eager() {
 		if !exists[e.EagerCollection] {
-			send(metrics, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.Waits))
+			send(ch, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.Waits))
 		}
 	}
-	bytes, bound := s.Collections.Stored()
-	send(metrics, stored, bytes)
-	send(metrics, storedLimit, bound)
-	compression := s.Compression()
-	send(metrics, compressionSize, compression.Kept)
-	send(metrics, compressionLookups, compression.Found, "hit")
-	send(metrics, compressionLookups, compression.Made, "miss")
-	reviews := s.Reviews()
-	send(metrics, reviewLookups, reviews.Hits, "hit")
-	send(metrics, reviewLookups, reviews.Misses, "miss")
-	for result, n := range s.Collections.SelfChecks() {
-		send(metrics, selfChecks, n, string(result))
-	}
-	s.sendLoad(metrics)
-	for _, c := range s.Certificates() {
-		if !c.NotAfter.IsZero() { // zero if the certificate cannot be read
-			send(metrics, certificateEnd, c.NotAfter.Unix(), c.Name)
-		}
-	}
-	health := s.Health()
-	send(metrics, upstreamOK, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
 // sendCollection sends the metrics of one collection.
-func sendCollection(metrics chan<- prometheus.Metric, c snapshot.CollectionStats, now time.Time) {
+func sendCollection(ch chan<- prometheus.Metric, c snapshot.CollectionStats, now time.Time) {
 	labels := []string{c.Resource.GroupResource().String(), c.Resource.Version, string(c.Resource.Representation)}
-	labelsWith := func(label string) []string { return append(slices.Clip(labels), label) }
-	send(metrics, collectionLive, oneIf(c.Unavailable == reason.None), labelsWith(observe.OrNone(string(c.Unavailable)))...)
-	send(metrics, collectionObjects, c.Objects, labels...)
-	send(metrics, collectionSize, c.Bytes, labels...)
+	labelsWith := func(label string) []string { return slices.Concat(labels, []string{label}) }
+	send(ch, collectionLive, oneIf(c.Unavailable == reason.None), labelsWith(observe.OrNone(string(c.Unavailable)))...)
+	send(ch, collectionObjects, c.Objects, labels...)
+	send(ch, collectionSize, c.Bytes, labels...)
 	for cause, n := range c.Losses {
-		send(metrics, feedRestarts, n, labelsWith(string(cause))...)
+		send(ch, feedRestarts, n, labelsWith(string(cause))...)
 	}
 	if !c.Oldest.IsZero() {
-		send(metrics, collectionHistory, now.Sub(c.Oldest).Seconds(), labels...)
+		send(ch, collectionHistory, now.Sub(c.Oldest).Seconds(), labels...)
 	}
 	if !c.CurrentAt.IsZero() {
-		send(metrics, feedLag, clock.Age(c.CurrentAt, now).Seconds(), labels...)
+		send(ch, feedLag, clock.Age(c.CurrentAt, now).Seconds(), labels...)
 	}
-	send(metrics, watches, c.Watches.Open, labels...)
-	send(metrics, watchEvents, c.Watches.Delivered, labels...)
+	send(ch, watches, c.Watches.Open, labels...)
+	send(ch, watchEvents, c.Watches.Delivered, labels...)
 	for ending, n := range c.Watches.Ended {
-		send(metrics, watchEnds, n, labelsWith(string(ending))...)
+		send(ch, watchEnds, n, labelsWith(string(ending))...)
 	}
 }
 
+// bytesLimiter is the name of the limiter that counts bytes. The others count requests.
+const bytesLimiter = "bytes"
+
 // sendLoad sends the metrics of requests in flight, and of open connections.
-func (s *Source) sendLoad(metrics chan<- prometheus.Metric) {
+func (s *Source) sendLoad(ch chan<- prometheus.Metric) {
 	for kind, stats := range s.Inflight() {
-		if kind == "bytes" { // this limiter counts bytes, the others count requests
-			send(metrics, inflightBytes, stats.InUse)
+		if kind == bytesLimiter {
+			send(ch, inflightBytes, stats.InUse)
 		} else {
-			send(metrics, inflightRequests, stats.InUse, kind)
+			send(ch, inflightRequests, stats.InUse, kind)
 		}
-		send(metrics, inflightWaiting, stats.Waiting, kind)
+		send(ch, inflightWaiting, stats.Waiting, kind)
 		for _, overload := range limits.Overloads() {
-			send(metrics, inflightRefusals, stats.Refused[overload], kind, string(overload))
+			send(ch, inflightRefusals, stats.Refused[overload], kind, string(overload))
 		}
 	}
-	for port, c := range s.Connections {
-		send(metrics, connections, c.Open(), port)
-		send(metrics, connectionsLimit, c.Limit(), port)
+	for port, open := range s.Connections {
+		send(ch, connections, open.Open(), port)
+		send(ch, connectionsLimit, open.Limit(), port)
 	}
 }
 

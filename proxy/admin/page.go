@@ -84,5 +84,5 @@ func Share(share *float64) string {
 	case *share < 1 && *share > 0.999:
 		return "> 99.9 %"
 	}
-	return fmt.Sprintf("%.1f %%", 100**share)
+	return fmt.Sprintf("%.1f %%", 100*(*share))
 }

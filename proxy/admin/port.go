@@ -9,12 +9,9 @@ import (
 	"time"
 )
 
-// The bounds of guard: the number of requests at a time, and the time in which a client must have read the answer. A
-// profile may be recorded for minutes (?seconds=).
+// The times in which a client must have read a page or a profile. A profile may be recorded for minutes (?seconds=).
 const (
-	maxPages       = 16
 	pageTimeout    = 10 * time.Second
-	maxProfiles    = 2
 	profileTimeout = 5 * time.Minute
 )
 
@@ -26,7 +23,8 @@ type Config struct {
 	Metrics http.Handler
 	// Flags has all flags in force, as name=value. No value is a secret.
 	Flags []string
-	// Hosts has further host names by which requests may name the port (see guard).
+	// Hosts has names that the port accepts as a request's Host, in addition to those that nobody outside can have (see
+	// guard).
 	Hosts []string
 }
 
@@ -46,16 +44,16 @@ func New(c Config) http.Handler {
 	pages.Handle("GET /metrics", c.Metrics)
 	pages.Handle("GET /{$}", http.RedirectHandler("statusz", http.StatusFound))
 	pages.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, c.Source.Read()) })
-	// Kubernetes' own /flagz draws its delimiters at random, so that nobody parses the page.
+	// The page is for people: like Kubernetes' own /flagz, it promises no format.
 	pages.HandleFunc("GET /flagz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "listproxy flagz\n\n"+strings.Join(c.Flags, "\n")+"\n")
 	})
-	port := http.NewServeMux()
-	port.Handle("/", guard(c.Hosts, maxPages, pageTimeout, pages))
-	port.Handle("/debug/pprof/", guard(c.Hosts, maxProfiles, profileTimeout, onlyLocal(http.DefaultServeMux)))
-	port.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
-	port.HandleFunc("GET /readyz", c.Source.serveReady)
-	return addSecurityHeaders(port)
+	root := http.NewServeMux()
+	root.Handle("/", guard(c.Hosts, pageTimeout, pages))
+	root.Handle("/debug/pprof/", guard(c.Hosts, profileTimeout, onlyLocal(http.DefaultServeMux)))
+	root.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
+	root.HandleFunc("GET /readyz", c.Source.serveReady)
+	return addSecurityHeaders(root)
 }
 
 // onlyLocal refuses clients on other machines, since a profile takes CPU. kubectl port-forward is local.
@@ -63,7 +61,7 @@ func onlyLocal(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil || !client.Addr().Unmap().IsLoopback() {
-			writeText(w, http.StatusForbidden, "Profiles are for who is on this machine: use kubectl port-forward.\n")
+			writeText(w, http.StatusForbidden, "Profiles are served to clients on this machine only: use kubectl port-forward.\n")
 			return
 		}
 		handler.ServeHTTP(w, r)

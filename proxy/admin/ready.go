@@ -17,7 +17,7 @@ type Check struct {
 	Message string `json:"message,omitempty"`
 }
 
-// String returns the check in the form of kube-apiserver's own health pages.
+// String returns the check in one line, much as kube-apiserver's health pages have it.
 func (c Check) String() string {
 	sign, result := "[+]", "ok"
 	if !c.OK {
@@ -61,19 +61,18 @@ func (s *Source) serveReady(w http.ResponseWriter, r *http.Request) {
 // upstreamCheck is the name of the check of the API server.
 const upstreamCheck = "upstream"
 
-// Checks returns the checks of whether clients should come to this replica (docs/operate.md).
+// Checks returns the readiness checks: whether clients should be sent to this replica (docs/operate.md).
 func (s *Source) Checks() []Check {
+	const remedy = ": see whether the API server can be reached, and the log"
 	health := s.Health()
 	checks := []Check{
 		newCheck("serving", !s.Draining(), "draining"),
-		newCheck("discovery", s.Discovery(),
-			"the API server has not said yet which resources it has: see whether it can be reached, and the log"),
-		newCheck("schemas", s.Schemas(),
-			"the definitions of custom resources are not read yet: see whether the API server can be reached, and the log"),
-		newCheck("servers", s.Servers(), "the API servers behind the upstream are not known yet: see whether it can be reached, and the log"),
+		newCheck("discovery", s.DiscoveryReady(), "the API server has not said yet which resources it has"+remedy),
+		newCheck("schemas", s.DefinitionsReady(), "the definitions of custom resources are not read yet"+remedy),
+		newCheck("servers", s.ServersReady(), "the API servers behind the upstream are not known yet"+remedy),
 		// A replica that never reached the API server is not ready: its address, CA or account may be wrong, and a
 		// rollout should stop. A later failure mostly concerns all replicas. If all became unready, clients could not even
-		// connect, and would not learn why.
+		// connect, and would not learn why. The failure is the message of the check in both cases.
 		{Name: upstreamCheck, OK: !health.NeverOK, Message: describeFailure(health)},
 	}
 	for _, e := range s.Eager() {

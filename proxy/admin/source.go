@@ -2,6 +2,8 @@ package admin
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,9 +32,12 @@ type Source struct {
 
 	// Draining reports whether shutdown has begun.
 	Draining func() bool
-	// Discovery, Schemas and Servers report whether the resources of the API server, the definitions of custom
-	// resources, and the API servers behind the upstream are known.
-	Discovery, Schemas, Servers func() bool
+	// DiscoveryReady reports whether the resources of the API server are known.
+	DiscoveryReady func() bool
+	// DefinitionsReady reports whether the definitions of custom resources are known.
+	DefinitionsReady func() bool
+	// ServersReady reports whether the API servers behind the upstream are known.
+	ServersReady func() bool
 	// Health returns the state of the API server.
 	Health func() upstream.HealthStats
 
@@ -71,17 +76,13 @@ func (s *Source) Read() Status {
 		// Without a value these are null in JSON.
 		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{},
 	}
-	for _, c := range s.Checks() {
-		if c.Name == upstreamCheck { // a replica stays ready in some of these failures: see Source.Checks
-			c.OK = health.Condition == upstream.ConditionOK
-		}
-		status.Checks = append(status.Checks, c)
-	}
 	for _, c := range s.Collections.Stats() {
 		status.Collections = append(status.Collections, newCollection(c, now))
 	}
 	for _, c := range s.Collections.Changes() {
-		status.Changes = append(status.Changes, Change{Of: c.Of, Cause: string(c.Cause), What: c.What, Age: now.Sub(c.At).Seconds()})
+		status.Changes = append(status.Changes, Change{
+			Object: c.Of, Cause: string(c.Cause), Description: c.What, Age: now.Sub(c.At).Seconds(),
+		})
 	}
 	for key, mismatches := range s.Collections.Mismatches() {
 		status.Mismatches = append(status.Mismatches, Mismatch{
@@ -90,22 +91,29 @@ func (s *Source) Read() Status {
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
-	metricsCheck := status.readMetrics(s.Metrics)
-	status.Checks = append(status.Checks, metricsCheck, status.checkFeeds())
+	metricsErr := status.readMetrics(s.Metrics)
+
+	for _, c := range s.Checks() {
+		if c.Name == upstreamCheck { // for readiness not every failure of the API server counts (see Checks), here it does
+			c.OK = health.Condition == upstream.ConditionOK
+		}
+		status.Checks = append(status.Checks, c)
+	}
+	status.Checks = append(status.Checks, checkMetrics(metricsErr), checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()
 	return status
 }
 
 func newUpstream(address string, health upstream.HealthStats, now time.Time) Upstream {
-	status := Upstream{
-		Address: address, State: string(health.Condition), Seconds: secondsSince(health.Since, now),
+	u := Upstream{
+		Address: address, State: string(health.Condition), StateAge: secondsSince(health.Since, now),
 		Error: health.Problem, Advice: health.Advice,
 	}
 	if !health.Answered.IsZero() {
-		status.Answered = new(secondsSince(health.Answered, now))
+		u.AnswerAge = new(secondsSince(health.Answered, now))
 	}
-	return status
+	return u
 }
 
 // secondsSince returns the seconds from then to now; 0 if then is later, because another goroutine has just set it.
@@ -129,11 +137,19 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	return collection
 }
 
+// checkMetrics returns the check that the metrics can be read. err is nil if they can.
+func checkMetrics(err error) Check {
+	if err != nil {
+		return newCheck("metrics", false, "some could not be read: "+err.Error())
+	}
+	return newCheck("metrics", true, "")
+}
+
 // checkFeeds returns the check that no collection is stale. If a collection is unavailable for another reason, its feed
 // has no fault: the collection is loading, for example, or may not be listed.
-func (s *Status) checkFeeds() Check {
+func checkFeeds(collections []Collection) Check {
 	stale := 0
-	for _, c := range s.Collections {
+	for _, c := range collections {
 		if c.State == string(reason.Stale) {
 			stale++
 		}
@@ -144,47 +160,47 @@ func (s *Status) checkFeeds() Check {
 
 // The names of the metrics that are read (docs/observability.md).
 const (
-	requestsTotal   = "listproxy_requests_total"
-	compressedBytes = "listproxy_compression_size_bytes"
-	processBytes    = "process_resident_memory_bytes"
-	processLimit    = "go_gc_gomemlimit_bytes"
-	// noLimit is above any real limit. Without a limit the runtime reports 8 EiB.
-	noLimit = 1 << 60
+	metricRequests        = "listproxy_requests_total"
+	metricCompressedBytes = "listproxy_compression_size_bytes"
+	metricProcessBytes    = "process_resident_memory_bytes"
+	metricProcessLimit    = "go_gc_gomemlimit_bytes"
 )
 
-// readMetrics sets the counts and sizes of s, and returns the check that the metrics can be read.
-func (s *Status) readMetrics(metrics prometheus.Gatherer) Check {
+// noLimit is above any real memory limit. Without a limit the runtime reports 8 EiB.
+const noLimit = 1 << 60
+
+// readMetrics sets the counts and sizes that are read from metrics. It sets none if it returns an error.
+func (s *Status) readMetrics(metrics prometheus.Gatherer) error {
 	families, err := metrics.Gather()
 	if err != nil {
-		return newCheck("metrics", false, "some could not be read: "+err.Error())
+		return err
 	}
 	reasons := map[string]Reason{}
 	for _, family := range families {
 		for _, series := range family.GetMetric() {
-			value := int64(series.GetGauge().GetValue())
+			gauge := int64(series.GetGauge().GetValue()) // 0 if it is a counter
 			switch family.GetName() {
-			case requestsTotal:
+			case metricRequests:
 				s.countRequests(series, reasons)
-			case compressedBytes:
-				s.Memory.Compressed = value
-			case processBytes:
-				s.Memory.Process = value
-			case processLimit:
-				if value < noLimit {
-					s.Memory.ProcessLimit = value
+			case metricCompressedBytes:
+				s.Memory.Compressed = gauge
+			case metricProcessBytes:
+				s.Memory.Process = gauge
+			case metricProcessLimit:
+				if gauge < noLimit {
+					s.Memory.ProcessLimit = gauge
 				}
 			}
 		}
 	}
 	s.Lists.setShare()
 	s.Watches.setShare()
-	for _, r := range reasons {
-		s.Reasons = append(s.Reasons, r)
-	}
-	return newCheck("metrics", true, "")
+	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons))
+	return nil
 }
 
-// countRequests adds the requests of one series of listproxy_requests_total, if they are lists or watches.
+// countRequests adds the requests of one series of [metricRequests] to the counts of s and to reasons, if they are lists
+// or watches.
 func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	labels := map[string]string{}
 	for _, label := range series.GetLabel() {

@@ -13,7 +13,7 @@ type Status struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
 	Uptime  float64   `json:"uptimeSeconds"`
-	// Healthy reports whether all Checks are OK.
+	// Healthy reports whether all Checks are OK. A replica that is not healthy may still be ready, see [Source.Checks].
 	Healthy  bool     `json:"healthy"`
 	Checks   []Check  `json:"checks"`
 	Upstream Upstream `json:"upstream"`
@@ -35,11 +35,11 @@ type Status struct {
 type Upstream struct {
 	// Address is the scheme, host and port.
 	Address string `json:"address"`
-	// State is the state label of listproxy_upstream_ok, and Seconds the time since State changed.
-	State   string  `json:"state"`
-	Seconds float64 `json:"stateSeconds"`
-	// Answered is the time since the last answer; absent before the first answer.
-	Answered *float64 `json:"answeredSeconds,omitempty"`
+	// State is the state label of listproxy_upstream_ok, and StateAge the time since State changed.
+	State    string  `json:"state"`
+	StateAge float64 `json:"stateSeconds"`
+	// AnswerAge is the time since the last answer; absent before the first answer.
+	AnswerAge *float64 `json:"answeredSeconds,omitempty"`
 	// Error is the cause of a State other than ok, and Advice what to do. Both are absent if State is ok.
 	Error  string `json:"error,omitempty"`
 	Advice string `json:"advice,omitempty"`
@@ -74,16 +74,16 @@ type Collection struct {
 	Resource       string `json:"resource"` // "deployments.apps"
 	Version        string `json:"version"`
 	Representation string `json:"representation"`
-	// State is [StateLive], or the reason for which lists of the newest state are forwarded.
+	// State is [StateLive], or the reason for which lists of the newest revision are forwarded.
 	State   string `json:"state"`
 	Objects int    `json:"objects"`
-	// From and To are the first and the last revision that can be asked for; 0 if there is no state.
+	// From and To are the first and the last revision that can be asked for; 0 if none is in memory.
 	From uint64 `json:"from"`
 	To   uint64 `json:"to"`
 	// History is the age of From, and Window the age up to which revisions are kept.
 	History float64 `json:"historySeconds"`
 	Window  float64 `json:"windowSeconds"`
-	// Age is the greatest possible age of the newest state; absent before the first state.
+	// Age bounds how far, in time, revision To is behind the API server; absent before the first load.
 	Age *float64 `json:"ageSeconds,omitempty"`
 	// Idle is the time since the last request for the collection.
 	Idle    float64 `json:"idleSeconds"`
@@ -91,18 +91,18 @@ type Collection struct {
 	Bytes   int64   `json:"bytes"`
 }
 
-// StateLive is the state of a collection that answers lists of the newest state.
+// StateLive is the State of a collection that answers lists of the newest revision.
 const StateLive = "live"
 
 // Change is a change of the cluster that made listproxy drop collections: of a definition, a route, or the API
 // servers.
 type Change struct {
-	// Of is a resource, a group and version, or "all".
-	Of    string `json:"of"`
-	Cause string `json:"cause"` // as in listproxy_feed_restarts_total
-	// What describes the change; absent if it is not known.
-	What string  `json:"what,omitempty"`
-	Age  float64 `json:"ageSeconds"`
+	// Object is what changed: a resource, a group and version, or "all".
+	Object string `json:"of"`
+	Cause  string `json:"cause"` // as in listproxy_feed_restarts_total
+	// Description says how it changed; absent if that is not known.
+	Description string  `json:"what,omitempty"`
+	Age         float64 `json:"ageSeconds"`
 }
 
 // Mismatch counts the self-checks that found a difference in a collection. The collection was dropped each time.
@@ -123,13 +123,22 @@ type Memory struct {
 	ProcessLimit int64 `json:"processLimitBytes"`
 }
 
-// sort sorts what has come in no order.
+// sort sorts the lists whose elements were collected in any order. Changes come in order.
 func (s *Status) sort() {
 	slices.SortFunc(s.Collections, func(a, b Collection) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Representation, b.Representation))
+		return cmp.Or(
+			cmp.Compare(a.Resource, b.Resource),
+			cmp.Compare(a.Version, b.Version),
+			cmp.Compare(a.Representation, b.Representation),
+		)
 	})
 	slices.SortFunc(s.Mismatches, func(a, b Mismatch) int {
-		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Representation, b.Representation))
+		return cmp.Or(
+			cmp.Compare(a.Age, b.Age),
+			cmp.Compare(a.Resource, b.Resource),
+			cmp.Compare(a.Version, b.Version),
+			cmp.Compare(a.Representation, b.Representation),
+		)
 	})
 	slices.SortFunc(s.Reasons, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(b.Lists+b.Watches, a.Lists+a.Watches), cmp.Compare(a.Reason, b.Reason))

@@ -98,7 +98,7 @@ func newHealthySource(t *testing.T) (*Source, *observe.Observer, *fakeCollection
 	collections := &fakeCollections{}
 	return &Source{
 		Version: "v0.1.0", Address: "https://10.0.0.1:443", Started: time.Now(),
-		Draining: no, Discovery: yes, Schemas: yes, Servers: yes,
+		Draining: no, DiscoveryReady: yes, DefinitionsReady: yes, ServersReady: yes,
 		Health: func() upstream.HealthStats {
 			return upstream.HealthStats{Condition: upstream.ConditionOK, Since: time.Now()}
 		},
@@ -238,15 +238,15 @@ func TestChecks(t *testing.T) {
 			wantFailed: "serving", wantMessage: "draining", wantNotReady: true,
 		},
 		"resources that are not known yet": {
-			change:     func(s *Source, _ *fakeCollections) { s.Discovery = no },
+			change:     func(s *Source, _ *fakeCollections) { s.DiscoveryReady = no },
 			wantFailed: "discovery", wantMessage: "the log", wantNotReady: true,
 		},
 		"definitions that are not known yet": {
-			change:     func(s *Source, _ *fakeCollections) { s.Schemas = no },
+			change:     func(s *Source, _ *fakeCollections) { s.DefinitionsReady = no },
 			wantFailed: "schemas", wantMessage: "the log", wantNotReady: true,
 		},
 		"API servers that are not known yet": {
-			change:     func(s *Source, _ *fakeCollections) { s.Servers = no },
+			change:     func(s *Source, _ *fakeCollections) { s.ServersReady = no },
 			wantFailed: "servers", wantMessage: "the log", wantNotReady: true,
 		},
 		"an eager resource that is not loaded": {

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/policy"
 )
@@ -21,7 +20,7 @@ const (
 
 // NewCommand returns the command that analyzes logs. readPolicy returns the policy for the value of --config in fs, or
 // the default policy if the flag is not given.
-func NewCommand(readPolicy func(fs *pflag.FlagSet, path string) (*policy.Config, error)) *cobra.Command {
+func NewCommand(readPolicy func(path string) (*policy.Config, error)) *cobra.Command {
 	var configFile, output string
 	var maxRows int
 	var config *policy.Config // set by PreRunE, from configFile
@@ -40,7 +39,7 @@ gzip; - is standard input. It contacts no cluster, and listproxy need not be ins
   listproxy analyze --output json audit.log | jq .totals
 
 The exit code is 1 if a file could not be read to its end, or has no list and no watch.`,
-		PreRunE: func(cmd *cobra.Command, files []string) (err error) {
+		PreRunE: func(_ *cobra.Command, files []string) (err error) {
 			if len(files) == 0 {
 				return errors.New("name the logs to read: listproxy analyze FILE..., and - for standard input")
 			}
@@ -50,7 +49,7 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 			if maxRows < 0 {
 				return fmt.Errorf("--top %d: give how many rows to show, or 0 for all", maxRows)
 			}
-			config, err = readPolicy(cmd.Flags(), configFile)
+			config, err = readPolicy(configFile)
 			return err
 		},
 		RunE: func(cmd *cobra.Command, files []string) error {

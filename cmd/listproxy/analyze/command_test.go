@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/clitest"
@@ -28,7 +27,7 @@ func TestAnalyzeCommand(t *testing.T) {
 	empty := file("empty.log", "")
 	truncated := file("truncated.log.gz", "\x1f\x8b\x08\x00") // the beginning of gzip's header
 	newCommand := func() *cobra.Command {
-		return NewCommand(func(*pflag.FlagSet, string) (*policy.Config, error) { return policy.DefaultConfig(), nil })
+		return NewCommand(func(string) (*policy.Config, error) { return policy.DefaultConfig(), nil })
 	}
 	for _, test := range []struct {
 		name      string

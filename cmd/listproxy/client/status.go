@@ -94,10 +94,10 @@ func fetchStatus(ctx context.Context, statusURL string) (admin.Status, error) {
 	}
 	var status admin.Status
 	err = json.Unmarshal(raw, &status)
-	isStatus := err == nil && status.Version != "" // other JSON has no version
+	isStatus := err == nil && status.Version != "" // the JSON of another program has no version of listproxy
 	if resp.StatusCode != http.StatusOK || !isStatus {
 		excerpt := strings.ToValidUTF8(string(raw[:min(len(raw), maxExcerpt)]), "")
-		oneLine := strings.Join(strings.Fields(strings.Map(withoutControl, excerpt)), " ")
+		oneLine := strings.Join(strings.Fields(strings.Map(dropControl, excerpt)), " ")
 		return admin.Status{}, fmt.Errorf("%s answers %s, and no status: %s", statusURL, resp.Status, oneLine)
 	}
 	return status, nil
@@ -109,12 +109,12 @@ func writeStatus(w io.Writer, status admin.Status) error {
 	text := &strings.Builder{}
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
 	writeHealth(table, status)
-	writeTotals(table, status)
+	writeOverview(table, status)
 	writeCollections(table, status.Collections)
 	writeReasons(table, status.Reasons)
 	writeChanges(table, status.Changes)
 	_ = table.Flush() // writing to a Builder never fails
-	_, err := io.WriteString(w, strings.Map(withoutControl, text.String()))
+	_, err := io.WriteString(w, strings.Map(dropControl, text.String()))
 	return err
 }
 
@@ -135,13 +135,14 @@ func writeHealth(table *tabwriter.Writer, status admin.Status) {
 	}
 }
 
-func writeTotals(table *tabwriter.Writer, status admin.Status) {
-	upstream, answered := status.Upstream, "no answer yet"
-	if upstream.Answered != nil {
-		answered = "last answer " + admin.Seconds(*upstream.Answered) + " ago"
+func writeOverview(table *tabwriter.Writer, status admin.Status) {
+	upstream := status.Upstream
+	lastAnswer := "no answer yet"
+	if upstream.AnswerAge != nil {
+		lastAnswer = "last answer " + admin.Seconds(*upstream.AnswerAge) + " ago"
 	}
 	fmt.Fprintf(table, "\nAPI server:\t%s for %s, %s (%s)\n",
-		upstream.State, admin.Seconds(upstream.Seconds), answered, upstream.Address)
+		upstream.State, admin.Seconds(upstream.StateAge), lastAnswer, upstream.Address)
 	lists, watches, memory := status.Lists, status.Watches, status.Memory
 	fmt.Fprintf(table, "lists:\t%s from memory (%d, and %d forwarded)\n",
 		admin.Share(lists.Share), lists.Answered, lists.Forwarded)
@@ -182,12 +183,13 @@ func writeChanges(table *tabwriter.Writer, changes []admin.Change) {
 	}
 	fmt.Fprintln(table, "\nCHANGED LATELY\tCAUSE\tAGE\tWHAT")
 	for _, c := range changes {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Of, c.Cause, admin.Seconds(c.Age), c.What)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Object, c.Cause, admin.Seconds(c.Age), c.Description)
 	}
 }
 
-// withoutControl is a mapping for [strings.Map]. It drops control characters, which could command a terminal.
-func withoutControl(r rune) rune {
+// dropControl is a mapping for [strings.Map]. It drops control characters, which could command a terminal, but keeps line
+// breaks.
+func dropControl(r rune) rune {
 	if r != '\n' && unicode.IsControl(r) {
 		return -1
 	}

@@ -39,7 +39,7 @@ func serveStatus(t *testing.T, healthy bool) string {
 			Resource: "pods", Version: "v1", Representation: "json", State: "live", Objects: 12, From: 3, To: 9,
 			Bytes: 5 << 20,
 		}},
-		Changes:    []admin.Change{{Of: "widgets.example.com", Cause: "schema", Age: 4}},
+		Changes:    []admin.Change{{Object: "widgets.example.com", Cause: "schema", Age: 4}},
 		Mismatches: []admin.Mismatch{{Resource: "nodes\x1b[2J", Times: 2}}, // with an escape sequence of terminals
 	})
 	expect.NoError(t, err)

@@ -172,7 +172,7 @@ func (t *trial) print(a answer, why reason.Reason) {
 	}
 	t.lastPrint = text
 	// A failed write is ignored: the exit code says the same.
-	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(withoutControl, a.cacheStatus))
+	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(dropControl, a.cacheStatus))
 }
 
 // request requests the list once, and reads the answer to its end.

@@ -72,7 +72,7 @@ func (h *Handler) watchable(a *answer) reason.Reason {
 	switch {
 	case form == nil:
 		return reason.Form
-	case needsStreamingLists && form.InitialEnd == nil: // kube-apiserver does not have them
+	case needsStreamingLists && form.InitialEndBookmark == nil: // kube-apiserver does not have them
 		return reason.Watch
 	case h.Draining():
 		return reason.Watch
@@ -181,7 +181,7 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 	defer out.release()
 	var lastEvent []byte
 	if s.bookmarks {
-		lastEvent = s.form.InitialEnd.AppendTo(nil, s.served.Revision)
+		lastEvent = s.form.InitialEndBookmark.AppendTo(nil, s.served.Revision)
 	}
 	mayGoOn := func() bool {
 		end = s.interrupted()
@@ -262,7 +262,7 @@ func (s *watchStream) interrupted() watch.Ending {
 	if s.err != nil {
 		return watch.EndGone
 	}
-	return s.watcher.Interrupted(s.request.Context())
+	return s.watcher.InitialEnding(s.request.Context())
 }
 
 // writeChanges writes events until the watch ends, and returns the ending.

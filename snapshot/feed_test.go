@@ -363,7 +363,7 @@ func TestStreamingListsThatFail(t *testing.T) {
 			if newest != tt.wantNewest {
 				t.Errorf("the newest state: %q, want %q", newest, tt.wantNewest)
 			}
-			if form := snap.WatchForm(); newest == reason.None && (form == nil || (form.InitialEnd == nil) != tt.wantForwarded) {
+			if form := snap.WatchForm(); newest == reason.None && (form == nil || (form.InitialEndBookmark == nil) != tt.wantForwarded) {
 				t.Errorf("watches have the form %+v", form)
 			}
 		})
@@ -399,7 +399,7 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 			c := runWatchedFeed(t, u, time.Minute)
 			for range 3 {
 				snap, newest := c.NotOlderThan(t.Context(), 0)
-				if form := snap.WatchForm(); newest != reason.None || form == nil || (form.InitialEnd == nil) != tt.emptyToo {
+				if form := snap.WatchForm(); newest != reason.None || form == nil || (form.InitialEndBookmark == nil) != tt.emptyToo {
 					t.Fatalf("the newest state: %q; watches have the form %+v", newest, form)
 				}
 				c.requestReload()

@@ -53,7 +53,7 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 
 // learnWatch learns the form of the upstream's watches, and of the bookmark that ends the initial events, from a
 // streaming list of a name that cannot exist. It returns nil if no watches are served. An upstream without streaming
-// lists answers with an error, or never sends that bookmark: then Form.InitialEnd is nil, and only watches from a
+// lists answers with an error, or never sends that bookmark: then Form.InitialEndBookmark is nil, and only watches from a
 // revision on are served.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
 	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // of an empty collection it is not known yet
@@ -102,7 +102,7 @@ func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 	defer s.Stop()
 	form.ContentType = s.ContentType
 	form.Compressed = s.Compressed
-	form.InitialEnd, err = f.learnInitialEnd(ctx, s)
+	form.InitialEndBookmark, err = f.learnInitialEnd(ctx, s)
 	return err
 }
 
@@ -133,7 +133,7 @@ func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Boo
 // lacksBookmark reports whether watches are served, but the form of bookmarks is not known yet.
 func (f *feed) lacksBookmark() bool {
 	broadcaster := f.collection.view.Load().broadcaster
-	return broadcaster != nil && broadcaster.Form().Plain == nil
+	return broadcaster != nil && broadcaster.Form().PlainBookmark == nil
 }
 
 // checkForm checks that listproxy would write an event with the upstream's bytes, and learns the form of bookmarks. If
@@ -157,6 +157,6 @@ func (f *feed) canWrite(broadcaster *watch.Broadcaster, ev wire.Event) bool {
 	if err != nil || ev.Meta.EndsInitial {
 		return false
 	}
-	broadcaster.SetBookmark(bookmark)
+	broadcaster.SetPlainBookmark(bookmark)
 	return true
 }

@@ -213,7 +213,7 @@ func TestFormsAreLearned(t *testing.T) {
 			if why != reason.None {
 				t.Fatal(why)
 			}
-			if form := snap.WatchForm(); (form != nil && form.Plain != nil) != tt.wantKnown {
+			if form := snap.WatchForm(); (form != nil && form.PlainBookmark != nil) != tt.wantKnown {
 				t.Errorf("watches have the form %+v, want a known one: %t", form, tt.wantKnown)
 			}
 		})

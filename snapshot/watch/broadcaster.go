@@ -27,15 +27,15 @@ type Broadcaster struct {
 	confirmed atomic.Uint64
 	// aborted reports whether the published states may be wrong, so that nothing more may be delivered.
 	aborted atomic.Bool
-	// newest is the newest event, encoded, if it is small and a watcher has delivered it.
-	newest atomic.Pointer[encodedEvent]
+	// newestEncoded is the newest event, if it is small and a watcher has delivered it.
+	newestEncoded atomic.Pointer[encodedEvent]
+
 	counts *Counts
 	pacer  *Pacer
-	// signal wakes run.
-	signal chan struct{}
+	signal chan struct{} // wakes run
 
 	mu       sync.Mutex
-	running  bool // run runs
+	running  bool // the goroutine of run exists: as long as there are watchers
 	ended    bool // no watcher may begin
 	watchers int
 	buckets  map[index.Bucket][]*Watcher
@@ -67,10 +67,10 @@ func (b *Broadcaster) Publish(span Span) {
 // now on. A watcher that has still to deliver something of the old span ends as [EndBehind]; all others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(f *Form) {
-		plain := f.Plain
+		learned := f.PlainBookmark
 		*f = form
-		if f.Plain == nil {
-			f.Plain = plain
+		if f.PlainBookmark == nil { // a load learns none: the old one is written until the stream sends another
+			f.PlainBookmark = learned
 		}
 	})
 	b.mu.Lock()
@@ -88,8 +88,8 @@ func (b *Broadcaster) wakeDispatcher() {
 	}
 }
 
-// confirm reports whether changes up to a published revision may be delivered. It asks defined, which is the Defined of
-// any watcher, unless another watcher has done so since the revision was published.
+// confirm reports whether changes up to a published revision may be delivered: whether the resource is still defined as
+// before. defined is the Defined of any watcher. It is called unless it has been true since the revision was published.
 func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	if revision <= b.confirmed.Load() {
 		return true
@@ -101,8 +101,7 @@ func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	return true
 }
 
-// End ends all watchers, each at a moment of its own within maxEndSpread. No watcher can begin any more. Until its end,
-// a watcher delivers what is left in the span, for drainTimeout at most.
+// End is EndWithin for a state that was lost.
 func (b *Broadcaster) End() { b.EndWithin(maxEndSpread, EndLost) }
 
 // Abort is End for published states that may be wrong: watchers deliver nothing more.
@@ -113,23 +112,24 @@ func (b *Broadcaster) Abort() {
 	b.published.Store(&Span{From: to, To: to}) // this frees the old span's memory before the last watcher ends
 }
 
-// EndWithin is End within another duration and for another reason. Until its end, a watcher delivers what is left
-// in the span, and changes that are published meanwhile.
-func (b *Broadcaster) EndWithin(longest time.Duration, why Ending) {
+// EndWithin plans the ends of all watchers, each at a moment of its own within a time. No watcher can begin any more. Until
+// that moment, a watcher delivers what is left in the span, and changes that are published meanwhile; after it, what is left
+// then, for drainTimeout at most.
+func (b *Broadcaster) EndWithin(within time.Duration, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended && why == EndLost {
-		return // their ends are planned already
+		return // their ends are planned already; a shutdown plans them again, for an earlier time
 	}
 	b.ended = true
 	all := make([]*Watcher, 0, b.watchers)
 	for _, bucket := range b.buckets {
 		all = append(all, bucket...)
 	}
-	b.planEndsLocked(all, longest, why)
+	b.planEndsLocked(all, within, why)
 }
 
-// planEnd plans the end of a watcher within maxEndSpread, unless it is planned already.
+// planEnd plans the end of a watcher within maxEndSpread, unless End has planned the ends of all.
 func (b *Broadcaster) planEnd(w *Watcher, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -138,24 +138,25 @@ func (b *Broadcaster) planEnd(w *Watcher, why Ending) {
 	}
 }
 
-// planEndsLocked plans the ends of watchers within a time, each at a moment of its own.
-func (b *Broadcaster) planEndsLocked(watchers []*Watcher, longest time.Duration, why Ending) {
+// planEndsLocked plans the ends of watchers within a time, each at a moment of its own. An end that was planned for an
+// earlier time stays.
+func (b *Broadcaster) planEndsLocked(watchers []*Watcher, within time.Duration, why Ending) {
 	now := time.Now()
-	after, within := b.pacer.Plan(now, len(watchers), longest)
+	delay, spread := b.pacer.Plan(now, len(watchers), within)
 	for _, w := range watchers {
-		if w.pastDeadline.Load() { // it is ending already, and delivers what is left
+		if w.phase.Load() != phaseOpen { // it is ending already, and delivers what is left
 			continue
 		}
-		at := now.Add(after)
-		if longest >= minWatchLife {
+		at := now.Add(delay)
+		if within >= minWatchLife { // at a shutdown there may be less time
 			at = later(at, w.startedAt.Add(minWatchLife))
 		}
-		at = at.Add(rand.N(within)) // #nosec G404 -- no secret
+		at = at.Add(rand.N(spread)) // #nosec G404 -- no secret
 		if at.Before(w.deadline) {
 			w.deadline = at
 			w.plannedEnding = why
 		}
-		w.setTimer(w.nextWake())
+		w.setTimerLocked(w.nextWakeLocked())
 	}
 }
 
@@ -177,7 +178,7 @@ func (b *Broadcaster) add(w *Watcher) bool {
 	w.position = len(b.buckets[w.bucket])
 	b.buckets[w.bucket] = append(b.buckets[w.bucket], w)
 	b.watchers++
-	w.wakeAt = w.nextWake()
+	w.wakeAt = w.nextWakeLocked()
 	w.timer = time.AfterFunc(time.Until(w.wakeAt), func() { b.handleTimer(w) })
 	if !b.running {
 		b.running = true
@@ -211,7 +212,7 @@ func (b *Broadcaster) remove(w *Watcher) {
 	b.counts.open.Add(-1)
 }
 
-// handleTimer wakes a watcher for its end or for a bookmark.
+// handleTimer wakes a watcher for its next phase or for a bookmark.
 func (b *Broadcaster) handleTimer(w *Watcher) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,20 +223,24 @@ func (b *Broadcaster) handleTimer(w *Watcher) {
 	case now.Before(w.deadline):
 		w.bookmarkDue.Store(true)
 		w.bookmarkAt = nextBookmark(now, w.deadline)
-		w.setTimer(w.nextWake())
-	default: // the deadline first, and later the end of the drain
-		w.pastDrain.Store(w.pastDeadline.Load())
-		w.pastDeadline.Store(true)
-		w.setTimer(now.Add(drainTimeout))
+		w.setTimerLocked(w.nextWakeLocked())
+	case w.phase.Load() == phaseOpen:
+		w.phase.Store(phaseDraining)
+		w.setTimerLocked(now.Add(drainTimeout))
+	default:
+		w.phase.Store(phaseDrained)
 	}
 	w.wakeUp()
 }
 
 // AwaitDelivered waits, for at most a time, until all watchers have delivered what is published.
-func (b *Broadcaster) AwaitDelivered(ctx context.Context, longest time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
+func (b *Broadcaster) AwaitDelivered(ctx context.Context, atMost time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	for clock.Sleep(ctx, deliveryPollInterval) && !b.allDelivered() {
+	for clock.Sleep(ctx, deliveryPollInterval) {
+		if b.allDelivered() {
+			return
+		}
 	}
 }
 

@@ -44,9 +44,9 @@ func testForm(t testing.TB) Form {
 		return bookmark
 	}
 	return Form{
-		Envelope:   envelope,
-		Plain:      learn(""),
-		InitialEnd: learn(`,"annotations":{"k8s.io/initial-events-end":"true"}`),
+		Envelope:           envelope,
+		PlainBookmark:      learn(""),
+		InitialEndBookmark: learn(`,"annotations":{"k8s.io/initial-events-end":"true"}`),
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Counts counts the watchers of some broadcasters, their events and their endings. It is safe for concurrent use; the zero
+// Counts counts the watchers of a collection's broadcasters, their events and their endings. It is safe for concurrent use; the zero
 // value is ready for use.
 type Counts struct {
 	open      atomic.Int64
@@ -26,7 +26,7 @@ func (c *Counts) addEnd(why Ending) {
 	c.ended[why]++
 }
 
-// Stats has the values of [Counts] at one moment.
+// Stats has the values of [Counts]. They may be of slightly different moments.
 type Stats struct {
 	// Open is the number of open watches.
 	Open int64

@@ -2,7 +2,7 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/wire"
 
-// Form is the form in which the upstream writes the events of a collection. It is immutable.
+// Form says how the upstream writes the events of a collection. It is immutable.
 type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is the content type of the upstream's watches.
@@ -10,21 +10,22 @@ type Form struct {
 	// Compressed reports whether the upstream compresses a streaming list with bookmarks for a client that accepts
 	// gzip.
 	Compressed bool
-	// InitialEnd is the bookmark that ends the initial events; nil if the upstream has none, or it was not learned.
-	InitialEnd *wire.Bookmark
-	// Plain is any other bookmark; nil until one was learned.
-	Plain *wire.Bookmark
+	// InitialEndBookmark is the bookmark that ends the initial events; nil if the upstream has none, or it was not learned.
+	InitialEndBookmark *wire.Bookmark
+	// PlainBookmark is any other bookmark; nil until one was learned.
+	PlainBookmark *wire.Bookmark
 }
 
-// Form returns the form in which events are written.
+// Form returns the form in which the broadcaster's watchers write events.
 func (b *Broadcaster) Form() *Form { return b.form.Load() }
 
-// SetBookmark sets Form.Plain.
-func (b *Broadcaster) SetBookmark(plain *wire.Bookmark) {
-	b.updateForm(func(f *Form) { f.Plain = plain })
+// SetPlainBookmark sets the bookmark of the form that does not end the initial events.
+func (b *Broadcaster) SetPlainBookmark(bookmark *wire.Bookmark) {
+	b.updateForm(func(f *Form) { f.PlainBookmark = bookmark })
 }
 
-// SetEnvelope replaces the envelope by one in which the form of items is known. No event may have been written before.
+// SetEnvelope replaces the envelope, which did not know the form of items, by one that does. No event of an object may have
+// been written before.
 func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
 	b.updateForm(func(f *Form) { f.Envelope = envelope })
 }

@@ -225,7 +225,7 @@ func (m *model) readUndispatched() {
 	defer m.broadcaster.mu.Unlock()
 	m.write()
 	for _, w := range m.open() {
-		if w.pastDeadline.Load() || m.random.IntN(2) == 0 {
+		if w.phase.Load() != phaseOpen || m.random.IntN(2) == 0 {
 			continue
 		}
 		if w.options.Bookmarks {

@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// minWatchLife is how long a watcher lives at least before the broadcaster ends it: client-go lists again after a
+	// minWatchLife is the shortest life of a watcher before the broadcaster ends it: client-go lists again after a
 	// watch that ended within a second without an event.
 	minWatchLife = time.Second
 	// endsPerSecond is the rate at which watchers end when states are lost, so that their clients do not all come back at
 	// once.
 	endsPerSecond = 200
-	// minEndSpread is how long the ends of one broadcaster's watchers are spread at least, so that the watchers of each
+	// minEndSpread is the shortest time over which the ends of one broadcaster's watchers are spread, so that the watchers of each
 	// of many small broadcasters do not end at one moment.
 	minEndSpread = time.Second
-	// maxEndSpread is how long the ends of one broadcaster's watchers may take, however many watchers there are.
+	// maxEndSpread is the longest time that the ends of one broadcaster's watchers take, however many they are.
 	maxEndSpread = 10 * time.Second
 )
 
@@ -23,27 +23,27 @@ const (
 // cause. It is safe for concurrent use. The zero value is ready for use.
 type Pacer struct {
 	mu sync.Mutex
-	// plannedUntil is when the last planned end comes.
+	// plannedUntil is the time of the last planned end.
 	plannedUntil time.Time
 }
 
 // Plan reserves time for the ends of some watches, at endsPerSecond: they begin when the ends that were planned before are
-// over. If they would last longer than maxDelay from now, they are spread over maxDelay instead, beginning now, beside
-// those that were planned before. Plan returns the delay until the first end, and the time over which the ends must be
+// over. If they would not be over within a time, they do not queue: they are spread over that time from now on, and some of
+// the earlier ones come meanwhile. Plan returns the delay until the first end, and the time over which the ends must be
 // spread, which is never 0.
-func (p *Pacer) Plan(now time.Time, watches int, maxDelay time.Duration) (delay, spread time.Duration) {
+func (p *Pacer) Plan(now time.Time, watches int, within time.Duration) (delay, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delay = max(0, p.plannedUntil.Sub(now))
 	reserved := time.Duration(watches) * time.Second / endsPerSecond // may be less than spread: small plans overlap
 	spread = max(reserved, minEndSpread)
-	if delay+spread > maxDelay {
+	if delay+spread > within {
 		delay = 0
-		spread = maxDelay
-		reserved = maxDelay
+		spread = within
+		reserved = within
 	}
 	if end := now.Add(delay + reserved); end.After(p.plannedUntil) {
 		p.plannedUntil = end
 	}
-	return delay, max(spread, 1) // maxDelay may be 0
+	return delay, max(spread, 1) // rand.N needs it, even if within is 0
 }

@@ -39,7 +39,7 @@ func TestNewestIsEncodedOnce(t *testing.T) {
 		first := take(shared)
 		for kind := range byKind {
 			batch := take(kind)
-			if isShared := len(batch.newest) > 0 && &batch.newest[0] == &first.newest[0]; isShared != (kind == shared) {
+			if isShared := len(batch.encoded) > 0 && &batch.encoded[0] == &first.encoded[0]; isShared != (kind == shared) {
 				t.Errorf("after an event of type %s, that of type %s has the same bytes: %v", shared, kind, isShared)
 			}
 		}
@@ -125,7 +125,7 @@ func TestEndsAreSpread(t *testing.T) {
 					}
 				}
 				for _, w := range idle {
-					if tt.wantIdleGoOn && w.pastDeadline.Load() {
+					if tt.wantIdleGoOn && w.phase.Load() != phaseOpen {
 						t.Error("a watch ends that has got everything")
 					}
 				}
@@ -195,12 +195,12 @@ func TestSlowState(t *testing.T) {
 				}
 				newest := c.watch(queries(t)["all"], Options{After: c.span.To})
 				tt.cause(c)
-				expect.Same(t, tt.wantEarly, w.Interrupted(t.Context()))
+				expect.Same(t, tt.wantEarly, w.InitialEnding(t.Context()))
 				time.Sleep(initialStateTimeout - time.Second)
-				expect.Same(t, tt.wantEarly, w.Interrupted(t.Context()))
+				expect.Same(t, tt.wantEarly, w.InitialEnding(t.Context()))
 				time.Sleep(time.Second)
-				expect.Same(t, tt.wantLate, w.Interrupted(t.Context()))
-				expect.Same(t, tt.wantNewest, newest.Interrupted(t.Context()))
+				expect.Same(t, tt.wantLate, w.InitialEnding(t.Context()))
+				expect.Same(t, tt.wantNewest, newest.InitialEnding(t.Context()))
 			})
 		})
 	}

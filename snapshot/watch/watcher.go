@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Watcher is one client's position in the history. Take, Wait and Close are for one goroutine.
+// Watcher is one client's position in the history. It is for one goroutine, that of the client's watch.
 //
 // For example, a watch after revision 10, whose filter selects the changes at 11 and 14. The history is at 12 when the
 // watch begins:
@@ -23,6 +23,14 @@ import (
 //	20          by a timer   0    a bookmark at 20  14
 //
 // The bookmark may say 20: changes up to 20 were dispatched, and this watcher was woken for none of them.
+//
+// A watcher ends in phases:
+//
+//	open ── deadline ──► draining ── drainTimeout later ──► drained
+//
+// The deadline is the timeout that the client asked for, or comes earlier if the broadcaster ends its watchers. While the
+// watcher is draining, Take still returns what is left, and then the ending. After a timeout, or once the watcher is
+// drained, Take returns the ending at once.
 type Watcher struct {
 	broadcaster *Broadcaster
 	filter      index.Filter
@@ -36,16 +44,15 @@ type Watcher struct {
 	// ended is the ending, once Take has returned the last events; empty before.
 	ended Ending
 
-	// due is the lowest revision of a change that may be left to deliver; 0 if nothing is left. The change may have a
-	// higher revision, and never a lower one.
+	// due is a lower bound of the revisions of the changes that are left to deliver; 0 if none is left.
 	due atomic.Uint64
 	// bookmarkDue reports whether a bookmark is left to deliver.
 	bookmarkDue atomic.Bool
-	// pastDeadline reports whether only what is left is delivered, and pastDrain whether nothing more is.
-	pastDeadline, pastDrain atomic.Bool
-	wake                    chan struct{}
+	phase       atomic.Int32 // phaseOpen, phaseDraining or phaseDrained
+	wake        chan struct{}
 
-	// The broadcaster's mu guards the fields below.
+	// The broadcaster's mu guards the fields below. Only the watch's own goroutine writes startedAt, so it may read
+	// startedAt without mu.
 	bucket        index.Bucket
 	position      int       // the index in the bucket
 	startedAt     time.Time // when the watch began, or the client got the state with which it begins
@@ -53,8 +60,15 @@ type Watcher struct {
 	plannedEnding Ending      // the ending at the deadline
 	bookmarkAt    time.Time   // the time of the next bookmark; zero if there will be none
 	wakeAt        time.Time   // the time for which the timer is set
-	timer         *time.Timer // wakes the watcher for its end or a bookmark; nil once the watcher was removed
+	timer         *time.Timer // wakes the watcher for its next phase or a bookmark; nil once the watcher was removed
 }
+
+// The phases of a watcher.
+const (
+	phaseOpen int32 = iota
+	phaseDraining
+	phaseDrained
+)
 
 // Options say what a client asks for.
 type Options struct {
@@ -96,7 +110,7 @@ const (
 	bookmarkJitter   = 1300 * time.Millisecond
 	lastBookmarkLead = 2 * time.Second
 
-	// drainTimeout is the time in which a watcher past its deadline still delivers what is left.
+	// drainTimeout is the time for which a watcher delivers what is left after its deadline.
 	drainTimeout = 10 * time.Second
 
 	// definedTimeout is the time for which a watcher holds events back while [Options].Defined is false; then it ends.
@@ -116,8 +130,8 @@ const (
 	initialStateTimeout = 30 * time.Second
 )
 
-// Watch returns a watcher, which must be closed. It returns nil if the broadcaster has ended, or the span does not have
-// all changes after o.After.
+// Watch returns a watcher, which must be closed. It returns nil if the broadcaster has ended, or if the
+// span does not have all changes after o.After, or does not reach o.After.
 func (b *Broadcaster) Watch(o Options) *Watcher {
 	now := time.Now()
 	w := &Watcher{
@@ -158,65 +172,66 @@ func (w *Watcher) Wait(ctx context.Context) {
 
 // Take replaces the events in b with those that the client must get now. If there are none and no ending, there is
 // nothing to deliver before [Watcher.Wait] returns. After an ending the client must get nothing more. The ending is
-// [EndGone] if ctx is done.
-func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
+// [EndGone] if ctx is done. The last events come without the ending, which the next Take returns; b.More says so.
+func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	b.Reset()
-	if end := cmp.Or(w.ended, w.endNow(ctx)); end != "" {
+	if end := cmp.Or(w.ended, w.endingNow(ctx)); end != "" {
 		return end
 	}
-	pastDeadline := w.pastDeadline.Load()
+	isDraining := w.phase.Load() != phaseOpen
 	// The order matters: dispatched is read before due, and due before published. So each change up to dispatched that
 	// the client must get was delivered, or is in the span, at or after due.
 	dispatched := w.broadcaster.dispatched.Load()
 	first := w.due.Swap(0)
 	span := w.broadcaster.published.Load()
 	// With a last bookmark the client can resume at the newest revision, which other replicas have in memory, too.
-	needsBookmark := w.bookmarkDue.Load() || (pastDeadline && w.bookmarks)
+	needsBookmark := w.bookmarkDue.Load() || (isDraining && w.bookmarks)
 	if (first != 0 || needsBookmark) && !w.broadcaster.confirm(span.To, w.defined) {
-		return w.hold(first, pastDeadline)
+		return w.hold(ctx, first)
 	}
 	w.heldSince = time.Time{}
-	more := false
+	var more bool
+	var failure Ending
 	if first != 0 {
-		more, end = w.replay(b, span, first)
+		more, failure = w.replay(b, span, first)
 	}
 	if needsBookmark && !more {
 		w.bookmarkDue.Store(false)
 		w.addBookmark(b, max(w.delivered, dispatched))
 	}
-	if w.broadcaster.aborted.Load() { // read last: it may have become true meanwhile
+	// This is read last: it may have become true meanwhile, and then what was replayed is in doubt.
+	if w.broadcaster.aborted.Load() {
 		b.Reset()
-		more = false
-		end = ""
+		return w.endingPastDeadline(ctx) // Abort has planned the deadline
 	}
-	if end != "" {
+	if failure != "" {
 		b.Reset()
-		return end
+		return failure
 	}
-	if pastDeadline && !more {
+	if isDraining && !more {
 		w.ended = w.endingAtDeadline()
 	}
-	w.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	if b.Events == 0 {
-		end = w.ended
+		return w.ended
 	}
+	w.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	b.More = more || w.ended != ""
-	return end
+	return ""
 }
 
 // hold keeps what is due for a later Take, since the resource may be defined differently now. It returns an ending if
 // that Take would be too late.
-func (w *Watcher) hold(due uint64, pastDeadline bool) Ending {
+func (w *Watcher) hold(ctx context.Context, due uint64) Ending {
 	if due != 0 {
 		w.keepDue(due)
 	}
 	if w.heldSince.IsZero() {
 		w.heldSince = time.Now()
 	}
-	switch {
-	case pastDeadline:
-		return w.endingAtDeadline()
-	case time.Since(w.heldSince) >= definedTimeout:
+	if end := w.endingPastDeadline(ctx); end != "" {
+		return end
+	}
+	if time.Since(w.heldSince) >= definedTimeout {
 		return EndLost
 	}
 	return ""
@@ -225,16 +240,16 @@ func (w *Watcher) hold(due uint64, pastDeadline bool) Ending {
 // addBookmark adds a bookmark to a batch, unless the form of bookmarks is unknown, or the client began at that
 // revision.
 func (w *Watcher) addBookmark(b *Batch, revision uint64) {
-	if plain := w.broadcaster.Form().Plain; plain != nil && revision > w.after {
-		b.copied = plain.AppendTo(b.copied, revision)
+	if bookmark := w.broadcaster.Form().PlainBookmark; bookmark != nil && revision > w.after {
+		b.copied = bookmark.AppendTo(b.copied, revision)
 		b.Events++
 	}
 }
 
 // replay adds the changes from a revision on that the client does not have to a batch, as many as fit, and reports
-// whether some are left. An ending means that they cannot be delivered: the history has forgotten some, or one cannot
-// be written.
-func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
+// whether some are left. A failure means that they cannot be delivered: the history has forgotten some, or one cannot be
+// written.
+func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, failure Ending) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
 	after := max(w.delivered, from-1)
@@ -243,13 +258,14 @@ func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Endi
 	}
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
 		v := versions.At(i)
-		if kind, o := w.filter.Event(v.Change); o != nil {
-			var added bool
+		if eventType, o := w.filter.Event(v.Change); o != nil {
+			e := event{eventType: eventType, object: o, revision: v.Revision}
+			added := true
 			var err error
-			if b.Events == 0 && i == versions.Len()-1 {
-				added, err = true, w.broadcaster.addNewest(b, form, kind, o, v.Revision)
+			if b.Events == 0 && i == versions.Len()-1 { // usually so: the newest change is all that a watcher lacks
+				err = w.broadcaster.addNewest(b, form, e)
 			} else {
-				added, err = b.add(form, kind, o, v.Revision)
+				added, err = b.add(form, e)
 			}
 			switch {
 			case err != nil:
@@ -275,12 +291,13 @@ func (w *Watcher) keepDue(revision uint64) {
 	}
 }
 
-// Interrupted returns the ending if no more may be written of the state with which the watch begins; "" if more may be.
+// InitialEnding returns the ending if no more may be written of the state with which the watch begins; "" if more may be.
 // While Defined is false, it waits for up to initialDefinedTimeout. The client gets the whole state even if the history
 // forgets meanwhile the changes that follow, unless that takes longer than initialStateTimeout.
-func (w *Watcher) Interrupted(ctx context.Context) Ending {
+func (w *Watcher) InitialEnding(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
-		defined, end := w.defined(), w.endNow(ctx)
+		defined := w.defined()
+		end := w.endingNow(ctx) // read after defined, which may have taken long
 		switch {
 		case end != "":
 			return end
@@ -310,9 +327,9 @@ func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why
 	}
-	if !w.pastDeadline.Load() {
+	if w.phase.Load() == phaseOpen {
 		w.broadcaster.planEnd(w, why)
-		for why = w.dueEnding(ctx); why == ""; why = w.dueEnding(ctx) {
+		for why = w.endingPastDeadline(ctx); why == ""; why = w.endingPastDeadline(ctx) {
 			w.Wait(ctx)
 		}
 	}
@@ -328,27 +345,29 @@ func (w *Watcher) Close(why Ending) {
 	}
 }
 
-// dueEnding returns the reason why the watcher must end, though something may be left to deliver; "" if it need not.
-func (w *Watcher) dueEnding(ctx context.Context) Ending {
+// endingPastDeadline returns the ending if the deadline has passed, though something may be left to deliver; "" if it has
+// not. It returns EndGone if ctx is done.
+func (w *Watcher) endingPastDeadline(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
 		return EndGone
-	case w.pastDeadline.Load():
+	case w.phase.Load() != phaseOpen:
 		return w.endingAtDeadline()
 	}
 	return ""
 }
 
-// endNow returns the reason why not even what is left may be delivered; "" if it may be. At a timeout kube-apiserver
+// endingNow returns the ending if not even what is left may be delivered; "" if it may be. At a timeout kube-apiserver
 // does not deliver what is left either.
-func (w *Watcher) endNow(ctx context.Context) Ending {
-	if end := w.dueEnding(ctx); end == EndGone || end == EndTimeout || w.pastDrain.Load() {
+func (w *Watcher) endingNow(ctx context.Context) Ending {
+	isDrained := w.phase.Load() == phaseDrained
+	if end := w.endingPastDeadline(ctx); isDrained || end == EndGone || end == EndTimeout {
 		return end
 	}
 	return ""
 }
 
-// endingAtDeadline returns the reason why the watcher ends at its deadline.
+// endingAtDeadline returns the planned ending.
 func (w *Watcher) endingAtDeadline() Ending {
 	w.broadcaster.mu.Lock()
 	defer w.broadcaster.mu.Unlock()
@@ -387,14 +406,14 @@ func nextBookmark(now, deadline time.Time) time.Time {
 	return time.Time{}
 }
 
-// setTimer sets the time at which the watcher must be woken, whatever happens.
-func (w *Watcher) setTimer(at time.Time) {
+// setTimerLocked sets the time at which the watcher must be woken, whatever happens.
+func (w *Watcher) setTimerLocked(at time.Time) {
 	w.wakeAt = at
 	w.timer.Reset(time.Until(at))
 }
 
-// nextWake returns the time at which the watcher must be woken, whatever happens.
-func (w *Watcher) nextWake() time.Time {
+// nextWakeLocked returns the time at which an open watcher must be woken: for its next bookmark, or at its deadline.
+func (w *Watcher) nextWakeLocked() time.Time {
 	if !w.bookmarkAt.IsZero() && w.bookmarkAt.Before(w.deadline) {
 		return w.bookmarkAt
 	}

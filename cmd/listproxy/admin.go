@@ -47,7 +47,7 @@ func (o *options) newAdminConfig(a *app, requestLimits *limits.Limits, metrics *
 		DiscoveryReady:   a.feeds.cluster.DiscoveryReady,
 		DefinitionsReady: a.feeds.cluster.DefinitionsReady,
 		ServersReady:     a.feeds.cluster.ServersReady,
-		Health:           a.api.health.Stats,
+		Health:           a.api.health.Diagnosis,
 		Collections:      a.feeds.collections,
 		Eager:            a.feeds.warmup.Stats,
 		Compression:      a.feeds.compressor.Stats,

@@ -188,7 +188,7 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 	}
 	o.cache.applyTo(&snapshotConfig)
 	collections := snapshot.NewCollections(snapshotConfig)
-	api.health.OnReturn(collections.Resume)
+	api.health.OnOutageEnd(collections.Resume)
 	clusterConfig := cluster.Config{
 		Invalidate: collections.Invalidate,
 		Verify:     collections.Verify,

@@ -73,8 +73,8 @@ func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer
 	if err != nil {
 		return apiServer{}, err
 	}
-	transports.OnAnswer(health.Answered)
-	return apiServer{ownConfig: health.Watch(config), transports: transports, health: health}, nil
+	transports.OnAnswer(health.CallerAnswered)
+	return apiServer{ownConfig: health.Observe(config), transports: transports, health: health}, nil
 }
 
 // setPingEnv makes client-go notice within 10 seconds that an HTTP/2 connection is half-open; client-go has no other

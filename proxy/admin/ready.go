@@ -83,7 +83,7 @@ func (s *Source) Checks() []Check {
 
 // describeFailure returns the state of the API server, the cause, and what to do, in one line. The line is empty if the
 // state is OK.
-func describeFailure(health upstream.HealthStats) string {
+func describeFailure(health upstream.Diagnosis) string {
 	if health.Condition == upstream.ConditionOK {
 		return ""
 	}

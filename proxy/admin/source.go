@@ -39,7 +39,7 @@ type Source struct {
 	// ServersReady reports whether the API servers behind the upstream are known.
 	ServersReady func() bool
 	// Health returns the state of the API server.
-	Health func() upstream.HealthStats
+	Health func() upstream.Diagnosis
 
 	Collections collections
 	// Eager returns the state of the eager collections. Some may not exist yet.
@@ -105,7 +105,7 @@ func (s *Source) Read() Status {
 	return status
 }
 
-func newUpstream(address string, health upstream.HealthStats, now time.Time) Upstream {
+func newUpstream(address string, health upstream.Diagnosis, now time.Time) Upstream {
 	u := Upstream{
 		Address: address, State: string(health.Condition), StateAge: secondsSince(health.Since, now),
 		Error: health.Problem, Advice: health.Advice,

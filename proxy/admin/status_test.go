@@ -99,8 +99,8 @@ func newHealthySource(t *testing.T) (*Source, *observe.Observer, *fakeCollection
 	return &Source{
 		Version: "v0.1.0", Address: "https://10.0.0.1:443", Started: time.Now(),
 		Draining: no, DiscoveryReady: yes, DefinitionsReady: yes, ServersReady: yes,
-		Health: func() upstream.HealthStats {
-			return upstream.HealthStats{Condition: upstream.ConditionOK, Since: time.Now()}
+		Health: func() upstream.Diagnosis {
+			return upstream.Diagnosis{Condition: upstream.ConditionOK, Since: time.Now()}
 		},
 		Eager: func() []proxy.EagerStats { return nil },
 		// The metrics of the process and of Go's runtime differ each time.
@@ -121,8 +121,8 @@ func newTroubledSource(t *testing.T) *Source {
 	s, o, collections := newHealthySource(t)
 	started := time.Now()
 	time.Sleep(uptime)
-	s.Health = func() upstream.HealthStats {
-		return upstream.HealthStats{
+	s.Health = func() upstream.Diagnosis {
+		return upstream.Diagnosis{
 			Condition: upstream.ConditionUnreachable, Problem: "dial: " + hostile, Advice: "see whether it runs",
 			Since: started.Add(time.Hour), Answered: started.Add(time.Hour - 2*time.Second),
 		}
@@ -190,7 +190,7 @@ func TestStatus(t *testing.T) {
 // replica may serve clients better: not for a failure of the API server, which all replicas have.
 func TestChecks(t *testing.T) {
 	no := func() bool { return false }
-	unauthorized := upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it"}
+	unauthorized := upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it"}
 	unauthorizedSinceStart := unauthorized
 	unauthorizedSinceStart.NeverOK = true
 	pods := keyOf("", "pods", media.JSON)
@@ -223,13 +223,13 @@ func TestChecks(t *testing.T) {
 		},
 		"an API server that refuses listproxy's account": {
 			change: func(s *Source, _ *fakeCollections) {
-				s.Health = func() upstream.HealthStats { return unauthorized }
+				s.Health = func() upstream.Diagnosis { return unauthorized }
 			},
 			wantFailed: "upstream", wantMessage: "(401): renew it",
 		},
 		"an API server that has refused listproxy's account from the start": {
 			change: func(s *Source, _ *fakeCollections) {
-				s.Health = func() upstream.HealthStats { return unauthorizedSinceStart }
+				s.Health = func() upstream.Diagnosis { return unauthorizedSinceStart }
 			},
 			wantFailed: "upstream", wantMessage: "(401): renew it", wantNotReady: true,
 		},
@@ -290,8 +290,8 @@ func TestReadyVerbose(t *testing.T) {
 	s.Eager = func() []proxy.EagerStats {
 		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}
 	}
-	s.Health = func() upstream.HealthStats {
-		return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401"}
+	s.Health = func() upstream.Diagnosis {
+		return upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401"}
 	}
 	w := get(New(Config{Source: s, Metrics: http.NotFoundHandler()}), "/readyz?verbose")
 	expect.Same(t, strings.Join([]string{

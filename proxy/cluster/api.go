@@ -37,7 +37,7 @@ type api struct {
 // newAPI returns an api with the credentials of cfg. It follows no redirects, since the credentials are for the upstream
 // only.
 func newAPI(cfg *rest.Config) (*api, error) {
-	base, err := upstream.Base(cfg)
+	base, err := upstream.BaseURL(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Base returns the address of the API server that cfg names. An address is an error if callers' tokens would not be safe
-// with it, or if it has other parts than scheme, host, port and path.
-func Base(cfg *rest.Config) (*url.URL, error) {
+// BaseURL returns the URL of the API server that cfg names, without a slash at the end of its path. It fails if callers'
+// tokens would not be safe with the URL, or if the URL has other parts than scheme, host, port and path.
+func BaseURL(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		// The error may quote the host, which may hold a password.
@@ -30,6 +30,7 @@ func Base(cfg *rest.Config) (*url.URL, error) {
 		return nil, fmt.Errorf("the API server's URL on %s has a query or a fragment: write it as https://host:port/prefix",
 			base.Host)
 	}
+	// In the escaped path a slash at the end is a separator, and %2F is not.
 	raw := strings.TrimRight(base.EscapedPath(), "/")
 	path, err := url.PathUnescape(raw)
 	if err != nil {

@@ -5,7 +5,7 @@ type Condition string
 
 // The conditions.
 const (
-	// ConditionUnknown means that no probe has ended yet, or that the first one failed, which a second must confirm.
+	// ConditionUnknown means that no probe has ended yet, or only one, which failed (see isConfirmed).
 	ConditionUnknown Condition = "unknown"
 	// ConditionOK means that the upstream answers, and allows listproxy what it needs.
 	ConditionOK Condition = "ok"
@@ -19,7 +19,7 @@ const (
 	ConditionNotReady Condition = "not-ready"
 )
 
-// conditionTexts has the meaning of each condition in plain words, and advice what to do about it.
+// conditionTexts has the meaning of each condition in plain words, and advice what to do about a failure.
 var conditionTexts = map[Condition]struct{ meaning, advice string }{
 	ConditionUnknown: {meaning: "not known yet"},
 	ConditionOK:      {meaning: "ok"},
@@ -45,21 +45,20 @@ var conditionTexts = map[Condition]struct{ meaning, advice string }{
 	},
 }
 
-// Meaning returns the condition in plain words: "kube-apiserver is …".
+// Meaning returns the words that complete the sentence "kube-apiserver is …".
 func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 
-// isCertain reports whether found, the result of the last probe, is the upstream's condition from now on. known is the
-// condition until now, and previous the result of the probe before.
+// isConfirmed reports whether found, the result of the last probe, is the upstream's condition from now on. previous is the
+// result of the probe before, and known the condition until now.
 //
-// OK is certain at once. Two equal failures in a row are certain. Two different ones are certain if no failure was known
-// before. A single failure is not certain: it may be momentary, as when a load balancer changes API servers; and an API
-// server that has just started refuses everybody until it has read the roles.
-func isCertain(known, previous, found Condition) bool {
+// OK needs no second probe. A failure is confirmed if the probe before has found the same failure, or another one while no
+// failure was known. A single failure is not confirmed: it may be momentary, as when a load balancer changes API servers;
+// and an API server that has just started refuses everybody until it has read the roles.
+func isConfirmed(found, previous, known Condition) bool {
 	if found == ConditionOK || found == previous {
 		return true
 	}
-	return known.hasNoFailure() && !previous.hasNoFailure()
+	return previous.isFailure() && !known.isFailure()
 }
 
-// hasNoFailure reports whether no failure is known.
-func (c Condition) hasNoFailure() bool { return c == ConditionOK || c == ConditionUnknown }
+func (c Condition) isFailure() bool { return c != ConditionOK && c != ConditionUnknown }

@@ -3,7 +3,7 @@
 //
 //   - transports.go, transportsets.go: the connections for callers' requests, without credentials
 //   - impersonation.go: those of users whom listproxy impersonates; rotation.go: files that change
-//   - client.go, baseurl.go: listproxy's own requests, and the address
+//   - baseurl.go: the address; withoutreuse.go: connections of one request each
 //   - health.go: the API server's condition by probes; traffic.go: and by listproxy's own requests;
 //     condition.go: all conditions, with advice
 package upstream

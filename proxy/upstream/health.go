@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -15,11 +16,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // Health knows the condition of the upstream. Every ten seconds it probes GET /readyz with listproxy's own credentials. It
-// also observes the answers to listproxy's other requests ([Health.Watch]): an upstream that answers them is not
+// also observes the answers to listproxy's other requests ([Health.Observe]): an upstream that answers them is not
 // unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line in the log.
 //
 // A failure counts when two probes have found it, five seconds apart. When one of listproxy's requests gets no answer, the
@@ -31,12 +33,12 @@ type Health struct {
 	log     *slog.Logger
 	traffic traffic
 
-	mu    sync.Mutex  // guards stats
-	stats HealthStats // only Run changes them
+	mu        sync.Mutex // guards diagnosis
+	diagnosis Diagnosis  // changed by Run only; Answered is not set
 }
 
-// HealthStats describes the state of the upstream.
-type HealthStats struct {
+// Diagnosis is what is known about the condition of the upstream.
+type Diagnosis struct {
 	Condition Condition
 	Since     time.Time
 	// Answered is the time at which the upstream last sent anything, even an error; zero if it never has.
@@ -61,7 +63,7 @@ const (
 // NewHealth returns a Health of the API server that cfg names. It probes with the credentials of cfg. The condition is
 // unknown until Run runs.
 func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
-	base, err := Base(cfg)
+	base, err := BaseURL(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -70,58 +72,88 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 		return nil, fmt.Errorf("cannot ask the API server how it is: %w", err)
 	}
 	return &Health{
-		client: client, base: base, log: log, traffic: traffic{began: make(chan struct{}, 1)},
-		stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+		client: client, base: base, log: log, traffic: traffic{outageBegan: make(chan struct{}, 1)},
+		diagnosis: Diagnosis{Condition: ConditionUnknown, Since: time.Now()},
 	}, nil
 }
 
-// Stats returns the state of the upstream by the last probe. It sends no request.
-func (h *Health) Stats() HealthStats {
+// Observe returns a copy of cfg for listproxy's own clients. h observes the answers to the requests of these clients.
+func (h *Health) Observe(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return observedTransport{RoundTripper: next, traffic: &h.traffic, base: h.base}
+	})
+	return cfg
+}
+
+// CallerAnswered tells h the status of an answer to a caller's request. During an outage such an answer can end it.
+// Otherwise the call does nothing, so that callers' requests take no lock.
+func (h *Health) CallerAnswered(status int) {
+	if h.Outage().Lasts {
+		h.traffic.recordAnswer(status)
+	}
+}
+
+// OnOutageEnd sets the function that is called when an outage has ended. It must be called before any request is sent.
+func (h *Health) OnOutageEnd(f func()) { h.traffic.onOutageEnd = f }
+
+// Outage returns the current outage of the upstream, or the last one.
+func (h *Health) Outage() clock.Outage { return h.traffic.lastOutage() }
+
+// Diagnosis returns what the last probes have found. It sends no request.
+func (h *Health) Diagnosis() Diagnosis {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	stats := h.stats
-	stats.Answered = h.traffic.lastHeard()
-	return stats
+	diagnosis := h.diagnosis
+	diagnosis.Answered = h.traffic.lastHeard()
+	return diagnosis
 }
 
 // Run probes until ctx ends.
 func (h *Health) Run(ctx context.Context) {
-	wasOK := false
+	everOK := false
 	previous := ConditionUnknown
-	for woken := false; ; { // woken says that an outage has begun, which made this probe early
+	isEarly := false // the probe follows the begin of an outage at once
+	for ctx.Err() == nil {
 		found, err := h.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		wasOK = wasOK || found == ConditionOK
-		pause := wait.Jitter(probeInterval, 0.05)
-		isDown := woken && errors.Is(err, syscall.ECONNREFUSED) // a request has failed, and now the connection is refused
-		if isDown || isCertain(h.Stats().Condition, previous, found) {
-			h.setCondition(found, err, !wasOK)
-		} else {
-			pause = confirmInterval
+		everOK = everOK || found == ConditionOK
+		pause := confirmInterval
+		isDown := isEarly && errors.Is(err, syscall.ECONNREFUSED) // a request has failed, and now the connection is refused
+		if isDown || isConfirmed(found, previous, h.Diagnosis().Condition) {
+			h.setCondition(found, err, !everOK)
+			pause = wait.Jitter(probeInterval, 0.05)
 		}
 		previous = found
-		outage := h.traffic.began
-		if woken || h.Stats().Condition == ConditionUnreachable {
-			outage = nil // an outage makes one probe early, and not every probe while it lasts
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-outage:
-			woken = true
-		case <-time.After(pause):
-			woken = false
-		}
+		// An outage makes one probe early, and not every probe while it lasts.
+		mayBeEarly := !isEarly && h.Diagnosis().Condition != ConditionUnreachable
+		isEarly = h.awaitNextProbe(ctx, pause, mayBeEarly)
 	}
 }
 
-// setCondition sets the condition. It logs a change before, so that every change that Stats shows is in the log. cause is
-// the reason if c is not OK.
+// awaitNextProbe returns after pause, when ctx ends, or if mayBeEarly when an outage begins. It reports whether an outage
+// has begun.
+func (h *Health) awaitNextProbe(ctx context.Context, pause time.Duration, mayBeEarly bool) (outageBegan bool) {
+	began := h.traffic.outageBegan
+	if !mayBeEarly {
+		began = nil // select ignores it
+	}
+	select {
+	case <-began:
+		return true
+	case <-ctx.Done():
+	case <-time.After(pause):
+	}
+	return false
+}
+
+// setCondition sets the condition c. It logs a change before it stores it, so that every change that Diagnosis shows is in
+// the log. cause is the reason if c is not OK.
 func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
-	before := h.Stats()
-	after := HealthStats{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionTexts[c].advice}
+	before := h.Diagnosis()
+	after := Diagnosis{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionTexts[c].advice}
 	if cause != nil {
 		after.Problem = telemetry.MaskText(cause.Error())
 	}
@@ -141,11 +173,11 @@ func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stats = after
+	h.diagnosis = after
 }
 
-// probe asks the upstream whether it is ready. If the probe gets no answer, but another request is answered meanwhile, the
-// upstream is only busy, which counts as OK.
+// probe asks the upstream whether it is ready. If the probe gets no answer, but more of another request's answer has come
+// since it was sent, the upstream is only busy, which counts as OK.
 func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -155,20 +187,42 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 		if h.traffic.lastHeard().After(sent) {
 			return ConditionOK, nil
 		}
-		h.traffic.failed(sent, err)
+		h.traffic.recordFailure(sent, err)
 		return ConditionUnreachable, err
 	}
-	h.traffic.answered(status)
+	h.traffic.recordAnswer(status)
+	isRefused := status == http.StatusForbidden || h.traffic.resourceRefused.Load()
+	readsNothing := h.traffic.openAnswers.Load() == 0 // an account that may not read one resource usually watches others
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
 	case status >= http.StatusInternalServerError:
 		return ConditionNotReady, fmt.Errorf("/readyz answers %d", status)
-	case h.traffic.isRefused(status == http.StatusForbidden):
+	case isRefused && readsNothing:
 		return ConditionForbidden, errors.New("it allows nothing that listproxy asks for")
 	case status == http.StatusOK, status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		return ConditionOK, nil
 	}
 	// It may be a login page, or the base path is wrong.
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status)
+}
+
+// maxDrained bounds the bytes of an answer that are read so that its connection can be used again.
+const maxDrained = 64 << 10
+
+// statusOf returns the status of the answer to a GET of an address.
+func statusOf(ctx context.Context, client *http.Client, address *url.URL) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	res, err := client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, maxDrained)); err != nil {
+		return 0, err
+	}
+	return res.StatusCode, nil
 }

@@ -82,13 +82,13 @@ func run(t *testing.T, transport proxytest.Transport, test func(*testing.T, *hea
 		rig := &healthRig{log: &logbuffer.Buffer{}}
 		rig.set(transport)
 		rig.Health = &Health{
-			client:  &http.Client{Transport: rig},
-			base:    &url.URL{Scheme: "https", Host: "api", Path: "/at"},
-			traffic: traffic{began: make(chan struct{}, 1)},
-			log:     slog.New(slog.NewTextHandler(rig.log, nil)),
-			stats:   HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+			client:    &http.Client{Transport: rig},
+			base:      &url.URL{Scheme: "https", Host: "api", Path: "/at"},
+			traffic:   traffic{outageBegan: make(chan struct{}, 1)},
+			log:       slog.New(slog.NewTextHandler(rig.log, nil)),
+			diagnosis: Diagnosis{Condition: ConditionUnknown, Since: time.Now()},
 		}
-		rig.own = &http.Client{Transport: healthTransport{rig, rig.Health}}
+		rig.own = &http.Client{Transport: observedTransport{RoundTripper: rig, traffic: &rig.traffic, base: rig.base}}
 		proxytest.RunInBubble(t, rig.Run)
 		test(t, rig)
 	})
@@ -98,9 +98,9 @@ func run(t *testing.T, transport proxytest.Transport, test func(*testing.T, *hea
 func (rig *healthRig) await(t *testing.T, c Condition, within time.Duration) {
 	t.Helper()
 	begun := time.Now()
-	for rig.Stats().Condition != c {
+	for rig.Diagnosis().Condition != c {
 		if time.Since(begun) > within {
-			t.Fatalf("the condition is %s, not %s, after %v: %s", rig.Stats().Condition, c, within, rig.log)
+			t.Fatalf("the condition is %s, not %s, after %v: %s", rig.Diagnosis().Condition, c, within, rig.log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -167,14 +167,14 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 				if n := rig.probed.Load() - before; n < 40 || n > 60 {
 					t.Errorf("there were %d probes in ten minutes, want about 50", n)
 				}
-				s := rig.Stats()
+				s := rig.Diagnosis()
 				expect.Says(t, s.Problem, tt.wantProblem)
 				if s.Condition != tt.want || s.NeverOK || s.Advice == "" || time.Since(s.Since) < 10*time.Minute {
 					t.Errorf("the state is %+v, want %s for ten minutes, with advice", s, tt.want)
 				}
 				rig.set(answering(http.StatusOK, "ok"))
 				rig.await(t, ConditionOK, maxDelay)
-				if s = rig.Stats(); s.NeverOK || s.Problem != "" || s.Advice != "" || time.Since(s.Answered) > time.Second {
+				if s = rig.Diagnosis(); s.NeverOK || s.Problem != "" || s.Advice != "" || time.Since(s.Answered) > time.Second {
 					t.Errorf("after the failure the state is %+v, want OK without a problem", s)
 				}
 				lines := strings.Split(strings.TrimSpace(rig.log.String()), "\n")
@@ -206,7 +206,7 @@ func TestHealthOfAMoment(t *testing.T) {
 				rig.set(moment.transport)
 				_ = rig.get(t, "/api/v1/pods")
 				time.Sleep(moment.lasts)
-				if c := rig.Stats().Condition; c != ConditionOK {
+				if c := rig.Diagnosis().Condition; c != ConditionOK {
 					t.Fatalf("the condition is %s, want OK", c)
 				}
 				rig.set(answering(http.StatusOK, "ok"))
@@ -227,7 +227,7 @@ func TestHealthFromTheStart(t *testing.T) {
 	} {
 		run(t, transport, func(t *testing.T, rig *healthRig) {
 			rig.await(t, want, 6*time.Second)
-			s := rig.Stats()
+			s := rig.Diagnosis()
 			if wasAnswered := want != ConditionUnreachable; !s.NeverOK || s.Answered.IsZero() == wasAnswered {
 				t.Errorf("the state is %+v, want NeverOK and answered %t", s, wasAnswered)
 			}
@@ -258,7 +258,7 @@ func TestHealthOfRefusedConnections(t *testing.T) {
 		rig.set(refusing)
 		_ = rig.get(t, "/api/v1/pods")
 		synctest.Wait()
-		expect.Same(t, ConditionUnreachable, rig.Stats().Condition)
+		expect.Same(t, ConditionUnreachable, rig.Diagnosis().Condition)
 		rig.set(answering(http.StatusOK, "ok"))
 		rig.await(t, ConditionOK, maxDelay)
 	})
@@ -278,7 +278,7 @@ func TestHealthOfTheBusy(t *testing.T) {
 			expect.NoError(t, err)
 			time.Sleep(time.Second)
 		}
-		if s := rig.Stats(); s.Condition != ConditionOK || time.Since(s.Answered) > 2*time.Second {
+		if s := rig.Diagnosis(); s.Condition != ConditionOK || time.Since(s.Answered) > 2*time.Second {
 			t.Errorf("the state is %+v, want OK and answered just now", s)
 		}
 		expect.NoError(t, body.Close())
@@ -309,7 +309,7 @@ func TestHealthOfTheAccount(t *testing.T) {
 		expect.NoError(t, rig.get(t, "/apis/apps/v1/deployments").Close())
 		rig.probes.Store(new(answering(http.StatusForbidden, "")))
 		time.Sleep(time.Hour)
-		if c := rig.Stats().Condition; c != ConditionOK {
+		if c := rig.Diagnosis().Condition; c != ConditionOK {
 			t.Errorf("while the account may watch one resource the condition is %s, want OK", c)
 		}
 		rig.probes.Store(new(answering(http.StatusOK, "ok")))
@@ -322,7 +322,7 @@ func TestHealthOfTheAccount(t *testing.T) {
 			expect.NoError(t, rig.get(t, "/apis/apps/v1").Close())
 			time.Sleep(time.Minute)
 		}
-		if c := rig.Stats().Condition; c != ConditionForbidden {
+		if c := rig.Diagnosis().Condition; c != ConditionForbidden {
 			t.Errorf("while the account may read no resource the condition is %s, want forbidden", c)
 		}
 		mayRead("/apis/apps/v1/deployments")
@@ -337,8 +337,11 @@ func TestHealthOfTheAccount(t *testing.T) {
 // watches to the last.
 func TestOutages(t *testing.T) {
 	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
-		returns := 0
-		rig.OnReturn(func() { returns++ })
+		ends := 0
+		rig.OnOutageEnd(func() {
+			ends++
+			_ = rig.Diagnosis() // the function may ask for anything
+		})
 		want := func(when string, lasts bool) {
 			t.Helper()
 			synctest.Wait()
@@ -365,13 +368,13 @@ func TestOutages(t *testing.T) {
 		want("refused for a minute", true)
 		rig.set(answering(http.StatusForbidden, ""))
 		rig.get(t, "/version")
-		rig.Answered(http.StatusInternalServerError)
+		rig.CallerAnswered(http.StatusInternalServerError)
 		want("the first answers are refusals and errors", true)
 		rig.set(answering(http.StatusOK, "ok"))
 		rig.get(t, "/version")
 		want("the upstream answers", false)
-		if got := rig.Outage(); returns != 1 || !got.Heard.Equal(lastHeard) || !got.Ended.Equal(time.Now()) {
-			t.Errorf("OnReturn was called %d times, want 1; the outage is %+v", returns, got)
+		if got := rig.Outage(); ends != 1 || !got.Heard.Equal(lastHeard) || !got.Ended.Equal(time.Now()) {
+			t.Errorf("OnOutageEnd was called %d times, want 1; the outage is %+v", ends, got)
 		}
 		rig.set(refusing)
 		rig.get(t, "/version")
@@ -381,7 +384,7 @@ func TestOutages(t *testing.T) {
 		rig.set(refusing)
 		rig.get(t, "/version")
 		synctest.Wait()
-		rig.Answered(http.StatusNotFound)
+		rig.CallerAnswered(http.StatusNotFound)
 		want("a caller was answered", false)
 		rig.set(answering(http.StatusOK, "ok"))
 		// While one request waits, probes are answered: the server is only slow.
@@ -392,10 +395,10 @@ func TestOutages(t *testing.T) {
 		})))
 		go func() { rig.get(t, "/version") }()
 		time.Sleep(probeInterval * 2)
-		before := returns
+		before := ends
 		close(slow)
 		want("a request took too long", false)
-		expect.Same(t, before, returns)
+		expect.Same(t, before, ends)
 		in, out = io.Pipe()
 		rig.set(streaming(in))
 		body = rig.get(t, "/api/v1/pods")

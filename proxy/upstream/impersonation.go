@@ -15,14 +15,14 @@ import (
 func (t *Transports) Impersonate(cfg *rest.Config) error {
 	t.cfg = rest.CopyConfig(cfg)
 	t.impersonates = true
-	t.current.Store(nil)
+	t.current.Store(nil) // so that update makes new transports, although no file has changed
 	_, err := t.update()
 	return err
 }
 
-// newImpersonatedSet returns a set that sends requests with the credentials of cfg, which are listproxy's own. It sends
+// newImpersonatingSet returns a set that sends requests with the credentials of cfg, which are listproxy's own. It sends
 // only requests that name a user to impersonate ([impersonatedOnly]).
-func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
+func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
 		return nil, errors.New(
 			"the kubeconfig impersonates a user, so listproxy cannot impersonate its callers: remove that from the kubeconfig")
@@ -46,29 +46,24 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 	}
 	tlsConfig.NextProtos = nil // each transport sets its own
 	if transportConfig.DialHolder != nil {
-		// So client-go can close these connections when a credential plugin brings another certificate.
+		// This dialer lets client-go close these connections when a credential plugin brings another certificate.
 		own.Dial = transportConfig.DialHolder.Dial
 	}
-	s := newTransportSet(own, base, tlsConfig)
-	all := []*http.RoundTripper{&s.http1, &s.sendAs, &s.unknown}
-	for i := range lanes {
-		all = append(all, &s.short[i], &s.long[i])
-	}
-	for _, tripper := range all {
-		if *tripper, err = transport.HTTPWrappersForConfig(transportConfig, *tripper); err != nil {
-			return nil, fmt.Errorf("its credentials: %w", err)
+	return newTransportSet(own, base, tlsConfig, func(t *http.Transport) (http.RoundTripper, error) {
+		withCredentials, err := transport.HTTPWrappersForConfig(transportConfig, t)
+		if err != nil {
+			return nil, fmt.Errorf("listproxy's own credentials: %w", err)
 		}
-		*tripper = impersonatedOnly{*tripper}
-	}
-	return s, nil
+		return impersonatedOnly{withCredentials}, nil
+	})
 }
 
 // errNotImpersonated means a bug in listproxy, which was noticed before anything was sent with its credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
 
-// impersonatedOnly passes only requests that name a user and a group in Impersonate-* headers and have no credentials.
-// client-go adds credentials to requests that have none, so without this check a mistake elsewhere would give a
-// caller listproxy's own rights.
+// impersonatedOnly sends only requests that have no credentials, and name a user and a group in Impersonate-* headers.
+// client-go adds credentials to any request that has none, so without this check a mistake elsewhere would give a caller
+// listproxy's own rights. A group is required since kube-apiserver gives other groups to a user who is named without one.
 type impersonatedOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -80,7 +75,7 @@ func (i impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	return i.next.RoundTrip(r)
 }
 
-// refusingTransport sends nothing.
+// refusingTransport answers each request with errNotImpersonated, and sends nothing.
 type refusingTransport struct{}
 
 // RoundTrip implements [http.RoundTripper].

@@ -2,7 +2,7 @@ package upstream
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 
@@ -13,21 +13,21 @@ import (
 
 // Run reloads the files of the client configuration until ctx ends.
 func (t *Transports) Run(ctx context.Context, log *slog.Logger) {
-	kubehttp.ReloadFiles(ctx, log, "a new CA or client certificate for kube-apiserver",
-		func(context.Context) (bool, error) { return t.update() })
+	const logged = "a new CA or client certificate for kube-apiserver"
+	kubehttp.ReloadFiles(ctx, log, logged, func(context.Context) (bool, error) { return t.update() })
 }
 
 // update replaces the transports if the content of the files has changed, or there are none yet.
 func (t *Transports) update() (changed bool, err error) {
-	cfg, err := withFiles(t.cfg)
+	loaded, err := withFiles(t.cfg)
 	if err != nil {
 		return false, err
 	}
 	previous := t.current.Load()
-	if previous != nil && reflect.DeepEqual(previous.config.TLSClientConfig, cfg.TLSClientConfig) {
+	if previous != nil && reflect.DeepEqual(previous.config.TLSClientConfig, loaded.TLSClientConfig) {
 		return false, nil
 	}
-	next, err := newTransportSets(cfg, t.base, t.impersonates)
+	next, err := newGeneration(loaded, t.base, t.impersonates)
 	if err != nil {
 		return false, err
 	}
@@ -45,9 +45,11 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, err
 	}
-	isEmpty := func(file string, content []byte) bool { return file != "" && len(content) == 0 }
-	if isEmpty(cfg.CAFile, cfg.CAData) || isEmpty(cfg.CertFile, cfg.CertData) || isEmpty(cfg.KeyFile, cfg.KeyData) {
-		return nil, errors.New("the file of the CA, the client certificate or its key is empty")
+	contents := map[string][]byte{cfg.CAFile: cfg.CAData, cfg.CertFile: cfg.CertData, cfg.KeyFile: cfg.KeyData}
+	for file, content := range contents {
+		if file != "" && len(content) == 0 {
+			return nil, fmt.Errorf("%s is empty", file)
+		}
 	}
 	cfg.CAFile, cfg.CertFile, cfg.KeyFile = "", "", ""
 	return cfg, nil

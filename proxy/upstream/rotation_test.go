@@ -130,7 +130,7 @@ func (r *rotating) getByEach(t *testing.T) map[string]error {
 	} {
 		errs[name] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{}), id, "/api")
 		errs[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{Upgrade: "websocket"}), id, "/api")
-		errs[name+", own"] = get(t, r.Transports, r.ownRoundTripper(id), id, "/api")
+		errs[name+", own"] = get(t, r.Transports, r.sendAsTransport(id), id, "/api")
 	}
 	return errs
 }
@@ -229,7 +229,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		expect.NoError(t, err)
 		var log logbuffer.Buffer
 		proxytest.RunInBubble(t, func(ctx context.Context) { up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil))) })
-		later := func() *transportSets {
+		later := func() *generation {
 			time.Sleep(2*kubehttp.ReloadInterval + time.Millisecond)
 			synctest.Wait()
 			return up.current.Load()

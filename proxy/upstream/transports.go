@@ -25,15 +25,15 @@ const (
 	// idleHTTP1Timeout is shorter than those of servers and load balancers: a request that is sent while the other side
 	// closes the connection cannot always be sent again.
 	idleHTTP1Timeout = 30 * time.Second
-	// sendPingTimeout is the time without a frame after which a connection for long-running requests sends a ping, and
-	// pingTimeout the time after which it ends without an answer. Both are client-go's: an API server that stands still
-	// for a moment ends nobody's watch.
-	sendPingTimeout = 30 * time.Second
-	pingTimeout     = 15 * time.Second
-	// shortSendPingTimeout and shortPingTimeout are the same for short requests, which share connections. Together they
-	// leave two of the ten seconds after which client-go's leader election gives up a lock.
-	shortSendPingTimeout = 3 * time.Second
-	shortPingTimeout     = 5 * time.Second
+	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. If no
+	// answer to the ping comes within longPingTimeout, the connection is closed. Both are client-go's: an API server that
+	// stands still for a moment ends nobody's watch.
+	longPingAfter   = 30 * time.Second
+	longPingTimeout = 15 * time.Second
+	// shortPingAfter and shortPingTimeout are the same for connections for short requests. Together they leave two of the
+	// ten seconds after which client-go's leader election gives up a lock.
+	shortPingAfter   = 3 * time.Second
+	shortPingTimeout = 5 * time.Second
 	// maxIdleConns bounds idle connections. There are more than a few only if the API server does not speak HTTP/2, or
 	// refuses many upgrades.
 	maxIdleConns = 256
@@ -42,16 +42,16 @@ const (
 	streamReceiveBuffer = 128 << 10
 )
 
-// Transports sends callers' requests to the API server. It knows the server's address and how to verify its certificate.
-// It holds no credentials, except listproxy's own for users whom listproxy impersonates ([Transports.Impersonate]). While
-// Run runs, it reloads the files of the CA and of listproxy's own client certificate. It is safe for concurrent use.
+// Transports sends callers' requests to the API server, each with the caller's own credentials. Of its own it has
+// credentials only if listproxy impersonates users ([Transports.Impersonate]). While Run runs, it reloads the files of the
+// CA and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
 	*auth.Tokens // the API server's verdicts about callers' tokens
 
 	base         *url.URL     // its path is a prefix without a trailing slash
-	cfg          *rest.Config // without credentials unless impersonates
+	cfg          *rest.Config // with credentials only if impersonates is true
 	impersonates bool
-	current      atomic.Pointer[transportSets]
+	current      atomic.Pointer[generation]
 	onAnswer     func(status int) // called for each answer, unless it is nil
 }
 
@@ -61,7 +61,7 @@ type Transports struct {
 //
 // The host must be reached over TLS, since callers' tokens are sent to it.
 func New(cfg *rest.Config) (*Transports, error) {
-	base, err := Base(cfg)
+	base, err := BaseURL(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,8 @@ func New(cfg *rest.Config) (*Transports, error) {
 // OnAnswer sets a function that is called with the status of each answer. It must be called before any request is sent.
 func (t *Transports) OnAnswer(onAnswer func(status int)) { t.onAnswer = onAnswer }
 
-// Answered records the status of the API server's answer to a caller's request, see [auth.Tokens.Answered].
+// Answered records the status of the API server's answer to a caller's request. It replaces [auth.Tokens.Answered], which
+// it calls.
 func (t *Transports) Answered(id auth.Identity, upgrade bool, method string, status int) {
 	if t.onAnswer != nil {
 		t.onAnswer(status)
@@ -95,62 +96,52 @@ func (t *Transports) URL() *url.URL {
 // of its own, and follows no redirects. Its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
-	res, err := t.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
+	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
 	if err == nil {
 		t.Answered(id, false, r.Method, res.StatusCode)
 	}
 	return res, err
 }
 
-// RoundTripper returns the transport for a caller's request: over HTTP/1.1 for an upgrade, which takes over the connection,
-// and otherwise over HTTP/2 if the API server speaks it (see also unknownCallers and lanes). The transport follows no
-// redirects, decompresses nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated
-// user.
+// RoundTripper returns the transport for a caller's request. It uses HTTP/2 if the API server speaks it, but HTTP/1.1 for
+// upgrades, and for most requests of callers who are not accepted ([unknownCallers]). It follows no redirects, decompresses
+// nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
-	set := t.set(id)
-	verdict, flow := t.Caller(id, "")
+	transports := t.transportsFor(id)
+	verdict, flow := t.Caller(id, "") // the flow of an accepted caller does not depend on the address
 	switch {
-	case set == nil:
+	case transports == nil:
 		return refusingTransport{}
 	case r.Upgrade != "":
-		return set.http1
+		return transports.http1 // an upgrade takes over the connection
 	case verdict != auth.Accepted:
-		return set.unknown
+		return transports.unknown
 	case r.LongRunning:
-		return set.long[flow[0]%lanes]
+		return transports.long[flow[0]%lanes]
 	}
-	return set.short[flow[0]%lanes]
+	return transports.short[flow[0]%lanes]
 }
 
-// ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
-func (t *Transports) ownRoundTripper(id auth.Identity) http.RoundTripper {
-	set := t.set(id)
+// sendAsTransport returns the transport for a request that listproxy itself has made as a caller.
+func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
+	transports := t.transportsFor(id)
 	verdict, _ := t.Caller(id, "")
 	switch {
-	case set == nil:
+	case transports == nil:
 		return refusingTransport{}
 	case verdict != auth.Accepted:
-		return set.http1 // see unknownCallers; listproxy's own bodies are small
+		return transports.http1 // a 401 would close an HTTP/2 connection, see unknownCallers; these bodies are small
 	}
-	return set.sendAs
+	return transports.sendAs
 }
 
-// set returns the transports for a caller; nil if the caller is impersonated, and listproxy impersonates nobody.
-func (t *Transports) set(id auth.Identity) *transportSet {
+// transportsFor returns the transports for a caller. They are nil if the caller is impersonated, and listproxy impersonates
+// nobody.
+func (t *Transports) transportsFor(id auth.Identity) *transportSet {
 	if id.Impersonated() != nil {
-		return t.current.Load().impersonated
+		return t.current.Load().impersonating
 	}
-	return t.current.Load().anonymous
-}
-
-// overHTTP2 makes t speak HTTP/2 if the API server does, and returns t. A connection that was silent for sendPing sends a
-// ping, and ends if no answer comes within pingTimeout.
-func overHTTP2(t *http.Transport, sendPing, pingTimeout time.Duration) http.RoundTripper {
-	t.Protocols.SetHTTP2(true)
-	t.HTTP2 = &http.HTTP2Config{
-		SendPingTimeout: sendPing, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamReceiveBuffer,
-	}
-	return t
+	return t.current.Load().plain
 }
 
 // anonymousTLSConfig returns a TLS configuration that verifies the API server, and has no client certificate.
@@ -176,7 +167,7 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		proxy = http.ProxyFromEnvironment // as client-go does
 	}
 	return &http.Transport{
-		// There is one upstream.
+		// The URL of a request has a path that the caller chose: the network proxy is chosen without it.
 		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
 		DialContext:           dialer(cfg),
 		TLSClientConfig:       tlsConfig.Clone(),
@@ -185,10 +176,20 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		IdleConnTimeout:       idleConnTimeout,
 		MaxIdleConns:          maxIdleConns,
 		MaxIdleConnsPerHost:   maxIdleConns,
-		// Clients get what they asked for, and the bytes that were sent.
+		// Callers get the bytes that the API server sent.
 		DisableCompression: true,
 		Protocols:          protocols,
 	}
+}
+
+// overHTTP2 makes t speak HTTP/2 if the API server does, and returns t. A connection on which no frame came for pingAfter
+// sends a ping. It is closed if no answer comes within pingTimeout.
+func overHTTP2(t *http.Transport, pingAfter, pingTimeout time.Duration) *http.Transport {
+	t.Protocols.SetHTTP2(true)
+	t.HTTP2 = &http.HTTP2Config{
+		SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamReceiveBuffer,
+	}
+	return t
 }
 
 func dialer(cfg *rest.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -203,8 +204,9 @@ func dialer(cfg *rest.Config) func(ctx context.Context, network, address string)
 	}
 }
 
-// verifyAnonymous returns an error if a transport for callers' requests holds credentials. It checks the transports and
-// not their configuration: if a change in client-go or here lets credentials in, listproxy does not start.
+// verifyAnonymous returns an error if a transport for callers' requests holds credentials, or may hold some that cannot be
+// seen. It checks the transports and not their configuration: if a change in client-go or here lets credentials in,
+// listproxy does not start.
 func verifyAnonymous(transports []*http.Transport) error {
 	for _, transport := range transports {
 		tlsConfig := transport.TLSClientConfig

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,47 +11,51 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// transportSets has all transports for callers' requests: one set without credentials, and one with listproxy's own, for
-// users whom listproxy impersonates. It belongs to one version of the files that the client configuration names. When a
-// file changes, it is replaced as a whole, so that no new request uses a connection made with the former CA or client
-// certificate. Requests on such connections go on.
-type transportSets struct {
+// generation has all transports for callers' requests that were made from one version of the files that the client
+// configuration names. When a file changes, a new generation replaces it, so that no new request uses a connection made
+// with the former CA or client certificate. Requests on such connections go on.
+type generation struct {
 	config *rest.Config // with the files' content in place of their names
 
-	anonymous    *transportSet
-	impersonated *transportSet // nil if listproxy impersonates nobody
+	plain         *transportSet // without credentials
+	impersonating *transportSet // with listproxy's own, for users whom it impersonates; nil if it impersonates nobody
 }
 
-// newTransportSets returns the sets for cfg, which has the TLS files' content in place of their names.
-func newTransportSets(cfg *rest.Config, base *url.URL, impersonate bool) (*transportSets, error) {
+// newGeneration returns the generation for cfg, which has the TLS files' content in place of their names.
+func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generation, error) {
 	tlsConfig, err := anonymousTLSConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
 	}
-	s := &transportSets{config: cfg, anonymous: newTransportSet(cfg, base, tlsConfig)}
-	if err := verifyAnonymous(s.anonymous.transports); err != nil {
+	unchanged := func(t *http.Transport) (http.RoundTripper, error) { return t, nil }
+	plain, err := newTransportSet(cfg, base, tlsConfig, unchanged)
+	if err != nil {
+		return nil, err
+	}
+	if err := verifyAnonymous(plain.all); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
-	if impersonate {
-		if s.impersonated, err = newImpersonatedSet(cfg, base); err != nil {
+	g := &generation{config: cfg, plain: plain}
+	if impersonates {
+		if g.impersonating, err = newImpersonatingSet(cfg, base); err != nil {
 			return nil, fmt.Errorf("the transports to the API server with listproxy's own credentials: %w", err)
 		}
 	}
-	return s, nil
+	return g, nil
 }
 
 // transports returns the transports of both sets.
-func (s *transportSets) transports() []*http.Transport {
-	all := slices.Clone(s.anonymous.transports)
-	if s.impersonated != nil {
-		all = append(all, s.impersonated.transports...)
+func (g *generation) transports() []*http.Transport {
+	all := slices.Clone(g.plain.all)
+	if g.impersonating != nil {
+		all = append(all, g.impersonating.all...)
 	}
 	return all
 }
 
 // closeIdle closes the connections that no request uses. The others close when their requests have ended.
-func (s *transportSets) closeIdle() {
-	for _, transport := range s.transports() {
+func (g *generation) closeIdle() {
+	for _, transport := range g.transports() {
 		transport.CloseIdleConnections()
 	}
 }
@@ -65,9 +70,9 @@ const lanes = 16
 type transportSet struct {
 	short, long [lanes]http.RoundTripper // for callers whom the API server has accepted, chosen by a hash of the caller
 	unknown     http.RoundTripper        // for all other callers
-	http1       http.RoundTripper        // for upgrades, which take the connection over; see also unknownCallers
-	sendAs      http.RoundTripper        // for [Transports.SendAs] as a caller who was accepted
-	transports  []*http.Transport        // the transports under all of these
+	http1       http.RoundTripper        // for upgrades
+	sendAs      http.RoundTripper        // for requests that listproxy itself sends as an accepted caller
+	all         []*http.Transport        // the transports under all of these
 }
 
 // unknownCallers sends the requests of callers whom the API server has not accepted. Those without a body go over
@@ -84,23 +89,30 @@ func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.http2.RoundTrip(r)
 }
 
-// newTransportSet returns a set without credentials, except those of tlsConfig.
-func newTransportSet(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *transportSet {
+// newTransportSet returns a set whose credentials are those of tlsConfig, if it has any, and those that addCredentials adds
+// to each transport.
+func newTransportSet(
+	cfg *rest.Config, base *url.URL, tlsConfig *tls.Config, addCredentials func(*http.Transport) (http.RoundTripper, error),
+) (*transportSet, error) {
 	s := &transportSet{}
-	add := func() *http.Transport {
-		t := newTransport(cfg, base, tlsConfig)
-		s.transports = append(s.transports, t)
-		return t
+	var errs []error
+	add := func(t *http.Transport) http.RoundTripper {
+		s.all = append(s.all, t)
+		withCredentials, err := addCredentials(t)
+		errs = append(errs, err)
+		return withCredentials
 	}
-	http1 := add()
+	newHTTP1 := func() *http.Transport { return newTransport(cfg, base, tlsConfig) }
+	newShort := func() *http.Transport { return overHTTP2(newHTTP1(), shortPingAfter, shortPingTimeout) }
+	newLong := func() *http.Transport { return overHTTP2(newHTTP1(), longPingAfter, longPingTimeout) }
+	http1 := newHTTP1()
 	http1.IdleConnTimeout = idleHTTP1Timeout
-	short := func() http.RoundTripper { return overHTTP2(add(), shortSendPingTimeout, shortPingTimeout) }
-	s.http1 = http1
-	s.sendAs = short()
-	s.unknown = unknownCallers{http1: http1, http2: short()}
+	s.http1 = add(http1)
+	s.sendAs = add(newShort())
+	s.unknown = unknownCallers{http1: s.http1, http2: add(newShort())}
 	for i := range lanes {
-		s.short[i] = short()
-		s.long[i] = overHTTP2(add(), sendPingTimeout, pingTimeout)
+		s.short[i] = add(newShort())
+		s.long[i] = add(newLong())
 	}
-	return s
+	return s, errors.Join(errs...)
 }

@@ -68,7 +68,7 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 // bodyRoom returns a function that reserves room for the body of a request, so that the request can be sent again. It
 // returns nil if the body is not kept: that of a long-running request may never end, and requests of callers who are not
 // accepted go over HTTP/1.1, where no other request ends their connection.
-func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Keep {
+func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
 	}

@@ -15,8 +15,8 @@ import (
 // maxLateWatch bounds how long a watch lasts that begins after EndWatches was called.
 const maxLateWatch = time.Second
 
-// errWatchEnded is the failure of a watch that was ended before the API server answered it.
-var errWatchEnded = errors.New("the watch was ended: listproxy is shutting down")
+// errStopped is the failure of a watch that was stopped before the API server answered it.
+var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 
 // EndWatches ends the forwarded watches that are open, and within a second of its start each one that begins later. It
 // does not wait for these ends. A second call does nothing.
@@ -25,13 +25,14 @@ var errWatchEnded = errors.New("the watch was ended: listproxy is shutting down"
 // k8s.io/apiserver/pkg/endpoints/handlers): after a whole event, with a regular end of the body. The client then opens
 // the watch again elsewhere, from its last event.
 //
-// The ends are spread at random over time, so that the clients do not all come back at once. For a number of watches,
-// pace returns the delay before the first end, and the time over which the ends are spread, which must be positive.
+// The ends are spread at random over time, so that the clients do not all come back at once. pace is called with the
+// number of open watches, if there are any. It returns the delay before the first end, and the time over which the ends
+// are spread, which must be more than 0.
 //
 // A watch in the middle of an event ends after that event. A compressed watch ends after a gzip member, which
-// kube-apiserver always ends after an event. In media types other than JSON and protobuf the end of an event cannot be
-// found: such a watch ends at its time, perhaps within an event. A watch without an answer yet gets a 503 with
-// Retry-After. A compressed watch whose gzip member does not end lasts until the process ends.
+// kube-apiserver always ends after an event; if the member does not end, the watch lasts until the process ends. In media
+// types other than JSON and protobuf the end of an event cannot be found: such a watch ends at its time, perhaps within an
+// event. A watch without an answer yet gets a 503 with Retry-After.
 func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Duration)) {
 	f.watches.endAll(pace)
 }
@@ -43,7 +44,7 @@ type openWatches struct {
 	ending  bool // endAll was called
 }
 
-// add adds a new watch, which must be removed at its end. cancel ends the watch's request to the API server.
+// add adds a new watch, which must be finished. cancel ends the watch's request to the API server.
 func (o *openWatches) add(cancel context.CancelFunc) *openWatch {
 	w := &openWatch{cancel: cancel}
 	o.mu.Lock()
@@ -59,8 +60,8 @@ func (o *openWatches) add(cancel context.CancelFunc) *openWatch {
 	return w
 }
 
-// remove ends the watch's request to the API server, and removes the watch.
-func (o *openWatches) remove(w *openWatch) {
+// finish ends the watch's request to the API server, and forgets the watch.
+func (o *openWatches) finish(w *openWatch) {
 	w.cancel()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,7 +81,8 @@ func (o *openWatches) endAll(pace func(watches int) (delay, spread time.Duration
 	o.watches = nil
 }
 
-// openWatch is a forwarded watch, and the body of its answer.
+// openWatch is a forwarded watch, and the body of its answer. When it must end, endRequested is set, and it stops after the
+// current event.
 type openWatch struct {
 	cancel context.CancelFunc // ends the request to the API server
 	body   io.ReadCloser      // from the API server; nil before its answer
@@ -88,11 +90,11 @@ type openWatch struct {
 	mu           sync.Mutex
 	framing      kubehttp.EventFraming // of the bytes that were passed on
 	notAStream   bool                  // the answer has no events, and ends by itself
-	endRequested bool                  // the watch must end after the current event
-	stopped      bool                  // nothing more is passed on
+	endRequested bool
+	stopped      bool // nothing more is passed on
 }
 
-// endAfterEvent ends the watch after the current event. The watch ends at once if it is between two events, has no
+// endAfterEvent stops the watch after the current event. It stops the watch at once if that is between two events, has no
 // answer yet, or has events whose end cannot be found.
 func (w *openWatch) endAfterEvent() {
 	w.mu.Lock()
@@ -109,24 +111,24 @@ func (w *openWatch) stopLocked() {
 	w.cancel() // ends a Read that waits, too
 }
 
-// takeOver makes the watch the body of res, if res is a stream of events. Any other answer ends by itself. The error is
-// errWatchEnded if the watch was ended before, so that the body of res may be incomplete.
+// takeOver makes the watch the body of res, if res is a stream of events. Any other answer ends by itself, and keeps its
+// body. That may be incomplete if the watch was stopped already, and the error is then errStopped.
 func (w *openWatch) takeOver(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
 		w.body, w.framing = res.Body, kubehttp.FramingOf(res.Header)
-		res.Body = w // if the watch was ended, the first Read returns io.EOF
+		res.Body = w // if the watch was stopped already, the stream is empty
 	case w.stopped:
-		return errWatchEnded
+		return errStopped
 	default:
 		w.notAStream = true
 	}
 	return nil
 }
 
-// Read implements [io.Reader]. A watch that was ended looks as if the API server had ended it.
+// Read implements [io.Reader]. A watch that was stopped looks as if the API server had ended it.
 func (w *openWatch) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
 	w.mu.Lock()

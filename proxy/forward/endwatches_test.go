@@ -113,7 +113,7 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 				t.Error("the request to the upstream goes on")
 			}
 			expect.Same(t, tt.want, <-got)
-			all.remove(w)
+			all.finish(w)
 			if len(all.watches) > 0 || ctx.Err() == nil {
 				t.Errorf("after its removal there are watches %v, and the request ended with %v", all.watches, ctx.Err())
 			}

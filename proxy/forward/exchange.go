@@ -19,39 +19,54 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// exchange forwards one request. Its methods are the hooks of one [httputil.ReverseProxy], and run
-// in the goroutine of the proxy, except Write.
+// exchange forwards one request. rewrite, RoundTrip, modifyResponse, fail and Write are hooks of its
+// [httputil.ReverseProxy]. All but Write run in the goroutine of the proxy.
 type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
 	request   *http.Request // the caller's
 	caller    auth.Identity
 	body      *upload
-	added     http.Header // the headers that w had at the beginning, which the answer gets
+	ownHeader http.Header // what listproxy's filters have set for the answer
 	upgrade   string      // the protocol asked for, or ""
 	watch     *openWatch  // nil if the request is not a watch
 	transport http.RoundTripper
 
+	// How far the exchange has come:
 	rewritten      bool // the request to the API server was made from the caller's
 	attempts       int  // the number of connections on which it was sent
 	mayHaveArrived bool // it may have arrived at the API server
 	switched       bool // the API server has agreed to the upgrade
 }
 
+// newExchange returns the exchange of a caller's request. It takes the headers out of w, since a 1xx answer would send
+// them, and the final answer would then lack them. adaptHeader and fail put them back.
 func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller auth.Identity, body *upload) *exchange {
-	// Removed from w for now: a 1xx answer would send these headers, and then the final answer would lack them.
-	added := w.Header().Clone()
+	ownHeader := w.Header().Clone()
 	clear(w.Header())
 	asked := kubehttp.RequestOf(r)
 	return &exchange{
 		forwarder: f, w: w, request: r, caller: caller, body: body,
-		added: added, upgrade: asked.Upgrade, transport: f.upstream.RoundTripper(caller, asked),
+		ownHeader: ownHeader, upgrade: asked.Upgrade, transport: f.upstream.RoundTripper(caller, asked),
 	}
 }
 
-// isRead reports whether the request changes nothing at the API server, so that it may be repeated.
-func (x *exchange) isRead() bool {
-	return x.upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
+// rewrite makes the request to the API server. It runs after ReverseProxy has removed the hop-by-hop headers, so none that
+// is set here can be removed that way.
+func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
+	x.rewritten = true
+	pr.Out.URL = upstreamURL(x.forwarder.base, pr.In.RequestURI)
+	pr.Out.Host = x.forwarder.base.Host
+	// net/http fills the map of the caller's request when it has read the body. ReverseProxy's copy would stay empty.
+	pr.Out.Trailer = pr.In.Trailer
+	if x.caller.Impersonated() != nil {
+		pr.Out.Trailer = nil // trailers are not checked, and must not go with listproxy's credentials
+	}
+	if pr.Out.Body != nil {
+		pr.Out.Body, _ = x.body.reader() // the first call returns no error
+		pr.Out.GetBody = x.body.reader
+	}
+	adaptRequestHeader(pr.Out.Header, x.caller, pr.In.RemoteAddr)
 }
 
 // maxAttempts is the largest number of connections on which a request is sent. If each connection is closed (GOAWAY) as
@@ -60,16 +75,15 @@ const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
-// traced returns a context for the request, through which the transport reports its progress:
-//
-//	GetConn  The transport looks for a connection: for the first time, or because the API server has not looked
-//	         at the last attempt, or because the request is a read. So nothing was carried out yet. After
-//	         maxAttempts attempts, though, the request counts as one that may have arrived.
-//	GotConn  The transport has a connection, and sends: the request may arrive from now on. The attempt after
-//	         maxAttempts ends the request.
-func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.Context {
+// withTrace returns a context for the request, through which the transport reports its progress. end ends the context: it
+// is called if the request would be sent for more than maxAttempts times.
+func (x *exchange) withTrace(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { x.mayHaveArrived = x.attempts >= maxAttempts },
+		// The transport looks for a connection: for the first time, or again because the API server has not looked at the
+		// last attempt, or because the request is a read. So nothing was carried out yet. (Of an attempt that was ended
+		// nothing is known.)
+		GetConn: func(string) { x.mayHaveArrived = x.attempts > maxAttempts },
+		// The transport has a connection, and sends: the request may arrive from now on.
 		GotConn: func(httptrace.GotConnInfo) {
 			x.mayHaveArrived = true
 			if x.attempts++; x.attempts > maxAttempts {
@@ -92,44 +106,9 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// rewrite makes the request to the API server. It runs after ReverseProxy has removed the headers that the
-// Connection header lists, so none that is set here can be removed that way.
-func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
-	x.rewritten = true
-	pr.Out.URL = x.forwarder.target(pr.In.RequestURI)
-	pr.Out.Host = x.forwarder.base.Host
-	// net/http fills the caller's own map when it has read the body. ReverseProxy's copy would stay empty.
-	pr.Out.Trailer = pr.In.Trailer
-	if x.caller.Impersonated() != nil {
-		pr.Out.Trailer = nil // trailers are not checked, and must not go with listproxy's credentials
-	}
-	if pr.Out.Body != nil {
-		pr.Out.Body, _ = x.body.reader() // the first attempt
-		pr.Out.GetBody = x.body.reader
-	}
-	// With one of these headers net/http would repeat a write whose connection ends before the answer. But
-	// kube-apiserver ignores these headers, and may have carried out the write. net/http does not recognize them in
-	// lower case, which means the same to servers.
-	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if values, ok := pr.Out.Header[name]; ok {
-			delete(pr.Out.Header, name)
-			pr.Out.Header[strings.ToLower(name)] = values
-		}
-	}
-	kubehttp.RemoveCallerClaims(pr.Out.Header)
-	if x.caller.Impersonated() != nil {
-		x.caller.Present(pr.Out.Header) // other callers have their credentials in the header already
-	}
-	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
-}
-
-// mayBeOfBackend reports whether the answer may be that of a pod, a Service, a kubelet or an aggregated API server.
-// kube-apiserver names a FlowSchema in its answer once it knows the caller (k8s.io/apiserver,
-// WithPriorityAndFairness): after that, a 401 is not its own.
-func (x *exchange) mayBeOfBackend(res *http.Response) bool {
-	info := kubehttp.RequestOf(x.request).Info
-	return info.Subresource == "proxy" || info.Verb == "proxy" ||
-		res.Header.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID) != ""
+// isRead reports whether the request changes nothing at the API server, so that it may be repeated.
+func (x *exchange) isRead() bool {
+	return x.upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
 }
 
 // errAccountRefused means that a request for an impersonated user got a 401, which is about listproxy's own credentials.
@@ -137,9 +116,10 @@ var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own accou
 
 // modifyResponse checks and adapts the final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
-	isOwn401 := res.StatusCode == http.StatusUnauthorized && !x.mayBeOfBackend(res)
+	is401 := res.StatusCode == http.StatusUnauthorized
+	refusesCredentials := is401 && !x.mayBeOfBackend(res)
 	switch {
-	case isOwn401 && x.caller.Impersonated() != nil:
+	case refusesCredentials && x.caller.Impersonated() != nil:
 		return errAccountRefused
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		if got := kubehttp.UpgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
@@ -153,7 +133,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// The client may already be speaking the other protocol, which neither side may read as a second request.
 		res.Header.Set("Connection", "close")
 	}
-	if isOwn401 || res.StatusCode != http.StatusUnauthorized { // a backend's 401 says nothing about the caller
+	if refusesCredentials || !is401 { // a backend's 401 says nothing about the caller
 		x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
 	}
 	if x.watch != nil {
@@ -161,16 +141,27 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 			return err
 		}
 	}
-	x.adaptHeader(res, isOwn401)
-	observe.RecordOf(x.request.Context()).SetUpstreamStatus(res.StatusCode)
+	x.adaptHeader(res, refusesCredentials)
+	if x.switched {
+		observe.RecordOf(x.request.Context()).SetSent(http.StatusSwitchingProtocols, 0) // ReverseProxy hijacks the connection
+	}
 	return nil
 }
 
-// adaptHeader adapts the answer's header to the caller's connection, and adds listproxy's own headers. isOwn401 says that
-// kube-apiserver itself did not accept the caller.
-func (x *exchange) adaptHeader(res *http.Response, isOwn401 bool) {
+// mayBeOfBackend reports whether a 401 may be that of a pod, a Service, a kubelet or an aggregated API server, and not
+// kube-apiserver's own. kube-apiserver names a FlowSchema in its answer once it knows the caller (k8s.io/apiserver,
+// WithPriorityAndFairness), so its own 401 has no such header.
+func (x *exchange) mayBeOfBackend(res *http.Response) bool {
+	info := kubehttp.RequestOf(x.request).Info
+	return info.Subresource == "proxy" || info.Verb == "proxy" ||
+		res.Header.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID) != ""
+}
+
+// adaptHeader adapts the answer's header to the caller's connection, and adds listproxy's own headers. refusesCredentials
+// says that the answer is kube-apiserver's own 401.
+func (x *exchange) adaptHeader(res *http.Response, refusesCredentials bool) {
 	if x.request.ProtoMajor == 2 && !kubehttp.RequestOf(x.request).LongRunning &&
-		(isOwn401 || x.caller.Impersonated() == nil && !x.caller.HasToken()) {
+		(refusesCredentials || x.caller.Impersonated() == nil && !x.caller.HasToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): an unknown caller gets an HTTP/2 connection,
 		// which costs much, for one request only.
 		res.Header.Set("Connection", "close")
@@ -179,7 +170,7 @@ func (x *exchange) adaptHeader(res *http.Response, isOwn401 bool) {
 		// HTTP/2 allows a length and trailers together. HTTP/1.1 has trailers in chunked bodies only.
 		res.Header.Del("Content-Length")
 	}
-	for name, values := range x.added {
+	for name, values := range x.ownHeader {
 		res.Header[name] = append(res.Header[name], values...)
 	}
 	// nil keeps net/http from making up a header that the API server did not send.
@@ -191,51 +182,60 @@ func (x *exchange) adaptHeader(res *http.Response, isOwn401 bool) {
 }
 
 // fail ends an exchange without a usable answer of the API server. It answers the caller itself, if somebody can read the
-// answer.
+// answer. It is a [httputil.ReverseProxy.ErrorHandler].
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	r, bodyErr := x.request, x.body.failure()
 	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded) // net/http then ends the context, too
-	// The client has gone, or listproxy has ended its request, which must not be repeated.
-	isGone := r.Context().Err() != nil && !bodyIsLate
-	if isGone || x.switched { // a connection that has switched no longer speaks HTTP
-		x.report(isGone, err.Error())
+	if r.Context().Err() != nil && !bodyIsLate {
+		// The client has gone, or listproxy has ended the request: nobody reads an answer, or may repeat the request.
+		x.logCallersEnd(err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	if x.switched { // the connection no longer speaks HTTP
+		x.logUpstreamsEnd(err.Error())
 		panic(http.ErrAbortHandler)
 	}
 	clear(w.Header())
-	maps.Copy(w.Header(), x.added)
+	maps.Copy(w.Header(), x.ownHeader)
 	if bodyErr != nil || !x.rewritten {
-		x.report(true, err.Error())
-		w.Header().Set("Connection", "close")
-		if bodyIsLate {
-			noteRefusal(w, r, observe.RefusedMalformed)
-			kubehttp.WriteTimeout(w, r)
-			return
-		}
-		refuse(w, r, observe.RefusedMalformed,
-			"The request's header or body is malformed or ended early, so it could not be forwarded.")
+		x.logCallersEnd(err.Error())
+		refuseMalformed(w, r, bodyIsLate)
 		return
 	}
-	x.report(false, err.Error())
+	x.logUpstreamsEnd(err.Error())
 	if errors.Is(err, errNotKept) {
 		kubehttp.WriteTooManyRequests(w, r)
 		return
 	}
-	message, mayRepeat := failureMessage(err, x.mayHaveArrived, x.isRead())
+	message, mayRepeat := x.failureMessage(err)
 	kubehttp.WriteUnavailable(w, r, message, mayRepeat)
+}
+
+// refuseMalformed answers a request whose header or body could not be read as a whole. isLate says that the body took too
+// long.
+func refuseMalformed(w http.ResponseWriter, r *http.Request, isLate bool) {
+	w.Header().Set("Connection", "close")
+	if isLate {
+		recordRefusal(w, r, observe.RefusedMalformed)
+		kubehttp.WriteTimeout(w, r)
+		return
+	}
+	refuse(w, r, observe.RefusedMalformed,
+		"The request's header or body is malformed or ended early, so it could not be forwarded.")
 }
 
 // failureMessage returns the message to a client whose request has no usable answer. mayRepeat reports whether the client
 // may repeat the request.
-func failureMessage(err error, mayHaveArrived, isRead bool) (message string, mayRepeat bool) {
+func (x *exchange) failureMessage(err error) (message string, mayRepeat bool) {
 	switch {
 	case errors.Is(err, errAccountRefused):
 		return "The Kubernetes API server refuses listproxy's own account (401), with which listproxy sends requests of " +
 			"callers who log in with a client certificate. Nothing was carried out. The cause is in listproxy's log.", true
-	case !mayHaveArrived:
+	case !x.mayHaveArrived:
 		return "listproxy could not reach the Kubernetes API server. Nothing was carried out. The cause is in " +
 			"listproxy's log; check that the API server is up and that listproxy's client configuration has its " +
 			"address and CA.", true
-	case isRead:
+	case x.isRead():
 		return "listproxy got no answer from the Kubernetes API server. The cause is in listproxy's log.", true
 	}
 	return "listproxy got no answer from the Kubernetes API server. The request may or may not have been carried out: " +
@@ -244,20 +244,24 @@ func failureMessage(err error, mayHaveArrived, isRead bool) (message string, may
 
 // Write implements [io.Writer] for the log of ReverseProxy, which says that an answer broke off.
 func (x *exchange) Write(line []byte) (int, error) {
-	x.report(x.request.Context().Err() != nil, strings.TrimSpace(string(line)))
+	cause := strings.TrimSpace(string(line))
+	if x.request.Context().Err() != nil {
+		x.logCallersEnd(cause)
+	} else {
+		x.logUpstreamsEnd(cause)
+	}
 	return len(line), nil
 }
 
-// report logs that an exchange ended early: at debug level if the caller is the cause, otherwise as a warning, whose
-// number is limited.
-func (x *exchange) report(byCaller bool, cause string) {
-	log := func(level slog.Level) {
-		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
-			"method", x.request.Method, "target", kubehttp.Describe(x.request), "cause", cause)
-	}
-	if byCaller {
-		log(slog.LevelDebug)
-		return
-	}
-	x.forwarder.logLimiter.Do(func() { log(slog.LevelWarn) })
+// logCallersEnd logs that the caller, or the end of listproxy, has ended the exchange early.
+func (x *exchange) logCallersEnd(cause string) { x.logEnd(slog.LevelDebug, cause) }
+
+// logUpstreamsEnd logs that the API server has ended the exchange early. The number of such lines is limited.
+func (x *exchange) logUpstreamsEnd(cause string) {
+	x.forwarder.logLimiter.Do(func() { x.logEnd(slog.LevelWarn, cause) })
+}
+
+func (x *exchange) logEnd(level slog.Level, cause string) {
+	x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
+		"method", x.request.Method, "target", kubehttp.Describe(x.request), "cause", cause)
 }

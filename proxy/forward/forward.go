@@ -39,7 +39,7 @@ type Upstream interface {
 //
 //   - its Host
 //   - headers that are about one connection (hop-by-hop headers)
-//   - claims that a caller may not make about itself ([kubehttp.RemoveCallerClaims])
+//   - claims that a caller may not make about itself (removeCallerClaims)
 //   - X-Forwarded-For, which holds the caller's address
 //   - the credentials, if listproxy impersonates the caller: then the request has listproxy's own, and names the caller
 //     in Impersonate-* headers. All other requests have the caller's credentials only.
@@ -50,8 +50,8 @@ type Upstream interface {
 //
 // If the API server does not answer:
 //
-//   - A request that it has certainly not looked at is sent again, a few times. If the request's body was not kept
-//     ([Keep]), the caller gets a 429 with Retry-After instead.
+//   - A request that it has certainly not looked at is sent again, up to maxAttempts times in all. If the request's body
+//     was not kept ([Reserve]), the caller gets a 429 with Retry-After instead.
 //   - A read is sent once more.
 //   - Otherwise the caller gets a 503 with a metav1.Status. If certainly no write was carried out, the 503 has a
 //     Retry-After, which makes clients repeat the request.
@@ -65,18 +65,18 @@ type Forwarder struct {
 	log      *slog.Logger
 	buffers  copyBuffers
 	watches  openWatches
-	// logLimiter limits the log lines that callers and backends can cause.
+	// logLimiter limits the warnings that callers and the API server can cause.
 	logLimiter *rate.Sometimes
 }
 
 // New returns a Forwarder to up. It logs the API server's failures as warnings, and callers that go away at debug level.
-func New(up Upstream, log *slog.Logger) *Forwarder {
-	return &Forwarder{upstream: up, base: up.URL(), log: log, logLimiter: telemetry.NewLogLimiter()}
+func New(up Upstream, logger *slog.Logger) *Forwarder {
+	return &Forwarder{upstream: up, base: up.URL(), log: logger, logLimiter: telemetry.NewLogLimiter()}
 }
 
-// ServeAs forwards r as a request of id. keep reserves memory for r's body, which may have to be sent again; without it
-// the body is not kept.
-func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, keep Keep) {
+// ServeAs forwards r as a request of id. reserve reserves memory for r's body, which may have to be sent again. If it is
+// nil, the body is not kept.
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, reserve Reserve) {
 	if reason, message := whyRefused(r, id); reason != "" {
 		refuse(w, r, reason, message)
 		return
@@ -86,30 +86,30 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	if asked.Whole() && r.Method != http.MethodHead {
 		w, flushInterval = unflushed{w}, 0
 	}
-	body, free := newUpload(r, keep)
-	defer free()
-	x := newExchange(f, w, r, id, body)
+	body, release := newUpload(r, reserve)
+	defer release()
+	exchange := newExchange(f, w, r, id, body)
 	if err := body.failure(); err != nil { // a body that is kept has been read already
-		x.fail(w, r, err)
+		exchange.fail(w, r, err)
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if asked.Watch {
-		x.watch = f.watches.add(cancel)
-		defer f.watches.remove(x.watch)
+		exchange.watch = f.watches.add(cancel)
+		defer f.watches.finish(exchange.watch)
 	}
-	r = r.WithContext(x.traced(ctx, cancel))
-	transport, end := observe.RecordOf(r.Context()).ForwardTransport(x)
-	defer end()
+	r = r.WithContext(exchange.withTrace(ctx, cancel))
+	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(exchange) // a span around exchange.RoundTrip
+	defer endSpan()
 	reverse := httputil.ReverseProxy{
-		Rewrite:        x.rewrite,
+		Rewrite:        exchange.rewrite,
 		Transport:      transport,
 		FlushInterval:  flushInterval,
-		ErrorLog:       log.New(x, "", 0),
+		ErrorLog:       log.New(exchange, "", 0),
 		BufferPool:     &f.buffers,
-		ModifyResponse: x.modifyResponse,
-		ErrorHandler:   x.fail,
+		ModifyResponse: exchange.modifyResponse,
+		ErrorHandler:   exchange.fail,
 	}
 	reverse.ServeHTTP(w, r)
 }
@@ -120,13 +120,13 @@ func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
 	}
-	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
+	if name := identityHeaderInConnection(r.Header); name != "" {
 		return observe.RefusedConnection,
 			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
 	upgrade := kubehttp.RequestOf(r).Upgrade
-	isKnown := upgrade == "" || strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1")
-	if id.Impersonated() != nil && !isKnown {
+	isKubernetes := strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1")
+	if id.Impersonated() != nil && upgrade != "" && !isKubernetes {
 		return observe.RefusedUpgrade,
 			"The connection can be upgraded to websocket and SPDY/3.1 only: it would carry listproxy's own credentials. " +
 				"Use a token."
@@ -134,14 +134,15 @@ func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 	return "", ""
 }
 
-// noteRefusal records that listproxy itself refuses the request. Such an answer has no Cache-Status (RFC 9211, 2).
-func noteRefusal(w http.ResponseWriter, r *http.Request, reason string) {
-	w.Header().Del(kubehttp.CacheStatusHeader)
-	observe.RecordOf(r.Context()).SetRefused(reason)
-}
-
 // refuse answers a request that cannot be forwarded.
 func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
-	noteRefusal(w, r, reason)
+	recordRefusal(w, r, reason)
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
+}
+
+// recordRefusal records that listproxy itself refuses the request. It removes the answer's Cache-Status, which is not for
+// answers that a proxy makes itself (RFC 9211, section 2).
+func recordRefusal(w http.ResponseWriter, r *http.Request, reason string) {
+	w.Header().Del(kubehttp.CacheStatusHeader)
+	observe.RecordOf(r.Context()).SetRefused(reason)
 }

@@ -16,13 +16,14 @@ const maxKept = 3 << 20
 var errNotKept = errors.New(
 	"the API server closed the connection before it looked at the request, whose body was not kept")
 
-// Keep reserves memory for a body of a length in bytes, until free is called. ok is false if too little memory is left.
-type Keep func(length int64) (free func(), ok bool)
+// Reserve reserves memory for a body of a length in bytes, until release is called. ok is false if too little memory is
+// left.
+type Reserve func(length int64) (release func(), ok bool)
 
 // upload is the body of a caller's request on its way to the API server. Requests share connections there. When the API
 // server closes a connection (GOAWAY) without having looked at a request, the transport sends the request again, and asks
-// for its body from the beginning. So a body is kept, that is read whole before it is sent, if its length is known and
-// there is memory for it. Any other body is passed on as it comes.
+// for its body from the beginning. So a body is kept if its length is known, and there is memory for it: it is read as a
+// whole before it is sent. Any other body is passed on as it comes.
 type upload struct {
 	body    io.ReadCloser
 	kept    []byte                // all bytes of body; nil if it is not kept
@@ -30,29 +31,32 @@ type upload struct {
 	readErr atomic.Pointer[error] // the error of reading body, other than io.EOF
 }
 
-// newUpload returns the body of r, and keeps it if keep is not nil and has memory. free releases that memory.
-func newUpload(r *http.Request, keep Keep) (u *upload, free func()) {
+// newUpload returns the body of r, and keeps it if reserve is not nil and has memory. release gives the memory back.
+func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	u = &upload{body: r.Body}
-	free = func() {}
+	none := func() {}
 	// A client that expects a 100 (Continue) sends its body only when the API server has looked at the request.
 	waitsForContinue := r.Header.Get("Expect") != ""
-	if keep == nil || r.ContentLength <= 0 || r.ContentLength > maxKept || waitsForContinue {
-		return u, free
+	hasKnownLength := r.ContentLength > 0 // 0 is no body, and -1 one of unknown length
+	if reserve == nil || !hasKnownLength || r.ContentLength > maxKept || waitsForContinue {
+		return u, none
 	}
-	release, ok := keep(r.ContentLength)
+	release, ok := reserve(r.ContentLength)
 	if !ok {
-		return u, free
+		return u, none
 	}
 	// With MinRead more than the length, ReadFrom can read io.EOF without growing the buffer.
 	content := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead))
 	if _, err := content.ReadFrom(r.Body); err != nil {
 		u.readErr.Store(&err)
+		return u, release
 	}
 	u.kept = content.Bytes()
 	return u, release
 }
 
-// reader returns the body from its beginning, or errNotKept if reading has begun and the body is not kept.
+// reader returns the body from its beginning, or errNotKept if reading has begun and the body is not kept. There must be a
+// body.
 func (u *upload) reader() (io.ReadCloser, error) {
 	if u.kept != nil {
 		return io.NopCloser(bytes.NewReader(u.kept)), nil
@@ -73,19 +77,19 @@ func (u *upload) failure() error {
 
 // attempt reads a body that is not kept, for one attempt to send it.
 type attempt struct {
-	*upload
+	upload *upload // shared with the other attempts
 	closed atomic.Bool
 }
 
 // Read implements io.Reader.
 func (a *attempt) Read(b []byte) (int, error) {
-	a.begun.Store(true)
+	a.upload.begun.Store(true) // before closed is loaded, see Close
 	if a.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	n, err := a.body.Read(b)
+	n, err := a.upload.body.Read(b)
 	if err != nil && err != io.EOF && !a.closed.Load() {
-		a.readErr.Store(&err)
+		a.upload.readErr.Store(&err)
 	}
 	return n, err
 }
@@ -95,8 +99,8 @@ func (a *attempt) Read(b []byte) (int, error) {
 // Read and a Close at the same time at least one sees the other.
 func (a *attempt) Close() error {
 	a.closed.Store(true)
-	if !a.begun.Load() {
+	if !a.upload.begun.Load() {
 		return nil
 	}
-	return a.body.Close()
+	return a.upload.body.Close()
 }

@@ -5,28 +5,28 @@ import (
 	"strings"
 )
 
-// target returns the API server's URL for the target of a request, byte for byte. Unusual targets (double slashes, %2f,
-// semicolons, stray per cent signs) are the API server's to judge.
+// upstreamURL returns the URL at the API server for the target of a request, whose bytes it keeps. Unusual targets (double
+// slashes, %2f, semicolons, stray per cent signs) are the API server's to judge. base is the API server's base URL.
 //
 // Only a space is escaped, which does not change the meaning: HTTP/2 allows a space in a path, but in HTTP/1.1 a space
 // ends the target.
-func (f *Forwarder) target(requestURI string) *url.URL {
-	base := f.base
-	path, query, hasQuery := strings.Cut(strings.ReplaceAll(requestURI, " ", "%20"), "?")
+func upstreamURL(base *url.URL, target string) *url.URL {
+	path, query, hasQuery := strings.Cut(strings.ReplaceAll(target, " ", "%20"), "?")
 	raw := base.EscapedPath() + path
-	target := &url.URL{
+	u := &url.URL{
 		Scheme: base.Scheme, Host: base.Host,
 		RawPath: raw, RawQuery: query, ForceQuery: hasQuery && query == "",
 	}
 	var err error
-	if target.Path, err = url.PathUnescape(raw); err == nil && target.EscapedPath() == raw {
-		return target
+	u.Path, err = url.PathUnescape(raw)
+	if err == nil && u.EscapedPath() == raw {
+		return u
 	}
 	// net/url would escape some bytes of this path. It sends Opaque as it is, but reads two slashes at the beginning of
 	// Opaque as the beginning of a host.
-	target.Opaque = raw
+	u.Opaque = raw
 	if strings.HasPrefix(raw, "//") {
-		target.Opaque = "//" + base.Host + raw
+		u.Opaque = "//" + base.Host + raw
 	}
-	return target
+	return u
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -109,4 +110,13 @@ func isLongRunning(info *request.RequestInfo) bool {
 		return strings.HasPrefix(info.Path, "/debug/pprof/")
 	}
 	return longRunningVerbs.Has(info.Verb) || longRunningSubresources.Has(info.Subresource)
+}
+
+// UpgradeProtocol returns the protocol to which the header of a request or a 101 upgrades the connection, like "websocket"
+// or "SPDY/3.1"; "" if there is no upgrade.
+func UpgradeProtocol(h http.Header) string {
+	if httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
+		return h.Get("Upgrade")
+	}
+	return ""
 }

@@ -21,12 +21,6 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// forwardStatus begins the answer to a forwarded request with the status code of the upstream.
-func forwardStatus(s observetest.Seen, code int) {
-	s.SetUpstreamStatus(code)
-	s.WriteHeader(code)
-}
-
 // TestRequestsAreCounted: Observer.Observe counts each request once, with the decision, the reason, and the status code
 // that the client got. The metrics of bytes, durations and upstream requests agree with that count.
 func TestRequestsAreCounted(t *testing.T) {
@@ -40,13 +34,13 @@ func TestRequestsAreCounted(t *testing.T) {
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, policy.Exact, reason.History)
-		forwardStatus(s, http.StatusProcessing) // not final
-		forwardStatus(s, http.StatusGone)
+		s.WriteHeader(http.StatusProcessing) // not final
+		s.WriteHeader(http.StatusGone)
 	})
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s observetest.Seen) {
 		s.SetLongRunning(true)
 		s.SetDecision(&policy.Request{}, "", reason.Watch)
-		s.SetUpstreamStatus(http.StatusSwitchingProtocols) // the connection is hijacked
+		s.SetSent(http.StatusSwitchingProtocols, 0) // the connection is hijacked
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetRefused("time-out")
@@ -54,7 +48,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, "", reason.Representation)
-		forwardStatus(s, 799) // a code made up by a pod behind kube-apiserver's proxy
+		s.WriteHeader(799) // a code made up by a pod behind kube-apiserver's proxy
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.SetDecision(pods, "", reason.Representation)
@@ -141,7 +135,7 @@ func TestResourceLabel(t *testing.T) {
 				if tt.code == 0 {
 					panic(http.ErrAbortHandler)
 				}
-				forwardStatus(s, tt.code)
+				s.WriteHeader(tt.code)
 			})
 			got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
 			if len(got) != 1 || !strings.Contains(got[0], "resource="+tt.want+",") {
@@ -164,7 +158,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		for _, why := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {
 				s.SetDecision(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, why)
-				forwardStatus(s, http.StatusOK)
+				s.WriteHeader(http.StatusOK)
 			})
 		}
 	}

@@ -105,15 +105,7 @@ func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper
 	return roundTripper(send), func() { endSpan() }
 }
 
-// SetUpstreamStatus records the status of the upstream's answer to a forwarded request. It matters for a 101: httputil
-// writes the header of a 101 on the hijacked connection, so that status does not reach the ResponseWriter.
-func (rec *Record) SetUpstreamStatus(code int) {
-	if code == http.StatusSwitchingProtocols {
-		rec.response.Code = code
-	}
-}
-
-// SetSent records an answer that was written on the connection, and not with the ResponseWriter.
+// SetSent records an answer that is written on the hijacked connection, and not with the ResponseWriter.
 func (rec *Record) SetSent(code int, bytes int64) {
 	rec.response.Code = code
 	rec.response.Bytes = bytes

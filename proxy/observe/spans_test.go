@@ -138,7 +138,7 @@ func TestCodesOfSpans(t *testing.T) {
 			wantCode: "418",
 		},
 		"an upgrade": {
-			handle:   func(s observetest.Seen) { s.SetUpstreamStatus(http.StatusSwitchingProtocols) },
+			handle:   func(s observetest.Seen) { s.SetSent(http.StatusSwitchingProtocols, 0) },
 			wantCode: "101",
 		},
 		"written on the connection": {

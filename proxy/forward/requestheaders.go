@@ -1,0 +1,72 @@
+package forward
+
+import (
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/auth"
+)
+
+// adaptRequestHeader makes h, a copy of the header of a caller's request without hop-by-hop headers, the header of the
+// request to the API server. remoteAddr is the address of the connection's peer.
+func adaptRequestHeader(h http.Header, caller auth.Identity, remoteAddr string) {
+	removeCallerClaims(h)
+	hideIdempotencyKeys(h)
+	if caller.Impersonated() != nil {
+		caller.Present(h) // other callers have their credentials in the header already
+	}
+	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
+		h.Set("X-Forwarded-For", host)
+	}
+}
+
+// removeCallerClaims removes the headers that only a trusted proxy may set: the caller's name (X-Remote-*, from a front
+// proxy) and address (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver writes the addresses of X-Forwarded-For and
+// X-Real-Ip into its audit events (k8s.io/apimachinery/pkg/util/net.SourceIPs).
+//
+// Authorization and Impersonate-* stay: the API server judges them together.
+func removeCallerClaims(h http.Header) {
+	for name := range h {
+		normalized := normalizeName(name)
+		if normalized == "forwarded" || normalized == "x-real-ip" ||
+			strings.HasPrefix(normalized, "x-forwarded-") || strings.HasPrefix(normalized, "x-remote-") {
+			delete(h, name)
+		}
+	}
+}
+
+// normalizeName returns the same text for all header names that some server may read as one name. Such names may differ
+// in case, since net/http does not canonicalize a name that is not a valid token. They may also differ in underscores and
+// dashes, since a server behind the API server's address may read one as the other.
+func normalizeName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+
+// hideIdempotencyKeys writes the names of these headers in lower case, which means the same to servers, but which net/http
+// does not recognize. It would repeat a write with such a header if the connection ends before the answer. But
+// kube-apiserver ignores these headers, and may have carried out the write.
+func hideIdempotencyKeys(h http.Header) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := h[name]; ok {
+			delete(h, name)
+			h[strings.ToLower(name)] = values
+		}
+	}
+}
+
+// identityHeaderInConnection returns the name of an identity header that the Connection header lists, or "". A request with
+// such a header is refused as malformed: Connection must not list a header that is meant for all recipients.
+//
+// A proxy must remove the headers that Connection lists (RFC 9110, 7.6.1). If another proxy in front impersonates its
+// callers, a caller could so have its Impersonate-User removed, and act with that proxy's rights.
+func identityHeaderInConnection(h http.Header) string {
+	for _, value := range h["Connection"] {
+		for option := range strings.SplitSeq(value, ",") {
+			name := http.CanonicalHeaderKey(strings.TrimSpace(option))
+			if name == "Authorization" || policy.IsImpersonationHeader(name) {
+				return name
+			}
+		}
+	}
+	return ""
+}

@@ -173,10 +173,10 @@ func isEvents(group, resource string) bool {
 type Evaluation struct {
 	// Decision follows from the request and the rule. If its Reason is Consistent, its Semantics is set, too.
 	Decision
-	// NotKept is the reason why the policy forbids an answer from memory, or None. Only callers whom kube-apiserver has
+	// PolicyReason is the reason why the policy forbids an answer from memory, or None. Only callers whom kube-apiserver has
 	// authenticated may learn it.
-	NotKept reason.Reason
-	Rule    Rule
+	PolicyReason reason.Reason
+	Rule         Rule
 }
 
 // Evaluate decides about a list or watch that [Parse] has returned with parseReason. If the rule answers no watches, the
@@ -195,7 +195,7 @@ func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 		e.Semantics = Consistent
 	}
 	if e.Rule.Cache == CacheNever {
-		e.NotKept = reason.NotCached
+		e.PolicyReason = reason.NotCached
 	}
 	return e
 }

@@ -49,12 +49,12 @@ func isPlainConnection(values []string) bool {
 	return true
 }
 
-// Credentials says how the caller of a request identifies itself.
-type Credentials int
+// CredentialKind says how the caller of a request identifies itself.
+type CredentialKind int
 
 const (
 	// NoToken means that kube-apiserver sees no token, and treats the caller as anonymous.
-	NoToken Credentials = iota
+	NoToken CredentialKind = iota
 	// PlainToken means one token, in the one spelling that cannot be read differently.
 	PlainToken
 	// AmbiguousToken means several Authorization headers, or a token in any other spelling.
@@ -71,7 +71,7 @@ const (
 //
 // kube-apiserver ignores everything after a second space. If that were plain, one token could be written in any number of
 // ways, and each would seem to be another caller.
-func ReadAuthorization(values []string) (credentials Credentials, token string) {
+func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:
 		return AmbiguousToken, ""
@@ -97,7 +97,7 @@ func HasBearerToken(authorization string) bool {
 // checkIdentity returns None if the request identifies exactly one caller: by one token, with or without a user whom the
 // caller impersonates, or by a certificate that listproxy has verified. Unless the caller impersonates a user, no header
 // may ask for that.
-func checkIdentity(h http.Header, credentials Credentials) reason.Reason {
+func checkIdentity(h http.Header, credentials CredentialKind) reason.Reason {
 	for name := range h {
 		if credentials != TokenWithImpersonation && IsImpersonationHeader(name) {
 			return reason.Credentials

@@ -60,7 +60,7 @@ func (r *Request) Verb() string {
 // [Request.CheckSelectors].
 //
 // Header names must be canonical, as net/http's server makes them. Parse neither changes r nor reads its body.
-func Parse(r *http.Request, info *request.RequestInfo, credentials Credentials) (*Request, reason.Reason) {
+func Parse(r *http.Request, info *request.RequestInfo, credentials CredentialKind) (*Request, reason.Reason) {
 	req := &Request{Labels: labels.Everything(), Fields: fields.Everything()}
 	if why := parsePath(r, info, req); why != reason.None {
 		return req, why

@@ -222,7 +222,7 @@ func TestParseForwards(t *testing.T) {
 
 // TestParseWithImpersonation: Impersonate-* headers are a reason to forward unless the caller's credentials include them.
 func TestParseWithImpersonation(t *testing.T) {
-	for credentials, want := range map[Credentials]reason.Reason{
+	for credentials, want := range map[CredentialKind]reason.Reason{
 		TokenWithImpersonation: reason.None, PlainToken: reason.Credentials, VerifiedCertificate: reason.Credentials,
 	} {
 		r := read(t, get("/api/v1/pods", alice, "Impersonate-User: bob\r\n"))

@@ -51,7 +51,7 @@ func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.Roun
 	})
 }
 
-func (cannedUpstream) Answered(auth.Identity, bool, string, int) {}
+func (cannedUpstream) RecordAnswer(auth.Identity, bool, string, int) {}
 
 // TestWhoAnswers: Cache-Status says whether memory or the upstream has answered, and why the request was forwarded. Memory only
 // says yes. A caller whom the upstream has refused, or who is anonymous, learns nothing about memory. A caller with an
@@ -130,7 +130,7 @@ func TestWhoAnswers(t *testing.T) {
 			}
 			if tt.unaudited {
 				h.AuditLog = observe.NewAuditLog(fullDisk{})
-				who.Identity = auth.NewAuthenticator(nil).OfUser(&user.DefaultInfo{Name: "jane"})
+				who.Identity = auth.NewAuthenticator(nil).IdentityOf(&user.DefaultInfo{Name: "jane"})
 			}
 			answer := func(query string) *httptest.ResponseRecorder {
 				out := httptest.NewRecorder()

@@ -9,22 +9,22 @@ import (
 // defaultGzipThresholdBytes).
 const gzipAbove = 128 * 1024
 
-// compressIndented writes the list as indented JSON, compressed with gzip.
+// compressIndented writes the list b to out as indented JSON, compressed with gzip.
 func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	stream := h.Compressor.Stream(out)
-	plain := h.writers.get(stream, b.size)
-	defer plain.release()
-	if err := writeIndented(plain.Writer, b); err != nil {
+	buffer := h.writers.get(stream, b.size)
+	defer buffer.release()
+	if err := writeIndented(buffer.Writer, b); err != nil {
 		return err
 	}
-	if err := plain.Flush(); err != nil {
+	if err := buffer.Flush(); err != nil {
 		return err
 	}
 	return stream.Close()
 }
 
-// setCompressed adds the headers that kube-apiserver sends with a compressed answer.
-func setCompressed(h http.Header) {
-	h.Set("Content-Encoding", "gzip")
-	h.Set("Vary", "Accept-Encoding")
+// setGzipHeaders adds the headers that kube-apiserver sends with a compressed answer.
+func setGzipHeaders(header http.Header) {
+	header.Set("Content-Encoding", "gzip")
+	header.Set("Vary", "Accept-Encoding")
 }

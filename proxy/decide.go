@@ -21,111 +21,149 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides about one request, stage by stage. If it returns a reason other than None, the request must be
-// forwarded, and the answer only has what the request asks for, as far as that could be read. While a later stage waits,
-// the result of an earlier stage may become wrong, so [mayAnswer] checks everything at the end.
+// decide decides about one request, stage by stage. If it returns a reason other than None, the request must be forwarded.
+// Who may know the reason depends on its stage:
 //
-// The reasons of the first stage follow from the request and the rule's switches. The reasons of the policy and the
-// cluster are only for callers whom kube-apiserver has authenticated, and the reasons of memory only for callers who may
-// list the resource. But a list that is forwarded in any case is not reviewed, since kube-apiserver's answer to the list
-// costs no more than a review. That answer then shows whether the caller may know the reason ([forwardedList]).
+//   - the request and the rule's switches: everybody
+//   - the policy and the cluster: callers whom kube-apiserver has accepted
+//   - memory: callers who may list the resource
+//
+// While a later stage waits, the result of an earlier stage may become wrong, so [lastCheck] checks everything at the end.
 func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) {
-	asked, why := policy.Parse(r, kubehttp.RequestOf(r).Info, who.Identity.Credentials())
-	want := &wanted{
-		Evaluation: h.Policy.Evaluate(asked, why),
-		watch:      asked.Watch,
-		lastProbe:  who.lastProbe,
-		seat:       who.seat,
-	}
-	found := &answer{
+	asked, why := policy.Parse(r, kubehttp.RequestOf(r).Info, who.Identity.CredentialKind())
+	evaluation := h.Policy.Evaluate(asked, why)
+	a := &answer{
 		asked:      asked,
 		attributes: attributesFor(asked),
-		semantics:  want.Semantics,
-		initial:    want.Initial,
+		semantics:  evaluation.Semantics,
+		initial:    evaluation.Initial,
 	}
-	switch {
-	case want.Reason != reason.None:
-		return found, want.Reason
-	case who.verdict == auth.Refused, who.verdict == auth.Anonymous:
-		return found, reason.UnknownCaller
-	case who.verdict == auth.Unasked:
+	if evaluation.Reason != reason.None {
+		return a, evaluation.Reason
+	}
+	if why := h.checkAccepted(r.Context(), who, a); why != reason.None {
+		return a, why
+	}
+	if evaluation.PolicyReason != reason.None {
+		return a, evaluation.PolicyReason
+	}
+	if why := h.lookUp(a, &evaluation); why != reason.None {
+		return a, why
+	}
+	want := &wantedState{
+		key: snapshot.CollectionKey{
+			GroupVersionResource: resourceOf(asked),
+			Namespaced:           a.entry.Namespaced,
+			Representation:       a.representation,
+		},
+		query:     a.query,
+		semantics: evaluation.Semantics,
+		revision:  evaluation.Revision,
+		isWatch:   asked.Watch,
+		initial:   evaluation.Initial,
+		mustProve: asked.Watch || evaluation.Rule.ConsistentLists == policy.ConsistentAlways,
+		lastProbe: who.lastProbe,
+		seat:      who.seat,
+	}
+	if why := h.forwardUnreviewed(who, a, want); why != reason.None {
+		return a, why
+	}
+	if why := h.review(r.Context(), who, a); why != reason.None {
+		return a, why
+	}
+	return a, h.setState(r.Context(), a, want)
+}
+
+// checkAccepted returns None if kube-apiserver accepts the caller's credentials, which it asks by a review if it is not
+// known.
+func (h *Handler) checkAccepted(ctx context.Context, who *caller, a *answer) reason.Reason {
+	switch who.verdict {
+	case auth.Refused, auth.Anonymous:
+		return reason.UnknownCaller
+	case auth.Unasked:
 		who.seat.Pause() // many unknown callers may wait for their reviews
-		if why := h.review(r.Context(), who, found); why != reason.None {
-			return found, why
-		}
+		return h.review(ctx, who, a)
 	}
-	if want.NotKept != reason.None {
-		return found, want.NotKept
-	}
-	found.entry, why = h.Cluster.Lookup(resourceOf(asked))
+	return reason.None
+}
+
+// lookUp sets the resource's entry, the representation and the query in a, or returns the reason to forward the request.
+func (h *Handler) lookUp(a *answer, evaluation *policy.Evaluation) (why reason.Reason) {
+	a.entry, why = h.Cluster.Lookup(resourceOf(a.asked))
 	if why != reason.None {
-		return found, why
+		return why
 	}
-	found.representation, why = want.Rule.Representation(asked, found.entry.Namespaced, found.entry.Custom)
-	if why != reason.None {
-		return found, why
+	a.representation, why = evaluation.Rule.Representation(a.asked, a.entry.Namespaced, a.entry.Custom)
+	a.query = queryFor(a.asked, evaluation.Decision, a.entry)
+	return why
+}
+
+// forwardUnreviewed returns the reason to forward a list without a review: the decision about the caller's right is not
+// remembered, and the list would be forwarded in any case. kube-apiserver's answer to the list costs no more than a review,
+// and shows, too, whether the caller may know the reason ([forwardedList]). None means that the request must be reviewed.
+func (h *Handler) forwardUnreviewed(who *caller, a *answer, want *wantedState) (why reason.Reason) {
+	if a.asked.Watch {
+		return reason.None
 	}
-	key := snapshot.CollectionKey{
-		GroupVersionResource: resourceOf(asked),
-		Namespaced:           found.entry.Namespaced,
-		Representation:       found.representation,
+	a.provesRight = true
+	var known bool
+	a.right, known = h.Authorizer.Remembered(who.Identity, &a.attributes)
+	if known {
+		return reason.None
 	}
-	found.setQuery(want.Decision)
-	want.query = &found.query
-	if !asked.Watch {
-		found.provesRight = true
-		var known bool
-		found.right, known = h.Authorizer.Remembered(who.Identity, &found.attributes)
-		if !known {
-			why, found.whenForwarded = h.forwardsAnyway(key, want)
-			if why != reason.None {
-				found.unreviewed = true
-				return found, why
-			}
-		}
-	}
-	if why := h.review(r.Context(), who, found); why != reason.None {
-		return found, why
-	}
-	paged := found.query.Limit > 0 || found.query.Start != ""
+	why, a.afterForward = h.reasonBeforeReview(want)
+	a.unreviewed = why != reason.None
+	return why
+}
+
+// setState sets the state that the request asks for in a, or returns the reason to forward the request.
+func (h *Handler) setState(ctx context.Context, a *answer, want *wantedState) reason.Reason {
+	asked := a.asked
+	paged := a.query.Limit > 0 || a.query.Start != ""
 	if asked.Shards != nil && paged {
 		// kube-apiserver's cache and its reads of etcd count differently what remains after a page of a shard
 		// (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
-		return found, reason.NotCanonical
+		return reason.NotCanonical
 	}
-	if why := h.find(r.Context(), key, want, found); why != reason.None {
-		return found, why
+	found := h.find(ctx, want)
+	a.collection = found.collection
+	a.snapshot = found.snapshot
+	a.afterForward = found.afterForward
+	if found.why != reason.None {
+		return found.why
 	}
-	envelope := found.snapshot.Envelope
+	envelope := a.snapshot.Envelope
 	knowsShards := asked.Shards == nil || envelope.Sharded // the API server ignores the selector if it does not know shards
 	if !envelope.CanSelect(asked.Fields) || !knowsShards {
-		return found, reason.NotCanonical
+		return reason.NotCanonical
 	}
-	found.after = found.snapshot.Revision
-	if want.Semantics == policy.After {
-		found.after = want.Revision
+	a.after = a.snapshot.Revision
+	if want.semantics == policy.After {
+		a.after = want.revision
 	}
-	return found, reason.None
+	return reason.None
 }
 
-// answer is the answer from memory to a list or watch, with everything that must still be true when it is written. Only
-// the goroutine of the request uses it.
+// answer collects what is found out about a list or watch, whether it is then answered from memory or forwarded. Only the
+// goroutine of the request uses it.
 type answer struct {
 	asked *policy.Request
 	// attributes are the attributes of the review.
 	attributes auth.Attributes
 	semantics  policy.Semantics
-	// whenForwarded must be called once the request was forwarded. It may be nil.
-	whenForwarded func()
 	// provesRight reports whether the caller has the right to the answer if the forwarded request gets a 200.
 	provesRight bool
+
+	// For a request that is forwarded:
+
+	// afterForward must be called once the request was forwarded. It may be nil.
+	afterForward func()
 	// unreviewed reports that the request is forwarded without a review, for a reason that only callers with the right to
 	// the answer may know.
 	unreviewed bool
-	// user is the caller, and impersonated the user whom the caller impersonates, if any. Both are set for the audit log
-	// only.
-	user           user.Info
-	impersonated   user.Info
+
+	// For an answer from memory:
+
 	representation media.Representation
 	// initial reports whether a watch begins with the state.
 	initial bool
@@ -133,10 +171,20 @@ type answer struct {
 	after    uint64
 	snapshot snapshot.Snapshot
 	query    index.Query
-
+	// entry, collection and right say what must still be true when the answer is written ([lastCheck]).
 	entry      cluster.Entry
 	collection *snapshot.Collection
 	right      auth.Right
+	// user is the caller, and impersonated the user whom the caller impersonates, if any. Both are set for the audit log
+	// only.
+	user         user.Info
+	impersonated user.Info
+}
+
+// withoutState returns a copy with what a forwarded request still needs. The state would stay in memory until kube-apiserver
+// has answered.
+func (a *answer) withoutState() *answer {
+	return &answer{asked: a.asked, attributes: a.attributes, semantics: a.semantics, provesRight: a.provesRight}
 }
 
 // attributesFor returns the attributes for the review of a list or watch.
@@ -158,8 +206,8 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 	return attributes
 }
 
-// review returns None if the caller has the right to the answer. Unless the answer's right is still valid, review asks
-// kube-apiserver, and sets it.
+// review returns None if the caller has the right to the answer. If a has no right that is still valid, review asks
+// kube-apiserver, and sets the right. So a second review of a request usually costs nothing.
 func (h *Handler) review(ctx context.Context, who *caller, a *answer) reason.Reason {
 	if h.Authorizer.ValidFor(&a.right, time.Now()) > 0 {
 		return reason.None
@@ -193,20 +241,22 @@ func resourceOf(asked *policy.Request) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: asked.Group, Version: asked.Version, Resource: asked.Resource}
 }
 
-// setQuery sets the query for the objects of the answer.
-func (a *answer) setQuery(d policy.Decision) {
-	a.query = index.Query{
-		Scope:  index.Scope{Namespace: a.asked.Namespace},
+// queryFor returns the query for the objects of the answer.
+func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) index.Query {
+	q := index.Query{
+		Scope:  index.Scope{Namespace: asked.Namespace},
 		Start:  d.Start,
 		Limit:  d.Limit,
-		Labels: a.asked.Labels,
-		Fields: a.asked.Fields,
-		Shards: a.asked.Shards,
+		Labels: asked.Labels,
+		Fields: asked.Fields,
+		Shards: asked.Shards,
 		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
 		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
-		Indented:      a.asked.Indented(a.entry.Custom),
+		Indented:      asked.Indented(entry.Custom),
 	}
-	if namespace, name, single := a.asked.Single(a.entry.Namespaced); single {
-		a.query.Scope.Namespace, a.query.Name = namespace, name
+	if namespace, name, single := asked.Single(entry.Namespaced); single {
+		q.Scope.Namespace = namespace
+		q.Name = name
 	}
+	return q
 }

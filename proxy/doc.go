@@ -1,6 +1,6 @@
 // Package proxy decides for each request whether it is answered from memory, and then writes the answer or forwards the
 // request. Read [Handler.Chain] first: it names every filter on the request's way. decide.go has the stages of the
-// decision, findstate.go the waits for a state, mayanswer.go the last check, and respond.go acts on the decision. The
+// decision, findstate.go the waits for a state, lastcheck.go the last check, and respond.go acts on the decision. The
 // packages below this one do the work.
 //
 // # What it protects, and from whom
@@ -12,7 +12,7 @@
 //     list exactly this ([auth.Authorizer]). Only a yes counts.
 //   - A token that the upstream has not accepted yet is reviewed first. Before that, neither the cluster's resources nor
 //     memory are looked up.
-//   - After the last wait, mayAnswer checks that everything that was found is still true.
+//   - After the last wait, lastCheck checks that everything that was found is still true.
 //   - The review and the lookup use one parsed value (policy.Request). A request that could be read in two ways is
 //     forwarded.
 //   - A forwarded request carries the caller's credentials and none of listproxy's. The transports for it

@@ -9,6 +9,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
@@ -16,170 +17,165 @@ const (
 	// maxListWait is the longest time for which a list waits until its resource is loaded. If thousands of lists came at
 	// the same moment and were forwarded, the upstream would have to encode the whole state for each.
 	maxListWait = 10 * time.Second
-	// maxStreamWait is the longest time for which a streaming list waits for the load and the proof together. At
-	// kube-apiserver it waits as long until the watch cache is current enough.
-	maxStreamWait = 30 * time.Second
+	// maxWatchWait is the longest time for which a streaming list waits for the load and the proof together, and any other
+	// watch for the proof. kube-apiserver lets a streaming list wait as long for its watch cache.
+	maxWatchWait = 30 * time.Second
 	// startPause is the pause between two attempts to start a collection while many others are being started.
 	startPause = 200 * time.Millisecond
 )
 
-// wanted says which state a list or watch asks for, and how long the request may wait for that state.
-type wanted struct {
-	policy.Evaluation
-	query *index.Query
-	watch bool
+// wantedState says which state a list or watch asks for, and how long the request may wait for that state.
+type wantedState struct {
+	key   snapshot.CollectionKey
+	query index.Query
+	// semantics and revision say which state of the collection.
+	semantics policy.Semantics
+	revision  uint64
+	isWatch   bool
+	// initial reports whether the watch begins with the state.
+	initial bool
+	// mustProve reports whether the newest state must be proven even for a small list.
+	mustProve bool
 	// lastProbe is the number of the last probe that was sent before the request came.
 	lastProbe uint64
-	// seat is paused while the request waits.
+	// seat is the request's seat, which is paused before a long wait. [Handler.handle] resumes it.
 	seat *limits.Grant
 }
 
 // isStreamingList reports whether the request is a watch that begins with the state.
-func (w *wanted) isStreamingList() bool { return w.watch && w.Initial }
+func (w *wantedState) isStreamingList() bool { return w.isWatch && w.initial }
 
-// mustProve reports whether the newest state must be proven even for a small list.
-func (w *wanted) mustProve() bool {
-	return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways
+// isConsistent reports whether the request asks for the newest state.
+func (w *wantedState) isConsistent() bool { return w.semantics == policy.Consistent }
+
+// mayWaitForLoad reports whether the request may wait for a load. It may if the load will give the state that the request
+// asks for, and forwarding the request would cost the upstream much.
+func (w *wantedState) mayWaitForLoad() bool {
+	isList := !w.isWatch && w.query.Name == ""
+	if !isList && !w.isStreamingList() {
+		return false
+	}
+	return w.semantics == policy.Any || w.semantics == policy.NotOlderThan || w.isConsistent()
 }
 
-// maxWait returns the longest time for which the request waits for its state.
-func (w *wanted) maxWait() time.Duration {
-	if w.watch {
-		return maxStreamWait
+// maxWait returns the longest time for which the request waits for a load; for a streaming list, for the load and the proof
+// together.
+func (w *wantedState) maxWait() time.Duration {
+	if w.isWatch {
+		return maxWatchWait
 	}
 	return maxListWait
 }
 
-// waitsForLoad reports whether the request may wait for a load. It may if the load will give the state that the request
-// asks for, and forwarding the request would cost the upstream much.
-func (w *wanted) waitsForLoad() bool {
-	isList := !w.watch && w.query.Name == ""
-	if !isList && !w.isStreamingList() {
-		return false
-	}
-	return w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.Consistent
-}
-
-// loadWait returns the longest time for which the request waits for a load of the collection; 0 if it does not wait.
-func (w *wanted) loadWait(collection *snapshot.Collection) time.Duration {
-	if !w.waitsForLoad() {
+// loadWait returns the time for which the request may wait for a load of the collection that is under way; 0 if it must not
+// wait.
+func (w *wantedState) loadWait(collection *snapshot.Collection) time.Duration {
+	if !w.mayWaitForLoad() {
 		return 0
 	}
-	return collection.LoadTimeLeft(w.maxWait(), w.Semantics == policy.Consistent)
+	return collection.LoadTimeLeft(w.maxWait(), w.isConsistent())
 }
 
-// find sets the collection and the state that the request asks for in found. It waits for a load or a proof that is
-// likely to be over soon.
-func (h *Handler) find(ctx context.Context, key snapshot.CollectionKey, want *wanted, found *answer) reason.Reason {
-	deadline := time.Now().Add(want.maxWait()) // for the load and the proof together
-	collection, why := h.Collections.Use(key)
-	for why == reason.Warming && want.waitsForLoad() && time.Now().Before(deadline) && ctx.Err() == nil {
-		want.seat.Pause()
-		time.Sleep(startPause) // many collections are being started
-		collection, why = h.Collections.Use(key)
-	}
-	if why != reason.None {
-		return why
-	}
-	found.collection = collection
+// foundState is the result of [Handler.find].
+type foundState struct {
+	collection *snapshot.Collection
+	snapshot   snapshot.Snapshot
+	// why is the reason to forward the request, since there is no such state; None if there is one.
+	why reason.Reason
+	// afterForward must be called once the request was forwarded. It may be nil.
+	afterForward func()
+}
+
+// find returns the state that the request asks for. It waits for a load or a proof that is likely to be over soon.
+func (h *Handler) find(ctx context.Context, want *wantedState) foundState {
+	deadline := time.Now().Add(want.maxWait()) // for loads; for the proof, see proofWait
 	if want.isStreamingList() {
 		var stop context.CancelFunc
 		ctx, stop = context.WithDeadline(ctx, deadline)
 		defer stop()
 	}
-	for {
-		if wait := min(want.loadWait(collection), time.Until(deadline)); wait > 0 {
-			// A few lists are forwarded at once, at little cost. A watch that is forwarded would stay at the upstream for
-			// minutes.
-			if !want.watch && collection.TakeForwardSlot() {
-				return reason.Warming
-			}
-			want.seat.Pause()
-			_, span := observe.StartStep(ctx, observe.SpanSnapshot)
-			why = collection.AwaitLoad(ctx, wait, want.Semantics == policy.Consistent)
-			span.End()
-			if why != reason.None {
-				return why
-			}
-		}
-		why = h.findState(ctx, want, found)
-		mayBeLoading := why == reason.Warming || why == reason.NotProven // if the state was lost during the wait
-		if !mayBeLoading || want.loadWait(collection) == 0 || !time.Now().Before(deadline) {
-			return why
-		}
-	}
-}
-
-// forwardsAnyway returns the reason why a list would be forwarded whatever a review says, or None if that cannot be known
-// without waiting. whenForwarded may be nil. If not, it must be called once the list was forwarded.
-func (h *Handler) forwardsAnyway(
-	key snapshot.CollectionKey, want *wanted,
-) (why reason.Reason, whenForwarded func()) {
-	collection, why := h.Collections.Find(key)
-	switch {
-	case collection == nil:
-		return why, nil
-	case want.loadWait(collection) > 0:
-		return reason.None, nil
-	}
-	why, whenForwarded = h.forwardsAtOnce(collection, want)
-	if why != reason.None || want.Semantics == policy.Consistent {
-		return why, whenForwarded
-	}
-	exact := want.Semantics == policy.Exact || want.Semantics == policy.Continue
-	return collection.StateUnavailable(want.Revision, exact), nil
-}
-
-// forwardsAtOnce returns the reason why a list of the newest state, or a page after the first, is forwarded without a wait
-// for memory; None if it is not. whenForwarded is as in forwardsAnyway.
-func (h *Handler) forwardsAtOnce(
-	collection *snapshot.Collection, want *wanted,
-) (why reason.Reason, whenForwarded func()) {
-	switch want.Semantics {
-	case policy.Consistent:
-		why = collection.ConsistentUnavailable(*want.query, want.lastProbe, h.proofWait(want))
-		if why != reason.None || want.mustProve() {
-			return why, nil
-		}
-		if whenForwarded, small := collection.ForwardSmall(*want.query, want.lastProbe); small {
-			return reason.Consistent, whenForwarded
-		}
-	case policy.Continue:
-		if whenForwarded, rest := collection.ForwardRest(*want.query, want.Revision); rest {
-			return reason.NotProven, whenForwarded
-		}
-	}
-	return reason.None, nil
-}
-
-// findState sets the state that the request asks for in found. It waits for the state, but not for a load.
-func (h *Handler) findState(ctx context.Context, want *wanted, found *answer) (why reason.Reason) {
-	collection := found.collection
-	why, found.whenForwarded = h.forwardsAtOnce(collection, want)
+	collection, why := h.startCollection(ctx, want, deadline)
 	if why != reason.None {
-		return why
+		return foundState{why: why}
 	}
-	if want.Semantics == policy.Consistent {
-		found.snapshot, why = h.proveNewest(ctx, collection, want)
-		return why
+	// While the request waits for its state, the state may be lost and loaded again. Then the request waits for that load,
+	// too.
+	for {
+		if why := awaitLoad(ctx, collection, want, deadline); why != reason.None {
+			return foundState{why: why}
+		}
+		found := h.findLoaded(ctx, collection, want)
+		mayBeLost := found.why == reason.Warming || found.why == reason.NotProven
+		if !mayBeLost || want.loadWait(collection) == 0 || !time.Now().Before(deadline) {
+			return found
+		}
+	}
+}
+
+// startCollection returns the request's collection, which it starts if necessary, or the reason to forward the request.
+func (h *Handler) startCollection(
+	ctx context.Context, want *wantedState, deadline time.Time,
+) (*snapshot.Collection, reason.Reason) {
+	for {
+		collection, why := h.Collections.Use(want.key)
+		if why != reason.Warming || !want.mayWaitForLoad() || !time.Now().Before(deadline) {
+			return collection, why
+		}
+		want.seat.Pause() // many collections are being started
+		if !clock.Sleep(ctx, startPause) {
+			return nil, why
+		}
+	}
+}
+
+// awaitLoad waits while the collection is being loaded, if the request may wait for that. It returns the reason to forward
+// the request, or None.
+func awaitLoad(
+	ctx context.Context, collection *snapshot.Collection, want *wantedState, deadline time.Time,
+) reason.Reason {
+	wait := min(want.loadWait(collection), time.Until(deadline))
+	if wait <= 0 {
+		return reason.None
+	}
+	// A few lists are forwarded at once, at little cost. A watch that is forwarded would stay at the upstream for minutes.
+	if !want.isWatch && collection.TakeForwardSlot() {
+		return reason.Warming
+	}
+	want.seat.Pause()
+	_, span := observe.StartStep(ctx, observe.SpanSnapshot)
+	defer span.End()
+	return collection.AwaitLoad(ctx, wait, want.isConsistent())
+}
+
+// findLoaded returns the state that the request asks for. It waits for the state, but not for a load.
+func (h *Handler) findLoaded(ctx context.Context, collection *snapshot.Collection, want *wantedState) foundState {
+	found := foundState{collection: collection}
+	found.why, found.afterForward = h.reasonWithoutWait(collection, want)
+	if found.why != reason.None {
+		return found
+	}
+	if want.isConsistent() {
+		found.snapshot, found.why = h.proveNewest(ctx, collection, want)
+		return found
 	}
 	ctx, span := observe.StartStep(ctx, observe.SpanSnapshot)
 	defer span.End()
 	switch {
-	case want.watch:
-		found.snapshot, why = collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
-	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
-		found.snapshot, why = collection.NotOlderThan(ctx, want.Revision)
+	case want.isWatch:
+		gapless := want.semantics == policy.After
+		found.snapshot, found.why = collection.Follow(ctx, want.revision, gapless, revisionWait)
+	case want.semantics == policy.Any, want.semantics == policy.NotOlderThan:
+		found.snapshot, found.why = collection.NotOlderThan(ctx, want.revision)
 	default:
-		found.snapshot, why = collection.Exact(ctx, want.Revision)
+		found.snapshot, found.why = collection.Exact(ctx, want.revision)
 	}
-	return why
+	return found
 }
 
 // proveNewest returns the newest state. It waits for the proof that this state has everything that was written before the
 // first probe after want.lastProbe was sent.
 func (h *Handler) proveNewest(
-	ctx context.Context, collection *snapshot.Collection, want *wanted,
+	ctx context.Context, collection *snapshot.Collection, want *wantedState,
 ) (snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.StartStep(ctx, observe.SpanProof)
 	defer span.End()
@@ -191,9 +187,49 @@ func (h *Handler) proveNewest(
 }
 
 // proofWait returns the longest time for which the request waits for the proof.
-func (h *Handler) proofWait(want *wanted) time.Duration {
-	if want.watch {
-		return maxStreamWait
+func (h *Handler) proofWait(want *wantedState) time.Duration {
+	if want.isWatch {
+		return maxWatchWait
 	}
 	return h.ConsistentWait
+}
+
+// reasonBeforeReview returns the reason to forward a list that would be forwarded even if a review said yes. It returns
+// None if that cannot be known without a wait. If afterForward is not nil, it must be called once the list was forwarded.
+func (h *Handler) reasonBeforeReview(want *wantedState) (why reason.Reason, afterForward func()) {
+	collection, why := h.Collections.Find(want.key)
+	switch {
+	case collection == nil:
+		return why, nil
+	case want.loadWait(collection) > 0:
+		return reason.None, nil
+	}
+	why, afterForward = h.reasonWithoutWait(collection, want)
+	if why != reason.None || want.isConsistent() {
+		return why, afterForward
+	}
+	exact := want.semantics == policy.Exact || want.semantics == policy.Continue
+	return collection.StateUnavailable(want.revision, exact), nil
+}
+
+// reasonWithoutWait returns the reason to forward a list of the newest state, or a page after the first, instead of waiting
+// for memory; None if the request is to wait. afterForward is as in reasonBeforeReview.
+func (h *Handler) reasonWithoutWait(
+	collection *snapshot.Collection, want *wantedState,
+) (why reason.Reason, afterForward func()) {
+	switch want.semantics {
+	case policy.Consistent:
+		why = collection.ConsistentUnavailable(want.query, want.lastProbe, h.proofWait(want))
+		if why != reason.None || want.mustProve {
+			return why, nil
+		}
+		if afterForward, small := collection.ForwardSmall(want.query, want.lastProbe); small {
+			return reason.Consistent, afterForward
+		}
+	case policy.Continue:
+		if afterForward, rest := collection.ForwardRest(want.query, want.revision); rest {
+			return reason.NotProven, afterForward
+		}
+	}
+	return reason.None, nil
 }

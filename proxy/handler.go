@@ -22,34 +22,34 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Handler has the parts that handle a request; [Handler.Chain] has their order. All must be set, unless they say that they
+// Handler has the parts that handle a request, in the order of [Handler.Chain]. All must be set, unless they say that they
 // may be nil.
 type Handler struct {
 	// Draining reports whether the process is about to end.
 	Draining func() bool
 	// GoawayChance is the probability, from 0 to 1, that the answer to a request over HTTP/2 asks the client to connect
 	// again.
-	GoawayChance float64
-
-	// ConsistentWait is the time for which a list of the newest state waits for the proof.
-	ConsistentWait time.Duration
-
+	GoawayChance  float64
 	Authenticator *auth.Authenticator
-	Limits        *limits.Limits
 	Upstream      *upstream.Transports
-	// Unreachable reports whether no API server answers.
-	Unreachable func() bool
-	Forward     *forward.Forwarder
+	Limits        *limits.Limits
 	// Policy says which resources are kept in memory.
 	Policy     *policy.Config
 	Cluster    *cluster.Cluster
 	Authorizer *auth.Authorizer
-	// WhoAmI finds out the names of callers for the audit log; nil if there is none.
-	WhoAmI      *auth.WhoAmI
+	// Collections has the memory.
 	Collections *snapshot.Collections
-	Compressor  *gzip.Compressor
+	// ConsistentWait bounds the time for which a list of the newest state waits for the proof that memory has this state.
+	ConsistentWait time.Duration
+	Compressor     *gzip.Compressor
+	Forward        *forward.Forwarder
+	// Unreachable reports whether no API server answers.
+	Unreachable func() bool
+
 	// AuditLog has the answers from memory; nil if there is no audit log.
 	AuditLog *observe.AuditLog
+	// WhoAmI finds out the names of callers for the audit log; nil if there is none.
+	WhoAmI   *auth.WhoAmI
 	Observer *observe.Observer
 	Log      *slog.Logger
 	// LogLimiter limits the log lines that callers can cause.
@@ -107,8 +107,8 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate returns the request with its caller; nil if it has refused the request. This is a function of its own, like
-// admit, so that its stack is free again while the rest of the chain runs: for a watch, that takes hours.
+// authenticate returns the request with its caller; nil if it has refused the request. It is a function of its own, as admit
+// is, so that it does not occupy stack while the rest of the chain runs: for a watch, that takes hours.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
 	lastProbe := h.Collections.LastProbe() // as early as possible, so that more probes count as later
 	identity, refusal := h.Authenticator.Authenticate(r)
@@ -117,12 +117,12 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Req
 		refusal.Write(w, r)
 		return nil
 	}
-	verdict, flow := h.Upstream.Caller(identity, r.RemoteAddr)
+	verdict, flow := h.Upstream.VerdictOn(identity, r.RemoteAddr)
 	return withCaller(r, &caller{
 		Caller:    auth.Caller{Identity: identity, Accepted: verdict == auth.Accepted, Flow: flow},
 		verdict:   verdict,
 		lastProbe: lastProbe,
-		seat:      &limits.Grant{},
+		seat:      &limits.Grant{}, // admit fills it
 	})
 }
 

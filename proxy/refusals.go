@@ -9,12 +9,12 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// refuse answers a request that got no seat, or no room in --max-inflight-bytes. err says why.
+// refuse answers a request for which no seat was free, or no room in --max-inflight-bytes. err says which.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	observe.RecordOf(r.Context()).SetRefused(refusalReason(err))
 	if r.Context().Err() != nil {
-		// The caller has left, or has closed only its half of the connection. Without the panic, the latter would read an
-		// empty 200.
+		// The caller has left, or has only closed its half of the connection and still reads. Without the panic, it would
+		// read an empty 200.
 		panic(http.ErrAbortHandler)
 	}
 	h.logRateLimited("too much is in flight", err)

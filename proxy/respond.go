@@ -29,32 +29,34 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record := observe.RecordOf(r.Context())
 	who := callerOf(r.Context())
-	found, why := h.decide(r, who)
-	if found.whenForwarded != nil {
-		defer found.whenForwarded()
+	a, why := h.decide(r, who)
+	if a.afterForward != nil { // only if the request is forwarded
+		defer a.afterForward()
 	}
-	record.SetDecision(found.asked, found.semantics, why)
+	record.SetDecision(a.asked, a.semantics, why)
+	// Others may have taken the request's seat while the decision waited.
 	if err := who.seat.Resume(r.Context()); err != nil {
 		h.refuse(w, r, err)
 		return nil
 	}
 	if why == reason.None {
 		var watch *watchStream
-		watch, why = h.answerFromMemory(w, r, who, found)
+		watch, why = h.answerFromMemory(w, r, who, a)
 		if why == reason.None {
 			return watch
 		}
-		found = &answer{ // without the state, which would stay in memory while the request is forwarded
-			asked:       found.asked,
-			attributes:  found.attributes,
-			semantics:   found.semantics,
-			provesRight: found.provesRight,
-		}
-		record.SetDecision(found.asked, found.semantics, why)
+		a = a.withoutState()
+		record.SetDecision(a.asked, a.semantics, why)
 	}
+	h.forward(w, r, who, a, why)
+	return nil
+}
+
+// forward forwards a request, for the reason why.
+func (h *Handler) forward(w http.ResponseWriter, r *http.Request, who *caller, a *answer, why reason.Reason) {
 	kubehttp.SetCacheForwarded(w.Header(), why)
-	if found.provesRight {
-		w = &forwardedList{ResponseWriter: w, onAnswer: h.onListAnswer(r, who, found)}
+	if a.provesRight {
+		w = &forwardedList{ResponseWriter: w, onAnswer: h.onListAnswer(r, who, a)}
 	}
 	if !kubehttp.RequestOf(r).LongRunning {
 		bounded := serve.NewAnswerWriter(w, r, stallTime, h.Log)
@@ -62,12 +64,11 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 		w = bounded
 	}
 	h.Forward.ServeAs(w, r, who.Identity, h.bodyRoom(r, who))
-	return nil
 }
 
-// bodyRoom returns a function that reserves room for the body of a request, so that the request can be sent again. It
-// returns nil if the body is not kept: that of a long-running request may never end, and requests of callers who are not
-// accepted go over HTTP/1.1, where no other request ends their connection.
+// bodyRoom returns a function that reserves room for the body of a request, so that the request can be sent again if its
+// connection ends. It returns nil if the body is not kept. The body of a long-running request may never end. The requests
+// of callers who are not accepted go over HTTP/1.1, where no other request ends their connection.
 func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
@@ -78,9 +79,11 @@ func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	}
 }
 
-// answerFromMemory writes a list, or begins a watch and returns its stream, which must be served. If it returns a reason
-// other than None, it has written nothing, and the request is to be forwarded. If it returns neither a stream nor a reason,
-// the request was answered or refused.
+// answerFromMemory answers a request from memory, and returns one of:
+//
+//   - the stream of a watch, which must be served
+//   - the reason to forward the request: then it has written nothing
+//   - neither, if it has written a list, or refused the request
 func (h *Handler) answerFromMemory(
 	w http.ResponseWriter, r *http.Request, who *caller, a *answer,
 ) (*watchStream, reason.Reason) {
@@ -120,7 +123,7 @@ func (h *Handler) answerFromMemory(
 
 // serveList writes a list. If it returns a reason other than None, it has written nothing.
 func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, b *body) reason.Reason {
-	if why := mayAnswer(a, h.conditions(a)); why != reason.None {
+	if why := lastCheck(a, h.conditions(a)); why != reason.None {
 		return why
 	}
 	// The client may take minutes to read the answer. Meanwhile only the objects of the body, which are counted, stay in
@@ -136,20 +139,20 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, b
 	defer w.Finish()
 	_, span := observe.StartStep(r.Context(), observe.SpanWrite)
 	defer span.End()
-	h.writeList(w, a.asked, b)
+	h.writeList(w, a.asked.Gzip, b)
 	return reason.None
 }
 
 // audit writes an answer from memory to the audit log, if there is one. If it returns a reason other than None, the request
-// must be forwarded. It calls mayAnswer first, so that the log has no request that is forwarded in the end. mayAnswer must
-// be called again later, since audit may wait.
+// must be forwarded. It calls lastCheck first, so that hardly any request is in the log that is forwarded in the end. Since
+// audit may wait, lastCheck must be called again afterwards.
 func (h *Handler) audit(r *http.Request, who *caller, a *answer, b *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
 	}
 	err := h.findUsers(r.Context(), who, a)
 	if err == nil {
-		if why := mayAnswer(a, h.conditions(a)); why != reason.None {
+		if why := lastCheck(a, h.conditions(a)); why != reason.None {
 			return why
 		}
 		err = h.AuditLog.Write(r, a.asked, a.user, observe.RecordOf(r.Context()).ReceivedAt(), observe.AuditedAnswer{
@@ -166,14 +169,14 @@ func (h *Handler) audit(r *http.Request, who *caller, a *answer, b *body) reason
 
 // findUsers sets the caller's user in a, and the user whom the caller impersonates, if any.
 func (h *Handler) findUsers(ctx context.Context, who *caller, a *answer) (err error) {
-	if verified := who.Identity.Impersonated(); verified != nil {
-		a.user = verified
+	if verified := who.Identity.VerifiedUser(); verified != nil {
+		a.user = verified // such a caller cannot impersonate
 		return nil
 	}
 	impersonator := who.Caller
 	impersonator.Identity = who.Identity.Impersonator()
 	a.user, err = h.WhoAmI.User(ctx, &impersonator)
-	if err != nil || who.Identity.Named() == nil {
+	if err != nil || who.Identity.ImpersonatedUser() == nil {
 		return err
 	}
 	a.impersonated, err = h.WhoAmI.User(ctx, &who.Caller)
@@ -184,10 +187,10 @@ func (h *Handler) findUsers(ctx context.Context, who *caller, a *answer) (err er
 func (h *Handler) conditions(a *answer) *conditions {
 	now := time.Now()
 	current := &conditions{
-		at:      now,
+		now:     now,
 		memory:  a.collection.Validity(),
 		allowed: h.Authorizer.ValidFor(&a.right, now) > 0,
 	}
-	current.entry, current.unknown = h.Cluster.Lookup(resourceOf(a.asked))
+	current.entry, current.whyNoEntry = h.Cluster.Lookup(resourceOf(a.asked))
 	return current
 }

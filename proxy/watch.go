@@ -49,19 +49,20 @@ type watchStream struct {
 	served       observe.MemoryAnswer
 	// err is the first error of a write: the client has left, or does not read.
 	err error
-	end watch.Ending
+	// ending is the reason why the watch must end; "" as long as it may go on.
+	ending watch.Ending
 }
 
 const (
 	// minWatchTimeout is the shortest time after which a watch ends whose client names no timeout. The longest is twice
 	// that. It is the default of kube-apiserver's --min-request-timeout.
 	minWatchTimeout = 30 * time.Minute
-	// watchWait is the longest time for which a watch waits for its revision. kube-apiserver's cache waits as long
+	// revisionWait is the longest time for which a watch waits for its revision. kube-apiserver's cache waits as long
 	// (storage/cacher, blockTimeout).
-	watchWait = 3 * time.Second
+	revisionWait = 3 * time.Second
 )
 
-// batches has batches for reuse: a watch has a batch only while it writes.
+// batches has batches of events for reuse: a watch has a batch only while it writes one.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
 // watchable returns None if a watch can be answered from memory, now that its state was found; otherwise the reason to
@@ -81,58 +82,60 @@ func (h *Handler) watchable(a *answer) reason.Reason {
 }
 
 // beginWatch begins to answer a watch from memory. It returns a stream, which must be served, or a reason to forward the
-// watch: then it has written nothing. In both cases it releases state.
+// watch: then it has written nothing. The stream releases state; if there is no stream, beginWatch has released it.
 func (h *Handler) beginWatch(
 	w *serve.AnswerWriter, r *http.Request, a *answer, state *body,
-) (_ *watchStream, why reason.Reason) {
+) (*watchStream, reason.Reason) {
 	form := a.snapshot.WatchForm()
-	asked := a.asked
+	options := a.asked.WatchOptions
 	s := &watchStream{
-		handler:   h,
-		request:   r,
-		control:   http.NewResponseController(w),
-		finish:    w.Finish,
-		form:      form,
-		state:     state,
-		initial:   a.initial,
-		bookmarks: asked.WatchOptions.Bookmarks,
+		CountingWriter: observe.CountingWriter{ResponseWriter: w},
+		handler:        h,
+		request:        r,
+		control:        http.NewResponseController(w),
+		finish:         w.Finish,
+		form:           form,
+		state:          state,
+		initial:        a.initial,
+		bookmarks:      options.Bookmarks,
+		// kube-apiserver compresses only a watch that begins with the state and has bookmarks, but then all of it.
+		compressed: form.Compressed && a.asked.Gzip && a.initial && options.Bookmarks,
+		served: observe.MemoryAnswer{
+			Representation: a.representation, Revision: a.snapshot.Revision, Items: len(state.objects),
+		},
 	}
-	s.ResponseWriter = w
-	defer func() {
-		if why != reason.None {
-			s.close()
-		}
-	}()
-	// The upstream compresses a streaming list, and then the whole watch.
-	s.compressed = form.Compressed && asked.Gzip && s.initial && s.bookmarks
+	if why := s.follow(a); why != reason.None {
+		s.close("") // the watch does not count
+		return nil, why
+	}
+	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
+	setHeaders(w.Header(), state.auditID, form.Envelope, form.ContentType)
+	if s.compressed {
+		setGzipHeaders(w.Header())
+	}
+	observe.RecordOf(r.Context()).SetMemoryAnswer(s.served)
+	_, s.span = observe.StartStep(r.Context(), observe.SpanWatch)
+	return s, reason.None
+}
+
+// follow makes the watcher, which has the changes after a.after from now on. It returns None if the answer may be written,
+// otherwise the reason to forward the watch.
+func (s *watchStream) follow(a *answer) reason.Reason {
+	h := s.handler
 	// The watcher keeps Defined for hours, so Defined must not refer to the answer, which has the whole state.
-	resource := resourceOf(asked)
+	resource := resourceOf(a.asked)
 	entry := a.entry
 	s.watcher = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: s.bookmarks,
-		Timeout:   timeLeft(r.Context(), asked.WatchOptions.Timeout),
+		Timeout:   timeLeft(s.request.Context(), a.asked.WatchOptions.Timeout),
 		Defined:   func() bool { return h.Cluster.IsCurrent(resource, entry) },
 	})
 	if s.watcher == nil { // the history no longer reaches back to a.after, or the state was lost meanwhile
-		return nil, cmp.Or(a.collection.WhyNotFollow(a.after, true), reason.Warming)
+		const gapless = true
+		return cmp.Or(a.collection.WhyNotFollow(a.after, gapless), reason.Warming)
 	}
-	if why := mayAnswer(a, h.conditions(a)); why != reason.None {
-		return nil, why
-	}
-	s.end = watch.EndGone // unless serve finds another reason
-	s.served = observe.MemoryAnswer{
-		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(state.objects),
-	}
-	record := observe.RecordOf(r.Context())
-	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
-	record.SetMemoryAnswer(s.served)
-	setHeaders(w.Header(), state.auditID, form.Envelope, form.ContentType)
-	if s.compressed {
-		setCompressed(w.Header())
-	}
-	_, s.span = observe.StartStep(r.Context(), observe.SpanWatch)
-	return s, reason.None
+	return lastCheck(a, h.conditions(a))
 }
 
 // timeLeft returns the time after which a watch must end. timeout is the client's, which began when the request came, or 0
@@ -141,67 +144,61 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return minWatchTimeout + rand.N(minWatchTimeout) // #nosec G404 -- no secret
 	}
-	return max(timeout-time.Since(observe.RecordOf(ctx).ReceivedAt()), 1)
+	return timeout - time.Since(observe.RecordOf(ctx).ReceivedAt())
 }
 
 // serve writes the state and the events until the watch ends, and closes the stream.
 func (s *watchStream) serve() {
-	defer s.close()
+	defer func() { s.close(cmp.Or(s.ending, watch.EndGone)) }()
 	defer s.finish()
 	s.ResponseWriter.WriteHeader(http.StatusOK)
 	s.flush() // clients wait for the header before the first event
-	end := s.writeState()
-	if end == "" {
-		end = s.writeChanges()
+	s.serveInitial()
+	if s.ending == "" {
+		s.serveChanges()
 	}
-	s.end = s.watcher.AwaitEnd(s.request.Context(), end)
+	s.ending = s.watcher.AwaitEnd(s.request.Context(), s.ending)
 	s.report()
 }
 
-// writeState writes the state, if the watch begins with it, and releases it. If the watch must end before, writeState
-// returns the ending.
-func (s *watchStream) writeState() (end watch.Ending) {
+// serveInitial writes the state, if the watch begins with it, and releases it. If the watch must end before, serveInitial
+// sets the ending.
+func (s *watchStream) serveInitial() {
 	if s.initial {
-		end = s.writeInitial()
-		if end == "" {
+		s.writeInitial()
+		if s.ending == "" {
 			s.watcher.InitialSent()
 		}
 	}
 	s.release()
-	return end
 }
 
-// writeInitial writes the state, and the bookmark at its end if the client wants bookmarks.
+// writeInitial writes the state as events, and the bookmark at its end if the client wants bookmarks.
 //
 // A client may read slowly, and the state must be valid as long as objects are written. Once the state is invalid,
-// writeInitial returns the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's
-// does.
-func (s *watchStream) writeInitial() (end watch.Ending) {
+// writeInitial sets the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's does.
+func (s *watchStream) writeInitial() {
 	out := s.handler.writers.get(&s.CountingWriter, s.state.size)
 	defer out.release()
 	var lastEvent []byte
 	if s.bookmarks {
 		lastEvent = s.form.InitialEndBookmark.AppendTo(nil, s.served.Revision)
 	}
-	mayGoOn := func() bool {
-		end = s.interrupted()
-		return end == ""
-	}
 	if s.compressed {
-		s.writeCompressed(out.Writer, lastEvent, mayGoOn)
+		s.writeInitialCompressed(out.Writer, lastEvent)
 	} else {
-		s.events, s.err = s.writeEvents(out.Writer, lastEvent, mayGoOn)
+		s.writeInitialPlain(out.Writer, lastEvent)
 		s.uncompressed = int(s.Bytes)
 	}
-	if s.err == nil && end == "" && s.bookmarks {
+	if s.err == nil && s.ending == "" && s.bookmarks {
 		s.events++
 	}
 	s.flush()
-	return end
 }
 
-// writeCompressed is writeEvents with gzip. Clients that get the same objects share the compressed segments.
-func (s *watchStream) writeCompressed(out *bufio.Writer, lastEvent []byte, mayGoOn func() bool) {
+// writeInitialCompressed writes the objects of the state as events, and then lastEvent, with gzip. Clients that get the same
+// objects share the compressed segments.
+func (s *watchStream) writeInitialCompressed(out *bufio.Writer, lastEvent []byte) {
 	// Each segment is flushed before the check for the next. So once the check fails, only the end of the gzip member
 	// follows.
 	begun := false
@@ -210,7 +207,7 @@ func (s *watchStream) writeCompressed(out *bufio.Writer, lastEvent []byte, mayGo
 			s.err = out.Flush()
 		}
 		begun = true
-		return mayGoOn()
+		return s.checkInterrupted()
 	}
 	var size uint32
 	s.events, size, s.err = s.handler.Compressor.WriteEvents(
@@ -221,78 +218,80 @@ func (s *watchStream) writeCompressed(out *bufio.Writer, lastEvent []byte, mayGo
 	}
 }
 
-// writeEvents writes the objects of the state as events, and then lastEvent. It calls mayGoOn before it passes anything
-// on to the connection. If mayGoOn returns false, writeEvents drops the rest. It returns the number of objects that were
-// written.
-func (s *watchStream) writeEvents(out *bufio.Writer, lastEvent []byte, mayGoOn func() bool) (written int, err error) {
+// writeInitialPlain writes the objects of the state as events, and then lastEvent. Before it passes anything on to the
+// connection, it checks whether the watch is interrupted, and drops the rest if so.
+func (s *watchStream) writeInitialPlain(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.state.objects {
-		var skip int
+		var skip int // the number of the object's first bytes that are left out, since the head replaces them
 		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
 		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		if size > out.Available() {
-			if !mayGoOn() {
-				return written, nil
+			if !s.checkInterrupted() {
+				return
 			}
-			if err := out.Flush(); err != nil {
-				return written, err
+			if s.err = out.Flush(); s.err != nil {
+				return
 			}
-			written = i
+			s.events = i // all before this one
 		}
 		_, _ = out.Write(head) // Flush returns the error
 		_, _ = out.Write(object)
 		_, _ = out.WriteString(tail)
 		if size > out.Size() { // the event is larger than the buffer, so most of it was written already
-			if err := out.Flush(); err != nil {
-				return written, err
+			if s.err = out.Flush(); s.err != nil {
+				return
 			}
-			written = i + 1
+			s.events = i + 1
 		}
 	}
-	if !mayGoOn() {
-		return written, nil
+	if !s.checkInterrupted() {
+		return
 	}
 	_, _ = out.Write(lastEvent)
-	return len(s.state.objects), out.Flush()
+	s.err = out.Flush()
+	s.events = len(s.state.objects)
 }
 
-// interrupted returns the ending if no more initial events may be written; otherwise "".
-func (s *watchStream) interrupted() watch.Ending {
+// checkInterrupted sets the ending if no more initial events may be written. It returns false then.
+func (s *watchStream) checkInterrupted() (goesOn bool) {
 	if s.err != nil {
-		return watch.EndGone
+		s.ending = watch.EndGone
+	} else {
+		s.ending = s.watcher.InitialEnding(s.request.Context())
 	}
-	return s.watcher.InitialEnding(s.request.Context())
+	return s.ending == ""
 }
 
-// writeChanges writes events until the watch ends, and returns the ending.
-func (s *watchStream) writeChanges() watch.Ending {
+// serveChanges writes events until the watch must end, and sets the ending.
+func (s *watchStream) serveChanges() {
 	for s.err == nil {
-		more, end := s.writeNext()
-		if end != "" {
-			return end
+		more := s.writeChanges()
+		if s.ending != "" {
+			return
 		}
 		if !more {
 			s.flush()
 			s.watcher.Wait(s.request.Context())
 		}
 	}
-	return watch.EndGone
+	s.ending = watch.EndGone
 }
 
-// writeNext writes the next events, if there are any. more reports whether further events are ready. end is the ending if
-// the watch ends.
-func (s *watchStream) writeNext() (more bool, end watch.Ending) {
+// writeChanges writes the events that are ready, up to a batch, and sets the ending if the watch must end. more reports
+// whether further events are ready.
+func (s *watchStream) writeChanges() (more bool) {
 	b := batches.Get().(*watch.Batch)
 	defer func() {
 		b.Reset()
 		batches.Put(b)
 	}()
-	end = s.watcher.Take(s.request.Context(), b)
+	s.ending = s.watcher.Take(s.request.Context(), b)
 	if b.Events > 0 {
 		s.writeBatch(b)
 	}
-	return b.More, end
+	return b.More
 }
 
 // writeBatch writes events, without a flush. With gzip they are stored uncompressed: to compress them for each client
@@ -302,11 +301,11 @@ func (s *watchStream) writeBatch(b *watch.Batch) {
 	s.events += b.Events
 	if s.compressed {
 		s.err = gzip.WriteStored(s, b.Parts)
-	} else {
-		for part := range b.Parts {
-			if _, s.err = s.Write(part); s.err != nil {
-				break
-			}
+		return
+	}
+	for part := range b.Parts {
+		if _, s.err = s.Write(part); s.err != nil {
+			return
 		}
 	}
 }
@@ -316,7 +315,7 @@ func (s *watchStream) report() {
 	s.served.Items = s.events
 	s.served.Bytes = s.uncompressed
 	observe.RecordOf(s.request.Context()).SetMemoryAnswer(s.served)
-	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
+	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.ending))...)
 }
 
 // flush sends the events that were written.
@@ -334,11 +333,11 @@ func (s *watchStream) release() {
 	}
 }
 
-// close releases the state, and closes the watcher and the span.
-func (s *watchStream) close() {
+// close releases the state, and closes the span and the watcher. The watcher counts the ending, unless it is "".
+func (s *watchStream) close(ending watch.Ending) {
 	s.release()
 	if s.watcher != nil {
-		s.watcher.Close(s.end)
+		s.watcher.Close(ending)
 	}
 	if s.span != nil {
 		s.span.End()

@@ -80,7 +80,7 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 		"streaming list":              {query: streaming + "&timeoutSeconds=20", want: 20 * time.Second},
 		"streaming list after a wait": {query: streaming + "&timeoutSeconds=20", proof: 6 * time.Second, want: 20 * time.Second},
 		"timeout shorter than the wait": {
-			query: streaming + "&timeoutSeconds=4", proof: 6 * time.Second, want: 6*time.Second + time.Nanosecond,
+			query: streaming + "&timeoutSeconds=4", proof: 6 * time.Second, want: 6 * time.Second,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 	}{
 		"any state":           {query: streaming + all, wantAfter: 2 * time.Second},
 		"newest state":        {query: streaming, wantAfter: 4 * time.Second},
-		"loaded too late":     {query: streaming, away: true, wantAfter: maxStreamWait, want: reason.Warming},
+		"loaded too late":     {query: streaming, away: true, wantAfter: maxWatchWait, want: reason.Warming},
 		"the client leaves":   {query: streaming, away: true, leaveAt: 3 * time.Second, wantAfter: 3 * time.Second, want: reason.Warming},
 		"watch without state": {query: "watch=true&resourceVersion=" + now, probe: time.Second, want: reason.Warming},
 		"list":                {query: "resourceVersion=0", probe: time.Second, want: reason.Warming},
@@ -122,7 +122,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 
 		"lost, any state":       {query: streaming + all, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
 		"lost, newest state":    {query: streaming, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
-		"lost for too long":     {query: streaming, lostFor: never, wantAfter: maxStreamWait, want: reason.Warming},
+		"lost for too long":     {query: streaming, lostFor: never, wantAfter: maxWatchWait, want: reason.Warming},
 		"lost, list":            {query: "resourceVersion=0", lostFor: never, want: reason.Warming},
 		"lost during the proof": {query: streaming, probe: time.Second, losesAt: 500 * time.Millisecond, wantAfter: 8 * time.Second},
 	} {

@@ -25,7 +25,7 @@ func newBroadcaster(size int) *watch.Broadcaster {
 
 // newStream returns a watch of everything that a broadcaster has. defined is the watcher's Options.Defined.
 func newStream(broadcaster *watch.Broadcaster, defined func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
-	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: broadcaster.Form(), end: watch.EndGone}
+	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: broadcaster.Form()}
 	s.ResponseWriter = w
 	s.watcher = broadcaster.Watch(watch.Options{After: 1, Timeout: time.Hour, Defined: defined})
 	return s
@@ -44,8 +44,8 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 			s.state = &body{objects: state, size: size}
 			s.writeInitial()
 		}},
-		"event":            {write: func(s *watchStream) { s.writeNext() }},
-		"compressed event": {compressed: true, write: func(s *watchStream) { s.writeNext() }},
+		"event":            {write: func(s *watchStream) { s.writeChanges() }},
+		"compressed event": {compressed: true, write: func(s *watchStream) { s.writeChanges() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// An answer is written through a buffer, whose content goes to the connection at once. An answer gets the smallest
-// buffer that holds it, since only its own bytes count in --max-inflight-bytes. A longer answer gets one of the largest.
+// An answer is written through a buffer, which goes to the connection in one write when it is full or flushed. An answer
+// gets the smallest buffer that holds it: --max-inflight-bytes counts the bytes of the answer, not those of the buffer. An
+// answer that no buffer holds gets one of the largest.
 const (
 	bufferSizes   = 3
 	minBufferSize = 4 << 10
@@ -27,10 +28,10 @@ type pooledWriter struct {
 	pool *sync.Pool
 }
 
-// get returns a writer to w for an answer of that many bytes.
-func (p *writerPool) get(w io.Writer, bytes int) pooledWriter {
+// get returns a writer to w for an answer of length bytes.
+func (p *writerPool) get(w io.Writer, length int) pooledWriter {
 	index, size := 0, minBufferSize
-	for size < bytes && index < bufferSizes-1 {
+	for size < length && index < bufferSizes-1 {
 		index++
 		size *= bufferGrowth
 	}

@@ -8,8 +8,7 @@ type Representation string
 const (
 	// JSON is the resource itself as application/json.
 	JSON Representation = "json"
-	// Protobuf is the resource itself as application/vnd.kubernetes.protobuf. Custom
-	// resources do not have it.
+	// Protobuf is the resource itself as application/vnd.kubernetes.protobuf. Custom resources do not have it.
 	Protobuf Representation = "protobuf"
 	// MetadataJSON is a PartialObjectMetadataList of meta.k8s.io/v1 as application/json.
 	MetadataJSON Representation = "metadata-json"
@@ -24,7 +23,7 @@ const (
 	ProtobufType = "application/vnd.kubernetes.protobuf"
 )
 
-// All returns every Representation in the order of its declaration. The slice is the caller's.
+// All returns every Representation in the order of its declaration. The caller may change the slice.
 func All() []Representation {
 	return []Representation{JSON, Protobuf, MetadataJSON, MetadataProtobuf}
 }

@@ -3,15 +3,17 @@
 // documentation.
 package reason
 
-// Reason is the word for one reason.
+// Reason is the word for why a request is forwarded, or why a state was lost. [Form], [Memory], [NotPermitted] and [Upstream]
+// are used for both.
 type Reason string
 
 // None is the zero Reason: nothing stands in the way.
 const None Reason = ""
 
-// The reasons to forward a request; the table below explains each. The first group is found in the request itself, the
-// second on the way to an answer. The third is about the state of a collection, and NotProven about its age.
+// The reasons to forward a request. [Reason.Explain] explains each.
 const (
+	// Found in the request itself:
+
 	NotList        Reason = "not-list"
 	Watch          Reason = "watch"
 	NotCanonical   Reason = "not-canonical"
@@ -19,25 +21,28 @@ const (
 	Representation Reason = "representation"
 	Credentials    Reason = "credentials"
 
+	// Found out about the caller, the policy or the resource:
+
 	UnknownCaller   Reason = "unknown-caller"
-	NotAllowed      Reason = "not-allowed"
+	NotAllowed      Reason = "not-allowed" // the caller may not; for listproxy's own account, see NotPermitted
 	ReviewFailed    Reason = "review-failed"
 	NotCached       Reason = "not-cached"
 	UnknownResource Reason = "unknown-resource"
 	Audit           Reason = "audit"
 
+	// Found in memory, which has no state for the request:
+
 	Warming      Reason = "warming"
-	NotPermitted Reason = "not-permitted"
+	NotPermitted Reason = "not-permitted" // listproxy's own account may not
 	Form         Reason = "form"
 	Stale        Reason = "stale"
 	History      Reason = "history"
 	Memory       Reason = "memory"
 	Upstream     Reason = "upstream"
-
-	NotProven Reason = "not-proven"
+	NotProven    Reason = "not-proven"
 )
 
-// The reasons why a state was lost, besides [Form], [Memory], [NotPermitted] and [Upstream].
+// The reasons why a state was lost that are no reasons to forward a request.
 const (
 	// Expired means that the upstream's history did not reach back to where the watch was to go on (410).
 	Expired Reason = "expired"
@@ -75,7 +80,7 @@ var forwarding = []struct {
 		reason: Watch,
 		sentence: "It is a watch, and --watches is not on for this resource, or kube-apiserver has no streaming " +
 			"lists, or listproxy is ending.",
-		remedy: "Switch on --watches. Old ways to write one (paths with /watch/, watch=yes) stay forwarded.",
+		remedy: "Switch on --watches. Watches written in old ways (paths with /watch/, watch=yes) are always forwarded.",
 	},
 	{
 		reason: NotCanonical,
@@ -97,8 +102,8 @@ var forwarding = []struct {
 	},
 	{
 		reason: Representation,
-		sentence: "It prefers a form that is not kept, such as a table or YAML, or one that kube-apiserver does " +
-			"not have, or indented JSON of objects that are nested very deeply.",
+		sentence: "It prefers a representation that is not kept, such as a table or YAML, or one that " +
+			"kube-apiserver does not have, or indented JSON of objects that are nested very deeply.",
 		remedy: "Only kube-apiserver writes tables, YAML, CBOR, and protobuf of custom resources: let the program " +
 			"ask for JSON, not indented.",
 	},
@@ -116,16 +121,15 @@ var forwarding = []struct {
 		reason: UnknownCaller,
 		sentence: "kube-apiserver does not accept this caller's token, or too many new tokens came at the same " +
 			"moment.",
-		remedy: "A valid token. That more new tokens come at the same moment than are reviewed within a second " +
-			"passes by itself.",
+		remedy: "Use a valid token. If too many new tokens came at once, ask again.",
 	},
 	{
 		reason: NotAllowed,
 		sentence: "kube-apiserver did not say that this caller may list this, or impersonate the user of its " +
 			"Impersonate-* headers for that.",
 		remedy: "Usually right: the body says what is missing. Callers must be allowed to create " +
-			"SelfSubjectAccessReviews, as by default. Who impersonates needs the right to impersonate the user " +
-			"and every group, UID and extra, 64 in all, or impersonate-on:user-info:list.",
+			"SelfSubjectAccessReviews, as by default. Callers who impersonate need the right to impersonate the " +
+			"user and every group, UID and extra (at most 64), or impersonate-on:user-info:list.",
 	},
 	{
 		reason: ReviewFailed,
@@ -188,7 +192,7 @@ var forwarding = []struct {
 		reason:   Memory,
 		sentence: "--cache-bytes leaves no room.",
 		remedy: "More --cache-bytes, a shorter window, or fewer resources. What did not fit is tried again after " +
-			"2 to 3 minutes, later after 40 to 60.",
+			"2 to 3 minutes, and if it fails again, after 40 to 60.",
 	},
 	{
 		reason: Upstream,
@@ -206,7 +210,7 @@ var forwarding = []struct {
 	},
 }
 
-// Forwarding returns every reason to forward a request. The slice is the caller's.
+// Forwarding returns every reason to forward a request. The caller may change the slice.
 func Forwarding() []Reason {
 	all := make([]Reason, len(forwarding))
 	for i, row := range forwarding {
@@ -226,10 +230,13 @@ func (r Reason) Explain() (sentence, remedy string) {
 	return "", ""
 }
 
-// Passes reports whether this reason to forward soon passes by itself, so that it pays to ask again.
-func (r Reason) Passes() bool {
+// IsTransient reports whether the same request may soon be answered from memory though nobody does anything, so that it
+// pays to ask again.
+func (r Reason) IsTransient() bool {
 	switch r {
-	case UnknownCaller, Warming, ReviewFailed, Stale, Upstream, NotProven, UnknownResource:
+	case UnknownCaller, // too many new tokens came at once
+		UnknownResource, // discovery has not been read since the resource was defined
+		Warming, ReviewFailed, Stale, Upstream, NotProven:
 		return true
 	}
 	return false

@@ -187,7 +187,7 @@ func WithConnection(ctx context.Context) context.Context {
 
 // identifyByConnection returns the identity of a caller who sends this Authorization header. It reuses that of the
 // connection's last request, if the header is the same: comparing headers costs less than an HMAC.
-func (a *Authenticator) identifyByConnection(r *http.Request, header string, credentials policy.Credentials, token string) Identity {
+func (a *Authenticator) identifyByConnection(r *http.Request, header string, credentials policy.CredentialKind, token string) Identity {
 	last, ok := r.Context().Value(lastIdentityKey{}).(*atomic.Pointer[Identity])
 	if !ok {
 		return a.secret.identify(header, credentials, token)
@@ -210,8 +210,8 @@ func (a *Authenticator) identifyVerified(r *http.Request, info user.Info) (Ident
 	if !ok {
 		return Identity{}, unimpersonableRefusal
 	}
-	return a.OfUser(impersonated), nil
+	return a.IdentityOf(impersonated), nil
 }
 
-// OfUser returns the identity of a user whom listproxy has verified.
-func (a *Authenticator) OfUser(u *user.DefaultInfo) Identity { return a.secret.identifyUser(u) }
+// IdentityOf returns the identity of a user whom listproxy has verified.
+func (a *Authenticator) IdentityOf(u *user.DefaultInfo) Identity { return a.secret.identifyUser(u) }

@@ -18,7 +18,7 @@ import (
 // describe returns the code of a refusal, or who the caller is: "alice [team-a]" for a verified user in these groups, "a
 // token", "another credential" in the Authorization header, or "nobody".
 func describe(id Identity, refusal *Refusal) string {
-	verified := id.Impersonated()
+	verified := id.VerifiedUser()
 	switch {
 	case refusal != nil:
 		return strconv.Itoa(refusal.Code)

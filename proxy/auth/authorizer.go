@@ -92,7 +92,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
 func (r *Authorizer) Review(ctx context.Context, who *Caller, a *Attributes) (Right, error) {
 	decision, err := r.ask(ctx, who, a)
 	right := Right{answer: decision}
-	if err != nil || right.value != Yes || who.Identity.Named() == nil {
+	if err != nil || right.value != Yes || who.Identity.ImpersonatedUser() == nil {
 		return right, err
 	}
 	right.impersonation, err = r.impersonation(ctx, who, a)
@@ -124,7 +124,7 @@ func (r *Authorizer) ask(ctx context.Context, who *Caller, a *Attributes) (answe
 // user is remembered.
 func (r *Authorizer) Remembered(id Identity, a *Attributes) (right Right, known bool) {
 	right.answer, known = r.reviews.remembered(decisionKey(id, a), time.Now())
-	if !known || id.Named() != nil {
+	if !known || id.ImpersonatedUser() != nil {
 		return Right{}, known
 	}
 	r.reviews.hits.Add(1)
@@ -206,7 +206,7 @@ type scope [3]string
 
 func scopeOf(id Identity, a *Attributes) scope {
 	namespaces := scope{"", a.Namespace}
-	if user := id.Named(); user != nil {
+	if user := id.ImpersonatedUser(); user != nil {
 		namespaces[2], _, _ = serviceaccount.SplitUsername(user.Name) // "" if the user is not a service account
 	}
 	return namespaces

@@ -33,8 +33,8 @@ func FlowOf(id Identity, accepted bool, remoteAddr string) limits.Flow {
 	if !accepted {
 		return hashFlow(addressFlow, limits.NetworkOf(remoteAddr))
 	}
-	if id.Impersonated() != nil {
-		return hashFlow(userFlow, id.Impersonated().Name)
+	if id.VerifiedUser() != nil {
+		return hashFlow(userFlow, id.VerifiedUser().Name)
 	}
 	if id.token != nil {
 		if issuer, subject, ok := tokenSubject(*id.token); ok {

@@ -39,7 +39,7 @@ type Identity struct {
 	// impersonated is the user whom listproxy has verified, and named the user whom the caller's own headers name.
 	impersonated, named *user.DefaultInfo
 	// credentials says which credentials the request's headers have.
-	credentials policy.Credentials
+	credentials policy.CredentialKind
 	// key identifies the caller together with the named user, callerKey the caller alone.
 	key, callerKey Key
 	// own reports whether this is listproxy's own account.
@@ -60,20 +60,20 @@ const (
 // Key returns the key of the caller, together with the user whom the caller impersonates, if any.
 func (id Identity) Key() Key { return id.key }
 
-// Impersonated returns the user as whom listproxy sends requests with its own credentials. It returns nil if the
+// VerifiedUser returns the user as whom listproxy sends requests with its own credentials. It returns nil if the
 // caller's credentials are sent.
-func (id Identity) Impersonated() *user.DefaultInfo { return id.impersonated }
+func (id Identity) VerifiedUser() *user.DefaultInfo { return id.impersonated }
 
-// Named returns the user whom the Impersonate-* headers name to the upstream, whether listproxy or the caller writes them;
+// ImpersonatedUser returns the user whom the Impersonate-* headers name to the upstream, whether listproxy or the caller writes them;
 // nil without such headers.
-func (id Identity) Named() *user.DefaultInfo {
+func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 	if id.impersonated != nil {
 		return id.impersonated
 	}
 	return id.named
 }
 
-// Impersonator returns the identity that needs the right to impersonate [Identity.Named]: listproxy's own account, or the
+// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own account, or the
 // caller without the named user.
 func (id Identity) Impersonator() Identity {
 	if id.impersonated != nil {
@@ -93,7 +93,7 @@ func (id Identity) IsOwn() bool { return id.own }
 // Present sets the headers in h that show the upstream who the caller is. For nobody and for listproxy's own account, it
 // sets none.
 func (id Identity) Present(h http.Header) {
-	if named := id.Named(); named != nil {
+	if named := id.ImpersonatedUser(); named != nil {
 		setImpersonation(h, named)
 	}
 	if id.authorization != nil {
@@ -109,8 +109,8 @@ func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.credentials != policy.NoToken
 }
 
-// Credentials returns the argument for policy.Parse.
-func (id Identity) Credentials() policy.Credentials {
+// CredentialKind returns the argument for policy.Parse.
+func (id Identity) CredentialKind() policy.CredentialKind {
 	if id.impersonated != nil {
 		return policy.VerifiedCertificate
 	}
@@ -133,7 +133,7 @@ func newIdentitySecret() (s identitySecret) {
 
 // identify returns the identity of a caller who sends this Authorization header. credentials and token are what
 // [policy.ReadAuthorization] returns for it.
-func (s *identitySecret) identify(authorization string, credentials policy.Credentials, token string) Identity {
+func (s *identitySecret) identify(authorization string, credentials policy.CredentialKind, token string) Identity {
 	id := Identity{authorization: &authorization, credentials: credentials}
 	prefix := byte(prefixAuthorization)
 	credential := authorization

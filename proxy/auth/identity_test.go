@@ -22,7 +22,7 @@ import (
 // user. A caller has another key in another process.
 func TestIdentityKeys(t *testing.T) {
 	callers := auth.NewAuthenticator(nil)
-	verified := func(u user.DefaultInfo) auth.Identity { return callers.OfUser(&u) }
+	verified := func(u user.DefaultInfo) auth.Identity { return callers.IdentityOf(&u) }
 	connection := auth.WithConnection(t.Context())
 	// impersonating returns the identity of a token with Impersonate-* headers, each "Name: value". All requests come over
 	// one connection.
@@ -79,8 +79,8 @@ func TestIdentityKeys(t *testing.T) {
 	}
 	impersonator := impersonating("a", "User: a").Impersonator()
 	expect.Same(t, "token a", seen[impersonator.Key()])
-	expect.Same(t, policy.PlainToken, impersonator.Credentials())
-	expect.Same(t, (*user.DefaultInfo)(nil), impersonator.Named())
+	expect.Same(t, policy.PlainToken, impersonator.CredentialKind())
+	expect.Same(t, (*user.DefaultInfo)(nil), impersonator.ImpersonatedUser())
 }
 
 // TestIdentityNeverPrintsItsCredential: no way to format an identity prints its credential.
@@ -124,7 +124,7 @@ func TestFlowOf(t *testing.T) {
 	alice := proxytest.Identify(callers, "Bearer a")
 	bob := proxytest.Identify(callers, "Bearer b")
 	verified := func(name string, groups ...string) auth.Identity {
-		return callers.OfUser(&user.DefaultInfo{Name: name, Groups: groups})
+		return callers.IdentityOf(&user.DefaultInfo{Name: name, Groups: groups})
 	}
 	webToken := func(claims, signature string) auth.Identity {
 		return proxytest.Identify(callers, proxytest.WebToken(claims, signature))

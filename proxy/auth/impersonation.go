@@ -33,7 +33,7 @@ const maxImpersonationQuestions = 64
 // kube-apiserver has other modes of constrained impersonation for nodes and for service accounts. Requests as these are
 // answered only if the first right is there, and forwarded otherwise.
 func (r *Authorizer) impersonation(ctx context.Context, who *Caller, a *Attributes) ([]answer[Decision], error) {
-	named := who.Identity.Named()
+	named := who.Identity.ImpersonatedUser()
 	impersonator := *who
 	impersonator.Identity = who.Identity.Impersonator()
 	proof, err := r.askAll(ctx, &impersonator, questionsToImpersonate(named))

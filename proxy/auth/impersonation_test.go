@@ -189,7 +189,7 @@ func TestImpersonation(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			callers, h := NewAuthenticator(nil), http.Header{}
-			verified := callers.OfUser(&tt.user)
+			verified := callers.IdentityOf(&tt.user)
 			verified.Present(h)
 			expect.Same(t, tt.wantUpstream, tt.rights.impersonate(t.Context(), "account", h, info) != nil)
 			for _, who := range []struct {

@@ -166,7 +166,7 @@ func TestRevocations(t *testing.T) {
 		return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
 	}
 	account := func(u *fakeUpstream) *Caller {
-		return known(u.callers.OfUser(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
+		return known(u.callers.IdentityOf(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
 	}
 	token := func(u *fakeUpstream) *Caller { return known(u.caller("a")) }
 	const ttl, later = 10 * time.Second, 5 * time.Second
@@ -214,7 +214,7 @@ func TestRevocations(t *testing.T) {
 				_, err = u.Review(t.Context(), tt.caller(u), pods(tt.asked))
 				expect.NoError(t, err)
 				questions := int32(1)
-				if tt.caller(u).Identity.Named() != nil { // also whether listproxy may impersonate
+				if tt.caller(u).Identity.ImpersonatedUser() != nil { // also whether listproxy may impersonate
 					questions = 2
 				}
 				u.wantRequests(t, 2*questions)
@@ -416,7 +416,7 @@ func TestLearned(t *testing.T) {
 		impersonating := func(name string) Identity {
 			return proxytest.IdentifyAs(u.callers, http.Header{"Impersonate-User": {name}})
 		}
-		verified := func(name string) Identity { return u.callers.OfUser(&user.DefaultInfo{Name: name}) }
+		verified := func(name string) Identity { return u.callers.IdentityOf(&user.DefaultInfo{Name: name}) }
 		want := func(want Decision, id Identity, a *Attributes) {
 			t.Helper()
 			got, err := u.Review(t.Context(), known(id), a)

@@ -51,11 +51,11 @@ func NewTokens() *Tokens {
 	}
 }
 
-// Caller returns the verdict on a caller's credentials, and the flow of the caller's requests: that of the user or token if
+// VerdictOn returns the verdict on a caller's credentials, and the flow of the caller's requests: that of the user or token if
 // the verdict is Accepted, otherwise that of the address.
-func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
+func (t *Tokens) VerdictOn(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	switch {
-	case id.Impersonated() != nil:
+	case id.VerifiedUser() != nil:
 		return Accepted, FlowOf(id, true, remoteAddr)
 	case !id.HasToken():
 		return Anonymous, FlowOf(id, false, remoteAddr)
@@ -70,9 +70,9 @@ func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	return Unasked, FlowOf(id, false, remoteAddr)
 }
 
-// Answered remembers the verdict that follows from the API server's answer to a request with this method and status.
+// RecordAnswer remembers the verdict that follows from the API server's answer to a request with this method and status.
 // No verdict follows if the request asked for an upgrade, since its token may be in a WebSocket header.
-func (t *Tokens) Answered(id Identity, upgrade bool, method string, status int) {
+func (t *Tokens) RecordAnswer(id Identity, upgrade bool, method string, status int) {
 	switch {
 	case upgrade || !id.HasToken():
 	case status == http.StatusUnauthorized:

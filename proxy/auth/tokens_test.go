@@ -41,10 +41,10 @@ func TestAnswered(t *testing.T) {
 			id = Identity{}
 		}
 		if test.accepted {
-			tokens.Answered(id, false, http.MethodGet, http.StatusOK)
+			tokens.RecordAnswer(id, false, http.MethodGet, http.StatusOK)
 		}
-		tokens.Answered(id, test.upgrade, cmp.Or(test.method, http.MethodGet), test.code)
-		got, flow := tokens.Caller(id, "192.0.2.1:1")
+		tokens.RecordAnswer(id, test.upgrade, cmp.Or(test.method, http.MethodGet), test.code)
+		got, flow := tokens.VerdictOn(id, "192.0.2.1:1")
 		if got != test.want {
 			t.Errorf("%s: got verdict %d, want %d", name, got, test.want)
 		}
@@ -56,8 +56,8 @@ func TestAnswered(t *testing.T) {
 	impersonating := func(user string) Identity {
 		return proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {user}})
 	}
-	tokens.Answered(impersonating("alice"), false, http.MethodGet, http.StatusForbidden)
-	if got, _ := tokens.Caller(impersonating("bob"), ""); got != Accepted {
+	tokens.RecordAnswer(impersonating("alice"), false, http.MethodGet, http.StatusForbidden)
+	if got, _ := tokens.VerdictOn(impersonating("bob"), ""); got != Accepted {
 		t.Errorf("a token that was accepted as alice: got verdict %d as bob, want %d", got, Accepted)
 	}
 }
@@ -69,19 +69,19 @@ func TestRefusedIsForgotten(t *testing.T) {
 		token := proxytest.Identify(NewAuthenticator(nil), "Bearer a")
 		want := func(want Verdict) {
 			t.Helper()
-			if got, _ := tokens.Caller(token, "192.0.2.1:1"); got != want {
+			if got, _ := tokens.VerdictOn(token, "192.0.2.1:1"); got != want {
 				t.Errorf("got verdict %d, want %d", got, want)
 			}
 		}
-		tokens.Answered(token, false, http.MethodGet, http.StatusUnauthorized)
+		tokens.RecordAnswer(token, false, http.MethodGet, http.StatusUnauthorized)
 		time.Sleep(refusedTTL)
 		want(Refused)
 		time.Sleep(time.Nanosecond)
 		want(Unasked)
-		tokens.Answered(token, false, http.MethodGet, http.StatusUnauthorized)
-		tokens.Answered(token, false, http.MethodGet, http.StatusOK)
+		tokens.RecordAnswer(token, false, http.MethodGet, http.StatusUnauthorized)
+		tokens.RecordAnswer(token, false, http.MethodGet, http.StatusOK)
 		want(Accepted)
-		tokens.Answered(token, false, http.MethodGet, http.StatusUnauthorized)
+		tokens.RecordAnswer(token, false, http.MethodGet, http.StatusUnauthorized)
 		want(Refused)
 	})
 }

@@ -59,7 +59,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.Host = x.forwarder.base.Host
 	// net/http fills the map of the caller's request when it has read the body. ReverseProxy's copy would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
-	if x.caller.Impersonated() != nil {
+	if x.caller.VerifiedUser() != nil {
 		pr.Out.Trailer = nil // trailers are not checked, and must not go with listproxy's credentials
 	}
 	if pr.Out.Body != nil {
@@ -119,7 +119,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 	is401 := res.StatusCode == http.StatusUnauthorized
 	refusesCredentials := is401 && !x.mayBeOfBackend(res)
 	switch {
-	case refusesCredentials && x.caller.Impersonated() != nil:
+	case refusesCredentials && x.caller.VerifiedUser() != nil:
 		return errAccountRefused
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		if got := kubehttp.UpgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
@@ -134,7 +134,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		res.Header.Set("Connection", "close")
 	}
 	if refusesCredentials || !is401 { // a backend's 401 says nothing about the caller
-		x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
+		x.forwarder.upstream.RecordAnswer(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
 	}
 	if x.watch != nil {
 		if err := x.watch.takeOver(res); err != nil {
@@ -161,7 +161,7 @@ func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 // says that the answer is kube-apiserver's own 401.
 func (x *exchange) adaptHeader(res *http.Response, refusesCredentials bool) {
 	if x.request.ProtoMajor == 2 && !kubehttp.RequestOf(x.request).LongRunning &&
-		(refusesCredentials || x.caller.Impersonated() == nil && !x.caller.HasToken()) {
+		(refusesCredentials || x.caller.VerifiedUser() == nil && !x.caller.HasToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): an unknown caller gets an HTTP/2 connection,
 		// which costs much, for one request only.
 		res.Header.Set("Connection", "close")

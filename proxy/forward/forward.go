@@ -26,9 +26,9 @@ type Upstream interface {
 	URL() *url.URL
 	// RoundTripper returns the transport for a caller's request.
 	RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper
-	// Answered records the status of the answer to such a request. upgrade says that the request asked for another
+	// RecordAnswer records the status of the answer to such a request. upgrade says that the request asked for another
 	// protocol.
-	Answered(id auth.Identity, upgrade bool, method string, status int)
+	RecordAnswer(id auth.Identity, upgrade bool, method string, status int)
 }
 
 // Forwarder passes requests to the API server, and its answers back. Each part is passed on as soon as it comes; only
@@ -126,7 +126,7 @@ func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 	}
 	upgrade := kubehttp.RequestOf(r).Upgrade
 	isKubernetes := strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1")
-	if id.Impersonated() != nil && upgrade != "" && !isKubernetes {
+	if id.VerifiedUser() != nil && upgrade != "" && !isKubernetes {
 		return observe.RefusedUpgrade,
 			"The connection can be upgraded to websocket and SPDY/3.1 only: it would carry listproxy's own credentials. " +
 				"Use a token."

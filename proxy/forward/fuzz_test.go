@@ -31,7 +31,7 @@ func (onlyWay) URL() *url.URL {
 
 func (o onlyWay) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper { return o.way }
 
-func (onlyWay) Answered(auth.Identity, bool, string, int) {}
+func (onlyWay) RecordAnswer(auth.Identity, bool, string, int) {}
 
 // encoded returns the request that a request becomes on its way upstream, as the upstream reads it
 // from its connection, and its target; or nil if it is refused.

@@ -39,7 +39,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	up, err := upstream.New(config)
 	expect.NoError(t, err)
 	caller := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
-	up.Answered(caller, false, http.MethodGet, http.StatusOK)
+	up.RecordAnswer(caller, false, http.MethodGet, http.StatusOK)
 	return known{New(up, log), caller, up}
 }
 

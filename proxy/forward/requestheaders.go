@@ -14,7 +14,7 @@ import (
 func adaptRequestHeader(h http.Header, caller auth.Identity, remoteAddr string) {
 	removeCallerClaims(h)
 	hideIdempotencyKeys(h)
-	if caller.Impersonated() != nil {
+	if caller.VerifiedUser() != nil {
 		caller.Present(h) // other callers have their credentials in the header already
 	}
 	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {

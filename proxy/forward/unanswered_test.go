@@ -190,10 +190,10 @@ func TestUnauthorized(t *testing.T) {
 			f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("user=x")), *who, nil)
 			own, again := strings.Contains(w.Body.String(), "own account (401)"), w.Header().Get("Retry-After") != ""
 			if w.Code != code || own != (code == 503) || again != own {
-				t.Errorf("%s, impersonated %t: %d %v %s", target, who.Impersonated() != nil, w.Code, w.Header(), w.Body)
+				t.Errorf("%s, impersonated %t: %d %v %s", target, who.VerifiedUser() != nil, w.Code, w.Header(), w.Body)
 			}
 		}
-		if verdict, _ := f.up.Caller(f.caller, "192.0.2.1:1"); verdict != want.wantVerdict {
+		if verdict, _ := f.up.VerdictOn(f.caller, "192.0.2.1:1"); verdict != want.wantVerdict {
 			t.Errorf("%s: the token is %v", target, verdict)
 		}
 	}

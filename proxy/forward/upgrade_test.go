@@ -120,7 +120,7 @@ func TestImpersonatedUpgrades(t *testing.T) {
 		r.Header = upgrade(protocol)
 		for id, want := range map[*auth.Identity]bool{new(proxytest.Jane(auth.NewAuthenticator(nil))): !known, {}: false} {
 			if reason, _ := whyRefused(r, *id); (reason == observe.RefusedUpgrade) != want {
-				t.Errorf("%s, impersonated %t: refused with %q", protocol, id.Impersonated() != nil, reason)
+				t.Errorf("%s, impersonated %t: refused with %q", protocol, id.VerifiedUser() != nil, reason)
 			}
 		}
 	}

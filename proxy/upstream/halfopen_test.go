@@ -113,7 +113,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		identities := auth.NewAuthenticator(nil)
 		for i := range electors {
 			l := &lock{holder: proxytest.Identify(identities, fmt.Sprint("Bearer ", i)), to: up}
-			up.Answered(l.holder, false, http.MethodGet, http.StatusOK)
+			up.RecordAnswer(l.holder, false, http.MethodGet, http.StatusOK)
 			elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 				Lock: l, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 				Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {

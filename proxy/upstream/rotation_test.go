@@ -88,7 +88,7 @@ func (r *rotating) connect(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect.NoError(t, r.Impersonate(r.cfg))
-	r.Answered(r.known, false, http.MethodGet, http.StatusOK)
+	r.RecordAnswer(r.known, false, http.MethodGet, http.StatusOK)
 	t.Cleanup(func() { r.current.Load().closeIdle() })
 }
 

@@ -75,13 +75,13 @@ func New(cfg *rest.Config) (*Transports, error) {
 // OnAnswer sets a function that is called with the status of each answer. It must be called before any request is sent.
 func (t *Transports) OnAnswer(onAnswer func(status int)) { t.onAnswer = onAnswer }
 
-// Answered records the status of the API server's answer to a caller's request. It replaces [auth.Tokens.Answered], which
+// RecordAnswer records the status of the API server's answer to a caller's request. It replaces [auth.Tokens.RecordAnswer], which
 // it calls.
-func (t *Transports) Answered(id auth.Identity, upgrade bool, method string, status int) {
+func (t *Transports) RecordAnswer(id auth.Identity, upgrade bool, method string, status int) {
 	if t.onAnswer != nil {
 		t.onAnswer(status)
 	}
-	t.Tokens.Answered(id, upgrade, method, status)
+	t.Tokens.RecordAnswer(id, upgrade, method, status)
 }
 
 // URL returns the API server's base URL. Its path, which is mostly empty, is the prefix of every request's path, without a
@@ -98,7 +98,7 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 	id.Present(r.Header)
 	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
 	if err == nil {
-		t.Answered(id, false, r.Method, res.StatusCode)
+		t.RecordAnswer(id, false, r.Method, res.StatusCode)
 	}
 	return res, err
 }
@@ -108,7 +108,7 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 // nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	transports := t.transportsFor(id)
-	verdict, flow := t.Caller(id, "") // the flow of an accepted caller does not depend on the address
+	verdict, flow := t.VerdictOn(id, "") // the flow of an accepted caller does not depend on the address
 	switch {
 	case transports == nil:
 		return refusingTransport{}
@@ -125,7 +125,7 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 // sendAsTransport returns the transport for a request that listproxy itself has made as a caller.
 func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
-	verdict, _ := t.Caller(id, "")
+	verdict, _ := t.VerdictOn(id, "")
 	switch {
 	case transports == nil:
 		return refusingTransport{}
@@ -138,7 +138,7 @@ func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 // transportsFor returns the transports for a caller. They are nil if the caller is impersonated, and listproxy impersonates
 // nobody.
 func (t *Transports) transportsFor(id auth.Identity) *transportSet {
-	if id.Impersonated() != nil {
+	if id.VerifiedUser() != nil {
 		return t.current.Load().impersonating
 	}
 	return t.current.Load().plain

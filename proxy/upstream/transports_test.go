@@ -142,7 +142,7 @@ func TestCallersAreSpread(t *testing.T) {
 		},
 		"certificates": {
 			caller: func(i int) auth.Identity {
-				return identities.OfUser(&user.DefaultInfo{Name: fmt.Sprint(i), Groups: []string{"g"}})
+				return identities.IdentityOf(&user.DefaultInfo{Name: fmt.Sprint(i), Groups: []string{"g"}})
 			},
 			min: lanes / 2, max: lanes,
 		},
@@ -150,7 +150,7 @@ func TestCallersAreSpread(t *testing.T) {
 		connections.Clear()
 		for i := range callers {
 			id := tt.caller(i)
-			up.Answered(id, false, http.MethodGet, http.StatusOK)
+			up.RecordAnswer(id, false, http.MethodGet, http.StatusOK)
 			for range 2 {
 				expect.NoError(t, get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, ""))
 			}
@@ -206,7 +206,7 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 		})
 		expect.NoError(t, err)
 		known := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
-		up.Answered(known, false, http.MethodGet, http.StatusOK)
+		up.RecordAnswer(known, false, http.MethodGet, http.StatusOK)
 		for _, id := range []auth.Identity{known, proxytest.Identify(auth.NewAuthenticator(nil), "Bearer unknown")} {
 			err := get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, "")
 			if err == nil || !strings.Contains(err.Error(), "to "+net.JoinHostPort(up.URL().Hostname(), cmp.Or(up.URL().Port(), "443"))) {

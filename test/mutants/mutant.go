@@ -23,8 +23,8 @@ const folder = "test/mutants"
 //	breaks: law 1
 //	run: ./proxy
 //
-//	-- proxy/mayanswer.go --
-//		if !on.allowed {
+//	-- proxy/lastcheck.go --
+//		if !current.allowed {
 //	-- mutant --
 //		if false {
 //

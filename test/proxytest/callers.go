@@ -30,10 +30,10 @@ func IdentifyAs[Identity, Refusal any](a Authenticator[Identity, Refusal], as ht
 
 // Jane returns the identity of the user jane, whom listproxy impersonates.
 func Jane[Identity any](a interface {
-	OfUser(u *user.DefaultInfo) Identity
+	IdentityOf(u *user.DefaultInfo) Identity
 },
 ) Identity {
-	return a.OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
+	return a.IdentityOf(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
 // SendAs returns a function that sends a request through rt with the credentials of an identity.

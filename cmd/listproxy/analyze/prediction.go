@@ -124,7 +124,7 @@ func whyForwarded(p *policy.Config, list *policy.Request) reason.Reason {
 	if mismatch != reason.None && list.Namespace == "" {
 		_, mismatch = evaluation.Rule.Representation(list, clusterScoped, builtIn)
 	}
-	return cmp.Or(evaluation.Reason, evaluation.NotKept, mismatch) // the first that is not None
+	return cmp.Or(evaluation.Reason, evaluation.PolicyReason, mismatch) // the first that is not None
 }
 
 // formOf returns the form of a list or watch. parseReason is the reason of [policy.Parse] to forward it, or None.

@@ -125,7 +125,7 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 		if why == reason.None {
 			return nil
 		}
-		if !why.Passes() {
+		if !why.IsTransient() {
 			return forwardedError{fmt.Errorf("the list did not come from memory: %s", why)}
 		}
 		if time.Now().Add(retryInterval).After(deadline) {

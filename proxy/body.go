@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// maxIndentGrowth bounds how many times longer a list becomes when it is indented, if it then has more than
-	// indentAnyway bytes. Lists of pods become twice as long. But somebody could make an object of 1 MiB that grows to
-	// gigabytes.
+	// An indented list may be maxIndentGrowth times as long as the plain one, and in any case indentAnyway bytes. Lists of
+	// pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
 	maxIndentGrowth = 16
 	indentAnyway    = 1 << 20
 )
@@ -26,22 +25,28 @@ const (
 // objectSlices has slices to fill with the objects of answers, for reuse.
 var objectSlices = sync.Pool{New: func() any { return new([]*index.Object) }}
 
+func takeObjects() *[]*index.Object { return objectSlices.Get().(*[]*index.Object) }
+
 // body is the body of a list, ready to be written, or the state with which a watch begins.
 type body struct {
 	auditID  string // of the answer
 	envelope *wire.Envelope
-	// head and tail are the bytes before and after the objects of a list.
-	head, tail []byte
-	objects    []*index.Object
+	objects  []*index.Object
 	// pooled is the slice from objectSlices that has the objects.
 	pooled *[]*index.Object
 	// size is the size in bytes before compression. For a watch it is an estimate.
-	size     int
-	indented bool
-	// unindentable reports that the list would grow too much when indented, or is nested too deeply. It must be forwarded.
-	unindentable bool
+	size int
 	// room is the room for size in --max-inflight-bytes. The caller of newBody acquires it.
 	room limits.Grant
+
+	// For lists only:
+
+	// head and tail are the bytes before and after the objects.
+	head, tail []byte
+	indented   bool
+	// unindentable reports that the list must be forwarded, since it would become too long when indented, or is nested too
+	// deeply for a [wire.Indenter].
+	unindentable bool
 }
 
 // newBody returns the body of an answer. It must be released.
@@ -49,8 +54,7 @@ func newBody(a *answer, auditID string) *body {
 	if a.asked.Watch {
 		return newInitialState(a, auditID)
 	}
-	b := &body{auditID: auditID, envelope: a.snapshot.Envelope, indented: a.query.Indented}
-	b.pooled = objectSlices.Get().(*[]*index.Object)
+	b := &body{auditID: auditID, envelope: a.snapshot.Envelope, pooled: takeObjects(), indented: a.query.Indented}
 	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
 	b.objects = page.Objects
 
@@ -63,18 +67,18 @@ func newBody(a *answer, auditID string) *body {
 		meta.Remaining = page.Remaining
 		meta.HasRemaining = page.Counted
 	}
-	items := b.itemsSize()
-	b.head = b.envelope.AppendHead(nil, meta, len(b.objects), items)
+	itemBytes := b.itemBytes()
+	b.head = b.envelope.AppendHead(nil, meta, len(b.objects), itemBytes)
 	b.tail = b.envelope.AppendTail(nil, meta, len(b.objects))
-	b.size = len(b.head) + items + len(b.tail)
+	b.size = len(b.head) + itemBytes + len(b.tail)
 	if b.indented {
 		b.measureIndented()
 	}
 	return b
 }
 
-// itemsSize returns the number of bytes of the objects and of what separates them.
-func (b *body) itemsSize() int {
+// itemBytes returns the number of bytes of the objects and of what separates them.
+func (b *body) itemBytes() int {
 	size := 0
 	var scratch [16]byte
 	for i, o := range b.objects {
@@ -88,8 +92,7 @@ const eventOverhead = 64
 
 // newInitialState returns the state with which a watch begins. It has no objects if the watch begins with the next event.
 func newInitialState(a *answer, auditID string) *body {
-	b := &body{auditID: auditID, envelope: a.snapshot.Envelope}
-	b.pooled = objectSlices.Get().(*[]*index.Object)
+	b := &body{auditID: auditID, envelope: a.snapshot.Envelope, pooled: takeObjects()}
 	b.objects = (*b.pooled)[:0]
 	if a.initial {
 		b.objects = a.snapshot.Page(a.query, b.objects).Objects
@@ -114,9 +117,9 @@ func (b *body) parts(yield func(part []byte) bool) {
 	yield(b.tail)
 }
 
-// measureIndented sets size to that of the indented body, or sets unindentable. It writes the body to find out.
+// measureIndented sets size to that of the indented list, or sets unindentable. It indents the list to find out.
 func (b *body) measureIndented() {
-	counter := &countingWriter{limit: max(indentAnyway, maxIndentGrowth*b.size)}
+	counter := &limitedCounter{limit: max(indentAnyway, maxIndentGrowth*b.size)}
 	out := bufio.NewWriter(counter)
 	err := writeIndented(out, b)
 	if err == nil {
@@ -128,11 +131,11 @@ func (b *body) measureIndented() {
 	}
 }
 
-// countingWriter counts bytes, and fails beyond its limit, so that nobody can have gigabytes indented.
-type countingWriter struct{ size, limit int }
+// limitedCounter counts bytes, and fails beyond its limit, so that nobody can have gigabytes indented.
+type limitedCounter struct{ size, limit int }
 
 // Write implements io.Writer.
-func (c *countingWriter) Write(p []byte) (int, error) {
+func (c *limitedCounter) Write(p []byte) (int, error) {
 	c.size += len(p)
 	if c.size > c.limit {
 		return 0, errors.New("the list grows too much when it is indented")
@@ -148,12 +151,12 @@ func (b *body) release() {
 	b.room.Release()
 }
 
-// writeList writes the list that asked asks for, with its headers.
-func (h *Handler) writeList(w http.ResponseWriter, asked *policy.Request, b *body) {
-	compress := asked.Gzip && b.size > gzipAbove
+// writeList writes the list b with its headers, compressed if the client accepts gzip and the list is long.
+func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
+	compress := acceptsGzip && b.size > gzipAbove
 	setHeaders(w.Header(), b.auditID, b.envelope, b.envelope.ContentType)
 	if compress {
-		setCompressed(w.Header())
+		setGzipHeaders(w.Header())
 	}
 	w.WriteHeader(http.StatusOK)
 
@@ -198,11 +201,11 @@ func writeIndented(out *bufio.Writer, b *body) error {
 }
 
 // setHeaders sets the headers that kube-apiserver sends with a list or a watch.
-func setHeaders(h http.Header, auditID string, envelope *wire.Envelope, contentType string) {
-	h.Set(auditv1.HeaderAuditID, auditID)
-	h.Set("Cache-Control", "no-cache, private")
+func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
+	header.Set(auditv1.HeaderAuditID, auditID)
+	header.Set("Cache-Control", "no-cache, private")
 	for name, values := range envelope.Headers {
-		h[name] = slices.Clone(values)
+		header[name] = slices.Clone(values)
 	}
-	h.Set("Content-Type", contentType)
+	header.Set("Content-Type", contentType)
 }

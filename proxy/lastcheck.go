@@ -10,27 +10,27 @@ import (
 
 // conditions is everything that an answer from memory depends on, at one moment.
 type conditions struct {
-	at time.Time
+	now time.Time
 	// entry is the catalog's entry of the resource.
 	entry cluster.Entry
-	// unknown is the reason why the catalog has no entry, or None.
-	unknown reason.Reason
+	// whyNoEntry is the reason why the catalog has no entry, or None.
+	whyNoEntry reason.Reason
 	// memory is the validity of the collection's states.
 	memory snapshot.Validity
 	// allowed reports whether the caller's right is still valid.
 	allowed bool
 }
 
-// mayAnswer returns None if the answer may be written under the current conditions; otherwise the reason to forward the
-// request. It must be called after the last wait.
-func mayAnswer(a *answer, current *conditions) reason.Reason {
-	switch {
-	case current.unknown != reason.None:
-		return current.unknown
-	case current.entry != a.entry: // the resource was defined anew
+// lastCheck returns None if the answer may be written under the current conditions; otherwise the reason to forward the
+// request. It must be called after everything that waits: reviews, loads, proofs, the wait for room, the audit log.
+func lastCheck(a *answer, current *conditions) reason.Reason {
+	if current.whyNoEntry != reason.None {
+		return current.whyNoEntry
+	}
+	if current.entry != a.entry { // the resource was defined anew
 		return reason.Warming
 	}
-	if why := current.memory.WhyNot(a.snapshot, current.at); why != reason.None {
+	if why := current.memory.WhyNot(a.snapshot, current.now); why != reason.None {
 		return why
 	}
 	if !current.allowed {

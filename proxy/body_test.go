@@ -63,7 +63,7 @@ var listHandler = func() *Handler {
 func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a *answer) {
 	b := newBody(a, kubehttp.AuditID(r))
 	defer b.release()
-	listHandler.writeList(w, list, b)
+	listHandler.writeList(w, list.Gzip, b)
 }
 
 // TestListHeaders: a list has the headers that kube-apiserver always sends, and those of the upstream's lists. An upstream's

@@ -13,13 +13,13 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestMayAnswer: mayAnswer returns None only if everything that the answer rests on is still true.
-func TestMayAnswer(t *testing.T) {
+// TestLastCheck: lastCheck returns None only if everything that the answer rests on is still true.
+func TestLastCheck(t *testing.T) {
 	now := time.Now()
 	pods := cluster.Entry{Namespaced: true}
 	found := &answer{entry: pods, snapshot: snapshot.Snapshot{Revision: 7, CurrentAt: now.Add(-time.Minute)}}
 	unchanged := conditions{
-		at:      now,
+		now:     now,
 		entry:   pods,
 		memory:  snapshot.Validity{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour},
 		allowed: true,
@@ -31,13 +31,13 @@ func TestMayAnswer(t *testing.T) {
 		"nothing changed": {change: func(*conditions) {}, want: reason.None},
 		"zero conditions": {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming},
 		"the definitions may be out of date": {
-			change: func(c *conditions) { c.unknown = reason.Upstream },
+			change: func(c *conditions) { c.whyNoEntry = reason.Upstream },
 			want:   reason.Upstream,
 		},
 		"the resource left the catalog": {
 			change: func(c *conditions) {
 				c.entry = cluster.Entry{}
-				c.unknown = reason.UnknownResource
+				c.whyNoEntry = reason.UnknownResource
 			},
 			want: reason.UnknownResource,
 		},
@@ -50,7 +50,7 @@ func TestMayAnswer(t *testing.T) {
 			want:   reason.Warming,
 		},
 		"the state is older than the staleness bound": {
-			change: func(c *conditions) { c.at = now.Add(time.Hour) },
+			change: func(c *conditions) { c.now = now.Add(time.Hour) },
 			want:   reason.Stale,
 		},
 		"the state was lost": {
@@ -71,7 +71,7 @@ func TestMayAnswer(t *testing.T) {
 		},
 		"the resource is unknown, and the state stale": { // the first check wins
 			change: func(c *conditions) {
-				c.unknown = reason.Upstream
+				c.whyNoEntry = reason.Upstream
 				c.memory.Unavailable = reason.Stale
 			},
 			want: reason.Upstream,
@@ -79,7 +79,7 @@ func TestMayAnswer(t *testing.T) {
 	} {
 		current := unchanged
 		tt.change(&current)
-		if got := mayAnswer(found, &current); got != tt.want {
+		if got := lastCheck(found, &current); got != tt.want {
 			t.Errorf("%s: got reason %q, want %q", name, got, tt.want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 		},
 	} {
 		for _, query := range []string{"resourceVersion=0", streaming + "&resourceVersion=0"} {
-			// With an audit log, mayAnswer is called before and after the event is written; without, only after.
+			// With an audit log, lastCheck is called before and after the event is written; without, only after.
 			for _, audited := range []bool{true, false} {
 				proxytest.Bubble(t, fmt.Sprintf("%s, %s, audited %t", name, query, audited), func(t *testing.T) {
 					checkChangeWhileWaiting(t, query, audited, tt.change, tt.want)

@@ -19,10 +19,10 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// newObjects returns n objects of about a size, with numbers from first on.
+// newObjects returns n objects of about size bytes each, whose numbers begin with first. Objects with other numbers differ.
 func newObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
-	members := make([]string, 64) // which the objects share, so that they can be compressed
+	members := make([]string, 64) // the objects share them, so that they can be compressed
 	for i := range members {
 		const format = `"field-%d":"a value that many objects have: %x","number":%d,`
 		members[i] = fmt.Sprintf(format, i, random.Uint32(), random.IntN(100))
@@ -54,7 +54,7 @@ func newTestCompressor(t testing.TB, size int64) *Compressor {
 	return c
 }
 
-// checkList writes a list, and requires that a client reads the same list.
+// checkList writes a list with c, and requires that a client reads the same bytes as Render writes.
 func checkList(t testing.TB, c *Compressor, objects []*index.Object) {
 	t.Helper()
 	envelope := samples.Envelope("PodList", "v1")
@@ -68,7 +68,7 @@ func checkList(t testing.TB, c *Compressor, objects []*index.Object) {
 	}
 	want := envelope.Render(meta, items)
 	if got := readMember(t, &out); !bytes.Equal(got, want) {
-		t.Fatalf("a list of %d objects: a client reads %d bytes, want %d others", len(objects), len(got), len(want))
+		t.Fatalf("a list of %d objects: a client reads %d bytes, not the %d of Render", len(objects), len(got), len(want))
 	}
 }
 
@@ -98,17 +98,21 @@ func (c *Compressor) countKept() (segments int, bytes int64) {
 	return segments, bytes
 }
 
-// TestWritten: Write and WriteEvents write the current objects, whatever came, went and changed since the last list, and
-// the cache keeps within its size.
+// TestWritten: Write and WriteEvents write the current objects, whatever was added, removed and changed since the last list.
+// The cache keeps segments, and no more bytes than its size.
 func TestWritten(t *testing.T) {
-	// Where a list is split differs from process to process (index.Object.KeyHash). Each list has about ten segments.
-	const listSize = 10 * segmentTarget
+	const (
+		// Where a list is split differs from process to process (index.Object.KeyHash).
+		listSize   = 10 * segmentTarget // about ten segments
+		largeCache = 64 << 20
+		lists      = 12
+	)
 	for name, tt := range map[string]struct {
 		objectSize, cacheSize int
 	}{
-		"small objects":                 {objectSize: 60, cacheSize: 64 << 20},
-		"objects of half a piece":       {objectSize: pieceTarget / 2, cacheSize: 64 << 20},
-		"objects longer than a segment": {objectSize: 2 * maxSegmentSize, cacheSize: 64 << 20},
+		"small objects":                 {objectSize: 60, cacheSize: largeCache},
+		"objects of half a piece":       {objectSize: pieceTarget / 2, cacheSize: largeCache},
+		"objects longer than a segment": {objectSize: 2 * maxSegmentSize, cacheSize: largeCache},
 		"a small cache":                 {objectSize: 900, cacheSize: 64 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,12 +120,12 @@ func TestWritten(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(tt.objectSize), 2))
 			objects := newObjects(1, 1+listSize/tt.objectSize, tt.objectSize)
 			next := uint64(1_000_000) // above the numbers of the first objects
-			for range 12 {
+			for range lists {
 				checkList(t, c, objects)
 				if segments, bytes := c.countKept(); segments == 0 || bytes > int64(tt.cacheSize) {
-					t.Fatalf("%d segments with %d bytes are kept, want some with at most %d", segments, bytes, tt.cacheSize)
+					t.Fatalf("got %d segments with %d bytes in the cache, want some with at most %d", segments, bytes, tt.cacheSize)
 				}
-				if random.IntN(12) == 0 {
+				if random.IntN(lists) == 0 { // about once, since it takes long
 					checkEvents(t, c, objects)
 				}
 				objects = slices.Clone(objects)
@@ -132,10 +136,10 @@ func TestWritten(t *testing.T) {
 					switch random.IntN(4) {
 					case 0:
 						objects = slices.Delete(objects, at, at+1)
-					case 1:
+					case 1: // the new object has the bytes of another one
 						added := index.NewObject(next, o.Key+"+", 2, objects[random.IntN(len(objects))].Bytes)
 						objects = slices.Insert(objects, at+1, added)
-					default:
+					default: // up to two spaces more
 						objects[at] = newVersion(next, o, "  "[:random.IntN(3)])
 					}
 				}
@@ -145,11 +149,16 @@ func TestWritten(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEmptyList: Write writes a list without objects.
+func TestEmptyList(t *testing.T) {
 	checkList(t, newTestCompressor(t, 1<<20), nil)
 }
 
-// checkEvents writes the initial events of a watch. It lets proceed return false at the first call, at the second, and
-// so on, until everything is written. A client must read the objects that were written and, if all were, the tail.
+// checkEvents writes the initial events of a watch again and again: proceed returns false at the first call, then at the
+// second, and so on, until everything is written. Each time, a client must read the objects that WriteEvents says it has
+// written and, if those are all, the tail.
 func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
 	envelope, tail := samples.Envelope("PodList", "v1"), "the end\n"
@@ -164,8 +173,11 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 		written, plain, err := c.WriteEvents(&out, envelope, objects, []byte(tail), proceed)
 		expect.NoError(t, err)
 		complete = calls <= allowed
-		if calls > allowed+1 || complete && written < len(objects) {
-			t.Fatalf("proceed allowed %d calls and got %d; %d of %d objects were written", allowed, calls, written, len(objects))
+		if calls > allowed+1 {
+			t.Fatalf("proceed was called %d times, want no call after it returned false at call %d", calls, allowed+1)
+		}
+		if complete && written < len(objects) {
+			t.Fatalf("proceed never returned false: got %d objects written, want %d", written, len(objects))
 		}
 		var want []byte
 		for _, o := range objects[:written] {
@@ -174,14 +186,17 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 		if complete {
 			want = append(want, tail...)
 		}
-		if got := readMember(t, &out); !bytes.Equal(got, want) || int(plain) != len(want) {
-			t.Fatalf("proceed allowed %d calls: a client reads %d bytes, want %d others; plain is %d", allowed, len(got), len(want), plain)
+		if got := readMember(t, &out); !bytes.Equal(got, want) {
+			t.Fatalf("proceed returned false at call %d: a client reads %d bytes, not the %d of the events", allowed+1, len(got), len(want))
+		}
+		if int(plain) != len(want) {
+			t.Fatalf("proceed returned false at call %d: got plain %d, want %d", allowed+1, plain, len(want))
 		}
 	}
 }
 
-// TestJoinedMembers: Go's reader, which client-go uses, returns all bytes of a watch's member before it waits for the
-// next member, which may come much later.
+// TestJoinedMembers: Go's reader, which client-go uses, returns all bytes that WriteEvents or WriteStored has written before
+// it waits for the next member, which may come much later.
 func TestJoinedMembers(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	envelope, objects := samples.Envelope("PodList", "v1"), newObjects(1_000, 500, 6600)
@@ -197,8 +212,13 @@ func TestJoinedMembers(t *testing.T) {
 	expectRead := func(want []byte) {
 		t.Helper()
 		got := make([]byte, len(want))
-		if _, err := io.ReadFull(client, got); err != nil || conn.hasWaited || !bytes.Equal(got, want) {
-			t.Fatalf("the client reads other bytes than %d, or waits for more: %t, %v", len(want), conn.hasWaited, err)
+		_, err := io.ReadFull(client, got)
+		expect.NoError(t, err)
+		if !bytes.Equal(got, want) {
+			t.Fatalf("the client does not read the %d bytes that were written", len(want))
+		}
+		if conn.hasWaited {
+			t.Fatalf("the client waits for the next member before it has read all %d bytes", len(want))
 		}
 	}
 	expectRead(append(events, "the end\n"...))
@@ -210,14 +230,14 @@ func TestJoinedMembers(t *testing.T) {
 		expectRead(later)
 	}
 	if n, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("after the last member: %d bytes, %v; want %v", n, err, io.EOF)
+		t.Errorf("after the last member: got %d bytes and error %v, want %v", n, err, io.EOF)
 	}
 }
 
-// connection is what a client reads from. It notes that the client has tried to read bytes that were not written yet.
+// connection is the connection that a client reads from.
 type connection struct {
 	bytes.Buffer
-	hasWaited bool
+	hasWaited bool // the client has tried to read bytes that were not written yet
 }
 
 // Read implements io.Reader.
@@ -226,9 +246,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	return c.Buffer.Read(p)
 }
 
-// TestCompressedOnce: an unchanged list is not compressed again. After a change of one object, compress makes at most two
-// new pieces of its segment: the piece with the object, and the next, which refers to it.
-func TestCompressedOnce(t *testing.T) {
+// TestListIsCompressedOnce: Write does not compress the segments of an unchanged list again.
+func TestListIsCompressedOnce(t *testing.T) {
 	c := newTestCompressor(t, 256<<20)
 	objects := newObjects(1, 600, 6600)
 	checkList(t, c, objects)
@@ -236,10 +255,16 @@ func TestCompressedOnce(t *testing.T) {
 	made := c.Stats().Made
 	checkList(t, c, objects)
 	expect.Same(t, made, c.Stats().Made)
+}
 
+// TestFewPiecesAreCompressedAgain: after a change of one object, compress makes at most two new pieces of its segment: the
+// piece with the object, and the next, which refers to it.
+func TestFewPiecesAreCompressedAgain(t *testing.T) {
+	c := newTestCompressor(t, 0)
+	objects := newObjects(1, 600, 6600)
 	f := format{envelope: samples.Envelope("PodList", "v1")}
 	earlier := c.compress(f, objects, nil)
-	clear(earlier.deflated) // so pieces that are used again have only zero bytes
+	clear(earlier.deflated) // so that pieces that are used again have only zero bytes
 	changed := slices.Clone(objects)
 	changed[300] = newVersion(1_000_000, objects[300], " ")
 	s := c.compress(f, changed, earlier)
@@ -250,11 +275,11 @@ func TestCompressedOnce(t *testing.T) {
 		}
 	}
 	if again < 1 || again > 2 || len(s.pieces) < 20 {
-		t.Errorf("%d of %d pieces were compressed again, want 1 or 2 of many", again, len(s.pieces))
+		t.Errorf("%d of %d pieces were compressed again, want 1 or 2 of at least 20", again, len(s.pieces))
 	}
 }
 
-// TestEqualCacheKeys: a list has its own objects, even if the cache has other objects under the key of a segment.
+// TestEqualCacheKeys: Write writes the list's own objects, even if the cache has other objects under a segment's key.
 func TestEqualCacheKeys(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	objects, others := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
@@ -263,13 +288,13 @@ func TestEqualCacheKeys(t *testing.T) {
 	c.keep(key, c.compress(f, others, nil))
 	c.segments.Wait()
 	if c.find(key) == nil {
-		t.Fatal("the cache has no segment")
+		t.Fatal("the cache has no segment under the key")
 	}
 	checkList(t, c, objects)
 }
 
-// TestPiecesElsewhere: compress uses pieces of a segment again only where they mean the same bytes. The first object of a
-// segment has no comma before it, unlike elsewhere, and the second piece may refer to that. Events have no commas.
+// TestPiecesElsewhere: compress uses pieces of an earlier segment again only where they have the same bytes. The first object
+// of a segment has no comma before it, unlike the others, and the second piece may refer to that. Events have no commas.
 func TestPiecesElsewhere(t *testing.T) {
 	envelope := samples.Envelope("PodList", "v1")
 	c := newTestCompressor(t, 0)
@@ -301,12 +326,12 @@ func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 	}
 	got, err := io.ReadAll(flate.NewReader(bytes.NewReader(s.deflated)))
 	if !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Equal(got, want) || s.crc != crc32.ChecksumIEEE(want) {
-		t.Fatalf("a segment of %d objects (events: %t) has %d bytes, want %d others: %v", len(objects), f.events, len(got), len(want), err)
+		t.Fatalf("a segment of %d objects (events: %t): got %d bytes, not the %d of the objects, or another checksum (%v)", len(objects), f.events, len(got), len(want), err)
 	}
 }
 
-// TestConcurrentWrites: requests that write the same list at the same time write it whole, also while the Compressor is
-// closed.
+// TestConcurrentWrites: Write writes a list whole to each of several clients at the same time, also while the Compressor is
+// being closed.
 func TestConcurrentWrites(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	objects := newObjects(1, 100, 6600)

@@ -10,33 +10,34 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// TestStream: a client reads what Write got, whatever the sizes of the writes are.
+// TestStream: a client reads the bytes that were written to a Stream, whatever the sizes of the writes are.
 func TestStream(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	random := rand.New(rand.NewPCG(1, 2))
+	const alphabet = "abc\x00\xff" // so few bytes that they can be compressed; some are not text
 	for _, sizes := range [][]int{nil, {0}, {1}, {1, 0, 100_000, 7, 1 << 20}, {maxStored, maxStored + 1}} {
 		var want, out bytes.Buffer
 		s := c.Stream(&out)
 		for _, n := range sizes {
 			p := make([]byte, n)
 			for i := range p {
-				p[i] = "abc\x00\xff"[random.IntN(5)]
+				p[i] = alphabet[random.IntN(len(alphabet))]
 			}
 			want.Write(p)
 			if written, err := s.Write(p); written != n || err != nil {
-				t.Fatalf("writes of %d bytes: %d, %v; want %d", sizes, written, err, n)
+				t.Fatalf("writes of %d bytes: got %d and error %v, want %d", sizes, written, err, n)
 			}
 		}
 		expect.NoError(t, s.Close())
 		if got := readMember(t, &out); !bytes.Equal(got, want.Bytes()) {
-			t.Errorf("writes of %d bytes: a client reads %d bytes, want %d others", sizes, len(got), want.Len())
+			t.Errorf("writes of %d bytes: a client reads %d bytes, not the %d that were written", sizes, len(got), want.Len())
 		}
 	}
 }
 
 var errBroken = errors.New("the client has gone")
 
-// brokenWriter fails after a number of bytes.
+// brokenWriter fails when more than room bytes are written.
 type brokenWriter struct{ room int }
 
 func (b *brokenWriter) Write(p []byte) (int, error) {
@@ -50,18 +51,20 @@ func (b *brokenWriter) Write(p []byte) (int, error) {
 // TestBrokenConnection: Compressor.Write and Stream return the first error of their writer.
 func TestBrokenConnection(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	err := c.Write(&brokenWriter{room: 10_000}, samples.Envelope("PodList", "v1"), nil, newObjects(1, 100, 6600), nil)
+	const room = 10_000                 // less than the compressed objects
+	objects := newObjects(1, 100, 6600) // the first number, how many, their size
+	err := c.Write(&brokenWriter{room: room}, samples.Envelope("PodList", "v1"), nil, objects, nil)
 	if !errors.Is(err, errBroken) {
-		t.Errorf("Compressor.Write: %v, want %v", err, errBroken)
+		t.Errorf("Compressor.Write: got error %v, want %v", err, errBroken)
 	}
 	s := c.Stream(&brokenWriter{room: len(gzipHeader)})
 	if _, err := s.Write([]byte("x")); !errors.Is(err, errBroken) {
-		t.Errorf("the first Write of a Stream: %v, want %v", err, errBroken)
+		t.Errorf("the first Write of a Stream: got error %v, want %v", err, errBroken)
 	}
 	if n, err := s.Write([]byte("x")); n != 0 || !errors.Is(err, errBroken) {
-		t.Errorf("the next Write of a Stream: %d, %v; want 0, %v", n, err, errBroken)
+		t.Errorf("the next Write of a Stream: got %d and error %v, want 0 and %v", n, err, errBroken)
 	}
 	if err := s.Close(); !errors.Is(err, errBroken) {
-		t.Errorf("Stream.Close: %v, want %v", err, errBroken)
+		t.Errorf("Stream.Close: got error %v, want %v", err, errBroken)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPageLimit: PageLimit is the number of objects that fit into maxBytes, and at least one. If all of the rest fits, it
-// is maxObjects.
+// TestPageLimit: PageLimit returns the number of objects from a key on that fit into maxBytes, and at least one. If all of
+// them fit, it returns maxObjects.
 func TestPageLimit(t *testing.T) {
 	const objects, size = 10, 100
 	tree := NewTree(false)
@@ -24,8 +24,10 @@ func TestPageLimit(t *testing.T) {
 		"no object fits":            {maxBytes: size / 2, want: 1},
 		"no object follows the key": {from: "x", maxBytes: size / 2, want: maxObjects},
 	} {
-		if got := tree.PageLimit(tt.from, maxObjects, tt.maxBytes); got != tt.want {
-			t.Errorf("%s: limit %d, want %d", name, got, tt.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := tree.PageLimit(tt.from, maxObjects, tt.maxBytes); got != tt.want {
+				t.Errorf("got limit %d, want %d", got, tt.want)
+			}
+		})
 	}
 }

@@ -12,15 +12,25 @@ import (
 func TestVersionSize(t *testing.T) {
 	const objects, versions = 10_000, 2_000
 	for _, indexed := range []bool{false, true} {
-		for name, change := range map[string]func(version Tree, i int, o, previous *Object){
-			"replaced": func(version Tree, _ int, o, _ *Object) { version.Set(o) },
-			"gone":     func(version Tree, _ int, o, _ *Object) { version.Remove(o.Key) },
-			"gone and come": func(version Tree, i int, o, previous *Object) {
-				if i%2 == 0 {
-					version.Remove(o.Key)
-				} else {
-					version.Set(previous)
-				}
+		for name, tt := range map[string]struct {
+			// change makes the n-th version: it changes o, or undoes what was done to previous.
+			change   func(version Tree, n int, o, previous *Object)
+			replaces bool // changes replace objects
+		}{
+			"objects are replaced": {
+				change: func(version Tree, _ int, o, _ *Object) { version.Set(o) }, replaces: true,
+			},
+			"objects are removed": {
+				change: func(version Tree, _ int, o, _ *Object) { version.Remove(o.Key) },
+			},
+			"objects are removed and added again": {
+				change: func(version Tree, n int, o, previous *Object) {
+					if n%2 == 0 {
+						version.Remove(o.Key)
+					} else {
+						version.Set(previous)
+					}
+				},
 			},
 		} {
 			tree, all := NewTree(indexed), make([]*Object, objects)
@@ -29,17 +39,17 @@ func TestVersionSize(t *testing.T) {
 				tree.Set(all[i])
 			}
 			order, kept := rand.Perm(objects), make([]Tree, versions)
-			want := tree.VersionSize(name == "replaced")
+			want := tree.VersionSize(tt.replaces)
 			before := heapSize()
 			previous := all[0]
 			for i := range kept {
 				tree = tree.Clone()
-				change(tree, i, all[order[i]], previous)
+				tt.change(tree, i, all[order[i]], previous)
 				previous = all[order[i]]
 				kept[i] = tree
 			}
 			if got := (heapSize() - before) / versions; got > want || got < want/2 {
-				t.Errorf("indexed %t, %s: a version takes %d bytes, VersionSize is %d", indexed, name, got, want)
+				t.Errorf("indexed %t, %s: a version takes %d bytes, want %d to %d (VersionSize)", indexed, name, got, want/2, want)
 			}
 			runtime.KeepAlive(kept)
 			runtime.KeepAlive(all)

@@ -5,44 +5,50 @@ import (
 	"time"
 )
 
-// newTestFreshness returns a Freshness whose stream was opened, and whose last probe (number 7) was sent, at a time.
+// newTestFreshness returns a Freshness whose stream was opened, and whose last probe (number 7) was sent, at the time now.
 func newTestFreshness(now time.Time) *Freshness {
 	f := &Freshness{schedule: newProbeSchedule(90*time.Second, 0), probe: Probe{Number: 7, Sent: now}}
 	f.StreamOpened(now)
 	return f
 }
 
-// TestFreshness: after events, Next returns the action that is due; or else the time at which an action will be due.
+// TestFreshness: after the events of each case, Next returns the action that is due, or else the time at which an action
+// will be due.
 func TestFreshness(t *testing.T) {
 	start := time.Now()
 	at := start.Add
 	type event = func(f *Freshness)
-	repeat := func(n int, events ...event) event {
+	sequence := func(events ...event) event {
 		return func(f *Freshness) {
-			for range n {
-				for _, happen := range events {
-					happen(f)
-				}
+			for _, happen := range events {
+				happen(f)
 			}
 		}
 	}
-	// Events of probes. The first one that a case sends is number 8. The upstream is at revision 30.
+	threeTimes := func(e event) event { return sequence(e, e, e) }
+	// Events of probes. The upstream is at revision 30.
+	const nextProbe, laterProbe = 8, 9 // the numbers of the first two probes that a case sends
 	awaitProbe := func(number uint64) event { return func(f *Freshness) { f.Await(start, number) } }
 	probeSent := func(f *Freshness) { f.ProbeSent(Probe{Number: f.probe.Number + 1, Sent: start}) }
 	probeReached := func(f *Freshness) { f.Answered(start, 30, true) }
 	probeNotReached := func(f *Freshness) { f.Answered(start, 30, false) }
 	probeUnansweredAt := func(after time.Duration) event {
 		return func(f *Freshness) {
-			f.ProbeSent(Probe{Number: 8, Sent: at(after)})
+			f.ProbeSent(Probe{Number: nextProbe, Sent: at(after)})
 			f.Unanswered(at(after))
 		}
 	}
 	probeRefused := func(pause time.Duration) event { return func(f *Freshness) { f.Refused(start, pause) } }
-	behind := repeat(1, probeSent, probeNotReached)
-	behindAwaited := func(f *Freshness) {
-		f.Await(start, f.probe.Number+1)
-		behind(f)
+	behind := sequence(probeSent, probeNotReached)
+	behindAwaitedAt := func(after time.Duration) event {
+		return func(f *Freshness) {
+			number := f.probe.Number + 1
+			f.Await(at(after), number)
+			f.ProbeSent(Probe{Number: number, Sent: at(after)})
+			f.Answered(at(after), 30, false)
+		}
 	}
+	behindAwaited := behindAwaitedAt(0)
 	// Events of the stream.
 	streamEnds := (*Freshness).StreamClosed
 	streamBegins := func(f *Freshness) { f.StreamOpened(start) }
@@ -54,32 +60,33 @@ func TestFreshness(t *testing.T) {
 	progressEnded := func(helped bool) event { return func(f *Freshness) { f.ProgressEnded(helped) } }
 	progressWithoutBookmark := func(f *Freshness) { f.ProgressWithoutBookmark(start) }
 
+	waitForEvent := Action{}
 	probe, progress, leave := Action{Step: SendProbe}, Action{Step: OpenProgressWatch}, Action{Step: LeaveStream}
 	wakeAfter := func(after time.Duration) Action { return Action{Wake: at(after)} }
 	scheduled := wakeAfter(18 * time.Second) // a fifth of the bound
 	for name, tt := range map[string]struct {
 		happened []event
-		after    time.Duration
+		after    time.Duration // since the start; Next is called then
 		want     Action
 	}{
 		"nothing happened":                  {want: scheduled},
 		"the next probe is due":             {after: 18 * time.Second, want: probe},
-		"a probe is unanswered":             {happened: []event{probeSent}, after: time.Hour, want: Action{}},
-		"a list awaits a proof":             {happened: []event{awaitProbe(8)}, want: probe},
-		"a list awaits a later probe":       {happened: []event{probeSent, awaitProbe(9), probeReached}, want: probe},
-		"the stream ended before an answer": {happened: []event{awaitProbe(8), probeSent, streamEnds, streamBegins}, want: probe},
+		"a probe is unanswered":             {happened: []event{probeSent}, after: time.Hour, want: waitForEvent},
+		"a list awaits a proof":             {happened: []event{awaitProbe(nextProbe)}, want: probe},
+		"a list awaits a later probe":       {happened: []event{probeSent, awaitProbe(laterProbe), probeReached}, want: probe},
+		"the stream ended before an answer": {happened: []event{awaitProbe(nextProbe), probeSent, streamEnds, streamBegins}, want: probe},
 		"the stream ended before it reached an awaited answer": {
 			happened: []event{behindAwaited, streamEnds, streamBegins}, want: probe,
 		},
 		"a list waits for a revision": {happened: []event{(*Freshness).RequestProbe}, want: wakeAfter(probePause)},
 		"the upstream refused a probe for 5s": {
-			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(9)}, want: wakeAfter(5 * time.Second),
+			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(laterProbe)}, want: wakeAfter(5 * time.Second),
 		},
 		"no answer, and a list awaits a proof": {
-			happened: []event{awaitProbe(8), probeUnansweredAt(0)}, want: wakeAfter(probePause),
+			happened: []event{awaitProbe(nextProbe), probeUnansweredAt(0)}, want: wakeAfter(probePause),
 		},
 		"no answer several times, and a list awaits a proof": {
-			happened: []event{awaitProbe(8), repeat(3, probeUnansweredAt(0))}, after: probePause, want: probe,
+			happened: []event{awaitProbe(nextProbe), threeTimes(probeUnansweredAt(0))}, after: probePause, want: probe,
 		},
 		"the stream has not reached an awaited answer yet": {
 			happened: []event{behindAwaited}, want: wakeAfter(progressDelay),
@@ -97,35 +104,32 @@ func TestFreshness(t *testing.T) {
 			happened: []event{behindAwaited, progressOpened, progressFailed}, after: progressDelay, want: wakeAfter(progressPause),
 		},
 		"three progress watches had no bookmark": {
-			happened: []event{repeat(3, progressOpened, progressWithoutBookmark), awaitProbe(9), (*Freshness).RequestProbe},
+			happened: []event{threeTimes(sequence(progressOpened, progressWithoutBookmark)), awaitProbe(laterProbe), (*Freshness).RequestProbe},
 			want:     wakeAfter(noBookmarksPause),
 		},
 		"three progress watches had no bookmark, some time ago": {
-			happened: []event{repeat(3, progressOpened, progressWithoutBookmark), streamSentAt(noBookmarksPause)}, after: noBookmarksPause, want: probe,
+			happened: []event{threeTimes(sequence(progressOpened, progressWithoutBookmark)), streamSentAt(noBookmarksPause)}, after: noBookmarksPause, want: probe,
 		},
 		"a progress watch helped, and lists keep coming": {
 			happened: []event{behindAwaited, progressOpened, progressEnded(true), streamReaches(30)}, want: progress,
 		},
 		"no answer since the stream last sent something": {
-			happened: []event{probeUnansweredAt(1), behindAwaited}, after: time.Second, want: leave,
+			happened: []event{probeUnansweredAt(time.Millisecond), behindAwaited}, after: time.Second, want: leave,
 		},
 		"no answer before the stream last sent something": {
-			happened: []event{probeUnansweredAt(1), streamSentAt(2), behindAwaited}, after: time.Second, want: progress,
+			happened: []event{probeUnansweredAt(time.Millisecond), streamSentAt(2 * time.Millisecond), behindAwaited}, after: time.Second, want: progress,
 		},
 		"the stream was silent for longer than bookmarks take": {
-			happened: []event{func(f *Freshness) {
-				f.Await(at(70*time.Second), 8)
-				f.ProbeSent(Probe{Number: 8, Sent: at(70 * time.Second)})
-				f.Answered(at(70*time.Second), 30, false)
-			}},
-			after: 71 * time.Second, want: leave,
+			happened: []event{behindAwaitedAt(70 * time.Second)},
+			after:    71 * time.Second, want: leave,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newTestFreshness(start)
-			repeat(1, tt.happened...)(f)
-			if got := f.Next(at(tt.after), start); got != tt.want {
-				t.Errorf("%v after the start: %+v, want %+v", tt.after, got, tt.want)
+			sequence(tt.happened...)(f)
+			currentAt := start
+			if got := f.Next(at(tt.after), currentAt); got != tt.want {
+				t.Errorf("%v after the start: got %+v, want %+v", tt.after, got, tt.want)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// sourceOf is a source whose requests are answered in memory.
+// sourceOf returns a source of a collection whose requests get these answers.
 func sourceOf(r CollectionKey, answer func(*http.Request) *http.Response) *Source {
 	transport := proxytest.Transport(func(r *http.Request) (*http.Response, error) { return answer(r), nil })
 	return &Source{
@@ -18,41 +18,54 @@ func sourceOf(r CollectionKey, answer func(*http.Request) *http.Response) *Sourc
 	}
 }
 
-// TestHeaders: headers that everybody gets with a list are kept, and warnings that only listproxy gets are not.
-func TestHeaders(t *testing.T) {
-	const deprecated, token = `299 - "v1 Endpoints is deprecated"`, `299 - "Use tokens from the TokenRequest API"`
-	const hsts = "max-age=3600"
+const (
+	deprecatedWarning = `299 - "v1 Endpoints is deprecated"`
+	tokenWarning      = `299 - "Use tokens from the TokenRequest API"`
+)
+
+// TestHeadersFail: Headers fails for a list with warnings if listproxy cannot learn which of them are for its own token.
+func TestHeadersFail(t *testing.T) {
 	for _, code := range []int{http.StatusTooManyRequests, http.StatusBadGateway} {
 		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
-		if got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{"Warning": {token}}}); err == nil {
-			t.Errorf("%d: listproxy's own warnings are not known, and everybody gets %q", code, got)
+		if got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{"Warning": {tokenWarning}}}); err == nil {
+			t.Errorf("the version is answered %d: got headers %q, want an error", code, got)
 		}
 	}
+}
+
+// TestHeaders: Headers returns those headers of a list that every client gets. Warnings that listproxy gets with any answer
+// are for its own token, and left out; they are asked for only if the list has warnings.
+func TestHeaders(t *testing.T) {
+	const hsts = "max-age=3600"
 	for name, tt := range map[string]struct {
-		own, list    []string // warnings that listproxy gets with any answer, and with the list
+		anyAnswer    []string // the warnings with any answer to listproxy
+		list         []string // the warnings with the list
 		wantWarnings []string
-		wantAsked    int // for listproxy's own warnings
+		wantRequests int // for the warnings with any answer
 	}{
-		"no warning":           {},
-		"of the resource":      {list: []string{deprecated}, wantWarnings: []string{deprecated}, wantAsked: 1},
-		"of listproxy's token": {own: []string{token}, list: []string{token}, wantAsked: 1},
-		"of both": {
-			own: []string{token}, list: []string{token, deprecated}, wantWarnings: []string{deprecated}, wantAsked: 1,
+		"no warning": {},
+		"a warning about the token": {
+			anyAnswer: []string{tokenWarning}, list: []string{tokenWarning}, wantRequests: 1,
 		},
-		"two of the resource": {
-			list: []string{deprecated, "299 - b"}, wantWarnings: []string{deprecated, "299 - b"}, wantAsked: 1,
+		"warnings about the token and the resource": {
+			anyAnswer: []string{tokenWarning}, list: []string{tokenWarning, deprecatedWarning},
+			wantWarnings: []string{deprecatedWarning}, wantRequests: 1,
 		},
-		"of the token, not with the list": {
-			own: []string{token}, list: []string{deprecated}, wantWarnings: []string{deprecated}, wantAsked: 1,
+		"two warnings about the resource": {
+			list: []string{deprecatedWarning, "299 - b"}, wantWarnings: []string{deprecatedWarning, "299 - b"}, wantRequests: 1,
+		},
+		"a warning about the token that the list does not have": {
+			anyAnswer: []string{tokenWarning}, list: []string{deprecatedWarning},
+			wantWarnings: []string{deprecatedWarning}, wantRequests: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked := 0
+			requests := 0
 			s := sourceOf(CollectionKey{Representation: media.JSON}, func(r *http.Request) *http.Response {
 				expect.Same(t, "/version", r.URL.Path)
-				asked++
+				requests++
 				answer := proxytest.JSONResponse(r, http.StatusForbidden, "")
-				answer.Header["Warning"] = tt.own
+				answer.Header["Warning"] = tt.anyAnswer
 				return answer
 			})
 			got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{
@@ -65,7 +78,7 @@ func TestHeaders(t *testing.T) {
 				want["Warning"] = tt.wantWarnings
 			}
 			expect.Same(t, want, got)
-			expect.Same(t, tt.wantAsked, asked)
+			expect.Same(t, tt.wantRequests, requests)
 		})
 	}
 }

@@ -8,31 +8,44 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestLifetime: a watch was over at its timeout at the latest, by either clock.
+// TestLifetime: LatestEnd of a watch whose end is noticed now is now, but the end of its timeout, counted from the answer,
+// if that has passed. reachedTimeout reports whether the timeout, counted from the request, was over to within maxEarlyEnd.
 func TestLifetime(t *testing.T) {
-	asked := time.Now()
-	life := lifetime{sentAt: asked, answeredAt: asked.Add(20 * time.Second), timeout: time.Minute}
-	due := asked.Add(80 * time.Second)
-	for _, tt := range []struct {
-		now         time.Time
-		wantAt      time.Time
-		wantTimeout bool
+	sent := time.Now()
+	life := lifetime{sentAt: sent, answeredAt: sent.Add(20 * time.Second), timeout: time.Minute}
+	for name, tt := range map[string]struct {
+		noticedAfter       time.Duration // since the request was sent
+		wantEndAfter       time.Duration
+		wantReachedTimeout bool
 	}{
-		{now: asked.Add(58 * time.Second), wantAt: asked.Add(58 * time.Second)},
-		{now: asked.Add(59 * time.Second), wantAt: asked.Add(59 * time.Second), wantTimeout: true},
-		{now: asked.Add(90 * time.Second), wantAt: due, wantTimeout: true},
-		{now: asked.Add(time.Hour), wantAt: due, wantTimeout: true},
+		"before the timeout": {
+			noticedAfter: life.timeout - maxEarlyEnd - 1, wantEndAfter: life.timeout - maxEarlyEnd - 1,
+		},
+		"maxEarlyEnd before the timeout": {
+			noticedAfter: life.timeout - maxEarlyEnd, wantEndAfter: life.timeout - maxEarlyEnd, wantReachedTimeout: true,
+		},
+		"long after the timeout": {
+			noticedAfter: time.Hour, wantEndAfter: 20*time.Second + life.timeout, wantReachedTimeout: true,
+		},
 	} {
-		at, timeout := life.LatestEnd(tt.now), life.reachedTimeout(tt.now)
-		if !at.Equal(tt.wantAt) || timeout != tt.wantTimeout {
-			t.Errorf("after %v: ended after %v, at the timeout: %t; want %v, %t",
-				tt.now.Sub(asked), at.Sub(asked), timeout, tt.wantAt.Sub(asked), tt.wantTimeout)
-		}
+		t.Run(name, func(t *testing.T) {
+			noticed := sent.Add(tt.noticedAfter)
+			if got := life.LatestEnd(noticed).Sub(sent); got != tt.wantEndAfter {
+				t.Errorf("LatestEnd: got %v after the request, want %v", got, tt.wantEndAfter)
+			}
+			if got := life.reachedTimeout(noticed); got != tt.wantReachedTimeout {
+				t.Errorf("reachedTimeout: got %t, want %t", got, tt.wantReachedTimeout)
+			}
+		})
 	}
-	// The machine was suspended for an hour of which the monotonic clock knows nothing.
-	life.answeredAt = proxytest.EarlierByTheWallClock(life.answeredAt, time.Hour)
-	now := asked.Add(70 * time.Second)
-	if at := life.LatestEnd(now); clock.Age(at, now) < time.Hour-time.Minute {
-		t.Errorf("a watch that ended an hour ago is over since %v", clock.Age(at, now))
+}
+
+// TestLifetimeOfASuspendedMachine: LatestEnd is the end of the timeout if that has passed by the wall clock alone.
+func TestLifetimeOfASuspendedMachine(t *testing.T) {
+	now := time.Now()
+	const suspended = time.Hour // the monotonic clock stood still
+	life := lifetime{answeredAt: proxytest.EarlierByTheWallClock(now, suspended), timeout: time.Minute}
+	if got, want := clock.Age(life.LatestEnd(now), now), suspended-life.timeout; got != want {
+		t.Errorf("the watch ended %v ago, want %v", got, want)
 	}
 }

@@ -12,18 +12,22 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestProbe: a probe is the list of one name that cannot exist, which costs kube-apiserver the lookup of
-// one key and one seat, however many objects there are.
+// TestProbe: Probe lists one name that cannot exist, and returns the list's revision. Such a list costs kube-apiserver the
+// lookup of one key and one seat, however many objects there are.
 func TestProbe(t *testing.T) {
-	for want, resource := range map[string]CollectionKey{
-		"/api/v1/namespaces/" + probeNamespace + "/configmaps": {
-			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true,
-		},
-		"/api/v1/nodes": {GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}},
+	for resource, tt := range map[string]struct {
+		namespaced bool
+		wantPath   string
+	}{
+		"configmaps": {namespaced: true, wantPath: "/api/v1/namespaces/" + probeNamespace + "/configmaps"},
+		"nodes":      {wantPath: "/api/v1/nodes"},
 	} {
-		resource.Representation = media.JSON
-		s := sourceOf(resource, func(r *http.Request) *http.Response {
-			expect.Same(t, want, r.URL.Path)
+		key := CollectionKey{
+			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource},
+			Namespaced:           tt.namespaced, Representation: media.JSON,
+		}
+		s := sourceOf(key, func(r *http.Request) *http.Response {
+			expect.Same(t, tt.wantPath, r.URL.Path)
 			expect.Same(t, url.Values{"fieldSelector": {"metadata.name=" + probeName + ",spec.nodeName="}}, r.URL.Query())
 			return proxytest.JSONResponse(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
 		})

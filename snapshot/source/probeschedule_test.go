@@ -1,51 +1,75 @@
 package source
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
 
-// TestProbeSchedule: a feed whose probes are answered at once, on a resource of which only the bookmarks
-// of a stream tell, asks often enough, and leaves no stream whose bookmark comes in time.
+// TestProbeSchedule: next spaces the probes so that the state never becomes as old as the bound, though only the stream's
+// bookmarks confirm it. A stream is left only if its bookmarks are too rare for the bound.
 func TestProbeSchedule(t *testing.T) {
-	for _, tt := range []struct {
-		bound, bookmarks time.Duration
-		wantLeaves       bool // the stream
+	for name, tt := range map[string]struct {
+		bound, bookmarkEvery time.Duration
+		wantLeft             bool // the stream is left
 	}{
-		{bound: 90 * time.Second, bookmarks: BookmarkEvery},
-		{bound: 90 * time.Second, bookmarks: time.Hour, wantLeaves: true},
-		{bound: 5 * time.Minute, bookmarks: BookmarkEvery},
-		{bound: 60 * time.Second, bookmarks: BookmarkEvery, wantLeaves: true},
-		{bound: 6 * time.Second, bookmarks: BookmarkEvery, wantLeaves: true},
-		{bound: 6 * time.Second, bookmarks: time.Second},
+		"bookmarks are just in time for the usual bound": {bound: 90 * time.Second, bookmarkEvery: BookmarkEvery},
+		"bookmarks are in time for a long bound":         {bound: 5 * time.Minute, bookmarkEvery: BookmarkEvery},
+		"bookmarks are in time for a short bound":        {bound: 6 * time.Second, bookmarkEvery: time.Second},
+		"bookmarks are too rare for the usual bound":     {bound: 90 * time.Second, bookmarkEvery: time.Hour, wantLeft: true},
+		"bookmarks are just too rare for the bound":      {bound: 60 * time.Second, bookmarkEvery: BookmarkEvery, wantLeft: true},
 	} {
-		for _, spread := range []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1} {
-			testProbeSchedule(t, newProbeSchedule(tt.bound, spread), tt.bound, tt.bookmarks, tt.wantLeaves)
+		for tenths := range 11 {
+			spread := float64(tenths) / 10
+			t.Run(fmt.Sprintf("%s, spread %v", name, spread), func(t *testing.T) {
+				s := newStreamSimulation(newProbeSchedule(tt.bound, spread), tt.bookmarkEvery)
+				for s.now.Sub(s.start) < 10*tt.bound && !s.left {
+					s.advance()
+					if age := s.now.Sub(s.currentAt); age >= tt.bound {
+						t.Errorf("the state became %v old, want less than %v", age, tt.bound)
+					}
+				}
+				if s.left != tt.wantLeft {
+					t.Errorf("the stream was left: got %t, want %t", s.left, tt.wantLeft)
+				}
+				if most := int(s.now.Sub(s.start)/s.schedule.pause) + 1; s.probes > most && !s.left {
+					t.Errorf("got %d probes in %v, want at most %d", s.probes, s.now.Sub(s.start), most)
+				}
+			})
 		}
 	}
 }
 
-func testProbeSchedule(t *testing.T, r probeSchedule, bound, bookmarks time.Duration, wantLeaves bool) {
-	t.Helper()
+// streamSimulation is a feed whose probes are answered at once, with a stream that sends nothing but bookmarks.
+type streamSimulation struct {
+	schedule                probeSchedule
+	bookmarkEvery           time.Duration
+	start, now              time.Time
+	lastProbe, nextBookmark time.Time
+	currentAt               time.Time // the time at which the state was last known to be current
+	probes                  int
+	left                    bool
+}
+
+func newStreamSimulation(schedule probeSchedule, bookmarkEvery time.Duration) *streamSimulation {
 	start := time.Now()
-	now, asked, currentAt, bookmark, probes, left := start, start, start, start.Add(bookmarks), 0, false
-	for now.Sub(start) < 10*bound && !left {
-		next := r.next(asked, currentAt)
-		if bookmark.Before(next) {
-			now, currentAt, bookmark = bookmark, asked, bookmark.Add(bookmarks)
-		} else {
-			now, asked, probes = next, next, probes+1
-			left = now.Sub(currentAt) >= r.progressAge
-		}
-		if old := now.Sub(currentAt); old >= bound {
-			t.Errorf("bound %v, bookmarks every %v: a state of %v", bound, bookmarks, old)
-		}
+	return &streamSimulation{
+		schedule: schedule, bookmarkEvery: bookmarkEvery,
+		start: start, now: start, lastProbe: start, nextBookmark: start.Add(bookmarkEvery), currentAt: start,
 	}
-	if left != wantLeaves {
-		t.Errorf("bound %v, bookmarks every %v: left is %v, want %v", bound, bookmarks, left, wantLeaves)
+}
+
+// advance lets the next bookmark come or sends the next probe, whichever is earlier.
+func (s *streamSimulation) advance() {
+	nextProbe := s.schedule.next(s.lastProbe, s.currentAt)
+	if s.nextBookmark.Before(nextProbe) {
+		s.now = s.nextBookmark
+		s.currentAt = s.lastProbe // a bookmark proves that the state has everything from before the last probe
+		s.nextBookmark = s.nextBookmark.Add(s.bookmarkEvery)
+		return
 	}
-	if most := int(now.Sub(start)/r.pause) + 1; probes > most && !left {
-		t.Errorf("bound %v, bookmarks every %v: %d probes in %v, want at most %d",
-			bound, bookmarks, probes, now.Sub(start), most)
-	}
+	s.now = nextProbe
+	s.lastProbe = nextProbe
+	s.probes++
+	s.left = s.now.Sub(s.currentAt) >= s.schedule.progressAge // as Freshness.Next decides it
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestRetryAfter: retryAfter returns a number of seconds up to maxRetryAfter, and 0 for anything else.
+// TestRetryAfter: retryAfter returns a header's whole seconds, at most maxRetryAfter. It returns 0 if the header is missing
+// or anything else.
 func TestRetryAfter(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"":                              0,
@@ -19,7 +20,7 @@ func TestRetryAfter(t *testing.T) {
 		"Wed, 21 Oct 2026 07:28:00 GMT": 0,
 	} {
 		if got := retryAfter(http.Header{"Retry-After": {header}}); got != want {
-			t.Errorf("Retry-After: %s: %v, want %v", header, got, want)
+			t.Errorf("retryAfter of %q: got %v, want %v", header, got, want)
 		}
 	}
 }

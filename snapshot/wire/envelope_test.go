@@ -6,14 +6,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// An object in a list and in an event. Those of custom resources are the same in both.
 const (
+	// An object of a built-in resource has its kind in an event, but not in a list.
 	podInList  = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`
 	podInEvent = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`
-	widget     = `{"apiVersion":"x.io/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"5"}}`
+	// An object of a custom resource is the same in both.
+	widget = `{"apiVersion":"x.io/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"5"}}`
 )
 
 // podList returns a list of pods as kube-apiserver writes it.
@@ -26,7 +28,7 @@ func widgetList(items, metadata string) string {
 	return `{"apiVersion":"x.io/v1","items":[` + items + `],"kind":"WidgetList","metadata":{` + metadata + "}}\n"
 }
 
-// jsonLists are lists for LearnEnvelope. wantErr is nil if API servers write lists like it.
+// jsonLists are lists for LearnEnvelope. wantErr is nil if API servers write such lists.
 var jsonLists = map[string]struct {
 	body    string
 	wantErr error
@@ -66,6 +68,15 @@ var jsonLists = map[string]struct {
 	"space between items":        {body: podList(`"resourceVersion":"5"`, `{}, {}`), wantErr: ErrForm},
 	"HTML":                       {body: `<html>`, wantErr: ErrForm},
 	"repeated items":             {body: `{"items":[{"metadata":{}},{}],"items":[]}`, wantErr: ErrForm},
+}
+
+// TestLearnJSONEnvelope: LearnEnvelope accepts lists as API servers write them, and returns ErrForm for other bodies.
+func TestLearnJSONEnvelope(t *testing.T) {
+	for name, tt := range jsonLists {
+		if _, _, err := LearnEnvelope(jsonEncoding{}, []byte(tt.body), media.JSONType, ""); !errors.Is(err, tt.wantErr) {
+			t.Errorf("%s: got error %v, want %v", name, err, tt.wantErr)
+		}
+	}
 }
 
 // eventWith returns an event with an object.
@@ -114,25 +125,32 @@ func TestLearnItem(t *testing.T) {
 			wantErr:  ErrForm,
 		},
 	} {
-		form, err := LearnItem(tt.encoding, []byte(tt.inList), eventWith(t, tt.encoding, tt.inEvent))
-		if !errors.Is(err, tt.wantErr) {
-			t.Errorf("%s: %v, want %v", name, err, tt.wantErr)
-		}
-		if err != nil {
-			continue
-		}
-		if got, err := tt.encoding.Cut(form, []byte(tt.inEvent)); err != nil || string(got) != tt.inList {
-			t.Errorf("%s: Cut returns %s, %v; want %s", name, got, err, tt.inList)
-		}
-	}
-	form, err := LearnItem(jsonEncoding{}, []byte(podInList), eventWith(t, jsonEncoding{}, podInEvent))
-	expect.NoError(t, err)
-	if got, err := (jsonEncoding{}).Cut(form, []byte(widget)); !errors.As(err, new(InconsistencyError)) {
-		t.Errorf("Cut of an object of another form: %s, %v; want an InconsistencyError", got, err)
+		t.Run(name, func(t *testing.T) {
+			form, err := LearnItem(tt.encoding, []byte(tt.inList), eventWith(t, tt.encoding, tt.inEvent))
+			if !errors.Is(err, tt.wantErr) {
+				t.Errorf("got error %v, want %v", err, tt.wantErr)
+			}
+			if err != nil {
+				return
+			}
+			got, err := tt.encoding.Cut(form, []byte(tt.inEvent))
+			expect.NoError(t, err)
+			expect.Same(t, tt.inList, string(got))
+		})
 	}
 }
 
-// TestCanSelect: CanSelect accepts the fields that the upstream has accepted, and no others.
+// TestCutOfAnotherForm: Cut returns an InconsistencyError for an object that does not have the ItemForm.
+func TestCutOfAnotherForm(t *testing.T) {
+	form, err := LearnItem(jsonEncoding{}, []byte(podInList), eventWith(t, jsonEncoding{}, podInEvent))
+	expect.NoError(t, err)
+	if got, err := (jsonEncoding{}).Cut(form, []byte(widget)); !errors.As(err, new(InconsistencyError)) {
+		t.Errorf("got %s and error %v, want an InconsistencyError", got, err)
+	}
+}
+
+// TestCanSelect: CanSelect accepts a selector if the envelope knows all its fields: those of Paths, metadata.name and, if
+// HasNamespaceField is set, metadata.namespace.
 func TestCanSelect(t *testing.T) {
 	envelope := &Envelope{Paths: NewFieldPaths([]Field{{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}}})}
 	for selector, want := range map[string]bool{
@@ -145,7 +163,7 @@ func TestCanSelect(t *testing.T) {
 		"spec.nodeName=a,status.phase=": false,
 	} {
 		if got := envelope.CanSelect(fields.ParseSelectorOrDie(selector)); got != want {
-			t.Errorf("%s: %t, want %t", selector, got, want)
+			t.Errorf("CanSelect of %q: got %t, want %t", selector, got, want)
 		}
 	}
 }

@@ -16,21 +16,21 @@ import (
 // podLead is the JSON with which pods begin in events, after the opening brace.
 const podLead = `"kind":"Pod","apiVersion":"v1",`
 
-// record is the record of an event.
-type record struct {
+// sampleRecord is the record of an event.
+type sampleRecord struct {
 	encoding Encoding
 	form     ItemForm // of the object
 	bytes    []byte
 }
 
-// records returns records as kube-apiserver 1.36.3 writes them.
-func records() map[string]record {
+// sampleRecords returns records as kube-apiserver 1.36.3 writes them.
+func sampleRecords() map[string]sampleRecord {
 	pod := ItemForm{Known: true, APIVersion: "v1", Kind: "Pod", lead: podLead}
 	metadata := appendWireString(nil, nameField, "a")
 	metadata = appendWireString(metadata, revisionField, "99")
 	metadata = appendWireString(metadata, 2, strings.Repeat("x", 100)) // generateName, so that the length has two bytes
 	object := appendWireString(appendWireBytes(nil, metadataField, metadata), 2, "spec")
-	return map[string]record{
+	return map[string]sampleRecord{
 		"built-in": {
 			encoding: jsonEncoding{},
 			form:     pod,
@@ -61,10 +61,10 @@ func readEvent(t *testing.T, e Encoding, stream []byte) Event {
 	return ev
 }
 
-// TestAppendEvent: AppendEvent writes an event with the bytes of the upstream. AtRevision changes the revision of an item,
-// and back.
+// TestAppendEvent: AppendEvent writes an event with the upstream's bytes. AtRevision changes the revision of an item, and
+// changes it back to the same bytes.
 func TestAppendEvent(t *testing.T) {
-	for name, tt := range records() {
+	for name, tt := range sampleRecords() {
 		t.Run(name, func(t *testing.T) {
 			ev := readEvent(t, tt.encoding, tt.bytes)
 			if !ev.Reproducible {
@@ -79,19 +79,23 @@ func TestAppendEvent(t *testing.T) {
 			for _, revision := range []uint64{ev.Meta.Revision, 1, 1234567, 1<<63 - 1} {
 				revised, err := AtRevision(tt.encoding, item, revision)
 				expect.NoError(t, err)
-				if meta, err := tt.encoding.Item(revised); err != nil || meta.Revision != revision {
-					t.Errorf("an item at revision %d has revision %d, %v", revision, meta.Revision, err)
-				}
-				if back, err := AtRevision(tt.encoding, revised, ev.Meta.Revision); err != nil || !bytes.Equal(back, item) {
-					t.Errorf("an item at revision %d and back is %q, %v; want %q", revision, back, err, item)
-				}
+				meta, err := tt.encoding.Item(revised)
+				expect.NoError(t, err)
+				expect.Same(t, revision, meta.Revision)
+				back, err := AtRevision(tt.encoding, revised, ev.Meta.Revision)
+				expect.NoError(t, err)
+				expect.Same(t, string(item), string(back))
 			}
 		})
 	}
+}
+
+// TestNoRevisionToChange: AtRevision returns an error for an item without a revision.
+func TestNoRevisionToChange(t *testing.T) {
 	for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
 		for _, withoutRevision := range []string{"", "{}", `{"metadata":{}}`, "\x0a\x00", "\x0a"} {
 			if got, err := AtRevision(e, []byte(withoutRevision), 5); err == nil {
-				t.Errorf("%T: AtRevision makes %q of %q, want an error", e, got, withoutRevision)
+				t.Errorf("%T: AtRevision of %q: got %q, want an error", e, withoutRevision, got)
 			}
 		}
 	}
@@ -109,7 +113,7 @@ func TestErrorEvent(t *testing.T) {
 	} {
 		answer := &AnswerError{}
 		if _, err := e.Event(record); !errors.As(err, &answer) || answer.Code != code || answer.Message != message {
-			t.Errorf("%T: %v, want an AnswerError %d %q", e, err, code, message)
+			t.Errorf("%T: got error %v, want an AnswerError %d %q", e, err, code, message)
 		}
 	}
 }
@@ -138,18 +142,19 @@ func TestRefusedEvents(t *testing.T) {
 			"no revision":   string(protobufEvent(t, "ADDED", encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta}))),
 			"incomplete":    string(protobufEvent(t, "ADDED", object)[:40]),
 			"unknown field": string(protobufEvent(t, "ADDED", object)) + "\x1a\x00",
-			"two revisions": string(protobufEvent(t, "ADDED", []byte(protobufMagic+"\x12\x08\x0a\x06\x32\x011\x32\x012"))),
+			"two revisions": string(protobufEvent(t, "ADDED", []byte(twoRevisions))),
 		},
 	} {
 		for name, record := range records {
 			if ev, err := e.Event([]byte(record)); !errors.As(err, new(InconsistencyError)) {
-				t.Errorf("%T, %s: %+v, %v; want an InconsistencyError", e, name, ev, err)
+				t.Errorf("%T, %s: got %+v and error %v, want an InconsistencyError", e, name, ev, err)
 			}
 		}
 	}
 }
 
-// TestBookmark: a Bookmark writes bookmarks like the learned one, at any revision. LearnBookmark refuses other events.
+// TestBookmark: AppendTo of a Bookmark writes a bookmark like the learned one, at any revision. LearnBookmark returns ErrForm
+// for an event that is no bookmark or not Reproducible.
 func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
 	metadata := appendWireString(nil, revisionField, "27")
@@ -170,9 +175,11 @@ func TestBookmark(t *testing.T) {
 			if got := b.AppendTo(nil, 27); !bytes.Equal(got, tt.record) {
 				t.Errorf("the bookmark at its own revision is %q\nwant %q", got, tt.record)
 			}
-			later := readEvent(t, tt.encoding, b.AppendTo(nil, 100_000))
-			if later.Meta.Revision != 100_000 || !later.Meta.EndsInitial || !later.Reproducible {
-				t.Errorf("the bookmark at revision 100000: %+v", later)
+			const laterRevision uint64 = 100_000 // it has more digits than the learned one
+			later := readEvent(t, tt.encoding, b.AppendTo(nil, laterRevision))
+			expect.Same(t, laterRevision, later.Meta.Revision)
+			if !later.Meta.EndsInitial || !later.Reproducible {
+				t.Errorf("the bookmark at revision %d: got %+v, want EndsInitial and Reproducible", laterRevision, later)
 			}
 			other := ev
 			other.Reproducible = false

@@ -1,12 +1,13 @@
 package wire
 
 import (
-	"slices"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestFieldValues: Values reads fields from JSON that an API server accepts, even if Kubernetes itself writes other JSON.
-// (TestBuiltinFields has the JSON of real types.)
+// TestFieldValues: NewFieldPaths puts the indexed field first. Values reads each field from JSON, and returns its zero if the
+// path leads nowhere. (TestBuiltinFields has the JSON of real types.)
 func TestFieldValues(t *testing.T) {
 	paths := NewFieldPaths([]Field{
 		{Name: "spec.hostNetwork", JSON: []string{"spec", "hostNetwork"}, Zero: "false"},
@@ -14,8 +15,10 @@ func TestFieldValues(t *testing.T) {
 		{Name: "spec.host", JSON: []string{"spec", "nodeName"}},
 		{Name: "status.phase", JSON: []string{"status", "phase"}},
 	})
-	if !paths.HasIndexed() || paths.Find("spec.nodeName") != 0 || paths.Find("spec.unknown") >= 0 {
-		t.Fatalf("the indexed field is not the first, or an unknown field is found: %v", paths.fields)
+	expect.Same(t, true, paths.HasIndexed())
+	expect.Same(t, 0, paths.Find("spec.nodeName"))
+	if i := paths.Find("spec.unknown"); i >= 0 {
+		t.Errorf("an unknown field is found at %d", i)
 	}
 	for name, tt := range map[string]struct {
 		object    string
@@ -40,9 +43,14 @@ func TestFieldValues(t *testing.T) {
 		},
 		"an object as a value": {object: `{"spec":{"nodeName":{}}}`, wantError: true},
 	} {
-		got, err := jsonEncoding{}.Values(paths, []byte(tt.object))
-		if (err != nil) != tt.wantError || err == nil && !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %q, %v; want %q, an error %t", name, got, err, tt.want, tt.wantError)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := jsonEncoding{}.Values(paths, []byte(tt.object))
+			if (err != nil) != tt.wantError {
+				t.Fatalf("got error %v, want one: %t", err, tt.wantError)
+			}
+			if !tt.wantError {
+				expect.Same(t, tt.want, got)
+			}
+		})
 	}
 }

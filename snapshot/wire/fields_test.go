@@ -13,43 +13,47 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestBuiltinFields: Values reads each selectable field, and no other, from the JSON and the protobuf of the types in
-// k8s.io/api. Other resources have no fields.
-func TestBuiltinFields(t *testing.T) {
+// TestNoBuiltinFields: BuiltinFields returns no fields for other resources, groups or versions.
+func TestNoBuiltinFields(t *testing.T) {
 	for _, other := range []string{"v1 configmaps", "v2 pods", "v1 pods.example.com", "v1 clustertrustbundles.certificates.k8s.io"} {
 		if got := BuiltinFields(parseGVR(other)); len(got) > 0 {
-			t.Errorf("%s has the fields %v, want none", other, got)
+			t.Errorf("BuiltinFields of %s: got %v, want none", other, got)
 		}
 	}
+}
+
+// TestBuiltinFields: BuiltinFields returns the selectable fields of a type in k8s.io/api, and Values reads each from its
+// place in JSON and in protobuf, and from no other.
+func TestBuiltinFields(t *testing.T) {
 	for resource, tt := range map[string]struct {
-		kind   string
-		fields []string
+		kind       string
+		wantFields []string
 	}{
-		"v1 pods": {kind: "Pod", fields: []string{
+		"v1 pods": {kind: "Pod", wantFields: []string{
 			"spec.nodeName", "spec.host", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
 			"status.phase", "status.podIP", "status.nominatedNodeName",
 		}},
-		"v1 nodes":                  {kind: "Node", fields: []string{"spec.unschedulable"}},
-		"v1 namespaces":             {kind: "Namespace", fields: []string{"status.phase"}},
-		"v1 secrets":                {kind: "Secret", fields: []string{"type"}},
-		"v1 services":               {kind: "Service", fields: []string{"spec.clusterIP", "spec.type"}},
-		"v1 replicationcontrollers": {kind: "ReplicationController", fields: []string{"status.replicas"}},
-		"v1 jobs.batch":             {kind: "Job", fields: []string{"status.successful"}},
-		"v1 certificatesigningrequests.certificates.k8s.io": {kind: "CertificateSigningRequest", fields: []string{"spec.signerName"}},
-		"v1alpha1 clustertrustbundles.certificates.k8s.io":  {kind: "ClusterTrustBundle", fields: []string{"spec.signerName"}},
-		"v1beta1 clustertrustbundles.certificates.k8s.io":   {kind: "ClusterTrustBundle", fields: []string{"spec.signerName"}},
+		"v1 nodes":                  {kind: "Node", wantFields: []string{"spec.unschedulable"}},
+		"v1 namespaces":             {kind: "Namespace", wantFields: []string{"status.phase"}},
+		"v1 secrets":                {kind: "Secret", wantFields: []string{"type"}},
+		"v1 services":               {kind: "Service", wantFields: []string{"spec.clusterIP", "spec.type"}},
+		"v1 replicationcontrollers": {kind: "ReplicationController", wantFields: []string{"status.replicas"}},
+		"v1 jobs.batch":             {kind: "Job", wantFields: []string{"status.successful"}},
+		"v1 certificatesigningrequests.certificates.k8s.io": {kind: "CertificateSigningRequest", wantFields: []string{"spec.signerName"}},
+		"v1alpha1 clustertrustbundles.certificates.k8s.io":  {kind: "ClusterTrustBundle", wantFields: []string{"spec.signerName"}},
+		"v1beta1 clustertrustbundles.certificates.k8s.io":   {kind: "ClusterTrustBundle", wantFields: []string{"spec.signerName"}},
 		"v1beta1 podcertificaterequests.certificates.k8s.io": {
-			kind: "PodCertificateRequest", fields: []string{"spec.signerName", "spec.podName", "spec.nodeName"},
+			kind: "PodCertificateRequest", wantFields: []string{"spec.signerName", "spec.podName", "spec.nodeName"},
 		},
-		"v1 resourceslices.resource.k8s.io":      {kind: "ResourceSlice", fields: []string{"spec.nodeName", "spec.driver"}},
-		"v1beta2 resourceslices.resource.k8s.io": {kind: "ResourceSlice", fields: []string{"spec.nodeName", "spec.driver"}},
-		"v1beta1 resourceslices.resource.k8s.io": {kind: "ResourceSlice", fields: []string{"spec.nodeName", "spec.driver"}},
+		"v1 resourceslices.resource.k8s.io":      {kind: "ResourceSlice", wantFields: []string{"spec.nodeName", "spec.driver"}},
+		"v1beta2 resourceslices.resource.k8s.io": {kind: "ResourceSlice", wantFields: []string{"spec.nodeName", "spec.driver"}},
+		"v1beta1 resourceslices.resource.k8s.io": {kind: "ResourceSlice", wantFields: []string{"spec.nodeName", "spec.driver"}},
 	} {
 		t.Run(resource, func(t *testing.T) {
 			gvr := parseGVR(resource)
 			all := BuiltinFields(gvr)
 			gvk := gvr.GroupVersion().WithKind(tt.kind)
-			checkBuiltinValues(t, gvk, all, nil, "{}", "")
+			checkBuiltinValues(t, gvk, all, nil, "{}", "") // an empty object: all fields have their zeros
 			var names []string
 			for _, f := range all {
 				names = append(names, f.Name)
@@ -71,7 +75,7 @@ func TestBuiltinFields(t *testing.T) {
 					checkBuiltinValues(t, gvk, all, f.JSON, "-2", "-2")
 				}
 			}
-			expect.Same(t, tt.fields, names)
+			expect.Same(t, tt.wantFields, names)
 		})
 	}
 }
@@ -82,8 +86,8 @@ func parseGVR(text string) schema.GroupVersionResource {
 	return schema.ParseGroupResource(resource).WithVersion(version)
 }
 
-// checkBuiltinValues makes an object with JSON at a path; at an empty path, an object with nothing else. In JSON and in
-// protobuf, the fields with this path must have the value, and all others their zero.
+// checkBuiltinValues makes an object that has a JSON text at a path and nothing else. In JSON and in protobuf, Values must
+// return value for the fields with this path, and for all others their zero.
 func checkBuiltinValues(t *testing.T, gvk schema.GroupVersionKind, all []Field, path []string, text, value string) {
 	t.Helper()
 	for _, name := range slices.Backward(path) {

@@ -11,7 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// indentPieces returns JSON indented in pieces, which end where isEnd says, outside of strings.
+// indentPieces returns JSON that Indenter.Write has indented in pieces. A piece ends after a token if isEnd of the index is
+// true.
 func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, error) {
 	var got bytes.Buffer
 	out := bufio.NewWriterSize(&got, bufferSize)
@@ -29,20 +30,23 @@ func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, 
 	return got.String(), errors.Join(errs...)
 }
 
-// checkIndent requires that JSON is indented as encoding/json does, whatever its pieces are.
+// wholeText is the isEnd of one piece.
+func wholeText(int) bool { return false }
+
+// checkIndent requires that JSON is indented as encoding/json does, in whatever pieces it comes.
 func checkIndent(t *testing.T, text []byte) {
 	t.Helper()
 	var want bytes.Buffer
 	expect.NoError(t, json.Indent(&want, bytes.TrimSpace(text), "", "  "))
 	for name, isEnd := range map[string]func(int) bool{
-		"whole":             func(int) bool { return false },
-		"byte by byte":      func(int) bool { return true },
-		"every third index": func(i int) bool { return i%3 == 0 },
+		"in one piece":                      wholeText,
+		"each token alone":                  func(int) bool { return true },
+		"pieces that end at multiples of 3": func(i int) bool { return i%3 == 0 },
 	} {
 		for _, bufferSize := range []int{16, 64 << 10} {
 			got, err := indentPieces(text, bufferSize, isEnd)
 			if err != nil || got != want.String() {
-				t.Errorf("%s, a buffer of %d bytes: %.200q, %v; want %.200q", name, bufferSize, got, err, want.String())
+				t.Errorf("%s, a buffer of %d bytes: got %.200q, %v; want %.200q", name, bufferSize, got, err, want.String())
 			}
 		}
 	}
@@ -50,28 +54,33 @@ func checkIndent(t *testing.T, text []byte) {
 
 // indentable has valid JSON.
 var indentable = []string{
+	// Empty values, which stay on one line, and values outside of objects.
 	`[{}]`, `{"a":{}}`, `{"a":[],"b":{}}`, `null`, `"x"`, ` 1 `, "{}\n", `[[],[[]],{}]`,
+	// Lists, with and without items.
 	`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":1},{"a":[1,-2.50e+3,true,null]}]}` + "\n",
 	`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":null}` + "\n",
+	// Brackets and escapes in strings, and spaces, which are replaced.
 	`{"a":"{\"b\":[1,2]}","c\"\\":"\\","d":"\u003c,:\u2028","e":"<&>"}`,
 	" { \"a\" :\t[ ] ,\r\n \"b\" : { } , \"c\" : [ 1 , 2 ] } ",
+	// Longer and deeper than buffers.
 	`{"long":"` + strings.Repeat("x, ", 40_000) + `","n":[1,2,3]}`,
 	strings.Repeat(`{"a":`, 200) + "[1,2]" + strings.Repeat("}", 200),
 }
 
-// TestDeepest: Write fails where encoding/json does, if JSON is nested deeper than MaxIndentDepth.
+// TestDeepest: Write fails, like encoding/json, if JSON is nested deeper than MaxIndentDepth.
 func TestDeepest(t *testing.T) {
-	for _, depth := range []int{1, 3, MaxIndentDepth, MaxIndentDepth + 1} {
+	for depth, wantError := range map[int]bool{1: false, 3: false, MaxIndentDepth: false, MaxIndentDepth + 1: true} {
 		text := []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth))
-		_, got := indentPieces(text, 64, func(int) bool { return false })
-		want := json.Indent(new(bytes.Buffer), text, "", "  ")
-		if (got == nil) != (want == nil) || (got == nil) != (depth <= MaxIndentDepth) {
-			t.Errorf("depth %d: %v; encoding/json: %v", depth, got, want)
+		if _, err := indentPieces(text, 64, wholeText); (err != nil) != wantError {
+			t.Errorf("depth %d: got error %v, want one: %t", depth, err, wantError)
+		}
+		if err := json.Indent(new(bytes.Buffer), text, "", "  "); (err != nil) != wantError {
+			t.Errorf("depth %d, encoding/json: got error %v, want one: %t", depth, err, wantError)
 		}
 	}
 }
 
-// FuzzIndent: Write indents valid JSON as encoding/json does, and stays within bounds for other text.
+// FuzzIndent: Write indents valid JSON as encoding/json does, and does not panic at other text.
 func FuzzIndent(f *testing.F) {
 	for _, text := range indentable {
 		f.Add([]byte(text))

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,26 +12,33 @@ import (
 // validObjects are accepted by jsonEncoding.Item, and invalidObjects are refused.
 var (
 	validObjects = []string{
+		// Metadata, and what looks like it in other places.
 		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"ns","resourceVersion":"12"},"spec":{"metadata":{"name":"no"}}}`,
-		`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12","annotations":{"x":"}","k8s.io/initial-events-end":"true"}}}`,
 		`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}`,
+		// Spaces, escapes, and brackets in strings.
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12","annotations":{"x":"}","k8s.io/initial-events-end":"true"}}}`,
 		"{ \"metadata\" :\t{\"na\\u006de\" : \"\\u0061\" , \"namespace\":\"ä\"} ,\"kind\":\"X\"}",
+		`{"metadata":{"annotations":null,"name":"\u0061\ud83d\ude00"}}`,
+		` { "metadata" : { "labels" : null , "resourceVersion" : "" } , "items" : [ {} , "]" ] } `,
+		// Labels, and each spelling of none.
 		`{"metadata":{"labels":{"b":"2","a":"1","c":""}}}`,
 		`{"metadata":{"labels":null}}`,
 		`{"metadata":{"labels":{"a":null}}}`,
 		`{"metadata":{"labels":{}}}`,
-		`{"metadata":{"annotations":null,"name":"\u0061\ud83d\ude00"}}`,
+		// Members that differ from those of metadata by case.
 		`{"metadata":{"Name":"a","NAME":"b"},"Metadata":{"name":"c"},"code":410}`,
-		` { "metadata" : { "labels" : null , "resourceVersion" : "" } , "items" : [ {} , "]" ] } `,
 	}
 	invalidObjects = []string{
+		// No metadata, or other types.
 		`[]`,
 		`null`,
 		`{"metadata":null}`,
 		`{"metadata":{"name":1}}`,
 		`{"metadata":{"labels":{"a":1}}}`,
+		// The byte that separates labels in memory.
 		`{"metadata":{"labels":{"a\u0000b":"1"}}}`,
 		`{"metadata":{"labels":{"a":"1\u0000"}}}`,
+		// No revision, or one above the greatest.
 		`{"metadata":{"resourceVersion":"x"}}`,
 		`{"metadata":{"resourceVersion":"18446744073709551615"}}`,
 		// Clients could read one value or the other.
@@ -40,18 +48,24 @@ var (
 	}
 )
 
-// FuzzJSONObject: if Item accepts an object, it reads the metadata that apimachinery reads.
-func FuzzJSONObject(f *testing.F) {
+// TestJSONItem: Item of jsonEncoding accepts objects. It refuses those without metadata, with members of wrong types, or
+// that clients could read in two ways.
+func TestJSONItem(t *testing.T) {
 	for _, object := range validObjects {
 		if _, err := (jsonEncoding{}).Item([]byte(object)); err != nil {
-			f.Errorf("%s: %v", object, err)
+			t.Errorf("%s: got error %v, want none", object, err)
 		}
-		f.Add([]byte(object))
 	}
 	for _, object := range invalidObjects {
 		if m, err := (jsonEncoding{}).Item([]byte(object)); err == nil {
-			f.Errorf("%s: %+v, want an error", object, m)
+			t.Errorf("%s: got %+v, want an error", object, m)
 		}
+	}
+}
+
+// FuzzJSONObject: if Item accepts an object, it reads the metadata that apimachinery reads.
+func FuzzJSONObject(f *testing.F) {
+	for _, object := range slices.Concat(validObjects, invalidObjects) {
 		f.Add([]byte(object))
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
@@ -60,12 +74,13 @@ func FuzzJSONObject(f *testing.F) {
 		}
 		got, err := jsonEncoding{}.Item(object)
 		var want metav1.PartialObjectMetadata
-		if err != nil || utiljson.Unmarshal(object, &want) != nil { // a field that Item skips may have another type
+		// Item skips fields that apimachinery refuses if their type is wrong.
+		if err != nil || utiljson.Unmarshal(object, &want) != nil {
 			return
 		}
 		if got.Kind != want.Kind || got.APIVersion != want.APIVersion {
-			t.Errorf("%s of %s; apimachinery: %s of %s", got.Kind, got.APIVersion, want.Kind, want.APIVersion)
+			t.Errorf("%s: read as %s of %s, want %s of %s as apimachinery", object, got.Kind, got.APIVersion, want.Kind, want.APIVersion)
 		}
-		checkMeta(t, got, &want)
+		checkItem(t, got, &want)
 	})
 }

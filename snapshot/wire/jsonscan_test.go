@@ -11,19 +11,19 @@ import (
 // someJSON returns valid and invalid JSON.
 func someJSON() []string {
 	return []string{
-		// Objects and arrays.
+		// Objects and arrays: whole, cut, with too many or too few commas, brackets and spaces.
 		``, ` `, `{}`, `[]`, `{`, `}`, `[`, `]`, `[]]`, `{}{}`, `[[]`, `[{]}`, `{[]}`, `[,]`, `[1,]`, `[,1]`, `[1 2]`,
 		`{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{"a":1 "b":2}`, `{"a":1,"b":[{"c":null},true,false]}`, `{a:1}`, `{1:1}`,
 		`{"a" : 1 , "b" : [ ] , "c" : { } }`, "\t\r\n[\t\r\n]\t\r\n", "\f[]", "\ufeff[]",
 		` { "a" : [1,{"b":"]}\""}] , "c":null}`, `{"a":"\\"}`, `{"a":"\u2028<>&","b":-1.5e3}`, `{"a":`, `{"a":"`, `{"a" 1}`,
 		` [ "a]" , {"b":[]} ] `, `[[],[[]]]`, `[1`,
-		// Strings.
+		// Strings: escapes, control characters, and quotes that are missing.
 		`"`, `""`, `"a`, `"\"`, `"\""`, `"\\"`, `"\u"`, `"\u12"`, `"\u12g4"`, `"\u1aF4"`, `"\x"`, `"\/\b\f\n\r\t"`, "\"\x1f\"", "\"\x7f\"", "\"\xff\"",
 		"\"a\nb\"", "\x00", "[\x00]", "\"\x00\"", `"\`,
 		// Numbers and words.
 		`0`, `-0`, `-`, `01`, `1.`, `.1`, `1.0`, `1e`, `1e+`, `1e-07`, `1E5`, `1.5e3x`, `+1`, `--1`, `0x1`, `1e5.5`, `-1.25E+10`, `00`,
 		`true`, `tru`, `truefalse`, `nul`, `nulll`, `True`, `NaN`,
-		// Nesting.
+		// Nesting, up to the bound and beyond.
 		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth),
 		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
 		strings.Repeat(`{"a":`, maxDepth) + "1" + strings.Repeat("}", maxDepth),
@@ -45,14 +45,17 @@ func FuzzValidJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if got, want := isValidJSON(text), json.Valid(text); got != want {
-			t.Errorf("%q is valid: %t; encoding/json: %t", text, got, want)
+			t.Errorf("%q is valid: got %t, want %t as encoding/json", text, got, want)
 		}
-		got := map[string]json.RawMessage{}
-		err := members(text, func(key string, value []byte) error { got[key] = value; return nil })
-		var want map[string]json.RawMessage
-		if json.Unmarshal(text, &want) == nil && want != nil {
+		gotMembers := map[string]json.RawMessage{}
+		err := members(text, func(key string, value []byte) error {
+			gotMembers[key] = value
+			return nil
+		})
+		var wantMembers map[string]json.RawMessage
+		if json.Unmarshal(text, &wantMembers) == nil && wantMembers != nil {
 			expect.NoError(t, err)
-			expect.Same(t, want, got)
+			expect.Same(t, wantMembers, gotMembers)
 		}
 		gotElements := []json.RawMessage{}
 		s := jsonScanner{text: text}

@@ -1,16 +1,24 @@
 package wire
 
-import "testing"
+import (
+	"testing"
 
-// TestMissingLabels: Lookup and Get return no value for a label that a set lacks, wherever it would stand in the order.
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// TestMissingLabels: Lookup and Get return no value for a label that a set lacks, whether it would be the first, the last, or
+// between others.
 func TestMissingLabels(t *testing.T) {
 	set, err := MakeLabels([][]byte{[]byte("b"), []byte("2"), []byte("d"), []byte("4")})
-	if err != nil || set.Get("b") != "2" || set.Get("d") != "4" {
-		t.Fatalf("b is %q and d is %q, want 2 and 4: %v", set.Get("b"), set.Get("d"), err)
-	}
+	expect.NoError(t, err)
+	expect.Same(t, "2", set.Get("b"))
+	expect.Same(t, "4", set.Get("d"))
 	for _, missing := range []string{"", "2", "a", "c", "e"} {
-		if value, found := set.Lookup(missing); found || value != "" || set.Get(missing) != "" {
-			t.Errorf("the value of %q: %q, %t; want none", missing, value, found)
+		if value, found := set.Lookup(missing); found || value != "" {
+			t.Errorf("Lookup of %q: got %q (found: %t), want none", missing, value, found)
+		}
+		if value := set.Get(missing); value != "" {
+			t.Errorf("Get of %q: got %q, want none", missing, value)
 		}
 	}
 }

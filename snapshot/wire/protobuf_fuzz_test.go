@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
+// twoRevisions is an object whose metadata has a revision twice.
+const twoRevisions = protobufMagic + "\x12\x08\x0a\x06\x32\x011\x32\x012"
+
 // FuzzProtobufObject: if an object in its wrapper is accepted, the wrapper and the metadata are those that apimachinery
 // reads.
 func FuzzProtobufObject(f *testing.F) {
@@ -23,8 +27,8 @@ func FuzzProtobufObject(f *testing.F) {
 	f.Add(encodeProtobuf(f, &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Message: "too old", Status: metav1.StatusFailure,
 	}))
-	f.Add([]byte(protobufMagic + "\x12\x08\x0a\x06\x32\x011\x32\x012")) // two revisions
-	f.Add([]byte(protobufMagic + "\x12\x04\x0a\x02\x5a\x00"))           // an empty label
+	f.Add([]byte(twoRevisions))
+	f.Add([]byte(protobufMagic + "\x12\x04\x0a\x02\x5a\x00")) // an empty label
 	f.Fuzz(func(t *testing.T, object []byte) {
 		wrapper, err := parseWrapper(object)
 		if err != nil {
@@ -35,7 +39,7 @@ func FuzzProtobufObject(f *testing.F) {
 			t.Fatalf("apimachinery refuses the wrapper: %v", err)
 		}
 		if wrapper.apiVersion != unknown.APIVersion || wrapper.kind != unknown.Kind || !bytes.Equal(wrapper.object, unknown.Raw) {
-			t.Errorf("wrapper %+v; apimachinery: %+v", wrapper, unknown)
+			t.Errorf("got wrapper %+v, want %+v as apimachinery", wrapper, unknown)
 		}
 		got, err := protobufEncoding{}.meta(object)
 		if err != nil {
@@ -44,7 +48,7 @@ func FuzzProtobufObject(f *testing.F) {
 		if wrapper.kind == "Status" && wrapper.apiVersion == "v1" {
 			var want metav1.Status
 			if want.Unmarshal(wrapper.object) == nil && (got.code != int(want.Code) || got.message != want.Message) {
-				t.Errorf("%d %q; apimachinery: %d %q", got.code, got.message, want.Code, want.Message)
+				t.Errorf("got the Status %d %q, want %d %q as apimachinery", got.code, got.message, want.Code, want.Message)
 			}
 			return
 		}
@@ -52,7 +56,7 @@ func FuzzProtobufObject(f *testing.F) {
 		if want.Unmarshal(wrapper.object) != nil {
 			return // apimachinery also refuses fields that are skipped here
 		}
-		checkMeta(t, got, &want)
+		checkItem(t, got, &want)
 	})
 }
 
@@ -72,7 +76,7 @@ func FuzzProtobufList(f *testing.F) {
 		}
 		f.Add(body)
 	}
-	f.Add(append([]byte(protobufMagic), 0x12, 2, 0x12, 0))
+	f.Add([]byte(protobufMagic + "\x12\x02\x12\x00")) // one empty item, and no metadata
 	f.Add([]byte(protobufMagic))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		envelope, got, err := learn(body)
@@ -86,7 +90,7 @@ func FuzzProtobufList(f *testing.F) {
 		expect.NoError(t, err)
 		var want metav1.PartialObjectMetadataList
 		if want.Unmarshal(wrapper.object) == nil {
-			checkListAgainst(t, protobufEncoding{}, got, &want)
+			checkList(t, protobufEncoding{}, got, &want)
 		}
 	})
 }
@@ -100,8 +104,12 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 		return
 	}
 	var want metav1.WatchEvent
-	if err := want.Unmarshal(record); err != nil || want.Type != ev.Type || !bytes.Equal(want.Object.Raw, ev.Object) || ev.Meta.Revision == 0 {
-		t.Errorf("%s %q at revision %d; apimachinery: %s %q, %v", ev.Type, ev.Object, ev.Meta.Revision, want.Type, want.Object.Raw, err)
+	expect.NoError(t, want.Unmarshal(record))
+	if ev.Type != want.Type || !bytes.Equal(ev.Object, want.Object.Raw) {
+		t.Errorf("got event %s %q, want %s %q as apimachinery", ev.Type, ev.Object, want.Type, want.Object.Raw)
+	}
+	if ev.Meta.Revision == 0 {
+		t.Errorf("an event without a revision is accepted: %q", record)
 	}
 	var wrapper runtime.Unknown
 	expect.NoError(t, wrapper.Unmarshal(ev.Object[len(protobufMagic):]))
@@ -113,8 +121,8 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 	}
 }
 
-// FuzzProtobufStream: Record reads the records that client-go reads. A record that is too long is an
-// InconsistencyError, and a stream that ends is ErrEnded.
+// FuzzProtobufStream: Record reads the records that client-go reads, and Event refuses each or reads it as apimachinery does
+// (checkProtobufEvent). Record returns an InconsistencyError for a record that is too long, and ErrEnded at the end.
 func FuzzProtobufStream(f *testing.F) {
 	object := encodeProtobuf(f, samplePod("a"))
 	record := protobufEvent(f, "ADDED", object)
@@ -122,17 +130,17 @@ func FuzzProtobufStream(f *testing.F) {
 		return append(binary.BigEndian.AppendUint32(nil, uint32(size)), content...) // #nosec G115 -- sizes of this test
 	}
 	whole := frame(len(record), record)
-	f.Add(append(whole, whole...))
-	f.Add(append(whole, whole[:30]...))
-	f.Add([]byte{0, 0})
+	f.Add(slices.Concat(whole, whole))
+	f.Add(slices.Concat(whole, whole[:len(whole)/2]))
+	f.Add([]byte{0, 0}) // half a length
 	f.Add(frame(0, frame(1, []byte("x"))))
 	f.Add(frame(maxEvent, record))
 	f.Add(frame(maxEvent+1, record))
 	for _, eventType := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
 		f.Add(protobufEvent(f, eventType, object))
 	}
-	f.Add(append(bytes.Clone(record), 0x0a, 0)) // with a second type
-	f.Add(append(bytes.Clone(record), 0x12, 0)) // with a second object
+	f.Add(slices.Concat(record, []byte{0x0a, 0})) // with a second type
+	f.Add(slices.Concat(record, []byte{0x12, 0})) // with a second object
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		checkProtobufEvent(t, stream) // without a frame, since few mutations of a framed record have a right length
 		theirs := framer.NewLengthDelimitedFrameReader(io.NopCloser(bytes.NewReader(stream)))
@@ -143,8 +151,11 @@ func FuzzProtobufStream(f *testing.F) {
 			var err error
 			if record, err = (protobufEncoding{}).Record(ours, record[:0]); err != nil {
 				isLong := len(rest) >= lengthPrefix && binary.BigEndian.Uint32(rest) > maxEvent
-				if errors.As(err, new(InconsistencyError)) != isLong || errors.Is(err, ErrEnded) == isLong {
-					t.Errorf("%v; the record is too long: %t", err, isLong)
+				if isLong && !errors.As(err, new(InconsistencyError)) {
+					t.Errorf("a record that is too long: got error %v, want an InconsistencyError", err)
+				}
+				if !isLong && !errors.Is(err, ErrEnded) {
+					t.Errorf("at the end of the stream: got error %v, want %v", err, ErrEnded)
 				}
 				return
 			}
@@ -153,7 +164,7 @@ func FuzzProtobufStream(f *testing.F) {
 			}
 			n, err := theirs.Read(buffer)
 			if err != nil || !bytes.Equal(buffer[:n], record) {
-				t.Fatalf("record %q; client-go: %q, %v", record, buffer[:n], err)
+				t.Fatalf("got record %q, want %q as client-go (%v)", record, buffer[:n], err)
 			}
 			checkProtobufEvent(t, record)
 			rest = rest[lengthPrefix+len(record):]

@@ -22,6 +22,7 @@ func encodeProtobuf(t testing.TB, object runtime.Object) []byte {
 	return out.Bytes()
 }
 
+// samplePod returns a pod with labels, annotations, and values of selectable fields.
 func samplePod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},

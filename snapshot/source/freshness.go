@@ -88,7 +88,7 @@ const (
 	// sending no bookmarks, like a kube-apiserver without a watch cache for the resource. Then nothing is asked for
 	// noBookmarksPause after each such watch.
 	maxWithoutBookmark = 3
-	noBookmarksPause   = 10 * time.Minute
+	noBookmarksPause   = time.Minute
 	// progressKept is the time after the last request for the newest state in which each progress watch is followed
 	// by another, so that bookmarks keep coming.
 	progressKept = 3 * time.Second

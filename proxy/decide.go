@@ -251,8 +251,8 @@ func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) ind
 		Fields: asked.Fields,
 		Shards: asked.Shards,
 		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
-		EndsWithIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
-		Indented:      asked.Indented(entry.Custom),
+		UsesIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
+		Indented:  asked.Indented(entry.Custom),
 	}
 	if namespace, name, single := asked.Single(entry.Namespaced); single {
 		q.Scope.Namespace = namespace

@@ -297,7 +297,7 @@ func (l *life) wantUsedBytes(v *View) int64 {
 	}
 	for _, w := range l.writes {
 		if v.From < w.revision && w.revision <= v.To {
-			size += v.newest.VersionSize(state[w.key] != nil && w.object != nil) + sizeOf(w.object)
+			size += v.newest.VersionSize(state[w.key], w.object) + sizeOf(w.object)
 			state[w.key] = w.object
 		}
 	}

@@ -31,9 +31,7 @@ type Snapshot struct {
 	broadcaster *watch.Broadcaster
 }
 
-// Page returns what q asks for, with the objects appended to buf. Its cost grows with the number of
-// objects that it returns; the remaining ones are counted without visiting them. With selectors, it
-// also looks at objects that it does not return, but reads none of their bytes.
+// Page is [index.Tree.Page].
 func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.Tree.Page(s.Envelope, q, buf)
 }

@@ -70,7 +70,7 @@ func (c *Collection) forgetBeforeLocked(revision uint64) {
 	n := c.versions.FirstAfter(from) - 1 // the version that is the state at from stays
 	freed := int64(0)
 	for i := range n {
-		freed += c.versions.At(i + 1).Superseded // what is freed with a version is counted in the next one
+		freed += c.versions.At(i + 1).SupersededBytes // what is freed with a version is counted in the next one
 	}
 	c.versions.Forget(n)
 	c.addUsedBytesLocked(-freed)

@@ -112,7 +112,7 @@ func (c *Collection) apply(ch stateChange) error {
 	if err != nil {
 		return err
 	}
-	overhead := state.VersionSize(old != nil && ch.object != nil)
+	overhead := state.VersionSize(old, ch.object)
 	deletedSize := sizeOf(ch.deleted)
 	next := index.Version{
 		Revision: ch.revision,
@@ -120,7 +120,7 @@ func (c *Collection) apply(ch stateChange) error {
 		Put:      ch.object,
 		// When the version before is forgotten, the object that only that version had is freed. So is the object of a
 		// deletion's event: no watcher needs it then.
-		Superseded: overhead + sizeOf(old) + deletedSize,
+		SupersededBytes: overhead + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
 		next.Change = index.Change{Before: old, After: ch.object, Deleted: ch.kind == wire.Deleted}

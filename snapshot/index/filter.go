@@ -34,9 +34,9 @@ func (f *Filter) matches(o *Object) bool {
 	return strings.HasPrefix(o.Key, f.prefix) && (f.matcher == nil || f.matcher.matches(o))
 }
 
-// Event returns the type and the object of a watch's event for a change; "" and nil if the watch gets no event. If the
-// change makes the object no longer match, the event has the object from before the change. It must be sent with the
-// revision of the change.
+// Event returns the type and the object of a watch's event for a change; "" and nil if the watch gets no event. If an update
+// makes the object no longer match, that is the object from before the update, which must be sent with the revision of the
+// update.
 func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	matchedBefore := c.Before != nil && f.matches(c.Before)
 	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
@@ -46,7 +46,7 @@ func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	case matchesNow:
 		return wire.Added, c.After
 	case matchedBefore && c.Deleted:
-		return wire.Deleted, c.After
+		return wire.Deleted, c.After // its last state
 	case matchedBefore:
 		return wire.Deleted, c.Before
 	}
@@ -69,17 +69,17 @@ type property uint8
 const (
 	anyObject property = iota
 	sameNamespace
-	sameIndexed // the value of the indexed field, such as the node of pods
+	sameIndexedValue // the value of the indexed field, such as the node of pods
 	sameKey
 )
 
-// Bucket returns the narrowest bucket that contains all objects of the filter.
+// Bucket returns a bucket that contains all objects of the filter: usually the narrowest one.
 func (f *Filter) Bucket() Bucket {
 	switch {
 	case f.key != "":
 		return Bucket{property: sameKey, value: f.key}
-	case f.matcher != nil && f.matcher.hasIndexed:
-		return Bucket{property: sameIndexed, value: f.matcher.indexed}
+	case f.matcher != nil && f.matcher.hasIndexedValue:
+		return Bucket{property: sameIndexedValue, value: f.matcher.indexedValue}
 	case f.prefix != "":
 		return Bucket{property: sameNamespace, value: strings.TrimSuffix(f.prefix, "/")}
 	case f.matcher != nil && f.matcher.namespace != "":
@@ -107,7 +107,7 @@ func (c Change) Buckets() (all []Bucket) {
 func (o *Object) buckets() []Bucket {
 	all := []Bucket{{}, {property: sameKey, value: o.Key}, {property: sameNamespace, value: o.namespace()}}
 	if len(o.Fields) > 0 {
-		all = append(all, Bucket{property: sameIndexed, value: o.Fields[0]})
+		all = append(all, Bucket{property: sameIndexedValue, value: o.Fields[0]})
 	}
 	return all
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // History has the versions of a collection in the order of their revisions. Its one writer appends the newest and
-// forgets the oldest. A copy of a History does not change. Many goroutines may read copies while the writer goes on,
-// since memory that a copy can see is never written again.
+// forgets the oldest. A copy of a History does not change. Many goroutines may read copies while the writer goes on:
+// Append writes only behind the end of every copy, and Forget makes a new slice.
 type History struct {
 	versions []*Version
 	// forgotten is the revision of the newest forgotten version; 0 if none was forgotten.
@@ -21,11 +21,12 @@ type Version struct {
 	// Change is the change from the previous version to this one. It is zero for a state that was loaded, and if no
 	// watches are served.
 	Change Change
-	// Put is the object that was created or updated; nil for a deletion, and for a state that was loaded.
+	// Put is the object that was created or updated; nil for a deletion, and for a state that was loaded. It is known even
+	// if Change is not.
 	Put *Object
-	// Superseded is the number of bytes that are freed when the previous version is forgotten: the object that was
+	// SupersededBytes is the number of bytes that are freed when the previous version is forgotten: the object that was
 	// replaced or removed, and the nodes of the trees that were copied.
-	Superseded int64
+	SupersededBytes int64
 }
 
 // Change is a change of one object.

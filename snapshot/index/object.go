@@ -7,10 +7,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Object is one version of one object. It is immutable.
+// Object is one version of one object. It is not changed once it is in a tree or a Change.
 type Object struct {
-	// Key orders objects as kube-apiserver does: the bytes of "namespace/name", or of the name
-	// alone for a cluster-scoped resource.
+	// Key orders objects as kube-apiserver does: the bytes of "namespace/name", or of the name alone for a cluster-scoped
+	// resource.
 	Key string
 	// Revision is the object's own resourceVersion.
 	Revision uint64
@@ -32,7 +32,8 @@ type Object struct {
 // suffice for ten thousand versions a second for three years. The other bits number the collection.
 const ObjectNumberBits = 40
 
-// NewObject returns a version of an object. The number must be unique, or 0 for a deleted object.
+// NewObject returns a version of an object. The number must be unique, or 0 for a deleted object. The caller sets Labels and
+// Fields.
 func NewObject(number uint64, key string, revision uint64, bytes []byte) *Object {
 	hash := uint32(maphash.String(keySeed, key)) // #nosec G115 -- half of the bits are enough
 	return &Object{Key: key, Revision: revision, Bytes: bytes, Number: number, KeyHash: hash}
@@ -71,7 +72,7 @@ func (o *Object) name() string {
 	return name
 }
 
-// Scope is the part of a resource that a request asks for: one namespace, or everything with the zero value.
+// Scope is the part of a resource that a request asks for: one namespace; the zero Scope is everything.
 type Scope struct {
 	Namespace string
 }

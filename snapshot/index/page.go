@@ -8,7 +8,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Query chooses the objects of a page.
+// Query says which objects a page has, and how the list is written.
 type Query struct {
 	Scope Scope
 	// Name is the name of the only object that can be in the page; "" if there may be several. It needs a Scope with a
@@ -16,17 +16,18 @@ type Query struct {
 	Name string
 	// Start is the key with which the page begins, relative to the scope; "" for the scope's beginning.
 	Start string
-	// Limit is the number of objects that the page may hold; 0 is no limit.
+	// Limit is the number of objects that the page may hold; 0 is no limit. If Fields require a namespace and the Scope has
+	// none, Start and Limit must be zero (policy forwards pages of such a list).
 	Limit int64
 	// Labels and Fields choose among the objects; nil chooses all. Envelope.CanSelect must be true for Fields.
 	Labels labels.Selector
 	Fields fields.Selector
 	// Shards chooses among the objects, too; nil chooses all. It needs Envelope.Sharded, and no Limit.
 	Shards sharding.Selector
-	// EndsWithIndex reports whether the last page of a node's pods is the page with the last pod of the node. It is true
-	// for NotOlderThan and Consistent, for which kube-apiserver reads an index. Otherwise kube-apiserver reads the whole
-	// range, and the last page is the page on which the range ends (storage/cacher, watchCache.waitUntilFreshAndList).
-	EndsWithIndex bool
+	// UsesIndex reports whether kube-apiserver reads an index for the query, as it does for NotOlderThan and Consistent.
+	// Then a list of a node's pods ends with the node's last pod. Otherwise kube-apiserver reads the whole scope, and the
+	// list ends where the scope does, maybe with an empty page (storage/cacher, watchCache.waitUntilFreshAndList).
+	UsesIndex bool
 	// Indented reports whether the list is indented JSON, which takes longer to write.
 	Indented bool
 }
@@ -47,47 +48,57 @@ type Page struct {
 	Counted   bool
 }
 
-// Page returns the page of a query, with the objects appended to buf. Its cost grows with the number of objects that it
-// returns. The objects that remain are counted without visiting them. With selectors, Page also looks at objects that
-// it does not return, but reads none of their bytes.
+// Page returns the page of a query. Its objects are in the memory of buf, whose own objects are lost. Without selectors, the
+// cost grows with the objects on the page only: those that remain are counted without visiting them. With selectors, Page
+// also looks at objects that are not on the page. It never reads an object's bytes.
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
-	page := Page{Objects: buf}
+	page := Page{Objects: buf[:0]}
 	m := newMatcher(envelope, q)
-	prefix := q.Scope.Prefix()
 	if q.Name != "" {
-		if o, found := t.Get(prefix + q.Name); found && m.matches(o) {
+		if o, found := t.Get(q.Scope.Prefix() + q.Name); found && m.matches(o) {
 			page.Objects = append(page.Objects, o)
 		}
 		return page
 	}
-	from, end := prefix+q.Start, q.Scope.End()
-	if m.namespace != "" && q.Scope.Namespace == "" && q.Start == "" {
-		// The field selector chooses from one namespace only.
-		narrow := Scope{Namespace: m.namespace}
-		from = narrow.Prefix()
-		end = narrow.End()
-	}
-	last := wire.Labels{} // of the previous object: neighbours mostly have the same labels
-	lastMatches := m.matchesLabels(last)
+	from, end := q.bounds(m)
+	previous := wire.Labels{} // of the previous object: neighbours mostly have the same labels
+	previousMatches := m.matchesLabels(previous)
 	visit := func(o *Object) bool {
-		if o.Labels != last {
-			last = o.Labels
-			lastMatches = m.matchesLabels(last)
+		if o.Labels != previous {
+			previous = o.Labels
+			previousMatches = m.matchesLabels(previous)
 		}
-		if lastMatches && m.matchesFields(o) {
+		if previousMatches && m.matchesFields(o) {
 			page.Objects = append(page.Objects, o)
 		}
 		return !page.isFull(q.Limit)
 	}
-	byIndex := m.hasIndexed && t.byField != nil
-	if byIndex {
-		t.ascendIndex(m.indexed, from, end, visit)
+	if t.hasIndexFor(m) {
+		t.ascendIndex(m.indexedValue, from, end, visit)
 	} else {
-		t.ascendSigned(m.required, from, end, visit)
+		t.ascendRequired(m.required, from, end, visit)
 	}
-	if !page.isFull(q.Limit) {
-		return page
+	if page.isFull(q.Limit) {
+		t.setNext(&page, q, m, end)
 	}
+	return page
+}
+
+// bounds returns the range of the keys of a query: from <= key < end, where an empty end means no end.
+func (q Query) bounds(m *matcher) (from, end string) {
+	scope := q.Scope
+	if scope.Namespace == "" {
+		scope.Namespace = m.namespace
+	}
+	return scope.Prefix() + q.Start, scope.End()
+}
+
+// hasIndexFor reports whether the matcher requires a value of the field by which the tree has an index.
+func (t Tree) hasIndexFor(m *matcher) bool { return m.hasIndexedValue && t.byField != nil }
+
+// setNext sets what a full page says of the objects behind it, up to the key end. Like kube-apiserver, it looks for any
+// object there, or for one with the indexed value, and not for one that the selectors choose.
+func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
 	more := false
@@ -96,15 +107,14 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 		page.Remaining = t.Count(next, end)
 		more = page.Remaining > 0
 		page.Counted = more
-	case byIndex && q.EndsWithIndex:
-		t.ascendIndex(m.indexed, next, end, func(*Object) bool { more = true; return false })
+	case q.UsesIndex && t.hasIndexFor(m):
+		t.ascendIndex(m.indexedValue, next, end, func(*Object) bool { more = true; return false })
 	default:
 		more = t.Any(next, end)
 	}
 	if more {
-		page.Next = next[len(prefix):]
+		page.Next = next[len(q.Scope.Prefix()):]
 	}
-	return page
 }
 
 // isFull reports whether the page has as many objects as the limit allows.

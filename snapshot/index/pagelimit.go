@@ -13,7 +13,7 @@ func (t Tree) PageLimit(start string, maxObjects, maxBytes int64) int64 {
 		n++
 		return n < maxObjects
 	})
-	if size <= maxBytes {
+	if size <= maxBytes { // of all objects, or of maxObjects
 		return maxObjects
 	}
 	return n

@@ -14,16 +14,16 @@ import (
 // matcher decides which objects a query's selectors choose. It is immutable.
 type matcher struct {
 	labels labels.Selector // nil chooses all
-	// required is the signature of the labels that the label selector requires.
+	// required is the signature of the labels that the label selector requires. Page skips objects without it.
 	required signature
 	terms    []fieldTerm
 	// shards are ranges of the hash of a field, which readSharded reads. An object is chosen if its hash is in one of the
 	// ranges, or if there are no ranges.
 	shards      []sharding.ShardRangeRequirement
 	readSharded func(*Object) string
-	// indexed is the value that the field selector requires of the indexed field, if hasIndexed is true.
-	indexed    string
-	hasIndexed bool
+	// indexedValue is the value that the field selector requires of the indexed field, if hasIndexedValue is true.
+	indexedValue    string
+	hasIndexedValue bool
 	// namespace is the namespace that the field selector requires; empty if it requires none.
 	namespace string
 }
@@ -33,6 +33,12 @@ type fieldTerm struct {
 	read      func(*Object) string // returns the value of the field
 	value     string
 	isNegated bool // it chooses the objects with another value
+}
+
+// matches reports whether the term chooses an object.
+func (t fieldTerm) matches(o *Object) bool {
+	hasValue := t.read(o) == t.value
+	return hasValue != t.isNegated
 }
 
 // newMatcher returns the matcher of a query. Envelope.CanSelect must be true for q.Fields.
@@ -50,7 +56,7 @@ func newMatcher(envelope *wire.Envelope, q Query) *matcher {
 	if q.Shards != nil {
 		m.shards = q.Shards.Requirements()
 		m.readSharded = (*Object).namespace
-		if m.shards[0].Key == wire.UIDField { // all ranges are of one field
+		if m.shards[0].Key == wire.UIDField { // there is at least one range, and all are of one field
 			m.readSharded = fieldReader(envelope.Paths.Find(wire.UIDField))
 		}
 	}
@@ -71,9 +77,9 @@ func (m *matcher) addTerm(envelope *wire.Envelope, r fields.Requirement) {
 	default:
 		i := envelope.Paths.Find(r.Field)
 		term.read = fieldReader(i)
-		if !term.isNegated && !m.hasIndexed && envelope.Paths.IsIndexed(i) {
-			m.indexed = term.value
-			m.hasIndexed = true
+		if !term.isNegated && !m.hasIndexedValue && envelope.Paths.IsIndexed(i) {
+			m.indexedValue = term.value
+			m.hasIndexedValue = true
 		}
 	}
 	m.terms = append(m.terms, term)
@@ -95,8 +101,7 @@ func (m *matcher) matchesLabels(set wire.Labels) bool {
 // matchesFields reports whether the field selector and the selector of shards choose an object.
 func (m *matcher) matchesFields(o *Object) bool {
 	for _, term := range m.terms {
-		hasValue := term.read(o) == term.value
-		if hasValue == term.isNegated {
+		if !term.matches(o) {
 			return false
 		}
 	}

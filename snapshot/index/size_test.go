@@ -39,7 +39,11 @@ func TestVersionSize(t *testing.T) {
 				tree.Set(all[i])
 			}
 			order, kept := rand.Perm(objects), make([]Tree, versions)
-			want := tree.VersionSize(tt.replaces)
+			var replaced *Object
+			if tt.replaces {
+				replaced = all[0]
+			}
+			want := tree.VersionSize(replaced, all[0])
 			before := heapSize()
 			previous := all[0]
 			for i := range kept {

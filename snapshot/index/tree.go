@@ -41,7 +41,7 @@ type columns struct {
 }
 
 // indexEntry is an object's entry in the index: the value of the indexed field, and the object's key. It does not hold
-// the object, so a new version of the object with the same value leaves the index as it is.
+// the object, so an update of the object that keeps the value leaves the index as it is.
 type indexEntry struct{ value, key string }
 
 const (
@@ -72,14 +72,15 @@ func (o *Object) indexEntry() indexEntry { return indexEntry{value: o.Fields[0],
 // NewTree returns an empty tree. If indexed is true, it has an index by the objects' first field.
 func NewTree(indexed bool) Tree {
 	t := Tree{runs: btree.NewG(degree, func(a, b run) bool { return a.first < b.first })}
-	t.runs.ReplaceOrInsert(newRun("", columns{}))
+	t.runs.ReplaceOrInsert(newRun("", nil, nil))
 	if indexed {
 		t.byField = btree.NewG(degree, indexEntry.less)
 	}
 	return t
 }
 
-// Clone returns a copy, in O(1). Clone, Set and Remove of one tree must not run at the same time; reads may.
+// Clone returns a copy, in O(1). Only one of Clone, Set and Remove may run on a tree at a time, and no read of the same tree
+// while Set or Remove runs. Its clones may always be read.
 func (t Tree) Clone() Tree {
 	c := Tree{runs: t.runs.Clone()}
 	if t.byField != nil {
@@ -88,11 +89,11 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
-// VersionSize returns the number of bytes that a version takes in addition to its objects. If replaces is true, the
-// version replaces an object; otherwise an object comes or goes.
-func (t Tree) VersionSize(replaces bool) int64 {
+// VersionSize returns the number of bytes that a version takes in addition to its objects, if the object after has replaced
+// the object before. Either may be nil: then an object comes or goes.
+func (t Tree) VersionSize(before, after *Object) int64 {
 	switch {
-	case replaces:
+	case before != nil && after != nil:
 		return replacingSize
 	case t.byField == nil:
 		return membershipSize
@@ -136,20 +137,15 @@ func (t Tree) Set(o *Object) (old *Object) {
 	}
 	switch {
 	case !found:
-		next := newRun(r.first, r.splice(i, 0, o))
+		next := r.splice(i, 0, o)
 		if next.n > maxRun {
-			half := next.n / 2
-			last, _ := t.runs.Max()
-			isLastObject := i == next.n-1 && r.first == last.first
-			if isLastObject {
-				half = i // the full run stays full: a load adds objects in order
-			}
-			t.runs.ReplaceOrInsert(newRun(next.objects[half].Key, next.clone(half, next.n)))
-			next = newRun(next.first, next.clone(0, half))
+			low, high := t.split(next, i)
+			t.runs.ReplaceOrInsert(low)
+			next = high
 		}
 		t.runs.ReplaceOrInsert(next)
 	case old.Labels != o.Labels:
-		t.runs.ReplaceOrInsert(newRun(r.first, r.splice(i, 1, o)))
+		t.runs.ReplaceOrInsert(r.splice(i, 1, o))
 	default:
 		c := *r.columns // the signatures stay
 		c.objects = splice(r.objects, i, 1, o)
@@ -164,6 +160,16 @@ func (t Tree) Set(o *Object) (old *Object) {
 	return old
 }
 
+// split splits a run that has become too long by the object at the index added.
+func (t Tree) split(r run, added int) (low, high run) {
+	at := r.n / 2
+	last, _ := t.runs.Max()
+	if added == r.n-1 && r.first == last.first {
+		at = added // a load adds objects in order, so the low run stays full: otherwise all runs would be half empty
+	}
+	return r.slice(r.first, 0, at), r.slice(r.objects[at].Key, at, r.n)
+}
+
 // Remove removes the object with a key and returns it; nil if there is none. A run that becomes small joins the run
 // before it.
 func (t Tree) Remove(key string) *Object {
@@ -173,11 +179,11 @@ func (t Tree) Remove(key string) *Object {
 		return nil
 	}
 	old := r.objects[i]
-	next := newRun(r.first, r.splice(i, 1))
+	next := r.splice(i, 1)
 	isSmall := next.n < maxRun/4
 	if before, found := t.runBefore(r); isSmall && found && before.n+next.n <= maxRun {
 		t.runs.Delete(r)
-		next = newRun(before.first, before.splice(before.n, 0, next.objects...))
+		next = before.splice(before.n, 0, next.objects...)
 	}
 	t.runs.ReplaceOrInsert(next)
 	if t.byField != nil {
@@ -197,32 +203,26 @@ func (t Tree) runBefore(r run) (before run, found bool) {
 }
 
 // newRun returns a run with these columns.
-func newRun(first string, c columns) run {
-	for _, s := range c.signatures {
+func newRun(first string, objects []*Object, signatures []signature) run {
+	c := &columns{objects: objects, signatures: signatures}
+	for _, s := range signatures {
 		c.union |= s
 	}
-	return run{first: first, n: len(c.objects), columns: &c}
+	return run{first: first, n: len(objects), columns: c}
 }
 
-// splice returns a copy of the columns in which the objects added replace those from i to i+removed. It leaves out the
-// union.
-func (c *columns) splice(i, removed int, added ...*Object) columns {
+// splice returns a copy of the run in which the objects added replace those from i to i+removed.
+func (r run) splice(i, removed int, added ...*Object) run {
 	signatures := make([]signature, len(added))
 	for n, o := range added {
 		signatures[n] = signatureOf(o.Labels)
 	}
-	return columns{
-		objects:    splice(c.objects, i, removed, added...),
-		signatures: splice(c.signatures, i, removed, signatures...),
-	}
+	return newRun(r.first, splice(r.objects, i, removed, added...), splice(r.signatures, i, removed, signatures...))
 }
 
-// clone returns a copy of the columns for the objects from low to high. It leaves out the union.
-func (c *columns) clone(low, high int) columns {
-	return columns{
-		objects:    slices.Clone(c.objects[low:high]),
-		signatures: slices.Clone(c.signatures[low:high]),
-	}
+// slice returns a run with copies of the columns from low to high.
+func (r run) slice(first string, low, high int) run {
+	return newRun(first, slices.Clone(r.objects[low:high]), slices.Clone(r.signatures[low:high]))
 }
 
 // splice returns a copy of s in which the elements added replace those from i to i+removed.
@@ -241,7 +241,7 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 		last = t.runOf(end)
 	}
 	t.runs.AscendGreaterOrEqual(t.runOf(from), func(r run) bool {
-		isLast := r.columns == last.columns
+		isLast := r.columns == last.columns // runs are immutable, so a pointer identifies one; nil is none
 		low, high := 0, r.n
 		if r.first < from {
 			low, _ = r.search(from)
@@ -255,10 +255,12 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 
 // Ascend calls yield for the objects with from <= key < end in order, until it returns false. An empty end means no
 // end.
-func (t Tree) Ascend(from, end string, yield func(*Object) bool) { t.ascendSigned(0, from, end, yield) }
+func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
+	t.ascendRequired(0, from, end, yield)
+}
 
-// ascendSigned is Ascend for the objects whose labels have all bits of a signature.
-func (t Tree) ascendSigned(required signature, from, end string, yield func(*Object) bool) {
+// ascendRequired is Ascend for the objects whose labels have all bits of a signature. It skips runs without such objects.
+func (t Tree) ascendRequired(required signature, from, end string, yield func(*Object) bool) {
 	t.ascendRuns(from, end, func(r run, low, high int) bool {
 		if !r.union.has(required) {
 			return true
@@ -279,8 +281,8 @@ func (t Tree) ascendIndex(value, from, end string, yield func(*Object) bool) {
 		if e.value != value || isBehindEnd {
 			return false
 		}
-		o, found := t.Get(e.key)
-		return !found || yield(o)
+		o, _ := t.Get(e.key) // always found: the index has the keys of the tree
+		return yield(o)
 	})
 }
 

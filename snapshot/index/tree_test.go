@@ -222,7 +222,7 @@ func (m *checkedTree) checkPage(t *testing.T, keys []string) {
 		Scope:  Scope{Namespace: m.pick("", "", "a", "a-b", "a-", "none")},
 		Limit:  []int64{0, 1, 2, 5, 300}[m.random.IntN(5)],
 		Labels: labelSelector, Fields: fieldSelector,
-		EndsWithIndex: m.random.IntN(2) == 0,
+		UsesIndex: m.random.IntN(2) == 0,
 	}
 	_, inOneNamespace := fieldSelector.RequiresExactMatch("metadata.namespace")
 	if inOneNamespace && q.Limit > 0 && q.Scope.Namespace == "" {
@@ -263,7 +263,7 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 		isInRange := strings.HasPrefix(key, prefix) && key >= prefix+q.Start && (q.Name == "" || key == prefix+q.Name)
 		isFull := q.Limit > 0 && int64(len(found)) == q.Limit
 		// kube-apiserver reads only the index, so objects of other nodes do not follow.
-		isSkipped := isFull && q.EndsWithIndex && byNode && o.fields["spec.nodeName"] != node
+		isSkipped := isFull && q.UsesIndex && byNode && o.fields["spec.nodeName"] != node
 		switch {
 		case !isInRange, isSkipped:
 		case isFull:

@@ -17,7 +17,7 @@ type Field struct {
 	// nil for custom resources, which have no protobuf. The value is a string, a boolean or an int32, as Zero is.
 	Protobuf []protowire.Number
 	// Indexed reports whether kube-apiserver has an index by the field. Then a collection has one, too (see
-	// index.Query.EndsWithIndex).
+	// index.Query.UsesIndex).
 	Indexed bool
 	// Zero is the value for an object that lacks the field: "", "false" or "0".
 	Zero string

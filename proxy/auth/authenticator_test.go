@@ -50,11 +50,12 @@ func TestAuthenticate(t *testing.T) {
 	expired := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
 	forServers := func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }
 	alice := issue(clientCA, "alice", "team-a", "team-b")
-	for name, test := range map[string]struct {
+	for name, tt := range map[string]struct {
 		certificate *x509.Certificate
 		headers     string // lines
 		want        string // see describe
 	}{
+		// Without a certificate.
 		"neither certificate nor header": {want: "nobody"},
 		"token":                          {headers: token, want: "a token"},
 		"two tokens":                     {headers: token + "\nAuthorization: Bearer u", want: "nobody"},
@@ -69,6 +70,7 @@ func TestAuthenticate(t *testing.T) {
 		"X-Remote-* headers":             {headers: "X-Remote-User: bob\nx-remote-extra-a: b", want: "nobody"},
 		"X-Remote-User and a token":      {headers: "X-Remote-User: bob\n" + token, want: "a token"},
 
+		// With a certificate of the client CA.
 		"certificate":                     {certificate: alice, want: aliceInHerGroups},
 		"certificate and a token":         {certificate: alice, headers: token, want: aliceInHerGroups},
 		"certificate and X-Remote-User":   {certificate: alice, headers: "X-Remote-User: root", want: aliceInHerGroups},
@@ -77,6 +79,7 @@ func TestAuthenticate(t *testing.T) {
 		"certificate and an underscore":   {certificate: alice, headers: "Impersonate_user: root", want: "403"},
 		"certificate and an unknown name": {certificate: alice, headers: "Impersonate-Tomorrow: x", want: "403"},
 
+		// With a certificate that is not accepted.
 		"certificate of another CA":                {certificate: issue(otherCA, "alice"), want: "401"},
 		"certificate of another CA and a token":    {certificate: issue(otherCA, "alice"), headers: token, want: "a token"},
 		"certificate of another CA and a password": {certificate: issue(otherCA, "alice"), headers: "Authorization: Basic eA==", want: "401"},
@@ -84,6 +87,7 @@ func TestAuthenticate(t *testing.T) {
 		"expired certificate":                      {certificate: issueChanged(expired), want: "401"},
 		"certificate for servers":                  {certificate: issueChanged(forServers), want: "401"},
 
+		// With a certificate whose names may not, or cannot, be impersonated.
 		"certificate without a name": {certificate: issue(clientCA, "", "x"), want: "401"},
 		"certificate of a service account": {
 			certificate: issue(clientCA, "system:serviceaccount:a:x"), want: "system:serviceaccount:a:x [system:authenticated]",
@@ -95,26 +99,27 @@ func TestAuthenticate(t *testing.T) {
 		"empty group":                     {certificate: issue(clientCA, "a", ""), want: "403"},
 	} {
 		r := proxytest.RequestBy()
-		if test.certificate != nil {
-			r = proxytest.RequestBy(test.certificate)
+		if tt.certificate != nil {
+			r = proxytest.RequestBy(tt.certificate)
 		}
-		for line := range strings.Lines(test.headers) {
+		for line := range strings.Lines(tt.headers) {
 			header, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 			r.Header.Add(header, value)
 		}
 		id, refusal := withCA.Authenticate(r)
-		if got := describe(id, refusal); got != test.want {
-			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		if got := describe(id, refusal); got != tt.want {
+			t.Errorf("%s: got %s, want %s", name, got, tt.want)
 		}
-		if known := refusal == nil && test.want != "nobody"; id.Known() != known {
+		if known := refusal == nil && tt.want != "nobody"; id.Known() != known {
 			t.Errorf("%s: known %t, want %t", name, id.Known(), known)
 		}
 	}
 	expect.Same(t, "nobody", describe(withoutCA.Authenticate(proxytest.RequestBy(alice))))
 }
 
-// TestShownCertificates: Authenticate accepts a chain of certificates as kube-apiserver does, in any order, if it is cheap to
-// verify. A token counts beside a chain that is not accepted.
+// TestShownCertificates: Authenticate accepts a chain of certificates that leads to the client CA, in any order, if it has no
+// more than five and no two with one subject (others cost too much to verify). A token counts beside a chain that is not
+// accepted.
 func TestShownCertificates(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	authenticator := NewAuthenticator(ca.Options)
@@ -126,7 +131,7 @@ func TestShownCertificates(t *testing.T) {
 	namesake := ca.Intermediate(t, "first")
 	foreign := proxytest.NewCA(t)
 	client := &proxytest.CA{Cert: alice(second), Key: second.Key}
-	for name, test := range map[string]struct {
+	for name, tt := range map[string]struct {
 		shown        []*x509.Certificate
 		wantAccepted bool
 	}{
@@ -143,10 +148,10 @@ func TestShownCertificates(t *testing.T) {
 	} {
 		const verified = "alice [system:authenticated]"
 		want, wantWithToken := "401", "a token"
-		if test.wantAccepted {
+		if tt.wantAccepted {
 			want, wantWithToken = verified, verified
 		}
-		r := proxytest.RequestBy(test.shown...)
+		r := proxytest.RequestBy(tt.shown...)
 		if got := describe(authenticator.Authenticate(r)); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}

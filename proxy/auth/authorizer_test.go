@@ -29,7 +29,7 @@ func newAuthorizer(t testing.TB, rt proxytest.Transport, cfg ReviewConfig) *Auth
 	t.Helper()
 	base, err := url.Parse("https://upstream.example/prefix/")
 	expect.NoError(t, err)
-	return NewAuthorizer(proxytest.SendAs[Identity](rt), base, cfg)
+	return NewAuthorizer(proxytest.SendWithCredentials[Identity](rt), base, cfg)
 }
 
 const callersSecret = "c4llers-s3cr3t"
@@ -57,7 +57,7 @@ type reviewAnswer struct {
 	wantError bool
 }
 
-// reviewAnswers returns answers by name.
+// reviewAnswers returns answers to the review of [listPods], by name.
 func reviewAnswers() map[string]reviewAnswer {
 	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
@@ -89,6 +89,7 @@ func reviewAnswers() map[string]reviewAnswer {
 		return resp, nil
 	}
 	answers := map[string]reviewAnswer{
+		// Allowed.
 		"allowed":            {transport: answerYes, want: Yes},
 		"allowed, literally": {transport: static(http.StatusCreated, good), want: Yes},
 		"allowed with 200":   {transport: static(http.StatusOK, good), want: Yes},
@@ -101,10 +102,12 @@ func reviewAnswers() map[string]reviewAnswer {
 			transport: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody-len(good))), want: Yes,
 		},
 
+		// Not allowed.
 		"no opinion":         {transport: status(authorizationv1.SubjectAccessReviewStatus{})},
 		"denied":             {transport: status(authorizationv1.SubjectAccessReviewStatus{Denied: true})},
 		"allowed and denied": {transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true})},
 
+		// No review, or a review of another question.
 		"empty body":             {transport: static(http.StatusCreated, "")},
 		"garbage":                {transport: static(http.StatusCreated, "<html>allowed</html>")},
 		"null":                   {transport: static(http.StatusCreated, "null")},
@@ -123,6 +126,7 @@ func reviewAnswers() map[string]reviewAnswer {
 		"an additional selector": {transport: goodBut(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`)},
 		"redirect":               {transport: redirect},
 
+		// No whole answer.
 		"huge body": {
 			transport: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody)), wantError: true,
 		},
@@ -139,11 +143,12 @@ func reviewAnswers() map[string]reviewAnswer {
 	return answers
 }
 
-// TestReviewAnswers: Review returns the decision in the table, and remembers it unless there is an error. No error has the
+// TestReviewAnswers: Review asks one question, and returns Yes only for an answer that allows exactly what was asked
+// (reviewAnswers has each answer with its decision). It remembers the decision unless there is an error. No error has the
 // caller's credentials.
 func TestReviewAnswers(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Hour} {
-		for name, test := range reviewAnswers() {
+		for name, tt := range reviewAnswers() {
 			t.Run(fmt.Sprintf("ttl %v/%s", ttl, name), func(t *testing.T) {
 				var requests atomic.Int32
 				counted := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
@@ -153,24 +158,24 @@ func TestReviewAnswers(t *testing.T) {
 						"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"listproxy"},
 						"Authorization": {"Bearer " + callersSecret},
 					}, r.Header)
-					return test.transport(r)
+					return tt.transport(r)
 				})
 				r := newAuthorizer(t, counted, ReviewConfig{TTL: ttl})
 				id := proxytest.Identify(NewAuthenticator(nil), "Bearer "+callersSecret)
 				for range 2 {
 					got, err := r.Review(t.Context(), known(id), listPods())
-					if got.Decision() != test.want || (err != nil) != test.wantError {
-						t.Errorf("got %v and error %v, want %v and an error: %t", got.Decision(), err, test.want, test.wantError)
+					if got.Decision() != tt.want || (err != nil) != tt.wantError {
+						t.Errorf("got %v and error %v, want %v and an error: %t", got.Decision(), err, tt.want, tt.wantError)
 					}
 					for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 						proxytest.AssertNotContains(t, fmt.Sprintf(verb, err), callersSecret)
 					}
 				}
-				want := int32(2)
-				if ttl > 0 && !test.wantError {
-					want = 1
+				wantRequests := int32(2)
+				if ttl > 0 && !tt.wantError {
+					wantRequests = 1 // the second answer is from memory
 				}
-				expect.Same(t, want, requests.Load())
+				expect.Same(t, wantRequests, requests.Load())
 			})
 		}
 	}
@@ -181,7 +186,7 @@ func TestReviewAnswers(t *testing.T) {
 func TestReviewNotAsked(t *testing.T) {
 	token, noText := proxytest.Identify(NewAuthenticator(nil), "Bearer token"), listPods()
 	noText.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: "a=\xff"}
-	for name, test := range map[string]struct {
+	for name, tt := range map[string]struct {
 		id         Identity
 		attributes *Attributes
 		wantAsked  bool
@@ -198,8 +203,8 @@ func TestReviewNotAsked(t *testing.T) {
 				asked = true
 				return answerYes(r)
 			}, ReviewConfig{TTL: ttl})
-			if yes, err := r.allowed(t.Context(), test.id, test.attributes); yes || err != nil || asked != test.wantAsked {
-				t.Errorf("%s: got allowed %t, error %v, asked %t; want a no, asked %t", name, yes, err, asked, test.wantAsked)
+			if yes, err := r.allowed(t.Context(), tt.id, tt.attributes); yes || err != nil || asked != tt.wantAsked {
+				t.Errorf("%s: got allowed %t, error %v, asked %t; want a no, asked %t", name, yes, err, asked, tt.wantAsked)
 			}
 		}
 	}

@@ -7,15 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// impersonated returns the user whom kube-apiserver's own filter reads from headers, for a sender who may impersonate
+// readUpstream returns the user whom kube-apiserver's own filter reads from headers, for a sender who may impersonate
 // everybody; nil if the filter refuses the request.
-func impersonated(t testing.TB, h http.Header) user.Info {
+func readUpstream(t testing.TB, h http.Header) user.Info {
 	t.Helper()
 	received := http.Header{} // as the other end of a connection reads h
 	for name, values := range h {
@@ -24,7 +25,7 @@ func impersonated(t testing.TB, h http.Header) user.Info {
 		}
 	}
 	list := &request.RequestInfo{IsResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "pods"}
-	return impersonationRights(nil).impersonate(t.Context(), "listproxy", received, list)
+	return grants(nil).impersonate(t.Context(), "listproxy", received, list)
 }
 
 // describeUser returns all properties of a user by name.
@@ -42,13 +43,16 @@ func describeUser(u user.Info) map[string][]string {
 // FuzzImpersonate: kube-apiserver reads the same user from the headers that setImpersonation writes for a user from
 // impersonable, and system:authenticated as a group. The caller's own identity headers are removed.
 func FuzzImpersonate(f *testing.F) {
-	f.Add("alice", "uid", "g", "h", "key", "value")
+	f.Add("alice", "uid", "g", "h", "key", "value") // every property
 	f.Add("alice", "", "", "", "", "")
+	// Groups that kube-apiserver adds, or has a rule for.
 	f.Add("alice", "", user.AllAuthenticated, "g", "", "")
 	f.Add("alice", "", user.AllUnauthenticated, "", "", "")
+	// Nodes and service accounts have modes of their own.
 	f.Add("system:node:n", "", "system:nodes", "system:nodes", "", "")
 	f.Add("system:serviceaccount:a:b", "", "", "", "", "")
 	f.Add("system:serviceaccount:a:b", "", "system:masters", "", "authentication.kubernetes.io/credential-id", "X509SHA256=00")
+	// Texts that must be encoded, or cannot be sent.
 	f.Add("ælice in chains, esq.", "", "gruppe ü", "a  b", "100%/ä\x00", "v")
 	f.Add("a\nb", " ", "", "c", "K", "\x7f")
 	f.Fuzz(func(t *testing.T, name, uid, first, second, key, value string) {
@@ -71,7 +75,7 @@ func FuzzImpersonate(f *testing.F) {
 		if !slices.Contains(given.Groups, user.AllAuthenticated) && !slices.Contains(given.Groups, user.AllUnauthenticated) {
 			want["groups"] = append(slices.Clone(given.Groups), user.AllAuthenticated)
 		}
-		expect.Same(t, want, describeUser(impersonated(t, h)))
+		expect.Same(t, want, describeUser(readUpstream(t, h)))
 		if h["Authorization"] != nil || h.Get("Accept") != "a" {
 			t.Errorf("got the headers %v, want no Authorization, and Accept as it was", h)
 		}
@@ -83,8 +87,9 @@ func FuzzImpersonate(f *testing.F) {
 	})
 }
 
-// impersonationHeaders says of headers whether they can be read in one way only.
+// impersonationHeaders are lines of headers, each with whether they can be read in one way only.
 var impersonationHeaders = map[string]bool{
+	// Letters of either case, several values, percent-encoded keys.
 	"Impersonate-User: alice": true,
 	"impersonate-user: alice": true,
 	"Impersonate-User: a\nImpersonate-Group: b\nImpersonate-Group: c\nImpersonate-Uid: 1":                                    true,
@@ -92,25 +97,29 @@ var impersonationHeaders = map[string]bool{
 	"Impersonate-User: a\nImpersonate-Extra-Authentication.kubernetes.io%2Fcredential-id: x\nImpersonate-Extra-%25%c3%a4: y": true,
 	"Impersonate-User: system:serviceaccount:a:b":                                                                            true,
 
-	"Impersonate-User:":                                                     false,
-	"Impersonate-Group: b":                                                  false,
-	"Impersonate-User:\nImpersonate-Group: b":                               false,
-	"Impersonate-User: a\nImpersonate-User: b":                              false,
-	"Impersonate-User: a\nImpersonate-User: a":                              false,
-	"Impersonate-User: system:anonymous":                                    false,
-	"Impersonate-User: a\nImpersonate-Uid: 1\nImpersonate-Uid: 2":           false,
-	"Impersonate-User: a\nImpersonate-Uid:":                                 false,
-	"Impersonate-User: a\nImpersonate-Group:":                               false,
-	"Impersonate-User: a\nImpersonate_User: b":                              false,
-	"Impersonate-User: a\nImpersonate-Tomorrow: b":                          false,
-	"Impersonate-User: a\nImpersonate-Extra-: b":                            false,
-	"Impersonate-User: a\nImpersonate-Extra-B:":                             false,
+	// No user, or more than one.
+	"Impersonate-User:":                        false,
+	"Impersonate-Group: b":                     false,
+	"Impersonate-User:\nImpersonate-Group: b":  false,
+	"Impersonate-User: a\nImpersonate-User: b": false,
+	"Impersonate-User: a\nImpersonate-User: a": false,
+	"Impersonate-User: system:anonymous":       false,
+	// Repeated or empty properties, unknown ones, and names that gateways may change.
+	"Impersonate-User: a\nImpersonate-Uid: 1\nImpersonate-Uid: 2": false,
+	"Impersonate-User: a\nImpersonate-Uid:":                       false,
+	"Impersonate-User: a\nImpersonate-Group:":                     false,
+	"Impersonate-User: a\nImpersonate_User: b":                    false,
+	"Impersonate-User: a\nImpersonate-Tomorrow: b":                false,
+	"Impersonate-User: a\nImpersonate-Extra-: b":                  false,
+	"Impersonate-User: a\nImpersonate-Extra-B:":                   false,
+	// Two spellings of one key, and keys that are encoded without need or wrongly.
 	"Impersonate-User: a\nImpersonate-Extra-B: 1\nImpersonate-Extra-%62: 2": false,
 	"Impersonate-User: a\nImpersonate-Extra-%62: 2":                         false,
 	"Impersonate-User: a\nImpersonate-Extra-%42: 2":                         false,
 	"Impersonate-User: a\nImpersonate-Extra-%zz: 2":                         false,
-	"Impersonate-User: a\x7f":                                               false,
-	"X-Remote-User: a":                                                      false,
+	// A control character, and another proxy's header.
+	"Impersonate-User: a\x7f": false,
+	"X-Remote-User: a":        false,
 }
 
 // FuzzReadImpersonation: kube-apiserver reads the same user as readImpersonation, from the caller's headers and from those that
@@ -139,13 +148,10 @@ func checkImpersonation(t testing.TB, lines string) (ok bool) {
 	}
 	written := http.Header{}
 	setImpersonation(written, named)
-	seen, again := impersonated(t, r.Header), impersonated(t, written)
-	expect.Same(t, describeUser(seen), describeUser(again))
-	want, got := describeUser(named), describeUser(seen)
-	got["groups"] = got["groups"][:len(want["groups"])] // kube-apiserver adds its own
-	expect.Same(t, want["groups"], slices.Concat(want["groups"][:0], got["groups"]))
-	delete(want, "groups")
-	delete(got, "groups")
-	expect.Same(t, want, got)
+	got := describeUser(readUpstream(t, r.Header))
+	expect.Same(t, got, describeUser(readUpstream(t, written)))
+	want := describeUser(named)
+	got["groups"] = got["groups"][:len(want["groups"])] // without those that kube-apiserver adds
+	expect.Same(t, want, got, cmpopts.EquateEmpty())
 	return true
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,20 +23,23 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// impersonationRights are the rights of the user "account", each as "VERB GROUP/RESOURCE/SUBRESOURCE NAMESPACE/NAME LABELS".
-type impersonationRights []string
+// grant is the right to one kind of request.
+type grant struct{ verb, group, resource, subresource, namespace, name, labels string }
 
-// Authorize implements [authorizer.Authorizer]. All other users may do everything.
-func (rights impersonationRights) Authorize(
-	_ context.Context, a authorizer.Attributes,
-) (authorizer.Decision, string, error) {
+// grants are all rights of the user "account". All other users may do everything.
+type grants []grant
+
+// Authorize implements [authorizer.Authorizer].
+func (g grants) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	selector, err := a.GetLabelSelector()
 	if err != nil {
 		return authorizer.DecisionDeny, "", err
 	}
-	right := fmt.Sprintf("%s %s/%s/%s %s/%s %s", a.GetVerb(), a.GetAPIGroup(), a.GetResource(), a.GetSubresource(),
-		a.GetNamespace(), a.GetName(), labels.NewSelector().Add(selector...))
-	if a.GetUser().GetName() != "account" || slices.Contains(rights, right) {
+	needed := grant{
+		verb: a.GetVerb(), group: a.GetAPIGroup(), resource: a.GetResource(), subresource: a.GetSubresource(),
+		namespace: a.GetNamespace(), name: a.GetName(), labels: labels.NewSelector().Add(selector...).String(),
+	}
+	if a.GetUser().GetName() != "account" || slices.Contains(g, needed) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
@@ -45,12 +47,12 @@ func (rights impersonationRights) Authorize(
 
 // impersonate sends a request of a user with these headers through kube-apiserver's own filter. It returns the user as whom
 // the request passes the filter, or nil if the filter refuses the request.
-func (rights impersonationRights) impersonate(
+func (g grants) impersonate(
 	ctx context.Context, sender string, h http.Header, info *request.RequestInfo,
 ) (as user.Info) {
 	filter := impersonation.WithConstrainedImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		as, _ = request.UserFrom(r.Context())
-	}), rights, scheme.Codecs)
+	}), g, scheme.Codecs)
 	ctx = request.WithRequestInfo(request.WithUser(ctx, &user.DefaultInfo{Name: sender}), info)
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	r.Header = h.Clone()
@@ -59,12 +61,12 @@ func (rights impersonationRights) impersonate(
 }
 
 // review answers a review that the account sends, as kube-apiserver does.
-func (rights impersonationRights) review(r *http.Request) (*http.Response, error) {
-	spec, err := proxytest.ReviewAsked(r)
+func (g grants) review(r *http.Request) (*http.Response, error) {
+	spec, err := proxytest.ReadReview(r)
 	if err != nil {
 		return nil, err
 	}
-	impersonated := rights.impersonate(r.Context(), "account", r.Header, &request.RequestInfo{
+	impersonated := g.impersonate(r.Context(), "account", r.Header, &request.RequestInfo{
 		IsResourceRequest: true, Verb: "create",
 		APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews",
 	})
@@ -78,7 +80,7 @@ func (rights impersonationRights) review(r *http.Request) (*http.Response, error
 			return nil, err
 		}
 	}
-	decision, _, err := rights.Authorize(r.Context(), authorizer.AttributesRecord{
+	decision, _, err := g.Authorize(r.Context(), authorizer.AttributesRecord{
 		User: impersonated, ResourceRequest: true,
 		Verb: asked.Verb, APIGroup: asked.Group, Resource: asked.Resource, Subresource: asked.Subresource,
 		Namespace: asked.Namespace, Name: asked.Name, LabelSelectorRequirements: selector,
@@ -90,92 +92,107 @@ func (rights impersonationRights) review(r *http.Request) (*http.Response, error
 	return proxytest.AnswerReview(r, status)
 }
 
-// TestImpersonation: Review says yes to a list as another user only if kube-apiserver's own filter lets the list pass, whether
-// the caller or listproxy's account impersonates the user. If one of the needed rights is missing, it does not.
+// TestImpersonation: Review says yes to a list as another user exactly if kube-apiserver's impersonation filter lets that list
+// pass (but for the cases marked stricter), whoever impersonates: the caller, by headers, or listproxy's account, for a
+// verified caller.
 func TestImpersonation(t *testing.T) {
-	const (
-		extra = "authentication.k8s.io/userextras/example.com/key"
-		// The right to impersonate for all requests.
-		robot = "impersonate /serviceaccounts/ ns/robot "
-		// The rights to impersonate a user for certain requests (KEP-5284).
-		userForReviews = "impersonate-on:user-info:create authorization.k8s.io/selfsubjectaccessreviews/ / "
-		userForList    = "impersonate-on:user-info:list apps/deployments/ team-a/ a=b"
-		// The same for a service account.
-		robotForSome    = "impersonate:serviceaccount authentication.k8s.io/serviceaccounts/ ns/robot "
-		robotForReviews = "impersonate-on:serviceaccount:create authorization.k8s.io/selfsubjectaccessreviews/ / "
-		robotForList    = "impersonate-on:serviceaccount:list apps/deployments/ team-a/ a=b"
-	)
-	// janesRights returns the rights to impersonate all of jane's properties.
-	janesRights := func(verb, group string) impersonationRights {
-		return impersonationRights{
-			verb + group + "/users/ /jane ", verb + group + "/groups/ /team ", verb + group + "/groups/ /system:authenticated ",
-			verb + " authentication.k8s.io/uids/ /7 ", verb + " " + extra + " /a ", verb + " " + extra + " /b ",
+	const authentication = "authentication.k8s.io"
+	// onReview and onList return rights to impersonate for certain requests only (KEP-5284).
+	onReview := func(kind string) grant {
+		return grant{
+			verb: "impersonate-on:" + kind + ":create", group: "authorization.k8s.io", resource: "selfsubjectaccessreviews",
 		}
 	}
-	janeForAll := janesRights("impersonate", " ")
-	janeForSome := janesRights("impersonate:user-info", " authentication.k8s.io")
+	onList := func(kind string) grant {
+		return grant{
+			verb: "impersonate-on:" + kind + ":list", group: "apps", resource: "deployments", namespace: "team-a", labels: "a=b",
+		}
+	}
+	const users, serviceAccount = "user-info", "serviceaccount" // kinds, in the names of verbs
+	otherNamespace, otherSelector, watch := onList(users), onList(users), onList(users)
+	otherNamespace.namespace = "team-b"
+	otherSelector.labels = "a=c"
+	watch.verb = "impersonate-on:user-info:watch"
+	// impersonateJane returns the rights to impersonate all of jane's properties.
+	groupAuthenticated := grant{verb: "impersonate", resource: "groups", name: user.AllAuthenticated}
+	impersonateJane := func(verb, group string) grants {
+		return grants{
+			{verb: verb, group: group, resource: "users", name: "jane"},
+			{verb: verb, group: group, resource: "groups", name: "team"},
+			{verb: verb, group: group, resource: "groups", name: user.AllAuthenticated},
+			{verb: verb, group: authentication, resource: "uids", name: "7"},
+			{verb: verb, group: authentication, resource: "userextras", subresource: "example.com/key", name: "a"},
+			{verb: verb, group: authentication, resource: "userextras", subresource: "example.com/key", name: "b"},
+		}
+	}
+	janeForAll := impersonateJane("impersonate", "")
+	janeForSome := impersonateJane("impersonate:user-info", authentication)
+	robotForAll := grant{verb: "impersonate", resource: "serviceaccounts", namespace: "ns", name: "robot"}
+	robotForSome := grant{
+		verb: "impersonate:serviceaccount", group: authentication, resource: "serviceaccounts", namespace: "ns", name: "robot",
+	}
 	jane := user.DefaultInfo{
 		Name: "jane", UID: "7", Groups: []string{"team", user.AllAuthenticated},
 		Extra: map[string][]string{"example.com/key": {"a", "b"}},
 	}
-	robotUser := user.DefaultInfo{Name: "system:serviceaccount:ns:robot"}
-	robotInGroup := user.DefaultInfo{Name: robotUser.Name, Groups: []string{user.AllAuthenticated}}
+	robot := user.DefaultInfo{Name: "system:serviceaccount:ns:robot"}
+	robotInGroup := user.DefaultInfo{Name: robot.Name, Groups: []string{user.AllAuthenticated}}
 	node := user.DefaultInfo{Name: "system:node:a"}
 	inGroups := func(n int) user.DefaultInfo {
 		return user.DefaultInfo{Name: "jane", Groups: slices.Repeat([]string{"team"}, n)}
 	}
-	plus := func(rights impersonationRights, more ...string) impersonationRights {
-		return slices.Concat(rights, more)
-	}
+	plus := func(g grants, more ...grant) grants { return slices.Concat(g, more) }
 	type impersonation struct {
-		user         user.DefaultInfo
-		rights       impersonationRights // of the impersonator
-		wantUpstream bool                // kube-apiserver's filter lets the list pass
-		wantUnknown  bool                // Review says no nevertheless
+		user           user.DefaultInfo
+		grants         grants // of the impersonator
+		upstreamAllows bool   // kube-apiserver's filter lets the list pass
+		stricter       bool   // Review says no all the same
 	}
 	tests := map[string]impersonation{
-		"jane, all requests": {user: jane, rights: janeForAll, wantUpstream: true},
-		"jane, this list":    {user: jane, rights: plus(janeForSome, userForReviews, userForList), wantUpstream: true},
-		"jane, reviews only": {user: jane, rights: plus(janeForSome, userForReviews)},
-		"jane, lists in another namespace": {
-			user: jane, rights: plus(janeForSome, userForReviews, strings.Replace(userForList, "team-a", "team-b", 1)),
+		"jane, for all requests": {user: jane, grants: janeForAll, upstreamAllows: true},
+		"jane, for this list": {
+			user: jane, grants: plus(janeForSome, onReview(users), onList(users)), upstreamAllows: true,
 		},
-		"jane, lists with another selector": {
-			user: jane, rights: plus(janeForSome, userForReviews, strings.Replace(userForList, "a=b", "a=c", 1)),
-		},
-		"jane, watches": {
-			user: jane, rights: plus(janeForSome, userForReviews, strings.Replace(userForList, "list", "watch", 1)),
-		},
-		"this list, but not jane": {user: jane, rights: plus(nil, userForReviews, userForList)},
-		"service account":         {user: robotUser, rights: plus(nil, robot), wantUpstream: true},
+		"jane, for reviews only":       {user: jane, grants: plus(janeForSome, onReview(users))},
+		"jane, in another namespace":   {user: jane, grants: plus(janeForSome, onReview(users), otherNamespace)},
+		"jane, with another selector":  {user: jane, grants: plus(janeForSome, onReview(users), otherSelector)},
+		"jane, for watches":            {user: jane, grants: plus(janeForSome, onReview(users), watch)},
+		"any user but jane, this list": {user: jane, grants: grants{onReview(users), onList(users)}},
+		"service account":              {user: robot, grants: grants{robotForAll}, upstreamAllows: true},
 		"service account by the rights for users": {
-			user: robotUser, rights: plus(nil, "impersonate /users/ /"+robotUser.Name+" ", userForReviews, userForList),
+			user: robot, grants: grants{
+				{verb: "impersonate", resource: "users", name: robot.Name}, onReview(users), onList(users),
+			},
 		},
-		"service account, this list": {
-			user: robotUser, rights: plus(nil, robotForSome, robotForReviews, robotForList),
-			wantUpstream: true, wantUnknown: true,
+		"service account, for this list": { // Review asks only about users for certain requests
+			user: robot, grants: grants{robotForSome, onReview(serviceAccount), onList(serviceAccount)},
+			upstreamAllows: true, stricter: true,
 		},
 		"service account for reviews, users for this list": {
-			user: robotUser, rights: plus(nil, robotForSome, robotForReviews, userForList),
+			user: robot, grants: grants{robotForSome, onReview(serviceAccount), onList(users)},
 		},
-		"service account without its group": {user: robotInGroup, rights: plus(nil, robot, userForList)},
+		"service account without its group": {user: robotInGroup, grants: grants{robotForAll, onList(users)}},
 		"service account with its group": {
-			user: robotInGroup, rights: plus(nil, robot, janeForAll[2]), wantUpstream: true,
+			user: robotInGroup, grants: grants{robotForAll, groupAuthenticated}, upstreamAllows: true,
 		},
 		"node by the rights for users": {
-			user: node,
-			rights: plus(
-				nil, userForReviews, userForList, "impersonate:user-info authentication.k8s.io/users/ /system:node:a ",
-			),
+			user: node, grants: grants{
+				onReview(users), onList(users),
+				{verb: "impersonate:user-info", group: authentication, resource: "users", name: node.Name},
+			},
 		},
-		"many groups":     {user: inGroups(maxImpersonationQuestions - 1), rights: janeForAll, wantUpstream: true},
-		"too many groups": {user: inGroups(maxImpersonationQuestions), rights: janeForAll, wantUpstream: true, wantUnknown: true},
+		"as many groups as Review asks about": {
+			user: inGroups(maxImpersonationQuestions - 1), grants: janeForAll, upstreamAllows: true,
+		},
+		"more groups than Review asks about": {
+			user: inGroups(maxImpersonationQuestions), grants: janeForAll, upstreamAllows: true, stricter: true,
+		},
 	}
-	for i, right := range janeForAll {
+	for i, missing := range janeForAll {
 		others := slices.Delete(slices.Clone(janeForAll), i, i+1)
-		tests["jane, without "+right] = impersonation{user: jane, rights: others}
-		tests["jane, reviews only, without "+right] = impersonation{
-			user: jane, rights: slices.Concat(janeForSome, plus(others, userForReviews)),
+		tests[fmt.Sprintf("jane, for all requests without %+v", missing)] = impersonation{user: jane, grants: others}
+		tests[fmt.Sprintf("jane, for reviews, and for all requests without %+v", missing)] = impersonation{
+			user: jane, grants: slices.Concat(janeForSome, plus(others, onReview(users))),
 		}
 	}
 	list := &Attributes{
@@ -191,24 +208,28 @@ func TestImpersonation(t *testing.T) {
 			callers, h := NewAuthenticator(nil), http.Header{}
 			verified := callers.IdentityOf(&tt.user)
 			verified.Present(h)
-			expect.Same(t, tt.wantUpstream, tt.rights.impersonate(t.Context(), "account", h, info) != nil)
-			for _, who := range []struct {
-				identity    Identity
-				wantRefused Decision // or No
+			expect.Same(t, tt.upstreamAllows, tt.grants.impersonate(t.Context(), "account", h, info) != nil)
+			for _, impersonator := range []struct {
+				name     string
+				identity Identity
+				refusals []Decision
 			}{
-				{identity: verified, wantRefused: NotPermitted},
-				{identity: proxytest.IdentifyAs(callers, h), wantRefused: No},
+				{name: "listproxy's account", identity: verified, refusals: []Decision{No, NotPermitted}},
+				{name: "the caller, by headers", identity: proxytest.IdentifyAs(callers, h), refusals: []Decision{No}},
 			} {
-				r := newAuthorizer(t, tt.rights.review, ReviewConfig{TTL: time.Minute})
-				right, err := r.Review(t.Context(), known(who.identity), list)
+				wantYes := tt.upstreamAllows && !tt.stricter
+				wanted := impersonator.refusals
+				if wantYes {
+					wanted = []Decision{Yes}
+				}
+				r := newAuthorizer(t, tt.grants.review, ReviewConfig{TTL: time.Minute})
+				right, err := r.Review(t.Context(), known(impersonator.identity), list)
 				expect.NoError(t, err)
-				wantYes := tt.wantUpstream && !tt.wantUnknown
-				got := right.Decision()
-				if (got == Yes) != wantYes || got != Yes && got != No && got != who.wantRefused {
-					t.Errorf("got decision %d, want a yes: %t", got, wantYes)
+				if got := right.Decision(); !slices.Contains(wanted, got) {
+					t.Errorf("%s: got decision %d, want one of %d", impersonator.name, got, wanted)
 				}
 				expect.Same(t, wantYes, r.ValidFor(&right, time.Now()) > 0)
-				if remembered, _ := r.Remembered(who.identity, list); r.ValidFor(&remembered, time.Now()) > 0 {
+				if remembered, _ := r.Remembered(impersonator.identity, list); r.ValidFor(&remembered, time.Now()) > 0 {
 					t.Error("got a valid right from memory, without the answers on which it depends")
 				}
 			}
@@ -220,25 +241,31 @@ func TestImpersonation(t *testing.T) {
 // an error.
 func TestImpersonationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		jane, away := proxytest.Jane(NewAuthenticator(nil)), false
+		const ttl = time.Minute
+		jane := proxytest.Jane(NewAuthenticator(nil))
+		failing := false // reviews of the right to impersonate fail
 		r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) {
-			if r.Header["Impersonate-User"] == nil && away {
-				return nil, errors.New("away")
+			if r.Header["Impersonate-User"] == nil && failing {
+				return nil, errors.New("no answer")
 			}
 			return answerYes(r)
-		}, ReviewConfig{TTL: time.Minute})
-		ask := func(namespace string) *Right {
+		}, ReviewConfig{TTL: ttl})
+		review := func(namespace string) (*Right, error) {
 			asked := listPods()
 			asked.Namespace = namespace
 			right, err := r.Review(t.Context(), known(jane), asked)
-			expect.Same(t, []bool{away, away}, []bool{err != nil, right.Decision() != Yes})
-			return &right
+			return &right, err
 		}
-		ask("a")
-		time.Sleep(40 * time.Second)
-		expect.Same(t, 20*time.Second, r.ValidFor(ask("b"), time.Now()))
+		_, err := review("a")
+		expect.NoError(t, err)
+		time.Sleep(ttl - 20*time.Second)
+		right, err := review("b")
+		expect.NoError(t, err)
+		expect.Same(t, 20*time.Second, r.ValidFor(right, time.Now())) // what is left of the right to impersonate
 		time.Sleep(20 * time.Second)
-		away = true
-		ask("b")
+		failing = true
+		if right, err := review("b"); err == nil || right.Decision() == Yes {
+			t.Errorf("got decision %d and error %v, want no yes and an error", right.Decision(), err)
+		}
 	})
 }

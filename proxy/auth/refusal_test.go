@@ -3,7 +3,6 @@ package auth
 import (
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,34 +11,43 @@ import (
 )
 
 // TestRefusal: Refusal.Write writes a Status, or plain text for discovery, where client-go does not decode a Status. It has
-// the Audit-Id of the request. A 401 closes an HTTP/2 connection, as kube-apiserver's does.
+// the Audit-Id of the request. A 401 over HTTP/2 has "Connection: close", which closes the connection, as kube-apiserver does.
 func TestRefusal(t *testing.T) {
-	const text, status = "text/plain; charset=utf-8", "application/json"
-	for _, tt := range []struct {
+	const plainText, asStatus = "text/plain; charset=utf-8", "application/json"
+	for name, tt := range map[string]struct {
 		path            string
 		code            int
 		protoMajor      int
 		wantContentType string
 		wantConnection  string
 	}{
-		{path: "/api", code: http.StatusForbidden, protoMajor: 1, wantContentType: text},
-		{path: "/apis", code: http.StatusUnauthorized, protoMajor: 2, wantContentType: text, wantConnection: "close"},
-		{path: "/api/v1/pods", code: http.StatusForbidden, protoMajor: 2, wantContentType: status},
-		{path: "/api/v1/pods", code: http.StatusUnauthorized, protoMajor: 2, wantContentType: status, wantConnection: "close"},
-		{path: "/version", code: http.StatusUnauthorized, protoMajor: 1, wantContentType: status},
+		"discovery, forbidden": {path: "/api", code: http.StatusForbidden, protoMajor: 1, wantContentType: plainText},
+		"discovery, unauthorized over HTTP/2": {
+			path: "/apis", code: http.StatusUnauthorized, protoMajor: 2, wantContentType: plainText, wantConnection: "close",
+		},
+		"a list, forbidden": {path: "/api/v1/pods", code: http.StatusForbidden, protoMajor: 2, wantContentType: asStatus},
+		"a list, unauthorized over HTTP/2": {
+			path: "/api/v1/pods", code: http.StatusUnauthorized, protoMajor: 2, wantContentType: asStatus, wantConnection: "close",
+		},
+		"/version, which is not discovery": {
+			path: "/version", code: http.StatusUnauthorized, protoMajor: 1, wantContentType: asStatus,
+		},
 	} {
-		r, w := httptest.NewRequest(http.MethodGet, tt.path, http.NoBody), httptest.NewRecorder()
-		r.ProtoMajor = tt.protoMajor
-		r.Header.Set("Audit-Id", "mine")
-		(&Refusal{Code: tt.code, Reason: metav1.StatusReasonUnauthorized, Message: "Do something else."}).Write(w, r)
-		h := w.Header()
-		expect.Same(t, []string{tt.wantContentType, tt.wantConnection, "mine"}, []string{h.Get("Content-Type"), h.Get("Connection"), h.Get("Audit-Id")})
-		wantBody := "Do something else.\n"
-		if tt.wantContentType == status {
-			wantBody = `"message":"Do something else."`
-		}
-		if w.Code != tt.code || !strings.Contains(w.Body.String(), wantBody) {
-			t.Errorf("%s: got %d %s, want %d %s", tt.path, w.Code, w.Body, tt.code, wantBody)
-		}
+		t.Run(name, func(t *testing.T) {
+			r, w := httptest.NewRequest(http.MethodGet, tt.path, http.NoBody), httptest.NewRecorder()
+			r.ProtoMajor = tt.protoMajor
+			r.Header.Set("Audit-Id", "mine")
+			refusal := &Refusal{Code: tt.code, Reason: metav1.StatusReason(http.StatusText(tt.code)), Message: "Do something else."}
+			refusal.Write(w, r)
+			wantBody := "Do something else.\n"
+			if tt.wantContentType == asStatus {
+				wantBody = `"message":"Do something else."`
+			}
+			expect.Same(t, tt.code, w.Code)
+			expect.Same(t, tt.wantContentType, w.Header().Get("Content-Type"))
+			expect.Same(t, tt.wantConnection, w.Header().Get("Connection"))
+			expect.Same(t, "mine", w.Header().Get("Audit-Id"))
+			expect.Says(t, w.Body.String(), wantBody)
+		})
 	}
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestUnacceptedShareNoHTTP2Connection: the connections that all share, and that the API server closes
-// after a 401, are for callers whom it has accepted. The others' are kept, so that none causes a
-// handshake for each of its requests. Who is not known, or refused, keeps no HTTP/2 connection here either, as at
-// kube-apiserver: net/http ends one after an answer that says so.
+// TestUnacceptedShareNoHTTP2Connection: only callers whom the API server has accepted share HTTP/2 connections to it, which it
+// closes after a 401. The others have HTTP/1.1 connections, which are kept, so that not every request needs a handshake. The
+// answer to a caller who is unknown or refused ends the caller's HTTP/2 connection, as at kube-apiserver.
 func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
-	forwarder, identifier := newForwarder(t, proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	forwarder, identifier := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Query().Get("timeout") == "malformed":
 			w.WriteHeader(http.StatusBadRequest) // kube-apiserver's answer, whoever asks
@@ -29,28 +28,28 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		_, _ = fmt.Fprint(w, r.Proto, " ", r.RemoteAddr)
 	}).Config()), auth.NewAuthenticator(nil)
 	const own, shared = "HTTP/1.1", "HTTP/2.0"
-	seen := map[string]bool{}
+	connections := map[string]bool{}
 	for _, step := range []struct {
 		name, authorization, request string
 		version                      int // of HTTP, which the caller speaks
 		want                         string
-		ends                         bool // the caller's connection
+		wantClose                    bool // of the caller's connection
 	}{
-		{name: "made up, with an answer that nobody is asked for", authorization: "Bearer bad", request: "GET /?timeout=malformed", version: 2, want: own},
-		{name: "made up, asking for CORS", authorization: "Bearer bad", request: "OPTIONS /", version: 2, want: own},
-		{name: "made up", authorization: "Bearer bad", request: "GET /", version: 2, want: own, ends: true},
-		{name: "made up, over HTTP/1.1", authorization: "Bearer bad", request: "GET /", version: 1, want: own},
-		{name: "refused by what answers", authorization: "Bearer bad", request: "GET /api/v1/namespaces/a/services/b/proxy/", version: 2, want: own},
-		{name: "may do nothing", authorization: "Bearer c", request: "GET /forbidden", version: 2, want: own},
-		{name: "may do nothing, and is somebody", authorization: "Bearer c", request: "GET /forbidden", version: 2, want: shared},
-		{name: "the first time", authorization: "Bearer a", request: "GET /", version: 2, want: own},
-		{name: "accepted", authorization: "Bearer a", request: "GET /", version: 2, want: shared},
-		{name: "refused", authorization: "Bearer bad", request: "GET /", version: 2, want: own, ends: true},
-		{name: "nobody", request: "GET /", version: 2, want: own, ends: true},
-		{name: "nobody, over HTTP/1.1", request: "GET /", version: 1, want: own},
-		{name: "no token", authorization: "Basic eA==", request: "GET /", version: 2, want: own, ends: true},
-		{name: "no longer accepted", authorization: "Bearer a", request: "GET /expired", version: 2, want: shared, ends: true},
-		{name: "not accepted again", authorization: "Bearer a", request: "GET /", version: 2, want: own},
+		{name: "made up token, and an answer that says nothing of it", authorization: "Bearer bad", request: "GET /?timeout=malformed", version: 2, want: own},
+		{name: "made up token, a CORS preflight", authorization: "Bearer bad", request: "OPTIONS /", version: 2, want: own},
+		{name: "made up token, refused", authorization: "Bearer bad", request: "GET /", version: 2, want: own, wantClose: true},
+		{name: "made up token, over HTTP/1.1", authorization: "Bearer bad", request: "GET /", version: 1, want: own},
+		{name: "refused by a Service behind the API server", authorization: "Bearer bad", request: "GET /api/v1/namespaces/a/services/b/proxy/", version: 2, want: own},
+		{name: "first request of a token without rights", authorization: "Bearer c", request: "GET /forbidden", version: 2, want: own},
+		{name: "second request of a token without rights", authorization: "Bearer c", request: "GET /forbidden", version: 2, want: shared},
+		{name: "first request of a token", authorization: "Bearer a", request: "GET /", version: 2, want: own},
+		{name: "second request of a token", authorization: "Bearer a", request: "GET /", version: 2, want: shared},
+		{name: "made up token, beside an accepted one", authorization: "Bearer bad", request: "GET /", version: 2, want: own, wantClose: true},
+		{name: "no credentials", request: "GET /", version: 2, want: own, wantClose: true},
+		{name: "no credentials, over HTTP/1.1", request: "GET /", version: 1, want: own},
+		{name: "a password", authorization: "Basic eA==", request: "GET /", version: 2, want: own, wantClose: true},
+		{name: "expired token, refused", authorization: "Bearer a", request: "GET /expired", version: 2, want: shared, wantClose: true},
+		{name: "expired token, its next request", authorization: "Bearer a", request: "GET /", version: 2, want: own},
 	} {
 		method, path, _ := strings.Cut(step.request, " ")
 		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
@@ -62,14 +61,15 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		w := httptest.NewRecorder()
 		forwarder.ServeAs(w, r, caller, nil)
 		if got := w.Body.String(); !strings.HasPrefix(got, step.want) {
-			t.Errorf("%s: %s", step.name, got)
+			t.Errorf("%s: sent over %s, want %s", step.name, got, step.want)
 		}
-		if ends := w.Header().Get("Connection") == "close"; ends != step.ends {
-			t.Errorf("%s: the connection ends: %t", step.name, ends)
+		if got := w.Header().Get("Connection") == "close"; got != step.wantClose {
+			t.Errorf("%s: the caller's connection is closed: %t, want %t", step.name, got, step.wantClose)
 		}
-		seen[w.Body.String()] = true
+		connections[w.Body.String()] = true
 	}
-	if len(seen) > 4 { // net/http may find a connection not idle yet when the next request comes
-		t.Errorf("connections: %v", seen)
+	// Two are needed. net/http may find a connection not idle yet when the next request comes.
+	if len(connections) > 4 {
+		t.Errorf("%d connections were used, want at most 4: %v", len(connections), connections)
 	}
 }

@@ -15,32 +15,32 @@ import (
 
 const aWatch = "/api/v1/pods?watch=true"
 
-// endOf is how a server ended.
-func endOf(d *serve.Drain, timeout time.Duration) string {
+// endServer ends the server of d, and describes how it ended.
+func endServer(d *serve.Drain, timeout time.Duration) string {
 	cut, clean := d.End(timeout)
 	return fmt.Sprintf("%d requests were cut, clean: %t", cut, clean)
 }
 
-// TestDrain: watches end at once and in order, also one that has no answer yet; what takes its time
-// goes on to its end.
+// TestDrain: when a server ends, watches end at once and in order. One that has no answer yet gets a 503. Short requests go on
+// to their end. New connections are not accepted.
 func TestDrain(t *testing.T) { inBubbles(t, testDrain) }
 
 func testDrain(t *testing.T, over protocols) {
 	const event = `{"type":"BOOKMARK"}` + "\n"
-	come, gone := make(chan string, 3), make(chan string, 2)
+	arrived, ended := make(chan string, 3), make(chan string, 2) // requests at the upstream
 	front, drain := startInPipes(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/pods" {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, event)
 			_ = http.NewResponseController(w).Flush()
 		}
-		come <- r.URL.Path
+		arrived <- r.URL.Path
 		if r.Method == http.MethodPost {
 			_, _ = io.Copy(w, r.Body)
 			return
 		}
 		<-r.Context().Done()
-		gone <- r.URL.Path
+		ended <- r.URL.Path
 	}, over)
 	send := func(method, path string, body io.Reader) (answer chan *http.Response) {
 		answer = make(chan *http.Response, 1)
@@ -66,69 +66,68 @@ func testDrain(t *testing.T, over protocols) {
 	body, uploading := io.Pipe()
 	written := send(http.MethodPost, "/api/v1/namespaces/a/pods", body)
 	_, _ = io.WriteString(uploading, "slow ")
-	for range cap(come) {
-		<-come
+	for range cap(arrived) {
+		<-arrived
 	}
 
-	ended := make(chan string, 1)
-	go func() { ended <- endOf(drain, time.Minute) }()
-	if _, events := read(watch); events != event { // an error is one that does not end in order
-		t.Errorf("the watch read %q", events)
-	}
-	if res, _ := read(silent); res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" {
-		t.Errorf("a watch without an answer got %s, %v", res.Status, res.Header)
-	}
-	for range cap(gone) {
-		<-gone // the upstream has heard of it
+	drained := make(chan string, 1)
+	go func() { drained <- endServer(drain, time.Minute) }()
+	_, events := read(watch) // in order: a stream that breaks off is an error
+	expect.Same(t, event, events)
+	res, _ := read(silent)
+	expect.Same(t, http.StatusServiceUnavailable, res.StatusCode)
+	expect.Same(t, "1", res.Header.Get("Retry-After"))
+	for range cap(ended) {
+		<-ended
 	}
 	select {
 	case res := <-written:
 		t.Fatalf("the write has an answer: %v", res)
-	case got := <-ended:
+	case got := <-drained:
 		t.Fatalf("the end did not wait for the write: %s", got)
 	default:
 	}
 	_, _ = io.WriteString(uploading, "but sure")
 	_ = uploading.Close()
-	if res, got := read(written); res.StatusCode != http.StatusOK || got != "slow but sure" {
-		t.Errorf("the write got %s, %q", res.Status, got)
-	}
-	expect.Same(t, "0 requests were cut, clean: true", <-ended)
+	res, echo := read(written)
+	expect.Same(t, http.StatusOK, res.StatusCode)
+	expect.Same(t, "slow but sure", echo)
+	expect.Same(t, "0 requests were cut, clean: true", <-drained)
 	if res, err := front.Client().Get(front.URL); err == nil {
 		_ = res.Body.Close()
 		t.Errorf("new connections are accepted: %s", res.Status)
 	}
 }
 
-// TestDrainCuts: when the time is over, what still goes on is cut, and counted: an upgraded connection, for which
-// net/http's Shutdown would not wait, and a request.
+// TestDrainCuts: when the timeout is over, the open requests are cut and counted: a request, and an upgraded connection, for
+// which net/http's Shutdown would not wait.
 func TestDrainCuts(t *testing.T) {
-	gone := make(chan struct{}, 2)
+	ended := make(chan struct{}, 2) // requests at the upstream
 	exec := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.ReadByte()
-		gone <- struct{}{}
+		ended <- struct{}{}
 	})
-	forwarder := newForwarder(t, proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP1, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/exec" {
 			exec(w, r)
 			return
 		}
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
-		gone <- struct{}{}
+		ended <- struct{}{}
 	}).Config())
 	server, drain := newDraining(forwarder)
-	front := proxytest.Serve(t, server, false)
+	front := proxytest.Serve(t, server, proxytest.HTTP1)
 	_, _, upgraded := proxytest.SendRaw(t, front, upgradeProtocols["websocket"])
 	log := proxytest.Get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")
-	expect.Same(t, "2 requests were cut, clean: false", endOf(drain, time.Millisecond))
+	expect.Same(t, "2 requests were cut, clean: false", endServer(drain, time.Millisecond))
 	if rest, err := io.ReadAll(upgraded); len(rest) > 0 {
-		t.Errorf("read %q, %v", rest, err)
+		t.Errorf("the upgraded connection has %q and ends with %v, want nothing", rest, err)
 	}
 	if _, err := io.ReadAll(log.Body); err == nil {
-		t.Error("an answer that was cut seems whole")
+		t.Error("the log that was cut ends without an error")
 	}
-	for range cap(gone) {
-		<-gone
+	for range cap(ended) {
+		<-ended
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWatchEndsAreSpread: the watches end evenly over the planned time, and so do, within a second, those that begin
-// later.
+// TestWatchEndsAreSpread: endAll ends the open watches evenly over the planned time, and those that begin later over
+// maxLateWatch. Only the first call plans.
 func TestWatchEndsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const watches, delay, spread = 1000, 5 * time.Second, 10 * time.Second
@@ -36,6 +36,7 @@ func TestWatchEndsAreSpread(t *testing.T) {
 				endsByTenth[10*late/spread]++
 			}
 			for tenth, n := range endsByTenth {
+				// The ends are random: 40 % are four standard deviations.
 				if fair := watches / 10; n < fair*6/10 || n > fair*14/10 {
 					t.Errorf("%d watches end in tenth %d of %v, want about %d", n, tenth, spread, fair)
 				}
@@ -60,27 +61,28 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 	const text, compressed, binary = "application/json", "gzip", "application/cbor-seq"
 	member, long := proxytest.GzipMember("event\n"), strings.Repeat("x", 10)
 	for name, tt := range map[string]struct {
-		kind          string
+		contentType   string   // or gzip: that encoding of text
 		before, after []string // what the upstream sends before and after the call of endAll
+		upstreamEnds  bool     // the answer, then
 		want          string
 	}{
-		"between two events":       {kind: text, before: []string{"one\ntwo\n"}, want: "one\ntwo\n"},
-		"before the first event":   {kind: text},
-		"inside an event":          {kind: text, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntwo\n"},
-		"another event follows":    {kind: text, before: []string{"on"}, after: []string{"e\ntwo\nth"}, want: "one\n"},
-		"the event comes in parts": {kind: text, before: []string{"on"}, after: []string{"e", "e", "e\n"}, want: "oneee\n"},
-		"the upstream ends it":     {kind: text, before: []string{"on"}, after: []string{"e"}, want: "one"},
-		"more than the buffer":     {kind: text, before: []string{long}, after: []string{long + "\n"}, want: long + long + "\n"},
-		"inside a gzip member":     {kind: compressed, before: []string{member + member[:5]}, after: []string{member[5:] + member}, want: member + member},
+		"between two events":       {contentType: text, before: []string{"one\ntwo\n"}, want: "one\ntwo\n"},
+		"before the first event":   {contentType: text},
+		"inside an event":          {contentType: text, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntwo\n"},
+		"another event follows":    {contentType: text, before: []string{"on"}, after: []string{"e\ntwo\nth"}, want: "one\n"},
+		"the event comes in parts": {contentType: text, before: []string{"on"}, after: []string{"e", "e", "e\n"}, want: "oneee\n"},
+		"the upstream ends it":     {contentType: text, before: []string{"on"}, after: []string{"e"}, upstreamEnds: true, want: "one"},
+		"more than the buffer":     {contentType: text, before: []string{long}, after: []string{long + "\n"}, want: long + long + "\n"},
+		"inside a gzip member":     {contentType: compressed, before: []string{member + member[:5]}, after: []string{member[5:] + member}, want: member + member},
 		"before a member's last byte": {
-			kind: compressed, before: []string{member + member[:len(member)-1]},
+			contentType: compressed, before: []string{member + member[:len(member)-1]},
 			after: []string{member[len(member)-1:], member}, want: member + member,
 		},
-		"inside an unknown form": {kind: binary, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntw"},
+		"inside an unknown form": {contentType: binary, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntw"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			header := http.Header{"Content-Type": {tt.kind}}
-			if tt.kind == compressed {
+			header := http.Header{"Content-Type": {tt.contentType}}
+			if tt.contentType == compressed {
 				header = http.Header{"Content-Type": {text}, "Content-Encoding": {compressed}}
 			}
 			var all openWatches
@@ -92,7 +94,7 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 			got := make(chan string, 1)
 			go func() {
 				var passed strings.Builder
-				_, err := io.CopyBuffer(struct{ io.Writer }{&passed}, struct{ io.Reader }{w}, make([]byte, 7))
+				_, err := io.CopyBuffer(struct{ io.Writer }{&passed}, struct{ io.Reader }{w}, make([]byte, 7)) // longer events need several reads
 				if err != nil {
 					t.Error(err)
 				}
@@ -107,15 +109,16 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 			for _, part := range tt.after {
 				_, _ = io.WriteString(writer, part)
 			}
-			if name == "the upstream ends it" {
+			if tt.upstreamEnds {
 				_ = writer.Close()
 			} else if synctest.Wait(); ctx.Err() == nil {
 				t.Error("the request to the upstream goes on")
 			}
 			expect.Same(t, tt.want, <-got)
 			all.finish(w)
-			if len(all.watches) > 0 || ctx.Err() == nil {
-				t.Errorf("after its removal there are watches %v, and the request ended with %v", all.watches, ctx.Err())
+			expect.Same(t, 0, len(all.watches))
+			if ctx.Err() == nil {
+				t.Error("the request to the upstream goes on after the removal of the watch")
 			}
 		})
 	}

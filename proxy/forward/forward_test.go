@@ -25,10 +25,10 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWholeAnswersAreNotFlushed: of an object the header, the body and its end go in one piece. What else there is, and
-// whether its length is known or not, goes on as it comes; [TestStoppedClient] has that over all protocols.
+// TestWholeAnswersAreNotFlushed: an answer with one object is sent in one piece, and a log or a watch as it comes, whether its
+// length is known or not. ([TestStoppedClient] has watches over all protocols.)
 func TestWholeAnswersAreNotFlushed(t *testing.T) {
-	forwarder := newForwarder(t, proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("sized") {
 			w.Header().Set("Content-Length", "2")
 		}
@@ -36,17 +36,18 @@ func TestWholeAnswersAreNotFlushed(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 	}).Config())
 	const pod = "/api/v1/namespaces/a/pods/b"
-	for path, flushed := range map[string]bool{pod: false, pod + "?sized": false, pod + "/log": true, pod + "/log?sized": true, aWatch: true} {
+	for path, wantFlushed := range map[string]bool{pod: false, pod + "?sized": false, pod + "/log": true, pod + "/log?sized": true, aWatch: true} {
 		w := httptest.NewRecorder()
 		forwarder.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		if w.Body.String() != "{}" || w.Flushed != flushed {
-			t.Errorf("%s: %q, flushed %t", path, w.Body, w.Flushed)
+		expect.Same(t, "{}", w.Body.String())
+		if w.Flushed != wantFlushed {
+			t.Errorf("%s: flushed %t, want %t", path, w.Flushed, wantFlushed)
 		}
 	}
 }
 
-// TestUploadsStream lets the client send a part only when the upstream has read the one before, then sends more
-// than all buffers hold. Trailers pass in both directions.
+// TestUploadsStream: the upstream reads each part of a body before the client has sent the next, and a body of any size.
+// Trailers pass in both directions.
 func TestUploadsStream(t *testing.T) {
 	received := make(chan string)
 	overAllProtocols(t, func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +67,7 @@ func TestUploadsStream(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/api/v1/x", body)
 		expect.NoError(t, err)
 		r.Trailer = http.Header{"X-Sum": nil}
-		large := bytes.Repeat([]byte("listproxy"), 1<<19)
+		large := bytes.Repeat([]byte("listproxy"), 1<<19) // more than all buffers hold
 		go func() {
 			for i := range 5 {
 				want := fmt.Sprintf("part %d", i)
@@ -84,8 +85,8 @@ func TestUploadsStream(t *testing.T) {
 	})
 }
 
-// TestExpectContinue: a client that sends its body only when told to is told so if the upstream wants it. Over
-// HTTP/2 it always is: net/http takes the header away.
+// TestExpectContinue: a client that sends "Expect: 100-continue" gets a 100 if the upstream wants the body. Over HTTP/2 it always
+// does: net/http answers it by itself.
 func TestExpectContinue(t *testing.T) {
 	inBubbles(t, func(t *testing.T, over protocols) {
 		front, _ := startInPipes(t, func(w http.ResponseWriter, r *http.Request) {
@@ -96,23 +97,31 @@ func TestExpectContinue(t *testing.T) {
 			_, _ = io.Copy(w, r.Body)
 		}, over)
 		front.Client().Transport.(*http.Transport).ExpectContinueTimeout = time.Hour
-		for path, want := range map[string]int{"/accepted": http.StatusOK, "/refused": http.StatusForbidden} {
-			told := false
-			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { told = true }})
+		for path, want := range map[string]struct {
+			code    int
+			gets100 bool // the client gets a 100
+			body    string
+		}{
+			"/accepted": {code: http.StatusOK, gets100: true, body: "body"},
+			"/refused":  {code: http.StatusForbidden, gets100: over.http2Client},
+		} {
+			continued := false
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { continued = true }})
 			r, err := http.NewRequestWithContext(ctx, http.MethodPut, front.URL+path, strings.NewReader("body"))
 			expect.NoError(t, err)
 			r.Header.Set("Expect", "100-continue")
 			res := proxytest.Do(t, front.Client(), r)
-			body := proxytest.ReadAll(t, res.Body)
-			if accepted := want == http.StatusOK; res.StatusCode != want || told != (accepted || over.http2Client) || accepted && body != "body" {
-				t.Errorf("%s: %s, told to send the body: %t, got %q", path, res.Status, told, body)
+			expect.Same(t, want.body, proxytest.ReadAll(t, res.Body))
+			expect.Same(t, want.code, res.StatusCode)
+			if continued != want.gets100 {
+				t.Errorf("%s: the client got a 100: %t, want %t", path, continued, want.gets100)
 			}
 		}
 	})
 }
 
-// TestClientsCancellationReachesTheUpstream: if the client goes, the upstream's request ends, before its answer and
-// in the midst of it.
+// TestClientsCancellationReachesTheUpstream: if a client cancels its request, the request to the upstream ends, whether the
+// answer has begun or not, and nothing is logged.
 func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 	for _, path := range []string{"/answering", "/waiting"} {
 		overProtocols(t, func(t *testing.T, over protocols) {
@@ -152,8 +161,7 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 	}
 }
 
-// TestUpstreamsEndReachesTheClient: an answer that breaks off must not look
-// complete.
+// TestUpstreamsEndReachesTheClient: an answer that breaks off at the upstream is not complete for the client either.
 func TestUpstreamsEndReachesTheClient(t *testing.T) {
 	overAllProtocols(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half an ans")
@@ -162,13 +170,13 @@ func TestUpstreamsEndReachesTheClient(t *testing.T) {
 	}, func(t *testing.T, front *httptest.Server) {
 		res := proxytest.Get(t, front.Client(), front.URL+"/x")
 		if body, err := io.ReadAll(res.Body); err == nil {
-			t.Errorf("the answer ended well: %q", body)
+			t.Errorf("reading the answer gave %q without an error", body)
 		}
 	})
 }
 
-// TestAnswersPass: the code, the header and the bytes of an answer are the upstream's, and so is what it says before
-// (103); a redirect is for the client to follow, and what is compressed to decompress.
+// TestAnswersPass: the code, the headers and the bytes of an answer are the upstream's, also of a 103 before the answer.
+// Redirects are not followed, and compressed bodies not decompressed.
 func TestAnswersPass(t *testing.T) {
 	const body = "\x1f\x8b no gzip, which nobody may notice"
 	upstreamsOwn := http.Header{
@@ -176,11 +184,11 @@ func TestAnswersPass(t *testing.T) {
 		"Cache-Status": {"near-origin; hit"}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"}, "Content-Length": {fmt.Sprint(len(body))},
 		"Location": {"/to"}, "Content-Encoding": {"gzip"},
 	}
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header["Accept-Encoding"]; r.URL.Path != "/from" || !slices.Equal(got, []string{"gzip"}) {
-			t.Errorf("asked for %s, with Accept-Encoding %q", r.URL, got)
+			t.Errorf("the upstream got %s with Accept-Encoding %q, want /from with gzip", r.URL, got)
 		}
-		w.Header().Set("Link", "</x>")
+		w.Header().Set("Link", "</x>") // of the 103 alone
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
 		maps.Copy(w.Header(), upstreamsOwn)
@@ -217,8 +225,8 @@ func TestAnswersPass(t *testing.T) {
 	}
 }
 
-// stoppableConn is a connection of a client that can be stopped, as with SIGSTOP: nothing is read from it then,
-// not even a ping.
+// stoppableConn is the connection of a client that can be stopped, as with SIGSTOP: then the client reads nothing from it, not
+// even a ping.
 type stoppableConn struct {
 	net.Conn
 	runs chan struct{} // has a value while the client runs
@@ -231,25 +239,29 @@ func (c stoppableConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestStoppedClient: what is forwarded belongs to the client and kube-apiserver. A client that is
-// stopped for an hour finds all of it when it goes on, whether little has come meanwhile or much.
+// TestStoppedClient: a forwarded watch stays open while its client is stopped for an hour. When the client goes on, it reads all
+// events that came meanwhile, few or many.
 func TestStoppedClient(t *testing.T) { inBubbles(t, testStoppedClient) }
 
 func testStoppedClient(t *testing.T, over protocols) {
-	const stopped, many = time.Hour, 250 // of 20 KB: more than Go's client takes in without being read
+	const (
+		stopTime = time.Hour
+		// More than Go's client takes in without being read.
+		many, largeEvent = 250, 20_000
+	)
 	little, much := make(chan struct{}), make(chan struct{})
 	front, _ := startInPipes(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		say := func(n, size int) {
+		send := func(n, size int) {
 			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":{"n":%d,"x":"%0*d"}}`+"\n", n, size, 0)
 			_ = http.NewResponseController(w).Flush()
 		}
-		say(0, 1)
+		send(0, 1)
 		<-little
-		say(1, 1)
+		send(1, 1)
 		<-much
 		for i := range many {
-			say(2+i, 20_000)
+			send(2+i, largeEvent)
 		}
 	}, over)
 	runs := make(chan struct{}, 1)
@@ -268,24 +280,24 @@ func testStoppedClient(t *testing.T, over protocols) {
 			line, err := events.ReadString('\n')
 			got := -1
 			if _, scanned := fmt.Sscanf(line, `{"type":"ADDED","object":{"n":%d,`, &got); scanned != nil || got != next {
-				t.Fatalf("event %d: %.60q, %v", next, line, err)
+				t.Fatalf("got %.60q and error %v, want event %d", line, err, next)
 			}
 			next++
 		}
 	}
-	stop := func(while chan struct{}) {
+	stopWhile := func(eventsCome chan struct{}) {
 		synctest.Wait()
 		<-runs
-		close(while)
-		time.Sleep(stopped)
+		close(eventsCome)
+		time.Sleep(stopTime)
 		runs <- struct{}{}
 	}
 	read(1)
-	stop(little)
+	stopWhile(little)
 	read(1)
-	stop(much)
+	stopWhile(much)
 	read(many)
 	if rest, err := events.ReadString('\n'); err != io.EOF {
-		t.Errorf("at the end: %.60q, %v", rest, err)
+		t.Errorf("at the end: got %.60q and error %v, want EOF", rest, err)
 	}
 }

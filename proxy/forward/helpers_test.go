@@ -29,6 +29,7 @@ func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k.ServeAs(w, r, k.caller, func(int64) (func(), bool) { return func() {}, true })
 }
 
+// newForwarder returns a forwarder to the upstream with this configuration, as the caller with the token "known".
 func newForwarder(t *testing.T, config *rest.Config) known {
 	t.Helper()
 	return newLoggedForwarder(t, config, proxytest.DiscardLog())
@@ -39,18 +40,18 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	up, err := upstream.New(config)
 	expect.NoError(t, err)
 	caller := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
-	up.RecordAnswer(caller, false, http.MethodGet, http.StatusOK)
-	return known{New(up, log), caller, up}
+	const upgraded = false
+	up.RecordAnswer(caller, upgraded, http.MethodGet, http.StatusOK)
+	return known{Forwarder: New(up, log), caller: caller, up: up}
 }
 
-// startProxy serves handler as the command does: behind [serve.OnlyPaths], with the
-// server's own limits. The returned server's client speaks the same protocol.
+// startProxy serves handler as the command does: behind [serve.OnlyPaths], with the server's own limits.
 func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	return proxytest.Serve(t, serve.New(serve.OnlyPaths(handler), nil, proxytest.DiscardLog()), http2)
 }
 
-// protocols says which sides speak HTTP/2, and not HTTP/1.1.
+// protocols are the sides that speak HTTP/2, and not HTTP/1.1.
 type protocols struct{ http2Upstream, http2Client bool }
 
 // overProtocols runs test for HTTP/1.1 and HTTP/2 on either side.
@@ -60,7 +61,7 @@ func overProtocols(t *testing.T, test func(t *testing.T, over protocols)) {
 	}
 }
 
-// overAllProtocols is overProtocols with a proxy before an upstream that answers so.
+// overAllProtocols is overProtocols with a proxy before an upstream with this handler.
 func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, front *httptest.Server)) {
 	overProtocols(t, func(t *testing.T, over protocols) {
 		test(t, startProxy(t, newForwarder(t, proxytest.StartUpstream(t, over.http2Upstream, handler).Config()), over.http2Client))
@@ -74,7 +75,7 @@ func inBubbles(t *testing.T, test func(t *testing.T, over protocols)) {
 	})
 }
 
-// startInPipes is startProxy in a bubble, before an upstream that answers so, and with a Drain.
+// startInPipes is startProxy in a bubble, before an upstream with this handler. It also returns a Drain of the proxy.
 func startInPipes(t *testing.T, handler http.HandlerFunc, over protocols) (*httptest.Server, *serve.Drain) {
 	t.Helper()
 	api := httptest.NewUnstartedServer(handler)
@@ -89,8 +90,7 @@ func startInPipes(t *testing.T, handler http.HandlerFunc, over protocols) (*http
 	return front, drain
 }
 
-// newDraining returns a server as that of startProxy, which must be started, with a Drain that ends forwarded
-// watches.
+// newDraining returns a server as that of startProxy, not yet started, with a Drain that ends forwarded watches.
 func newDraining(forward known) (*http.Server, *serve.Drain) {
 	server := serve.New(serve.OnlyPaths(forward), nil, proxytest.DiscardLog())
 	return server, serve.NewDrain(server, func(within time.Duration) {
@@ -98,4 +98,5 @@ func newDraining(forward known) (*http.Server, *serve.Drain) {
 	})
 }
 
+// upgrade returns the headers that ask for an upgrade to a protocol.
 func upgrade(to string) http.Header { return http.Header{"Connection": {"Upgrade"}, "Upgrade": {to}} }

@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// upgradeProtocols are requests for an upgrade, as kubectl sends them, by protocol.
 var upgradeProtocols = map[string]string{
 	"websocket": "GET /exec?command=sh HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
@@ -21,11 +22,12 @@ var upgradeProtocols = map[string]string{
 		"X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
 }
 
-// TestUpgrades: what is asked for is agreed to, either side hears the other, and either may end the connection.
+// TestUpgrades: the answer to an upgrade is the upstream's. Afterwards, each side reads what the other sends, and either may end
+// the connection.
 func TestUpgrades(t *testing.T) {
 	upstreamEnded := make(chan error)
 	// HTTP/2 is offered, and must not be used.
-	upstream := proxytest.StartUpstream(t, true, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
+	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.WriteString("out\n")
 		_ = rw.Flush()
 		if line, err := rw.ReadString('\n'); line != "in\n" {
@@ -40,7 +42,7 @@ func TestUpgrades(t *testing.T) {
 	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Status", "listproxy; fwd=bypass")
 		forwarder.ServeHTTP(w, r)
-	}), false)
+	}), proxytest.HTTP1)
 	for protocol, request := range upgradeProtocols {
 		for _, upstreamEnds := range []bool{false, true} {
 			res, conn, reader := proxytest.SendRaw(t, front, request)
@@ -69,15 +71,17 @@ func TestUpgrades(t *testing.T) {
 // TestRefusedUpgradeClosesTheConnection: a refusal in place of an upgrade reaches the client whole, and nothing
 // follows it on the connection.
 func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, "no")
 	})
-	front := startProxy(t, newForwarder(t, upstream.Config()), false)
+	front := startProxy(t, newForwarder(t, upstream.Config()), proxytest.HTTP1)
 	for protocol, request := range upgradeProtocols {
 		res, _, reader := proxytest.SendRaw(t, front, request)
-		if body := proxytest.ReadAll(t, res.Body); res.StatusCode != http.StatusForbidden || body != "no" || !res.Close {
-			t.Fatalf("%s: %s, %q, the connection ends: %t", protocol, res.Status, body, res.Close)
+		expect.Same(t, http.StatusForbidden, res.StatusCode)
+		expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
+		if !res.Close {
+			t.Errorf("%s: the answer does not close the connection", protocol)
 		}
 		if rest := proxytest.ReadAll(t, reader); rest != "" {
 			t.Errorf("%s: read %q behind the answer", protocol, rest)
@@ -85,14 +89,15 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 	}
 }
 
-// TestUnaskedProtocolIsNotSwitchedTo, and the connection to the upstream is not kept.
+// TestUnaskedProtocolIsNotSwitchedTo: if the upstream switches to a protocol for which the client has not asked, the client gets
+// a 503, and the connection to the upstream is closed.
 func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	ended := make(chan struct{}, 1)
 	agree := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.ReadByte()
 		ended <- struct{}{}
 	})
-	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, proxytest.HTTP1, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/unnamed" {
 			r.Header.Set("Upgrade", "other")
 		}
@@ -110,18 +115,19 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	}
 }
 
-// TestImpersonatedUpgrades: a connection with the proxy's credentials is only upgraded to what Kubernetes speaks.
-// (TestAttacks has what comes of it.)
+// TestImpersonatedUpgrades: a request with listproxy's credentials is refused if it asks for an upgrade to another protocol than
+// those of Kubernetes. A caller's own request is not.
 func TestImpersonatedUpgrades(t *testing.T) {
-	for protocol, known := range map[string]bool{
-		"websocket": true, "WebSocket": true, "SPDY/3.1": true, "h2c": false, "websocket, h2c": false,
+	for protocol, want := range map[string]string{
+		"websocket": "", "WebSocket": "", "SPDY/3.1": "", "h2c": observe.RefusedUpgrade, "websocket, h2c": observe.RefusedUpgrade,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
 		r.Header = upgrade(protocol)
-		for id, want := range map[*auth.Identity]bool{new(proxytest.Jane(auth.NewAuthenticator(nil))): !known, {}: false} {
-			if reason, _ := whyRefused(r, *id); (reason == observe.RefusedUpgrade) != want {
-				t.Errorf("%s, impersonated %t: refused with %q", protocol, id.VerifiedUser() != nil, reason)
-			}
+		if got, _ := whyRefused(r, proxytest.Jane(auth.NewAuthenticator(nil))); got != want {
+			t.Errorf("%s, impersonated: refused with %q, want %q", protocol, got, want)
+		}
+		if got, _ := whyRefused(r, auth.Identity{}); got != "" {
+			t.Errorf("%s, not impersonated: refused with %q", protocol, got)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// openReader returns a reader of u, for one attempt to send it.
 func openReader(t *testing.T, u *upload) io.ReadCloser {
 	t.Helper()
 	r, err := u.reader()
@@ -38,25 +39,25 @@ func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 		synctest.Wait()
 		_ = waiting.Close()
 		if err := <-ended; err == nil || u.failure() != nil {
-			t.Errorf("got %v, failure %v", err, u.failure())
+			t.Errorf("Read ended with %v, and the failure of the caller is %v; want an error, and no failure", err, u.failure())
 		}
 	})
 }
 
-// TestSlowBody: a body that takes too long gets kube-apiserver's 504. (A body of unknown length over HTTP/1.1 is left out:
+// TestSlowBody: a request whose body takes too long gets kube-apiserver's 504. (A body of unknown length over HTTP/1.1 is left out:
 // net/http may end the connection before the answer.)
 func TestSlowBody(t *testing.T) {
 	upstream := func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		http2  bool
-		length int64
-	}{{false, 10}, {true, 10}, {true, -1}} {
-		forwarder := newForwarder(t, proxytest.StartUpstream(t, true, upstream).Config())
-		front := startProxy(t, kubehttp.WithRequestInfo(serve.LimitBodies(forwarder, 100*time.Millisecond)), test.http2)
+		length int64 // -1: unknown
+	}{{http2: proxytest.HTTP1, length: 10}, {http2: proxytest.HTTP2, length: 10}, {http2: proxytest.HTTP2, length: -1}} {
+		forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, upstream).Config())
+		front := startProxy(t, kubehttp.WithRequestInfo(serve.LimitBodies(forwarder, 100*time.Millisecond)), tt.http2)
 		body, stuck := io.Pipe()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, body)
 		expect.NoError(t, err)
-		r.ContentLength = test.length
+		r.ContentLength = tt.length
 		go func() { _, _ = io.WriteString(stuck, "abc") }()
 		proxytest.AssertStatus(t, proxytest.Do(t, front.Client(), r), http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
 		_ = stuck.Close()

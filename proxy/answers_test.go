@@ -271,7 +271,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			w := newModelWorld(t)
 			var asked authorizationv1.SelfSubjectAccessReviewSpec
 			w.setReviews(t, 0, func(r *http.Request) (_ *http.Response, err error) {
-				asked, err = proxytest.ReviewAsked(r)
+				asked, err = proxytest.ReadReview(r)
 				return proxytest.JSONResponse(r, http.StatusCreated, "{}"), err
 			})
 			r := w.request(t.Context(), "")

@@ -34,7 +34,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	lines := &logbuffer.Buffer{}
 	log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
-	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
 	forwarder, caller := forward.New(up, proxytest.DiscardLog()), proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
@@ -54,7 +54,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			defer serving.Done()
 			inner.ServeHTTP(w, r)
 		})
-		return proxytest.Serve(t, server, false)
+		return proxytest.Serve(t, server, proxytest.HTTP1)
 	}
 	main := start(serve.New(handler, nil, proxytest.DiscardLog()))
 	connect := start(serve.NewConnect(serve.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log))

@@ -227,7 +227,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 			if early := c.received(t); early != "" {
 				t.Errorf("got %s while the definition is not trusted, want nothing", early)
 			}
-			w.Flow(modelDefinitions)
+			w.Unstall(modelDefinitions)
 			expect.Same(t, tt.wantEnd, c.end(t, 6*time.Minute))
 			expect.Same(t, tt.wantEvents, c.events(t))
 		})

@@ -125,7 +125,7 @@ func (w *modelWorld) change(path string, object func() string) (changed string) 
 	w.notified++
 	changed = object()
 	w.mu.Unlock()
-	w.Hold(path, changed)
+	w.SetObjects(path, changed)
 	return changed
 }
 
@@ -212,10 +212,10 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 		defer w.mu.Unlock()
 		return w.revision, []string{w.item()}
 	}}
-	w.Silence(modelPath)
-	w.Document("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
+	w.StopBookmarks(modelPath)
+	w.SetDocument("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
 		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
-	w.Document("/version", proxytest.VersionOf("v1.36.3"))
+	w.SetDocument("/version", proxytest.VersionOf("v1.36.3"))
 	var served *cluster.Cluster
 	collections := snapshot.NewCollections(snapshot.Config{
 		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
@@ -285,14 +285,14 @@ func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 // setReviews sets the transport that answers all reviews from now on.
 func (w *modelWorld) setReviews(t *testing.T, ttl time.Duration, answer proxytest.Transport) {
 	t.Helper()
-	w.handler.Authorizer = auth.NewAuthorizer(proxytest.SendAs[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour})
+	w.handler.Authorizer = auth.NewAuthorizer(proxytest.SendWithCredentials[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour})
 }
 
 // startAuditing starts an audit log, in which all callers are alice.
 func (w *modelWorld) startAuditing(t *testing.T) *auditSink {
 	t.Helper()
 	log := &auditSink{}
-	who := auth.NewWhoAmI(proxytest.SendAs[auth.Identity](func(r *http.Request) (*http.Response, error) {
+	who := auth.NewWhoAmI(proxytest.SendWithCredentials[auth.Identity](func(r *http.Request) (*http.Response, error) {
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 	}), modelUpstream, auth.ReviewConfig{})
 	w.handler.AuditLog = observe.NewAuditLog(log)

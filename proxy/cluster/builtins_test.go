@@ -19,7 +19,7 @@ const appsPath = "get /apis/apps/v1"
 // serveApps says what is served of apps from now on.
 func serveApps(t *testing.T, f *proxytest.FakeAPI, resources ...metav1.APIResource) {
 	t.Helper()
-	f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
+	f.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
 }
 
 // TestDiscoveryIsReadAgain: when API servers or routes have changed, and once more when the slowest API
@@ -32,10 +32,10 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			f.Event(apiServicesPath, "ADDED", proxytest.APIService("v1", "new", "", 2))
 		},
 		"a server, while nobody answers": func(f *proxytest.FakeAPI) {
-			f.Answer(http.StatusServiceUnavailable, appsPath)
+			f.SetStatus(http.StatusServiceUnavailable, appsPath)
 			f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2))
 			time.Sleep(discoveryRetryInterval / 2)
-			f.Answer(0, appsPath)
+			f.SetStatus(0, appsPath)
 			time.Sleep(discoveryRetryInterval)
 		},
 		"nothing, yet": func(*proxytest.FakeAPI) { time.Sleep(discoveryInterval * 6 / 5) },
@@ -45,9 +45,9 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			f.Collections[leasesPath] = newFakeServers().Collections[leasesPath]
 			c := runLookups(t, f)
 			time.Sleep(snapshot.Skew)
-			before := f.Asked(appsPath)
+			before := f.CountRequests(appsPath)
 			time.Sleep(time.Minute)
-			if got := f.Asked(appsPath) - before; got > 0 {
+			if got := f.CountRequests(appsPath) - before; got > 0 {
 				t.Fatalf("it was read %d times for nothing", got)
 			}
 			serveApps(t, f, scoped)
@@ -59,7 +59,7 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			serveApps(t, f) // by another API server
 			time.Sleep(snapshot.Skew)
 			expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
-			if got := f.Asked(appsPath) - before; got < 2 || got > 3 {
+			if got := f.CountRequests(appsPath) - before; got < 2 || got > 3 {
 				t.Errorf("it was read %d times", got)
 			}
 		})
@@ -72,12 +72,12 @@ func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runLookups(t, f)
 		time.Sleep(snapshot.Skew)
-		before := f.Asked(appsPath)
+		before := f.CountRequests(appsPath)
 		f.Event(apiServicesPath, "ADDED", proxytest.APIService("v2", "example.com", "", 2))
 		f.Event(definitionsPath, "ADDED", proxytest.Definition("gadgets", "Cluster", 1, 1))
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "example.com v1 gadgets", found{Entry: Entry{Custom: true}})
-		expect.Same(t, 0, f.Asked(appsPath)-before)
+		expect.Same(t, 0, f.CountRequests(appsPath)-before)
 	})
 }
 
@@ -95,18 +95,18 @@ func TestDiscoveryFails(t *testing.T) {
 	} {
 		proxytest.Bubble(t, http.StatusText(tt.status), func(t *testing.T) {
 			f := newFakeCluster(t)
-			f.Answer(tt.status, appsPath)
+			f.SetStatus(tt.status, appsPath)
 			c := runLookups(t, f)
 			expectLookup(t, c, "apps v1 deployments", forwardedAs(tt.never))
-			before := f.Asked(appsPath)
+			before := f.CountRequests(appsPath)
 			time.Sleep(10 * time.Minute)
-			if got, most := f.Asked(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
+			if got, most := f.CountRequests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
 				t.Errorf("%d reads in ten minutes, want %d at most", got, most)
 			}
-			f.Answer(0, appsPath)
+			f.SetStatus(0, appsPath)
 			time.Sleep(2 * discoveryInterval)
 			expectLookup(t, c, "apps v1 deployments", foundDeployments)
-			f.Answer(tt.status, appsPath)
+			f.SetStatus(tt.status, appsPath)
 			time.Sleep(2 * discoveryInterval)
 			expectLookup(t, c, "apps v1 deployments", tt.then)
 		})
@@ -126,7 +126,7 @@ func TestDiscoveryStalls(t *testing.T) {
 			t.Errorf("waited %v", waited)
 		}
 		serveApps(t, f)
-		f.Flow("/apis/apps/v1")
+		f.Unstall("/apis/apps/v1")
 		time.Sleep(2 * pageTimeout)
 		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
 	})

@@ -53,7 +53,7 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 	f.Collections[definitionsPath] = &proxytest.FakeCollection{
 		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{proxytest.Definition("widgets", "Namespaced", 1, 1)},
 	}
-	f.Document("/api/v1", discoveryOf(t, "v1",
+	f.SetDocument("/api/v1", discoveryOf(t, "v1",
 		apiResource("pods", "Pod", true, "create", "delete", "get", "list", "watch"),
 		apiResource("pods/status", "Pod", true, "get", "list", "watch"),
 		apiResource("nodes", "Node", false, "get", "list", "watch"),
@@ -61,9 +61,9 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 		apiResource("componentstatuses", "ComponentStatus", false, "get", "list"),
 		apiResource("streams", "Stream", false, "watch"),
 	))
-	f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", true, "list", "watch")))
+	f.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", true, "list", "watch")))
 	// Aggregated APIs have discovery like any other.
-	f.Document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1", apiResource("pods", "PodMetrics", true, "list", "watch")))
+	f.SetDocument("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1", apiResource("pods", "PodMetrics", true, "list", "watch")))
 	return f
 }
 

@@ -81,7 +81,7 @@ func TestCustomResources(t *testing.T) {
 		f := withDefinition(t, crd(1, "", established))
 		f.Collections[definitionsPath].Objects = append(f.Collections[definitionsPath].Objects,
 			strings.Replace(proxytest.Definition("deployments", "Namespaced", 1, 1), "deployments.example.com", "deployments.apps", 1))
-		f.Answer(500, "list "+definitionsPath)
+		f.SetStatus(500, "list "+definitionsPath)
 		c := runLookups(t, f)
 		lookup := func(when string, ready bool, custom, builtin found) {
 			t.Helper()
@@ -96,15 +96,15 @@ func TestCustomResources(t *testing.T) {
 			}
 		}
 		lookup("before the first list", false, forwardedAs(reason.Warming), forwardedAs(reason.Warming))
-		f.Answer(403, "list "+definitionsPath) // nobody waits for what may not be read
+		f.SetStatus(403, "list "+definitionsPath) // nobody waits for what may not be read
 		time.Sleep(time.Minute)
 		lookup("refused", true, forwardedAs(reason.Upstream), foundPods)
-		f.Answer(0, "list "+definitionsPath)
+		f.SetStatus(0, "list "+definitionsPath)
 		time.Sleep(2 * maxRefusedPause)
 		lookup("listed", true, foundWidgets, foundPods)
 		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.Upstream)) // built in, and defined
 		expectLookup(t, c, "x.io v1 b", forwardedAs(reason.UnknownResource))
-		f.Answer(403, "list "+definitionsPath, "watch "+definitionsPath)
+		f.SetStatus(403, "list "+definitionsPath, "watch "+definitionsPath)
 		f.Cut(definitionsPath)
 		time.Sleep(snapshot.Skew)
 		lookup("no stream for a moment", true, foundWidgets, foundPods)

@@ -122,7 +122,7 @@ func TestRBACRevocations(t *testing.T) {
 						Kind: kind + "List", APIVersion: "rbac.authorization.k8s.io/v1",
 					}
 				}
-				f.Hold(rbacPath+resource, rbacObject(resource, tt.before))
+				f.SetObjects(rbacPath+resource, rbacObject(resource, tt.before))
 				var told []string
 				proxytest.RunInBubble(t, func(ctx context.Context) {
 					revoked := func(namespace string) { told = append(told, "in "+namespace) }

@@ -102,7 +102,7 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 		reopen := func() { time.Sleep(6 * time.Second) }
 		gap := func(objects ...string) func() {
 			return func() {
-				f.Hold(thingsPath, objects...)
+				f.SetObjects(thingsPath, objects...)
 				f.Cut(thingsPath)
 				reopen()
 			}
@@ -156,7 +156,7 @@ func TestReflectorReadsPages(t *testing.T) {
 		f := proxytest.NewFakeAPI()
 		r, _ := runThings(t, f, proxytest.DiscardLog(), all...)
 		expect.Same(t, len(all), len(r.known))
-		expect.Same(t, 4, f.Asked("list "+thingsPath))
+		expect.Same(t, 4, f.CountRequests("list "+thingsPath))
 	})
 }
 
@@ -195,7 +195,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
 		r, _ := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
-		f.Silence(thingsPath)
+		f.StopBookmarks(thingsPath)
 		expect := func(when string, current bool) {
 			t.Helper()
 			if got := r.current(); got != current || !r.ready() {
@@ -219,21 +219,21 @@ func TestReflectorIsCurrent(t *testing.T) {
 		expect("silent for a while", true)
 		time.Sleep(time.Second)
 		expect("silent for too long", false)
-		f.Flow(thingsPath)
+		f.Unstall(thingsPath)
 		time.Sleep(6 * time.Second)
 		expect("listed again", true)
 
-		f.Answer(http.StatusServiceUnavailable, "list "+thingsPath, "watch "+thingsPath)
+		f.SetStatus(http.StatusServiceUnavailable, "list "+thingsPath, "watch "+thingsPath)
 		f.Cut(thingsPath)
 		time.Sleep(snapshot.Skew)
 		expect("cut", true)
 		time.Sleep(time.Second)
 		expect("cut for a while", false)
 		time.Sleep(time.Hour)
-		if got := f.Asked("list " + thingsPath); got > 2000 {
+		if got := f.CountRequests("list " + thingsPath); got > 2000 {
 			t.Errorf("asked %d times in an hour", got)
 		}
-		f.Answer(0, "list "+thingsPath, "watch "+thingsPath)
+		f.SetStatus(0, "list "+thingsPath, "watch "+thingsPath)
 		time.Sleep(6 * time.Second)
 		expect("back", true)
 	})
@@ -243,7 +243,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 func TestReflectorThatMayOnlyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
-		f.Answer(http.StatusForbidden, "watch "+thingsPath)
+		f.SetStatus(http.StatusForbidden, "watch "+thingsPath)
 		var logged logbuffer.Buffer
 		r, _ := runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
 		if r.current() || !r.ready() || !r.isRefused() {
@@ -251,13 +251,13 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		// Eight or nine times in the first five minutes, at doubling distances, then once in five.
-		if got := f.Asked("list " + thingsPath); got < 17 || got > 21 {
+		if got := f.CountRequests("list " + thingsPath); got < 17 || got > 21 {
 			t.Errorf("asked %d times in an hour, want less and less often, down to once in five minutes", got)
 		}
 		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, r.grant) {
 			t.Errorf("want one line that says what to grant, got:\n%s", got)
 		}
-		f.Answer(0, "watch "+thingsPath)
+		f.SetStatus(0, "watch "+thingsPath)
 		time.Sleep(2 * maxRefusedPause)
 		if !r.current() || r.isRefused() {
 			t.Error("not current, though it may watch")
@@ -285,10 +285,10 @@ func TestReflectorWarns(t *testing.T) {
 			runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
 			for range 2 {
 				time.Sleep(time.Hour)
-				f.Answer(tt.status, "list "+thingsPath, "watch "+thingsPath)
+				f.SetStatus(tt.status, "list "+thingsPath, "watch "+thingsPath)
 				f.End(thingsPath)
 				time.Sleep(tt.lasts)
-				f.Answer(0, "list "+thingsPath, "watch "+thingsPath)
+				f.SetStatus(0, "list "+thingsPath, "watch "+thingsPath)
 			}
 			time.Sleep(time.Hour)
 			lines := 0
@@ -341,13 +341,13 @@ func TestReflectorGoesOn(t *testing.T) {
 			runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
 			time.Sleep(tt.lives)
 			f.Event(thingsPath, "BOOKMARK", thing("", "", 8))
-			f.Answer(http.StatusServiceUnavailable, tt.refused+thingsPath)
+			f.SetStatus(http.StatusServiceUnavailable, tt.refused+thingsPath)
 			tt.end(f, thingsPath)
 			time.Sleep(time.Second)
-			f.Answer(0, tt.refused+thingsPath)
+			f.SetStatus(0, tt.refused+thingsPath)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			expect.Same(t, tt.lists, f.Asked("list "+thingsPath))
+			expect.Same(t, tt.lists, f.CountRequests("list "+thingsPath))
 			expect.Same(t, tt.watches, f.Collections[thingsPath].Watched)
 		})
 	}

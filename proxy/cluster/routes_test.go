@@ -33,7 +33,7 @@ func TestWithoutRoutes(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := newFakeCluster(t)
-			f.Answer(tt.status, tt.refused...)
+			f.SetStatus(tt.status, tt.refused...)
 			c := runLookups(t, f)
 			expectLookup(t, c, " v1 pods", tt.wantCore)
 			known := tt.wantCore == foundPods
@@ -47,7 +47,7 @@ func TestWithoutRoutes(t *testing.T) {
 			} else {
 				expectLookup(t, c, "metrics.k8s.io v1beta1 pods", forwardedAs(reason.Warming))
 			}
-			f.Answer(0, list, watch)
+			f.SetStatus(0, list, watch)
 			time.Sleep(2 * maxRefusedPause)
 			expectLookup(t, c, "apps v1 deployments", foundDeployments)
 			expectLookup(t, c, " v1 pods", foundPods)
@@ -63,7 +63,7 @@ func TestRoutesChange(t *testing.T) {
 		c := runCluster(t, f, told.invalidate)
 		unavailable := strings.Replace(proxytest.APIService("v1beta1", "metrics.k8s.io", someService, 2), `,"spec"`,
 			`,"status":{"conditions":[{"type":"Available","status":"False"}]},"spec"`, 1)
-		f.Document("/apis/new/v1", discoveryOf(t, "new/v1", apiResource("things", "Thing", false, "list", "watch")))
+		f.SetDocument("/apis/new/v1", discoveryOf(t, "new/v1", apiResource("things", "Thing", false, "list", "watch")))
 		for _, step := range []struct {
 			name, event, object string
 			of, what            string
@@ -115,7 +115,7 @@ func TestRoutesWithoutTheirStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runLookups(t, f)
-		f.Answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
+		f.SetStatus(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
 		f.Cut(apiServicesPath)
 		time.Sleep(snapshot.Skew)
 		expectLookup(t, c, "apps v1 deployments", foundDeployments)
@@ -124,8 +124,8 @@ func TestRoutesWithoutTheirStream(t *testing.T) {
 		expectLookup(t, c, "metrics.k8s.io v1beta1 pods", forwardedAs(reason.UnknownResource))
 		expectLookup(t, c, " v1 pods", foundPods)
 
-		f.Hold(apiServicesPath, proxytest.APIService("v1", "", "", 1), proxytest.APIService("v1", "apps", someService, 1))
-		f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
+		f.SetObjects(apiServicesPath, proxytest.APIService("v1", "", "", 1), proxytest.APIService("v1", "apps", someService, 1))
+		f.SetStatus(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
 	})

@@ -30,7 +30,7 @@ func newFakeServers() *proxytest.FakeAPI {
 	f.Collections[leasesPath] = &proxytest.FakeCollection{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1", Objects: []string{
 		serverLease("one", "one_1", 1), serverLease("two", "two_1", 1),
 	}}
-	f.Document("/version", proxytest.VersionOf("v1.36.3"))
+	f.SetDocument("/version", proxytest.VersionOf("v1.36.3"))
 	return f
 }
 
@@ -79,7 +79,7 @@ func TestServersShowThePast(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServers()
 				f.Collections[leasesPath].Objects = []string{serverLease("one", "one_1", 1)}
-				f.Document("/version", proxytest.VersionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
+				f.SetDocument("/version", proxytest.VersionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
 				begun := time.Now()
 				_, s := runServersOf(t, f)
 				time.Sleep(known)
@@ -87,7 +87,7 @@ func TestServersShowThePast(t *testing.T) {
 					f.Collections[leasesPath].Objects = []string{tt.changes}
 				}
 				if tt.refused {
-					f.Answer(http.StatusForbidden, "list "+leasesPath)
+					f.SetStatus(http.StatusForbidden, "list "+leasesPath)
 				}
 				same, soon := s.sameTimeline(t.Context(), 100, begun.Add(tt.heard))
 				if same != tt.same || soon != tt.soon {
@@ -120,23 +120,23 @@ func TestServersTellOfLeases(t *testing.T) {
 func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		f.Answer(http.StatusForbidden, "list "+leasesPath, "watch "+leasesPath)
+		f.SetStatus(http.StatusForbidden, "list "+leasesPath, "watch "+leasesPath)
 		told := runServers(t, f)
 		time.Sleep(time.Hour)
 		told.expect(t, "no change")
-		if got := f.Asked("get /version"); got < 300 || got > 400 {
+		if got := f.CountRequests("get /version"); got < 300 || got > 400 {
 			t.Errorf("/version was asked for %d times in an hour", got)
 		}
 
-		f.Document("/version", proxytest.VersionOf("v1.37.0"))
+		f.SetDocument("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(2 * versionInterval)
 		told.expect(t, "an upgrade", "version v1.37.0 answers")
-		f.Answer(http.StatusServiceUnavailable, "get /version")
+		f.SetStatus(http.StatusServiceUnavailable, "get /version")
 		time.Sleep(time.Hour)
-		f.Answer(0, "get /version")
-		f.Document("/version", `<html>`)
+		f.SetStatus(0, "get /version")
+		f.SetDocument("/version", `<html>`)
 		time.Sleep(time.Hour)
-		f.Document("/version", proxytest.VersionOf("v1.37.0"))
+		f.SetDocument("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(time.Hour)
 		told.expect(t, "no answer, no version, and the same again")
 	})
@@ -220,7 +220,7 @@ func TestStorageVersions(t *testing.T) {
 		expectStep("two are gone", foundPods, foundDeployments, foundWidgets, "widgets.example.com")
 		event("MODIFIED", storageVersion("core.pods", "", "False"))
 		expectStep("pods differ", differ, foundDeployments, foundWidgets)
-		f.Answer(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
+		f.SetStatus(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
 		f.Cut(storageVersionsPath)
 		time.Sleep(time.Hour)
 		expectStep("the API server does not answer", differ, foundDeployments, foundWidgets)

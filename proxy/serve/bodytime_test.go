@@ -37,7 +37,7 @@ func TestBodyTime(t *testing.T) {
 				read <- errors.Join(err, r.Context().Err())
 				_, _ = w.Write(body)
 			})
-			_, dial := proxytest.ServePipe(t, kubehttp.WithRequestInfo(LimitBodies(echo, bodyLimit)), false)
+			_, dial := proxytest.ServePipe(t, kubehttp.WithRequestInfo(LimitBodies(echo, bodyLimit)), proxytest.HTTP1)
 			conn := dial()
 			reader := bufio.NewReader(conn)
 			for range 2 {

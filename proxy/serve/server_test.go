@@ -26,7 +26,7 @@ func TestBoundsOfHeaders(t *testing.T) {
 		return proxytest.Serve(t, New(http.NotFoundHandler(), nil, proxytest.DiscardLog()), http2)
 	}
 	server := serve(false)
-	connect := proxytest.Serve(t, NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), false)
+	connect := proxytest.Serve(t, NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), proxytest.HTTP1)
 	many := strings.Repeat("X-Value: x\r\n", 1000)
 	for _, tt := range []struct {
 		to       *httptest.Server

@@ -160,7 +160,7 @@ func TestStallAfterTheHandler(t *testing.T) {
 		guard := &stallGuard{limit: stallLimit}
 		_, dial := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "short")
-		}), false)
+		}), proxytest.HTTP1)
 		conn := dial()
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		time.Sleep(stallLimit + time.Second)

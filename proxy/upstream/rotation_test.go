@@ -57,7 +57,7 @@ func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	r.second = r.clientCA.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
 	r.serveWith(t, ca)
 	r.accepted.Store(r.first)
-	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, req *http.Request) {
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, req *http.Request) {
 		if client := req.TLS.PeerCertificates; len(client) > 0 && !client[0].Equal(r.accepted.Load()) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return

@@ -26,7 +26,7 @@ import (
 
 // TestAddress: New reads the upstream's address as client-go does, and refuses one without TLS or with credentials.
 func TestAddress(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
 	for host, want := range map[string]string{ // empty: New refuses the host
 		"https://api:6443":                  "https://api:6443",
 		"https://api:6443/":                 "https://api:6443",
@@ -75,7 +75,7 @@ func impersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
 func TestSentAsTheCaller(t *testing.T) {
 	var got http.Header
 	var on string
-	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { got, on = r.Header.Clone(), r.RemoteAddr })
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { got, on = r.Header.Clone(), r.RemoteAddr })
 	up := impersonating(t, api)
 	identities := auth.NewAuthenticator(nil)
 	for name, tt := range map[string]struct {
@@ -118,7 +118,7 @@ func TestSentAsTheCaller(t *testing.T) {
 func TestCallersAreSpread(t *testing.T) {
 	const callers = 64 // with so many, more than half of the lanes are used
 	var connections sync.Map
-	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) })
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) })
 	up := impersonating(t, api)
 	identities := auth.NewAuthenticator(nil)
 	tokenOf := func(subject, signature string) auth.Identity {
@@ -172,7 +172,7 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 		},
 		"header for proxies": func(t *http.Transport) { t.ProxyConnectHeader = http.Header{} },
 	}
-	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
 	for name, spoil := range tests {
 		up, err := New(upstream.Config())
 		expect.NoError(t, err)

@@ -20,7 +20,7 @@ func Identify[Identity, Refusal any](a Authenticator[Identity, Refusal], authori
 	return id
 }
 
-// IdentifyAs returns the identity of a caller with a token and these Impersonate-* headers.
+// IdentifyAs returns the identity of a caller with the token "impersonator" and these Impersonate-* headers.
 func IdentifyAs[Identity, Refusal any](a Authenticator[Identity, Refusal], as http.Header) Identity {
 	r := &http.Request{Header: as.Clone()}
 	r.Header.Set("Authorization", "Bearer impersonator")
@@ -28,16 +28,18 @@ func IdentifyAs[Identity, Refusal any](a Authenticator[Identity, Refusal], as ht
 	return id
 }
 
-// Jane returns the identity of the user jane, whom listproxy impersonates.
-func Jane[Identity any](a interface {
+// Users is the part of an auth.Authenticator that identifies verified users.
+type Users[Identity any] interface {
 	IdentityOf(u *user.DefaultInfo) Identity
-},
-) Identity {
+}
+
+// Jane returns the identity of the user jane, whom listproxy impersonates.
+func Jane[Identity any](a Users[Identity]) Identity {
 	return a.IdentityOf(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
-// SendAs returns a function that sends a request through rt with the credentials of an identity.
-func SendAs[Identity interface{ Present(h http.Header) }](rt Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
+// SendWithCredentials returns a function that sends a request through rt with the credentials of an identity.
+func SendWithCredentials[Identity interface{ Present(h http.Header) }](rt Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
 		id.Present(r.Header)
 		return rt(r.WithContext(ctx))

@@ -21,7 +21,7 @@ import (
 // FakeAPI is an API server in memory that answers as a test wants, for reflectors, discovery and feeds. (For one that answers
 // truthfully, see [inmemory.ControlPlane].) It is a RoundTripper, so that it works in a synctest bubble.
 type FakeAPI struct {
-	Collections map[string]*FakeCollection // by path
+	Collections map[string]*FakeCollection // by path; set before the first request
 	Requests    map[string]int             // counts, by "verb path"
 
 	mu        sync.Mutex
@@ -99,18 +99,18 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return Refusal(r, http.StatusNotFound), nil
 }
 
-// collection returns the collection of a path of all namespaces or of one, or nil.
+// collection returns the collection at path, also if path is within a namespace; nil if there is none.
 func (f *FakeAPI) collection(path string) *FakeCollection {
 	if c := f.Collections[path]; c != nil {
 		return c
 	}
-	group, within, _ := strings.Cut(path, "/namespaces/")
-	_, resource, _ := strings.Cut(within, "/")
-	return f.Collections[group+"/"+resource]
+	prefix, rest, _ := strings.Cut(path, "/namespaces/")
+	_, resource, _ := strings.Cut(rest, "/")
+	return f.Collections[prefix+"/"+resource]
 }
 
-// now returns the objects that a request selects by name, or all, and their revision.
-func (c *FakeCollection) now(r *http.Request) (revision int, objects []string) {
+// current returns the objects that a request selects by name, or all, and their revision.
+func (c *FakeCollection) current(r *http.Request) (revision int, objects []string) {
 	revision, objects = 1, c.Objects
 	if c.Now != nil {
 		revision, objects = c.Now()
@@ -124,7 +124,7 @@ func (c *FakeCollection) now(r *http.Request) (revision int, objects []string) {
 
 // list answers a list. Its continue token is the number of the next object.
 func (c *FakeCollection) list(r *http.Request) *http.Response {
-	revision, items := c.now(r)
+	revision, items := c.current(r)
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	next := ""
 	if limit, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && from+limit < len(items) {
@@ -151,19 +151,20 @@ func (c *FakeCollection) bookmark(revision int, endsInitial bool) string {
 // watch answers a watch, which has a bookmark every minute and lasts until the request, Cut or End ends it. A streaming list
 // begins with the objects. A watch by name has the objects alone, and ends at once.
 func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
-	query, initialEvents := r.URL.Query(), ""
+	var initialEvents strings.Builder
+	query := r.URL.Query()
 	initial, named := query.Get("sendInitialEvents") != "", query.Get("fieldSelector") != ""
-	revision, objects := c.now(r)
+	revision, objects := c.current(r)
 	if initial || named {
 		for _, object := range objects {
-			initialEvents += WatchEvent("ADDED", object)
+			initialEvents.WriteString(WatchEvent("ADDED", object))
 		}
 	}
 	if initial {
-		initialEvents += c.bookmark(revision, true)
+		initialEvents.WriteString(c.bookmark(revision, true))
 	}
 	if named {
-		return JSONResponse(r, http.StatusOK, initialEvents)
+		return JSONResponse(r, http.StatusOK, initialEvents.String())
 	}
 	body, events := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = events.CloseWithError(r.Context().Err()) })
@@ -172,7 +173,7 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(strings.NewReader(initialEvents), body), body}
+	}{io.MultiReader(strings.NewReader(initialEvents.String()), body), body}
 	go func() {
 		for {
 			select {
@@ -186,6 +187,7 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 			if silent {
 				continue
 			}
+			// Revision 1 is never too new: c may not have reached that of now.
 			if _, err := io.WriteString(events, c.bookmark(1, false)); err != nil {
 				return
 			}
@@ -236,37 +238,37 @@ func (f *FakeAPI) endWatches(path string, err error) {
 	f.Collections[path].watches = nil
 }
 
-// Hold sets the objects at path, without events.
-func (f *FakeAPI) Hold(path string, objects ...string) {
+// SetObjects sets the objects at path, without events.
+func (f *FakeAPI) SetObjects(path string, objects ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Collections[path].Objects = objects
 }
 
-// Silence ends the bookmarks of watches of path.
-func (f *FakeAPI) Silence(path string) {
+// StopBookmarks ends the bookmarks of watches of path.
+func (f *FakeAPI) StopBookmarks(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Collections[path].silent = true
 }
 
-// Stall holds back answers to lists and reads of path, until Flow.
+// Stall holds back answers to lists and reads of path, until Unstall.
 func (f *FakeAPI) Stall(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stalls[path] = make(chan struct{})
 }
 
-// Flow ends Stall.
-func (f *FakeAPI) Flow(path string) {
+// Unstall ends Stall.
+func (f *FakeAPI) Unstall(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	close(f.stalls[path])
 	delete(f.stalls, path)
 }
 
-// Answer sets the status of the answers to each "verb path"; 0 means the usual answers.
-func (f *FakeAPI) Answer(status int, verbPaths ...string) {
+// SetStatus sets the status of the answers to each "verb path"; 0 means the usual answers.
+func (f *FakeAPI) SetStatus(status int, verbPaths ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, verbPath := range verbPaths {
@@ -274,15 +276,15 @@ func (f *FakeAPI) Answer(status int, verbPaths ...string) {
 	}
 }
 
-// Document sets the answer to discovery's GET of path.
-func (f *FakeAPI) Document(path, document string) {
+// SetDocument sets the answer to discovery's GET of path.
+func (f *FakeAPI) SetDocument(path, document string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.documents[path] = document
 }
 
-// Asked returns the number of requests for "verb path".
-func (f *FakeAPI) Asked(verbPath string) int {
+// CountRequests returns the number of requests for "verb path".
+func (f *FakeAPI) CountRequests(verbPath string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.Requests[verbPath]

@@ -28,6 +28,12 @@ import (
 // UpstreamServer stands for a kube-apiserver. It speaks TLS, and asks for client certificates without requiring them.
 type UpstreamServer struct{ *httptest.Server }
 
+// The values of the parameters named http2, for tests with one protocol.
+const (
+	HTTP1 = false
+	HTTP2 = true
+)
+
 // StartUpstream serves handler until the test ends.
 func StartUpstream(t *testing.T, http2 bool, handler http.HandlerFunc) UpstreamServer {
 	t.Helper()

@@ -10,8 +10,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// ReviewAsked returns the spec of the review in a request, whose body can be read again afterwards.
-func ReviewAsked(r *http.Request) (asked authorizationv1.SelfSubjectAccessReviewSpec, err error) {
+// ReadReview returns the spec of the review in r, and leaves the body of r to be read again.
+func ReadReview(r *http.Request) (asked authorizationv1.SelfSubjectAccessReviewSpec, err error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return asked, err
@@ -34,7 +34,7 @@ func AnswerWhoAmI(r *http.Request, who authenticationv1.UserInfo) (*http.Respons
 	return answerCreated(r, &review, func() { review.Status.UserInfo = who })
 }
 
-// answerCreated answers 201 with the object of the request, after a change.
+// answerCreated answers 201 with the request's object, which is decoded into object and then changed.
 func answerCreated(r *http.Request, object any, change func()) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {

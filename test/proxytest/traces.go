@@ -18,16 +18,7 @@ func SpanNamed(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.S
 	t.Helper()
 	i := slices.IndexFunc(spans, func(s tracetest.SpanStub) bool { return s.Name == name })
 	if i < 0 {
-		t.Fatalf("no span %q in %v", name, SpanNames(spans))
+		t.Fatalf("no span %q in %v", name, spans)
 	}
 	return spans[i]
-}
-
-// SpanNames returns the names of spans.
-func SpanNames(spans tracetest.SpanStubs) []string {
-	var all []string
-	for _, s := range spans {
-		all = append(all, s.Name)
-	}
-	return all
 }

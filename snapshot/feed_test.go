@@ -3,7 +3,6 @@ package snapshot
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"strconv"
@@ -12,11 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
-
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -31,44 +26,55 @@ func firstWatchSends(lines ...string) func(int, uint64) []string {
 }
 
 // refuseKind answers all requests of a kind with an error.
-func refuseKind(kind string, code int) interceptor {
-	return func(r *http.Request, requested string) (time.Duration, *http.Response) {
-		if requested != kind {
+func refuseKind(kind requestKind, code int) interceptor {
+	return answerKind(kind, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, statusOf(code)) })
+}
+
+// refuseStreamingLists answers all streaming lists with an error, also those of a name that cannot exist.
+func refuseStreamingLists(code int) interceptor {
+	return func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+		if kind != kindStreamingList && kind != kindEmptyStreamingList {
 			return 0, nil
 		}
-		return 0, proxytest.JSONResponse(r, code, statusBody)
+		return 0, proxytest.JSONResponse(r, code, statusOf(code))
 	}
 }
 
 // replaceLoads answers streaming lists of the whole state with a text.
 func replaceLoads(text string) interceptor {
-	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
-		if kind != "load" || r.URL.Query().Has("fieldSelector") {
+	return answerKind(kindStreamingList, func(r *http.Request) *http.Response {
+		return proxytest.JSONResponse(r, http.StatusOK, text)
+	})
+}
+
+// replaceStorage answers probes after the load with a revision below that of the load.
+func replaceStorage() interceptor {
+	probes := fault{kind: kindProbe, begins: afterTheLoad, duration: 25 * time.Second, code: http.StatusOK}.intercept()
+	return func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+		if _, response := probes(r, kind); response == nil {
 			return 0, nil
 		}
-		return 0, proxytest.JSONResponse(r, http.StatusOK, text)
+		return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(3, ""))
 	}
 }
 
-// probesGoBackwards answers probes after the load with a revision below that of the load. Probes over connections of
-// their own are answered so only if the storage was replaced.
-func probesGoBackwards(replaced bool) interceptor {
-	goesBack := fault{kind: "probe", begins: afterTheLoad, duration: 25 * time.Second, code: http.StatusOK}.intercept()
-	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
-		_, response := goesBack(r, kind)
-		isElsewhere := r.Close
-		if response == nil || (isElsewhere && !replaced) {
+// replaceOneServer is replaceStorage as the feed's usual connection leads to it. Requests over connections of their own are
+// answered as usual.
+func replaceOneServer() interceptor {
+	replaced := replaceStorage()
+	return func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+		if isElsewhere := r.Close; isElsewhere {
 			return 0, nil
 		}
-		return 0, proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(3, ""))
+		return replaced(r, kind)
 	}
 }
 
 // loadInPages answers streaming lists with an error, and the list with two pages.
 func loadInPages(first, second string) interceptor {
-	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
+	return func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
 		switch q := r.URL.Query(); {
-		case kind == "load":
+		case kind == kindStreamingList, kind == kindEmptyStreamingList:
 			return 0, proxytest.JSONResponse(r, http.StatusUnprocessableEntity, "{}")
 		case q.Has("continue"):
 			return 0, proxytest.JSONResponse(r, http.StatusOK, second)
@@ -84,18 +90,18 @@ const afterTheLoad = time.Millisecond
 
 // fault is what an upstream does wrong: it answers requests late, or with a status.
 type fault struct {
-	kind       string        // of the requests; "" is any
+	kind       requestKind   // of the requests; "": of any kind
 	begins     time.Duration // after the first request
-	duration   time.Duration // 0 is for ever
-	everyOther bool          // only every second request
-	delay      time.Duration
-	code       int // 0 is no status
+	duration   time.Duration // 0: for ever
+	everyOther bool          // only every second request is affected
+	delay      time.Duration // before the answer
+	code       int           // of the answer; 0: as usual
 }
 
 func (f fault) intercept() interceptor {
 	var firstRequest time.Time
 	affected := 0
-	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
+	return func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
 		if firstRequest.IsZero() {
 			firstRequest = time.Now()
 		}
@@ -117,22 +123,22 @@ func (f fault) intercept() interceptor {
 }
 
 // bounds are the least and the most that a number may be. With the zero value it may be any.
-type bounds [2]int
+type bounds struct{ least, most int }
 
-func (b bounds) contain(n int) bool { return b == bounds{} || b[0] <= n && n <= b[1] }
+func (b bounds) contain(n int) bool { return b == bounds{} || b.least <= n && n <= b.most }
 
-// feedCase is an upstream, and what a feed that runs on it for a time must come to.
+// feedCase is an upstream, and what is expected of a feed that runs on it for a time.
 type feedCase struct {
-	upstream     *upstream
-	duration     time.Duration // a minute if it is 0
-	wantNewest   reason.Reason // why there is no newest state; None if there is one
-	wantRevision uint64        // of the newest state, or a later one
-	wantLoss     reason.Reason // the cause of the only loss; None if no state was lost
-	wantWatches  bounds
-	wantProbes   bounds
+	upstream        *upstream     // its revision is set by check
+	duration        time.Duration // 0: a minute
+	wantUnavailable reason.Reason // why there is no newest state; None: there is one
+	wantRevision    uint64        // of the newest state, at least
+	wantLoss        reason.Reason // the cause of the only loss; None: no state is lost
+	wantWatches     bounds
+	wantProbes      bounds
 }
 
-// check runs a feed on the case's upstream, and compares what the case wants.
+// check runs a feed on the case's upstream. It checks the newest state, losses, and the number of requests.
 func (tt feedCase) check(t *testing.T) {
 	t.Helper()
 	u := tt.upstream
@@ -144,31 +150,48 @@ func (tt feedCase) check(t *testing.T) {
 		u.watch = firstWatchSends(bookmark(9, ""))
 	}
 	c := runFeed(t, u, cmp.Or(tt.duration, time.Minute))
-	_, newest := c.NotOlderThan(t.Context(), 0)
-	if revision := c.view.Load().To; newest != tt.wantNewest || revision < tt.wantRevision {
-		t.Errorf("the newest state: %q at %d, want %q at %d", newest, revision, tt.wantNewest, tt.wantRevision)
+	expectNewest(t, c, tt.wantUnavailable)
+	if revision := c.view.Load().To; revision < tt.wantRevision {
+		t.Errorf("the newest state: got revision %d, want at least %d", revision, tt.wantRevision)
 	}
-	wantLosses := map[reason.Reason]uint64{}
-	if tt.wantLoss != reason.None {
-		wantLosses[tt.wantLoss] = 1
-	}
-	if losses := c.counts.lossesByCause(); !maps.Equal(losses, wantLosses) {
-		t.Errorf("losses %v, want %v", losses, wantLosses)
-	}
+	expectLoss(t, c, tt.wantLoss)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !tt.wantWatches.contain(u.watches) || !tt.wantProbes.contain(u.probes) {
-		t.Errorf("%d watches and %d probes, want %v and %v", u.watches, u.probes, tt.wantWatches, tt.wantProbes)
+	if !tt.wantWatches.contain(u.watches) {
+		t.Errorf("got %d watches, want %+v", u.watches, tt.wantWatches)
+	}
+	if !tt.wantProbes.contain(u.probes) {
+		t.Errorf("got %d probes, want %+v", u.probes, tt.wantProbes)
 	}
 }
 
-// TestFeed: a feed of a healthy upstream loads a state and keeps it. It does not load pages of two revisions.
+// expectNewest checks why a collection has no newest state. None: it must have one.
+func expectNewest(t *testing.T, c *Collection, wantUnavailable reason.Reason) {
+	t.Helper()
+	if _, unavailable := c.NotOlderThan(t.Context(), 0); unavailable != wantUnavailable {
+		t.Errorf("the newest state: got reason %q, want %q", unavailable, wantUnavailable)
+	}
+}
+
+// expectLoss checks that a collection has lost its state once, for a cause. None: it must not have lost it.
+func expectLoss(t *testing.T, c *Collection, want reason.Reason) {
+	t.Helper()
+	wantLosses := map[reason.Reason]uint64{}
+	if want != reason.None {
+		wantLosses[want] = 1
+	}
+	if losses := c.counts.lossesByCause(); !maps.Equal(losses, wantLosses) {
+		t.Errorf("got losses %v, want %v", losses, wantLosses)
+	}
+}
+
+// TestFeed: a feed loads a state from a healthy upstream, and keeps it. It does not load pages of two revisions.
 func TestFeed(t *testing.T) {
-	// The first object differs each time it is looked at.
-	alwaysChanged := func(r *http.Request, kind string) (time.Duration, *http.Response) {
+	// The first object has another revision in the list than in the watch that follows it.
+	alwaysChanged := func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
 		later := strings.Replace(itemA, `"5"`, `"8"`, 1)
 		switch {
-		case kind != "watch of one":
+		case kind != kindWatchOfOne:
 			return 0, nil
 		case r.URL.Query().Get("resourceVersion") == "0":
 			return 0, proxytest.JSONResponse(r, http.StatusOK, itemEvent("ADDED", later))
@@ -176,19 +199,16 @@ func TestFeed(t *testing.T) {
 		return 0, proxytest.JSONResponse(r, http.StatusOK, itemEvent("MODIFIED", itemA)+itemEvent("MODIFIED", later))
 	}
 	loads := 0
-	silentFirstLoad := func(r *http.Request, kind string) (time.Duration, *http.Response) {
-		if kind == "load" {
-			loads++
+	silentFirstLoad := answerKind(kindStreamingList, func(r *http.Request) *http.Response {
+		if loads++; loads > 1 {
+			return nil
 		}
-		if kind != "load" || loads > 1 {
-			return 0, nil
-		}
-		return 0, (&upstream{}).lastingResponse(r, "", "", time.Hour)
-	}
+		return lastingResponse(r, "", "", time.Hour)
+	})
 	for name, tt := range map[string]feedCase{
 		"nothing changes": {upstream: &upstream{}, wantRevision: 9},
 		"watches end at their timeouts": {
-			upstream: &upstream{}, duration: 6 * watchTimeout, wantWatches: bounds{4, 7},
+			upstream: &upstream{}, duration: 6 * watchTimeout, wantWatches: bounds{least: 4, most: 7}, // six, and up to one for the jitter of each timeout
 		},
 		"the first object changes between the list and the watch that learn its form": {
 			upstream: &upstream{intercept: alwaysChanged},
@@ -198,24 +218,24 @@ func TestFeed(t *testing.T) {
 		},
 		"the state comes in pages": {
 			upstream: &upstream{intercept: loadInPages(
-				(&upstream{}).list(9, `,"continue":"x"`, itemA),
-				(&upstream{}).list(9, "", itemB),
+				configMapList(9, `,"continue":"x"`, itemA),
+				configMapList(9, "", itemB),
 			)},
 		},
 		"the pages are of two revisions": {
 			upstream: &upstream{intercept: loadInPages(
-				(&upstream{}).list(8, `,"continue":"x"`, itemA),
-				(&upstream{}).list(9, "", itemB),
+				configMapList(8, `,"continue":"x"`, itemA),
+				configMapList(9, "", itemB),
 			)},
-			wantNewest: reason.Warming,
+			wantUnavailable: reason.Warming,
 		},
 	} {
 		proxytest.Bubble(t, name, tt.check)
 	}
 }
 
-// TestFeedOfBrokenStreams: streams that end at once are opened again after pauses. The pauses do not grow while streams
-// send events: otherwise the feed of a resource that changes often would be ever further behind.
+// TestFeedOfBrokenStreams: a feed whose streams end at once opens them again after growing pauses. The pauses do not grow
+// while streams send events: otherwise the feed of a resource that changes often would be ever further behind.
 func TestFeedOfBrokenStreams(t *testing.T) {
 	allWatchesSend := func(line string) *upstream {
 		return &upstream{changes: true, watch: func(int, uint64) []string { return []string{line} }}
@@ -225,37 +245,36 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		twoChanges.revision = max(twoChanges.revision, from+2)
 		return []string{itemEvent("MODIFIED", itemBAt(from+1)), itemEvent("MODIFIED", itemBAt(from+2)), cut}
 	}
+	fewWatches, fewProbes := bounds{least: 3, most: 30}, bounds{least: 1, most: 30} // in a minute of growing pauses
 	for name, tt := range map[string]feedCase{
 		"all watches end": {
-			upstream:    allWatchesSend(cut),
-			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30},
+			upstream: allWatchesSend(cut), wantWatches: fewWatches, wantProbes: fewProbes,
 		},
 		"all watches end with an error": {
 			upstream:    allWatchesSend(errorEvent(http.StatusInternalServerError)),
-			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30},
+			wantWatches: fewWatches, wantProbes: fewProbes,
 		},
 		"all watches break within an event": {
-			upstream:    allWatchesSend(`{"type":`),
-			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30},
+			upstream: allWatchesSend(`{"type":`), wantWatches: fewWatches, wantProbes: fewProbes,
 		},
 		"all watches send two events and end": {
-			upstream: twoChanges, wantRevision: 400, wantWatches: bounds{100, 2000},
+			upstream: twoChanges, wantRevision: 400, wantWatches: bounds{least: 100, most: 2000}, // more than one a second
 		},
 	} {
 		proxytest.Bubble(t, name, tt.check)
 	}
 }
 
-// TestFeedContradicted: a state that an event, a revision or a list contradicts is lost, for the right reason. A
-// revision that goes back for a moment is no contradiction.
+// TestFeedContradicted: a feed drops a state that an event, a revision or a list contradicts, and counts the loss with its
+// cause. A revision that goes back over one connection only is no contradiction.
 func TestFeedContradicted(t *testing.T) {
 	firstWatch := func(line string) *upstream { return &upstream{watch: firstWatchSends(line)} }
-	otherEncoding := func(r *http.Request, _ string) (time.Duration, *http.Response) {
+	otherEncoding := func(r *http.Request, _ requestKind) (time.Duration, *http.Response) {
 		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 			return 0, nil
 		}
 		withNull := strings.Replace(itemB, "}}", `},"data":null}`, 1)
-		return 0, proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(9, "", itemA, withNull))
+		return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, "", itemA, withNull))
 	}
 	awayForAMinute := fault{begins: afterTheLoad, duration: time.Minute, code: http.StatusServiceUnavailable}
 	for name, tt := range map[string]feedCase{
@@ -281,15 +300,15 @@ func TestFeedContradicted(t *testing.T) {
 		},
 		"a bookmark is below the revision of the load": {upstream: firstWatch(bookmark(8, ""))},
 		"a bookmark and the revision go back": {
-			upstream:   &upstream{watch: firstWatchSends(bookmark(3, "")), intercept: probesGoBackwards(true)},
-			duration:   5 * time.Second,
-			wantNewest: reason.Warming, wantLoss: reason.WentBack,
+			upstream:        &upstream{watch: firstWatchSends(bookmark(3, "")), intercept: replaceStorage()},
+			duration:        5 * time.Second,
+			wantUnavailable: reason.Warming, wantLoss: reason.WentBack,
 		},
 		"the revision goes back over one connection": {
-			upstream: &upstream{intercept: probesGoBackwards(false)},
+			upstream: &upstream{intercept: replaceOneServer()},
 		},
 		"the revision goes back": {
-			upstream: &upstream{intercept: probesGoBackwards(true)}, wantLoss: reason.WentBack,
+			upstream: &upstream{intercept: replaceStorage()}, wantLoss: reason.WentBack,
 		},
 		"the watch is answered 410": {
 			upstream: firstWatch(errorEvent(http.StatusGone)), wantLoss: reason.Expired,
@@ -299,25 +318,28 @@ func TestFeedContradicted(t *testing.T) {
 			duration: 3 * time.Minute, wantLoss: reason.Expired,
 		},
 		"the list has other bytes than the streaming list": {
-			upstream: &upstream{intercept: otherEncoding}, wantNewest: reason.Form,
+			upstream: &upstream{intercept: otherEncoding}, wantUnavailable: reason.Form,
 		},
 	} {
 		proxytest.Bubble(t, name, tt.check)
 	}
 }
 
-// TestFeedOfASlowServer: the feed of an API server that is slow, or refuses some requests, loads no second state.
+// TestFeedOfASlowServer: a feed keeps its state if the API server is slow, or refuses some requests.
 func TestFeedOfASlowServer(t *testing.T) {
-	const tooMany, longest = http.StatusTooManyRequests, 39 * time.Minute
+	const (
+		tooMany = http.StatusTooManyRequests
+		longest = 39 * time.Minute // so that the feed has time to recover within the hour
+	)
 	for name, tt := range map[string]struct {
 		fault      fault
-		firstWatch string // the line that it sends; empty: a bookmark
+		firstWatch string // the line that the first watch sends; "": a bookmark
 	}{
 		"a probe gets no answer": {
-			fault: fault{kind: "probe", begins: time.Minute, duration: 20 * time.Second, delay: time.Hour},
+			fault: fault{kind: kindProbe, begins: time.Minute, duration: 20 * time.Second, delay: time.Hour},
 		},
-		"every other watch is refused":           {fault: fault{kind: "watch", everyOther: true, code: tooMany}},
-		"watches are answered after six seconds": {fault: fault{kind: "watch", delay: 6 * time.Second}},
+		"every other watch is refused":           {fault: fault{kind: kindWatch, everyOther: true, code: tooMany}},
+		"watches are answered after six seconds": {fault: fault{kind: kindWatch, delay: 6 * time.Second}},
 		"all answers come after twenty seconds": {
 			fault: fault{begins: time.Minute, duration: longest, delay: 20 * time.Second},
 		},
@@ -333,106 +355,123 @@ func TestFeedOfASlowServer(t *testing.T) {
 			feedCase{upstream: u, duration: time.Hour}.check(t)
 		})
 	}
-	proxytest.Bubble(t, "probes are refused after the load", feedCase{
+}
+
+// TestFeedWithoutProbes: a feed whose probes are refused after the load keeps its stream, and follows its bookmarks.
+func TestFeedWithoutProbes(t *testing.T) {
+	synctest.Test(t, feedCase{
 		upstream: &upstream{
 			repeats:   bookmark(30, ""),
-			intercept: fault{kind: "probe", begins: afterTheLoad, code: tooMany}.intercept(),
+			intercept: fault{kind: kindProbe, begins: afterTheLoad, code: http.StatusTooManyRequests}.intercept(),
 		},
-		wantRevision: 30, wantWatches: bounds{1, 1},
+		wantRevision: 30, wantWatches: bounds{least: 1, most: 1},
 	}.check)
 }
 
-// TestStreamingListsThatFail: if streaming lists fail, the state is loaded page by page, unless pages would fail, too.
+// expectForwarded checks that a collection has a newest state, and whether clients' streaming lists of it are forwarded,
+// since it is not known how they end.
+func expectForwarded(t *testing.T, c *Collection, want bool) {
+	t.Helper()
+	snap, unavailable := c.NotOlderThan(t.Context(), 0)
+	form := snap.WatchForm()
+	if unavailable != reason.None || form == nil {
+		t.Fatalf("the newest state: got reason %q and watches of the form %+v, want a state and a form", unavailable, form)
+	}
+	if got := form.InitialEndBookmark == nil; got != want {
+		t.Errorf("streaming lists are forwarded: got %t, want %t", got, want)
+	}
+}
+
+// TestStreamingListsThatFail: if streaming lists fail, a feed loads the state page by page. If the one of a name that cannot
+// exist fails, too, clients' streaming lists are forwarded.
 func TestStreamingListsThatFail(t *testing.T) {
 	for name, tt := range map[string]struct {
-		intercept  interceptor
-		wantNewest reason.Reason
-		// wantForwarded reports whether clients' streaming lists are forwarded, since also the empty one has failed.
+		intercept     interceptor
 		wantForwarded bool
 	}{
-		"refused with 422":       {intercept: refuseKind("load", http.StatusUnprocessableEntity), wantForwarded: true},
-		"refused with 500":       {intercept: refuseKind("load", http.StatusInternalServerError), wantForwarded: true},
-		"an error in the stream": {intercept: replaceLoads(errorEvent(http.StatusInternalServerError))},
-		"ended at once":          {intercept: replaceLoads("")},
-		"refused with 429":       {intercept: refuseKind("load", http.StatusTooManyRequests), wantNewest: reason.Warming},
-		"refused with 403":       {intercept: refuseKind("load", http.StatusForbidden), wantNewest: reason.NotPermitted},
+		"all are refused with 422": {
+			intercept: refuseStreamingLists(http.StatusUnprocessableEntity), wantForwarded: true,
+		},
+		"an error in the stream":  {intercept: replaceLoads(errorEvent(http.StatusInternalServerError))},
+		"the stream ends at once": {intercept: replaceLoads("")},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := runWatchedFeed(t, &upstream{revision: 9, intercept: tt.intercept}, time.Minute)
-			snap, newest := c.NotOlderThan(t.Context(), 0)
-			if newest != tt.wantNewest {
-				t.Errorf("the newest state: %q, want %q", newest, tt.wantNewest)
-			}
-			if form := snap.WatchForm(); newest == reason.None && (form == nil || (form.InitialEndBookmark == nil) != tt.wantForwarded) {
-				t.Errorf("watches have the form %+v", form)
-			}
+			expectForwarded(t, c, tt.wantForwarded)
 		})
 	}
 }
 
-// TestStreamingListsWithoutEnd: after a streaming list that did not end with its bookmark, states are loaded in pages
-// for an hour, since each such list costs the upstream a whole one. If also an empty streaming list does not end,
-// clients' streaming lists are forwarded.
+// TestForbiddenStreamingLists: a feed loads no pages if streaming lists are answered 403, since pages would be, too.
+func TestForbiddenStreamingLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9, intercept: refuseStreamingLists(http.StatusForbidden)}
+		expectNewest(t, runWatchedFeed(t, u, time.Minute), reason.NotPermitted)
+	})
+}
+
+// TestStreamingListsWithoutEnd: after a streaming list that did not end with its bookmark, a feed loads states in pages for
+// noStreamingFor, since each such list costs the upstream a whole one. If the one of a name that cannot exist does not end
+// either, the feed asks for no whole one at all, and clients' streaming lists are forwarded.
 func TestStreamingListsWithoutEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
-		emptyToo bool   // the list of a name that cannot exist does not end either
-		repeats  string // the line that is sent every second instead
-		want     int    // streaming lists of the whole state in the first hour
+		emptyToo      bool   // the list of a name that cannot exist does not end either
+		repeats       string // the line that is sent every second instead
+		wantWhole     int    // whole streaming lists in three loads within noStreamingFor
+		wantWholeThen int    // in one more load, after noStreamingFor
+		wantForwarded bool
 	}{
-		"no list ends":                          {emptyToo: true, want: 0},
-		"lists send ordinary bookmarks instead": {emptyToo: true, repeats: bookmark(9, ""), want: 0},
-		"only the empty list ends":              {want: 1},
+		"no list ends":                          {emptyToo: true, wantForwarded: true},
+		"lists send ordinary bookmarks instead": {emptyToo: true, repeats: bookmark(9, ""), wantForwarded: true},
+		"only the empty list ends":              {wantWhole: 1, wantWholeThen: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			asked := 0
+			whole := 0
 			u := &upstream{revision: 9}
-			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
-				whole := !r.URL.Query().Has("fieldSelector")
-				if kind != "load" || !whole && !tt.emptyToo {
+			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+				switch {
+				case kind == kindStreamingList:
+					whole++
+				case kind != kindEmptyStreamingList || !tt.emptyToo:
 					return 0, nil
 				}
-				if whole {
-					asked++
-				}
-				return 0, (&upstream{}).lastingResponse(r, "", tt.repeats, time.Second)
+				return 0, lastingResponse(r, "", tt.repeats, time.Second)
 			}
 			c := runWatchedFeed(t, u, time.Minute)
 			for range 3 {
-				snap, newest := c.NotOlderThan(t.Context(), 0)
-				if form := snap.WatchForm(); newest != reason.None || form == nil || (form.InitialEndBookmark == nil) != tt.emptyToo {
-					t.Fatalf("the newest state: %q; watches have the form %+v", newest, form)
-				}
+				expectForwarded(t, c, tt.wantForwarded)
 				c.requestReload()
 				time.Sleep(time.Minute)
 			}
 			synctest.Wait()
-			if asked != tt.want {
-				t.Errorf("%d whole streaming lists in a few minutes, want %d", asked, tt.want)
+			if whole != tt.wantWhole {
+				t.Errorf("within noStreamingFor: got %d whole streaming lists, want %d", whole, tt.wantWhole)
 			}
 			time.Sleep(noStreamingFor)
 			c.requestReload()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if !tt.emptyToo && asked != tt.want+1 {
-				t.Errorf("%d whole streaming lists after an hour, want %d", asked, tt.want+1)
+			if !tt.emptyToo && whole != tt.wantWholeThen {
+				t.Errorf("after noStreamingFor: got %d whole streaming lists, want %d", whole, tt.wantWholeThen)
 			}
 		})
 	}
 }
 
-// TestAnotherTimelineIsLoaded: after a balancer or an aggregator has refused a probe, the API server may be another
-// one. The stream is opened again. The state is loaded anew, unless a watch sends the newest change, of b at 8, again
-// as it was, and nothing else up to 9.
+// TestAnotherTimelineIsLoaded: after a balancer or an aggregator has refused a probe, the API server may be another one, so a
+// feed opens its stream again. It loads the state anew, unless a watch sends the newest change (of b at 8) again as it was,
+// and nothing else up to 9.
 func TestAnotherTimelineIsLoaded(t *testing.T) {
 	b, later := itemEvent("MODIFIED", itemBAt(8)), itemEvent("MODIFIED", itemBAt(12))
 	otherBytes := strings.Replace(b, `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)
 	for name, tt := range map[string]struct {
-		replay    []string // the lines of the watch that begins before the change; nil: the change, and a bookmark
-		wantLoads int
+		replay      []string // the lines of the watch that begins before the change; nil: the change, and a bookmark
+		wantLoads   int
+		wantWatches int // 0: any number
 	}{
-		"the same change":                       {replay: nil, wantLoads: 1},
-		"the same change, and a later one":      {replay: []string{b, later, bookmark(12, "")}, wantLoads: 1},
-		"the same change, a later one, and cut": {replay: []string{b, later, cut}, wantLoads: 1},
+		"the same change":                       {replay: nil, wantLoads: 1, wantWatches: 3},
+		"the same change, and a later one":      {replay: []string{b, later, bookmark(12, "")}, wantLoads: 1, wantWatches: 3},
+		"the same change, a later one, and cut": {replay: []string{b, later, cut}, wantLoads: 1, wantWatches: 3},
 		"the same object with other bytes":      {replay: []string{otherBytes, bookmark(9, "")}, wantLoads: 2},
 		"another object":                        {replay: []string{strings.Replace(b, `"b"`, `"c"`, 1), bookmark(9, "")}, wantLoads: 2},
 		"a deletion":                            {replay: []string{itemEvent("DELETED", itemBAt(8)), bookmark(9, "")}, wantLoads: 2},
@@ -443,85 +482,87 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			begun := time.Now()
 			u := &upstream{revision: 7, changes: true, repeats: bookmark(9, ""), replay: tt.replay}
-			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
-				if since := time.Since(begun); kind != "probe" || since < time.Second || since > time.Minute {
+			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+				if since := time.Since(begun); kind != kindProbe || since < time.Second || since > time.Minute {
 					return 0, nil
 				}
 				return 0, proxytest.JSONResponse(r, http.StatusServiceUnavailable, "no server is available")
 			}
 			runFeed(t, u, 2*time.Minute)
-			if u.loads != tt.wantLoads || tt.wantLoads == 1 && u.watches != 3 {
-				t.Errorf("%d loads, want %d; %d watches, want 3 with one load", u.loads, tt.wantLoads, u.watches)
+			if u.loads != tt.wantLoads {
+				t.Errorf("got %d loads, want %d", u.loads, tt.wantLoads)
+			}
+			if tt.wantWatches > 0 && u.watches != tt.wantWatches {
+				t.Errorf("got %d watches, want %d: the load's, the one that replays, and the stream", u.watches, tt.wantWatches)
 			}
 		})
 	}
 }
 
-// TestSameServersSameTimeline: after a break, a collection without a change since its load keeps its state and history,
-// if an API server that ran before the break still runs. That may be known only once the server has renewed its Lease.
-// Otherwise the state is loaded anew.
+// TestSameServersSameTimeline: after its stream has ended, a feed without a change since its load keeps the state and the
+// history if SameTimeline returns that an API server that ran before still runs. That may be known only once the server has
+// renewed its Lease, so the feed asks again. Otherwise it loads the state anew.
 func TestSameServersSameTimeline(t *testing.T) {
+	const never = 100 // more calls than there are
 	for name, tt := range map[string]struct {
-		unprovenFor int  // the number of calls of SameTimeline that return false
+		unprovenFor int  // so many calls of SameTimeline return false
 		soon        bool // these calls return that it may be known soon
 		wantLoads   int
 	}{
 		"the servers are the same":                   {wantLoads: 1},
 		"the servers are shown later to be the same": {unprovenFor: leasePauses, soon: true, wantLoads: 1},
-		"the servers are never shown to be the same": {unprovenFor: 100, soon: true, wantLoads: 2},
-		"nothing will be known of the servers":       {unprovenFor: 100, wantLoads: 2},
+		"the servers are never shown to be the same": {unprovenFor: never, soon: true, wantLoads: 2},
+		"nothing will be known of the servers":       {unprovenFor: never, wantLoads: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			asked := 0
-			u := &upstream{revision: 9, watch: func(n int, _ uint64) []string {
-				if n == 1 {
-					return []string{bookmark(9, ""), cut}
-				}
-				return []string{bookmark(9, "")}
-			}}
+			calls := 0
+			u := &upstream{revision: 9, watch: firstWatchSends(bookmark(9, ""), cut)}
 			c, _ := newCollections(t, u, func(c *Config) {
 				c.SameTimeline = func(_ context.Context, revision uint64, currentAt time.Time) (same, soon bool) {
-					if revision != 9 || time.Since(currentAt) > time.Minute {
-						t.Errorf("asked about revision %d, currentAt %v ago", revision, time.Since(currentAt))
+					if age := time.Since(currentAt); revision != 9 || age > time.Minute {
+						t.Errorf("SameTimeline: got revision %d, current %v ago; want 9, at most a minute ago", revision, age)
 					}
-					asked++
-					return asked > tt.unprovenFor, tt.soon
+					calls++
+					return calls > tt.unprovenFor, tt.soon
 				}
 			}).Use(configMaps)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if most := leasePauses + 1; u.loads != tt.wantLoads || asked > most {
-				t.Errorf("%d loads and %d calls of SameTimeline, want %d and at most %d", u.loads, asked, tt.wantLoads, most)
+			if u.loads != tt.wantLoads {
+				t.Errorf("got %d loads, want %d", u.loads, tt.wantLoads)
 			}
-			if _, why := c.Exact(t.Context(), 9); why != reason.None {
-				t.Errorf("the state at 9: %q", why)
+			if most := leasePauses + 1; calls > most {
+				t.Errorf("got %d calls of SameTimeline, want at most %d", calls, most)
+			}
+			if _, unavailable := c.Exact(t.Context(), 9); unavailable != reason.None {
+				t.Errorf("the state at 9: got reason %q, want the state", unavailable)
 			}
 		})
 	}
 }
 
-// TestFeedsObeyRetryAfter: a feed whose request is refused does not repeat it before Retry-After is over, whether it
-// learns, loads, follows or probes, and however often a probe is requested meanwhile.
+// TestFeedsObeyRetryAfter: a feed does not repeat a refused request before its Retry-After is over, whether it learns, loads,
+// follows or probes, and however often a probe is requested meanwhile.
 func TestFeedsObeyRetryAfter(t *testing.T) {
 	for name, tt := range map[string]struct {
-		intercept  interceptor
-		firstWatch string // the line that it sends
-		wantNewest reason.Reason
+		intercept       interceptor
+		firstWatch      string // the line that it sends
+		wantUnavailable reason.Reason
 	}{
-		"learning": {intercept: refuseKind("probe", http.StatusTooManyRequests), wantNewest: reason.Warming},
-		"loading":  {intercept: refuseKind("load", http.StatusTooManyRequests), wantNewest: reason.Warming},
+		"learning": {intercept: refuseKind(kindProbe, http.StatusTooManyRequests), wantUnavailable: reason.Warming},
+		"loading":  {intercept: refuseStreamingLists(http.StatusTooManyRequests), wantUnavailable: reason.Warming},
 		"following": {
-			intercept: refuseKind("watch", http.StatusServiceUnavailable), firstWatch: cut, wantNewest: reason.Stale,
+			intercept: refuseKind(kindWatch, http.StatusServiceUnavailable), firstWatch: cut, wantUnavailable: reason.Stale,
 		},
 		"probing": {
-			intercept:  fault{kind: "probe", begins: afterTheLoad, code: http.StatusTooManyRequests}.intercept(),
-			firstWatch: bookmark(9, ""), wantNewest: reason.Stale,
+			intercept:  fault{kind: kindProbe, begins: afterTheLoad, code: http.StatusTooManyRequests}.intercept(),
+			firstWatch: bookmark(9, ""), wantUnavailable: reason.Stale,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			refused := 0
 			u := &upstream{revision: 9, watch: firstWatchSends(tt.firstWatch), repeats: bookmark(9, "")}
-			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
 				hold, response := tt.intercept(r, kind)
 				if response != nil {
 					refused++
@@ -535,28 +576,24 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 			}
 			synctest.Wait()
 			if refused < 2 || refused > 3 {
-				t.Errorf("refused %d times in 100s with Retry-After: 40, want 2 or 3", refused)
+				t.Errorf("got %d refused requests in 100s with Retry-After: 40, want 2 or 3", refused)
 			}
-			if _, newest := c.NotOlderThan(t.Context(), 0); newest != tt.wantNewest {
-				t.Errorf("the newest state: %q, want %q", newest, tt.wantNewest)
-			}
+			expectNewest(t, c, tt.wantUnavailable)
 		})
 	}
 }
 
-// TestFeedsAreWoken: a request for the newest state, or a watch that is too old, ends the pause of a feed before it
+// TestFeedsAreWoken: a request for a revision that the feed has not reached, or for a probe, ends the feed's pause before it
 // opens its stream.
 func TestFeedsAreWoken(t *testing.T) {
 	for name, wake := range map[string]func(*testing.T, *Collection){
-		"a request for the newest state": func(t *testing.T, c *Collection) {
+		"a list not older than the next change": func(t *testing.T, c *Collection) {
 			t.Helper()
-			for rev, want := range map[uint64]reason.Reason{0: reason.None, 8: reason.NotProven} {
-				if _, why := c.NotOlderThan(t.Context(), rev); why != want {
-					t.Errorf("not older than %d: %q, want %q", rev, why, want)
-				}
+			if _, unavailable := c.NotOlderThan(t.Context(), 8); unavailable != reason.NotProven { // after Limits.Wait
+				t.Errorf("a state not older than 8, without a stream: got reason %q, want %q", unavailable, reason.NotProven)
 			}
 		},
-		"a watch that is too old": func(_ *testing.T, c *Collection) { c.requestProbe() },
+		"a probe is requested": func(_ *testing.T, c *Collection) { c.requestProbe() },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			const down = 50 * time.Second
@@ -569,8 +606,8 @@ func TestFeedsAreWoken(t *testing.T) {
 					}
 					return []string{bookmark(9, "")}
 				},
-				intercept: func(r *http.Request, kind string) (time.Duration, *http.Response) {
-					if strings.HasSuffix(kind, "watch") && time.Since(begun) < down {
+				intercept: func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+					if (kind == kindWatch || kind == kindShortWatch) && time.Since(begun) < down {
 						return 0, busyResponse(r, http.StatusTooManyRequests, "0")
 					}
 					return 0, nil
@@ -581,29 +618,11 @@ func TestFeedsAreWoken(t *testing.T) {
 			time.Sleep(minStreamLife)
 			synctest.Wait()
 			if !c.view.Load().streaming {
-				t.Error("the feed has no stream a moment later")
+				t.Errorf("the feed has no stream after %v", minStreamLife)
 			}
-			if _, why := c.NotOlderThan(t.Context(), 9); why != reason.None {
-				t.Errorf("the newest state, with a stream again: %q, want it", why)
+			if _, unavailable := c.NotOlderThan(t.Context(), 9); unavailable != reason.None {
+				t.Errorf("a state not older than 9, with a stream again: got reason %q, want the state", unavailable)
 			}
 		})
-	}
-}
-
-// TestOddNames: RBAC objects may have names with the separators of field selectors, and with bytes that are not UTF-8.
-// The former can be selected. The latter have no place in a list, since JSON shows them as U+FFFD, out of order.
-func TestOddNames(t *testing.T) {
-	selector, err := fields.ParseSelector(source.NameSelector("a,b=c"))
-	if err != nil || !selector.Matches(fields.Set{wire.NameField: "a,b=c"}) {
-		t.Errorf("%v does not choose a,b=c: %v", selector, err)
-	}
-	f := &feed{source: source.Source{Resource: CollectionKey{Namespaced: true}}}
-	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {
-		if _, err := f.source.Key(m); !errors.Is(err, wire.ErrForm) {
-			t.Errorf("%+v: %v, want %v", m, err, wire.ErrForm)
-		}
-	}
-	if key, err := f.source.Key(wire.ObjectMeta{Namespace: "n", Name: "𐀀:a"}); err != nil || key != "n/𐀀:a" {
-		t.Errorf("got %q, %v", key, err)
 	}
 }

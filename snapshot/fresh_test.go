@@ -24,30 +24,30 @@ import (
 // newest state. Where nothing is written, the probe alone does. Nobody waits longer than asked.
 func TestNewestOfAQuietResource(t *testing.T) {
 	for name, tt := range map[string]struct {
-		shortWatchTells string
-		probes          interceptor // once the state is known
-		quiet           bool        // nothing else is written
-		want            reason.Reason
-		wantLoads       int // 1 if it is not said
+		shortWatchRepeats string
+		probes            interceptor // once the state is known
+		quiet             bool        // nothing else is written
+		want              reason.Reason
+		wantLoads         int // 1 if it is not said
 	}{
 		"nothing is written":             {quiet: true},
-		"a bookmark":                     {shortWatchTells: bookmark(30, "")},
-		"a bookmark that is not far yet": {shortWatchTells: bookmark(29, ""), want: reason.NotProven},
+		"a bookmark":                     {shortWatchRepeats: bookmark(30, "")},
+		"a bookmark that is not far yet": {shortWatchRepeats: bookmark(29, ""), want: reason.NotProven},
 		"nothing":                        {want: reason.NotProven},
 		"a change that the stream lacks": {
-			shortWatchTells: itemEvent("MODIFIED", itemBAt(20)) + bookmark(30, ""), want: reason.NotProven,
+			shortWatchRepeats: itemEvent("MODIFIED", itemBAt(20)) + bookmark(30, ""), want: reason.NotProven,
 		},
-		"a revision that goes back": {shortWatchTells: bookmark(8, ""), want: reason.Warming, wantLoads: 2},
-		"an error":                  {shortWatchTells: errorEvent(http.StatusGone), want: reason.NotProven},
-		"a probe is refused":        {probes: refuseKind("probe", http.StatusTooManyRequests), want: reason.NotProven},
-		"a probe fails":             {probes: refuseKind("probe", http.StatusInternalServerError), want: reason.NotProven},
+		"a revision that goes back": {shortWatchRepeats: bookmark(8, ""), want: reason.Warming, wantLoads: 2},
+		"an error":                  {shortWatchRepeats: errorEvent(http.StatusGone), want: reason.NotProven},
+		"a probe is refused":        {probes: refuseKind(kindProbe, http.StatusTooManyRequests), want: reason.NotProven},
+		"a probe fails":             {probes: refuseKind(kindProbe, http.StatusInternalServerError), want: reason.NotProven},
 		"a probe is not answered": {
-			probes: fault{kind: "probe", duration: time.Minute, delay: time.Hour}.intercept(), want: reason.NotProven,
+			probes: fault{kind: kindProbe, duration: time.Minute, delay: time.Hour}.intercept(), want: reason.NotProven,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			const wait = 1500 * time.Millisecond
-			u := &upstream{revision: 9, shortWatchTells: new(tt.shortWatchTells)}
+			u := &upstream{revision: 9, shortWatchRepeats: new(tt.shortWatchRepeats)}
 			c := runFeed(t, u, time.Second)
 			u.mu.Lock()
 			u.intercept = tt.probes
@@ -78,7 +78,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 func TestNewestIsAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes, clients = 100 * time.Millisecond, 1000
-		slowProbes := fault{kind: "probe", begins: time.Second, duration: time.Minute, delay: takes}
+		slowProbes := fault{kind: kindProbe, begins: time.Second, duration: time.Minute, delay: takes}
 		u := &upstream{revision: 9, intercept: slowProbes.intercept()}
 		c := runFeed(t, u, time.Second)
 		before := u.probes
@@ -105,8 +105,8 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 // upstream is asked ever less often. Where one can come, they are answered.
 func TestFewWaitInVain(t *testing.T) {
 	same := itemEvent("MODIFIED", itemB) // the same timeline
-	refuseShortWatches := func(r *http.Request, kind string) (time.Duration, *http.Response) {
-		if kind != "short watch" {
+	refuseShortWatches := func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+		if kind != kindShortWatch {
 			return 0, nil
 		}
 		return 0, busyResponse(r, http.StatusTooManyRequests, "20")
@@ -130,14 +130,14 @@ func TestFewWaitInVain(t *testing.T) {
 			wantProven: true, mostInVain: 3, mostProbes: 100, mostLoads: 5,
 		},
 		"short watches are refused, for 20 s": {
-			upstream: &upstream{shortWatchTells: new(""), intercept: refuseShortWatches},
+			upstream: &upstream{shortWatchRepeats: new(""), intercept: refuseShortWatches},
 			writes:   true, every: time.Second, lasts: 20 * time.Second,
 			mostInVain: 2, mostProbes: 100, mostLoads: 1,
 		},
 		// As without a watch cache. A question comes before each stream. One that is silent is left, and the state
 		// loaded anew, every two minutes at most, since nothing shows that the timeline is the same.
 		"short watches without a bookmark, for hours": {
-			upstream: &upstream{shortWatchTells: new("")},
+			upstream: &upstream{shortWatchRepeats: new("")},
 			writes:   true, every: 10 * time.Second, lasts: 3 * time.Hour,
 			mostInVain: 5, mostShortWatches: 12, mostProbes: 24 + 500, mostLoads: 60,
 		},

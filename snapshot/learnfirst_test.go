@@ -2,6 +2,8 @@ package snapshot
 
 import (
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,78 +16,75 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestFirstObjectOfAnEmptyCollection: the form of items is learned from the first object of a collection, and clients'
-// watches go on. If that is not possible, the state is loaded anew.
+// TestFirstObjectOfAnEmptyCollection: when an empty collection gets its first object, a feed learns how the API server writes
+// items from a list at the object's revision, and clients' watches go on. If that list cannot be used, the state is lost.
 func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
+	const emptyAt, firstAt = 9, 12 // the revisions of the empty collection and of the first object
 	first := strings.Replace(itemA, `"5"`, `"12"`, 1)
 	event := itemEvent("ADDED", first)
 	listing := func(items ...string) func(*http.Request) *http.Response {
 		return func(r *http.Request) *http.Response {
-			return proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(12, "", items...))
+			return proxytest.JSONResponse(r, http.StatusOK, configMapList(firstAt, "", items...))
 		}
 	}
 	for name, tt := range map[string]struct {
-		exactList   func(r *http.Request) *http.Response // answers the list at the event's revision
+		exactList   func(r *http.Request) *http.Response // answers the list at the object's revision
 		busyAtFirst bool                                 // the first such list is answered 429
-		wantLost    reason.Reason                        // the cause of the only loss; None if the form is learned
+		wantLoss    reason.Reason                        // the cause of the only loss; None: the form is learned
 	}{
 		"the list has the object":         {exactList: listing(first)},
 		"the API server is busy at first": {exactList: listing(first), busyAtFirst: true},
-		"the revision is compacted": {wantLost: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
-			return proxytest.JSONResponse(r, http.StatusGone, statusBody)
+		"the revision is compacted": {wantLoss: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
+			return proxytest.JSONResponse(r, http.StatusGone, statusOf(http.StatusGone))
 		}},
-		"the list is empty": {wantLost: reason.FirstObject, exactList: listing()},
-		"the list has another header": {wantLost: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
+		"the list is empty": {wantLoss: reason.FirstObject, exactList: listing()},
+		"the list has another header": {wantLoss: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
 			answer := listing(first)(r)
 			answer.Header.Set("Warning", "299")
 			return answer
 		}},
-		"the list has another revision of the object": {wantLost: reason.Form, exactList: listing(itemA)},
+		"the list has another revision of the object": {wantLoss: reason.Form, exactList: listing(itemA)},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 9}
-			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
-				switch q := r.URL.Query(); {
-				case kind == "load" && !q.Has("fieldSelector"):
-					return 0, (&upstream{}).lastingResponse(r, bookmark(9, endsInitial), event, 3500*time.Millisecond)
-				case q.Get("resourceVersion") == "12" && q.Has("fieldSelector"):
-					if tt.busyAtFirst {
-						tt.busyAtFirst = false
-						return 0, busyResponse(r, http.StatusTooManyRequests, "1")
-					}
+			isBusy := tt.busyAtFirst
+			u := &upstream{revision: emptyAt}
+			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+				q := r.URL.Query()
+				isExactList := q.Get("resourceVersion") == strconv.Itoa(firstAt) && q.Has("fieldSelector")
+				switch {
+				case kind == kindStreamingList: // the feed's stream, in which the object comes half a second after the client's watch
+					return 0, lastingResponse(r, bookmark(emptyAt, endsInitial), event, 3500*time.Millisecond)
+				case isExactList && isBusy:
+					isBusy = false
+					return 0, busyResponse(r, http.StatusTooManyRequests, "1")
+				case isExactList:
 					return 0, tt.exactList(r)
 				case q.Has("watch"):
 					return 0, nil
 				}
-				return 0, proxytest.JSONResponse(r, http.StatusOK, u.list(9, ""))
+				return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(emptyAt, ""))
 			}
 			c := runWatchedFeed(t, u, 3*time.Second)
 			watcher := follow(t, c)
 			defer watcher.Close(watch.EndGone)
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
-			if tt.wantLost != "" {
-				if losses := c.counts.lossesByCause(); losses[tt.wantLost] != 1 {
-					t.Errorf("losses %v, want one because of %q", losses, tt.wantLost)
-				}
+			expectLoss(t, c, tt.wantLoss)
+			if tt.wantLoss != reason.None {
 				return
 			}
 			var b watch.Batch
 			end := watcher.Take(t.Context(), &b)
-			var got strings.Builder
-			for part := range b.Parts {
-				got.Write(part)
-			}
-			expect.Same(t, event, got.String())
-			expect.Same(t, "", string(end))
-			for rev, n := range map[uint64]int{9: 0, 12: 1} { // the past is known, too
-				state, why := c.Exact(t.Context(), rev)
-				if page := state.Page(index.Query{}, nil); why != reason.None || len(page.Objects) != n {
-					t.Errorf("at %d: %q, %d objects, want %d", rev, why, len(page.Objects), n)
+			expect.Same(t, event, string(slices.Concat(slices.Collect(b.Parts)...)))
+			expect.Same(t, watch.Ending(""), end)
+			for revision, wantObjects := range map[uint64]int{emptyAt: 0, firstAt: 1} {
+				state, unavailable := c.Exact(t.Context(), revision)
+				if unavailable != reason.None {
+					t.Fatalf("the state at %d: got reason %q, want the state", revision, unavailable)
 				}
-			}
-			if losses := c.counts.lossesByCause(); len(losses) > 0 {
-				t.Errorf("losses %v, want none", losses)
+				if got := len(state.Page(index.Query{}, nil).Objects); got != wantObjects {
+					t.Errorf("the state at %d: got %d objects, want %d", revision, got, wantObjects)
+				}
 			}
 		})
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// release is what the API servers of the tests are of.
+// release is the version of the tests' API servers.
 const release = "v1.36.0"
 
 // widgets is the resource that a control plane in memory serves.
@@ -37,147 +37,152 @@ var widgets = CollectionKey{
 // definitionChanged says that the definition of widgets has changed.
 var definitionChanged = Invalidation{Cause: CauseDefinition, Scope: OfResource(widgets.GroupResource())}
 
-// checked is a collection of many widgets, n/0000 and so on, that is compared with an API server in memory.
-type checked struct {
+// checkedWidgets is a collection of many widgets, n/0000 and so on, that is compared with an API server in memory.
+type checkedWidgets struct {
 	*inmemory.ControlPlane
 	server      http.RoundTripper // the API server's
 	collections *Collections
 	log         *bytes.Buffer
 
 	mu sync.Mutex
-	// instead answers a comparison's request in the API server's place, unless it is nil or returns 0.
+	// instead answers a comparison's request in the API server's place, unless it is nil or returns the code 0.
 	instead func(r *http.Request) (code int, body string)
-	// pages has the keys with which the pages begin that comparisons asked for.
+	// pages are the pages that comparisons asked for, by the keys with which they begin.
 	pages []string
 	loads int
 }
 
 const (
-	checkEvery = time.Minute
-	never      = 0
+	checkEvery   time.Duration = time.Minute
+	noSelfChecks time.Duration = 0
 )
 
-// newChecked begins, in a bubble.
-func newChecked(t *testing.T, objects int, every time.Duration) *checked {
+// newCheckedWidgets starts an API server with so many widgets, and a collection of them with a self-check at each interval.
+// It must run in a bubble.
+func newCheckedWidgets(t *testing.T, objects int, interval time.Duration) *checkedWidgets {
 	t.Helper()
-	c := &checked{ControlPlane: inmemory.New(t), log: &bytes.Buffer{}}
+	w := &checkedWidgets{ControlPlane: inmemory.New(t), log: &bytes.Buffer{}}
 	for i := range objects {
-		c.Put(inmemory.Widgets, inmemory.Object{Namespace: "n", Name: fmt.Sprintf("%04d", i)})
+		w.Put(inmemory.Widgets, inmemory.Object{Namespace: "n", Name: fmt.Sprintf("%04d", i)})
 	}
-	server := c.AddServer(release)
+	server := w.AddServer(release)
 	server.Start(release)
-	client, err := rest.HTTPClientFor(c.Config())
+	client, err := rest.HTTPClientFor(w.Config())
 	expect.NoError(t, err)
-	c.server = client.Transport
+	w.server = client.Transport
 	t.Cleanup(func() {
 		server.Stop()
-		time.Sleep(time.Hour) // what is on its way ends
+		time.Sleep(time.Hour) // requests that are on their way end
 	})
-	c.collections = newCollections(t, c, func(config *Config) {
-		config.SelfCheck, config.Log = every, slog.New(slog.NewTextHandler(c.log, nil))
+	w.collections = newCollections(t, w, func(config *Config) {
+		config.SelfCheck = interval
+		config.Log = slog.New(slog.NewTextHandler(w.log, nil))
 		config.ContinueToken = func(revision uint64, start string) string {
-			return body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: "/" + start}.Encode() // #nosec G115 -- it was none
+			return body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: "/" + start}.Encode() // #nosec G115 -- was an int64 before
 		}
 	})
-	c.use(t)
+	w.use(t)
 	synctest.Wait()
-	return c
+	return w
 }
 
 // RoundTrip implements http.RoundTripper.
-func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
-	if answer := c.intercept(r); answer != nil {
+func (w *checkedWidgets) RoundTrip(r *http.Request) (*http.Response, error) {
+	if answer := w.intercept(r); answer != nil {
 		return answer, nil
 	}
-	return c.server.RoundTrip(r)
+	return w.server.RoundTrip(r)
 }
 
 // intercept counts loads, records the pages of comparisons, and answers comparisons by instead.
-func (c *checked) intercept(r *http.Request) *http.Response {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (w *checkedWidgets) intercept(r *http.Request) *http.Response {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	query := r.URL.Query()
 	if query.Has("sendInitialEvents") {
-		c.loads++
+		w.loads++
 	}
-	isExact := query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2" // 2 is the limit after a load
-	if !isExact && !query.Has("continue") {
+	// A comparison reads an exact revision page by page. So does the sample after a load, but with limit 2.
+	isFirstPage := query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2"
+	isComparison := isFirstPage || query.Has("continue")
+	if !isComparison {
 		return nil
 	}
-	c.pages = append(c.pages, inmemory.Start(query.Get("continue")))
-	if c.instead != nil {
-		if code, body := c.instead(r); code != 0 {
+	w.pages = append(w.pages, inmemory.Start(query.Get("continue")))
+	if w.instead != nil {
+		if code, body := w.instead(r); code != 0 {
 			return proxytest.JSONResponse(r, code, body)
 		}
 	}
 	return nil
 }
 
-// compared returns the keys with which the pages begin that comparisons asked for.
-func (c *checked) compared() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]string{}, c.pages...)
+// compared returns the pages that comparisons asked for, by the keys with which they begin.
+func (w *checkedWidgets) compared() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string{}, w.pages...)
 }
 
 // loaded returns the number of loads.
-func (c *checked) loaded() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.loads
+func (w *checkedWidgets) loaded() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.loads
 }
 
 // setInstead sets the function that answers comparisons.
-func (c *checked) setInstead(instead func(r *http.Request) (code int, body string)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.instead = instead
+func (w *checkedWidgets) setInstead(instead func(r *http.Request) (code int, body string)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.instead = instead
 }
 
-func (c *checked) use(t *testing.T) *Collection {
+// use returns the collection that clients are answered from.
+func (w *checkedWidgets) use(t *testing.T) *Collection {
 	t.Helper()
-	collection, unavailable := c.collections.Use(widgets)
+	collection, unavailable := w.collections.Use(widgets)
 	if unavailable != reason.None {
 		t.Fatal(unavailable)
 	}
 	return collection
 }
 
-// list is a state as the API server writes it.
-func (c *checked) list(revision uint64) string {
+// list returns the state at a revision as the API server writes it.
+func (w *checkedWidgets) list(revision uint64) string {
 	form := inmemory.Form{Definition: 1, Release: release}
-	return c.WriteList(0, inmemory.Widgets, int64(revision), inmemory.List{}, func(int) inmemory.Form { return form }) // #nosec G115 -- it was none
+	return w.WriteList(0, inmemory.Widgets, int64(revision), inmemory.List{}, func(int) inmemory.Form { return form }) // #nosec G115 -- was an int64 before
 }
 
 // expectRight expects that the newest state in memory is the API server's.
-func (c *checked) expectRight(t *testing.T) {
+func (w *checkedWidgets) expectRight(t *testing.T) {
 	t.Helper()
-	s, unavailable := c.use(t).NotOlderThan(t.Context(), 0)
+	s, unavailable := w.use(t).NotOlderThan(t.Context(), 0)
 	if unavailable != reason.None {
-		t.Fatalf("nothing is given: %q; log:\n%s", unavailable, c.log)
+		t.Fatalf("the newest state: got reason %q, want the state; log:\n%s", unavailable, w.log)
 	}
 	var items [][]byte
 	for _, o := range s.Page(index.Query{}, nil).Objects {
 		items = append(items, o.Bytes)
 	}
-	expect.Same(t, c.list(s.Revision), string(s.Envelope.Render(wire.ListMeta{Revision: s.Revision}, items)))
+	expect.Same(t, w.list(s.Revision), string(s.Envelope.Render(wire.ListMeta{Revision: s.Revision}, items)))
 }
 
-// await lets time pass until n self-checks have ended, and returns the number of mismatches of widgets.
-func (c *checked) await(t *testing.T, n uint64) (mismatches int) {
+// mismatchesAfter lets time pass until n self-checks have ended, and returns how many mismatches were found since the start.
+func (w *checkedWidgets) mismatchesAfter(t *testing.T, n uint64) int {
 	t.Helper()
 	for begun := time.Now(); time.Since(begun) < 2*time.Hour; {
 		ended := uint64(0)
-		for _, ofResult := range c.collections.SelfChecks() {
+		for _, ofResult := range w.collections.SelfChecks() {
 			ended += ofResult
 		}
 		if ended >= n {
-			return c.collections.Mismatches()[widgets].Count
+			return w.collections.Mismatches()[widgets].Count
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
-	t.Fatalf("there was no self-check %d; log:\n%s", n, c.log)
+	t.Fatalf("there was no self-check %d; log:\n%s", n, w.log)
 	return 0
 }
 
@@ -218,9 +223,10 @@ func changeByte(o *index.Object) {
 	o.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
 }
 
-// TestSelfCheckFindsWhatIsWrong: a self-check finds whatever is wrong in memory; the log says what was wrong, and the
-// answers are right afterwards.
+// TestSelfCheckFindsWhatIsWrong: a self-check finds a difference from the upstream, logs it without the object's content, and
+// retires the state. The state that is loaded then is right.
 func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
+	const objects = pageObjects + 200 // the first page ends with n/0499, and the last object is n/0699
 	for name, tt := range map[string]struct {
 		change  func(index.Tree)
 		wantLog string
@@ -233,51 +239,51 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 		"an object after the last":   {change: addOne("n/0699x"), wantLog: "has 201 objects after it, upstream 200"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := newChecked(t, 700, checkEvery)
-			wrong := c.use(t)
-			if mismatches := c.await(t, 1); mismatches > 0 {
-				t.Fatalf("%d mismatches before anything was wrong; log:\n%s", mismatches, c.log)
+			w := newCheckedWidgets(t, objects, checkEvery)
+			corrupted := w.use(t)
+			if mismatches := w.mismatchesAfter(t, 1); mismatches > 0 {
+				t.Fatalf("before anything is wrong: got %d mismatches, want none; log:\n%s", mismatches, w.log)
 			}
-			corrupt(wrong, tt.change)
-			if mismatches := c.await(t, 2); mismatches != 1 {
-				t.Fatalf("%d mismatches, want 1; log:\n%s", mismatches, c.log)
+			corrupt(corrupted, tt.change)
+			if mismatches := w.mismatchesAfter(t, 2); mismatches != 1 {
+				t.Fatalf("got %d mismatches, want 1; log:\n%s", mismatches, w.log)
 			}
-			if why := wrong.whyRetired(); why != reason.Warming {
-				t.Errorf("the wrong state is retired because of %q, want %q", why, reason.Warming)
+			if why := corrupted.whyRetired(); why != reason.Warming {
+				t.Errorf("the corrupted collection is retired: got reason %q, want %q", why, reason.Warming)
 			}
-			expect.Says(t, c.log.String(), tt.wantLog)
-			proxytest.AssertNotContains(t, c.log.String(), "valu") // of the object
-			c.expectRight(t)
-			if all := c.collections.Stats(); len(all) != 1 || all[0].Losses[reason.Mismatch] != 1 {
-				t.Errorf("statistics %+v, want one loss because of %q", all, reason.Mismatch)
+			expect.Says(t, w.log.String(), tt.wantLog)
+			proxytest.AssertNotContains(t, w.log.String(), "valu") // the object's content
+			w.expectRight(t)
+			if all := w.collections.Stats(); len(all) != 1 || all[0].Losses[reason.Mismatch] != 1 {
+				t.Errorf("got statistics %+v, want one collection with one loss because of %q", all, reason.Mismatch)
 			}
 		})
 	}
 }
 
-// TestSelfCheckGoesAround: each self-check compares the next pages (checkPages at most); after the last page, the next
-// self-check begins at the first page again. A page that differs is compared once more.
+// TestSelfCheckGoesAround: each self-check compares the next checkPages pages at most. After the last page, the next
+// self-check begins with the first page again. A page that differs is compared once more.
 func TestSelfCheckGoesAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChecked(t, (checkPages+1)*pageObjects, checkEvery)
-		c.await(t, 3)
+		w := newCheckedWidgets(t, (checkPages+1)*pageObjects, checkEvery)
+		w.mismatchesAfter(t, 3)
 		firstPages := []string{""}
 		for last := pageObjects - 1; len(firstPages) < checkPages; last += pageObjects {
 			firstPages = append(firstPages, fmt.Sprintf("n/%04d\x00", last))
 		}
 		lastPage := fmt.Sprintf("n/%04d\x00", checkPages*pageObjects-1)
-		expect.Same(t, slices.Concat(firstPages, []string{lastPage}, firstPages), c.compared())
-		before := len(c.compared())
-		corrupt(c.use(t), removeOne(fmt.Sprintf("n/%04d", (checkPages+1)*pageObjects-1)))
-		if mismatches := c.await(t, 4); mismatches != 1 {
-			t.Fatalf("%d mismatches, want 1; log:\n%s", mismatches, c.log)
+		expect.Same(t, slices.Concat(firstPages, []string{lastPage}, firstPages), w.compared())
+		before := len(w.compared())
+		corrupt(w.use(t), removeOne(fmt.Sprintf("n/%04d", (checkPages+1)*pageObjects-1)))
+		if mismatches := w.mismatchesAfter(t, 4); mismatches != 1 {
+			t.Fatalf("got %d mismatches, want 1; log:\n%s", mismatches, w.log)
 		}
-		expect.Same(t, []string{lastPage, lastPage}, c.compared()[before:])
+		expect.Same(t, []string{lastPage, lastPage}, w.compared()[before:])
 	})
 }
 
-// times answers so many requests.
-func times(n, code int, body string) func(*http.Request) (int, string) {
+// firstTimes answers the first n requests, and lets the others through.
+func firstTimes(n, code int, body string) func(*http.Request) (int, string) {
 	return func(*http.Request) (int, string) {
 		if n--; n < 0 {
 			return 0, ""
@@ -286,96 +292,104 @@ func times(n, code int, body string) func(*http.Request) (int, string) {
 	}
 }
 
-// TestSelfCheckRaisesNoFalseAlarm: a page that differs once only, or cannot be read, is no mismatch.
+// TestSelfCheckRaisesNoFalseAlarm: a self-check does not count a page as a mismatch if it differs only once, cannot be read,
+// or differs after the definition has changed.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	const gone, later, tooMany, ok = http.StatusGone, http.StatusGatewayTimeout, http.StatusTooManyRequests, http.StatusOK
 	const empty = `{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{"resourceVersion":"%d"}}` + "\n"
 	for name, tt := range map[string]struct {
-		times, code int    // the number of answers with this code
-		body        string // %d is the revision, ahead is added to it
-		ahead       int64
-		redefined   bool // during the comparison
-		want        CheckResult
+		answers   int    // the number of requests that are answered so
+		code      int    // of these answers
+		body      string // of these answers; %d is the revision
+		ahead     int64  // how far that revision is ahead of the upstream's
+		redefined bool   // the definition changes during the comparison
+		want      CheckResult
 	}{
-		"gone, then there":              {times: 1, code: gone, want: CheckAgrees},
-		"not there yet, then there":     {times: 2, code: later, want: CheckAgrees},
-		"gone for long":                 {times: 2 * pageTries, code: gone, want: CheckInconclusive},
-		"too many requests":             {times: 1, code: tooMany, want: CheckInconclusive},
-		"garbage":                       {times: 1, code: ok, body: "{%d", want: CheckInconclusive},
-		"another revision":              {times: 1, code: ok, body: empty, ahead: 1, want: CheckInconclusive},
-		"another state, once":           {times: 1, code: ok, body: empty, want: CheckInconclusive},
-		"another state, since it moved": {times: 9, code: ok, body: empty, redefined: true, want: CheckInconclusive},
+		"410 once":                   {answers: 1, code: gone, want: CheckAgrees},
+		"504 twice":                  {answers: 2, code: later, want: CheckAgrees},
+		"410 at each try":            {answers: 2 * pageTries, code: gone, want: CheckInconclusive},
+		"429":                        {answers: 1, code: tooMany, want: CheckInconclusive},
+		"not JSON":                   {answers: 1, code: ok, body: "{%d", want: CheckInconclusive},
+		"a list at another revision": {answers: 1, code: ok, body: empty, ahead: 1, want: CheckInconclusive},
+		"another state, once":        {answers: 1, code: ok, body: empty, want: CheckInconclusive},
+		"another state, at each try, after a new definition": {
+			answers: 2 * pageTries, code: ok, body: empty, redefined: true, want: CheckInconclusive,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := newChecked(t, 10, checkEvery)
+			w := newCheckedWidgets(t, 10, checkEvery)
 			body := tt.body
 			if body != "" {
-				body = fmt.Sprintf(body, c.Revision()+tt.ahead)
+				body = fmt.Sprintf(body, w.Revision()+tt.ahead)
 			}
-			wrong := times(tt.times, tt.code, body)
-			c.setInstead(func(r *http.Request) (int, string) {
+			answer := firstTimes(tt.answers, tt.code, body)
+			w.setInstead(func(r *http.Request) (int, string) {
 				if tt.redefined {
-					go c.collections.Invalidate(definitionChanged)
+					go w.collections.Invalidate(definitionChanged)
 				}
-				return wrong(r)
+				return answer(r)
 			})
-			if mismatches := c.await(t, 1); mismatches != 0 || c.collections.SelfChecks()[tt.want] != 1 {
-				t.Errorf("%d mismatches, results %v, want one %q; log:\n%s", mismatches, c.collections.SelfChecks(), tt.want, c.log)
+			if mismatches := w.mismatchesAfter(t, 1); mismatches != 0 {
+				t.Errorf("got %d mismatches, want none; log:\n%s", mismatches, w.log)
+			}
+			if results := w.collections.SelfChecks(); results[tt.want] != 1 {
+				t.Errorf("got results %v, want one %q; log:\n%s", results, tt.want, w.log)
 			}
 		})
 	}
 }
 
-// TestUnansweredPageHidesNothing: a page that the upstream never gives does not keep the others from being compared.
+// TestUnansweredPageHidesNothing: self-checks compare the pages after one that the upstream never answers.
 func TestUnansweredPageHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChecked(t, 1200, checkEvery)
-		c.setInstead(func(*http.Request) (int, string) {
-			if c.pages[len(c.pages)-1] == "n/0499\x00" {
+		w := newCheckedWidgets(t, 1200, checkEvery)
+		w.setInstead(func(*http.Request) (int, string) {
+			if w.pages[len(w.pages)-1] == page2 {
 				return http.StatusInternalServerError, ""
 			}
 			return 0, ""
 		})
-		wrong := c.use(t)
-		c.await(t, 1)
-		corrupt(wrong, changeOne("n/1100", changeByte))
-		if mismatches := c.await(t, 3); mismatches == 0 {
-			t.Errorf("no mismatch; log:\n%s", c.log)
+		corrupted := w.use(t)
+		w.mismatchesAfter(t, 1)
+		corrupt(corrupted, changeOne("n/1100", changeByte)) // on page 3
+		if mismatches := w.mismatchesAfter(t, 3); mismatches == 0 {
+			t.Errorf("got no mismatch, want some; log:\n%s", w.log)
 		}
 	})
 }
 
-// TestRepeatedMismatchIsNotKept: a collection that differs again soon after it was loaded anew is forwarded for
-// mismatchBan, and so is one that differs again after that. One that differs much later is loaded anew at once.
+// TestRepeatedMismatchIsNotKept: a collection that differs is loaded anew at once. If it differs again within mismatchWindow,
+// it is forwarded for mismatchBan, each time, and loaded after that.
 func TestRepeatedMismatchIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChecked(t, 10, checkEvery)
-		c.setInstead(func(_ *http.Request) (int, string) {
-			return http.StatusOK, strings.Replace(c.list(uint64(c.Revision())), "value", "other", 1) // #nosec G115 -- it was none
+		w := newCheckedWidgets(t, 10, checkEvery)
+		w.setInstead(func(_ *http.Request) (int, string) {
+			return http.StatusOK, strings.Replace(w.list(uint64(w.Revision())), "value", "other", 1) // #nosec G115 -- was an int64 before
 		})
-		c.await(t, 1)
-		if _, unavailable := c.use(t).NotOlderThan(t.Context(), 0); unavailable != reason.None || c.loaded() != 2 {
-			t.Fatalf("after the first mismatch: %q, loaded %d times", unavailable, c.loaded())
+		w.mismatchesAfter(t, 1)
+		expectNewest(t, w.use(t), reason.None)
+		if loads := w.loaded(); loads != 2 {
+			t.Fatalf("after the first mismatch: got %d loads, want 2", loads)
 		}
 		for n := 2; n <= 3; n++ {
-			if mismatches := c.await(t, uint64(n)); mismatches != n { // #nosec G115 -- a small number
-				t.Fatalf("%d mismatches, want %d", mismatches, n)
+			if mismatches := w.mismatchesAfter(t, uint64(n)); mismatches != n { // #nosec G115 -- a small number
+				t.Fatalf("got %d mismatches, want %d", mismatches, n)
 			}
-			if running := c.collections.Stats(); len(running) != 0 {
-				t.Errorf("after mismatch %d these are kept: %+v", n, running)
+			if kept := w.collections.Stats(); len(kept) != 0 {
+				t.Errorf("after mismatch %d: got the collections %+v, want none", n, kept)
 			}
-			if _, unavailable := c.collections.Use(widgets); unavailable != reason.Form {
-				t.Errorf("after mismatch %d: %q, want %q", n, unavailable, reason.Form)
+			if _, unavailable := w.collections.Use(widgets); unavailable != reason.Form {
+				t.Errorf("after mismatch %d: got reason %q, want %q", n, unavailable, reason.Form)
 			}
 			time.Sleep(mismatchBan)
 			synctest.Wait()
-			c.use(t)
+			w.use(t) // fails the test if the ban goes on
 			synctest.Wait()
 		}
-		c.setInstead(nil)
+		w.setInstead(nil)
 		time.Sleep(mismatchWindow)
-		if ban := c.collections.checks.record(widgets, CheckMismatch, time.Now()); ban != 0 {
-			t.Errorf("a late mismatch: not kept for %v, want 0", ban)
+		if ban := w.collections.checks.record(widgets, CheckMismatch, time.Now()); ban != 0 {
+			t.Errorf("a mismatch after mismatchWindow: got a ban of %v, want none", ban)
 		}
 	})
 }

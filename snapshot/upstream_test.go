@@ -19,25 +19,28 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// sample is the limit of the list from which a feed learns the form of lists.
-const sample = "20"
+// sampleLimit is the limit of the list from which a feed learns the form of lists (source.sampleSize).
+const sampleLimit = "20"
 
-// upstream is an API server in memory with two config maps. It does what a real one cannot be made to do in a bubble of
-// fake time. A test says what its watches send.
+// upstream is an API server in memory with two config maps, a and b. It does what a real one cannot be made to do in a
+// bubble of fake time. A test says what its watches send.
 type upstream struct {
+	// revision is the newest revision: mostly 9, above those of the objects. Once a feed runs it is guarded by mu.
+	revision uint64
 	// watch returns the lines that the n-th watch from a revision sends; nil stands for no lines. The watches of loads
 	// count, too. A watch lasts until its timeout, unless its last line is cut, or no whole line.
 	watch func(n int, from uint64) []string
-	// shortWatchTells is the line that short watches send every second; nil: they are watches like all others.
-	shortWatchTells *string
+	// shortWatchRepeats is the line that short watches send every second; nil: they are watches like all others.
+	shortWatchRepeats *string
 	// intercept is called with each request, unless it is nil. It may change the upstream.
 	intercept interceptor
-	// changes reports whether b changes at revision 8, right after the first load at revision 7. Then the upstream is
-	// at 9. So there is an event from which a watch can be resumed.
+	// changes reports whether b changes at revision 8, right after the first load, which is at revision 7. Then the
+	// upstream is at 9. So there is an event from which a watch can be resumed.
 	changes bool
 	// replay has the lines of a watch that begins before that change; nil: the change, and a bookmark.
 	replay []string
@@ -45,15 +48,24 @@ type upstream struct {
 	repeats     string
 	repeatEvery time.Duration
 
-	mu       sync.Mutex
-	revision uint64
-	// The numbers of requests that were answered. watches counts those from a revision, and those of loads.
+	mu sync.Mutex
+	// The numbers of requests that were answered. loads counts streaming lists. watches counts those, too.
 	loads, watches, probes, shortWatches int
 }
 
-// interceptor returns for how long the answer to a request is held back, and the answer in place of the upstream's,
-// unless that is nil. kind is that of kindOf.
-type interceptor func(r *http.Request, kind string) (hold time.Duration, instead *http.Response)
+// interceptor returns the time for which the answer to a request is held back, and an answer to give in place of the
+// upstream's; nil: the upstream answers.
+type interceptor func(r *http.Request, kind requestKind) (hold time.Duration, instead *http.Response)
+
+// answerKind returns an interceptor that answers the requests of a kind.
+func answerKind(kind requestKind, answer func(*http.Request) *http.Response) interceptor {
+	return func(r *http.Request, requested requestKind) (time.Duration, *http.Response) {
+		if requested != kind {
+			return 0, nil
+		}
+		return 0, answer(r)
+	}
+}
 
 const (
 	itemA = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
@@ -62,30 +74,29 @@ const (
 	itemC = `{"metadata":{"name":"c","namespace":"n","resourceVersion":"12"}}`
 )
 
-// itemBAt is itemB, last changed at a revision.
+// itemBAt returns itemB as it is after a change at a revision.
 func itemBAt(revision uint64) string {
 	return strings.Replace(itemB, `"7"`, fmt.Sprintf(`"%d"`, revision), 1)
 }
 
-// statusBody is an error of an API server.
-const statusBody = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
-	`"message":"etcdserver: leader changed","code":500}`
-
-// errorEvent is an error as a watch sends it.
-func errorEvent(code int) string {
+// statusOf returns an error of an API server.
+func statusOf(code int) string {
 	const status = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":%d}`
-	return proxytest.WatchEvent("ERROR", fmt.Sprintf(status, code))
+	return fmt.Sprintf(status, code)
 }
+
+// errorEvent returns an error as a watch sends it.
+func errorEvent(code int) string { return proxytest.WatchEvent("ERROR", statusOf(code)) }
 
 // cut, as the last line of a watch, ends the watch without an error, as a server does that is shut down.
 const cut = "<cut>"
 
-// itemEvent is an item as a watch sends it.
+// itemEvent returns an event with an item as a watch sends it.
 func itemEvent(kind, item string) string {
 	return proxytest.WatchEvent(kind, `{"kind":"ConfigMap","apiVersion":"v1",`+item[1:])
 }
 
-// bookmark is a bookmark as a watch sends it. more is appended to the members of its metadata.
+// bookmark returns a bookmark as a watch sends it. more is appended to the members of its metadata.
 func bookmark(revision uint64, more string) string {
 	const object = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}`
 	return proxytest.WatchEvent("BOOKMARK", fmt.Sprintf(object, revision, more))
@@ -94,21 +105,36 @@ func bookmark(revision uint64, more string) string {
 // endsInitial is the member that only the bookmark after the initial events has.
 const endsInitial = `,"annotations":{"k8s.io/initial-events-end":"true"}`
 
-// kindOf returns the kind of a request of a feed.
-func kindOf(r *http.Request) string {
+// requestKind is a kind of requests that a feed makes.
+type requestKind string
+
+const (
+	kindStreamingList      requestKind = "streaming list"
+	kindEmptyStreamingList requestKind = "streaming list of a name that cannot exist" // to learn how streaming lists end
+	kindWatchOfOne         requestKind = "watch of one object"                        // to learn how events have items
+	kindShortWatch         requestKind = "short watch"                                // for its bookmark
+	kindWatch              requestKind = "watch"                                      // the feed's stream
+	kindProbe              requestKind = "probe"
+	kindList               requestKind = "list"
+)
+
+func kindOf(r *http.Request) requestKind {
+	isShort := r.URL.Query().Get("timeoutSeconds") == strconv.Itoa(int(source.ShortWatch/time.Second))
 	switch q := r.URL.Query(); {
+	case q.Has("sendInitialEvents") && q.Has("fieldSelector"):
+		return kindEmptyStreamingList
 	case q.Has("sendInitialEvents"):
-		return "load"
+		return kindStreamingList
 	case q.Has("watch") && q.Has("fieldSelector"):
-		return "watch of one"
-	case q.Has("watch") && q.Get("timeoutSeconds") == "3":
-		return "short watch"
+		return kindWatchOfOne
+	case q.Has("watch") && isShort:
+		return kindShortWatch
 	case q.Has("watch"):
-		return "watch"
+		return kindWatch
 	case q.Has("fieldSelector") && q.Get("resourceVersionMatch") == "":
-		return "probe"
+		return kindProbe
 	}
-	return "list"
+	return kindList
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -129,48 +155,47 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
 	from, _ := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
 	switch kind := kindOf(r); kind {
-	case "load":
-		if query.Has("fieldSelector") { // to learn how it ends
-			return u.lastingResponse(r, bookmark(u.revision, endsInitial), "", time.Hour), nil
-		}
+	case kindEmptyStreamingList:
+		return lastingResponse(r, bookmark(u.revision, endsInitial), "", time.Hour), nil
+	case kindStreamingList:
 		u.loads++
-		state := itemEvent("ADDED", itemA) + itemEvent("ADDED", u.itemB(u.loads > 1)) + bookmark(u.revision, endsInitial)
+		state := itemEvent("ADDED", itemA) + itemEvent("ADDED", u.itemBOf(u.revision)) + bookmark(u.revision, endsInitial)
 		if u.changes && u.loads == 1 {
 			u.revision = 9
 			state += itemEvent("MODIFIED", itemBAt(8))
 		}
 		return u.follow(r, state, u.revision), nil
-	case "watch of one":
+	case kindWatchOfOne:
 		return proxytest.JSONResponse(r, http.StatusOK, itemEvent("ADDED", itemA)), nil
-	case "watch", "short watch":
-		if kind == "short watch" && u.shortWatchTells != nil {
+	case kindWatch, kindShortWatch:
+		if kind == kindShortWatch && u.shortWatchRepeats != nil {
 			u.shortWatches++
-			return u.lastingResponse(r, "", *u.shortWatchTells, time.Second), nil
+			return lastingResponse(r, "", *u.shortWatchRepeats, time.Second), nil
 		}
 		return u.follow(r, "", from), nil
-	case "probe":
+	case kindProbe:
 		u.probes++
-		return proxytest.JSONResponse(r, http.StatusOK, u.list(u.revision, "")), nil
+		return proxytest.JSONResponse(r, http.StatusOK, configMapList(u.revision, "")), nil
 	}
 	switch {
-	case query.Get("limit") == sample:
-		page := u.list(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)
+	case query.Get("limit") == sampleLimit:
+		page := configMapList(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)
 		return proxytest.JSONResponse(r, http.StatusOK, page), nil
 	case from > 0: // to prove the load
-		return proxytest.JSONResponse(r, http.StatusOK, u.list(from, "", itemA, u.itemB(from > 7))), nil
+		return proxytest.JSONResponse(r, http.StatusOK, configMapList(from, "", itemA, u.itemBOf(from))), nil
 	}
-	return proxytest.JSONResponse(r, http.StatusOK, u.list(u.revision, "", itemA, u.itemB(true))), nil
+	return proxytest.JSONResponse(r, http.StatusOK, configMapList(u.revision, "", itemA, u.itemBOf(u.revision))), nil
 }
 
-// itemB returns the object b as the first load has it, or as it is later.
-func (u *upstream) itemB(later bool) string {
-	if u.changes && later {
+// itemBOf returns the object b as it is in the state at a revision.
+func (u *upstream) itemBOf(revision uint64) string {
+	if u.changes && revision >= 8 {
 		return itemBAt(8)
 	}
 	return itemB
 }
 
-// follow answers a watch from a revision. It begins with the events of a state, which may be empty.
+// follow answers a watch from a revision. The answer begins with state, the initial events; "" if there are none.
 func (u *upstream) follow(r *http.Request, state string, from uint64) *http.Response {
 	u.watches++
 	var lines []string
@@ -188,25 +213,25 @@ func (u *upstream) follow(r *http.Request, state string, from uint64) *http.Resp
 	if isCut || isBroken {
 		return proxytest.JSONResponse(r, http.StatusOK, body)
 	}
-	return u.lastingResponse(r, body, u.repeats, max(time.Second, u.repeatEvery))
+	return lastingResponse(r, body, u.repeats, max(time.Second, u.repeatEvery))
 }
 
-// list returns a list at a revision. more is appended to the members of its metadata.
-func (u *upstream) list(revision uint64, more string, items ...string) string {
+// configMapList returns a list at a revision. more is appended to the members of its metadata.
+func configMapList(revision uint64, more string, items ...string) string {
 	const list = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
 	return fmt.Sprintf(list, revision, more, strings.Join(items, ","))
 }
 
 // busyResponse returns an error of an API server with a Retry-After.
 func busyResponse(r *http.Request, code int, after string) *http.Response {
-	answer := proxytest.JSONResponse(r, code, statusBody)
+	answer := proxytest.JSONResponse(r, code, statusOf(code))
 	answer.Header.Set("Retry-After", after)
 	return answer
 }
 
-// lastingResponse returns an answer that sends the lines first, and then the line repeated after each pause, until the
-// timeout of the watch.
-func (u *upstream) lastingResponse(r *http.Request, first, repeated string, pause time.Duration) *http.Response {
+// lastingResponse returns the answer to a watch: it sends first, and then repeated after each pause, until the timeout of
+// the watch.
+func lastingResponse(r *http.Request, first, repeated string, pause time.Duration) *http.Response {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil {
 		panic(err)
@@ -233,6 +258,7 @@ func (u *upstream) lastingResponse(r *http.Request, first, repeated string, paus
 	return answer
 }
 
+// resourceNamed returns the key of a resource in the group of config maps.
 func resourceNamed(name string) CollectionKey {
 	return CollectionKey{
 		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name},

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -14,172 +15,186 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestVerify: Verify compares all that was loaded before, which is answered meanwhile. A collection that differs is loaded
-// anew. If objects differ, and not only bytes, it is dropped at once and counts as a mismatch.
+// page1, page2 and page3 are the keys with which the pages of 1200 widgets begin (pageObjects).
+const page1, page2, page3 = "", "n/0499\x00", "n/0999\x00"
+
+// TestVerify: Verify compares the collections that were loaded before with the upstream; lists are answered meanwhile. A
+// collection that differs is loaded anew. If it has other objects, and not only other bytes, it is dropped at once and counts
+// as a mismatch.
 func TestVerify(t *testing.T) {
-	const first, second, third = "", "n/0499\x00", "n/0999\x00" // the keys with which the pages of 1200 objects begin
 	for name, tt := range map[string]struct {
-		prepare      func(*checked, *Collection)
-		changedAgo   time.Duration // the time since the API servers changed
-		wantCompared []string      // nil: any pages
-		wantReload   time.Duration // the latest time of the only reload; 0: none
-		wantDropped  bool
+		prepare        func(*checkedWidgets, *Collection)
+		changedAgo     time.Duration // since the API servers changed
+		wantCompared   []string      // nil: any pages
+		wantLoads      int
+		wantReloadFrom time.Duration // the time of the second load is between these
+		wantReloadBy   time.Duration
+		wantDropped    bool
 	}{
-		"nothing differs":         {wantCompared: []string{first, second, third}},
-		"loaded after the change": {changedAgo: time.Hour, wantCompared: []string{}},
+		"nothing differs":         {wantCompared: []string{page1, page2, page3}, wantLoads: 1},
+		"loaded after the change": {changedAgo: time.Hour, wantCompared: []string{}, wantLoads: 1},
 		"bytes of an object differ": {
-			prepare:      func(_ *checked, c *Collection) { corrupt(c, changeOne("n/1100", changeByte)) },
-			wantCompared: []string{first, second, third, third}, wantReload: Skew + 10*time.Second,
+			prepare:      func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne("n/1100", changeByte)) },
+			wantCompared: []string{page1, page2, page3, page3},
+			wantLoads:    2, wantReloadBy: Skew + 10*time.Second,
 		},
 		"an object is missing": {
-			prepare:    func(_ *checked, c *Collection) { corrupt(c, removeOne("n/1100")) },
-			wantReload: Skew, wantDropped: true,
+			prepare:   func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne("n/1100")) },
+			wantLoads: 2, wantReloadBy: Skew, wantDropped: true,
 		},
 		"an object is missing again within mismatchWindow": {
-			prepare: func(all *checked, c *Collection) {
-				all.collections.checks.record(widgets, CheckMismatch, time.Now())
+			prepare: func(w *checkedWidgets, c *Collection) {
+				w.collections.checks.record(widgets, CheckMismatch, time.Now())
 				corrupt(c, removeOne("n/1100"))
 			},
-			wantReload: Skew, wantDropped: true,
+			wantLoads: 2, wantReloadBy: Skew, wantDropped: true,
 		},
 		"the second page is answered 410 once": {
-			prepare: func(c *checked, _ *Collection) {
-				gone := times(1, http.StatusGone, "")
-				c.setInstead(func(r *http.Request) (int, string) {
+			prepare: func(w *checkedWidgets, _ *Collection) {
+				gone := firstTimes(1, http.StatusGone, "")
+				w.setInstead(func(r *http.Request) (int, string) {
 					if r.URL.Query().Has("continue") {
 						return gone(r)
 					}
 					return 0, ""
 				})
 			},
-			wantCompared: []string{first, second, second, third},
+			wantCompared: []string{page1, page2, page2, page3}, wantLoads: 1,
 		},
 		"the first page is answered 429 three times": {
-			prepare:      func(c *checked, _ *Collection) { c.setInstead(times(3, http.StatusTooManyRequests, "")) },
-			wantCompared: []string{first, first, first, first, second, third},
+			prepare:      func(w *checkedWidgets, _ *Collection) { w.setInstead(firstTimes(3, http.StatusTooManyRequests, "")) },
+			wantCompared: []string{page1, page1, page1, page1, page2, page3}, wantLoads: 1,
 		},
 		"all is answered 500": {
-			prepare:    func(c *checked, _ *Collection) { c.setInstead(times(1e6, http.StatusInternalServerError, "")) },
-			wantReload: verifyTimeout + time.Minute,
+			prepare: func(w *checkedWidgets, _ *Collection) {
+				w.setInstead(firstTimes(math.MaxInt, http.StatusInternalServerError, ""))
+			},
+			wantLoads: 2, wantReloadFrom: verifyTimeout, wantReloadBy: verifyTimeout + time.Minute,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := newChecked(t, 1200, never)
-			before := c.use(t)
+			w := newCheckedWidgets(t, 1200, noSelfChecks)
+			before := w.use(t)
 			if tt.prepare != nil {
-				tt.prepare(c, before)
+				tt.prepare(w, before)
 			}
 			begun := time.Now()
 			if tt.changedAgo > 0 {
-				c.collections.mustVerify(Scope{}, begun.Add(-tt.changedAgo))
+				w.collections.mustVerify(Scope{}, begun.Add(-tt.changedAgo))
 			} else {
-				c.collections.Verify(Scope{}, "an API server announced itself")
+				w.collections.Verify(Scope{}, "an API server announced itself")
 			}
 			reloadedAfter := time.Duration(0)
 			for time.Since(begun) < 20*time.Minute {
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if reloadedAfter == 0 && c.loaded() > 1 {
+				if reloadedAfter == 0 && w.loaded() > 1 {
 					reloadedAfter = time.Since(begun)
 				}
-				if _, why := c.use(t).NotOlderThan(t.Context(), 0); why != reason.None {
-					t.Fatalf("forwarded because of %q after %v; log:\n%s", why, time.Since(begun), c.log)
+				if _, unavailable := w.use(t).NotOlderThan(t.Context(), 0); unavailable != reason.None {
+					t.Fatalf("after %v: got reason %q, want a state; log:\n%s", time.Since(begun), unavailable, w.log)
 				}
 			}
 			if tt.wantCompared != nil {
-				expect.Same(t, tt.wantCompared, c.compared())
+				expect.Same(t, tt.wantCompared, w.compared())
 			}
-			wantLoads := 1
-			if tt.wantReload > 0 {
-				wantLoads = 2
+			if loads := w.loaded(); loads != tt.wantLoads {
+				t.Errorf("got %d loads, want %d; log:\n%s", loads, tt.wantLoads, w.log)
 			}
-			if c.loaded() != wantLoads || reloadedAfter > tt.wantReload {
-				t.Errorf("%d loads, want %d; reloaded after %v, want %v at most; log:\n%s", c.loaded(), wantLoads, reloadedAfter, tt.wantReload, c.log)
-			}
-			if tt.wantReload > verifyTimeout && reloadedAfter < verifyTimeout {
-				t.Errorf("reloaded after %v, want %v at least", reloadedAfter, verifyTimeout)
+			if reloadedAfter < tt.wantReloadFrom || reloadedAfter > tt.wantReloadBy {
+				t.Errorf("reloaded after %v, want %v to %v; log:\n%s", reloadedAfter, tt.wantReloadFrom, tt.wantReloadBy, w.log)
 			}
 			if dropped := before.whyRetired() != reason.None; dropped != tt.wantDropped {
-				t.Errorf("dropped: %t, want %t", dropped, tt.wantDropped)
+				t.Errorf("the collection is dropped: got %t, want %t", dropped, tt.wantDropped)
 			}
-			if n := c.collections.Mismatches()[widgets].Count; (n > 0) != tt.wantDropped {
-				t.Errorf("%d mismatches, want some: %t", n, tt.wantDropped)
+			if n := w.collections.Mismatches()[widgets].Count; (n > 0) != tt.wantDropped {
+				t.Errorf("got %d mismatches, want some: %t", n, tt.wantDropped)
 			}
-			c.expectRight(t)
+			w.expectRight(t)
 		})
 	}
 }
 
-// TestVerifyShards: where an API server does not know shards any more, which it knew when the state was
-// loaded, it is loaded anew. Like 1.37, this one does not count what remains after a page of a shard, so
-// it is asked for how many there are without a shard.
+// TestVerifyShards: a state that was loaded by shards is loaded anew when an API server no longer knows shards. If the API
+// server, like 1.37, does not count the objects after a page of a shard, the feed counts them by one list without a shard.
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, counted := &upstream{revision: 9}, 0
-		u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
-			shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
-			switch q := r.URL.Query(); {
-			case kind == "list" && !q.Has("shardSelector") && q.Get("limit") == sample:
-				counted++
+		u, countingLists := &upstream{revision: 9}, 0
+		u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+			q := r.URL.Query()
+			isSample := q.Get("limit") == sampleLimit
+			if kind != kindList {
 				return 0, nil
-			case kind != "list" || !q.Has("shardSelector"):
-				return 0, nil
-			case q.Get("limit") == sample:
-				return 0, proxytest.JSONResponse(r, http.StatusOK, u.list(9, `,"continue":"x"`+shards, itemA))
 			}
-			return 0, proxytest.JSONResponse(r, http.StatusOK, u.list(9, shards, itemA, itemB))
+			if !q.Has("shardSelector") {
+				if isSample {
+					countingLists++
+				}
+				return 0, nil
+			}
+			shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
+			if isSample {
+				return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, `,"continue":"x"`+shards, itemA))
+			}
+			return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, shards, itemA, itemB))
 		}
-		all := newCollections(t, u)
-		c := expectUse(t, "at first", all, configMaps, reason.None)
-		all.Verify(Scope{}, "an API server announced itself")
+		collections := newCollections(t, u)
+		c := expectUse(t, "at first", collections, configMaps, reason.None)
+		collections.Verify(Scope{}, "an API server announced itself")
 		time.Sleep(time.Minute)
 		u.mu.Lock()
 		u.intercept = nil
 		u.mu.Unlock()
-		if u.loads != 1 || counted != 1 {
-			t.Errorf("nothing has changed, and it was loaded %d times; how many there are was asked %d times", u.loads, counted)
+		if u.loads != 1 {
+			t.Errorf("while API servers know shards: got %d loads, want 1", u.loads)
 		}
-		all.Verify(Scope{}, "another one did")
+		if countingLists != 1 {
+			t.Errorf("while API servers know shards: got %d lists without a shard, want 1", countingLists)
+		}
+		collections.Verify(Scope{}, "another API server announced itself")
 		time.Sleep(minVerifyInterval + Skew)
 		synctest.Wait()
-		if _, why := c.NotOlderThan(t.Context(), 9); u.loads != 2 || why != reason.None {
-			t.Errorf("loaded %d times: %q", u.loads, why)
+		if u.loads != 2 {
+			t.Errorf("after an API server without shards was started: got %d loads, want 2", u.loads)
 		}
+		expectNewest(t, c, reason.None)
 	})
 }
 
-// TestVerifyAfterSkew: what was loaded after a change of a definition may be of an API server that did not know the
-// change. So all of it is compared when every API server knows the change.
+// TestVerifyAfterSkew: a collection that was loaded soon after its definition changed is compared with the upstream when every
+// API server knows the change (maxLag): the load may have come from one that did not know it yet.
 func TestVerifyAfterSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChecked(t, 1200, never)
-		c.collections.Invalidate(definitionChanged)
+		w := newCheckedWidgets(t, 1200, noSelfChecks)
+		w.collections.Invalidate(definitionChanged)
 		time.Sleep(Skew)
-		again := c.use(t)
+		loadedSoon := w.use(t)
 		synctest.Wait()
-		corrupt(again, changeOne("n/1100", changeByte))
+		corrupt(loadedSoon, changeOne("n/1100", changeByte))
 		time.Sleep(maxLag - time.Second)
-		if compared := c.compared(); len(compared) != 0 {
-			t.Errorf("compared while API servers may not know the change: %q", compared)
+		if compared := w.compared(); len(compared) != 0 {
+			t.Errorf("while API servers may not know the change: got the compared pages %q, want none", compared)
 		}
 		time.Sleep(10 * time.Minute)
-		expect.Same(t, []string{"", "n/0499\x00", "n/0999\x00", "n/0999\x00"}, c.compared()) // the last page twice, since it differs
-		if c.loaded() != 3 {
-			t.Errorf("loaded %d times, want 3; log:\n%s", c.loaded(), c.log)
+		expect.Same(t, []string{page1, page2, page3, page3}, w.compared()) // the last page twice, since it differs
+		const wantLoads = 3                                                // at first, after the change, and since the last page differs
+		if loads := w.loaded(); loads != wantLoads {
+			t.Errorf("got %d loads, want %d; log:\n%s", loads, wantLoads, w.log)
 		}
-		c.expectRight(t)
+		w.expectRight(t)
 	})
 }
 
-// TestVerifiedInOrder: eager collections first, each once at a time, and again where there is more doubt
-// meanwhile.
+// TestVerifiedInOrder: nextToVerify returns eager collections first, and none twice at a time. A collection that is put in
+// doubt again during its comparison is returned again after minVerifyInterval.
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Collections{
 			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, eager: map[CollectionKey]struct{}{},
 		}
 		eager := resourceNamed("eager")
-		c.eager[eager], c.all = struct{}{}, map[CollectionKey]*running{}
+		c.eager[eager] = struct{}{}
+		c.all = map[CollectionKey]*running{}
 		for _, r := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
 			c.all[r] = &running{Collection: &Collection{resource: r}}
 		}
@@ -187,23 +202,26 @@ func TestVerifiedInOrder(t *testing.T) {
 		first, since := c.nextToVerify(time.Now())
 		second, _ := c.nextToVerify(time.Now())
 		third, _ := c.nextToVerify(time.Now())
-		if first.resource != eager || second == third || second == first {
-			t.Errorf("verified in the order %v, %v, %v, want %v first and each once", first.resource, second.resource, third.resource, eager)
+		if first.resource != eager {
+			t.Errorf("got %v first, want the eager one, %v", first.resource, eager)
+		}
+		if second == third || second == first || third == first {
+			t.Errorf("got %v, %v and %v, want each once", first.resource, second.resource, third.resource)
 		}
 		expectNext := func(when string, want *running) {
 			t.Helper()
 			if next, _ := c.nextToVerify(time.Now()); next != want {
-				t.Errorf("%s: verified next is %v, want %v", when, next, want)
+				t.Errorf("%s: got %v next, want %v", when, next, want)
 			}
 		}
-		expectNext("while all are verified", nil)
+		expectNext("while all are being verified", nil)
 		time.Sleep(time.Second)
 		c.mustVerify(OfCollection(eager), time.Now())
 		c.endVerification(first, since, 1, nil)
-		expectNext("a second after the last time", nil)
+		expectNext("a second after it was compared, though it is in doubt", nil)
 		time.Sleep(minVerifyInterval)
-		expectNext("after API servers changed again during the comparison", first)
+		expectNext("minVerifyInterval later", first)
 		c.endVerification(second, second.verification.since, 1, nil)
-		expectNext("after the second agreed", nil)
+		expectNext("after the second collection agreed", nil)
 	})
 }

@@ -152,8 +152,8 @@ func TestWatchesOutliveALoad(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9, repeats: bookmark(9, ""), repeatEvery: time.Minute}
-			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
-				if kind == "short watch" && u.revision == 12 && r.URL.Query().Get("resourceVersion") == "9" {
+			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+				if kind == kindShortWatch && u.revision == 12 && r.URL.Query().Get("resourceVersion") == "9" {
 					u.watches--
 					return 0, u.follow(r, strings.Join(tt.watchFrom9, ""), 0)
 				}
@@ -206,7 +206,7 @@ func TestFormsAreLearned(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			told := strings.Replace(itemEvent("MODIFIED", itemBAt(13)), asEver, tt.eventBegins, 1)
 			c := runWatchedFeed(t, &upstream{
-				revision: 12, shortWatchTells: new(bookmark(12, tt.annotations)),
+				revision: 12, shortWatchRepeats: new(bookmark(12, tt.annotations)),
 				repeats: told, repeatEvery: 2500 * time.Millisecond,
 			}, 3*time.Second)
 			snap, why := c.NotOlderThan(t.Context(), 13)
@@ -225,9 +225,9 @@ func TestFormsAreLearned(t *testing.T) {
 func TestWatchesOutliveProbes(t *testing.T) {
 	const bound = 90 * time.Second // as runWatchedFeed has it
 	refused := func() interceptor {
-		return fault{kind: "probe", begins: time.Second, code: http.StatusTooManyRequests}.intercept()
+		return fault{kind: kindProbe, begins: time.Second, code: http.StatusTooManyRequests}.intercept()
 	}
-	unanswered := func() interceptor { return fault{kind: "probe", begins: time.Second, delay: time.Hour}.intercept() }
+	unanswered := func() interceptor { return fault{kind: kindProbe, begins: time.Second, delay: time.Hour}.intercept() }
 	for name, tt := range map[string]struct {
 		probes    interceptor // nil: they are answered
 		repeats   string      // by the stream, every minute

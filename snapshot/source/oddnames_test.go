@@ -1,0 +1,31 @@
+package source
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// TestOddNames: NameSelector selects names with the separators of field selectors, which RBAC objects may have. Key refuses
+// names whose bytes are not UTF-8, since JSON shows them as U+FFFD, out of order.
+func TestOddNames(t *testing.T) {
+	const separators = "a,b=c"
+	selector, err := fields.ParseSelector(NameSelector(separators))
+	expect.NoError(t, err)
+	if !selector.Matches(fields.Set{wire.NameField: separators}) {
+		t.Errorf("the selector %q does not match the name %q", selector, separators)
+	}
+	source := Source{Resource: CollectionKey{Namespaced: true}}
+	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {
+		if _, err := source.Key(m); !errors.Is(err, wire.ErrForm) {
+			t.Errorf("the key of %+v: got error %v, want %v", m, err, wire.ErrForm)
+		}
+	}
+	key, err := source.Key(wire.ObjectMeta{Namespace: "n", Name: "𐀀:a"})
+	expect.NoError(t, err)
+	expect.Same(t, "n/𐀀:a", key)
+}

@@ -15,20 +15,20 @@ type analyzer struct {
 	files     []File
 }
 
-// File describes the lines of a log.
+// File is what was found in one log.
 type File struct {
 	Name string `json:"name"`
-	// Lines is the number of lines that were read.
+	// Lines is the number of lines that were read, without blank ones.
 	Lines int64 `json:"lines"`
 	// Bad is the number of lines without an audit event.
 	Bad int64 `json:"bad,omitempty"`
-	// Others is the number of audit events that do not count, see [auditEvent.isCounted].
+	// Others is the number of audit events that say nothing of a list or watch, see [auditEvent.isRelevant].
 	Others int64 `json:"others"`
 	// Problem says why the file could not be read to its end, or that it has no list and no watch. It is empty
 	// otherwise.
 	Problem string `json:"problem,omitempty"`
 
-	counted int64 // the number of events that count
+	relevant int64 // the number of all other audit events
 }
 
 // newAnalyzer returns an analyzer for a listproxy with the policy p.
@@ -36,13 +36,13 @@ func newAnalyzer(p *policy.Config) *analyzer {
 	return &analyzer{predictor: newPredictor(p), tally: newTally()}
 }
 
-// readLog reads a log to its end. It returns an error if reading fails; the events before the failure count. It also
-// returns an error if the log has no list and no watch. The report has the error, too.
+// readLog reads a log to its end. It returns an error if reading fails, or if the log has no list and no watch. Events
+// before a failure are in the report, and so is the error, as the Problem of the File.
 func (a *analyzer) readLog(name string, log io.Reader) error {
 	f := File{Name: name}
-	err := eachLine(log, func(line []byte) { a.countLine(&f, line) })
+	err := eachLine(log, func(line []byte) { a.readLine(&f, line) })
 	if err == nil {
-		err = f.checkCounted()
+		err = f.checkRelevant()
 	}
 	if err != nil {
 		f.Problem = err.Error()
@@ -51,25 +51,25 @@ func (a *analyzer) readLog(name string, log io.Reader) error {
 	return err
 }
 
-// countLine counts the events of one line of a log.
-func (a *analyzer) countLine(f *File, line []byte) {
+// readLine counts the line in f, and the requests of its events in the tally.
+func (a *analyzer) readLine(f *File, line []byte) {
 	f.Lines++
 	found := eachEvent(line, func(e *auditEvent) {
-		if !e.isCounted() {
+		if !e.isRelevant() {
 			f.Others++
 			return
 		}
-		f.counted++
-		e.addTo(a.tally, a.predictor.predict(e))
+		f.relevant++
+		a.tally.add(e, a.predictor.predict(e))
 	})
 	if !found {
 		f.Bad++
 	}
 }
 
-// checkCounted returns an error if the file has no list and no watch. The error says what to do.
-func (f *File) checkCounted() error {
-	if f.counted > 0 {
+// checkRelevant returns an error if the file has no list and no watch. The error says what to do.
+func (f *File) checkRelevant() error {
+	if f.relevant > 0 {
 		return nil
 	}
 	if f.Others > 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// maxName is the largest number of bytes that are kept of the name of a user or resource.
+// maxName bounds the bytes that are kept of the name of a user or resource.
 const maxName = 253
 
 // client is a program and its user.

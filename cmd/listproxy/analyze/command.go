@@ -18,12 +18,12 @@ const (
 	outputJSON = "json"
 )
 
-// NewCommand returns the command that analyzes logs. readPolicy returns the policy for the value of --config in fs, or
-// the default policy if the flag is not given.
+// NewCommand returns the command that analyzes logs. readPolicy reads the policy file at path, or returns the built-in
+// policy if path is empty.
 func NewCommand(readPolicy func(path string) (*policy.Config, error)) *cobra.Command {
-	var configFile, output string
+	var policyFile, output string
 	var maxRows int
-	var config *policy.Config // set by PreRunE, from configFile
+	var policyConfig *policy.Config // set by PreRunE, from policyFile
 	cmd := &cobra.Command{
 		Use:   "analyze FILE...",
 		Short: "Say what listproxy would answer from memory, by the requests in an audit log",
@@ -49,15 +49,15 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 			if maxRows < 0 {
 				return fmt.Errorf("--top %d: give how many rows to show, or 0 for all", maxRows)
 			}
-			config, err = readPolicy(configFile)
+			policyConfig, err = readPolicy(policyFile)
 			return err
 		},
 		RunE: func(cmd *cobra.Command, files []string) error {
-			a := newAnalyzer(config)
-			readErr := readLogs(a, files, cmd.InOrStdin())
+			a := newAnalyzer(policyConfig)
+			readErr := readFiles(a, files, cmd.InOrStdin())
 			report := a.report()
 			if report.Totals.Lists.Count+report.Totals.Watches.Count == 0 {
-				return readErr // every file has a problem: a log without lists and watches is one
+				return readErr // there is nothing to report, and a file without a list and a watch is an error
 			}
 			// The logs that could be read are reported, even if others have failed.
 			if err := writeReport(cmd.OutOrStdout(), report, output, maxRows); err != nil {
@@ -69,31 +69,31 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVarP(&output, "output", "o", outputText, "`format`: text or json")
-	fs.StringVar(&configFile, "config", "", "policy `file` that listproxy would have; without it, the built-in policy")
+	fs.StringVar(&policyFile, "config", "", "policy `file` that listproxy would have; without it, the built-in policy")
 	fs.IntVar(&maxRows, "top", 20, "how `many` rows of clients and resources the text has; 0 all")
 	return cmd
 }
 
-// readLogs reads all files. It goes on after a file that cannot be read, and returns the errors of all files.
-func readLogs(a *analyzer, files []string, stdin io.Reader) error {
+// readFiles reads all files. It goes on after a file that cannot be read, and returns the errors of all files.
+func readFiles(a *analyzer, files []string, stdin io.Reader) error {
 	var errs []error
 	for _, file := range files {
-		if err := readLog(a, file, stdin); err != nil {
+		if err := readFile(a, file, stdin); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", file, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// readLog reads one file, or stdin if the file is "-". The error does not name the file.
-func readLog(a *analyzer, file string, stdin io.Reader) error {
+// readFile reads one file, or stdin if the file is "-". The error does not name the file.
+func readFile(a *analyzer, file string, stdin io.Reader) error {
 	if file == "-" {
 		return a.readLog("standard input", stdin)
 	}
 	log, err := os.Open(file)
 	if err != nil {
 		if pathError, ok := errors.AsType[*os.PathError](err); ok {
-			return pathError.Err
+			return pathError.Err // without the path
 		}
 		return err
 	}

@@ -38,8 +38,8 @@ type auditEvent struct {
 // responseObject is the answer in an event.
 type responseObject struct{ isTable bool }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large: the kind is among the
-// first members.
+// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large: it searches the first
+// bytes, where the kind stands.
 func (o *responseObject) UnmarshalJSON(data []byte) error {
 	const headBytes = 256
 	o.isTable = bytes.Contains(data[:min(len(data), headBytes)], []byte(`"Table"`))
@@ -52,13 +52,13 @@ func (e *auditEvent) isEvent() bool {
 		e.RequestURI != "" && e.Stage != ""
 }
 
-// isCounted reports whether the event counts. It must be an event of a list or watch, at the stage ResponseStarted or
-// ResponseComplete. A list has one such event: kube-apiserver writes it at the end, with the stage ResponseComplete,
-// and listproxy at the start. A watch may have two, see [counter].
+// isRelevant reports whether the event stands for a request that could have come through listproxy: a list or watch that
+// was answered, or is being answered (the stages ResponseComplete and ResponseStarted). A list has one such event:
+// kube-apiserver writes it at the end, with the stage ResponseComplete, and listproxy at the start. A watch may have two,
+// see [counter].
 //
-// Requests of kube-apiserver to itself and of listproxy for itself do not count, since they never come through
-// listproxy.
-func (e *auditEvent) isCounted() bool {
+// Requests of kube-apiserver to itself and of listproxy for itself are not relevant: they never come through listproxy.
+func (e *auditEvent) isRelevant() bool {
 	if e.User.Username == user.APIServerUser || strings.HasPrefix(e.UserAgent, "listproxy/") {
 		return false
 	}
@@ -67,30 +67,19 @@ func (e *auditEvent) isCounted() bool {
 	return hasStage && hasVerb
 }
 
-// addTo adds the event to t, under its prediction.
-func (e *auditEvent) addTo(t *tally, p prediction) {
-	received := e.Received
-	if year := received.UTC().Year(); year < 1970 || year > 2200 { // no sensible time; JSON cannot have years over 9999
-		received = time.Time{}
-	}
-	key := counterKey{prediction: p, rowKey: rowKey{
-		client:   newClient(e.UserAgent, e.User.Username),
-		resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource),
-	}}
-	var duration time.Duration
-	if e.Verb == verbList && !received.IsZero() {
-		duration = max(0, e.StageTime.Sub(received))
-	}
-	atStart := e.Verb == verbWatch && e.Stage == auditv1.StageResponseStarted
-	t.add(key, atStart, received, duration)
+// receivedAt returns when the request was received, or false if the event has no time that can be right. A wrong year
+// would stretch the period of the report, and one over 9999 could not be encoded as JSON.
+func (e *auditEvent) receivedAt() (time.Time, bool) {
+	year := e.Received.UTC().Year()
+	return e.Received, year >= 1970 && year <= 2200
 }
 
 const (
 	// acceptTable is the Accept header of kubectl get.
 	acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io," +
 		"application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
-	// kubectlPage is the limit in lists of kubectl get. Few other commands of kubectl set it.
-	kubectlPage = "limit=500"
+	// kubectlLimit is in the query of each list of kubectl get. Few other commands of kubectl set a limit.
+	kubectlLimit = "limit=500"
 )
 
 // httpRequest returns the request of the event, or false if its URI is malformed. The only header in an event is the
@@ -104,19 +93,20 @@ func (e *auditEvent) httpRequest() (*http.Request, bool) {
 		Method: http.MethodGet, URL: u, RequestURI: e.RequestURI,
 		Header: http.Header{"User-Agent": {e.UserAgent}},
 	}
-	if e.asksForTable() {
+	if e.wantsTable() {
 		r.Header["Accept"] = []string{acceptTable}
 	}
 	return r, true
 }
 
-// asksForTable reports whether the answer was a table, or is likely to have been.
-func (e *auditEvent) asksForTable() bool {
+// wantsTable reports whether the request asked for a table: whether its answer is one or, if the event has no answer,
+// whether kubectl get seems to have sent the request.
+func (e *auditEvent) wantsTable() bool {
 	if e.ResponseObject != nil {
 		return e.ResponseObject.isTable
 	}
-	return strings.HasPrefix(e.UserAgent, "kubectl") && strings.Contains(e.RequestURI, kubectlPage)
+	return strings.HasPrefix(e.UserAgent, "kubectl") && strings.Contains(e.RequestURI, kubectlLimit)
 }
 
-// isAnonymous reports whether the caller had no credentials.
+// isAnonymous reports whether the client sent no credentials.
 func (e *auditEvent) isAnonymous() bool { return e.User.Username == user.Anonymous }

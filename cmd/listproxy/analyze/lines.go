@@ -12,7 +12,7 @@ const (
 	// maxLine is the length in bytes of the longest line that can be read. An audit event has about a kilobyte, but one
 	// of the level RequestResponse contains the whole list.
 	maxLine = 256 << 20
-	// lineBuffer is the length in bytes of lines that are read without allocating memory.
+	// lineBuffer is the length in bytes up to which lines are read without allocating memory.
 	lineBuffer = 1 << 20
 )
 
@@ -25,6 +25,7 @@ var gzipMagic = []byte{0x1f, 0x8b}
 func eachLine(log io.Reader, visit func(line []byte)) error {
 	buffered := bufio.NewReader(log)
 	text := io.Reader(buffered)
+	// An error of Peek comes again when the text is read.
 	if head, _ := buffered.Peek(len(gzipMagic)); bytes.Equal(head, gzipMagic) {
 		unzipped, err := gzip.NewReader(buffered)
 		if err != nil {

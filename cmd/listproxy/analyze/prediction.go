@@ -22,10 +22,11 @@ const (
 type form string
 
 const (
-	// formWatch is a watch that goes on from a revision.
+	// formWatch is a watch that begins with the next change.
 	formWatch form = "watch"
-	// formStreaming is a watch that begins with the state: a streaming list.
-	formStreaming form = "streaming-list"
+	// formWatchWithState is a watch that begins with the state: a streaming list, or a watch that names no resourceVersion,
+	// or 0.
+	formWatchWithState form = "streaming-list"
 	// formUnknown is a request whose options cannot be read.
 	formUnknown form = "unknown"
 )
@@ -44,15 +45,16 @@ const (
 	byAPIServer answerer = "kube-apiserver"
 )
 
-// whyRefused is a reason that package reason does not have: kube-apiserver refused the request.
-const whyRefused reason.Reason = "refused"
+// whyFailed is a reason that package reason does not have: kube-apiserver answered the request with an error. It would do
+// so again, since listproxy forwards what it cannot answer, and makes up no errors.
+const whyFailed reason.Reason = "refused"
 
 // prediction is what listproxy would do with a request.
 type prediction struct {
 	verb       verb
 	form       form
 	answeredBy answerer
-	why        reason.Reason // why kube-apiserver answers; None if listproxy does
+	reason     reason.Reason // why kube-apiserver answers; None if listproxy does
 }
 
 // predictor predicts what listproxy would do under a policy.
@@ -68,25 +70,20 @@ func newPredictor(p *policy.Config) predictor {
 
 // predict returns what listproxy would do with the request of an audit event.
 func (p *predictor) predict(e *auditEvent) prediction {
-	result := prediction{verb: e.Verb, form: formUnknown, answeredBy: byAPIServer, why: reason.NotCanonical}
-	r, ok := e.httpRequest()
+	httpRequest, ok := e.httpRequest()
 	if !ok {
-		return result
+		return prediction{verb: e.Verb, form: formUnknown, answeredBy: byAPIServer, reason: reason.NotCanonical}
 	}
 	credentials := policy.PlainToken
 	if e.isAnonymous() {
 		credentials = policy.NoToken
 	}
-	list, why := policy.Parse(r, kubehttp.Parse(r).Info, credentials)
-	result.form = formOf(list, why)
-	if !succeeded(e.ResponseStatus.Code) {
-		// A refusal is always kube-apiserver's: listproxy forwards what it cannot answer.
-		result.why = whyRefused
-		return result
-	}
-	result.answeredBy, result.why = p.whoAnswers(list, why)
-	if result.answeredBy != byAPIServer && isAggregated(list) {
-		result.answeredBy, result.why = byAPIServer, reason.UnknownResource
+	request, parseReason := policy.Parse(httpRequest, kubehttp.Parse(httpRequest).Info, credentials)
+	result := prediction{verb: e.Verb, form: formOf(request, parseReason)}
+	if succeeded(e.ResponseStatus.Code) {
+		result.answeredBy, result.reason = p.whoAnswers(request, parseReason)
+	} else {
+		result.answeredBy, result.reason = byAPIServer, whyFailed
 	}
 	return result
 }
@@ -95,54 +92,58 @@ func (p *predictor) predict(e *auditEvent) prediction {
 // assumed.
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }
 
-// whoAnswers returns who answers a list or watch, and why it is forwarded. parseReason is the reason of [policy.Parse]
-// to forward it, or None.
-func (p *predictor) whoAnswers(list *policy.Request, parseReason reason.Reason) (answerer, reason.Reason) {
+// whoAnswers returns who answers a request, and why kube-apiserver does. parseReason is the reason of [policy.Parse] to
+// forward it, or None.
+func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reason) (answerer, reason.Reason) {
 	if parseReason != reason.None {
 		return byAPIServer, parseReason
 	}
-	// Rules count before the switches: a rule can turn on consistent lists or watches for its resource.
-	if whyForwarded(p.asWritten, list) == reason.None {
-		return byMemory, reason.None
-	}
-	if why := whyForwarded(p.withSwitches, list); why != reason.None {
+	if why := whyForwarded(p.withSwitches, request); why != reason.None {
 		return byAPIServer, why
 	}
-	if list.Watch {
+	if isAggregated(request) {
+		return byAPIServer, reason.UnknownResource
+	}
+	// A rule of the policy can have turned on consistent lists or watches for the resource, as the switches would.
+	if whyForwarded(p.asWritten, request) == reason.None {
+		return byMemory, reason.None
+	}
+	if request.Watch {
 		return byMemoryIfWatches, reason.None
 	}
 	return byMemoryIfConsistentLists, reason.None
 }
 
-// whyForwarded returns the reason why a list or watch is forwarded under a policy, or None. Without a cluster it is not
-// known whether the resource is namespaced. The request counts as answered if either kind of resource could be
-// answered.
-func whyForwarded(p *policy.Config, list *policy.Request) reason.Reason {
-	const namespaced, clusterScoped, builtIn = true, false, false
-	evaluation := p.Evaluate(list, reason.None)
-	_, mismatch := evaluation.Rule.Representation(list, namespaced, builtIn)
-	if mismatch != reason.None && list.Namespace == "" {
-		_, mismatch = evaluation.Rule.Representation(list, clusterScoped, builtIn)
+// whyForwarded returns the reason why a request is forwarded under a policy, or None. Without a cluster it is not known
+// whether the resource is namespaced, so a request counts as answered if it would be for one of the two kinds of resource.
+func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
+	const namespaced, clusterScoped = true, false // values of one parameter
+	const custom = false
+	evaluation := p.Evaluate(request, reason.None)
+	_, mismatch := evaluation.Rule.Representation(request, namespaced, custom)
+	if mismatch != reason.None && request.Namespace == "" {
+		_, mismatch = evaluation.Rule.Representation(request, clusterScoped, custom)
 	}
 	return cmp.Or(evaluation.Reason, evaluation.PolicyReason, mismatch) // the first that is not None
 }
 
-// formOf returns the form of a list or watch. parseReason is the reason of [policy.Parse] to forward it, or None.
-func formOf(list *policy.Request, parseReason reason.Reason) form {
+// formOf returns the form of a request. parseReason is the reason of [policy.Parse] to forward it, or None.
+func formOf(request *policy.Request, parseReason reason.Reason) form {
 	switch parseReason {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// The form does not depend on the policy, so the settings are those that forward the fewest requests.
-	decision := list.Decide(policy.LimitIgnored, policy.ConsistentAlways)
+	// The form does not depend on the policy, but Decide tells it only of requests that it does not forward. With these
+	// settings it forwards the fewest.
+	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAlways)
 	switch {
 	case !decision.Serve && decision.Reason == reason.Consistent: // a continuation at the newest state
 		return form(policy.Consistent)
 	case !decision.Serve:
 		return formUnknown
-	case list.Watch && decision.Initial:
-		return formStreaming
-	case list.Watch:
+	case request.Watch && decision.Initial:
+		return formWatchWithState
+	case request.Watch:
 		return formWatch
 	}
 	return form(decision.Semantics)
@@ -150,6 +151,6 @@ func formOf(list *policy.Request, parseReason reason.Reason) form {
 
 // isAggregated reports whether a resource is known to be served by an aggregated API server. Logs do not have this
 // fact, but the metrics APIs are never kube-apiserver's own.
-func isAggregated(list *policy.Request) bool {
-	return list.Group == "metrics.k8s.io" || strings.HasSuffix(list.Group, ".metrics.k8s.io")
+func isAggregated(request *policy.Request) bool {
+	return request.Group == "metrics.k8s.io" || strings.HasSuffix(request.Group, ".metrics.k8s.io")
 }

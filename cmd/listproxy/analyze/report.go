@@ -22,7 +22,7 @@ type Report struct {
 	Advice []Advice `json:"advice"`
 }
 
-// Counts are the numbers of lists and watches that have something in common.
+// Counts are the numbers of lists and of watches, of all clients or of one row.
 type Counts struct {
 	Lists   Answers `json:"lists"`
 	Watches Answers `json:"watches"`
@@ -30,7 +30,7 @@ type Counts struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Answers has the number of requests, and how many of them each answerer would answer.
+// Answers says how many requests there were, and by whom they would be answered: Count is the sum of the other numbers.
 type Answers struct {
 	Count int64 `json:"count"`
 	// FromMemory is the number of requests that listproxy answers without any switch.
@@ -74,56 +74,67 @@ func (a *analyzer) report() Report {
 		from, to := a.tally.first.UTC(), a.tally.last.UTC()
 		r.From, r.To = &from, &to
 	}
+	for key, n := range a.tally.counters {
+		r.Totals.add(key.prediction, n)
+	}
+	for _, row := range a.tally.rows() {
+		slices.SortFunc(row.Forms, compareForms)
+		r.Rows = append(r.Rows, *row)
+	}
+	slices.SortFunc(r.Rows, compareRows)
+	r.Advice = advise(r.Rows)
+	return r
+}
+
+// rows returns a row for each client and resource.
+func (t *tally) rows() map[rowKey]*Row {
 	rows := map[rowKey]*Row{}
-	for key, counter := range a.tally.counters {
+	for key, n := range t.counters {
 		row := rows[key.rowKey]
 		if row == nil {
 			row = &Row{UserAgent: key.client.userAgent, User: key.client.user, Resource: key.resource}
 			rows[key.rowKey] = row
 		}
 		p := key.prediction
+		row.Counts.add(p, n)
 		row.Forms = append(row.Forms, FormCount{
-			Verb: p.verb, Form: p.form, AnsweredBy: p.answeredBy, Reason: p.why, Count: counter.requests(),
+			Verb: p.verb, Form: p.form, AnsweredBy: p.answeredBy, Reason: p.reason, Count: n.requests(),
 		})
-		row.add(p, counter)
-		r.Totals.add(p, counter)
 	}
-	for _, row := range rows {
-		slices.SortFunc(row.Forms, func(a, b FormCount) int {
-			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Form, b.Form), cmp.Compare(a.Reason, b.Reason))
-		})
-		r.Rows = append(r.Rows, *row)
-	}
-	slices.SortFunc(r.Rows, func(a, b Row) int {
-		return cmp.Or(
-			cmp.Compare(b.Seconds, a.Seconds),
-			cmp.Compare(b.Lists.Count+b.Watches.Count, a.Lists.Count+a.Watches.Count),
-			cmp.Compare(a.UserAgent, b.UserAgent),
-			cmp.Compare(a.User, b.User),
-			cmp.Compare(a.Resource, b.Resource),
-		)
-	})
-	r.Advice = advise(r.Rows)
-	return r
+	return rows
 }
 
-// add counts the requests of a counter, which all have the prediction p.
-func (c *Counts) add(p prediction, counter *counter) {
+func compareForms(a, b FormCount) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Form, b.Form), cmp.Compare(a.Reason, b.Reason))
+}
+
+func compareRows(a, b Row) int {
+	return cmp.Or(
+		cmp.Compare(b.Seconds, a.Seconds),
+		cmp.Compare(b.Lists.Count+b.Watches.Count, a.Lists.Count+a.Watches.Count),
+		cmp.Compare(a.UserAgent, b.UserAgent),
+		cmp.Compare(a.User, b.User),
+		cmp.Compare(a.Resource, b.Resource),
+	)
+}
+
+// add adds the requests in n, which all have the prediction p.
+func (c *Counts) add(p prediction, n *counter) {
 	answers := &c.Lists
 	if p.verb == verbWatch {
 		answers = &c.Watches
 	}
-	n := counter.requests()
-	answers.Count += n
+	requests := n.requests()
+	answers.Count += requests
 	switch p.answeredBy {
 	case byMemory:
-		answers.FromMemory += n
+		answers.FromMemory += requests
 	case byMemoryIfConsistentLists:
-		answers.WithConsistentLists += n
+		answers.WithConsistentLists += requests
 	case byMemoryIfWatches:
-		answers.WithWatches += n
+		answers.WithWatches += requests
 	case byAPIServer:
-		answers.Forwarded += n
+		answers.Forwarded += requests
 	}
-	c.Seconds += counter.duration.Seconds()
+	c.Seconds += n.duration.Seconds()
 }

@@ -1,13 +1,17 @@
 package analyze
 
-import "time"
+import (
+	"time"
 
-// maxCounters is the largest number of counters of a tally. Requests that would need another counter count as requests
-// of otherClients.
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// maxCounters is the number of counters up to which a tally tells clients and resources apart. Further keys count for
+// otherClients, which has at most one more counter for each prediction.
 const maxCounters = 50_000
 
-// otherClients stands for all clients beyond maxCounters.
-var otherClients = client{userAgent: "(others)", user: "(others)"}
+// otherClients stands for the clients and resources that came when the tally was full.
+var otherClients = rowKey{client: client{userAgent: "(others)", user: "(others)"}, resource: "?"}
 
 // rowKey is what the requests of one row of the report have in common.
 type rowKey struct {
@@ -21,16 +25,16 @@ type counterKey struct {
 	prediction prediction
 }
 
-// counter has the number of requests with the same key, and their total duration.
+// counter counts the events of the requests with one key.
 type counter struct {
-	// starts and ends are the numbers of events at the start and at the end of requests. For a watch, a log has both
-	// events or one of them, as the audit policy says. For a list it has only the event at the end.
-	starts, ends int64
-	duration     time.Duration
+	// opened is the number of events at the start of a watch, and completed that of all other events. A list has one
+	// event. For a watch, a log has both events or one of them, as the audit policy says.
+	opened, completed int64
+	duration          time.Duration // the total duration of lists
 }
 
 // requests returns the number of requests.
-func (c *counter) requests() int64 { return max(c.starts, c.ends) }
+func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
 // tally counts requests. Its memory is bounded.
 type tally struct {
@@ -40,25 +44,26 @@ type tally struct {
 
 func newTally() *tally { return &tally{counters: map[counterKey]*counter{}} }
 
-// add counts an event at the start of a request, or at its end. received is the time at which the request was received,
-// or zero if the log does not have it.
-func (t *tally) add(key counterKey, atStart bool, received time.Time, duration time.Duration) {
-	if t.counters[key] == nil && len(t.counters) >= maxCounters {
-		key.rowKey = rowKey{client: otherClients, resource: "?"}
-	}
-	c := t.counters[key]
-	if c == nil {
-		c = &counter{}
-		t.counters[key] = c
-	}
-	if atStart {
-		c.starts++
+// add counts an event whose request has the prediction p.
+func (t *tally) add(e *auditEvent, p prediction) {
+	c := t.counter(counterKey{
+		rowKey: rowKey{
+			client:   newClient(e.UserAgent, e.User.Username),
+			resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource),
+		},
+		prediction: p,
+	})
+	if e.Verb == verbWatch && e.Stage == auditv1.StageResponseStarted {
+		c.opened++
 	} else {
-		c.ends++
+		c.completed++
 	}
-	c.duration += duration
-	if received.IsZero() {
+	received, ok := e.receivedAt()
+	if !ok {
 		return
+	}
+	if e.Verb == verbList {
+		c.duration += max(0, e.StageTime.Sub(received))
 	}
 	if t.first.IsZero() || received.Before(t.first) {
 		t.first = received
@@ -66,4 +71,17 @@ func (t *tally) add(key counterKey, atStart bool, received time.Time, duration t
 	if received.After(t.last) {
 		t.last = received
 	}
+}
+
+// counter returns the counter for a key; that of otherClients if the key is new and the tally is full.
+func (t *tally) counter(key counterKey) *counter {
+	if t.counters[key] == nil && len(t.counters) >= maxCounters {
+		key.rowKey = otherClients
+	}
+	c := t.counters[key]
+	if c == nil {
+		c = &counter{}
+		t.counters[key] = c
+	}
+	return c
 }

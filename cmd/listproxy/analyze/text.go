@@ -24,36 +24,31 @@ is being loaded are forwarded too; docs/operate.md says what else a log does not
 // writeText writes the report as text, with up to maxRows rows. If maxRows is 0, it writes all rows.
 func (r Report) writeText(w io.Writer, maxRows int) error {
 	out := &strings.Builder{}
-	r.writeFiles(out)
+	r.writeSummary(out)
 	r.writeTotals(out)
 	r.writeRows(out, maxRows)
-	if len(r.Advice) > 0 {
-		out.WriteString("\nWhat brings more, and why the rest is forwarded:\n")
-	}
-	for _, a := range r.Advice {
-		fmt.Fprintf(out, "\n%s: %s\n  %s\n  %s\n  Most: %s\n", a.What, a.extent(r.Totals), a.Why, a.Do, a.senders())
-	}
+	r.writeAdvice(out)
 	out.WriteString(caveat)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
 
-// writeFiles writes the number of lines that were read, and the problems of files.
-func (r Report) writeFiles(out *strings.Builder) {
-	var all File
+// writeSummary writes what was read: the numbers of lines, lists and watches, their period, and the problems of files.
+func (r Report) writeSummary(out *strings.Builder) {
+	var lines, bad int64
 	for _, f := range r.Files {
-		all.Lines += f.Lines
-		all.Bad += f.Bad
+		lines += f.Lines
+		bad += f.Bad
 	}
-	fmt.Fprintf(out, "%s lines: %s lists and %s watches", humanize.Comma(all.Lines), humanize.Comma(r.Totals.Lists.Count),
+	fmt.Fprintf(out, "%s lines: %s lists and %s watches", humanize.Comma(lines), humanize.Comma(r.Totals.Lists.Count),
 		humanize.Comma(r.Totals.Watches.Count))
 	if r.From != nil {
 		fmt.Fprintf(out, ", from %s to %s UTC (%v)", r.From.Format(time.DateTime), r.To.Format(time.DateTime),
 			r.To.Sub(*r.From).Round(time.Second))
 	}
 	out.WriteString(".\n")
-	if all.Bad > 0 {
-		fmt.Fprintf(out, "Lines without an audit event: %s.\n", humanize.Comma(all.Bad))
+	if bad > 0 {
+		fmt.Fprintf(out, "Lines without an audit event: %s.\n", humanize.Comma(bad))
 	}
 	for _, f := range r.Files {
 		if f.Problem != "" {
@@ -62,6 +57,7 @@ func (r Report) writeFiles(out *strings.Builder) {
 	}
 }
 
+// writeTotals writes a table of who answers lists and watches. Each number has its share in the column to the right.
 func (r Report) writeTotals(out *strings.Builder) {
 	lists, watches := r.Totals.Lists, r.Totals.Watches
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -92,11 +88,21 @@ func (r Report) writeRows(out *strings.Builder, maxRows int) {
 	for _, row := range rows {
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", clientName(row.UserAgent, row.User), row.Resource,
 			row.Lists.Count, row.Lists.FromMemory, row.Lists.WithConsistentLists, row.Watches.Count, row.Watches.WithWatches,
-			time.Duration(row.Seconds*float64(time.Second)).Round(10*time.Millisecond), row.forms())
+			time.Duration(row.Seconds*float64(time.Second)).Round(10*time.Millisecond), row.formsText())
 	}
-	_ = table.Flush()
+	_ = table.Flush() // writing to a Builder never fails
 	if omitted := len(r.Rows) - len(rows); omitted > 0 {
 		fmt.Fprintf(out, "and %d more: --top 0 shows all\n", omitted)
+	}
+}
+
+func (r Report) writeAdvice(out *strings.Builder) {
+	if len(r.Advice) == 0 {
+		return
+	}
+	out.WriteString("\nWhat brings more, and why the rest is forwarded:\n")
+	for _, a := range r.Advice {
+		fmt.Fprintf(out, "\n%s: %s\n  %s\n  %s\n  Most: %s\n", a.What, a.extentText(r.Totals), a.Why, a.Do, a.sendersText())
 	}
 }
 
@@ -113,8 +119,8 @@ func clientName(userAgent, user string) string {
 	return strings.TrimSpace(userAgent + " " + user)
 }
 
-// forms returns the most frequent forms of a row, with the reasons why they are forwarded.
-func (r Row) forms() string {
+// formsText names the most frequent forms of a row, with the reasons why they are forwarded.
+func (r Row) formsText() string {
 	var parts []string
 	for _, f := range r.Forms[:min(len(r.Forms), maxForms)] {
 		part := fmt.Sprintf("%s %s", humanize.Comma(f.Count), f.Form)
@@ -129,8 +135,8 @@ func (r Row) forms() string {
 	return strings.Join(parts, ", ")
 }
 
-// extent returns the numbers of lists and watches that the advice is about, and their shares of all.
-func (a Advice) extent(all Counts) string {
+// extentText has the numbers of lists and watches that the advice is about, and their shares of all.
+func (a Advice) extentText(all Counts) string {
 	var parts []string
 	if a.Lists > 0 {
 		parts = append(parts, fmt.Sprintf("%s lists (%s)", humanize.Comma(a.Lists), share(a.Lists, all.Lists.Count)))
@@ -141,10 +147,10 @@ func (a Advice) extent(all Counts) string {
 	return strings.Join(parts, ", ")
 }
 
-// senders names the clients that sent the most requests.
-func (a Advice) senders() string {
-	parts := make([]string, len(a.Most))
-	for i, s := range a.Most {
+// sendersText names the clients that sent the most requests.
+func (a Advice) sendersText() string {
+	parts := make([]string, len(a.TopSenders))
+	for i, s := range a.TopSenders {
 		parts[i] = fmt.Sprintf("%s: %s %s", clientName(s.UserAgent, s.User), humanize.Comma(s.Count), s.Resource)
 	}
 	return strings.Join(parts, "; ")

@@ -9,21 +9,21 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// maxDepth is the largest number of objects, lists and strings around an event.
+// maxDepth bounds how deeply an event may be wrapped: in this many objects, lists and strings in all.
 const maxDepth = 8
 
-// eachEvent calls visit for every event in a line, and reports whether there is any. Exporters of logs write an event
-// inside an object, a list, or a string that is JSON itself. Before the JSON there may be words, such as a time, and
-// after it more JSON.
+// eachEvent calls visit for every event in a line, in any order, and reports whether there is any. Exporters of logs wrap
+// an event in objects, in lists, or in a string that holds JSON. Words without { and [, such as a time, may stand before
+// the JSON, and more JSON may follow.
 func eachEvent(line []byte, visit func(*auditEvent)) bool { return eachEventInText(line, 0, visit) }
 
-// eachEventInText is [eachEvent] for a text at a depth.
+// eachEventInText is [eachEvent] for a text that is wrapped in depth objects, lists and strings.
 func eachEventInText(text []byte, depth int, visit func(*auditEvent)) (found bool) {
 	start := bytes.IndexAny(text, "{[")
-	if start < 0 || !mayHaveEvent(text, depth) {
+	if start < 0 || depth > maxDepth || !mayHaveEvent(text) {
 		return false
 	}
-	// Nearly every line is a plain event. The decoder below would take twice the time.
+	// Nearly every line is one plain event. The decoder below would read it twice.
 	if visitEvent(text[start:], visit) {
 		return true
 	}
@@ -39,10 +39,10 @@ func eachEventInText(text []byte, depth int, visit func(*auditEvent)) (found boo
 	}
 }
 
-// eachEventInValue is [eachEvent] for a JSON value at a depth. It ignores errors of json.Unmarshal, since the decoder
-// has already checked that the value is JSON.
+// eachEventInValue is [eachEvent] for a JSON value that is wrapped in depth objects, lists and strings. It ignores errors
+// of json.Unmarshal, since the decoder has already checked that the value is JSON.
 func eachEventInValue(value json.RawMessage, depth int, visit func(*auditEvent)) (found bool) {
-	if !mayHaveEvent(value, depth) {
+	if depth > maxDepth || !mayHaveEvent(value) {
 		return false
 	}
 	var elements []json.RawMessage
@@ -79,7 +79,6 @@ func visitEvent(value []byte, visit func(*auditEvent)) bool {
 	return true
 }
 
-// mayHaveEvent reports whether there may be an event in a text at this depth. It is fast: most texts have none.
-func mayHaveEvent(text []byte, depth int) bool {
-	return depth <= maxDepth && bytes.Contains(text, []byte(auditv1.GroupName))
-}
+// mayHaveEvent is a quick test before anything is parsed. It reports false if text lacks the API group that each event
+// names.
+func mayHaveEvent(text []byte) bool { return bytes.Contains(text, []byte(auditv1.GroupName)) }

@@ -150,9 +150,6 @@ func (c *Config) RuleFor(group, resource string) Rule {
 	return rule
 }
 
-// Defaults returns the settings of resources without a rule of their own.
-func (c *Config) Defaults() Rule { return c.defaults }
-
 // Targets returns the resources that the file has rules for, in its order.
 func (c *Config) Targets() []schema.GroupResource { return slices.Clone(c.order) }
 

@@ -57,7 +57,7 @@ func TestEveryField(t *testing.T) {
 	for text, want := range map[string]ConsistentLists{
 		"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways,
 	} {
-		if got := mustParse(t, "defaults: {consistentLists: "+text+"}\n").Defaults().ConsistentLists; got != want {
+		if got := mustParse(t, "defaults: {consistentLists: "+text+"}\n").defaults.ConsistentLists; got != want {
 			t.Errorf("consistentLists: %s is read as %q, want %q", text, got, want)
 		}
 	}
@@ -117,7 +117,7 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 			t.Errorf("%s in %q (-want +got):\n%s", gr, test.file, diff)
 		}
 	}
-	if diff := cmp.Diff(DefaultConfig().Defaults(), mustParse(t, "").Defaults()); diff != "" {
+	if diff := cmp.Diff(DefaultConfig().defaults, mustParse(t, "").defaults); diff != "" {
 		t.Errorf("without a file (-want +got):\n%s", diff)
 	}
 	expect.Same(t, "deployments.apps", mustParse(t, rules).Targets()[0].String())

@@ -140,8 +140,7 @@ var forwarding = []struct {
 	{
 		reason:   NotCached,
 		sentence: "The policy keeps this resource out of memory.",
-		remedy: "Change the policy; listproxy policy check shows its rules. Events are never kept, Secrets only " +
-			"if a rule names them.",
+		remedy:   "Change the policy. Events are never kept, Secrets only if a rule names them.",
 	},
 	{
 		reason: UnknownResource,

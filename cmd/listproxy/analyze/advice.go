@@ -45,8 +45,6 @@ var remedies = map[string]string{
 	string(byMemoryIfWatches): "Start listproxy with --watches.",
 	string(reason.Representation): "Let programs ask for JSON or protobuf. (Audit logs lack the Accept header: for " +
 		"kubectl with limit=500 a table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)",
-	string(reason.NotCached): "Secrets are kept only if a rule names them, Events never. " +
-		"A client can ask for less, or less often.",
 	string(reason.Watch): "A rule of the policy says watches: false, or the watches are written in an old form (paths with " +
 		"/watch/, watch=yes): let the client write watch=true.",
 	string(reason.Consistent): "A rule of the policy says consistentLists: false, or the lists are continued at the newest " +

@@ -18,8 +18,9 @@ const (
 	viaProxyURL = "proxy-url"
 )
 
-// proxyTarget is the place in a kubeconfig at which a URL of the proxy is set.
-type proxyTarget struct {
+// proxyRoute is how a client reaches the proxy: as its server, or through its proxy-url. The URL that does not belong to
+// via has no effect.
+type proxyRoute struct {
 	via      string // viaServer or viaProxyURL
 	server   string // the proxy's URL with viaServer
 	proxyURL string // the proxy's URL with viaProxyURL
@@ -28,44 +29,44 @@ type proxyTarget struct {
 // NewKubeconfigCommand returns the command that prints a kubeconfig for clients of the proxy. defaultCA is the file of
 // the self-signed certificate that a listproxy on the user's own machine makes.
 func NewKubeconfigCommand(defaultCA string) *cobra.Command {
-	var kubeconfig, contextName string
-	var caPaths []string
-	var target proxyTarget
+	var kubeconfig, contextName, caPath string
+	var route proxyRoute
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print a kubeconfig for the current context that points at the proxy",
-		Long: `Prints a kubeconfig like the current context's that leads to the proxy. The user's own
-credentials stay in it. There are two ways:
+		Long: `Prints a copy of the current context's kubeconfig that leads to the proxy instead. The user's
+own credentials stay in it. There are two ways:
 
   --via=server     the proxy is the server, instead of the API server
   --via=proxy-url  the server stays the API server's own URL, and the proxy is its proxy-url.
                    listproxy must run with --connect-port, and must know the name in that URL:
                    from its own --kubeconfig or from --connect-hosts
 
-It has your credentials in it, so let nobody else read it:
+The kubeconfig has your credentials in it, so let nobody else read it:
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig
   kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			for flag, via := range map[string]string{"server": viaServer, "proxy-url": viaProxyURL} {
-				if cmd.Flags().Changed(flag) && target.via != via {
-					return fmt.Errorf("--%s goes with --via=%s", flag, via)
+			// The flag with the URL for a way has the name of that way. A URL for the other way would have no effect.
+			for _, way := range []string{viaServer, viaProxyURL} {
+				if cmd.Flags().Changed(way) && route.via != way {
+					return fmt.Errorf("--%s goes with --via=%s", way, way)
 				}
 			}
-			return target.check()
+			return route.check()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadKubeconfig(kubeconfig, "").RawConfig()
+			cfg, err := kubeconfigLoader(kubeconfig, "").RawConfig() // of all contexts: pointAtProxy chooses
 			if err != nil {
 				return fmt.Errorf("the kubeconfig to take the context from (--kubeconfig, or %s): %w", usualKubeconfig, err)
 			}
-			ca, err := readCAs(caPaths)
+			ca, err := readCA(caPath)
 			if err != nil {
 				return err
 			}
-			if err := pointAtProxy(&cfg, contextName, target, ca); err != nil {
+			if err := pointAtProxy(&cfg, contextName, route, ca); err != nil {
 				return err
 			}
 			text, err := clientcmd.Write(cfg)
@@ -82,50 +83,42 @@ It has your credentials in it, so let nobody else read it:
 	fs.StringVar(&kubeconfig, "kubeconfig", "",
 		"`file` to take the context from; without it, "+usualKubeconfig)
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
-	fs.StringVar(&target.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
-	fs.StringVar(&target.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
-	fs.StringVar(&target.proxyURL, "proxy-url", "https://127.0.0.1:8444",
+	fs.StringVar(&route.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
+	fs.StringVar(&route.server, viaServer, "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
+	fs.StringVar(&route.proxyURL, viaProxyURL, "https://127.0.0.1:8444",
 		"`URL` of the proxy's --connect-port, with --via=proxy-url")
-	fs.StringArrayVar(&caPaths, "certificate-authority", []string{defaultCA},
-		"`file` with the CA of the proxy's certificate, which is the same inside tunnels; repeat it for several, as while a "+
-			"CA is replaced by another")
+	fs.StringVar(&caPath, "certificate-authority", defaultCA,
+		"`file` with the CA of the proxy's certificate, which it also shows inside tunnels; it can have several CAs")
 	return cmd
 }
 
 // check returns an error if --via, or the URL that belongs to it, is not valid.
-func (target proxyTarget) check() error {
-	switch target.via {
+func (r proxyRoute) check() error {
+	switch r.via {
 	case viaServer:
-		return checkURL("--server", target.server)
+		return checkURL("--server", r.server)
 	case viaProxyURL:
-		return checkURL("--proxy-url", target.proxyURL)
+		return checkURL("--proxy-url", r.proxyURL)
 	}
-	return fmt.Errorf("--via %q: choose %s or %s", target.via, viaServer, viaProxyURL)
+	return fmt.Errorf("--via %q: choose %s or %s", r.via, viaServer, viaProxyURL)
 }
 
-// readCAs returns the concatenated contents of the files. Each file must have a certificate as PEM.
-func readCAs(paths []string) ([]byte, error) {
-	var all []byte
-	for _, path := range paths {
-		ca, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("the proxy's CA: %w: name its file in --certificate-authority, or start listproxy here once "+
-				"and leave the flag out", err)
-		}
-		if !x509.NewCertPool().AppendCertsFromPEM(ca) {
-			return nil, fmt.Errorf("--certificate-authority %s: there is no certificate (PEM) in it", path)
-		}
-		if len(all) > 0 && all[len(all)-1] != '\n' {
-			all = append(all, '\n')
-		}
-		all = append(all, ca...)
+// readCA returns the content of a file, which must have a certificate as PEM.
+func readCA(path string) ([]byte, error) {
+	ca, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the proxy's CA: %w: name its file in --certificate-authority, or start listproxy here once "+
+			"and leave the flag out", err)
 	}
-	return all, nil
+	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("--certificate-authority %s: there is no certificate (PEM) in it", path)
+	}
+	return ca, nil
 }
 
 // pointAtProxy reduces cfg to the named context, or to the current one if contextName is empty, and points that context
 // at the proxy. ca has the CAs of the proxy's certificate, PEM.
-func pointAtProxy(cfg *api.Config, contextName string, target proxyTarget, ca []byte) error {
+func pointAtProxy(cfg *api.Config, contextName string, route proxyRoute, ca []byte) error {
 	if contextName != "" {
 		cfg.CurrentContext = contextName
 	}
@@ -140,19 +133,19 @@ func pointAtProxy(cfg *api.Config, contextName string, target proxyTarget, ca []
 		return fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)
 	}
 	cluster := cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster]
-	switch target.via {
+	switch route.via {
 	case viaServer:
-		cluster.Server = target.server
+		cluster.Server = route.server
 		cluster.ProxyURL = ""
 	case viaProxyURL:
 		// Go's clients open tunnels only to https servers; a request to an http server would not be a CONNECT.
 		if err := checkURL("the context's server", cluster.Server); err != nil {
 			return err
 		}
-		cluster.ProxyURL = target.proxyURL
+		cluster.ProxyURL = route.proxyURL
 	}
-	// Go's clients use the same CAs for an https proxy and for the server behind it, and check the name to which they
-	// connect. So the settings for the API server's certificate must go.
+	// Go's clients have one set of TLS settings for an https proxy and for the server behind it. So the settings for the API
+	// server's certificate give way to those for the proxy's.
 	cluster.CertificateAuthorityData = ca
 	cluster.InsecureSkipTLSVerify = false
 	cluster.TLSServerName = ""
@@ -168,7 +161,7 @@ func checkURL(name, s string) error {
 }
 
 // warnOfCertificate writes a warning if the user of the current context has a client certificate. The proxy terminates
-// TLS, so kube-apiserver does not see the certificate.
+// TLS, so kube-apiserver does not see the certificate, and listproxy accepts it only with --client-ca-file.
 func warnOfCertificate(w io.Writer, cfg *api.Config) {
 	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
 	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {

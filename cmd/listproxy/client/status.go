@@ -97,8 +97,8 @@ func fetchStatus(ctx context.Context, statusURL string) (admin.Status, error) {
 	isStatus := err == nil && status.Version != "" // the JSON of another program has no version of listproxy
 	if resp.StatusCode != http.StatusOK || !isStatus {
 		excerpt := strings.ToValidUTF8(string(raw[:min(len(raw), maxExcerpt)]), "")
-		oneLine := strings.Join(strings.Fields(strings.Map(dropControl, excerpt)), " ")
-		return admin.Status{}, fmt.Errorf("%s answers %s, and no status: %s", statusURL, resp.Status, oneLine)
+		answer := strings.Map(dropControl, resp.Status+", and no status: "+excerpt)
+		return admin.Status{}, fmt.Errorf("%s answers %s", statusURL, strings.Join(strings.Fields(answer), " ")) // one line
 	}
 	return status, nil
 }

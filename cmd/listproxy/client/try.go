@@ -22,7 +22,8 @@ const (
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
 	// retryInterval is the pause between two requests.
 	retryInterval = 500 * time.Millisecond
-	// answerTimeout bounds the wait for the last answer. listproxy itself may have to wait for kube-apiserver.
+	// answerTimeout is the time that the last request has for its answer after --wait. listproxy itself may have to wait
+	// for kube-apiserver.
 	answerTimeout = time.Minute
 )
 
@@ -30,7 +31,7 @@ const (
 // User-Agent of the requests.
 func NewTryCommand(userAgent string) *cobra.Command {
 	var kubeconfig, contextName string
-	path := defaultPath
+	path := defaultPath // or the argument, which PreRunE sets
 	var wait time.Duration
 	var allowForwarded bool
 	cmd := &cobra.Command{
@@ -59,7 +60,7 @@ The exit code is 0 only if the list came from memory.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadKubeconfig(kubeconfig, contextName).ClientConfig()
+			cfg, err := kubeconfigLoader(kubeconfig, contextName).ClientConfig()
 			if err != nil {
 				return fmt.Errorf("the kubeconfig of the client (--kubeconfig, or %s): %w", usualKubeconfig, err)
 			}
@@ -109,7 +110,7 @@ type answer struct {
 }
 
 // run requests the list until it comes from memory. It returns a [forwardedError] if the list is forwarded for a reason
-// that does not pass by itself, or if the time wait is over.
+// that does not pass by itself, or still for another reason when wait is over.
 func (t *trial) run(ctx context.Context, wait time.Duration) error {
 	deadline := time.Now().Add(wait)
 	for {
@@ -122,7 +123,7 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 			return err
 		}
 		t.print(a, why)
-		if why == reason.None {
+		if why == reason.None { // it came from memory
 			return nil
 		}
 		if !why.IsTransient() {
@@ -137,42 +138,6 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// whyForwarded returns the reason why the list was forwarded, or reason.None if it came from memory. It returns an
-// error if the answer is not a list, or did not come through a listproxy.
-func (a answer) whyForwarded() (reason.Reason, error) {
-	// listproxy's own refusals, such as 429, have no Cache-Status.
-	if a.cacheStatus == "" && a.code >= http.StatusBadRequest {
-		return reason.None, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
-	}
-	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
-	switch {
-	case fromMemory:
-		return reason.None, nil
-	case detail == "": // no Cache-Status, or that of another cache
-		return reason.None, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +
-			"a listproxy (listproxy kubeconfig makes one that does)")
-	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
-		return reason.None, fmt.Errorf("kube-apiserver answers %d: the kubeconfig's user may not list this", a.code)
-	}
-	return reason.Reason(detail), nil
-}
-
-// print prints where the answer came from, and why it was forwarded. It prints the same text only once in a row.
-func (t *trial) print(a answer, why reason.Reason) {
-	explanation, _ := why.Explain()
-	text := fmt.Sprintf("forwarded: %s. %s", why, explanation)
-	if why == reason.None {
-		size := humanize.IBytes(uint64(a.size)) // #nosec G115 -- not negative
-		text = fmt.Sprintf("from memory: %s in %v", size, a.duration.Round(100*time.Microsecond))
-	}
-	if text == t.lastPrint {
-		return
-	}
-	t.lastPrint = text
-	// A failed write is ignored: the exit code says the same.
-	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(dropControl, a.cacheStatus))
 }
 
 // request requests the list once, and reads the answer to its end.
@@ -192,4 +157,40 @@ func (t *trial) request(ctx context.Context) (answer, error) {
 	a.size, err = io.Copy(io.Discard, resp.Body)
 	a.duration = time.Since(start)
 	return a, err
+}
+
+// whyForwarded returns the reason why the list was forwarded, or reason.None if it came from memory. It returns an
+// error for an answer that is not a list, and for one that did not come through a listproxy.
+func (a answer) whyForwarded() (reason.Reason, error) {
+	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
+	switch {
+	case fromMemory:
+		return reason.None, nil
+	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
+		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's user may not list this", a.code)
+	case a.code >= http.StatusBadRequest:
+		return reason.None, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
+	case detail == "": // no Cache-Status, or that of another cache
+		return reason.None, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +
+			"a listproxy (listproxy kubeconfig makes one that does)")
+	}
+	return reason.Reason(detail), nil
+}
+
+// print prints where the answer came from, and why it was forwarded. It prints the same text only once in a row.
+func (t *trial) print(a answer, why reason.Reason) {
+	var text string
+	if why == reason.None {
+		size := humanize.IBytes(uint64(a.size)) // #nosec G115 -- not negative
+		text = fmt.Sprintf("from memory: %s in %v", size, a.duration.Round(100*time.Microsecond))
+	} else {
+		explanation, _ := why.Explain()
+		text = fmt.Sprintf("forwarded: %s. %s", why, explanation)
+	}
+	if text == t.lastPrint {
+		return
+	}
+	t.lastPrint = text
+	// A failed write is ignored: the exit code says the same.
+	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(dropControl, a.cacheStatus))
 }

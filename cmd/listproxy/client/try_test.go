@@ -51,7 +51,11 @@ func TestTryCommand(t *testing.T) {
 		{
 			name: "forbidden", code: http.StatusForbidden,
 			cacheStatuses: []string{"listproxy; fwd=bypass; detail=not-allowed"}, wantError: true,
-			wantSays: []string{"answers 403: the kubeconfig's user may not list this"},
+			wantSays: []string{"the answer is 403: the kubeconfig's user may not list this"},
+		},
+		{
+			name: "forwarded, and failed", code: http.StatusInternalServerError, cacheStatuses: []string{notCached},
+			args: []string{"--allow-forwarded"}, wantError: true, wantSays: []string{"500 Internal Server Error, not a list"},
 		},
 		{
 			name: "answer without Cache-Status", cacheStatuses: []string{""}, wantError: true,

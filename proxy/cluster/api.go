@@ -48,7 +48,7 @@ func newAPI(cfg *rest.Config) (*api, error) {
 	return &api{client: client, base: base}, nil
 }
 
-// object has the fields that this package reads, of all resources together.
+// object has all fields that this package reads, of objects of any kind.
 type object struct {
 	Metadata struct {
 		Namespace       string    `json:"namespace"`
@@ -128,10 +128,10 @@ func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, i
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// list reads a consistent list page by page, and calls visit with each object. It returns the list's revision. visit may
-// have been called with some objects before an error.
+// list reads a list page by page, and calls visit with each object. It returns the list's revision. visit may have been
+// called with some objects before an error.
 func (a *api) list(ctx context.Context, path, labels string, visit func(*object)) (revision string, err error) {
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	query := url.Values{"limit": {strconv.Itoa(pageSize)}} // without a resourceVersion: the newest state
 	if labels != "" {
 		query.Set("labelSelector", labels)
 	}
@@ -160,7 +160,8 @@ func (a *api) page(ctx context.Context, path string, query url.Values, visit fun
 var errNotAList = errors.New("the answer is not a list: it has no resourceVersion")
 
 // readPage calls visit with each item of a list, while the rest of the list still comes.
-func readPage(in *json.Decoder, visit func(*object)) (meta metav1.ListMeta, err error) {
+func readPage(in *json.Decoder, visit func(*object)) (metav1.ListMeta, error) {
+	var meta metav1.ListMeta
 	if _, err := in.Token(); err != nil { // the opening brace
 		return meta, err
 	}
@@ -193,7 +194,7 @@ func readPage(in *json.Decoder, visit func(*object)) (meta metav1.ListMeta, err 
 // readItems calls visit with each item of an array.
 func readItems(in *json.Decoder, visit func(*object)) error {
 	opening, err := in.Token()
-	if err != nil || opening == nil { // null stands for an empty array
+	if err != nil || opening == nil { // null stands for an empty array, and err is nil
 		return err
 	}
 	for in.More() {
@@ -218,7 +219,7 @@ func readEvent(in *json.Decoder) (watch.EventType, *object, error) {
 	}
 	if event.Type == watch.Error {
 		var status metav1.Status
-		err := json.Unmarshal(event.Object, &status)
+		err := json.Unmarshal(event.Object, &status) // if it fails, the code is 0, but the caller still sees an AnswerError
 		return "", nil, errors.Join(err, &wire.AnswerError{Code: int(status.Code), Message: status.Message})
 	}
 	o := &object{}

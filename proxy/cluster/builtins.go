@@ -26,64 +26,71 @@ const (
 	routesPollInterval = 100 * time.Millisecond
 )
 
-// builtins has the built-in resources of a group and version, by discovery.
-type builtins struct {
+// builtinVersion has the built-in resources of one group and version, by discovery.
+type builtinVersion struct {
 	// namespaced has each resource that can be listed and watched, and whether it is namespaced.
 	namespaced map[string]bool
 	// unavailable is the reason to forward all of them, or None.
 	unavailable reason.Reason
 }
 
-// followDiscovery reads the built-in resources of kube-apiserver when routes are known, when a route or the API servers
-// have changed, once more [snapshot.Skew] later, and every discoveryInterval. If a read fails, what was read before stays
-// in use.
+// followDiscovery reads the built-in resources of kube-apiserver: as soon as routes are known, whenever a route or the API
+// servers have changed, and every discoveryInterval. At the start and after a change it reads them twice, [snapshot.Skew]
+// apart. If a read fails, what was read before stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	changed := true            // what was read last may be that of an API server that had not learned of a change
-	var failingSince time.Time // zero if the last read succeeded, or a warning was logged
+	readTwice := true // the first read may be of an API server that has not yet learned of the change
+	var failingSince time.Time
 	for {
 		pause := routesPollInterval
 		if c.routes.ready() {
 			err := c.readDiscovery(ctx)
+			failingSince = c.warnOfDiscovery(ctx, err, failingSince)
 			switch {
 			case err != nil:
 				pause = discoveryRetryInterval
-				if failingSince.IsZero() {
-					failingSince = time.Now()
-				}
-			case changed:
+			case readTwice:
 				pause = snapshot.Skew
-				changed = false
-				failingSince = time.Time{}
+				readTwice = false
 			default:
 				pause = wait.Jitter(discoveryInterval, 0.2)
-				failingSince = time.Time{}
-			}
-			if err != nil && mustWarn(err, failingSince) {
-				c.config.Log.WarnContext(ctx, "discovery cannot be read for a minute: what it said before counts", "error", err)
-				failingSince = time.Time{}
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.changed:
-			changed = true
+		case <-c.discoveryDue:
+			readTwice = true
 		case <-time.After(pause):
 		}
 	}
 }
 
+// warnOfDiscovery warns if discovery cannot be read for a minute. err is the result of the last read. failingSince is the
+// result of the last call: the time of the first failure after a success or a warning, zero if there was none.
+func (c *Cluster) warnOfDiscovery(ctx context.Context, err error, failingSince time.Time) time.Time {
+	switch {
+	case err == nil:
+		return time.Time{}
+	case failingSince.IsZero():
+		return time.Now()
+	case mustWarn(err, failingSince):
+		c.config.Log.WarnContext(ctx, "discovery could not be read for a minute: its last answer stays in use", "error", err)
+		return time.Time{}
+	}
+	return failingSince
+}
+
 // wakeDiscovery makes followDiscovery read again.
 func (c *Cluster) wakeDiscovery() {
 	select {
-	case c.changed <- struct{}{}:
+	case c.discoveryDue <- struct{}{}:
 	default: // a read is due already
 	}
 }
 
 // readDiscovery reads the resources of all built-in groups and versions. It fails if one of these cannot be read.
 func (c *Cluster) readDiscovery(ctx context.Context) error {
-	versions := map[schema.GroupVersion]builtins{}
+	versions := map[schema.GroupVersion]builtinVersion{}
 	for _, gv := range append(c.builtinVersions(), coreV1) {
 		path := "/apis/" + gv.String()
 		if gv == coreV1 {
@@ -93,11 +100,13 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 		err := c.api.getJSON(ctx, path, pageTimeout, list)
 		switch {
 		case err == nil:
-			versions[gv] = builtins{namespaced: servable(list)}
+			versions[gv] = builtinVersion{namespaced: servable(list)}
 		case source.Answered(err, http.StatusNotFound):
-			versions[gv] = builtins{unavailable: reason.UnknownResource}
-		case source.Answered(err, http.StatusForbidden) && !c.hasRead(gv): // a later 403 is of a server that is starting
-			versions[gv] = builtins{unavailable: reason.NotPermitted}
+			versions[gv] = builtinVersion{unavailable: reason.UnknownResource}
+		case source.Answered(err, http.StatusForbidden) && !c.hasRead(gv):
+			// A 403 after a successful read comes from an API server that is starting, which must not end the use of what
+			// was read.
+			versions[gv] = builtinVersion{unavailable: reason.NotPermitted}
 		default:
 			return fmt.Errorf("%s: %w", gv, err)
 		}

@@ -23,14 +23,15 @@ import (
 type Cluster struct {
 	routes      reflector[route]      // from APIServices
 	definitions reflector[definition] // from CustomResourceDefinitions
-	versions    reflector[bool]       // from StorageVersions: whether the API servers agree on a version
-	servers     *servers
-	api         *api
-	config      Config
-	changed     chan struct{} // has a value if discovery must be read
+	// storageVersionsAgree has, from StorageVersions, whether the API servers agree on a resource's version.
+	storageVersionsAgree reflector[bool]
+	servers              *serverMonitor
+	api                  *api
+	config               Config
+	discoveryDue         chan struct{} // has a value if discovery must be read
 
 	mu       sync.RWMutex
-	builtins map[schema.GroupVersion]builtins // nil until discovery was read
+	builtins map[schema.GroupVersion]builtinVersion // nil until discovery was read
 }
 
 // Config configures a Cluster.
@@ -41,9 +42,9 @@ type Config struct {
 	// Verify is called when the API servers behind the upstream may write the resources of a scope in other bytes than
 	// before. what describes the change for people.
 	Verify func(scope snapshot.Scope, what string)
-	// AsOf returns the time from which ages are counted: its argument, or during an outage the time of the API server's
-	// last answer. Nil always means the argument.
-	AsOf func(time.Time) time.Time
+	// AsOf returns the time at which ages are measured, given the time now: during an outage, the time of the API server's
+	// last answer, so that an outage makes nothing older. Nil means the time now.
+	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
 
@@ -54,14 +55,14 @@ type Entry struct {
 	Custom bool
 }
 
-// New returns a Cluster that is empty until Run runs. cfg has listproxy's own credentials.
-func New(cfg *rest.Config, config Config) (*Cluster, error) {
-	c := &Cluster{config: config, changed: make(chan struct{}, 1)}
+// New returns a Cluster that is empty until Run runs. account has listproxy's own credentials.
+func New(account *rest.Config, config Config) (*Cluster, error) {
+	c := &Cluster{config: config, discoveryDue: make(chan struct{}, 1)}
 	var err error
-	if c.api, err = newAPI(cfg); err != nil {
+	if c.api, err = newAPI(account); err != nil {
 		return nil, fmt.Errorf("cannot follow what the API server serves: %w", err)
 	}
-	c.servers, err = newServers(cfg, c.api, config.Log, func(what string) {
+	c.servers, err = newServerMonitor(account, c.api, config.Log, func(what string) {
 		c.wakeDiscovery()
 		config.Verify(snapshot.Scope{}, what)
 	})
@@ -70,34 +71,40 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	}
 	c.routes = reflector[route]{
 		resource: "apiservices",
-		from:     c.api, path: "/apis/apiregistration.k8s.io/v1/apiservices",
-		read:    readAPIService,
-		changed: c.routeChanged,
-		asOf:    config.AsOf,
-		refusal: "APIServices may not be read, so it is not known which API groups another server answers: only lists of the core " +
-			"group are answered from memory",
-		grant: "list and watch on apiservices.apiregistration.k8s.io",
+		from:     c.api,
+		path:     "/apis/apiregistration.k8s.io/v1/apiservices",
+		read:     readAPIService,
+		changed:  c.routeChanged,
+		refusedWarning: "APIServices may not be read, so it is not known which API groups another server answers: " +
+			"only lists of the core group are answered from memory",
+		needs: "list and watch on apiservices.apiregistration.k8s.io",
+		asOf:  config.AsOf,
 		log:   config.Log,
 	}
 	c.definitions = reflector[definition]{
-		resource: "customresourcedefinitions",
-		from:     c.api, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-		read:    readDefinition,
-		changed: c.definitionChanged,
-		asOf:    config.AsOf,
-		refusal: "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
-		grant:   "list and watch on customresourcedefinitions.apiextensions.k8s.io",
-		log:     config.Log,
+		resource:       "customresourcedefinitions",
+		from:           c.api,
+		path:           "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		read:           readDefinition,
+		changed:        c.definitionChanged,
+		refusedWarning: "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
+		needs:          "list and watch on customresourcedefinitions.apiextensions.k8s.io",
+		asOf:           config.AsOf,
+		log:            config.Log,
 	}
-	c.versions = reflector[bool]{
-		resource: "storageversions", from: c.api, path: storageVersions,
-		read: readStorageVersion, changed: c.storageVersionChanged, log: config.Log,
+	c.storageVersionsAgree = reflector[bool]{
+		resource: "storageversions",
+		from:     c.api,
+		path:     storageVersionsPath,
+		read:     readStorageVersion,
+		changed:  c.storageVersionChanged,
+		log:      config.Log,
 	}
 	return c, nil
 }
 
 // SameTimeline implements [snapshot.Config.SameTimeline].
-func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, soon bool) {
+func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
 	return c.servers.sameTimeline(ctx, revision, currentAt)
 }
 
@@ -105,7 +112,7 @@ func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt t
 func (c *Cluster) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context){
-		c.routes.run, c.definitions.run, c.versions.run, c.servers.run, c.followDiscovery,
+		c.routes.run, c.definitions.run, c.storageVersionsAgree.run, c.servers.run, c.followDiscovery,
 	} {
 		parts.Go(func() { run(ctx) })
 	}
@@ -130,27 +137,32 @@ func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 // Lookup returns the entry of a resource that the API server itself serves, that can be listed and watched, and whose
 // changes are noticed. For any other resource it returns the reason to forward:
 //
+//   - [reason.Warming]: the resource is not known yet, or not any more
 //   - [reason.UnknownResource]: the resource is not served, cannot be listed and watched, or is a subresource, or another
 //     server may answer for it
-//   - [reason.Upstream]: a change of the resource's definition would not be noticed; or the definition and the APIService
-//     disagree whether it is a custom resource, which is encoded differently (one of them was made before the other);
-//     or the API servers disagree in which version they store the resource
-//   - [reason.Warming]: the resource is not known yet, or not any more
+//   - [reason.Upstream]: what is known of the resource is contradictory or out of date
 //   - [reason.NotPermitted]: listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
 	route, why := c.routeOf(gvr.GroupVersion())
 	if why != reason.None {
 		return Entry{}, why
 	}
+	isCustom := route == routeCustom
 	definition, defined, current := c.definitions.get(gvr.GroupResource().String())
 	switch {
 	case !c.ServersReady(), !c.DefinitionsReady():
 		return Entry{}, reason.Warming
-	case route.custom && !defined && !c.definitions.isRefused():
+	case isCustom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
-	case route.custom != defined, route.custom && !current, c.storageVersionsDiffer(gvr.GroupResource()):
+	case isCustom != defined:
+		// The definition and the APIService disagree whether it is a custom resource, which is encoded differently: one of
+		// them was made before the other. Or listproxy may not read definitions.
 		return Entry{}, reason.Upstream
-	case route.custom:
+	case isCustom && !current: // a change of the definition would not be noticed
+		return Entry{}, reason.Upstream
+	case c.storageVersionsDiffer(gvr.GroupResource()): // the API servers may write it in different bytes
+		return Entry{}, reason.Upstream
+	case isCustom:
 		return definition.entry(gvr.Version)
 	}
 	return c.builtin(gvr)
@@ -158,8 +170,8 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 
 // IsCurrent reports whether Lookup still returns an entry for a resource.
 func (c *Cluster) IsCurrent(gvr schema.GroupVersionResource, entry Entry) bool {
-	current, why := c.Lookup(gvr)
-	return why == reason.None && current == entry
+	now, why := c.Lookup(gvr)
+	return why == reason.None && now == entry
 }
 
 // Serves reports whether Lookup returns an entry for a resource.
@@ -177,7 +189,7 @@ func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]
 		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), why)
 	case entry.Custom:
 		definition, _, _ := c.definitions.get(gvr.GroupResource().String())
-		return definition.fields[gvr.Version], nil
+		return definition.served[gvr.Version], nil
 	}
 	return wire.BuiltinFields(gvr), nil
 }

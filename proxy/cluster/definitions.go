@@ -22,13 +22,13 @@ type definition struct {
 	names       string // the accepted names in JSON
 	established bool
 	namespaced  bool
-	// fields has each served version, with the fields that a field selector may name (Kubernetes 1.30 and later).
-	fields map[string][]wire.Field
+	// served has the served versions, each with the fields that a field selector may name (Kubernetes 1.30 and later).
+	served map[string][]wire.Field
 }
 
 // entry returns the entry of a version, or the reason to forward.
 func (d definition) entry(version string) (Entry, reason.Reason) {
-	if _, served := d.fields[version]; !served || !d.established {
+	if _, served := d.served[version]; !served || !d.established {
 		return Entry{}, reason.UnknownResource
 	}
 	return Entry{Namespaced: d.namespaced, Custom: true}, reason.None
@@ -36,44 +36,38 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 
 // definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may
 // encode the same objects in other bytes from now on, without an event about them. Each API server learns of the change by
-// itself, and its open watches go on with the old schema for a while.
-func (c *Cluster) definitionChanged(d change[definition]) {
-	if d.before == nil || !d.before.established {
+// itself, and its open watches go on with the old schema for a while. So Invalidate drops what is kept once more after
+// [snapshot.Skew].
+func (c *Cluster) definitionChanged(diff change[definition]) {
+	if diff.before == nil || !diff.before.established {
 		return // nothing was kept
 	}
-	resource, group, _ := strings.Cut(d.name, ".") // a definition's name is plural.group
+	what := "deleted"
+	if diff.after != nil { // the same generation means that the accepted names have changed, or the condition Established
+		what = fmt.Sprintf("generation %d to %d", diff.before.generation, diff.after.generation)
+	}
+	resource, group, _ := strings.Cut(diff.name, ".") // a definition's name is plural.group
 	gr := schema.GroupResource{Group: group, Resource: resource}
-	what := difference(d)
 	c.config.Log.Info("a CustomResourceDefinition changed: what is kept of its resource is dropped",
-		"definition", gr.String(), "change", what, "again", snapshot.Skew)
+		"definition", gr.String(), "change", what, "againAfter", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
 		Cause: snapshot.CauseDefinition, Scope: snapshot.OfResource(gr), What: what,
 	})
 }
 
-// difference describes the change of a definition.
-func difference(d change[definition]) string {
-	switch {
-	case d.after == nil:
-		return "deleted"
-	case d.before.uid != d.after.uid:
-		return "deleted and made again"
-	case d.before.generation == d.after.generation:
-		return "accepted names, or whether it is established"
-	default:
-		return fmt.Sprintf("generation %d to %d", d.before.generation, d.after.generation)
-	}
-}
-
-// readDefinition reads a CustomResourceDefinition.
+// readDefinition returns the definition in o, a CustomResourceDefinition.
 func readDefinition(o *object) definition {
 	d := definition{
-		uid: o.Metadata.UID, generation: o.Metadata.Generation, names: string(o.Status.AcceptedNames), fields: map[string][]wire.Field{},
-		namespaced: o.Spec.Scope == "Namespaced", established: o.conditionStatus("Established") == "True",
+		uid:         o.Metadata.UID,
+		generation:  o.Metadata.Generation,
+		names:       string(o.Status.AcceptedNames),
+		established: o.conditionStatus("Established") == "True",
+		namespaced:  o.Spec.Scope == "Namespaced",
+		served:      map[string][]wire.Field{},
 	}
 	for _, v := range o.Spec.Versions {
 		if v.Served {
-			d.fields[v.Name] = v.selectableFields()
+			d.served[v.Name] = v.selectableFields()
 		}
 	}
 	return d
@@ -92,7 +86,7 @@ type definitionVersion struct {
 // requests with such fields are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
-// selectableFields returns the fields that a field selector may name, without those whose path is not a simplePath.
+// selectableFields returns the fields that a field selector may name, and whose path is a simplePath.
 func (v definitionVersion) selectableFields() []wire.Field {
 	var found []wire.Field
 	for _, f := range v.SelectableFields {

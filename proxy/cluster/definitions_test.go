@@ -55,11 +55,11 @@ func TestDefinitionsThatChange(t *testing.T) {
 			{name: "a condition, stored versions", event: "MODIFIED", object: crd(1, "", established+`,"storedVersions":["v1","v2"]`)},
 			{name: "the spec", event: "MODIFIED", object: crd(2, "", established), want: "generation 1 to 2"},
 			{name: "served versions", event: "MODIFIED", object: crd(3, "", established), want: "generation 2 to 3"},
-			{name: "names", event: "MODIFIED", object: crd(3, "", renamed), want: "accepted names, or whether it is established"},
+			{name: "names", event: "MODIFIED", object: crd(3, "", renamed), want: "generation 3 to 3"},
 			{name: "it goes", event: "DELETED", object: crd(3, "", renamed), want: "deleted"},
 			{name: "it comes", event: "ADDED", object: crd(1, "", "")},
 			{name: "it is served", event: "MODIFIED", object: crd(1, "", established)},
-			{name: "another one", event: "MODIFIED", object: crd(1, `,"uid":"2"`, established), want: "deleted and made again"},
+			{name: "another one", event: "MODIFIED", object: crd(1, `,"uid":"2"`, established), want: "generation 1 to 1"},
 		} {
 			f.Event(definitionsPath, step.event, step.object)
 			var want []string
@@ -141,5 +141,5 @@ func TestSelectableFields(t *testing.T) {
 		"v1": {{Name: "spec.color", JSON: []string{"spec", "color"}}, {Name: "status.deep.er_x-1", JSON: []string{"status", "deep", "er_x-1"}}},
 		"v3": nil,
 	}
-	expect.Same(t, want, readDefinition(&o).fields)
+	expect.Same(t, want, readDefinition(&o).served)
 }

@@ -20,7 +20,7 @@ import (
 //
 // WatchRBAC only makes revocations take effect sooner. If it misses one (its watch is broken or not permitted, or another
 // authorizer than RBAC decides), the TTL of the remembered decisions bounds the delay. So if listproxy may not watch these
-// objects, that is logged once, and tried again every few minutes.
+// objects, it logs that once, and tries again every few minutes.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
 	from, err := newAPI(cfg)
 	if err != nil {
@@ -30,20 +30,23 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 	for _, resource := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
 		r := &reflector[grants]{
 			resource: resource,
-			from:     from, path: "/apis/rbac.authorization.k8s.io/v1/" + resource,
-			read: readGrants,
-			changed: func(c change[grants]) {
-				isRemoved := func(grant uint64) bool { return c.after == nil || !slices.Contains(*c.after, grant) }
-				if c.before != nil && slices.ContainsFunc(*c.before, isRemoved) {
-					namespace := c.name[:max(0, strings.IndexByte(c.name, '/'))] // a name without a slash has none
+			from:     from,
+			path:     "/apis/rbac.authorization.k8s.io/v1/" + resource,
+			read:     readGrants,
+			changed: func(diff change[grants]) {
+				if removesGrant(diff) {
+					namespace, _, namespaced := strings.Cut(diff.name, "/")
+					if !namespaced {
+						namespace = ""
+					}
 					revoked(namespace)
 				}
 			},
 			log: log,
 		}
 		if resource == "clusterroles" { // one warning for all four
-			r.refusal = "RBAC objects may not be watched: decisions live for their whole TTL, also after a revocation"
-			r.grant = "list and watch on all resources of rbac.authorization.k8s.io"
+			r.refusedWarning = "RBAC objects may not be watched: decisions live for their whole TTL, also after a revocation"
+			r.needs = "list and watch on all resources of rbac.authorization.k8s.io"
 		}
 		streams.Go(func() { r.run(ctx) })
 	}
@@ -51,8 +54,14 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 	return nil
 }
 
-// grants has a hash of each rule of a role, or of each subject of a binding with the binding's role.
+// grants has a hash of each rule of a role, or of each subject of a binding with the binding's role. A hash that is gone is a
+// right that may be gone.
 type grants []uint64
+
+func removesGrant(diff change[grants]) bool {
+	isRemoved := func(grant uint64) bool { return diff.after == nil || !slices.Contains(*diff.after, grant) }
+	return diff.before != nil && slices.ContainsFunc(*diff.before, isRemoved)
+}
 
 var grantSeed = maphash.MakeSeed()
 

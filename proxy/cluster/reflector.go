@@ -26,8 +26,8 @@ import (
 const (
 	// maxSilence is how long a watch may be silent before the resource is listed again. kube-apiserver sends a bookmark
 	// about every minute, but none while its cache is at the revision at which the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. The list finds out,
-	// and meanwhile the known objects stay in use, for pageTimeout at most.
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. A new list tells
+	// whether it was; until then, for pageTimeout at most, the known objects stay in use.
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
@@ -56,25 +56,25 @@ type reflector[V any] struct {
 	read func(*object) V
 	// changed is called for each change, and for all objects in the first list.
 	changed func(change[V])
-	// refusal is the warning if the API server refuses the resource: it says what follows from that. If it is empty, there
-	// is no warning. grant names the right that listproxy lacks.
-	refusal, grant string
-	// asOf is [Config.AsOf], which may be nil.
-	asOf func(time.Time) time.Time
+	// refusedWarning is the warning if the API server refuses the resource: it says what follows from that. If it is empty,
+	// there is no warning. needs names the right that listproxy lacks then.
+	refusedWarning, needs string
+	// asOf returns the time at which ages are measured, given the time now ([Config.AsOf]). Nil means the time now.
+	asOf func(now time.Time) time.Time
 	log  *slog.Logger
 
 	mu sync.RWMutex
 	// known has the values by name (namespace/name). It is nil before the first list. Only the goroutine of run writes it,
-	// under mu, so that goroutine reads it without mu.
+	// holding mu. That goroutine may read it without mu.
 	known map[string]V
-	// refused reports whether the API server last answered that listproxy lacks the right, or that there is no such
-	// resource.
+	// refused reports whether the API server has answered that listproxy lacks the right, or that there is no such
+	// resource, and no watch was opened since then.
 	refused bool
 	// open reports whether a watch was opened, and since then neither a watch nor a list has failed. Silence is not a
 	// failure.
 	open bool
-	// currentAt is the time of the API server's last answer or event.
-	currentAt time.Time
+	// heardAt is the time of the API server's last list or event, or of the opening of its last watch.
+	heardAt time.Time
 	// lostAt is when open last became false.
 	lostAt time.Time
 }
@@ -92,51 +92,69 @@ type change[V any] struct {
 
 // run follows the resource until ctx ends.
 func (r *reflector[V]) run(ctx context.Context) {
-	var retry, refusedRetry wait.Backoff
-	var failingSince time.Time // the time since which no stream was healthy
-	warned := false            // whether the log has a warning since then
-	for first := true; ; first = false {
+	f := newFailures()
+	for {
 		began := time.Now()
 		err := r.follow(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if first || time.Since(began) >= healthyTime {
-			// 0.5 s, then 1 s, then 2 s.
-			retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second}
-			// 1 s, 2 s, 4 s, up to maxRefusedPause: an API server that has just started refuses everybody until it has read
-			// its roles.
-			refusedRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: maxRefusedPause}
-			failingSince = time.Now()
-			warned = false
+		if time.Since(began) >= healthyTime {
+			f = newFailures()
 		}
-		if !errors.Is(err, errSilent) { // see maxSilence
-			r.noteFailure()
-		}
-		refused := isRefusal(err)
-		backoff := &retry
-		if refused {
-			backoff = &refusedRetry
-			r.mu.Lock()
-			r.refused = true
-			r.mu.Unlock()
-		}
-		delay := backoff.Step()
-		neverPermitted := refused && r.known == nil
-		warns := !warned && (mustWarn(err, failingSince) || neverPermitted)
-		switch {
-		case warns && refused && r.refusal != "":
-			r.log.WarnContext(ctx, r.refusal, "grant", r.grant, "error", err)
-			warned = true
-		case warns && !refused:
-			r.log.WarnContext(ctx, "a resource could not be followed for a minute", "resource", r.resource, "error", err)
-			warned = true
-		default:
-			r.log.DebugContext(ctx, "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
-		}
-		if !clock.Sleep(ctx, delay) {
+		r.noteEnd(err)
+		pause := f.nextPause(err)
+		r.logEnd(ctx, err, pause, f)
+		if !clock.Sleep(ctx, pause) {
 			return
 		}
+	}
+}
+
+// failures is what run remembers of the streams after the last healthy one.
+type failures struct {
+	// since is the end of the last healthy stream, or the beginning of run.
+	since time.Time
+	// warned reports whether the log has a warning since then.
+	warned bool
+	// retry gives the pauses after a stream has ended, and refusedRetry those after it was refused.
+	retry, refusedRetry wait.Backoff
+}
+
+func newFailures() *failures {
+	return &failures{
+		since: time.Now(),
+		// 0.5 s, then 1 s, then 2 s.
+		retry: wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second},
+		// 1 s, 2 s, 4 s, up to maxRefusedPause: an API server that has just started refuses everybody until it has read its
+		// roles.
+		refusedRetry: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: maxRefusedPause},
+	}
+}
+
+// nextPause returns the pause after a stream has ended with an error.
+func (f *failures) nextPause(err error) time.Duration {
+	if isRefusal(err) {
+		return f.refusedRetry.Step()
+	}
+	return f.retry.Step()
+}
+
+// logEnd logs that a stream has ended with an error. It warns, once after each healthy stream, if there was none for
+// warnAfter, or at once if listproxy has never been permitted to read the resource.
+func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duration, f *failures) {
+	refused := isRefusal(err)
+	neverPermitted := refused && r.known == nil
+	warns := !f.warned && (mustWarn(err, f.since) || neverPermitted)
+	switch {
+	case warns && refused && r.refusedWarning != "":
+		r.log.WarnContext(ctx, r.refusedWarning, "grant", r.needs, "error", err)
+		f.warned = true
+	case warns && !refused:
+		r.log.WarnContext(ctx, "a resource could not be followed for a minute", "resource", r.resource, "error", err)
+		f.warned = true
+	default:
+		r.log.DebugContext(ctx, "a stream ended and will be opened again", "stream", r.resource, "in", pause, "error", err)
 	}
 }
 
@@ -169,7 +187,7 @@ func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	first := r.known == nil
 	r.mu.Lock()
 	r.known = listed
-	r.currentAt = time.Now()
+	r.heardAt = time.Now()
 	r.mu.Unlock()
 	for _, c := range changes {
 		c.first = first
@@ -200,9 +218,10 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 		return "", errors.Join(context.Cause(ctx), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	r.noteAnswer()
-	for in := json.NewDecoder(resp.Body); ; {
-		eventType, o, err := readEvent(in)
+	r.noteHeard()
+	events := json.NewDecoder(resp.Body)
+	for {
+		eventType, o, err := readEvent(events)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -211,7 +230,7 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 		}
 		silence.Reset(maxSilence)
 		revision = r.apply(eventType, o)
-		r.noteAnswer()
+		r.noteHeard()
 	}
 	const tolerance = time.Second // the API server measures the time by another clock
 	if time.Since(asked) < time.Duration(seconds)*time.Second-tolerance || ctx.Err() != nil {
@@ -255,19 +274,25 @@ func (r *reflector[V]) report(c change[V]) {
 	}
 }
 
-// noteAnswer records that a watch was opened, or has sent an event.
-func (r *reflector[V]) noteAnswer() {
+// noteHeard records that a watch was opened, or has sent an event.
+func (r *reflector[V]) noteHeard() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.currentAt = time.Now()
+	r.heardAt = time.Now()
 	r.refused = false
 	r.open = true
 }
 
-// noteFailure records that a watch or a list has failed.
-func (r *reflector[V]) noteFailure() {
+// noteEnd records that a watch or a list has failed with an error.
+func (r *reflector[V]) noteEnd(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if isRefusal(err) {
+		r.refused = true
+	}
+	if errors.Is(err, errSilent) { // see maxSilence
+		return
+	}
 	if r.open {
 		r.lostAt = time.Now()
 	}
@@ -292,12 +317,12 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 		now = r.asOf(now)
 	}
 	// clock.Age counts the time for which the machine was suspended: its connections may be dead.
-	isRecent := clock.Age(r.currentAt, now) <= maxSilence+pageTimeout
+	isRecent := clock.Age(r.heardAt, now) <= maxSilence+pageTimeout
 	isFollowed := r.open || clock.Age(r.lostAt, now) <= snapshot.Skew
 	return v, found, r.known != nil && isRecent && isFollowed
 }
 
-// each calls do with all known values.
+// each calls do with all known values. do must not call the reflector.
 func (r *reflector[V]) each(do func(name string, v V)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -82,7 +82,7 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...
 			}
 			h.say(fmt.Sprintf("%s %s to %s%s", c.name, before, after, first))
 		},
-		refusal: "things may not be watched", grant: "list and watch on things", log: log,
+		refusedWarning: "things may not be watched", needs: "list and watch on things", log: log,
 	}
 	proxytest.RunInBubble(t, r.run)
 	return r, h
@@ -254,7 +254,7 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 		if got := f.CountRequests("list " + thingsPath); got < 17 || got > 21 {
 			t.Errorf("asked %d times in an hour, want less and less often, down to once in five minutes", got)
 		}
-		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, r.grant) {
+		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, r.needs) {
 			t.Errorf("want one line that says what to grant, got:\n%s", got)
 		}
 		f.SetStatus(0, "watch "+thingsPath)
@@ -306,12 +306,12 @@ func TestReflectorWarns(t *testing.T) {
 // clock says, which has counted that. The monotonic clock has not.
 func TestReflectorBeforeASuspension(t *testing.T) {
 	r := &reflector[string]{known: map[string]string{}}
-	r.noteAnswer()
+	r.noteHeard()
 	if _, _, current := r.get(""); !current {
 		t.Error("what was heard just now is not current")
 	}
-	r.currentAt = proxytest.EarlierByTheWallClock(r.currentAt, time.Hour)
-	if now := time.Now(); now.Sub(r.currentAt) > time.Minute || now.Round(0).Sub(r.currentAt.Round(0)) < time.Hour {
+	r.heardAt = proxytest.EarlierByTheWallClock(r.heardAt, time.Hour)
+	if now := time.Now(); now.Sub(r.heardAt) > time.Minute || now.Round(0).Sub(r.heardAt.Round(0)) < time.Hour {
 		t.Fatal("this is no suspension")
 	}
 	if _, _, current := r.get(""); current {

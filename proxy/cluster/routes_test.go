@@ -85,7 +85,7 @@ func TestRoutesChange(t *testing.T) {
 			},
 			{
 				name: "gone", event: "DELETED", object: proxytest.APIService("v1", "example.com", "", 5), of: "example.com",
-				what: "kube-apiserver, by definitions to none",
+				what: "kube-apiserver (custom resources) to none",
 			},
 		} {
 			f.Event(apiServicesPath, step.event, step.object)
@@ -138,12 +138,12 @@ func TestWhoAnswers(t *testing.T) {
 		label, spec string
 		want        route
 	}{
-		{label: "onstart", spec: `{"service":null}`, want: route{}},
-		{label: "true", spec: `{}`, want: route{custom: true}},
-		{spec: `{}`, want: route{aggregated: true}},
-		{label: "other", spec: `{}`, want: route{aggregated: true}},
-		{label: "onstart", spec: `{"service":{}}`, want: route{aggregated: true}},
-		{label: "true", spec: `{"service":{}}`, want: route{aggregated: true, custom: true}},
+		{label: "onstart", spec: `{"service":null}`, want: routeBuiltin},
+		{label: "true", spec: `{}`, want: routeCustom},
+		{spec: `{}`, want: routeAggregated},
+		{label: "other", spec: `{}`, want: routeAggregated},
+		{label: "onstart", spec: `{"service":{}}`, want: routeAggregated},
+		{label: "true", spec: `{"service":{}}`, want: routeAggregated},
 	} {
 		var o object
 		const apiService = `{"metadata":{"name":"v1.a.b","labels":{%q:%q}},"spec":%s}`

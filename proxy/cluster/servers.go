@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// serverLeases and serverLeaseSelector select the Leases of the API servers, one for each
+	// serverLeasesPath and serverLeaseSelector select the Leases of the API servers, one for each
 	// (k8s.io/kubernetes/pkg/controlplane/apiserver, server.go).
-	serverLeases        = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	serverLeasesPath    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 	serverLeaseSelector = "apiserver.kubernetes.io/identity=kube-apiserver"
 
 	// versionInterval is the shortest pause between two reads of /version. The longest is a fifth longer.
@@ -30,30 +30,38 @@ const (
 	// minChangeInterval is the shortest time between two changes of the version that are reported while two versions
 	// answer in turn.
 	minChangeInterval = 2 * time.Minute
+
+	// minHolderAge is the time for which the holder of a Lease must have been known when a stream was last current: an
+	// event of a Lease may come late, or after this process was suspended.
+	minHolderAge = time.Minute
+	// leaseTimeout bounds the time of a read of the Leases.
+	leaseTimeout = 10 * time.Second
 )
 
-// servers watches the API servers behind the upstream, and their versions. After a change of either, the same objects may
-// be written in other bytes, without an event about them: with other defaults, new fields, or another encoding.
+// serverMonitor reports when the API servers behind the upstream, or their versions, change. After a change of either, the
+// same objects may be written in other bytes, without an event about them: with other defaults, new fields, or another
+// encoding.
 //
-// Each API server holds a Lease, whose name is made from the host's name. kube-apiserver deletes the Lease when it ends
-// and when it begins, and then makes a new one with another holder. So a restart is two changes within a second. Versions
-// before 1.35 use the Lease of their host again, with the same holder: then only /version shows a change. If a killed
+// Each API server holds a Lease, whose name is made from the host's name. From 1.35 on, kube-apiserver deletes its Lease
+// when it ends and when it begins, and then makes a new one with another holder. So a restart is two changes within a
+// second. Older versions keep the Lease of their host, with the same holder: then only /version shows a change. If a killed
 // server does not come back, its Lease is deleted when it has expired, an hour later. That is a change, too.
 //
-// The first list of servers is not reported. A broken watch of Leases is not a change: the list that follows shows what
-// the watch has missed. If neither Leases nor /version can be read, nothing is reported, since feeds themselves ask for
-// the upstream's revision.
+// The first list of Leases is not reported. A broken watch of Leases is not a change: the list that follows shows what the
+// watch has missed. If neither Leases nor /version can be read, nothing is reported. Then the feeds of package snapshot still
+// notice some changes, since each asks for the upstream's revision.
 //
-// servers is safe for concurrent use.
-type servers struct {
+// serverMonitor is safe for concurrent use.
+type serverMonitor struct {
 	leases  reflector[string] // the holders of the Leases
-	from    *api
-	version *api // reads /version over a new connection each time, since a balancer chooses the server by connection
+	api     *api
 	changed func(what string)
 	log     *slog.Logger
-	// announcesStarts reports whether the last answer of /version was from an API server that becomes another holder of
-	// its Lease at each start.
-	announcesStarts atomic.Bool
+	// versionAPI reads /version. It uses a new connection each time, since a balancer chooses the server by connection.
+	versionAPI *api
+	// changesHolder reports whether the last answer of /version was from an API server that becomes another holder of its
+	// Lease at each start.
+	changesHolder atomic.Bool
 
 	mu          sync.Mutex
 	holderSince map[string]time.Time // the time at which each holder of a Lease was first seen
@@ -69,28 +77,32 @@ type leaseRead struct {
 	err       error
 }
 
-// newServers returns servers that call changed at each change, once run runs. cfg and from have listproxy's own
-// credentials.
-func newServers(cfg *rest.Config, from *api, log *slog.Logger, changed func(what string)) (*servers, error) {
-	version, err := newAPI(upstream.WithoutReuse(cfg))
+// newServerMonitor returns a serverMonitor that calls changed at each change, once run runs. account and from have
+// listproxy's own credentials.
+func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, changed func(what string)) (*serverMonitor, error) {
+	versionAPI, err := newAPI(upstream.WithoutReuse(account))
 	if err != nil {
 		return nil, err
 	}
-	s := &servers{from: from, version: version, changed: changed, log: log, holderSince: map[string]time.Time{}}
+	s := &serverMonitor{
+		api: from, versionAPI: versionAPI, changed: changed, log: log, holderSince: map[string]time.Time{},
+	}
 	s.leases = reflector[string]{
-		resource: "the API servers' leases",
-		from:     from, path: serverLeases, labels: serverLeaseSelector,
-		read:    readHolder,
-		changed: s.leaseChanged,
-		refusal: "the API servers' Leases may not be read: only /version tells that API servers changed",
-		grant:   "list and watch on leases.coordination.k8s.io in kube-system",
-		log:     log,
+		resource:       "the API servers' leases",
+		from:           from,
+		path:           serverLeasesPath,
+		labels:         serverLeaseSelector,
+		read:           readHolder,
+		changed:        s.leaseChanged,
+		refusedWarning: "the API servers' Leases may not be read: only /version tells that API servers changed",
+		needs:          "list and watch on leases.coordination.k8s.io in kube-system",
+		log:            log,
 	}
 	return s, nil
 }
 
 // run follows the Leases and asks for /version until ctx ends.
-func (s *servers) run(ctx context.Context) {
+func (s *serverMonitor) run(ctx context.Context) {
 	var asking sync.WaitGroup
 	asking.Go(func() { s.followVersion(ctx) })
 	defer asking.Wait()
@@ -98,7 +110,7 @@ func (s *servers) run(ctx context.Context) {
 }
 
 // report logs a change, and calls changed.
-func (s *servers) report(what string) {
+func (s *serverMonitor) report(what string) {
 	s.log.Info("the API servers behind the upstream changed: what is in memory is compared with their answers", "change", what)
 	s.changed(what)
 }
@@ -107,31 +119,23 @@ func (s *servers) report(what string) {
 func readHolder(o *object) string { return o.Spec.HolderIdentity }
 
 // leaseChanged records since when a Lease has its holder, and reports the change.
-func (s *servers) leaseChanged(c change[string]) {
+func (s *serverMonitor) leaseChanged(diff change[string]) {
 	s.mu.Lock()
-	if c.before != nil {
-		delete(s.holderSince, *c.before)
+	if diff.before != nil {
+		delete(s.holderSince, *diff.before)
 	}
-	if c.after != nil {
-		s.holderSince[*c.after] = time.Now()
+	if diff.after != nil {
+		s.holderSince[*diff.after] = time.Now()
 	}
 	s.mu.Unlock()
 	switch {
-	case c.first:
-	case c.after == nil:
-		s.report("an API server has gone: " + c.name)
+	case diff.first:
+	case diff.after == nil:
+		s.report("an API server has gone: " + diff.name)
 	default:
-		s.report("an API server has started: " + c.name)
+		s.report("an API server has started: " + diff.name)
 	}
 }
-
-const (
-	// minHolderAge is the time for which the holder of a Lease must have been known when a stream was last current: an
-	// event of a Lease may come late, or after this process was suspended.
-	minHolderAge = time.Minute
-	// leaseTimeout bounds the time of a read of the Leases.
-	leaseTimeout = 10 * time.Second
-)
 
 // sameTimeline reports whether etcd still has the history up to a revision that it had at currentAt, when a stream was
 // last current: that is, whether etcd was not restored from an older backup meanwhile.
@@ -140,13 +144,13 @@ const (
 // Lease. So the history is the same if a Lease has the same holder as before, and was written at the revision or later:
 // either this API server still runs, or the backup has everything up to the revision.
 //
-// soon reports whether a Lease has the same holder as before. Then asking again in a few seconds, when the Lease was
-// written again, may give true.
-func (s *servers) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, soon bool) {
-	if !s.announcesStarts.Load() {
+// retry reports whether a Lease has the same holder as before. If same is false, this API server may not have written the
+// Lease since: it pays to ask again in a few seconds.
+func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
+	if !s.changesHolder.Load() {
 		return false, false
 	}
-	leases := s.readLeases(ctx, time.Now())
+	leases := s.readLeases(ctx)
 	if leases.err != nil {
 		s.log.DebugContext(ctx, "the API servers' Leases cannot be read", "error", leases.err)
 		return false, false
@@ -156,23 +160,24 @@ func (s *servers) sameTimeline(ctx context.Context, revision uint64, currentAt t
 	for holder, written := range leases.revisions {
 		if since, known := s.holderSince[holder]; known && currentAt.Sub(since) >= minHolderAge {
 			same = same || written >= revision
-			soon = true
+			retry = true
 		}
 	}
-	return same, soon
+	return same, retry
 }
 
-// readLeases returns a read of the Leases that began after a time. Concurrent calls share one.
-func (s *servers) readLeases(ctx context.Context, after time.Time) leaseRead {
+// readLeases returns a read of the Leases that began after the call. Concurrent calls share one.
+func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
+	called := time.Now() // before the lock: a read that begins while this call waits for the lock will do
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
-	if s.lastRead.began.After(after) {
+	if s.lastRead.began.After(called) {
 		return s.lastRead
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	read := leaseRead{began: time.Now(), revisions: map[string]uint64{}}
-	_, read.err = s.from.list(ctx, serverLeases, serverLeaseSelector, func(lease *object) {
+	_, read.err = s.api.list(ctx, serverLeasesPath, serverLeaseSelector, func(lease *object) {
 		written, err := strconv.ParseUint(lease.Metadata.ResourceVersion, 10, 64)
 		if holder := readHolder(lease); err == nil && holder != "" {
 			read.revisions[holder] = written
@@ -182,23 +187,23 @@ func (s *servers) readLeases(ctx context.Context, after time.Time) leaseRead {
 	return read
 }
 
-// announcesStart reports whether kube-apiserver of a version deletes its Lease when it starts, and so becomes another
+// changesHolderAtStart reports whether kube-apiserver of a version deletes its Lease when it starts, and so becomes another
 // holder. Versions from 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
-func announcesStart(info version.Info) bool {
+func changesHolderAtStart(info version.Info) bool {
 	parsed, err := utilversion.ParseGeneric(info.GitVersion)
 	return err == nil && parsed.AtLeast(utilversion.MajorMinor(1, 35))
 }
 
 // followVersion reads /version every versionInterval until ctx ends.
-func (s *servers) followVersion(ctx context.Context) {
-	var seen versions
+func (s *serverMonitor) followVersion(ctx context.Context) {
+	var tracker versionTracker
 	for {
 		var answered version.Info
-		if err := s.version.getJSON(ctx, "/version", versionTimeout, &answered); err != nil {
+		if err := s.versionAPI.getJSON(ctx, "/version", versionTimeout, &answered); err != nil {
 			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
 		} else {
-			s.announcesStarts.Store(announcesStart(answered))
-			if seen.add(answered, time.Now()) {
+			s.changesHolder.Store(changesHolderAtStart(answered))
+			if tracker.add(answered, time.Now()) {
 				s.report("version " + answered.GitVersion + " answers")
 			}
 		}
@@ -208,8 +213,8 @@ func (s *servers) followVersion(ctx context.Context) {
 	}
 }
 
-// versions finds changes of the version behind one address.
-type versions struct {
+// versionTracker finds changes of the version behind one address.
+type versionTracker struct {
 	last      version.Info // the version of the last answer
 	isPending bool         // whether the version has changed since the last reported change
 	changedAt time.Time    // the time of the last reported change; zero if there was none
@@ -222,9 +227,11 @@ type versions struct {
 //	v1.37   a change
 //	v1.36   v1.37   v1.36  ...  no change for minChangeInterval
 //	v1.37   a change, whichever answers
-func (v *versions) add(answered version.Info, now time.Time) bool {
+func (v *versionTracker) add(answered version.Info, now time.Time) bool {
 	isFirst := v.last == version.Info{}
-	v.isPending = v.isPending || !isFirst && answered != v.last
+	if !isFirst && answered != v.last {
+		v.isPending = true
+	}
 	v.last = answered
 	if !v.isPending || now.Sub(v.changedAt) < minChangeInterval {
 		return false

@@ -41,12 +41,12 @@ func runServers(t *testing.T, f *proxytest.FakeAPI) *told {
 	return told
 }
 
-func runServersOf(t *testing.T, f *proxytest.FakeAPI) (*told, *servers) {
+func runServersOf(t *testing.T, f *proxytest.FakeAPI) (*told, *serverMonitor) {
 	t.Helper()
 	told := &told{}
 	from, err := newAPI(f.Config())
 	expect.NoError(t, err)
-	s, err := newServers(f.Config(), from, proxytest.DiscardLog(), told.say)
+	s, err := newServerMonitor(f.Config(), from, proxytest.DiscardLog(), told.say)
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
 	if !s.leases.ready() {
@@ -61,15 +61,15 @@ func runServersOf(t *testing.T, f *proxytest.FakeAPI) (*told, *servers) {
 func TestServersShowThePast(t *testing.T) {
 	const known = 10 * time.Minute
 	for name, tt := range map[string]struct {
-		version    string
-		changes    string // "one", before the Leases are asked for
-		heard      time.Duration
-		refused    bool
-		same, soon bool
+		version     string
+		changes     string // "one", before the Leases are asked for
+		heard       time.Duration
+		refused     bool
+		same, retry bool
 	}{
-		"nothing was written since":       {heard: known, soon: true},
-		"it has renewed its Lease":        {changes: serverLease("one", "one_1", 100), heard: known, same: true, soon: true},
-		"it has renewed it before":        {changes: serverLease("one", "one_1", 99), heard: known, soon: true},
+		"nothing was written since":       {heard: known, retry: true},
+		"it has renewed its Lease":        {changes: serverLease("one", "one_1", 100), heard: known, same: true, retry: true},
+		"it has renewed it before":        {changes: serverLease("one", "one_1", 99), heard: known, retry: true},
 		"all have started again":          {changes: serverLease("one", "one_2", 100), heard: known},
 		"the stream was heard too early":  {changes: serverLease("one", "one_1", 100), heard: minHolderAge - time.Second},
 		"a version that keeps the holder": {version: "v1.34.9", changes: serverLease("one", "one_1", 100), heard: known},
@@ -89,9 +89,9 @@ func TestServersShowThePast(t *testing.T) {
 				if tt.refused {
 					f.SetStatus(http.StatusForbidden, "list "+leasesPath)
 				}
-				same, soon := s.sameTimeline(t.Context(), 100, begun.Add(tt.heard))
-				if same != tt.same || soon != tt.soon {
-					t.Errorf("the same: %v, soon: %v; want %v, %v", same, soon, tt.same, tt.soon)
+				same, retry := s.sameTimeline(t.Context(), 100, begun.Add(tt.heard))
+				if same != tt.same || retry != tt.retry {
+					t.Errorf("the same: %v, retry: %v; want %v, %v", same, retry, tt.same, tt.retry)
 				}
 			})
 		})
@@ -146,7 +146,7 @@ func TestServersTellOfVersions(t *testing.T) {
 // one does for long.
 func TestVersionsThatAreHeard(t *testing.T) {
 	old, fresh := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.37.0"}
-	var v versions
+	var v versionTracker
 	now := time.Unix(1e9, 0)
 	for _, step := range []struct {
 		name  string
@@ -172,8 +172,6 @@ func TestVersionsThatAreHeard(t *testing.T) {
 		}
 	}
 }
-
-const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
 // storageVersion is what API servers say together about a resource: in which version they write it, and what is
 // the status of the condition that they agree; "" for none.

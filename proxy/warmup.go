@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,56 +23,64 @@ type EagerCollection struct {
 }
 
 const (
-	// warmupRetry is the pause between two attempts to start or check a collection.
-	warmupRetry = 2 * time.Second
+	// warmupPause is the pause between two attempts to start or check a collection, and maxWarmupWait the longest time for which
+	// an attempt waits until the collection is loaded.
+	warmupPause   = 2 * time.Second
+	maxWarmupWait = 2 * time.Second
 	// maxRefusal is the time for which a replica waits for an eager resource that kube-apiserver refuses. After that, the
 	// replica gets ready without the resource.
 	maxRefusal = time.Minute
 )
 
 // Warmup loads the eager collections before the first request, and reports whether they are loaded: a replica that got
-// traffic earlier would send all of it upstream. Warmup does not wait for a resource that kube-apiserver refuses, since
-// then no replica would ever be ready. A collection that was ready once stays ready. If it is lost later, its lists are
-// forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
+// traffic earlier would send all of it upstream. For a resource that kube-apiserver refuses it waits only for maxRefusal,
+// since otherwise no replica would ever be ready. A collection that was ready once stays ready. If it is lost later, its
+// lists are forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
 	log         *slog.Logger
 
-	mu    sync.Mutex
-	stats []EagerStats
+	mu     sync.Mutex
+	states []eagerState
 }
 
 // EagerStats says whether an eager collection is loaded.
 type EagerStats struct {
 	EagerCollection
-	// Waits is the reason why the collection is not loaded now: a reason.Reason, or an error. It is empty if the
+	// WhyNotLoaded is the reason why the collection is not loaded now: a reason.Reason, or an error. It is empty if the
 	// collection is loaded.
-	Waits string
-	// Ready reports whether the collection was loaded once, or kube-apiserver has refused it for a minute. The replica is
+	WhyNotLoaded string
+	// Ready reports whether the collection was loaded once, or kube-apiserver has refused it for maxRefusal. The replica is
 	// ready if all collections are.
 	Ready bool
+}
 
+// eagerState is what a Warmup knows of an eager collection.
+type eagerState struct {
+	EagerStats
 	// refusedSince is the time of the first of the current refusals; zero if there is none.
 	refusedSince time.Time
 	// refusalLogged reports whether the current refusals were logged.
 	refusalLogged bool
 }
 
-// refusalAdvice says what to do about a resource that kube-apiserver refuses to list, by the reason.
+// refusalAdvice has the reasons why kube-apiserver refuses to list a resource, and what to do about each.
 var refusalAdvice = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
 	string(reason.Representation):  "custom resources have no protobuf: leave that out in --eager",
 }
 
-// NewWarmup returns a Warmup of the eager collections, each of which eager must name once. Call Run to start them.
+// NewWarmup returns a Warmup of the eager collections, of which no two may be the same. Call Run to start them.
 func NewWarmup(
 	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
 ) *Warmup {
 	w := &Warmup{cluster: served, collections: collections, log: log}
 	for _, e := range eager {
-		w.stats = append(w.stats, EagerStats{EagerCollection: e, Waits: string(reason.Warming)})
+		w.states = append(w.states, eagerState{
+			EagerStats: EagerStats{EagerCollection: e, WhyNotLoaded: string(reason.Warming)},
+		})
 	}
 	return w
 }
@@ -81,41 +88,47 @@ func NewWarmup(
 // Run keeps the eager collections running until ctx ends.
 func (w *Warmup) Run(ctx context.Context) {
 	var loops sync.WaitGroup
-	for i := range w.stats {
-		loops.Go(func() {
-			for {
-				w.record(&w.stats[i], w.start(ctx, w.stats[i].EagerCollection), time.Now())
-				if !clock.Sleep(ctx, warmupRetry) {
-					return
-				}
-			}
-		})
+	for i := range w.states {
+		loops.Go(func() { w.keepRunning(ctx, &w.states[i]) })
 	}
 	loops.Wait()
 }
 
-// start starts the collection unless it runs, and waits a moment for its state. It returns the reason why there is none, or
-// "".
-func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
-	entry, why := w.cluster.Lookup(e.GroupVersionResource)
-	if why == reason.None && entry.Custom && e.Representation == media.Protobuf {
-		why = reason.Representation // custom resources do not have it
+// keepRunning keeps one collection running until ctx ends.
+func (w *Warmup) keepRunning(ctx context.Context, s *eagerState) {
+	for {
+		whyNot := w.start(ctx, s.EagerCollection)
+		w.record(s, whyNot, time.Now())
+		if !clock.Sleep(ctx, warmupPause) {
+			return
+		}
 	}
+}
+
+// start starts the collection unless it runs, and waits for up to maxWarmupWait until it is loaded. It returns the reason why it
+// is not loaded, or "".
+func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
+	entry, why := w.cluster.Lookup(e.GroupVersionResource)
 	if why != reason.None {
 		return string(why)
 	}
-	collection, unavailable := w.collections.Keep(snapshot.CollectionKey{
+	if entry.Custom && e.Representation == media.Protobuf { // custom resources do not have it
+		return string(reason.Representation)
+	}
+	collection, why := w.collections.Keep(snapshot.CollectionKey{
 		GroupVersionResource: e.GroupVersionResource, Namespaced: entry.Namespaced, Representation: e.Representation,
 	})
-	if unavailable == reason.None {
-		unavailable = collection.AwaitLoad(ctx, warmupRetry, false)
+	if why != reason.None {
+		return string(why)
 	}
-	if unavailable == reason.Warming && collection != nil {
+	const newest = false
+	why = collection.AwaitLoad(ctx, maxWarmupWait, newest)
+	if why == reason.Warming {
 		if err := collection.LoadError(); err != nil {
 			return inOneLine(err.Error())
 		}
 	}
-	return string(unavailable)
+	return string(why)
 }
 
 // maxError is the length in bytes after which an error of the upstream is shortened.
@@ -130,11 +143,11 @@ func inOneLine(text string) string {
 	return text
 }
 
-// record records the reason why a collection is not loaded; why is empty if it is loaded.
-func (w *Warmup) record(s *EagerStats, why string, now time.Time) {
+// record records the reason why a collection is not loaded; whyNot is empty if it is loaded.
+func (w *Warmup) record(s *eagerState, whyNot string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	advice, refused := refusalAdvice[why]
+	advice, refused := refusalAdvice[whyNot]
 	switch {
 	case !refused:
 		s.refusedSince = time.Time{}
@@ -146,20 +159,24 @@ func (w *Warmup) record(s *EagerStats, why string, now time.Time) {
 	switch {
 	case givesUp && !s.refusalLogged:
 		w.log.Warn("kube-apiserver refuses an eager resource: its lists are forwarded, and replicas get ready without it",
-			"resource", s.String(), "reason", why, "do", advice)
+			"resource", s.String(), "reason", whyNot, "do", advice)
 		s.refusalLogged = true
-	case why != "" && why != s.Waits && !s.Ready:
-		w.log.Info("an eager collection is not loaded yet", "resource", s.String(), "reason", why)
+	case whyNot != "" && whyNot != s.WhyNotLoaded && !s.Ready:
+		w.log.Info("an eager collection is not loaded yet", "resource", s.String(), "reason", whyNot)
 	}
-	s.Waits = why
-	s.Ready = s.Ready || givesUp || why == ""
+	s.WhyNotLoaded = whyNot
+	s.Ready = s.Ready || givesUp || whyNot == ""
 }
 
 // Stats returns the state of each eager collection, in the order of NewWarmup's argument.
 func (w *Warmup) Stats() []EagerStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.stats)
+	all := make([]EagerStats, len(w.states))
+	for i, s := range w.states {
+		all[i] = s.EagerStats
+	}
+	return all
 }
 
 // String returns the name of the collection as written in --eager: with the version, and with the representation unless it

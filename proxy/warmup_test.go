@@ -43,8 +43,8 @@ func TestWarmup(t *testing.T) {
 			setFailing(step.loadsFail)
 			if all := warmup.Stats(); len(all) != 1 || all[0].Ready != step.wantReady {
 				t.Errorf("loads fail %t: got %+v, want ready %t", step.loadsFail, all, step.wantReady)
-			} else if !step.wantReady && !strings.Contains(all[0].Waits, "EOF") {
-				t.Errorf("loads fail: got the reason %q, want the error EOF", all[0].Waits)
+			} else if !step.wantReady && !strings.Contains(all[0].WhyNotLoaded, "EOF") {
+				t.Errorf("loads fail: got the reason %q, want the error EOF", all[0].WhyNotLoaded)
 			}
 		}
 	})
@@ -74,9 +74,9 @@ func TestWarmupOfRefused(t *testing.T) {
 			{at: 4 * time.Hour, why: why, wantReady: true, wantLines: 4},
 			{at: 5 * time.Hour, why: why, wantReady: true, wantLines: 5},
 		} {
-			w.record(&w.stats[0], step.why, begun.Add(step.at))
+			w.record(&w.states[0], step.why, begun.Add(step.at))
 			lines := strings.Count(logged.String(), "\n")
-			if s := w.Stats()[0]; s.Ready != step.wantReady || s.Waits != step.why || lines != step.wantLines {
+			if s := w.Stats()[0]; s.Ready != step.wantReady || s.WhyNotLoaded != step.why || lines != step.wantLines {
 				t.Errorf("%s, after %v: got %+v, want ready %t and %d lines in the log:\n%s",
 					why, step.at, s, step.wantReady, step.wantLines, logged.String())
 			}

@@ -138,7 +138,7 @@ func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	}
 	for _, e := range s.Eager() {
 		if !exists[e.EagerCollection] {
-			send(ch, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.Waits))
+			send(ch, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.WhyNotLoaded))
 		}
 	}
 }

@@ -76,7 +76,7 @@ func (s *Source) Checks() []Check {
 		{Name: upstreamCheck, OK: !health.NeverOK, Message: describeFailure(health)},
 	}
 	for _, e := range s.Eager() {
-		checks = append(checks, Check{Name: "collection/" + e.String(), OK: e.Ready, Message: e.Waits})
+		checks = append(checks, Check{Name: "collection/" + e.String(), OK: e.Ready, Message: e.WhyNotLoaded})
 	}
 	return checks
 }

@@ -85,7 +85,7 @@ func eagerStats(resource, waits string, ready bool) proxy.EagerStats {
 		EagerCollection: proxy.EagerCollection{
 			GroupVersionResource: key.GroupVersionResource, Representation: key.Representation,
 		},
-		Waits: waits, Ready: ready,
+		WhyNotLoaded: waits, Ready: ready,
 	}
 }
 

@@ -89,13 +89,13 @@ func (h *Handler) withConnectionClose(next http.Handler) http.Handler {
 }
 
 func (h *Handler) withGoaway(next http.Handler) http.Handler {
-	return serve.Goaway(next, h.GoawayChance)
+	return serve.SpreadByGoaway(next, h.GoawayChance)
 }
 
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }
 
 func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
-	return serve.LimitBodies(next, serve.BodyTime)
+	return serve.WithBodyTimeout(next, serve.BodyTimeout)
 }
 
 // withAuthentication finds out who calls, and puts the caller into the request's context.

@@ -57,7 +57,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 		return proxytest.Serve(t, server, proxytest.HTTP1)
 	}
 	main := start(serve.New(handler, nil, proxytest.DiscardLog()))
-	connect := start(serve.NewConnect(serve.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log))
+	connect := start(serve.NewConnectServer(serve.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log))
 
 	sent, counted := 0, map[string]int{}
 	var logged []string

@@ -83,9 +83,9 @@ func (o *options) openConnect(
 		listener: p.clientConnections.Listen(listener),
 		tunnels:  serve.NewTunnels(targets, p.certificates.TLS()),
 	}
-	c.server = serve.NewConnect(c.tunnels, p.certificates.ConnectTLS(), observer, log)
+	c.server = serve.NewConnectServer(c.tunnels, p.certificates.ConnectTLS(), observer, log)
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "targets", targets.String())
-	if missing := p.certificates.Lacking(targets.Hosts()); len(missing) > 0 {
+	if missing := p.certificates.MissingHosts(targets.Hosts()); len(missing) > 0 {
 		log.Warn("the serving certificate is not for all names of the API server: clients that use another one refuse it "+
 			"inside tunnels (docs/operate.md#two-ways-in)", "missing", strings.Join(missing, ", "))
 	}

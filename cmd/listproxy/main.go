@@ -54,7 +54,7 @@ Then, in another terminal:
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.AddFlags(cmd.Flags())
-	defaultCA := serve.SelfSignedFile(serve.DefaultDir())
+	defaultCA := serve.TrustFile(serve.DefaultDir())
 	cmd.AddCommand(
 		analyze.NewCommand(readPolicyFlag),
 		client.NewKubeconfigCommand(defaultCA),

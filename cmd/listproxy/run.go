@@ -153,7 +153,7 @@ func (a *app) endRequests(drain *serve.Drain, timeout time.Duration) {
 	if a.ports.connect != nil {
 		a.ports.connect.shutdown()
 	}
-	cut, clean := drain.End(timeout)
+	cut, clean := drain.Shutdown(timeout)
 	switch {
 	case clean:
 		a.log.Info("drained: all requests have ended", "after", time.Since(start).Round(time.Millisecond))

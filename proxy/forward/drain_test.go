@@ -17,7 +17,7 @@ const aWatch = "/api/v1/pods?watch=true"
 
 // endServer ends the server of d, and describes how it ended.
 func endServer(d *serve.Drain, timeout time.Duration) string {
-	cut, clean := d.End(timeout)
+	cut, clean := d.Shutdown(timeout)
 	return fmt.Sprintf("%d requests were cut, clean: %t", cut, clean)
 }
 

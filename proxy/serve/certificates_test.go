@@ -178,6 +178,6 @@ func TestExpiries(t *testing.T) {
 // TestLacking: the names that a certificate does not have are told.
 func TestLacking(t *testing.T) {
 	c := mustLoad(t, newPair(t, "api.example", "10.0.0.1", "fd00::a"), proxytest.DiscardLog())
-	got := c.Lacking([]string{"api.example", "10.0.0.1", "fd00::a", "fd00::b", "other.example", "10.0.0.2"})
+	got := c.MissingHosts([]string{"api.example", "10.0.0.1", "fd00::a", "fd00::b", "other.example", "10.0.0.2"})
 	expect.Same(t, []string{"fd00::b", "other.example", "10.0.0.2"}, got)
 }

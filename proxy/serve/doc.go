@@ -5,9 +5,10 @@
 //   - certificates.go, clientca.go, selfsigned.go: the serving certificate and the CAs of clients, which are read again
 //     when their files change
 //   - onlypaths.go refuses requests that are not for a path
-//   - tunnel.go, targets.go: the port for CONNECT, and the names of the API server to which it leads
-//   - stall.go ends answers that their clients do not read
-//   - bodylimit.go bounds the time that the body of a request may take
+//   - connect.go, tunnel.go, targets.go: the CONNECT port, its tunnels, and the names of the API server to which they lead
+//   - answerwriter.go ends answers that their clients do not read
+//   - bodytimeout.go bounds the time that the body of a request may take
 //   - drain.go shuts the server down gracefully
 //   - goaway.go makes clients close their connections
+//   - headervalues_before_go127.go, headervalues_go127.go: the number of header values
 package serve

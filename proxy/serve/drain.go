@@ -23,13 +23,13 @@ const (
 //
 // It is safe for concurrent use.
 type Drain struct {
-	// LastFlush is the time in which the server must send its last frames after all handlers have returned: net/http
-	// counts an HTTP/2 connection as idle, and may close it, shortly before it has sent them.
+	// LastFlush is the time that the server has to send its last frames after all handlers have returned: net/http counts
+	// an HTTP/2 connection as idle, and may close it, shortly before it has sent them. Tests change it.
 	LastFlush time.Duration
 
 	server     *http.Server
 	endWatches func(spread time.Duration)
-	cut        context.CancelFunc // ends all requests
+	cancelAll  context.CancelFunc // ends all requests
 
 	running atomic.Int64  // the number of running handlers
 	idle    chan struct{} // has a value if running was 0 since the last value was received
@@ -38,8 +38,10 @@ type Drain struct {
 // NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its BaseContext.
 // endWatches begins to end all watches, spread over the given time.
 func NewDrain(server *http.Server, endWatches func(spread time.Duration)) *Drain {
-	base, cut := context.WithCancel(context.Background())
-	d := &Drain{server: server, endWatches: endWatches, cut: cut, LastFlush: lastFlush, idle: make(chan struct{}, 1)}
+	base, cancelAll := context.WithCancel(context.Background())
+	d := &Drain{
+		LastFlush: lastFlush, server: server, endWatches: endWatches, cancelAll: cancelAll, idle: make(chan struct{}, 1),
+	}
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	server.Handler = d.countRunning(server.Handler)
 	return d
@@ -62,14 +64,14 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 	})
 }
 
-// End ends the server: it accepts no more connections, and begins to end watches at once. When all requests have ended, or
-// after timeout, it closes all connections. cut is the number of requests that it has cut. clean reports whether it has cut
-// no request, and no connection on which a request was still coming in or an answer going out.
-func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
-	defer d.cut()
+// Shutdown shuts the server down: it accepts no more connections, and begins to end watches at once. When all requests have
+// ended, or after timeout, it closes all connections. cut is the number of requests that it has cut. clean reports whether
+// it has cut no request, and no connection on which a request was still coming in or an answer going out.
+func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
+	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// With a cancelled context, Shutdown closes listeners and idle connections, sends GOAWAY on HTTP/2 connections, and
+	// With a cancelled context, the server's Shutdown closes listeners and idle connections, sends GOAWAY on HTTP/2 connections, and
 	// does not wait.
 	cancelled, stop := context.WithCancel(ctx)
 	stop()
@@ -79,9 +81,9 @@ func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 		return 0, true
 	}
 	cut = d.running.Load()
-	// d.cut ends upgraded connections, which Close does not close. Upgraded connections whose clients read nothing end with
-	// the process.
-	d.cut()
+	// This ends upgraded connections, too, which Close does not close. Only those whose clients read nothing last until the
+	// process ends.
+	d.cancelAll()
 	_ = d.server.Close()
 	noticed, cancelNoticed := context.WithTimeout(context.Background(), cutTime)
 	defer cancelNoticed()
@@ -95,7 +97,7 @@ func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(d.LastFlush):
+	case <-time.After(d.LastFlush): // before it, Shutdown could close a connection too early
 	}
 	return d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
 }

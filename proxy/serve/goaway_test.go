@@ -8,9 +8,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestGoaway: only who speaks HTTP/2 is told to connect again, and about as often as is said. With
+// TestSpreadByGoaway: only who speaks HTTP/2 is told to connect again, and about as often as is said. With
 // HTTP/1.1 clients make new connections anyway.
-func TestGoaway(t *testing.T) {
+func TestSpreadByGoaway(t *testing.T) {
 	const requests = 1000
 	for _, tt := range []struct {
 		name        string
@@ -23,7 +23,7 @@ func TestGoaway(t *testing.T) {
 		{name: "half of them", major: 2, chance: 0.5, least: requests / 4, most: requests * 3 / 4}, // 15 standard deviations
 		{name: "over HTTP/1.1", major: 1, chance: 1},
 	} {
-		handler := Goaway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }), tt.chance)
+		handler := SpreadByGoaway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }), tt.chance)
 		told := 0
 		for range requests {
 			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/version", nil)

@@ -26,26 +26,29 @@ const (
 	certFile = "tls.crt"
 	keyFile  = "tls.key"
 
-	// selfSignedLifetime is the lifetime of a self-signed certificate. Clients have a copy of it, so it should not
-	// change. client-go's CAs last as long.
+	// selfSignedLifetime is the lifetime of a self-signed certificate. It is as long as that of client-go's CAs, since
+	// clients keep a copy of the certificate.
 	selfSignedLifetime = 10 * 365 * 24 * time.Hour
 	// renewBefore is the time for which an existing pair must still be valid to be used again.
 	renewBefore = 30 * 24 * time.Hour
 )
 
-// ownHosts returns the hosts that are in every certificate: those of this machine, and the name of the API server in
-// the kubeconfigs of pods.
-func ownHosts() []string { return []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"} }
+// fixedHosts returns the hosts that are in every certificate: localhost, the loopback addresses, and the name of the API
+// server in the kubeconfigs of pods.
+func fixedHosts() []string {
+	return []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
+}
 
-// SelfSigned returns the files of a serving certificate and its key for localhost, the loopback addresses, the
-// machine's name, kubernetes.default.svc and hosts, which must be DNS names or IP addresses. They are tls.crt and tls.key (0600) in dir.
-// Clients that trust the certificates in tls.crt accept it.
+// SelfSigned returns the files of a serving certificate and its key: tls.crt and tls.key (0600) in dir. The certificate is
+// for hosts, which must be DNS names or IP addresses, for localhost, the loopback addresses, kubernetes.default.svc, and
+// the machine's name. Clients that trust the certificates in tls.crt accept it.
 //
-// A pair in dir is used again if it covers all hosts and is valid for another 30 days. Otherwise a new one is made,
-// which clients do not know yet. It is for trying listproxy out: several replicas need the same pair. Only one process
-// may use dir at a time.
+// A pair in dir is used again if it is valid for another 30 days, and covers all these but the machine's name, which
+// changes from pod to pod. Otherwise a new pair replaces whatever is there. Clients do not know it yet.
+//
+// It is for trying listproxy out: several replicas need the same pair. Only one process may use dir at a time.
 func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error) {
-	hosts = append(ownHosts(), hosts...)
+	hosts = append(fixedHosts(), hosts...)
 	certPath, keyPath = filepath.Join(dir, certFile), filepath.Join(dir, keyFile)
 	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
 	if errors.Is(err, fs.ErrPermission) {
@@ -73,13 +76,13 @@ func isUsable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
 }
 
-// makePair returns a certificate for hosts, followed by the CA that signed it, whose key is forgotten, and the
-// certificate's key. It is client-go's GenerateSelfSignedCertKey with ECDSA keys, with which a handshake takes a
-// fifteenth of the time.
+// makePair makes a CA, and signs a certificate for hosts with it. certPEM has the certificate and then the CA, keyPEM the
+// certificate's key. The CA's key is thrown away. makePair is client-go's GenerateSelfSignedCertKey with ECDSA keys, with
+// which a handshake takes a fifteenth of the time.
 func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
-	caKey, err1 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	key, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err := errors.Join(err1, err2); err != nil {
+	caKey, caKeyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, keyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err := errors.Join(caKeyErr, keyErr); err != nil {
 		return nil, nil, err
 	}
 	begin := now.Add(-time.Hour) // the clocks of clients differ
@@ -103,9 +106,9 @@ func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	certPEM, err1 = cert.EncodeCertificates(&x509.Certificate{Raw: signed}, ca)
-	keyPEM, err2 = keyutil.MarshalPrivateKeyToPEM(key)
-	return certPEM, keyPEM, errors.Join(err1, err2)
+	certPEM, certErr := cert.EncodeCertificates(&x509.Certificate{Raw: signed}, ca)
+	keyPEM, keyErr = keyutil.MarshalPrivateKeyToPEM(key)
+	return certPEM, keyPEM, errors.Join(certErr, keyErr)
 }
 
 // hostPattern is the form of names that crypto/x509 compares with a certificate's.
@@ -114,8 +117,8 @@ var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-
 // ValidName reports whether host can be a name in a certificate.
 func ValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
 
-// DefaultDir returns the directory for the self-signed certificate of listproxy if a person starts it. It is empty in a
-// container without a home: a directory that others can write to is no place for a key.
+// DefaultDir returns the directory for the self-signed certificate when a person starts listproxy: a folder in the user's
+// cache. It is "" if the user has no home, as in a container: a directory that others can write to is no place for a key.
 func DefaultDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -124,5 +127,5 @@ func DefaultDir() string {
 	return filepath.Join(dir, "listproxy")
 }
 
-// SelfSignedFile returns the file in dir that clients must trust.
-func SelfSignedFile(dir string) string { return filepath.Join(dir, certFile) }
+// TrustFile returns the file in dir that clients must trust.
+func TrustFile(dir string) string { return filepath.Join(dir, certFile) }

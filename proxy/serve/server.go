@@ -28,13 +28,15 @@ const (
 )
 
 // New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle connections, streams and
-// their buffers, but not the time of a request or an answer, since watches and uploads take long. It sends no pings: as
-// at kube-apiserver, a client that was stopped for a while finds its streams open, and TCP's keep-alive finds those
-// that are gone. Serve clients with ServeTLS(listener, "", ""), since tlsConfig has the certificate, and tunnels with
-// Serve([Tunnels]).
+// their buffers, but not the time of a request or an answer, since watches and uploads take long. As at kube-apiserver it
+// sends no pings, so that a client that was stopped for a while keeps its streams. Clients that are gone are noticed by
+// TCP keep-alive.
+//
+// ServeTLS(listener, "", "") serves clients, with the certificate of tlsConfig. Serve([Tunnels]) serves the connections in
+// tunnels.
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
-	return allowHeaderValues(&http.Server{
-		Handler:           abortOnReplacedConnection(handler),
+	return raiseHeaderValueLimit(&http.Server{
+		Handler:           beginRequests(handler),
 		TLSConfig:         tlsConfig,
 		ConnContext:       connectionContext,
 		ConnState:         limits.NoteState,
@@ -50,14 +52,15 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 	})
 }
 
-// connectionContext adds the connection, for [AnswerWriter], and its listener to the context of requests.
+// connectionContext adds the connection, for [AnswerWriter], to the context of requests, and whether it is in a tunnel.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
-	return withConnection(withListener(ctx, conn), conn)
+	return withConnection(markTunnel(ctx, conn), conn)
 }
 
-// abortOnReplacedConnection returns a handler that does not carry out a request whose connection was just closed for a
-// new one ([limits.Connections]): its client gets no answer, and may send it again.
-func abortOnReplacedConnection(next http.Handler) http.Handler {
+// beginRequests returns next with what each request needs first. It notes that the request's connection is in use, and
+// grows the stack. A request whose connection was just closed for a new one ([limits.Connections]) is not carried out,
+// since its client gets no answer, and may send it again.
+func beginRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.NoteRequest(conn, r) {
 			panic(http.ErrAbortHandler)
@@ -67,8 +70,9 @@ func abortOnReplacedConnection(next http.Handler) http.Handler {
 	})
 }
 
-// growStack grows the goroutine's stack to the 8 KiB that a request needs. Over HTTP/2 net/http starts a goroutine for
-// each request. Its stack would otherwise grow twice when the chain is already deep, and copy all frames each time.
+// growStack grows the goroutine's stack to the 8 KiB that a request needs: room does not fit into 4 KiB. Over HTTP/2
+// net/http starts a goroutine for each request. Its stack would otherwise grow twice when the chain is already deep, and
+// copy all frames each time.
 //
 //go:noinline
 func growStack() {

@@ -26,7 +26,7 @@ func TestBoundsOfHeaders(t *testing.T) {
 		return proxytest.Serve(t, New(http.NotFoundHandler(), nil, proxytest.DiscardLog()), http2)
 	}
 	server := serve(false)
-	connect := proxytest.Serve(t, NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), proxytest.HTTP1)
+	connect := proxytest.Serve(t, NewConnectServer(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), proxytest.HTTP1)
 	many := strings.Repeat("X-Value: x\r\n", 1000)
 	for _, tt := range []struct {
 		to       *httptest.Server
@@ -81,7 +81,7 @@ func TestDrainCutsConnections(t *testing.T) {
 			expect.NoError(t, err)
 			_, err = io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: ")
 			expect.NoError(t, err)
-			cut, clean := drain.End(tt.timeout)
+			cut, clean := drain.Shutdown(tt.timeout)
 			if cut != 0 || clean != tt.wantClean {
 				t.Errorf("End(%v) returns %d, %t, want 0, %t", tt.timeout, cut, clean, tt.wantClean)
 			}
@@ -181,7 +181,7 @@ func TestRequestOnAClosedConnection(t *testing.T) {
 			}()
 			r := httptest.NewRequestWithContext(withConnection(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
 			handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })
-			abortOnReplacedConnection(handler).ServeHTTP(httptest.NewRecorder(), r)
+			beginRequests(handler).ServeHTTP(httptest.NewRecorder(), r)
 		}()
 		expect.NoError(t, conn.Close())
 	}

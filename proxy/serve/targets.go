@@ -17,43 +17,46 @@ type Targets struct{ list []string }
 // httpsPort is the port of a host without one: API servers speak HTTPS.
 const httpsPort = "443"
 
-// errNoTarget describes the form of a target. Callers add the text that was refused.
-var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
+// errNotTarget describes the form of a target. Callers add the text that was refused.
+var errNotTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
 // parseTarget returns the canonical form of exactly host:port (RFC 9110, 9.3.6): names in lower case, addresses as
-// netip writes them. It refuses names with a trailing dot, addresses with zones, a user before the host, and ports with
-// a sign or leading zeros. Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one number) are names
-// here.
+// netip writes them. It refuses names with a trailing dot, addresses with zones, a user before the host, and ports that
+// are 0 or have a sign or leading zeros. Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one
+// number) are names here.
 func parseTarget(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
-	if err != nil || strings.HasPrefix(s, "[") != strings.Contains(host, ":") { // brackets are for IPv6 only
-		return "", errNoTarget
+	inBrackets, isIPv6 := strings.HasPrefix(s, "["), strings.Contains(host, ":")
+	if err != nil || inBrackets != isIPv6 { // SplitHostPort allows brackets around names and IPv4 addresses, too
+		return "", errNotTarget
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 || port != strconv.FormatUint(number, 10) {
-		return "", errNoTarget
+		return "", errNotTarget
 	}
-	address, err := netip.ParseAddr(host)
-	switch {
-	case err == nil && address.Zone() == "":
-		host = address.String()
-	case err == nil || !ValidName(host):
-		return "", errNoTarget
+	if address, err := netip.ParseAddr(host); err == nil {
+		if address.Zone() != "" {
+			return "", errNotTarget
+		}
+		return net.JoinHostPort(address.String(), port), nil
+	}
+	if !ValidName(host) {
+		return "", errNotTarget
 	}
 	return net.JoinHostPort(strings.ToLower(host), port), nil
 }
 
-// parseHost is parseTarget for flags and the host of a URL. A missing port stands for 443.
-func parseHost(s string) (string, error) {
+// parseTargetOrHost is parseTarget for flags and the host of a URL, which may have no port. Then it is 443.
+func parseTargetOrHost(s string) (string, error) {
 	if t, err := parseTarget(s); err == nil {
 		return t, nil
 	}
 	return parseTarget(s + ":" + httpsPort)
 }
 
-// NewTargets returns the targets in the API server's URL and in more, which has hosts with or without a port.
+// NewTargets returns the target in the API server's URL, and those in more, which has hosts with or without a port.
 func NewTargets(upstream *url.URL, more []string) (Targets, error) {
-	first, err := parseHost(upstream.Host)
+	first, err := parseTargetOrHost(upstream.Host)
 	if err != nil {
 		return Targets{}, fmt.Errorf("the API server's address %q: %w", upstream.Host, err)
 	}
@@ -62,7 +65,7 @@ func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 		if address, err := netip.ParseAddr(s); err == nil && address.Is6() {
 			s = "[" + s + "]" // a flag may have an IPv6 address without brackets
 		}
-		t, err := parseHost(s)
+		t, err := parseTargetOrHost(s)
 		if err != nil {
 			return Targets{}, fmt.Errorf("%q: %w", s, err)
 		}
@@ -73,8 +76,8 @@ func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	return Targets{list: list}, nil
 }
 
-// allowConnect reports whether the target of a CONNECT request is the API server.
-func (ts Targets) allowConnect(target string) bool {
+// contains reports whether target, of a CONNECT request, is the API server.
+func (ts Targets) contains(target string) bool {
 	t, err := parseTarget(target)
 	return err == nil && slices.Contains(ts.list, t)
 }

@@ -57,7 +57,7 @@ func TestParseTarget(t *testing.T) {
 // targetAndHost is what is read of a text in a CONNECT, and as a Host.
 func targetAndHost(text string) (read [2]string) {
 	read[0], _ = parseTarget(text)
-	read[1], _ = parseHost(text)
+	read[1], _ = parseTargetOrHost(text)
 	return read
 }
 
@@ -78,12 +78,12 @@ func TestTargets(t *testing.T) {
 		"api.example.evil:443": false,
 		"":                     false,
 	} {
-		if got := targets.allowConnect(target); got != allowed {
+		if got := targets.contains(target); got != allowed {
 			t.Errorf("CONNECT %q allowed: %t, want %t", target, got, allowed)
 		}
 	}
 	expect.Same(t, "api.example:443", mustTargets(t, "https://api.example").String())
-	if targets := (Targets{}); targets.allowConnect("") || targets.allowConnect(":0") {
+	if targets := (Targets{}); targets.contains("") || targets.contains(":0") {
 		t.Error("no targets allow something")
 	}
 }
@@ -101,7 +101,7 @@ func FuzzConnectTarget(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		target, err := parseTarget(s)
 		if err != nil {
-			if targets.allowConnect(s) {
+			if targets.contains(s) {
 				t.Fatalf("%q cannot be read and is allowed", s)
 			}
 			return
@@ -110,10 +110,10 @@ func FuzzConnectTarget(f *testing.F) {
 		if err != nil || again != target {
 			t.Fatalf("%q is %v, which is %v (%v)", s, target, again, err)
 		}
-		if host, err := parseHost(s); err != nil || host != target {
+		if host, err := parseTargetOrHost(s); err != nil || host != target {
 			t.Fatalf("%q is %v in a CONNECT and %v as a Host", s, target, host)
 		}
-		if !targets.allowConnect(s) {
+		if !targets.contains(s) {
 			return
 		}
 		u, err := url.Parse("https://" + s)

@@ -48,7 +48,7 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 	tunnels := NewTunnels(targets, certificates.TLS())
 	server := New(OnlyPaths(handler), certificates.TLS(), log)
 	d.drain = NewDrain(server, func(time.Duration) {})
-	connect, listener := NewConnect(tunnels, nil, observetest.Unread(), log), proxytest.Listen(t)
+	connect, listener := NewConnectServer(tunnels, nil, observetest.Unread(), log), proxytest.Listen(t)
 	d.connect = listener.Addr().String()
 	go func() { _ = server.Serve(tunnels) }()
 	go func() { _ = connect.Serve(listener) }()
@@ -151,8 +151,8 @@ func (d *ports) openTunnel(t *testing.T, early string) net.Conn {
 	conn := dial(t, d.connect)
 	_, err := io.WriteString(conn, "CONNECT "+upstreamName+" HTTP/1.1\r\nHost: "+upstreamName+"\r\n\r\n"+early)
 	expect.NoError(t, err)
-	answer := make([]byte, len(tunnelOpened))
-	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != tunnelOpened {
+	answer := make([]byte, len(tunnelGranted))
+	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != tunnelGranted {
 		t.Fatalf("the answer to CONNECT: %q, %v", answer, err)
 	}
 	return conn
@@ -178,7 +178,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 		server := New(OnlyPaths(http.NotFoundHandler()), certificates.TLS(), proxytest.DiscardLog())
 		go func() { _ = server.Serve(tunnels) }()
 		defer func() { _ = server.Close() }()
-		port := proxytest.ServeInPipes(t, NewConnect(tunnels, nil, observetest.Unread(), proxytest.DiscardLog()))
+		port := proxytest.ServeInPipes(t, NewConnectServer(tunnels, nil, observetest.Unread(), proxytest.DiscardLog()))
 		const tunnel = "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\n\r\n"
 		for _, tt := range []struct {
 			head  string
@@ -235,7 +235,7 @@ func TestTunnels(t *testing.T) {
 	idle := d.startTLS(&earlyConn{open: func(early string) net.Conn { return d.openTunnel(t, early) }})
 	res := exchange(t, idle, "GET /early HTTP/1.1\r\nHost: "+upstreamName)
 	expect.Same(t, "GET "+upstreamName+"/early by tunnel", proxytest.ReadAll(t, res.Body))
-	if cut, clean := d.drain.End(24 * time.Hour); cut != 0 || !clean {
+	if cut, clean := d.drain.Shutdown(24 * time.Hour); cut != 0 || !clean {
 		t.Errorf("End returns %d, %t, want 0, true", cut, clean)
 	}
 	for name, conn := range map[string]net.Conn{"an idle tunnel": idle, "a tunnel after the end": d.openTunnel(t, "")} {

@@ -15,10 +15,10 @@ import (
 
 const bodyLimit = 10 * time.Second
 
-// TestBodyTime: the body of a short request comes in time, or it is not read any more, and its connection ends. The
+// TestBodyTimeout: the body of a short request comes in time, or it is not read any more, and its connection ends. The
 // limit is not that of the answer, nor of the next request on the connection, nor of a long-running request, which
 // sends a stream.
-func TestBodyTime(t *testing.T) {
+func TestBodyTimeout(t *testing.T) {
 	const stream = "POST /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 	for name, tt := range map[string]struct {
 		head  string
@@ -37,7 +37,7 @@ func TestBodyTime(t *testing.T) {
 				read <- errors.Join(err, r.Context().Err())
 				_, _ = w.Write(body)
 			})
-			_, dial := proxytest.ServePipe(t, kubehttp.WithRequestInfo(LimitBodies(echo, bodyLimit)), proxytest.HTTP1)
+			_, dial := proxytest.ServePipe(t, kubehttp.WithRequestInfo(WithBodyTimeout(echo, bodyLimit)), proxytest.HTTP1)
 			conn := dial()
 			reader := bufio.NewReader(conn)
 			for range 2 {

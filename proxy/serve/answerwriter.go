@@ -25,9 +25,9 @@ import (
 // So the limit should be half a minute or more.
 //
 // To end an answer over HTTP/2, its stream is reset, so that the others on the connection go on. The connection is
-// closed if that does not end the stream within a second, or over HTTP/1.1.
+// closed if that does not end the write within a second, or over HTTP/1.1.
 //
-// Like other ResponseWriters it is used by one goroutine at a time. It must be finished.
+// Like other ResponseWriters it is used by one goroutine at a time. Finish must be called when the handler is done.
 type AnswerWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -38,9 +38,9 @@ type AnswerWriter struct {
 	mu      sync.Mutex
 	writing bool      // whether a write has begun and not ended
 	begun   time.Time // the time at which it began
-	stalled bool      // whether the answer was ended
-	// timer is not stopped at the end of a write, since that would cost more for each event of a watch. When it fires
-	// during a later write it is set again; when it fires between writes it is not, so an idle watch has none.
+	stalled bool      // the client does not read: the answer was broken off
+	// timer goes on after a write, since stopping it would cost more for each event of a watch. If it fires during a later
+	// write, it is set to the end of that write's limit. If it fires between writes, the next write starts it.
 	timer        *time.Timer
 	timerRunning bool
 }
@@ -49,7 +49,7 @@ const (
 	// stallChunk is the number of bytes that must be written within the limit. Pages are written in pieces of at most
 	// this size, so that their writes are not split.
 	stallChunk = 256 << 10
-	// streamResetTime is the time in which an HTTP/2 stream must end after it was reset, before its connection is
+	// streamResetTime is the time in which a write must end after its HTTP/2 stream was reset. Otherwise the connection is
 	// closed.
 	streamResetTime = time.Second
 )
@@ -57,17 +57,15 @@ const (
 // errStalled is the error of a write whose client does not read.
 var errStalled = errors.New("the client does not read the answer")
 
-// NewAnswerWriter returns the writer of the answer to r. A limit of 0 is none.
+// NewAnswerWriter returns the writer of the answer to r.
 func NewAnswerWriter(w http.ResponseWriter, r *http.Request, limit time.Duration, log *slog.Logger) *AnswerWriter {
 	return &AnswerWriter{ResponseWriter: w, control: http.NewResponseController(w), request: r, limit: limit, log: log}
 }
 
 // Write implements [http.ResponseWriter].
-func (a *AnswerWriter) Write(p []byte) (written int, err error) {
-	for {
-		chunk := p[:min(len(p), stallChunk)]
-		n := 0
-		err = a.writeWithin(func() (err error) { n, err = a.ResponseWriter.Write(chunk); return err })
+func (a *AnswerWriter) Write(p []byte) (int, error) {
+	for written := 0; ; {
+		n, err := a.writeChunk(p[:min(len(p), stallChunk)])
 		written += n
 		if p = p[n:]; err != nil || len(p) == 0 {
 			return written, err
@@ -75,32 +73,27 @@ func (a *AnswerWriter) Write(p []byte) (written int, err error) {
 	}
 }
 
+func (a *AnswerWriter) writeChunk(chunk []byte) (int, error) {
+	if !a.startWrite() {
+		return 0, errStalled
+	}
+	n, err := a.ResponseWriter.Write(chunk)
+	return n, a.endWrite(err)
+}
+
 // FlushError is what [http.ResponseController.Flush] calls.
-func (a *AnswerWriter) FlushError() error { return a.writeWithin(a.control.Flush) }
+func (a *AnswerWriter) FlushError() error {
+	if !a.startWrite() {
+		return errStalled
+	}
+	return a.endWrite(a.control.Flush())
+}
 
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// writeWithin calls write, and ends the answer if that takes longer than the limit.
-func (a *AnswerWriter) writeWithin(write func() error) error {
-	if a.limit <= 0 {
-		return write()
-	}
-	if !a.begin() {
-		return errStalled
-	}
-	err := write()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.writing = false
-	if a.stalled {
-		return errors.Join(errStalled, err)
-	}
-	return err
-}
-
-// begin notes that a write begins. It returns false if the answer was ended.
-func (a *AnswerWriter) begin() bool {
+// startWrite notes that a write begins, which must end within the limit. It returns false if the answer was broken off.
+func (a *AnswerWriter) startWrite() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stalled {
@@ -119,40 +112,55 @@ func (a *AnswerWriter) begin() bool {
 	return true
 }
 
-// expire is called by the timer. It ends the answer if the current write has taken the limit.
+// endWrite notes that a write has ended with err, and returns the error for the handler.
+func (a *AnswerWriter) endWrite(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.writing = false
+	if a.stalled {
+		return errors.Join(errStalled, err)
+	}
+	return err
+}
+
+// expire is called by the timer. It breaks the answer off if the current write has taken the limit.
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	left := a.limit - time.Since(a.begun)
-	switch {
-	case !a.writing:
+	if !a.writing {
 		a.timerRunning = false
-	case a.stalled: // but the stream has not ended
+		return
+	}
+	if a.stalled { // the reset has not ended the write
 		if conn, ok := a.request.Context().Value(connectionKey{}).(net.Conn); ok {
 			_ = conn.Close()
 		}
-	case left > 0:
-		a.timer.Reset(left)
-	default:
-		a.stalled = true
-		// The handler is in a write, so the ResponseWriter may still be used. An error means that the connection is
-		// gone.
-		_ = a.control.SetWriteDeadline(time.Unix(1, 0))
-		a.timer.Reset(streamResetTime)
-		a.log.Debug("an answer was ended, because its client does not read it",
-			"target", kubehttp.Describe(a.request), "limit", a.limit)
+		return
 	}
+	if left := a.limit - time.Since(a.begun); left > 0 { // the timer was set for an earlier write
+		a.timer.Reset(left)
+		return
+	}
+	a.stalled = true
+	// A deadline in the past resets the stream over HTTP/2, and ends the write over HTTP/1.1, after which the server closes
+	// the connection. The handler is in a write, so the ResponseWriter may still be used. An error means that the connection
+	// is gone.
+	longAgo := time.Unix(1, 0)
+	_ = a.control.SetWriteDeadline(longAgo)
+	a.timer.Reset(streamResetTime)
+	a.log.Debug("an answer was ended, because its client does not read it",
+		"target", kubehttp.Describe(a.request), "limit", a.limit)
 }
 
-// Finish sets the limit for the rest of the answer, which the server sends after the handler has returned. The server
-// resets it afterwards.
+// Finish limits the time for what the server still has in its buffers, and sends after the handler has returned. The server
+// lifts this limit before the next request.
 func (a *AnswerWriter) Finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.timer != nil {
 		a.timer.Stop() // if it fires just now, no write has begun
 	}
-	if a.limit > 0 && !a.stalled {
+	if !a.stalled {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.limit))
 	}
 }

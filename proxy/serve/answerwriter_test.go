@@ -76,6 +76,7 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		other := proxytest.Get(t, client, "http://pipe/other")
 		res := proxytest.Get(t, client, "http://pipe/api/v1/namespaces/a/secrets/hunter2?x=hunter2")
 
+		begun := time.Now()
 		time.Sleep(stallLimit - time.Nanosecond)
 		synctest.Wait()
 		if len(guard.ended()) != 0 || len(errs) != 0 {
@@ -84,6 +85,9 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		if err := <-errs; !errors.Is(err, errStalled) {
 			t.Errorf("the error is %v, want %v", err, errStalled)
+		}
+		if late := time.Since(begun) - stallLimit; late > streamResetTime {
+			t.Errorf("the answer was ended %v after the limit", late)
 		}
 		ended := guard.ended()
 		if len(ended) != 1 || !strings.Contains(ended[0], "get secrets v1") {

@@ -1,0 +1,130 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	stdlog "log"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/elazarl/goproxy"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
+)
+
+const (
+	// connectTimeout bounds each step of opening a tunnel: the TLS handshake, the head of the CONNECT, the answer.
+	connectTimeout = 10 * time.Second
+	// connectHeaderBytes bounds the head of a CONNECT, with room for a large Proxy-Authorization.
+	connectHeaderBytes = 64 << 10
+)
+
+// NewConnectServer returns the server of the CONNECT port: HTTP/1.1 over TLS by tlsConfig (see [Certificates.ConnectTLS]).
+// Anybody's CONNECT to one of the targets of tunnels becomes a tunnel, since callers are authenticated by the requests
+// inside. Every other CONNECT is refused with 403, and every other request with 400. The observer counts refusals, and
+// writes them to the access log. The server never opens a connection.
+func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return raiseHeaderValueLimit(&http.Server{
+		Handler:           observer.Observe(newConnectHandler(tunnels), log),
+		TLSConfig:         tlsConfig,
+		Protocols:         protocols,
+		ReadHeaderTimeout: connectTimeout,
+		// These are for refusals. A tunnel has the deadlines of the server that accepts it.
+		ReadTimeout:    connectTimeout,
+		WriteTimeout:   connectTimeout,
+		IdleTimeout:    connectTimeout,
+		MaxHeaderBytes: connectHeaderBytes,
+		ErrorLog:       serverErrorLog(log),
+
+		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *
+	})
+}
+
+// newConnectHandler returns the handler of [NewConnectServer].
+func newConnectHandler(tunnels *Tunnels) http.Handler {
+	front := newGoproxy(tunnels)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method != http.MethodConnect:
+			refuseBadRequest(w, r, observe.RefusedNoConnect, "This port of listproxy is for "+
+				"CONNECT only, as proxy-url in a kubeconfig. To use listproxy as the server, take its other port.")
+		case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
+			// One program may read these bytes as a body, and another as bytes in the tunnel.
+			w.Header().Set("Connection", "close")
+			refuseBadRequest(w, r, observe.RefusedConnect, "A CONNECT has no body.")
+		default:
+			front.ServeHTTP(hijackable{w}, r)
+		}
+	})
+}
+
+// newGoproxy returns a proxy server that opens tunnels, and refuses any other CONNECT. In case goproxy has a way around
+// this rule, it cannot dial.
+func newGoproxy(tunnels *Tunnels) *goproxy.ProxyHttpServer {
+	p := goproxy.NewProxyHttpServer()
+	p.Logger = stdlog.New(io.Discard, "", 0) // goproxy logs whole requests, with credentials
+	errNoDial := errors.New("listproxy does not connect to other hosts")
+	noDial := func(context.Context, string, string) (net.Conn, error) { return nil, errNoDial }
+	p.Tr = &http.Transport{DialContext: noDial, DialTLSContext: noDial}
+	p.ConnectDial = func(string, string) (net.Conn, error) { return nil, errNoDial }
+
+	p.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		// RequestURI has the bytes of the client, and net/http has parsed the host out of it. Both must be the same.
+		r := ctx.Req
+		if r.RequestURI == host && tunnels.targets.contains(host) {
+			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel have records
+			return &goproxy.ConnectAction{Action: goproxy.ConnectHijack, Hijack: tunnels.open}, host
+		}
+		ctx.Resp = refuseConnect(r, tunnels.targets) //nolint:bodyclose // a body from memory has nothing to close
+		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
+	})
+	return p
+}
+
+// refuseConnect returns the 403 that goproxy sends. The connection is closed after it.
+func refuseConnect(r *http.Request, targets Targets) *http.Response {
+	const code = http.StatusForbidden
+	body := kubehttp.EncodeStatus(code, metav1.StatusReasonForbidden,
+		"listproxy opens tunnels to its own API server only, which is "+targets.String()+".")
+	record := observe.RecordOf(r.Context())
+	record.SetRefused(observe.RefusedConnect)
+	record.SetSent(code, int64(len(body))) // goproxy takes the connection over
+	res := goproxy.NewResponse(r, "", code, string(body))
+	res.ProtoMajor, res.ProtoMinor, res.Close = 1, 1, true
+	kubehttp.SetStatusHeaders(res.Header, body)
+	return res
+}
+
+// hijackable is a ResponseWriter from which goproxy gets a *tunnelConn with a deadline. (goproxy itself drops the bytes that
+// net/http has read after the request, and sets no deadline.)
+type hijackable struct{ http.ResponseWriter }
+
+var _ http.Hijacker = hijackable{}
+
+// Hijack implements [http.Hijacker].
+func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	early, peekErr := rw.Reader.Peek(rw.Reader.Buffered())
+	deadlineErr := conn.SetDeadline(time.Now().Add(connectTimeout))
+	if err := errors.Join(peekErr, deadlineErr); err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return &tunnelConn{Conn: conn, in: io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)}, rw, nil
+}
+
+// Unwrap lets [http.ResponseController] find what else the writer can do.
+func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -11,7 +11,7 @@ const gzipAbove = 128 * 1024
 
 // compressIndented writes the list b to out as indented JSON, compressed with gzip.
 func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
-	stream := h.Compressor.Stream(out)
+	stream := h.Compressor.NewStream(out)
 	buffer := h.writers.get(stream, b.size)
 	defer buffer.release()
 	if err := writeIndented(buffer.Writer, b); err != nil {

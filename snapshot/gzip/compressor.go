@@ -21,22 +21,20 @@ import (
 // answer is joined from compressed segments: Deflate streams that end on a byte can be joined, and CRC-32s can be
 // combined. If an object changes, only some pieces of its segment are compressed again (see segment).
 //
-// An object ends a segment by its key and size alone (see endsSegment), so a change mostly leaves the segments around
-// it as they are. The cache has one version of a segment, under the hash of its first and last object (see cacheKey).
+// Whether an object ends a segment depends on its key and size alone (see endsSegment), so a change mostly leaves the
+// segments around it as they are. The cache has one version of a segment, under the hash of its first and last object (see cacheKey).
 // The numbers of its objects say whether it is current: each version of each object has a number of its own.
 //
 // An example: of the objects a to f, c and f end segments. A list is [a b c] , [d e f], where the comma between the
-// segments is not compressed. When b changes, [a b c] is found under the key of [a b' c], and its pieces without b are
-// used again.
+// segments is not compressed. When b changes to b', [a b c] is found under the key of [a b' c], and its pieces without b
+// are used again.
 //
 // A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses
 // it and the others wait.
 type Compressor struct {
-	flights  singleflight.Group // of segments that are being compressed
-	encoders sync.Pool          // of *encoder
-
-	// found and made are counted for CompressorStats.
-	found, made atomic.Uint64
+	flights     singleflight.Group // of segments that are being compressed
+	encoders    sync.Pool          // of *encoder
+	found, made atomic.Uint64      // for CompressorStats
 
 	// mu guards segments. It is held for reading during each use of the cache, since ristretto's Close races with its
 	// Get and Set.
@@ -93,41 +91,48 @@ func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, ob
 	return err
 }
 
-// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls proceed right before it
-// writes a segment or the tail, and ends the gzip member if proceed returns false. It returns the number of objects in
-// the member, and the member's length before compression (modulo 2³²). After an error of w, both are too high.
+// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls proceed when a segment is
+// compressed and about to be written, and before the tail. Once proceed has returned false, it only ends the gzip member. It
+// returns the number of objects in the member, and the member's length before compression (modulo 2³²). After an error of w,
+// both are too high.
 func (c *Compressor) WriteEvents(
 	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, proceed func() bool,
-) (written int, plain uint32, err error) {
+) (written int, plainLength uint32, err error) {
 	return c.write(w, format{envelope: envelope, events: true}, nil, objects, tail, proceed)
 }
 
 // write writes a list or initial events, as [Compressor.Write] and [Compressor.WriteEvents] say.
 func (c *Compressor) write(
 	w io.Writer, f format, head []byte, objects []*index.Object, tail []byte, proceed func() bool,
-) (written int, plain uint32, err error) {
+) (written int, plainLength uint32, err error) {
 	m := member{w: w}
 	m.write(gzipHeader)
-	m.writeStored(head, false)
+	m.writeStored(head)
+	written = c.writeObjects(&m, f, objects, proceed)
+	if m.err == nil && written == len(objects) && proceed() {
+		m.writeStored(tail)
+	}
+	m.end()
+	return written, m.length, m.err
+}
+
+// writeObjects writes the segments of the objects until proceed returns false or m fails, and returns the number of objects
+// in them.
+func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, proceed func() bool) (written int) {
 	for m.err == nil && written < len(objects) {
 		rest := objects[written:]
 		n := segmentLength(rest)
-		s := c.segmentOf(f, rest[:n])
+		s := c.segmentOf(f, rest[:n]) // which may take long
 		if !proceed() {
-			m.end()
-			return written, m.length, m.err
+			break
 		}
 		if written > 0 {
-			m.writeStored(f.separator(), false)
+			m.writeStored(f.separator())
 		}
 		m.writeSegment(s)
 		written += n
 	}
-	if m.err == nil && proceed() {
-		m.writeStored(tail, false)
-	}
-	m.end()
-	return written, m.length, m.err
+	return written
 }
 
 // segmentLength returns the number of objects in the first segment. It depends only on these objects.
@@ -156,13 +161,13 @@ func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 		c.found.Add(1)
 		return cached
 	}
-	flight := fmt.Sprintf("%x %x", key, contentHash(objects))
-	result, _, _ := c.flights.Do(flight, func() (any, error) {
+	flightKey := fmt.Sprintf("%x %x", key, contentHash(objects))
+	result, _, _ := c.flights.Do(flightKey, func() (any, error) {
 		s := c.compress(f, objects, cached)
 		c.keep(key, s)
 		return s, nil
 	})
-	if s, ok := result.(*segment); ok && s.holds(f, objects) {
+	if s := result.(*segment); s.holds(f, objects) {
 		return s
 	}
 	return c.compress(f, objects, cached) // the flight was that of another segment with the same hashes
@@ -217,7 +222,7 @@ func (c *Compressor) keep(key uint64, s *segment) {
 	}
 }
 
-// CompressorStats counts the work of a Compressor since it was made.
+// CompressorStats counts the work of a Compressor since it was made, and what it keeps now.
 type CompressorStats struct {
 	// Found is the number of segments that were found in the cache. Made is the number of segments that were compressed.
 	Found, Made uint64

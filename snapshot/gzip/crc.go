@@ -7,14 +7,14 @@ const (
 	crcOne        = 1 << 31 // the polynomial 1
 )
 
-// crcProduct returns a·b modulo the polynomial.
+// crcProduct returns a·b modulo crcPolynomial.
 func crcProduct(a, b uint32) uint32 {
 	product := uint32(0)
 	for ; a != 0; a <<= 1 {
 		if a&crcOne != 0 {
 			product ^= b
 		}
-		// Multiply b by x.
+		// Multiply b by x: the next bit of a is of the next higher power.
 		carry := b & 1
 		b >>= 1
 		if carry != 0 {
@@ -37,5 +37,5 @@ func crcShift(n int64) uint32 {
 }
 
 // crcJoin returns the checksum of two joined texts from the checksum of each. shift is the crcShift of the second
-// text's length.
+// text's length. (A CRC-32 is inverted before and after. Both cancel out here, as in zlib's crc32_combine.)
 func crcJoin(first, second, shift uint32) uint32 { return crcProduct(shift, first) ^ second }

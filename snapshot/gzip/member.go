@@ -30,7 +30,7 @@ func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
 	m := member{w: w}
 	m.write(gzipHeader)
 	for part := range parts {
-		m.writeStored(part, false)
+		m.writeStored(part)
 	}
 	m.end()
 	return m.err
@@ -50,38 +50,37 @@ func (m *member) writeSegment(s *segment) {
 	m.length += s.length
 }
 
-// writeStored writes p in stored blocks, uncompressed, which is shortest for a few bytes. If last is true, the deflate
-// stream ends with it.
-func (m *member) writeStored(p []byte, last bool) {
+// writeStored writes p in stored blocks, uncompressed, which is shortest for a few bytes.
+func (m *member) writeStored(p []byte) {
 	m.crc = crc32.Update(m.crc, crc32.IEEETable, p)
 	m.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
-	for {
+	for len(p) > 0 {
 		block := p[:min(len(p), maxStored)]
 		p = p[len(block):]
-		head := storedHead(len(block), last && len(p) == 0)
-		m.write(head[:])
+		m.writeStoredHead(notFinal, len(block))
 		m.write(block)
-		if len(p) == 0 {
-			return
-		}
 	}
 }
 
-// storedHead returns the head of a stored block of n bytes: whether it is the last one, then n and its complement.
-func storedHead(n int, last bool) (head [5]byte) {
-	if last {
-		head[0] = 1
-	}
+// The values of a deflate block's first bit.
+const (
+	notFinal = 0
+	final    = 1
+)
+
+// writeStoredHead writes the head of a stored block of n bytes: its first bit, then n and its complement.
+func (m *member) writeStoredHead(firstBit byte, n int) {
+	head := [5]byte{firstBit}
 	binary.LittleEndian.PutUint16(head[1:], uint16(n))  // #nosec G115 -- at most maxStored
 	binary.LittleEndian.PutUint16(head[3:], ^uint16(n)) // #nosec G115 -- as above
-	return head
+	m.write(head[:])
 }
 
-// end ends the member. The first, empty block is for watches: a reader returns all bytes before a block that is not the
-// last one. Before it returns the bytes before the last block, Go's reader waits for the next member.
+// end ends the member. The empty block that is not the final one is for watches: at it, readers return all bytes so far,
+// whereas at the final block Go's reader first waits for the next member.
 func (m *member) end() {
-	m.writeStored(nil, false)
-	m.writeStored(nil, true)
+	m.writeStoredHead(notFinal, 0)
+	m.writeStoredHead(final, 0)
 	trailer := binary.LittleEndian.AppendUint32(nil, m.crc)
 	m.write(binary.LittleEndian.AppendUint32(trailer, m.length))
 }

@@ -25,8 +25,9 @@ type segment struct {
 	pieces  []piece
 	// deflated is a deflate stream that has no end yet, and ends on a byte.
 	deflated []byte
-	// crc is the checksum of the uncompressed bytes, length is their number modulo 2³², shift is the crcShift of length.
-	crc, shift, length uint32
+	// crc is the checksum of the uncompressed bytes, and length is their number modulo 2³². shift is the factor for the
+	// checksum of the bytes before the segment (see crcShift).
+	crc, length, shift uint32
 }
 
 // piece is a part of a segment.
@@ -38,8 +39,10 @@ type piece struct {
 const (
 	// pieceTarget is the number of bytes that a piece holds on average, before compression. For each piece the encoder
 	// makes new tables, and reads the bytes to which the piece may refer. So with 8 KiB, compressing a list for the
-	// first time takes 1.5 times as long. With 32 KiB, compressing again after a change takes twice as long.
+	// first time takes 1.5 times as long as with 16 KiB. With 32 KiB, compressing again after a change takes twice as long.
 	pieceTarget = 16 << 10
+	// maxPieceSize is the size at which a piece ends in any case.
+	maxPieceSize = 4 * pieceTarget
 	// pieceReference is the number of bytes to which a piece may refer at the end of the piece before it. Neighbours are
 	// mostly alike. So 8 KiB compress as well as the whole window of deflate, which has 32 KiB. They compress pods
 	// better, since references to near bytes are shorter.
@@ -111,7 +114,7 @@ func pieceLength(objects []*index.Object) int {
 	size := 0
 	for i, o := range objects {
 		size += len(o.Bytes)
-		if endsPiece(o) || size >= 4*pieceTarget {
+		if endsPiece(o) || size >= maxPieceSize {
 			return i + 1
 		}
 	}
@@ -130,8 +133,8 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
 	e.out.Reset()
-	if earlier != nil && earlier.events != f.events {
-		earlier = nil
+	if earlier == nil || earlier.events != f.events {
+		earlier = &segment{}
 	}
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
 	var previous []*index.Object // the objects of the piece before this one
@@ -140,23 +143,14 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 		own := objects[:pieceLength(objects)]
 		objects = objects[len(own):]
 		var p piece
-		if i, found := earlier.find(from, len(s.pieces), previous, own); found {
+		if i, found := earlier.findReusable(from, previous, own, len(s.pieces)); found {
 			p = earlier.pieces[i]
-			from = i + 1
 			e.out.Write(earlier.bytesOf(i))
+			from = i + 1
 		} else {
-			n := len(s.numbers) // objects before this piece
-			plain := e.render(&e.plain, f, n, own)
-			e.deflate(plain, e.render(&e.reference, f, n-len(previous), previous))
-			p.crc = crc32.ChecksumIEEE(plain)
-			p.length = uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
+			p = e.compressPiece(f, previous, own, len(s.numbers))
 		}
-		for _, o := range own {
-			s.numbers = append(s.numbers, o.Number)
-		}
-		p.numbersEnd = int32(len(s.numbers)) // #nosec G115 -- bounded by maxSegmentSize
-		p.deflatedEnd = int32(e.out.Len())   // #nosec G115 -- bounded by maxSegmentSize and an object's size
-		s.add(p)
+		s.appendPiece(p, own, e.out.Len())
 		previous = own
 	}
 	s.deflated = bytes.Clone(e.out.Bytes())
@@ -164,8 +158,14 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	return s
 }
 
-// add adds a piece, with its checksum and length.
-func (s *segment) add(p piece) {
+// appendPiece appends a piece, which holds the objects own and ends at deflatedEnd, and brings the segment's checksum and
+// length up to date.
+func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
+	for _, o := range own {
+		s.numbers = append(s.numbers, o.Number)
+	}
+	p.numbersEnd = int32(len(s.numbers)) // #nosec G115 -- bounded by maxSegmentSize
+	p.deflatedEnd = int32(deflatedEnd)   // #nosec G115 -- bounded by maxSegmentSize and an object's size
 	s.pieces = append(s.pieces, p)
 	shift := crcShift(int64(p.length))
 	s.crc = crcJoin(s.crc, p.crc, shift)
@@ -173,18 +173,15 @@ func (s *segment) add(p piece) {
 	s.length += p.length
 }
 
-// find returns the piece that holds the objects own, and reports whether it can be piece n of another segment, after a
-// piece with the objects previous. It looks at the pieces from an index on. A nil segment has no pieces.
-func (s *segment) find(from, n int, previous, own []*index.Object) (i int, found bool) {
-	if s == nil {
-		return 0, false
-	}
+// findReusable finds the piece that holds the objects own, among the pieces from an index on. It returns the piece's index
+// if the piece may be used as piece n of another segment, behind a piece with the objects previous.
+func (s *segment) findReusable(from int, previous, own []*index.Object, n int) (i int, found bool) {
 	for i := from; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {
 			continue
 		}
-		// The first object of a segment has no comma before it, unlike all others. Its piece has other bytes elsewhere, and
-		// the second piece may refer to these bytes.
+		// The first object of a segment has no comma before it, unlike all others. So the bytes of piece 0, and those to
+		// which piece 1 refers, depend on the place. From piece 2 on they do not.
 		samePlace := i == n || i >= 2 && n >= 2
 		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
 		return i, samePlace && sameReference
@@ -218,6 +215,14 @@ func (e *encoder) render(buf *[]byte, f format, n int, objects []*index.Object) 
 		*buf = f.appendObject(*buf, n+i, o)
 	}
 	return *buf
+}
+
+// compressPiece appends the piece with the objects own to out, behind a piece with the objects previous. The first of own is
+// object n of its segment. The piece has its checksum and length.
+func (e *encoder) compressPiece(f format, previous, own []*index.Object, n int) piece {
+	plain := e.render(&e.plain, f, n, own)
+	e.deflate(plain, e.render(&e.reference, f, n-len(previous), previous))
+	return piece{crc: crc32.ChecksumIEEE(plain), length: uint32(len(plain))} // #nosec G115 -- modulo 2³² is meant
 }
 
 // deflate compresses plain, which may refer to the end of reference, and appends the result to out. It ends on a byte.

@@ -6,44 +6,45 @@ import (
 )
 
 // Stream compresses the bytes that are written to it, for answers of which no compressed segments are kept. It compresses
-// each Write independently, so a few large ones are best. It has an encoder, which is large, only within Write: slow
-// clients hold none. A Stream must be closed. It is for one goroutine.
+// each Write independently, so a few large ones are best. It holds an encoder, which is large, only while it compresses, and
+// not while it writes: so clients that read slowly hold none. A Stream must be closed. It is for one goroutine.
 type Stream struct {
 	compressor *Compressor
-	compressed []byte // the result of the last Write; a buffer for the next
-	out        member
+	member     member
+	buffer     []byte // used again by each Write
 }
 
-// Stream returns a Stream that writes to w.
-func (c *Compressor) Stream(w io.Writer) *Stream {
-	s := &Stream{compressor: c, out: member{w: w}}
-	s.out.write(gzipHeader)
+// NewStream returns a Stream that writes to w.
+func (c *Compressor) NewStream(w io.Writer) *Stream {
+	s := &Stream{compressor: c, member: member{w: w}}
+	s.member.write(gzipHeader)
 	return s
 }
 
 // Write implements io.Writer. It returns the first error of the underlying writer.
 func (s *Stream) Write(p []byte) (int, error) {
-	if s.out.err != nil {
-		return 0, s.out.err
+	if s.member.err != nil {
+		return 0, s.member.err
 	}
-	s.compress(p)
-	s.out.crc = crc32.Update(s.out.crc, crc32.IEEETable, p)
-	s.out.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
-	s.out.write(s.compressed)
-	return len(p), s.out.err
+	compressed := s.compress(p)
+	s.member.crc = crc32.Update(s.member.crc, crc32.IEEETable, p)
+	s.member.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
+	s.member.write(compressed)
+	return len(p), s.member.err
 }
 
-// compress compresses p into s.compressed.
-func (s *Stream) compress(p []byte) {
+// compress returns p compressed. The result is valid until the next call.
+func (s *Stream) compress(p []byte) []byte {
 	e := s.compressor.encoders.Get().(*encoder)
 	defer s.compressor.encoders.Put(e)
 	e.out.Reset()
 	e.deflate(p, nil)
-	s.compressed = append(s.compressed[:0], e.out.Bytes()...)
+	s.buffer = append(s.buffer[:0], e.out.Bytes()...)
+	return s.buffer
 }
 
 // Close ends the gzip member. It does not close the underlying writer.
 func (s *Stream) Close() error {
-	s.out.end()
-	return s.out.err
+	s.member.end()
+	return s.member.err
 }

@@ -17,7 +17,7 @@ func TestStream(t *testing.T) {
 	const alphabet = "abc\x00\xff" // so few bytes that they can be compressed; some are not text
 	for _, sizes := range [][]int{nil, {0}, {1}, {1, 0, 100_000, 7, 1 << 20}, {maxStored, maxStored + 1}} {
 		var want, out bytes.Buffer
-		s := c.Stream(&out)
+		s := c.NewStream(&out)
 		for _, n := range sizes {
 			p := make([]byte, n)
 			for i := range p {
@@ -57,7 +57,7 @@ func TestBrokenConnection(t *testing.T) {
 	if !errors.Is(err, errBroken) {
 		t.Errorf("Compressor.Write: got error %v, want %v", err, errBroken)
 	}
-	s := c.Stream(&brokenWriter{room: len(gzipHeader)})
+	s := c.NewStream(&brokenWriter{room: len(gzipHeader)})
 	if _, err := s.Write([]byte("x")); !errors.Is(err, errBroken) {
 		t.Errorf("the first Write of a Stream: got error %v, want %v", err, errBroken)
 	}

@@ -5,5 +5,5 @@
 //   - exchange.go: one request and its answer, and what the caller hears if there is none
 //   - requestheaders.go: which headers of the caller are removed, and which are set
 //   - upstreamurl.go: the target of the request; upload.go: its body
-//   - endwatches.go: the end of watches when listproxy shuts down
+//   - endwatches.go: the end of watches when listproxy shuts down; eventframing.go: where their events end
 package forward

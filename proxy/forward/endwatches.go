@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // maxLateWatch bounds how long a watch lasts that begins after EndWatches was called.
@@ -88,8 +86,8 @@ type openWatch struct {
 	body   io.ReadCloser      // from the API server; nil before its answer
 
 	mu           sync.Mutex
-	framing      kubehttp.EventFraming // of the bytes that were passed on
-	notAStream   bool                  // the answer has no events, and ends by itself
+	framing      eventFraming // of the bytes that were passed on
+	notAStream   bool         // the answer has no events, and ends by itself
 	endRequested bool
 	stopped      bool // nothing more is passed on
 }
@@ -100,8 +98,7 @@ func (w *openWatch) endAfterEvent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endRequested = true
-	endsAreKnown := w.framing.Known() || w.framing.Compressed()
-	if !w.notAStream && (w.body == nil || !endsAreKnown || w.framing.Between()) {
+	if !w.notAStream && (w.body == nil || !w.framing.findsEnds() || w.framing.isBetween()) {
 		w.stopLocked()
 	}
 }
@@ -118,7 +115,7 @@ func (w *openWatch) takeOver(res *http.Response) error {
 	defer w.mu.Unlock()
 	switch {
 	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
-		w.body, w.framing = res.Body, kubehttp.FramingOf(res.Header)
+		w.body, w.framing = res.Body, framingOf(res.Header)
 		res.Body = w // if the watch was stopped already, the stream is empty
 	case w.stopped:
 		return errStopped
@@ -137,9 +134,9 @@ func (w *openWatch) Read(p []byte) (int, error) {
 		return 0, io.EOF // the client gets these events with its next watch
 	}
 	for passed := 0; passed < n; {
-		length, complete := w.framing.Next(p[passed:n])
+		length, ended := w.framing.next(p[passed:n])
 		passed += length
-		if complete && w.endRequested {
+		if ended && w.endRequested {
 			w.stopLocked()
 			return passed, io.EOF // the client gets the rest with its next watch
 		}

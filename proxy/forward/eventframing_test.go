@@ -1,4 +1,4 @@
-package kubehttp
+package forward
 
 import (
 	"bytes"
@@ -15,12 +15,12 @@ import (
 // split reads the parts of a stream one after the other. It returns the whole events or members, and the rest.
 func split(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
 	t.Helper()
-	f := FramingOf(header)
+	f := framingOf(header)
 	for _, part := range parts {
 		for part != "" {
-			n, ends := f.Next([]byte(part))
-			if n <= 0 || n > len(part) || !ends && n < len(part) || ends != f.Between() {
-				t.Fatalf("got %d of %d bytes read, whole %t, between two events %t", n, len(part), ends, f.Between())
+			n, ends := f.next([]byte(part))
+			if n <= 0 || n > len(part) || !ends && n < len(part) || ends != f.isBetween() {
+				t.Fatalf("got %d of %d bytes read, whole %t, between two events %t", n, len(part), ends, f.isBetween())
 			}
 			rest += part[:n]
 			part = part[n:]
@@ -33,7 +33,7 @@ func split(t *testing.T, header http.Header, parts ...string) (whole []string, r
 	return whole, rest
 }
 
-// TestEventFraming: wherever a stream is divided into parts, Next finds the end of each event, or of each gzip member. In other
+// TestEventFraming: wherever a stream is divided into parts, next finds the end of each event, or of each gzip member. In other
 // media types and encodings it finds none.
 func TestEventFraming(t *testing.T) {
 	lines := []string{`{"type":"ADDED"}` + "\n", "\n", `{"a":1}` + "\n"}
@@ -54,11 +54,10 @@ func TestEventFraming(t *testing.T) {
 		mediaType, encoding string
 		whole               []string
 		rest                string
-		wantKnown           bool // the end of each event can be found
 	}{
-		"JSON":             {mediaType: "application/json", whole: lines, rest: `{"b"`, wantKnown: true},
-		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", whole: lines, wantKnown: true},
-		"protobuf":         {mediaType: "application/vnd.kubernetes.protobuf;stream=watch", whole: lengths, rest: "\x00\x00\x00\x02a", wantKnown: true},
+		"JSON":             {mediaType: "application/json", whole: lines, rest: `{"b"`},
+		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", whole: lines},
+		"protobuf":         {mediaType: "application/vnd.kubernetes.protobuf;stream=watch", whole: lengths, rest: "\x00\x00\x00\x02a"},
 		"gzip":             {mediaType: "application/json", encoding: "gzip", whole: members, rest: unended},
 		"not really gzip":  {mediaType: "application/json", encoding: "gzip", rest: "a\nb"},
 		"no headers":       {rest: "a\nb"},
@@ -68,9 +67,8 @@ func TestEventFraming(t *testing.T) {
 		"another encoding": {mediaType: "application/json", encoding: "zstd", rest: "a\nb"},
 	} {
 		header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
-		f := FramingOf(header)
-		expect.Same(t, tt.wantKnown, f.Known())
-		expect.Same(t, tt.whole != nil || tt.encoding == "gzip", f.Between())
+		f := framingOf(header)
+		expect.Same(t, tt.whole != nil || tt.encoding == "gzip", f.isBetween()) // before the first event
 		stream := strings.Join(tt.whole, "") + tt.rest
 		for i := range len(stream) + 1 {
 			for j := i; j <= len(stream); j += 1 + len(stream)/50 {
@@ -83,7 +81,7 @@ func TestEventFraming(t *testing.T) {
 	}
 }
 
-// FuzzEventFraming: wherever a stream is divided, Next finds the same ends.
+// FuzzEventFraming: wherever a stream is divided, next finds the same ends.
 func FuzzEventFraming(f *testing.F) {
 	f.Add("application/vnd.kubernetes.protobuf", "", "\x00\x00\x00\x02ab\x00\x00\x00\x00\xff\xff\xff\xffx", 3)
 	f.Add("application/json", "", "a\nb", 2)

@@ -1,0 +1,144 @@
+package forward
+
+import (
+	"bytes"
+	"encoding/binary"
+	"mime"
+	"net/http"
+)
+
+// eventFraming reads a stream of watch events to find where each event ends. The zero value is for streams whose events
+// only a decoder can tell apart.
+type eventFraming struct {
+	method framing
+	// inside reports whether an event or, with framedByMember, a gzip member has begun.
+	inside bool
+
+	// length is the length of the event, and lengthRead the number of its bytes that were read (framedByLength).
+	length     [4]byte
+	lengthRead int
+	// endRead is the number of bytes of memberEnd that were just read (framedByMember).
+	endRead int
+	// missing is the number of bytes that follow: of the event after its length (framedByLength), or of the member's
+	// trailer (framedByMember).
+	missing uint32
+}
+
+// framing says how the end of an event is found.
+type framing int
+
+const (
+	// unframed means that only a decoder could find the end. It stands for all media types except those below.
+	unframed framing = iota
+	// framedByLine is JSON. Each event has a newline at its end, and none inside (k8s.io/apimachinery,
+	// pkg/runtime/serializer/json).
+	framedByLine
+	// framedByLength is protobuf. Each event follows its length in four bytes (LengthDelimitedFramer in
+	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
+	framedByLength
+	// framedByMember is gzip. From 1.37 on, kube-apiserver compresses streaming lists. It flushes after events, and begins
+	// a new gzip member after each flush (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers). So a member has
+	// whole events. Its end can be found, but not those of the events inside.
+	framedByMember
+)
+
+const (
+	// memberEnd is the empty block with which compress/flate ends a member. (Other compressed bytes equal it once in a
+	// terabyte. A watch that is ended there ends as if its connection broke.)
+	memberEnd = "\x01\x00\x00\xff\xff"
+	// memberTrailer is the number of bytes of a member after memberEnd: a checksum and the size.
+	memberTrailer = 8
+)
+
+// framingOf returns the framing at the beginning of a watch's answer with this header.
+func framingOf(h http.Header) eventFraming {
+	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	encoding := h.Get("Content-Encoding")
+	switch {
+	case encoding == "gzip":
+		return eventFraming{method: framedByMember}
+	case err != nil || encoding != "":
+		return eventFraming{}
+	case mediaType == "application/json":
+		return eventFraming{method: framedByLine}
+	case mediaType == "application/vnd.kubernetes.protobuf":
+		return eventFraming{method: framedByLength}
+	}
+	return eventFraming{}
+}
+
+// findsEnds reports whether next finds the ends of events or of gzip members.
+func (f *eventFraming) findsEnds() bool { return f.method != unframed }
+
+// isBetween reports whether the stream is known to be between two events; if it is compressed, between two members.
+func (f *eventFraming) isBetween() bool { return f.findsEnds() && !f.inside }
+
+// next reads bytes of p up to the end of the current event or gzip member. It returns their number, and reports whether
+// that end was reached. p must not be empty.
+func (f *eventFraming) next(p []byte) (n int, ended bool) {
+	switch f.method {
+	case framedByLine:
+		n, ended = nextByLine(p)
+	case framedByLength:
+		n, ended = f.nextByLength(p)
+	case framedByMember:
+		n, ended = f.nextByMember(p)
+	default:
+		n, ended = len(p), false
+	}
+	f.inside = !ended
+	return n, ended
+}
+
+// nextByLine is next for framedByLine.
+func nextByLine(p []byte) (n int, ended bool) {
+	if end := bytes.IndexByte(p, '\n'); end >= 0 {
+		return end + 1, true
+	}
+	return len(p), false
+}
+
+// nextByLength is next for framedByLength.
+func (f *eventFraming) nextByLength(p []byte) (n int, ended bool) {
+	if f.lengthRead < len(f.length) {
+		n = copy(f.length[f.lengthRead:], p)
+		f.lengthRead += n
+		if f.lengthRead < len(f.length) {
+			return n, false
+		}
+		f.missing = binary.BigEndian.Uint32(f.length[:])
+	}
+	rest := p[n:]
+	if uint64(len(rest)) < uint64(f.missing) {
+		f.missing -= uint32(len(rest)) //nolint:gosec // less than missing
+		return len(p), false
+	}
+	n += int(f.missing)
+	f.missing, f.lengthRead = 0, 0 // a length follows
+	return n, true
+}
+
+// nextByMember is next for framedByMember. It searches for memberEnd, and then skips the trailer.
+func (f *eventFraming) nextByMember(p []byte) (n int, ended bool) {
+	for i, b := range p {
+		switch {
+		case f.missing > 1: // in the trailer
+			f.missing--
+		case f.missing == 1:
+			f.missing = 0
+			return i + 1, true
+		case b != memberEnd[f.endRead]:
+			// The first byte of memberEnd is not in the rest of it. So only b itself can begin memberEnd again.
+			f.endRead = 0
+			if b == memberEnd[0] {
+				f.endRead = 1
+			}
+		case f.endRead == len(memberEnd)-1:
+			f.endRead = 0
+			f.missing = memberTrailer
+		default:
+			f.endRead++
+		}
+	}
+	return len(p), false
+}

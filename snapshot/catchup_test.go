@@ -23,7 +23,7 @@ func TestPendingProbesAreBounded(t *testing.T) {
 		c := liveCollection(Limits{History: time.Hour, Staleness: bound})
 		for revision := uint64(11); revision <= last; revision++ {
 			time.Sleep(bound / 1000)
-			c.recordProbe(probeResult{revision: revision, probe: c.at(time.Now())})
+			c.recordProbe(probeResult{revision: revision, probe: probeSentAt(c, time.Now())})
 			if n := len(c.pendingProbes); n > maxPendingProbes {
 				t.Fatalf("%d pending probes, want at most %d", n, maxPendingProbes)
 			}

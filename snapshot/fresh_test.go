@@ -15,38 +15,53 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestNewestOfAQuietResource: where only other resources are written, only the bookmark of a short watch proves the
-// newest state. Where nothing is written, the probe alone does. Nobody waits longer than asked.
+// consistentWait is the time that a list of the newest state waits for its proof.
+const consistentWait = 1500 * time.Millisecond
+
+// TestNewestOfAQuietResource: if only other resources are written, Consistent returns the state once the bookmark of a short
+// watch has proven it; if nothing is written, once a probe has. A list that gets no proof waits for maxWait.
 func TestNewestOfAQuietResource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		shortWatchRepeats string
 		probes            interceptor // once the state is known
-		quiet             bool        // nothing else is written
-		want              reason.Reason
-		wantLoads         int // 1 if it is not said
+		quiet             bool        // nothing is written, also no other resource
+		wantUnavailable   reason.Reason
+		wantShortWatch    bool
+		wantReload        bool
 	}{
-		"nothing is written":             {quiet: true},
-		"a bookmark":                     {shortWatchRepeats: bookmark(30, "")},
-		"a bookmark that is not far yet": {shortWatchRepeats: bookmark(29, ""), want: reason.NotProven},
-		"nothing":                        {want: reason.NotProven},
-		"a change that the stream lacks": {
-			shortWatchRepeats: itemEvent("MODIFIED", itemBAt(20)) + bookmark(30, ""), want: reason.NotProven,
+		"nothing is written": {quiet: true},
+		"a short watch has a bookmark": {
+			shortWatchRepeats: bookmark(30, ""), wantShortWatch: true,
 		},
-		"a revision that goes back": {shortWatchRepeats: bookmark(8, ""), want: reason.Warming, wantLoads: 2},
-		"an error":                  {shortWatchRepeats: errorEvent(http.StatusGone), want: reason.NotProven},
-		"a probe is refused":        {probes: refuseKind(kindProbe, http.StatusTooManyRequests), want: reason.NotProven},
-		"a probe fails":             {probes: refuseKind(kindProbe, http.StatusInternalServerError), want: reason.NotProven},
-		"a probe is not answered": {
-			probes: fault{kind: kindProbe, duration: time.Minute, delay: time.Hour}.intercept(), want: reason.NotProven,
+		"the bookmark is below the upstream's revision": {
+			shortWatchRepeats: bookmark(29, ""), wantUnavailable: reason.NotProven, wantShortWatch: true,
+		},
+		"a short watch has nothing": {wantUnavailable: reason.NotProven, wantShortWatch: true},
+		"a short watch has a change that the stream lacks": {
+			shortWatchRepeats: itemEvent("MODIFIED", itemBAt(20)) + bookmark(30, ""),
+			wantUnavailable:   reason.NotProven, wantShortWatch: true,
+		},
+		"the bookmark is below the state's revision": {
+			shortWatchRepeats: bookmark(8, ""), wantUnavailable: reason.Warming, wantShortWatch: true, wantReload: true,
+		},
+		"a short watch has an error": {
+			shortWatchRepeats: errorEvent(http.StatusGone), wantUnavailable: reason.NotProven, wantShortWatch: true,
+		},
+		"probes are answered 429": {
+			probes: refuseKind(kindProbe, http.StatusTooManyRequests), wantUnavailable: reason.NotProven,
+		},
+		"probes are answered 500": {
+			probes: refuseKind(kindProbe, http.StatusInternalServerError), wantUnavailable: reason.NotProven,
+		},
+		"probes are not answered": {
+			probes: fault{kind: kindProbe, delay: time.Hour}.intercept(), wantUnavailable: reason.NotProven,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			const wait = 1500 * time.Millisecond
 			u := &upstream{revision: 9, shortWatchRepeats: new(tt.shortWatchRepeats)}
 			c := runFeed(t, u, time.Second)
 			u.mu.Lock()
@@ -54,92 +69,114 @@ func TestNewestOfAQuietResource(t *testing.T) {
 			if !tt.quiet {
 				u.revision = 30
 			}
-			at := u.revision
+			wantRevision := u.revision
 			u.mu.Unlock()
 			begun := time.Now()
-			snap, why := c.Consistent(t.Context(), c.probes.Last(), wait)
-			if took := time.Since(begun); why != tt.want || (why == reason.NotProven) != (took == wait) {
-				t.Errorf("%q after %v, want %q", why, took, tt.want)
+			snap, unavailable := c.Consistent(t.Context(), c.probes.Last(), consistentWait)
+			if unavailable != tt.wantUnavailable {
+				t.Errorf("got reason %q, want %q", unavailable, tt.wantUnavailable)
 			}
-			if why == reason.None && (snap.Revision != at || snap.CurrentAt.Before(begun)) {
-				t.Errorf("at revision %d, currentAt %v before", snap.Revision, begun.Sub(snap.CurrentAt))
+			waitedInVain := time.Since(begun) == consistentWait
+			if want := tt.wantUnavailable == reason.NotProven; waitedInVain != want {
+				t.Errorf("waited for the whole time: got %t, want %t", waitedInVain, want)
 			}
-			time.Sleep(10 * time.Second)
+			if unavailable == reason.None {
+				expect.Same(t, wantRevision, snap.Revision)
+				if snap.CurrentAt.Before(begun) {
+					t.Errorf("the state is current as of %v before the list came, want after", begun.Sub(snap.CurrentAt))
+				}
+			}
+			time.Sleep(10 * time.Second) // a reload would have ended
 			u.mu.Lock()
 			defer u.mu.Unlock()
-			if want := max(1, tt.wantLoads); u.loads != want || tt.probes == nil && (u.shortWatches == 0) != tt.quiet {
-				t.Errorf("loaded %d times, want %d; %d short watches", u.loads, want, u.shortWatches)
+			if reloaded := u.loads > 1; reloaded != tt.wantReload {
+				t.Errorf("the state was loaded anew: got %t, want %t", reloaded, tt.wantReload)
+			}
+			if opened := u.shortWatches > 0; opened != tt.wantShortWatch {
+				t.Errorf("a short watch was opened: got %t, want %t", opened, tt.wantShortWatch)
 			}
 		})
 	}
 }
 
-// TestNewestIsAskedForTogether: a probe serves all lists that came before it was sent; later ones wait for the next.
+// TestNewestIsAskedForTogether: one probe serves all lists of the newest state that came before it was sent. Later lists wait
+// for the next.
 func TestNewestIsAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const takes, clients = 100 * time.Millisecond, 1000
-		slowProbes := fault{kind: kindProbe, begins: time.Second, duration: time.Minute, delay: takes}
+		const probeTime, clients = 100 * time.Millisecond, 1000
+		slowProbes := fault{kind: kindProbe, begins: time.Second, delay: probeTime}
 		u := &upstream{revision: 9, intercept: slowProbes.intercept()}
 		c := runFeed(t, u, time.Second)
+		u.mu.Lock()
 		before := u.probes
-		var all sync.WaitGroup
+		u.mu.Unlock()
+		var lists sync.WaitGroup
 		for i := range clients {
-			all.Go(func() {
-				time.Sleep(time.Duration(i) * time.Second / clients)
+			lists.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second / clients) // so that they come within a second
 				came := time.Now()
-				snap, why := c.Consistent(t.Context(), c.probes.Last(), 3*takes)
-				if took := time.Since(came); why != reason.None || snap.CurrentAt.Before(came) || took > 2*takes {
-					t.Errorf("%q after %v", why, took)
+				snap, unavailable := c.Consistent(t.Context(), c.probes.Last(), 3*probeTime)
+				if unavailable != reason.None || snap.CurrentAt.Before(came) {
+					t.Errorf("got reason %q, current %v after the list came; want a state that is", unavailable, snap.CurrentAt.Sub(came))
+				}
+				if took := time.Since(came); took > 2*probeTime { // the rest of a probe that came too early, and the next one
+					t.Errorf("waited for %v, want at most %v", took, 2*probeTime)
 				}
 			})
 		}
-		all.Wait()
+		lists.Wait()
 		synctest.Wait()
-		if asked, most := u.probes-before, int(time.Second/takes)+2; asked > most || asked < most-3 {
-			t.Errorf("%d probes, want %d at most", asked, most)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		const least, most = int(time.Second/probeTime) - 1, int(time.Second/probeTime) + 2
+		if got := u.probes - before; got < least || got > most {
+			t.Errorf("got %d probes for %d lists, want %d to %d", got, clients, least, most)
 		}
 	})
 }
 
-// TestFewWaitInVain: where no proof can come for a time, few lists of the newest state wait for one, and the
-// upstream is asked ever less often. Where one can come, they are answered.
+// TestFewWaitInVain: while no proof can come, ConsistentUnavailable lets few lists wait for Consistent in vain, and the feed
+// asks the upstream ever less often. While proofs come at times, some lists are answered.
 func TestFewWaitInVain(t *testing.T) {
-	same := itemEvent("MODIFIED", itemB) // the same timeline
-	refuseShortWatches := func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-		if kind != kindShortWatch {
-			return 0, nil
-		}
-		return 0, busyResponse(r, http.StatusTooManyRequests, "20")
-	}
+	const hours = 3 * time.Hour
+	sameTimeline := itemEvent("MODIFIED", itemB)
 	for name, tt := range map[string]struct {
-		upstream     *upstream
-		every, lasts time.Duration // how often lists come, and for how long
-		writes       bool          // another resource is written before each list
-		wantProven   bool          // some lists are answered
+		upstream        *upstream
+		interval        time.Duration // between two lists
+		duration        time.Duration // for which lists come
+		writesElsewhere bool          // another resource is written before each list
+		wantProven      bool          // some lists are answered
+		wantUnavailable reason.Reason // at the end; None: any
 		// At most so many lists wait in vain, and the feed sends at most so many requests.
 		mostInVain, mostShortWatches, mostProbes, mostLoads int
 	}{
 		"streams end at once": {
 			upstream: &upstream{watch: func(_ int, from uint64) []string {
 				if from < 7 {
-					return []string{same, errorEvent(http.StatusInternalServerError)}
+					return []string{sameTimeline, errorEvent(http.StatusInternalServerError)}
 				}
 				return []string{errorEvent(http.StatusInternalServerError)}
 			}},
-			every: 300 * time.Millisecond, lasts: 30 * time.Second,
-			wantProven: true, mostInVain: 3, mostProbes: 100, mostLoads: 5,
+			interval: 300 * time.Millisecond, duration: 30 * time.Second, wantProven: true,
+			mostInVain: 3, mostProbes: 100, mostLoads: 5, // of 100 lists
 		},
 		"short watches are refused, for 20 s": {
-			upstream: &upstream{shortWatchRepeats: new(""), intercept: refuseShortWatches},
-			writes:   true, every: time.Second, lasts: 20 * time.Second,
+			upstream: &upstream{
+				shortWatchRepeats: new(""),
+				intercept: answerKind(kindShortWatch, func(r *http.Request) *http.Response {
+					return busyResponse(r, http.StatusTooManyRequests, "20")
+				}),
+			},
+			interval: time.Second, duration: 20 * time.Second, writesElsewhere: true,
 			mostInVain: 2, mostProbes: 100, mostLoads: 1,
 		},
-		// As without a watch cache. A question comes before each stream. One that is silent is left, and the state
-		// loaded anew, every two minutes at most, since nothing shows that the timeline is the same.
-		"short watches without a bookmark, for hours": {
+		// As without a watch cache. A stream that is silent is left and the state loaded anew, though not each time, since
+		// nothing shows that the timeline is the same.
+		"short watches have no bookmark, for hours": {
 			upstream: &upstream{shortWatchRepeats: new("")},
-			writes:   true, every: 10 * time.Second, lasts: 3 * time.Hour,
-			mostInVain: 5, mostShortWatches: 12, mostProbes: 24 + 500, mostLoads: 60,
+			interval: 10 * time.Second, duration: hours, writesElsewhere: true, wantUnavailable: reason.NotProven,
+			mostInVain: 5, mostShortWatches: 12,
+			mostProbes: int(hours / (20 * time.Second)), mostLoads: int(hours / (3 * time.Minute)),
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -147,16 +184,16 @@ func TestFewWaitInVain(t *testing.T) {
 			u.revision = 9
 			c := runFeed(t, u, time.Second)
 			inVain, proven := 0, 0
-			for begun := time.Now(); time.Since(begun) < tt.lasts; time.Sleep(tt.every) {
-				if tt.writes {
+			for begun := time.Now(); time.Since(begun) < tt.duration; time.Sleep(tt.interval) {
+				if tt.writesElsewhere {
 					u.mu.Lock()
 					u.revision++
 					u.mu.Unlock()
 				}
-				if c.ConsistentUnavailable(index.Query{}, c.probes.Last(), 1500*time.Millisecond) != reason.None {
+				if c.ConsistentUnavailable(index.Query{}, c.probes.Last(), consistentWait) != reason.None {
 					continue
 				}
-				if _, why := c.Consistent(t.Context(), c.probes.Last(), 1500*time.Millisecond); why == reason.None {
+				if _, unavailable := c.Consistent(t.Context(), c.probes.Last(), consistentWait); unavailable == reason.None {
 					proven++
 				} else {
 					inVain++
@@ -164,212 +201,150 @@ func TestFewWaitInVain(t *testing.T) {
 			}
 			u.mu.Lock()
 			defer u.mu.Unlock()
-			if inVain > tt.mostInVain || (proven > 0) != tt.wantProven {
-				t.Errorf("%d lists waited in vain, want at most %d; %d were answered, want some: %t",
-					inVain, tt.mostInVain, proven, tt.wantProven)
+			if (proven > 0) != tt.wantProven {
+				t.Errorf("got %d lists answered, want some: %t", proven, tt.wantProven)
 			}
-			if u.shortWatches > tt.mostShortWatches || u.probes > tt.mostProbes || u.loads > tt.mostLoads {
-				t.Errorf("%d short watches, %d probes, %d loads; want at most %d, %d, %d",
-					u.shortWatches, u.probes, u.loads, tt.mostShortWatches, tt.mostProbes, tt.mostLoads)
+			for _, count := range []struct {
+				things    string
+				got, most int
+			}{
+				{"lists that waited in vain", inVain, tt.mostInVain},
+				{"short watches", u.shortWatches, tt.mostShortWatches},
+				{"probes", u.probes, tt.mostProbes},
+				{"loads", u.loads, tt.mostLoads},
+			} {
+				if count.got > count.most {
+					t.Errorf("got %d %s, want at most %d", count.got, count.things, count.most)
+				}
 			}
-			if got := c.stats().Unavailable; tt.lasts > time.Hour && got != reason.NotProven {
-				t.Errorf("without bookmarks the collection is unavailable for %q, want %q", got, reason.NotProven)
+			if got := c.stats().Unavailable; tt.wantUnavailable != reason.None && got != tt.wantUnavailable {
+				t.Errorf("at the end: got reason %q, want %q", got, tt.wantUnavailable)
 			}
 		})
 	}
 }
 
-// TestNoFresh: nobody waits for a proof that cannot come.
-func TestNoFresh(t *testing.T) {
+// TestConsistentUnavailable: ConsistentUnavailable returns why Consistent would find no state, without waiting for it: there is
+// none, it does not know a field, or no proof can come in time.
+func TestConsistentUnavailable(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-	last := c.probes.Last()
-	expectWhy := func(name string, q index.Query, after uint64, want reason.Reason) {
+	waiting := c.probes.Last() // the last probe that was sent before a list that must wait for a proof
+	proven := waiting - 1
+	expectUnavailable := func(name string, q index.Query, after uint64, want reason.Reason) {
 		t.Helper()
 		if got := c.ConsistentUnavailable(q, after, time.Second); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
+			t.Errorf("%s: got reason %q, want %q", name, got, want)
 		}
 	}
-	expectWhy("a list", index.Query{}, last, reason.None)
-	unknown := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
-	expectWhy("by a field that memory does not know", unknown, last, reason.NotCanonical)
-	expectWhy("by such a field, and proven", unknown, last-1, reason.NotCanonical)
-	if got, _ := c.view.Load().consistent(0); got.Envelope != nil {
-		t.Error("one of which nobody knows when it came is answered")
-	}
+	expectUnavailable("a list", index.Query{}, waiting, reason.None)
+	unknownField := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
+	expectUnavailable("a list by an unknown field", unknownField, waiting, reason.NotCanonical)
+	expectUnavailable("a list of a proven state by an unknown field", unknownField, proven, reason.NotCanonical)
 	var f source.Freshness
 	f.StreamOpened(time.Now())
 	f.Refused(time.Now(), time.Minute)
 	c.publishForecast(f)
-	expectWhy("where the upstream wants no question", index.Query{}, last, reason.NotProven)
-	expectWhy("one that came before the last proof's probe", index.Query{}, last-1, reason.None)
+	expectUnavailable("a list, while the upstream refuses probes", index.Query{}, waiting, reason.NotProven)
+	expectUnavailable("a list of a proven state, while the upstream refuses probes", index.Query{}, proven, reason.None)
 	c.drop(reason.Upstream)
-	expectWhy("without a state", index.Query{}, last, reason.Upstream)
+	expectUnavailable("a list without a state", index.Query{}, waiting, reason.Upstream)
 }
 
-// TestForwardSmall: small lists and rests of lists are forwarded, a few at a time, unless memory has them already.
-func TestForwardSmall(t *testing.T) {
+// TestConsistentAfterNoProbe: a state is never consistent for a list that came at an unknown time (the probe number 0).
+func TestConsistentAfterNoProbe(t *testing.T) {
+	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+	if _, unavailable := c.view.Load().consistent(0); unavailable == reason.None {
+		t.Error("got a state, want none")
+	}
+}
+
+// collectionOfMany returns a collection of 1000 objects of 1000 bytes at revision 10, all in the namespace n.
+func collectionOfMany() *Collection {
 	c, state := liveCollection(Limits{History: time.Hour, Staleness: time.Hour}), index.NewTree(false)
 	for i := range 1000 {
 		state.Set(index.NewObject(uint64(i), fmt.Sprintf("n/%04d", i), 1, bytes.Repeat([]byte("x"), 1000)))
 	}
-	c.load(state, 10)
-	last := c.probes.Last()
+	loadState(c, state, 10)
+	return c
+}
+
+// TestForwardSmall: ForwardSmall forwards a list of the newest state if the work for it is at most maxSmallWork, and no probe
+// that was sent after the list came has proven the state yet.
+func TestForwardSmall(t *testing.T) {
+	c := collectionOfMany()
+	waiting := c.probes.Last() // the last probe that was sent before a list that must wait for a proof
+	proven := waiting - 1
 	for name, tt := range map[string]struct {
 		query         index.Query
-		after         uint64 // the last probe that was sent before the request came
+		after         uint64
 		wantForwarded bool
 	}{
-		"all":             {query: index.Query{}, after: last},
-		"a page":          {query: index.Query{Limit: 100}, after: last, wantForwarded: true},
-		"a large page":    {query: index.Query{Limit: 500}, after: last},
-		"of no namespace": {query: index.Query{Scope: index.Scope{Namespace: "m"}}, after: last, wantForwarded: true},
-		"one object":      {query: index.Query{Name: "0001"}, after: last, wantForwarded: true},
-		"by a label": {
-			query: index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": "x"})}, after: last, wantForwarded: true,
+		"all objects":          {query: index.Query{}, after: waiting},
+		"a page of 100":        {query: index.Query{Limit: 100}, after: waiting, wantForwarded: true},
+		"a page of 500":        {query: index.Query{Limit: 500}, after: waiting},
+		"an empty namespace":   {query: index.Query{Scope: index.Scope{Namespace: "m"}}, after: waiting, wantForwarded: true},
+		"one object":           {query: index.Query{Name: "0001"}, after: waiting, wantForwarded: true},
+		"the last 100 objects": {query: index.Query{Start: "n/0900"}, after: waiting, wantForwarded: true},
+		"a label that no object has": {
+			query: index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": "x"})}, after: waiting, wantForwarded: true,
 		},
-		"a page, proven":    {query: index.Query{Limit: 100}, after: last - 1},
-		"the end of a list": {query: index.Query{Start: "n/0900"}, after: last, wantForwarded: true},
+		"a page of 100 of a proven state": {query: index.Query{Limit: 100}, after: proven},
 	} {
-		over, forward := c.ForwardSmall(tt.query, tt.after)
-		if forward != tt.wantForwarded {
-			t.Errorf("%s: forwarded %t, want %t", name, forward, tt.wantForwarded)
+		done, forwarded := c.ForwardSmall(tt.query, tt.after)
+		if forwarded != tt.wantForwarded {
+			t.Errorf("%s: forwarded: got %t, want %t", name, forwarded, tt.wantForwarded)
 		}
-		if forward {
-			over()
-		}
-	}
-	var overs []func()
-	for range 300 {
-		if over, forward := c.ForwardSmall(index.Query{Limit: 1}, last); forward {
-			overs = append(overs, over)
+		if forwarded {
+			done()
 		}
 	}
-	if len(overs) != maxSmallForwarded {
-		t.Errorf("%d of 300 small lists at once are forwarded, want %d", len(overs), maxSmallForwarded)
+}
+
+// TestForwardSmallIsBounded: ForwardSmall lets maxSmallForwarded lists of a collection be forwarded at the same time, and none
+// if there is no state.
+func TestForwardSmallIsBounded(t *testing.T) {
+	c := collectionOfMany()
+	forward := func() (done func(), forwarded bool) { return c.ForwardSmall(index.Query{Limit: 1}, c.probes.Last()) }
+	var dones []func()
+	for range 10 * maxSmallForwarded {
+		if done, forwarded := forward(); forwarded {
+			dones = append(dones, done)
+		}
 	}
-	overs[0]()
-	if _, forward := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, 10); forward {
-		t.Error("the rest of a list is forwarded though memory has reached its revision")
+	if len(dones) != maxSmallForwarded {
+		t.Errorf("got %d lists forwarded at the same time, want %d", len(dones), maxSmallForwarded)
 	}
-	if _, forward := c.ForwardRest(index.Query{Start: "n/0001"}, 11); forward {
-		t.Error("the rest of a list is forwarded though it is large")
+	dones[0]()
+	done, forwarded := forward()
+	if !forwarded {
+		t.Fatal("after one list is done, no other is forwarded")
 	}
-	over, forward := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, 11)
-	if !forward || len(c.probeRequests) != 1 {
-		t.Error("the rest of a list that memory has not reached is not forwarded, or no probe is requested")
-	}
-	over()
-	if _, forward := c.ForwardSmall(index.Query{Limit: 1}, last); !forward {
-		t.Error("when one is over, no other is forwarded")
-	}
+	done()
 	c.drop(reason.Upstream)
-	if _, forward := c.ForwardSmall(index.Query{Limit: 1}, last); forward {
-		t.Error("without a state")
+	if _, forwarded := forward(); forwarded {
+		t.Error("a list is forwarded though there is no state")
 	}
 }
 
-// TestAccept: the interval is extended to the bookmark of a short watch only if it has all changes that the watch told.
-func TestAccept(t *testing.T) {
-	for name, tt := range map[string]struct {
-		streamed  []uint64 // changes that the stream has told
-		progress  progress // what the short watch has told
-		wantTo    uint64   // the end of the interval
-		wantWaits bool     // until the stream has caught up
-		wantError bool
-	}{
-		"no change": {progress: progress{from: 10, revision: 20}, wantTo: 20},
-		"a change that is there": {
-			streamed: []uint64{15}, progress: progress{from: 10, revision: 20, changes: []uint64{15}}, wantTo: 20,
-		},
-		"a change that is not there": {
-			streamed: []uint64{15}, progress: progress{from: 10, revision: 20, changes: []uint64{15, 16}},
-			wantTo: 15, wantWaits: true,
-		},
-		"the stream is further": {streamed: []uint64{25}, progress: progress{from: 10, revision: 20}, wantTo: 25},
-		"a change that was passed over": {
-			streamed: []uint64{18}, progress: progress{from: 10, revision: 20, changes: []uint64{15, 18}},
-			wantTo: 18, wantError: true,
-		},
-		"nothing was told":     {wantTo: 10},
-		"from another server":  {progress: progress{from: 7, revision: 9}, wantTo: 10},
-		"from before the load": {progress: progress{from: 7, revision: 20, changes: []uint64{9}}, wantTo: 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-			for _, revision := range tt.streamed {
-				o := &index.Object{Key: "ns/a", Revision: revision}
-				expect.NoError(t, c.apply(stateChange{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
-			}
-			left, err := c.applyProgress(tt.progress)
-			if (err != nil) != tt.wantError || err == nil && (left.revision > 0) != tt.wantWaits {
-				t.Errorf("%+v is left, %v; want some left: %t, an error: %t", left, err, tt.wantWaits, tt.wantError)
-			}
-			if to := c.view.Load().To; to != tt.wantTo {
-				t.Errorf("the interval ends at %d, want %d", to, tt.wantTo)
-			}
-		})
+// TestForwardRest: ForwardRest forwards a small page of a list whose revision memory has not reached, and requests a probe.
+func TestForwardRest(t *testing.T) {
+	c := collectionOfMany()
+	const reached, notReached = 10, 11
+	if _, forwarded := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, reached); forwarded {
+		t.Error("a page at a revision that memory has reached is forwarded")
 	}
-	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-	c.drop(reason.Warming)
-	if left, err := c.applyProgress(progress{from: 10, revision: 20}); err != nil || left.revision > 0 {
-		t.Errorf("without a state: %+v, %v", left, err)
+	if _, forwarded := c.ForwardRest(index.Query{Start: "n/0001"}, notReached); forwarded {
+		t.Error("a large page is forwarded")
 	}
-}
-
-// TestNewestWaitsForALoadBeside: while the state is loaded anew beside the known one, who wants the newest
-// state waits for it, for a time; who takes any state does not.
-func TestNewestWaitsForALoadBeside(t *testing.T) {
-	for name, endLoad := range map[string]func(*Collection){
-		"loaded":     func(c *Collection) { c.load(index.NewTree(false), 20) },
-		"not loaded": func(c *Collection) { c.setReloadingSince(time.Time{}) },
-	} {
-		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
-			c.setReloadingSince(time.Now())
-			time.Sleep(2 * time.Second)
-			expect.Same(t, time.Duration(0), c.LoadTimeLeft(10*time.Second, false)) // any state
-			expect.Same(t, 8*time.Second, c.LoadTimeLeft(10*time.Second, true))     // the newest
-			time.AfterFunc(time.Second, func() { endLoad(c) })
-			asked := time.Now()
-			if why := c.AwaitLoad(t.Context(), 8*time.Second, false); why != reason.None || time.Since(asked) != 0 {
-				t.Errorf("any state: %q after %v", why, time.Since(asked))
-			}
-			if why := c.AwaitLoad(t.Context(), 8*time.Second, true); why != reason.None || time.Since(asked) != time.Second {
-				t.Errorf("the newest state: %q after %v", why, time.Since(asked))
-			}
-			c.retire(reason.Memory)
-			asked = time.Now()
-			if why := c.AwaitLoad(t.Context(), 8*time.Second, true); why != reason.Memory || time.Since(asked) != 0 {
-				t.Errorf("a state that will not come: %q after %v", why, time.Since(asked))
-			}
-		})
+	if len(c.probeRequests) != 0 {
+		t.Error("a probe is requested for a page that is not forwarded")
 	}
-}
-
-// TestSuspended: a state is as old as either clock says. The monotonic one stands still while the machine
-// is suspended, and the wall clock can be set back.
-func TestSuspended(t *testing.T) {
-	const bound = 6 * time.Second
-	now := time.Now()
-	for name, tt := range map[string]struct {
-		ago                   time.Duration // by the monotonic clock
-		furtherByTheWallClock time.Duration
-		want                  reason.Reason
-	}{
-		"before the machine was suspended for an hour": {
-			ago: time.Second, furtherByTheWallClock: time.Hour, want: reason.Stale,
-		},
-		"long ago, before the clock was set back an hour": {
-			ago: time.Minute, furtherByTheWallClock: -time.Hour, want: reason.Stale,
-		},
-		"just now, before the clock was set back an hour": {
-			ago: time.Second, furtherByTheWallClock: -time.Hour, want: reason.None,
-		},
-	} {
-		sent := proxytest.EarlierByTheWallClock(now.Add(-tt.ago), tt.furtherByTheWallClock)
-		v := &View{unavailable: reason.None, currentAt: source.Probe{Sent: sent}}
-		if _, got := v.latest(moment{now: now, bound: bound}, 0); got != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
+	done, forwarded := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, notReached)
+	if !forwarded {
+		t.Fatal("a small page at a revision that memory has not reached is not forwarded")
+	}
+	done()
+	if len(c.probeRequests) != 1 {
+		t.Error("no probe is requested for a page that is forwarded")
 	}
 }

@@ -67,7 +67,7 @@ func TestInvalidate(t *testing.T) {
 			}
 			all.Invalidate(tt.invalidation)
 			for _, key := range keys {
-				dropped := before[key].whyRetired() != reason.None
+				dropped := whyRetired(before[key]) != reason.None
 				if dropped != slices.Contains(tt.want, key) {
 					t.Errorf("%v is dropped: %t", key, dropped)
 				}

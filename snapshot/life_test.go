@@ -209,7 +209,7 @@ func (l *life) load(s step) error {
 	l.budget.add(size) // as a load does
 	l.collection.install(loadedState{
 		state: state, size: size, revision: l.upstream, envelope: l.envelope,
-		form: &watch.Form{}, askedBy: l.collection.at(askedAt),
+		form: &watch.Form{}, askedBy: probeSentAt(l.collection, askedAt),
 	})
 	l.beginState(askedAt)
 	l.collection.setStreaming(true)
@@ -326,7 +326,7 @@ func (l *life) probe(s step) error {
 	if wantReached {
 		l.advance(l.applied.To)
 	}
-	reached := l.collection.recordProbe(probeResult{revision: l.upstream, probe: l.collection.at(askedAt)})
+	reached := l.collection.recordProbe(probeResult{revision: l.upstream, probe: probeSentAt(l.collection, askedAt)})
 	if reached != wantReached {
 		return fmt.Errorf("a probe at %d is reached: %v, want %v at %d", l.upstream, reached, wantReached, l.applied.To)
 	}

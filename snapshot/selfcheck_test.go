@@ -248,7 +248,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			if mismatches := w.mismatchesAfter(t, 2); mismatches != 1 {
 				t.Fatalf("got %d mismatches, want 1; log:\n%s", mismatches, w.log)
 			}
-			if why := corrupted.whyRetired(); why != reason.Warming {
+			if why := whyRetired(corrupted); why != reason.Warming {
 				t.Errorf("the corrupted collection is retired: got reason %q, want %q", why, reason.Warming)
 			}
 			expect.Says(t, w.log.String(), tt.wantLog)

@@ -104,7 +104,7 @@ func TestVerify(t *testing.T) {
 			if reloadedAfter < tt.wantReloadFrom || reloadedAfter > tt.wantReloadBy {
 				t.Errorf("reloaded after %v, want %v to %v; log:\n%s", reloadedAfter, tt.wantReloadFrom, tt.wantReloadBy, w.log)
 			}
-			if dropped := before.whyRetired() != reason.None; dropped != tt.wantDropped {
+			if dropped := whyRetired(before) != reason.None; dropped != tt.wantDropped {
 				t.Errorf("the collection is dropped: got %t, want %t", dropped, tt.wantDropped)
 			}
 			if n := w.collections.Mismatches()[widgets].Count; (n > 0) != tt.wantDropped {

@@ -1,0 +1,69 @@
+package snapshot
+
+import (
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// TestApplyProgress: applyProgress extends the interval to the revision of a progress watch if the stream has sent all changes
+// of that watch. If it may still send some, the progress is kept for later. If it has skipped one, that is an error.
+func TestApplyProgress(t *testing.T) {
+	for name, tt := range map[string]struct {
+		streamed  []uint64 // the revisions of the changes that the stream has sent
+		progress  progress // of the progress watch
+		wantTo    uint64   // the end of the interval
+		wantKept  bool     // the progress is kept until the stream has caught up
+		wantError bool
+	}{
+		"no change": {progress: progress{from: 10, revision: 20}, wantTo: 20},
+		"the stream has sent the change": {
+			streamed: []uint64{15}, progress: progress{from: 10, revision: 20, changes: []uint64{15}}, wantTo: 20,
+		},
+		"the stream has not sent one of the changes yet": {
+			streamed: []uint64{15}, progress: progress{from: 10, revision: 20, changes: []uint64{15, 16}},
+			wantTo: 15, wantKept: true,
+		},
+		"the stream is ahead": {streamed: []uint64{25}, progress: progress{from: 10, revision: 20}, wantTo: 25},
+		"the stream skipped a change (15)": {
+			streamed: []uint64{18}, progress: progress{from: 10, revision: 20, changes: []uint64{15, 18}},
+			wantTo: 18, wantError: true,
+		},
+		"no progress":                         {wantTo: 10},
+		"a bookmark below the interval's end": {progress: progress{from: 7, revision: 9}, wantTo: 10},
+		"a change from before the load":       {progress: progress{from: 7, revision: 20, changes: []uint64{9}}, wantTo: 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+			for _, revision := range tt.streamed {
+				o := &index.Object{Key: "ns/a", Revision: revision}
+				expect.NoError(t, c.apply(stateChange{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
+			}
+			left, err := c.applyProgress(tt.progress)
+			if (err != nil) != tt.wantError {
+				t.Errorf("got error %v, want one: %t", err, tt.wantError)
+			}
+			if kept := left.revision > 0; err == nil && kept != tt.wantKept {
+				t.Errorf("the progress is kept: got %t, want %t", kept, tt.wantKept)
+			}
+			if to := c.view.Load().To; to != tt.wantTo {
+				t.Errorf("the interval's end: got %d, want %d", to, tt.wantTo)
+			}
+		})
+	}
+}
+
+// TestApplyProgressWithoutAState: applyProgress does nothing if there is no state.
+func TestApplyProgressWithoutAState(t *testing.T) {
+	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+	c.drop(reason.Warming)
+	left, err := c.applyProgress(progress{from: 10, revision: 20})
+	expect.NoError(t, err)
+	if left.revision > 0 {
+		t.Errorf("got the kept progress %+v, want none", left)
+	}
+}

@@ -17,173 +17,190 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// TestStartsAreBounded: someone who asks for everything does not make the upstream read
-// everything at once. What the policy wants is not held back.
+// TestStartsAreBounded: Use starts startsAtOnce collections at once, and then startsPerSecond. Keep, for what the policy wants
+// in memory, starts any number.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollections(t, &upstream{intercept: fault{code: http.StatusServiceUnavailable}.intercept()})
-		started := func(n int) int {
-			ok := 0
-			for i := range n {
-				if _, unavailable := c.Use(resourceNamed(fmt.Sprintf("r%d-%d", n, i))); unavailable == reason.None {
-					ok++
-				} else if unavailable != reason.Warming {
-					t.Fatalf("got %q, want %q", unavailable, reason.Warming)
+		use200 := func(prefix string) (started int) {
+			for i := range 200 {
+				_, unavailable := c.Use(resourceNamed(fmt.Sprint(prefix, i)))
+				switch unavailable {
+				case reason.None:
+					started++
+				case reason.Warming: // another one must be started first
+				default:
+					t.Fatalf("got reason %q, want none or %q", unavailable, reason.Warming)
 				}
 			}
-			return ok
+			return started
 		}
-		if got := started(200); got != startsAtOnce {
-			t.Errorf("%d collections started at once, want %d", got, startsAtOnce)
+		if got := use200("first"); got != startsAtOnce {
+			t.Errorf("at once: got %d collections started, want %d", got, startsAtOnce)
 		}
-		if _, unavailable := c.Use(resourceNamed("r200-0")); unavailable != reason.None {
-			t.Errorf("one that is there: %q", unavailable)
+		if _, unavailable := c.Use(resourceNamed("first0")); unavailable != reason.None {
+			t.Errorf("a collection that was started: got reason %q, want none", unavailable)
 		}
 		if _, unavailable := c.Keep(resourceNamed("eager")); unavailable != reason.None {
-			t.Errorf("an eager one: %q", unavailable)
+			t.Errorf("an eager collection: got reason %q, want none", unavailable)
 		}
 		time.Sleep(2 * time.Second)
-		if got := started(201); got != 2*startsPerSecond {
-			t.Errorf("%d collections started two seconds later, want %d", got, 2*startsPerSecond)
+		if got := use200("second"); got != 2*startsPerSecond {
+			t.Errorf("two seconds later: got %d collections started, want %d", got, 2*startsPerSecond)
 		}
 	})
 }
 
-// TestSettingsOfAResource: its history may be shorter. What nobody asks for goes, which is no loss.
+// TestSettingsOfAResource: a collection has the history of its Settings, or else the usual one.
 func TestSettingsOfAResource(t *testing.T) {
+	c := newCollections(t, &upstream{revision: 9}, func(config *Config) {
+		config.Limits.History = time.Hour
+		config.Settings = func(gvr schema.GroupVersionResource) Settings {
+			return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
+		}
+	})
+	for resource, want := range map[string]time.Duration{"short": time.Minute, "other": time.Hour} {
+		collection, _ := c.Use(resourceNamed(resource))
+		expect.Same(t, want, collection.limits.History)
+	}
+}
+
+// TestIdleCollectionsGo: a collection that was not used for Config.Idle is dropped, which does not count as a loss.
+func TestIdleCollectionsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollections(t, &upstream{revision: 9}, func(config *Config) {
-			config.Idle = 10 * time.Minute
-			config.Settings = func(gvr schema.GroupVersionResource) Settings {
-				return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
-			}
-		})
-		short, _ := c.Use(resourceNamed("short"))
-		other, _ := c.Use(resourceNamed("other"))
-		if short.limits.History != time.Minute || other.limits.History != time.Hour || short.limits.Staleness != 90*time.Second {
-			t.Errorf("histories of %v and %v", short.limits, other.limits)
-		}
-		time.Sleep(time.Hour)
-		if losses := other.counts.lossesByCause(); len(losses) > 0 {
-			t.Errorf("losses %v of an idle collection, want none", losses)
-		}
-		if again, _ := c.Use(resourceNamed("other")); again == other {
-			t.Error("nobody asked for an hour, and it is still there")
+		const idle = 10 * time.Minute
+		c := newCollections(t, &upstream{revision: 9}, func(config *Config) { config.Idle = idle })
+		before, _ := c.Use(configMaps)
+		time.Sleep(2 * idle)
+		expectLoss(t, before, reason.None)
+		if again, _ := c.Use(configMaps); again == before {
+			t.Errorf("the collection is still there, %v after its last use", 2*idle)
 		}
 	})
 }
 
-// TestWhatCannotFit: what cannot fit is known by the first objects, unless they are large.
-func TestWhatCannotFit(t *testing.T) {
-	all := &budget{limit: 1000 << 20}
-	small := &budget{limit: 100 << 20}
-	for _, tt := range []struct {
+// TestMayFit: mayFit returns false if the number and the mean size of the objects make a state more than oversizeFactor times
+// as large as the budget can store. A mean above maxLikelyMean counts as maxLikelyMean.
+func TestMayFit(t *testing.T) {
+	const mebibyte = 1 << 20
+	large, small, unlimited := &budget{limit: 1000 * mebibyte}, &budget{limit: 100 * mebibyte}, &budget{}
+	most := oversizeFactor * large.maxUncrowded() / maxLikelyMean // of so large objects
+	for name, tt := range map[string]struct {
 		learned source.Learned
 		budget  *budget
 		want    bool
 	}{
-		{learned: source.Learned{Count: oversizeFactor * 900, Mean: 1 << 20}, budget: all, want: true},
-		{learned: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, budget: all, want: true},
-		{learned: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 16 << 10}, budget: all},
-		{learned: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, budget: small},
-		{learned: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 1 << 20}, budget: all},
-		{learned: source.Learned{Count: 4000, Mean: 1 << 20}, budget: all, want: true}, // the first may be larger than the others
-		{learned: source.Learned{}, budget: all, want: true},
-		{learned: source.Learned{Count: 1 << 40, Mean: 1 << 10}, budget: &budget{}, want: true},
+		"just few enough objects":      {learned: source.Learned{Count: most, Mean: maxLikelyMean}, budget: large, want: true},
+		"too many objects":             {learned: source.Learned{Count: most + 1, Mean: maxLikelyMean}, budget: large},
+		"too many for a small budget":  {learned: source.Learned{Count: most, Mean: maxLikelyMean}, budget: small},
+		"few enough, the first larger": {learned: source.Learned{Count: most, Mean: mebibyte}, budget: large, want: true},
+		"too many, the first larger":   {learned: source.Learned{Count: most + 1, Mean: mebibyte}, budget: large},
+		"nothing was learned":          {learned: source.Learned{}, budget: large, want: true},
+		"there is no bound":            {learned: source.Learned{Count: 1 << 40, Mean: 1 << 10}, budget: unlimited, want: true},
 	} {
 		if got := mayFit(tt.learned, tt.budget); got != tt.want {
-			t.Errorf("%+v: may fit %t, want %t", tt.learned, got, tt.want)
+			t.Errorf("%s: got %t, want %t", name, got, tt.want)
 		}
 	}
 }
 
-// TestALoadIsCountedBeforeItBegins: where little is left, nothing is read; and when it is over, only what
-// came is counted.
-func TestALoadIsCountedBeforeItBegins(t *testing.T) {
+// TestALoadReservesItsBytes: newLoaded counts the bytes of a state before it is read, so that loads do not exceed the bound
+// together. It returns errFull if little is left. In the end only the objects that came are counted.
+func TestALoadReservesItsBytes(t *testing.T) {
+	const limit = 1000
 	envelope, o := samples.Envelope("PodList", "v1"), &index.Object{Key: "a", Bytes: make([]byte, 100)}
 	for name, tt := range map[string]struct {
-		used, size   int64
-		want         error
+		used         int64 // before the load
+		learnedSize  int64 // of the state, as far as is known
+		wantErr      error
 		wantReserved int64
 	}{
-		"what fits":             {size: 400, wantReserved: 400},
-		"what seems not to fit": {size: oversizeFactor * 900, wantReserved: 450},
-		"more than was thought": {size: 10, wantReserved: 10},
-		"where nothing fits":    {size: 10, used: 950, want: errFull},
+		"a state that fits":                    {learnedSize: 400, wantReserved: 400},
+		"a state that seems not to fit":        {learnedSize: oversizeFactor * 900, wantReserved: 450}, // half of nine tenths
+		"a state larger than what was learned": {learnedSize: 10, wantReserved: 10},
+		"nothing fits":                         {learnedSize: 10, used: 950, wantErr: errFull},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &budget{limit: 1000}
+			b := &budget{limit: limit}
 			b.add(tt.used)
-			l, err := newLoaded(source.Learned{Envelope: envelope, Count: 1, Mean: tt.size}, b, source.Probe{})
-			if !errors.Is(err, tt.want) || b.used.Load() != tt.used+tt.wantReserved {
-				t.Fatalf("%v, with %d bytes on the account", err, b.used.Load())
+			expectUsed := func(when string, want int64) {
+				t.Helper()
+				if got := b.used.Load(); got != want {
+					t.Errorf("%s: got %d bytes counted, want %d", when, got, want)
+				}
 			}
+			l, err := newLoaded(source.Learned{Envelope: envelope, Count: 1, Mean: tt.learnedSize}, b, source.Probe{})
+			if !errors.Is(err, tt.wantErr) {
+				t.Fatalf("got error %v, want %v", err, tt.wantErr)
+			}
+			expectUsed("at first", tt.used+tt.wantReserved)
 			if err != nil {
 				return
 			}
 			expect.NoError(t, l.count(o.Size()))
-			if used := b.used.Load(); used != max(tt.wantReserved, o.Size()) {
-				t.Errorf("with an object, %d bytes are on the account", used)
-			}
+			expectUsed("with an object", max(tt.wantReserved, o.Size()))
 			l.endReservation()
-			if b.used.Load() != o.Size() {
-				t.Errorf("%d bytes on the account of a state of %d", b.used.Load(), o.Size())
-			}
-			if err := l.count(900); !errors.Is(err, errFull) {
-				t.Errorf("more than there is room for: %v", err)
+			expectUsed("when all objects have come", o.Size())
+			if err := l.count(limit); !errors.Is(err, errFull) {
+				t.Errorf("objects of %d bytes more: got error %v, want %v", limit, err, errFull)
 			}
 			l.discard()
-			if b.used.Load() != 0 {
-				t.Errorf("%d bytes on the account of nothing", b.used.Load())
-			}
+			expectUsed("after the load was discarded", 0)
 		})
 	}
 }
 
-// TestMakeRoom: when less than a tenth of the bound is free, histories become shorter, and the collection that was idle
-// for longest is dropped. Eager collections and those in use stay.
+// TestMakeRoom: when less than a tenth of the bound is free, the janitor shortens histories, and drops the collection that was
+// idle for longest. It does not drop eager collections and those in use.
 func TestMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const bound = 1 << 20
-		u := &upstream{revision: 9, repeats: itemEvent("ADDED", itemC), repeatEvery: time.Minute} // so there is a history
+		const bound, passed = 1 << 20, time.Minute + time.Second
+		// A change each minute, so that there is a history.
+		u := &upstream{revision: 9, repeats: itemEvent("ADDED", itemC), repeatEvery: time.Minute}
 		all := newCollections(t, u, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
-		now := time.Now()
-		collections := map[string]*Collection{}
-		for name, idleFor := range map[string]time.Duration{"used": 0, "idle": minIdleForEviction, "eager": 2 * minIdleForEviction} {
-			use := all.Use
-			if name == "eager" {
-				use = all.Keep
-			}
-			collections[name], _ = use(resourceNamed(name))
-			lastUse := now.Add(time.Minute + time.Second - idleFor)
-			collections[name].lastUse.Store(&lastUse)
+		used, _ := all.Use(resourceNamed("used"))
+		idle, _ := all.Use(resourceNamed("idle"))
+		eager, _ := all.Keep(resourceNamed("eager"))
+		time.Sleep(passed)
+		setIdle := func(c *Collection, idleFor time.Duration) {
+			lastUse := time.Now().Add(-idleFor)
+			c.lastUse.Store(&lastUse)
 		}
-		time.Sleep(time.Minute + time.Second)
-		all.budget.add(bound/20*19 - all.budget.used.Load())
+		setIdle(used, 0)
+		setIdle(idle, minIdleForEviction)
+		setIdle(eager, 2*minIdleForEviction)
+		all.budget.add(bound/20*19 - all.budget.used.Load()) // a twentieth is free
 		time.Sleep(tidyInterval)
 		synctest.Wait()
-		for name, c := range collections {
-			if dropped := c.view.Load().unavailable == reason.Memory; dropped != (name == "idle") {
-				t.Errorf("the %s collection is dropped: %t", name, dropped)
+		for name, tt := range map[string]struct {
+			collection  *Collection
+			wantDropped bool
+		}{
+			"used":  {collection: used},
+			"idle":  {collection: idle, wantDropped: true},
+			"eager": {collection: eager},
+		} {
+			if got := tt.collection.view.Load().unavailable == reason.Memory; got != tt.wantDropped {
+				t.Errorf("the %s collection is dropped: got %t, want %t", name, got, tt.wantDropped)
 			}
 		}
-		if _, unavailable := collections["used"].view.Load().exact(moment{}, 9); unavailable != reason.History {
-			t.Errorf("the state before the last change: %q, want %q", unavailable, reason.History)
+		if _, unavailable := used.view.Load().exact(moment{}, 9); unavailable != reason.History {
+			t.Errorf("the state before the last change: got reason %q, want %q", unavailable, reason.History)
 		}
 	})
 }
 
-// TestCountsAreBounded: what is counted of resources that nobody uses any more is forgotten.
+// TestCountsAreBounded: the counts of at most 2*maxCollections resources are kept.
 func TestCountsAreBounded(t *testing.T) {
 	c := newCollections(t, &upstream{revision: 9})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range 5 * maxCollections {
-		r := configMaps
-		r.Group = fmt.Sprint(i)
-		c.countsLocked(r)
-		if len(c.counts) > 2*maxCollections {
-			t.Fatalf("%d are kept", len(c.counts))
-		}
+		key := configMaps
+		key.Group = fmt.Sprint(i)
+		c.countsLocked(key)
+	}
+	if len(c.counts) > 2*maxCollections {
+		t.Errorf("got the counts of %d resources, want at most %d", len(c.counts), 2*maxCollections)
 	}
 }

@@ -7,56 +7,53 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// otherMaps is a resource of another group.
-var otherMaps = CollectionKey{GroupVersionResource: schema.GroupVersionResource{Group: "other", Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: media.JSON}
-
-// expectUse asks for a collection after the feeds did what they can without waiting.
-func expectUse(t *testing.T, when string, c *Collections, r CollectionKey, want reason.Reason) *Collection {
+// expectUse uses a collection, lets its feed do what it can without waiting, and checks why there is no newest state then.
+// None: there must be one.
+func expectUse(t *testing.T, when string, c *Collections, key CollectionKey, want reason.Reason) *Collection {
 	t.Helper()
-	collection, unavailable := c.Use(r)
+	collection, unavailable := c.Use(key)
 	if unavailable == reason.None {
 		synctest.Wait()
 		_, unavailable = collection.NotOlderThan(t.Context(), 0)
 	}
 	if unavailable != want {
-		t.Errorf("%s: %q, want %q", when, unavailable, want)
+		t.Errorf("%s: got reason %q, want %q", when, unavailable, want)
 	}
 	return collection
 }
 
-// TestInvalidate: an invalidation drops the collections of its scope, and no others. After a change of a definition or
-// route they can be started again when Skew has passed since the last one; after a mismatch at once.
+// TestInvalidate: Invalidate drops the collections of a scope, and no others. After a change of a definition or route they can
+// be started again when Skew has passed since the last one; after a mismatch at once.
 func TestInvalidate(t *testing.T) {
-	otherVersion := configMaps
+	otherVersion, otherGroup := configMaps, configMaps
 	otherVersion.Version = "v2"
 	otherVersion.Representation = media.MetadataJSON
-	keys := []CollectionKey{configMaps, otherVersion, otherMaps}
+	otherGroup.Group = "other"
+	keys := []CollectionKey{configMaps, otherVersion, otherGroup}
 	for name, tt := range map[string]struct {
-		invalidation Invalidation
-		want         []CollectionKey // that are dropped
-		wantLoss     reason.Reason
-		startsAtOnce bool
+		invalidation      Invalidation
+		wantDropped       []CollectionKey
+		wantLoss          reason.Reason
+		wantStartableSoon bool // the collections can be started again at once
 	}{
-		"a definition": {
+		"a definition changes": {
 			invalidation: Invalidation{Cause: CauseDefinition, Scope: OfResource(configMaps.GroupResource())},
-			want:         []CollectionKey{configMaps, otherVersion}, wantLoss: reason.Schema,
+			wantDropped:  []CollectionKey{configMaps, otherVersion}, wantLoss: reason.Schema,
 		},
-		"a route": {
+		"a route changes": {
 			invalidation: Invalidation{Cause: CauseCatalog, Scope: OfVersion(configMaps.GroupVersion())},
-			want:         []CollectionKey{configMaps}, wantLoss: reason.Moved,
+			wantDropped:  []CollectionKey{configMaps}, wantLoss: reason.Moved,
 		},
-		"all routes": {invalidation: Invalidation{Cause: CauseCatalog}, want: keys, wantLoss: reason.Moved},
-		"a mismatch": {
+		"all routes change": {invalidation: Invalidation{Cause: CauseCatalog}, wantDropped: keys, wantLoss: reason.Moved},
+		"a collection differs": {
 			invalidation: Invalidation{Cause: CauseMismatch, Scope: OfCollection(configMaps)},
-			want:         []CollectionKey{configMaps}, wantLoss: reason.Mismatch, startsAtOnce: true,
+			wantDropped:  []CollectionKey{configMaps}, wantLoss: reason.Mismatch, wantStartableSoon: true,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -68,30 +65,31 @@ func TestInvalidate(t *testing.T) {
 			all.Invalidate(tt.invalidation)
 			for _, key := range keys {
 				dropped := whyRetired(before[key]) != reason.None
-				if dropped != slices.Contains(tt.want, key) {
-					t.Errorf("%v is dropped: %t", key, dropped)
+				wantDropped := slices.Contains(tt.wantDropped, key)
+				if dropped != wantDropped {
+					t.Errorf("%v is dropped: got %t, want %t", key, dropped, wantDropped)
 				}
-				if losses := before[key].counts.lossesByCause(); dropped && losses[tt.wantLoss] != 1 {
-					t.Errorf("losses of %v: %v, want one because of %q", key, losses, tt.wantLoss)
+				if wantDropped {
+					expectLoss(t, before[key], tt.wantLoss)
 				}
 			}
 			expectAll := func(when string, want reason.Reason) {
 				t.Helper()
-				for _, key := range tt.want {
+				for _, key := range tt.wantDropped {
 					expectUse(t, fmt.Sprintf("%s: %v", when, key), all, key, want)
 				}
 			}
-			if tt.startsAtOnce {
+			if tt.wantStartableSoon {
 				expectAll("at once", reason.None)
 				return
 			}
 			expectAll("at once", reason.Upstream)
 			if _, refusal := all.Keep(configMaps); refusal != reason.Upstream {
-				t.Errorf("an eager collection is refused because of %q, want %q", refusal, reason.Upstream)
+				t.Errorf("an eager collection: got reason %q, want %q", refusal, reason.Upstream)
 			}
 			time.Sleep(Skew / 2)
 			all.Invalidate(tt.invalidation)
-			time.Sleep(Skew - 1)
+			time.Sleep(Skew - time.Nanosecond)
 			expectAll("just before Skew has passed since the second change", reason.Upstream)
 			time.Sleep(time.Nanosecond)
 			expectAll("when Skew has passed", reason.None)
@@ -99,18 +97,18 @@ func TestInvalidate(t *testing.T) {
 	}
 }
 
-// TestChanges: changes has each change once, the latest first, and at most maxChanges.
+// TestChanges: with puts a change first, in place of an earlier one of the same cause and scope, and keeps at most maxChanges.
 func TestChanges(t *testing.T) {
 	begun := time.Now()
 	var c changes
-	for at, change := range []Change{
+	for i, change := range []Change{
 		{Of: "widgets.example.com", Cause: CauseDefinition, What: "one"},
 		{Of: "all", Cause: CauseServers},
 		{Of: "example.com/v1", Cause: CauseCatalog},
 		{Of: "widgets.example.com", Cause: CauseServers},
 		{Of: "widgets.example.com", Cause: CauseDefinition, What: "another"},
 	} {
-		change.At = begun.Add(time.Duration(at))
+		change.At = begun.Add(time.Duration(i))
 		c = c.with(change)
 	}
 	expect.Same(t, changes{
@@ -122,21 +120,18 @@ func TestChanges(t *testing.T) {
 	for i := range 2 * maxChanges {
 		c = c.with(Change{Of: fmt.Sprint(i)})
 	}
-	if last := fmt.Sprint(2*maxChanges - 1); len(c) != maxChanges || c[0].Of != last {
-		t.Errorf("%d changes, the latest of %s; want %d, of %s", len(c), c[0].Of, maxChanges, last)
-	}
+	expect.Same(t, maxChanges, len(c))
+	expect.Same(t, fmt.Sprint(2*maxChanges-1), c[0].Of)
 }
 
-// TestScopeNames: String names a scope as users know its resources.
+// TestScopeNames: String of a Scope returns the name by which users know its resources.
 func TestScopeNames(t *testing.T) {
-	for want, scope := range map[string]Scope{
-		"all":                 {},
-		"example.com/v1":      OfVersion(widgets.GroupVersion()),
-		"widgets.example.com": OfResource(widgets.GroupResource()),
-		"configmaps/json":     OfCollection(configMaps),
+	for scope, want := range map[Scope]string{
+		{}:                                  "all",
+		OfVersion(widgets.GroupVersion()):   "example.com/v1",
+		OfResource(widgets.GroupResource()): "widgets.example.com",
+		OfCollection(configMaps):            "configmaps/json",
 	} {
-		if got := scope.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		expect.Same(t, want, scope.String())
 	}
 }

@@ -49,7 +49,7 @@ func (t *templates) differ(w watchRequest, served, proxied []oracle.Event) *diff
 		}
 		key, masked := templateOf(w, e)
 		if want, ok := t.seen[key]; ok && want != masked {
-			return differs(wrongBookmark, "%s", oracle.Difference([]byte(masked), []byte(want)))
+			return newDifference(wrongBookmark, "%s", oracle.Difference([]byte(masked), []byte(want)))
 		}
 		t.seen[key] = masked
 		t.served[key] = t.served[key] || i < len(served)

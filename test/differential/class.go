@@ -1,12 +1,6 @@
 package differential
 
-import (
-	"math/rand/v2"
-	"slices"
-	"sync"
-
-	"github.com/listproxy/listproxy/test/differential/cluster"
-)
+import "github.com/listproxy/listproxy/test/differential/cluster"
 
 // semantics is which state a request asks for.
 type semantics string
@@ -31,7 +25,7 @@ func (s semantics) changesWithTime() bool {
 // representation is the form of an answer.
 type representation string
 
-// The representations. oddForm stands for all that are always forwarded.
+// The representations. forwardedForm stands for all that are always forwarded.
 const (
 	plainJSON        representation = "json"
 	indentedJSON     representation = "indented"
@@ -39,19 +33,19 @@ const (
 	metadataJSON     representation = "metadata-json"
 	metadataIndented representation = "metadata-indented"
 	metadataProtobuf representation = "metadata-protobuf"
-	oddForm          representation = "odd"
+	forwardedForm    representation = "odd"
 )
 
-// metadata reports whether objects come without spec and status.
-func (r representation) metadata() bool {
+// isMetadata reports whether objects come without spec and status.
+func (r representation) isMetadata() bool {
 	return r == metadataJSON || r == metadataIndented || r == metadataProtobuf
 }
 
-// indented reports whether the answer is indented JSON.
-func (r representation) indented() bool { return r == indentedJSON || r == metadataIndented }
+// isIndented reports whether the answer is indented JSON.
+func (r representation) isIndented() bool { return r == indentedJSON || r == metadataIndented }
 
-// protobuf reports whether the answer is in protobuf.
-func (r representation) protobuf() bool { return r == protobuf || r == metadataProtobuf }
+// isProtobuf reports whether the answer is in protobuf.
+func (r representation) isProtobuf() bool { return r == protobuf || r == metadataProtobuf }
 
 // selector is a kind of selectors.
 type selector string
@@ -86,9 +80,9 @@ const (
 	nextPage  page = "next"
 )
 
-// moment is a page and the state that it is of.
-type moment struct {
-	Semantics semantics // of the first page
+// part is what of a list is asked for: a page, and the state by which the first page was asked.
+type part struct {
+	Semantics semantics
 	Page      page
 }
 
@@ -97,7 +91,7 @@ type class struct {
 	Representation representation
 	Selector       selector
 	Scope          scope
-	moment
+	part
 }
 
 // The values of the fields of classes.
@@ -105,7 +99,7 @@ var (
 	representations = []representation{plainJSON, indentedJSON, protobuf, metadataJSON, metadataIndented, metadataProtobuf}
 	selectors       = []selector{byNothing, byLabels, byMetadata, byFields, byBoth}
 	scopes          = []scope{oneNamespace, allNamespaces, wholeCluster}
-	moments         = []moment{
+	parts           = []part{
 		{anyRevision, wholeList},
 		{anyRevision, firstPage},
 		{notOlderThan, wholeList},
@@ -125,11 +119,11 @@ var (
 // classes returns all classes.
 func classes() []class {
 	var all []class
-	for _, representation := range representations {
-		for _, selector := range selectors {
-			for _, scope := range scopes {
-				for _, m := range moments {
-					all = append(all, class{representation, selector, scope, m})
+	for _, r := range representations {
+		for _, s := range selectors {
+			for _, covered := range scopes {
+				for _, p := range parts {
+					all = append(all, class{Representation: r, Selector: s, Scope: covered, part: p})
 				}
 			}
 		}
@@ -137,14 +131,26 @@ func classes() []class {
 	return all
 }
 
-// class returns the class of a list. It is not ok for an odd list.
-func (q question) class() (_ class, ok bool) {
-	c := class{q.Representation, q.selector(), q.scope(), moment{q.Semantics, wholeList}}
+// possibleFor reports whether a list of a resource can be of the class.
+func (c class) possibleFor(r cluster.Resource) bool {
+	if r.Namespaced == (c.Scope == wholeCluster) {
+		return false
+	}
+	return c.Selector != byFields || len(r.Fields) > 0
+}
+
+// classOf returns the class of a list. It is not ok for an odd list, and for a page if the semantics of the first page are not
+// known.
+func (q question) classOf() (_ class, ok bool) {
+	c := class{
+		Representation: q.Representation, Selector: q.selectorKind(), Scope: q.scopeCovered(),
+		part: part{q.Semantics, wholeList},
+	}
 	switch {
-	case q.Odd || q.Representation == oddForm:
+	case q.Odd || q.Representation == forwardedForm:
 		return c, false
 	case q.Semantics == continued:
-		c.moment = moment{q.Origin, nextPage}
+		c.part = part{q.Origin, nextPage}
 		return c, q.Origin != ""
 	case q.Query.Get("limit") != "":
 		c.Page = firstPage
@@ -152,7 +158,8 @@ func (q question) class() (_ class, ok bool) {
 	return c, true
 }
 
-func (q question) scope() scope {
+// scopeCovered returns what the list covers.
+func (q question) scopeCovered() scope {
 	switch {
 	case !q.Resource.Namespaced:
 		return wholeCluster
@@ -162,7 +169,8 @@ func (q question) scope() scope {
 	return allNamespaces
 }
 
-func (q question) selector() selector {
+// selectorKind returns the kind of the label and field selectors.
+func (q question) selectorKind() selector {
 	labels, fields := q.Query.Get("labelSelector") != "", q.Query.Get("fieldSelector")
 	switch {
 	case labels && fields != "":
@@ -171,72 +179,8 @@ func (q question) selector() selector {
 		return byLabels
 	case fields == "":
 		return byNothing
-	case q.typeFields():
+	case q.selectsTypeFields():
 		return byFields
 	}
 	return byMetadata
-}
-
-// focus are the resources that are compared in every class that is possible for them.
-var focus = []string{"pods", "configmaps", "nodes", "gadgets", "widgets"}
-
-// card is a class and a resource, to be compared once in each round.
-type card struct {
-	class
-	Resource cluster.Resource
-	tries    int // in this round
-}
-
-const (
-	// maxTries is the number of times that a card is dealt in a round until it has been compared.
-	maxTries = 24
-	// returnDistance is the number of cards before a card that was returned.
-	returnDistance = 50
-)
-
-// deck deals all cards in rounds, in random order. Safe for concurrent use.
-type deck struct {
-	mu    sync.Mutex
-	rng   *rand.Rand
-	cards []card
-	left  []card
-}
-
-// newDeck returns the deck of the resources in focus, with all classes that are possible for them.
-func newDeck(rng *rand.Rand, resources []cluster.Resource) *deck {
-	d := &deck{rng: rng}
-	for _, r := range resources {
-		if !slices.Contains(focus, r.Resource) || r.Reader {
-			continue
-		}
-		for _, class := range classes() {
-			if r.Namespaced == (class.Scope != wholeCluster) && (class.Selector != byFields || len(r.Fields) > 0) {
-				d.cards = append(d.cards, card{class: class, Resource: r})
-			}
-		}
-	}
-	return d
-}
-
-// deal returns the next card.
-func (d *deck) deal() card {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.left) == 0 {
-		d.left = slices.Clone(d.cards)
-		d.rng.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
-	}
-	next := d.left[0]
-	d.left = d.left[1:]
-	return next
-}
-
-// putBack returns a card that could not be compared to the deck. For example, there was no next page.
-func (d *deck) putBack(c card) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	c.tries++
-	if c.tries < maxTries {
-		d.left = slices.Insert(d.left, min(len(d.left), returnDistance), c)
-	}
 }

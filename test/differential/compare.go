@@ -32,15 +32,20 @@ const (
 	maxPages = 40
 )
 
+// The streams of random numbers of one seed.
+const listsStream, watchesStream, quietStream, oddStream = 3, 5, 7, 9
+
 // comparator asks both sides and compares. Safe for concurrent use.
 type comparator struct {
 	cluster       *cluster.Cluster
 	direct, proxy *side
 	report        *report
-	// begun has a revision of each resource from before listproxy started. No state in memory is older.
-	begun map[schema.GroupResource]uint64
-	// watchList reports whether the API server has streaming lists, sharded whether it has sharded lists and watches.
-	watchList, sharded bool
+	// revisionsBefore has a revision of each resource from before listproxy started. No state in memory is older.
+	revisionsBefore map[schema.GroupResource]uint64
+	// watchList reports whether the API server has streaming lists.
+	watchList bool
+	// hasShards reports whether the API server has sharded lists and watches.
+	hasShards bool
 	// pagesAny reports whether kube-apiserver obeys a limit at resourceVersion=0, as it does without a watch cache.
 	pagesAny bool
 	sent     templates
@@ -50,7 +55,7 @@ type comparator struct {
 func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compare func(context.Context, *generator)) {
 	var all sync.WaitGroup
 	for range workers {
-		g := &generator{rng: cluster.Split(rng), cluster: c.cluster, watchList: c.watchList, sharded: c.sharded}
+		g := &generator{rng: cluster.Split(rng), cluster: c.cluster, watchList: c.watchList, hasShards: c.hasShards}
 		all.Go(func() {
 			for ctx.Err() == nil {
 				compare(ctx, g)
@@ -62,7 +67,7 @@ func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compa
 
 // lists compares lists until ctx ends.
 func (c *comparator) lists(ctx context.Context, seed uint64, workers int) {
-	rng := rand.New(rand.NewPCG(seed, 3))
+	rng := rand.New(rand.NewPCG(seed, listsStream))
 	d := newDeck(cluster.Split(rng), c.cluster.Resources)
 	c.run(ctx, rng, workers, func(ctx context.Context, g *generator) { c.list(ctx, g, d) })
 }
@@ -70,9 +75,9 @@ func (c *comparator) lists(ctx context.Context, seed uint64, workers int) {
 // list compares a list or its pages: two times out of three those of the deck's next card.
 func (c *comparator) list(ctx context.Context, g *generator, d *deck) {
 	switch {
-	case !g.one(3):
-		c.deal(ctx, g, d)
-	case g.one(20):
+	case !g.oneIn(3):
+		c.compareCard(ctx, g, d)
+	case g.oneIn(20):
 		if q, ok := g.forged(); ok {
 			c.compare(ctx, q)
 		}
@@ -81,13 +86,14 @@ func (c *comparator) list(ctx context.Context, g *generator, d *deck) {
 	}
 }
 
-// deal compares a list of the class and resource on the deck's next card.
-func (c *comparator) deal(ctx context.Context, g *generator, d *deck) {
+// compareCard compares a list of the class and resource on the deck's next card.
+func (c *comparator) compareCard(ctx context.Context, g *generator, d *deck) {
 	next := d.deal()
 	done := false
-	if q, ok := g.list(next.class, next.Resource); ok {
+	if q, ok := g.listOf(next.class, next.Resource); ok {
 		if next.Page == nextPage {
-			done = c.walk(ctx, g, q, 3) > 1
+			const maxPages = 3 // the second is one of the class
+			done = c.walk(ctx, g, q, maxPages) > 1
 		} else {
 			answers, ok := c.compare(ctx, q)
 			done = ok && answers.proxy.Code == http.StatusOK
@@ -101,14 +107,14 @@ func (c *comparator) deal(ctx context.Context, g *generator, d *deck) {
 
 // compareRandom compares a random list, and of a first page now and then all pages.
 func (c *comparator) compareRandom(ctx context.Context, g *generator) {
-	q, ok := g.someList()
+	q, ok := g.randomList()
 	switch {
 	case !ok:
-	case !q.Odd && q.Semantics != anyRevision && q.Query.Get("limit") != "" && g.one(6):
+	case !q.Odd && q.Semantics != anyRevision && q.Query.Get("limit") != "" && g.oneIn(6):
 		c.walk(ctx, g, q, maxPages)
 	default:
 		c.compare(ctx, q)
-		if g.one(8) { // another user asks for the same list right afterwards
+		if g.oneIn(8) { // another user asks for the same list right afterwards
 			q.User = pick(g, c.cluster.Users...)
 			c.compare(ctx, q)
 		}
@@ -128,9 +134,10 @@ func (a pair) oneTimedOut() bool {
 
 // compare sends a question to both sides and reports a difference. It is not ok if there was a difference, or if ctx ended.
 func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok bool) {
-	begun := time.Now()
+	const pause = 50 * time.Millisecond
+	started := time.Now()
 	answers, found := c.once(ctx, q)
-	for found != nil && answers.oneTimedOut() && time.Since(begun) < patience && clock.Sleep(ctx, 50*time.Millisecond) {
+	for found != nil && answers.oneTimedOut() && time.Since(started) < patience && clock.Sleep(ctx, pause) {
 		c.report.count("asked again")
 		answers, found = c.once(ctx, q)
 	}
@@ -138,12 +145,12 @@ func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok 
 		return answers, false
 	}
 	if found == nil {
-		c.report.list(q, answers.proxy)
+		c.report.comparedList(q, answers.proxy)
 		return answers, true
 	}
 	found.Question = q.String()
 	found.CacheStatus = answers.proxy.Source()
-	c.report.differs(*found)
+	c.report.add(*found)
 	return answers, false
 }
 
@@ -152,7 +159,7 @@ func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok 
 // only if more pods of the node follow. The exact list that the page is compared with has a token if any pods follow. So
 // kube-apiserver is asked whether pods of the node follow.
 func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
-	node, ok := q.indexed()
+	node, ok := q.indexedNode()
 	if !ok || a.proxy.Code != http.StatusOK || a.direct.Code != http.StatusOK {
 		return false
 	}
@@ -162,7 +169,7 @@ func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 	}
 	rest, err := c.direct.ask(ctx, question{
 		// If the selector leaves one namespace, the token is relative to that namespace.
-		Resource: q.Resource, Namespace: q.narrowed(), User: q.User, Semantics: continued,
+		Resource: q.Resource, Namespace: q.namespaceRead(), User: q.User, Semantics: continued,
 		Query: url.Values{"continue": {token}, "fieldSelector": {cluster.NodeNameField + "=" + fields.EscapeValue(node)}},
 	})
 	if err != nil || rest.Code != http.StatusOK {
@@ -178,34 +185,34 @@ func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *dif
 	asked := time.Now()
 	var err error
 	if answers.proxy, err = c.proxy.ask(ctx, q); err != nil {
-		return answers, differs(noAnswer, "%v", err)
+		return answers, newDifference(noAnswer, "%v", err)
 	}
 	exactly := q
 	if q.effective().changesWithTime() && answers.proxy.Code == http.StatusOK {
 		meta, err := body.ListMeta(answers.proxy.Body)
 		if err != nil {
-			return answers, differs(wrongBody, "%v", err)
+			return answers, newDifference(wrongBody, "%v", err)
 		}
 		revision, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
 		if err != nil {
-			return answers, differs(wrongBody, "%v", err)
+			return answers, newDifference(wrongBody, "%v", err)
 		}
-		if d := c.age(q, answers.proxy, revision, asked); d != nil {
+		if d := c.checkAge(q, answers.proxy, revision, asked); d != nil {
 			return answers, d
 		}
-		// For some answers, kube-apiserver gets the question itself as well.
+		// For one answer in eight, kube-apiserver gets the question itself as well.
 		if revision%8 == 0 {
-			if d := c.shape(ctx, q, answers.proxy.Header, meta.Continue != ""); d != nil {
+			if d := c.checkShape(ctx, q, answers.proxy.Header, meta.Continue != ""); d != nil {
 				return answers, d
 			}
 		}
 		exactly = q.at(revision, c.pagesAny && !answers.proxy.FromMemory())
 	}
 	if answers.direct, err = c.direct.ask(ctx, exactly); err != nil {
-		return answers, differs(noAnswer, "%v", err)
+		return answers, newDifference(noAnswer, "%v", err)
 	}
 	if answers.direct.Code == http.StatusGone && answers.proxy.Code == http.StatusOK {
-		c.report.count(expired)
+		c.report.addLost()
 		return answers, nil
 	}
 	d := c.difference(q, answers.proxy, answers.direct)
@@ -216,40 +223,42 @@ func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *dif
 	return answers, d
 }
 
-// shape sends kube-apiserver a question whose answer changes with time, and compares what does not change: the status, the
+// checkShape sends kube-apiserver a question whose answer changes with time, and compares what does not change: the status, the
 // Content-Type, and for anyRevision whether there is a next page.
-func (c *comparator) shape(ctx context.Context, q question, header http.Header, continues bool) *difference {
+func (c *comparator) checkShape(ctx context.Context, q question, header http.Header, continues bool) *difference {
 	direct, err := c.direct.ask(ctx, q)
 	switch {
 	case err != nil:
-		return differs(noAnswer, "%v", err)
+		return newDifference(noAnswer, "%v", err)
 	case direct.Code == http.StatusGatewayTimeout && q.Semantics == notOlderThan:
 		return nil // kube-apiserver's cache has not reached the revision
 	case direct.Code != http.StatusOK:
-		return differs(wrongStatus, "200, not %d: %.300s", direct.Code, direct.Body)
+		return newDifference(wrongStatus, "200, not %d: %.300s", direct.Code, direct.Body)
 	case direct.Header.Get("Content-Type") != header.Get("Content-Type"):
-		return differs(wrongHeader, "%q, not %q", header.Get("Content-Type"), direct.Header.Get("Content-Type"))
+		return newDifference(wrongHeader, "%q, not %q", header.Get("Content-Type"), direct.Header.Get("Content-Type"))
 	case q.Semantics != anyRevision, c.pagesAny:
 		return nil // whether a page follows may have changed
 	}
 	meta, err := body.ListMeta(direct.Body)
 	if err != nil || (meta.Continue != "") != continues {
-		return differs(wrongBody, "a token: %v, not %v, %v", continues, meta.Continue != "", err)
+		return newDifference(wrongBody, "a token: %v, not %v, %v", continues, meta.Continue != "", err)
 	}
 	return nil
 }
 
-// age checks that the revision of an answer is not too old. A forwarded anyRevision may have any age: it is as old as
+// checkAge checks that the revision of an answer is not too old. A forwarded anyRevision may have any age: it is as old as
 // kube-apiserver's cache.
-func (c *comparator) age(q question, a ask.Answer, revision uint64, asked time.Time) *difference {
-	demand, wrong := oracle.List{Revision: q.Revision}, tooOld
+func (c *comparator) checkAge(q question, a ask.Answer, revision uint64, asked time.Time) *difference {
+	demand := oracle.List{Revision: q.Revision}
+	wrong := tooOld
 	switch q.effective() {
 	case notOlderThan:
 	case anyRevision:
 		if !a.FromMemory() {
 			return nil
 		}
-		demand, wrong = oracle.List{Holds: oracle.Within(bound, asked)}, frozen
+		demand = oracle.List{Holds: oracle.Within(bound, asked)}
+		wrong = frozen
 	case mostRecent:
 		demand = oracle.List{Holds: asked}
 	default:
@@ -257,7 +266,7 @@ func (c *comparator) age(q question, a ask.Answer, revision uint64, asked time.T
 	}
 	newest := func(at time.Time) uint64 { return c.cluster.Ledger.Before(q.Resource.GroupResource(), at) }
 	if err := demand.Judge(revision, newest); err != nil {
-		return differs(wrong, "%v", err)
+		return newDifference(wrong, "%v", err)
 	}
 	return nil
 }
@@ -265,16 +274,17 @@ func (c *comparator) age(q question, a ask.Answer, revision uint64, asked time.T
 // difference returns how listproxy's answer got differs from kube-apiserver's want.
 func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 	if !strings.HasPrefix(got.Source(), "listproxy; ") {
-		return differs(unmarked, "%v", got.Header)
+		return newDifference(unmarked, "%v", got.Header)
 	}
 	if got.Code != want.Code {
-		return differs(wrongStatus, "%d, not %d:\n  %.300s\n  %.300s", got.Code, want.Code, got.Body, want.Body)
+		return newDifference(wrongStatus, "%d, not %d:\n  %.300s\n  %.300s", got.Code, want.Code, got.Body, want.Body)
 	}
 	if d := headerDifference(q, got.Header, want.Header); d != nil {
 		return d
 	}
 	if q.Clocked {
-		got.Body, want.Body = ages.ReplaceAll(got.Body, []byte(`"age"`)), ages.ReplaceAll(want.Body, []byte(`"age"`))
+		got.Body = ages.ReplaceAll(got.Body, []byte(`"age"`))
+		want.Body = ages.ReplaceAll(want.Body, []byte(`"age"`))
 	}
 	if bytes.Equal(got.Body, want.Body) {
 		return nil
@@ -283,17 +293,17 @@ func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 		c.report.count("tokens that differed in the slash")
 		return nil
 	}
-	if got.Code == http.StatusGatewayTimeout && bytes.Equal(current.ReplaceAll(got.Body, nil), current.ReplaceAll(want.Body, nil)) {
+	if got.Code == http.StatusGatewayTimeout && bytes.Equal(currentRevision.ReplaceAll(got.Body, nil), currentRevision.ReplaceAll(want.Body, nil)) {
 		return nil
 	}
-	return differs(wrongBody, "%s", oracle.Difference(got.Body, want.Body))
+	return newDifference(wrongBody, "%s", oracle.Difference(got.Body, want.Body))
 }
 
 // ages matches the ages in a Table.
 var ages = regexp.MustCompile(`"(\d+[smhdy])+"`)
 
-// current matches kube-apiserver's revision in its refusal of a revision of the future.
-var current = regexp.MustCompile(`current: \d+`)
+// currentRevision matches kube-apiserver's revision in its refusal of a revision of the future.
+var currentRevision = regexp.MustCompile(`current: \d+`)
 
 // headerDifference compares all headers except those that doc.go names.
 func headerDifference(q question, got, want http.Header) *difference {
@@ -313,7 +323,7 @@ func headerDifference(q question, got, want http.Header) *difference {
 		return h
 	}
 	if d := cmp.Diff(strip(want), strip(got)); d != "" {
-		return differs(wrongHeader, "(-kube-apiserver +listproxy)\n%s", d)
+		return newDifference(wrongHeader, "(-kube-apiserver +listproxy)\n%s", d)
 	}
 	return nil
 }
@@ -328,12 +338,12 @@ func (c *comparator) walk(ctx context.Context, g *generator, q question, maxPage
 		}
 		pages++
 		from := answers.proxy
-		if g.one(2) && answers.direct.Code < 300 {
+		if g.oneIn(2) && answers.direct.Code < 300 {
 			from = answers.direct
 		}
 		meta, err := body.ListMeta(from.Body)
 		if err != nil {
-			c.report.differs(difference{Kind: wrongBody, Question: q.String(), Detail: err.Error()})
+			c.report.add(difference{Kind: wrongBody, Question: q.String(), Detail: err.Error()})
 			return pages
 		}
 		if meta.Continue == "" {

@@ -4,64 +4,100 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// coverageAfter is the number of comparisons after which every class must have been compared. A machine of two cores makes as
-// many in about a minute and a half.
-const coverageAfter = 8000
+const (
+	// writesPerSecond is how often objects change while lists and watches are compared.
+	writesPerSecond = 60
+	// minWatches is the number of watches that are compared at least.
+	minWatches = 20
+	// coverageAfter is the number of comparisons after which every class must have been compared. A machine of two cores makes
+	// as many in about a minute and a half.
+	coverageAfter = 8000
+)
+
+// TestFirstState: listproxy loads collections by streaming lists if kube-apiserver has these, and page by page if not.
+func TestFirstState(t *testing.T) {
+	cached := 0
+	for _, r := range shared.Resources {
+		if r.Cached {
+			cached++
+		}
+	}
+	pageByPage := strings.Count(proxy.Log(), "loaded page by page")
+	if *watchList && pageByPage > 0 {
+		t.Errorf("%d collections were loaded page by page, want none", pageByPage)
+	}
+	if !*watchList && pageByPage < cached { // a collection that is loaded again logs it again
+		t.Errorf("%d collections were loaded page by page, want all %d", pageByPage, cached)
+	}
+}
 
 // TestLists: while objects change, listproxy answers lists as kube-apiserver does, byte for byte, to users with tokens, with
 // certificates, and who impersonate others.
 func TestLists(t *testing.T) {
-	churn(t, shared, 60)
+	churn(t, shared, writesPerSecond)
 	c := newComparator(t)
-	const minPerSecond = 10 // on the slowest machine
-	c.lists(enough(t, c, *duration, int(minPerSecond*duration.Seconds())), *seed, 24)
+	const askers, minPerSecond = 24, 10 // on the slowest machine
+	minLists := int(minPerSecond * duration.Seconds())
+	c.lists(untilEnough(t, c, *duration, minLists), *seed, askers)
 	finish(t, c.report, *share)
-	if n := c.report.counts[expired]; n > 0 { // etcd is not compacted during the test
-		t.Errorf("listproxy answered %d lists of revisions that kube-apiserver no longer has", n)
+	if c.report.lost > 0 { // etcd is not compacted during the test
+		t.Errorf("listproxy answered %d lists of revisions that kube-apiserver no longer has", c.report.lost)
 	}
-	if got := c.report.comparisons(); got >= coverageAfter {
-		if missing := slices.DeleteFunc(classes(), c.report.has); len(missing) > 0 {
-			t.Errorf("after %d comparisons, %d classes of lists were not compared: %+v", got, len(missing), missing)
-		}
-		if sharded && c.report.counts["shards from memory"] == 0 {
-			t.Errorf("after %d comparisons no shard came from memory", got)
-		}
-		for _, user := range shared.Users {
-			if c.report.counts[user.Name] == 0 {
-				t.Errorf("after %d comparisons, none was by %s", got, user.Name)
-			}
-		}
+	if c.report.comparisons() >= coverageAfter {
+		checkCoverage(t, c.report)
 	}
+	// listproxy has not fallen behind for good.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	expect.NoError(t, c.caughtUp(ctx))
+	expect.NoError(t, c.awaitCaughtUp(ctx))
+}
+
+// checkCoverage requires that each class of lists and each user has been compared, and a shard from memory.
+func checkCoverage(t *testing.T, r *report) {
+	t.Helper()
+	if missing := slices.DeleteFunc(classes(), r.has); len(missing) > 0 {
+		t.Errorf("after %d comparisons, %d classes of lists were not compared: %+v", r.comparisons(), len(missing), missing)
+	}
+	if hasShards && r.shardHits == 0 {
+		t.Errorf("after %d comparisons, no shard came from memory", r.comparisons())
+	}
+	for _, user := range shared.Users {
+		if r.users[user.Name] == 0 {
+			t.Errorf("after %d comparisons, none was by %s", r.comparisons(), user.Name)
+		}
+	}
 }
 
 // TestWatches: while objects change, listproxy's watches have the events and bookmarks of kube-apiserver's.
 func TestWatches(t *testing.T) {
-	churn(t, shared, 60)
+	churn(t, shared, writesPerSecond)
 	c := newComparator(t)
-	c.watches(enough(t, c, *duration, 20), *seed, 48)
+	const watchers = 48
+	c.watches(untilEnough(t, c, *duration, minWatches), *seed, watchers)
 	finish(t, c.report, *share)
 }
 
 // TestNewestOfQuietResources: while other resources are written, consistent lists of resources that nobody writes come from
-// memory, with kube-apiserver's bytes.
+// memory (-differential.share of them), with kube-apiserver's bytes.
 func TestNewestOfQuietResources(t *testing.T) {
 	quiet := []string{"configmaps", "gadgets"}
-	churn(t, shared, 20, quiet...)
+	const writesPerSecond, askers, minLists = 20, 12, 60
+	churn(t, shared, writesPerSecond, quiet...)
 	c := newComparator(t)
-	rng := rand.New(rand.NewPCG(*seed, 7))
-	d := newDeck(cluster.Split(rng), shared.Resources)
-	d.cards = slices.DeleteFunc(d.cards, func(c card) bool {
+	rng := rand.New(rand.NewPCG(*seed, quietStream))
+	quietLists := newDeck(cluster.Split(rng), shared.Resources)
+	quietLists.cards = slices.DeleteFunc(quietLists.cards, func(c card) bool {
 		return c.Semantics != mostRecent || !slices.Contains(quiet, c.Resource.Resource)
 	})
-	c.run(enough(t, c, 0, 60), rng, 12, func(ctx context.Context, g *generator) { c.deal(ctx, g, d) })
+	c.run(untilEnough(t, c, 0, minLists), rng, askers, func(ctx context.Context, g *generator) {
+		c.compareCard(ctx, g, quietLists)
+	})
 	finish(t, c.report, *share)
 }

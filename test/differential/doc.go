@@ -18,7 +18,7 @@
 //
 // # What a watch is compared with
 //
-// Two watches are never answered at the same moment, so their events are not compared with each other. Each is compared with
+// Two watches are never answered at the same part, so their events are not compared with each other. Each is compared with
 // a [track]: a state that kube-apiserver lists at an exact revision, and the events that it sends from there, with the same
 // selectors and in the same representation. The initial events of a watch must be the state at one revision, in the order
 // of keys, and if a bookmark ends them, at the revision of that bookmark. After them, each later event must come once and
@@ -33,13 +33,13 @@
 //
 // # What must come from memory
 //
-// [question.memory] decides for lists. All that is cached comes from memory in JSON, indented or not, in protobuf, and as
+// [question.shouldHit] decides for lists. All that is cached comes from memory in JSON, indented or not, in protobuf, and as
 // PartialObjectMetadata in all three; with any label selector, with metadata.name and metadata.namespace, and, except for
 // metadata, with the fields of the type. So do shards of built-in resources, except for metadata. These lists need not:
 // a page with metadata.namespace= across namespaces, which kube-apiserver begins in that namespace and continues in the
 // whole resource; the single key above; and odd requests.
 //
-// [watchRequest.memory] decides for watches. Watches from a recent revision come from memory, and streaming lists at
+// [watchRequest.shouldHit] decides for watches. Watches from a recent revision come from memory, and streaming lists at
 // resourceVersion=0 or a revision, if lists with the same selectors come from memory.
 //
 // # What may differ
@@ -51,7 +51,7 @@
 //   - That a revision is not reached yet, if kube-apiserver's cache reached it between the two answers. Both sides are asked
 //     again.
 //   - The ages in a Table.
-//   - listproxy may answer an exact revision that kube-apiserver has lost to compaction. Such answers are counted ([expired]).
+//   - listproxy may answer an exact revision that kube-apiserver has lost to compaction. Such answers are counted (report.lost).
 //
 // # Parts
 //

@@ -21,7 +21,7 @@ func touch(t *testing.T, r cluster.Resource) uint64 {
 func (q question) accepting(accept ...string) question {
 	q.Header = maps.Clone(q.Header)
 	q.Header["Accept"] = accept
-	q.Representation, q.Odd = oddForm, true
+	q.Representation, q.Odd = forwardedForm, true
 	return q
 }
 
@@ -51,7 +51,7 @@ func TestGzipThreshold(t *testing.T) {
 		for _, target := range []int{threshold - 1, threshold, threshold + 1} {
 			var q question
 			for got := -1; got != target; {
-				shared.Delete(t.Context(), configMaps, namespace, "filler", true)
+				shared.DeleteNow(t.Context(), configMaps, namespace, "filler")
 				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
 					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", fill)}}})
 				expect.NoError(t, err)
@@ -67,7 +67,7 @@ func TestGzipThreshold(t *testing.T) {
 			}
 		}
 	}
-	shared.Delete(t.Context(), configMaps, namespace, "filler", true)
+	shared.DeleteNow(t.Context(), configMaps, namespace, "filler")
 	finish(t, c.report, 0)
 }
 

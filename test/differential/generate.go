@@ -19,11 +19,11 @@ type generator struct {
 	rng       *rand.Rand
 	cluster   *cluster.Cluster
 	watchList bool
-	sharded   bool
+	hasShards bool
 }
 
-// one reports true once in n times.
-func (g *generator) one(n int) bool { return g.rng.IntN(n) == 0 }
+// oneIn reports true once in n times.
+func (g *generator) oneIn(n int) bool { return g.rng.IntN(n) == 0 }
 
 // pick returns one of all at random.
 func pick[T any](g *generator, all ...T) T { return all[g.rng.IntN(len(all))] }
@@ -35,7 +35,7 @@ func (g *generator) limit() string { return pick(g, "1", "2", "3", "7", "50", "5
 // answer's content, only how it is sent.
 func (g *generator) newQuestion(r cluster.Resource) question {
 	q := question{
-		Resource: r, User: g.cluster.Users[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.one(3), Representation: plainJSON,
+		Resource: r, User: g.cluster.Users[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.oneIn(3), Representation: plainJSON,
 	}
 	switch g.rng.IntN(4) {
 	case 0:
@@ -43,38 +43,38 @@ func (g *generator) newQuestion(r cluster.Resource) question {
 	case 1:
 		q.Header.Set("Accept-Encoding", pick(g, "gzip, deflate, br", "gzip;q=1.0", "identity", "deflate,gzip", "GZIP"))
 	}
-	if g.one(4) {
+	if g.oneIn(4) {
 		q.Header.Set("Audit-Id", "differential-"+strconv.Itoa(g.rng.IntN(1e6)))
 	}
 	return q
 }
 
-// anything returns a question by a random user for a random resource or namespace, which may not exist.
-func (g *generator) anything() question {
+// randomScope returns a question by a random user for a random resource or namespace, which may not exist.
+func (g *generator) randomScope() question {
 	q := g.newQuestion(pick(g, g.cluster.Resources...))
 	switch {
 	case !q.Resource.Namespaced:
-		if g.one(40) {
+		if g.oneIn(40) {
 			q.Namespace = g.cluster.Namespaces[0] // no such list exists
 		}
-	case g.one(30):
+	case g.oneIn(30):
 		q.Namespace = "does-not-exist"
-	case !g.one(3):
+	case !g.oneIn(3):
 		q.Namespace = pick(g, g.cluster.Namespaces...)
 	}
-	if g.one(3) {
+	if g.oneIn(3) {
 		q.User = pick(g, g.cluster.Users...)
 	}
 	return q
 }
 
-// list returns a list of a class, or the first page of a walk to it. It is not ok if no revision is known yet.
-func (g *generator) list(c class, r cluster.Resource) (question, bool) {
+// listOf returns a list of a class, or the first page of a walk to it. It is not ok if no revision is known yet.
+func (g *generator) listOf(c class, r cluster.Resource) (_ question, ok bool) {
 	q := g.newQuestion(r)
 	if c.Scope == oneNamespace {
 		q.Namespace = pick(g, g.cluster.Namespaces...)
 	}
-	ok := g.setClass(&q, c)
+	ok = g.setClass(&q, c)
 	if c.Page == nextPage {
 		q.Query.Set("limit", pick(g, "1", "1", "2", "3")) // small, so that a page follows
 	}
@@ -82,18 +82,18 @@ func (g *generator) list(c class, r cluster.Resource) (question, bool) {
 	return q, ok
 }
 
-// someList returns a random list, which may be odd, or the first page of a walk. It is not ok if no revision is known yet.
-func (g *generator) someList() (question, bool) {
-	q := g.anything()
-	c := class{Representation: plainJSON, Selector: byNothing, moment: pick(g, moments...)}
-	if g.one(2) {
+// randomList returns a random list, which may be odd, or the first page of a walk. It is not ok if no revision is known yet.
+func (g *generator) randomList() (_ question, ok bool) {
+	q := g.randomScope()
+	c := class{Representation: plainJSON, Selector: byNothing, part: pick(g, parts...)}
+	if g.oneIn(2) {
 		c.Representation = pick(g, representations...)
 	}
-	if g.one(2) {
+	if g.oneIn(2) {
 		c.Selector = pick(g, selectors...)
 	}
-	ok := g.setClass(&q, c)
-	if g.one(6) {
+	ok = g.setClass(&q, c)
+	if g.oneIn(6) {
 		g.oddity(&q)
 	} else {
 		g.shard(&q)
@@ -105,19 +105,19 @@ func (g *generator) someList() (question, bool) {
 func (g *generator) setClass(q *question, c class) (ok bool) {
 	g.represent(q, c.Representation)
 	g.selectBy(q, c.Selector)
-	return g.setMoment(q, c.moment)
+	return g.setPart(q, c.part)
 }
 
-// setMoment makes a question one for a state and a page. It is not ok if no revision is known yet.
-func (g *generator) setMoment(q *question, m moment) (ok bool) {
-	q.Semantics = m.Semantics
-	if m.Page != wholeList {
+// setPart makes a question one for a state and a page. It is not ok if no revision is known yet.
+func (g *generator) setPart(q *question, p part) (ok bool) {
+	q.Semantics = p.Semantics
+	if p.Page != wholeList {
 		q.Query.Set("limit", g.limit())
 	}
-	switch m.Semantics {
+	switch p.Semantics {
 	case anyRevision:
 		q.Query.Set("resourceVersion", "0")
-		if g.one(2) {
+		if g.oneIn(2) {
 			q.Query.Set("resourceVersionMatch", "NotOlderThan")
 		}
 		return true
@@ -130,10 +130,10 @@ func (g *generator) setMoment(q *question, m moment) (ok bool) {
 	}
 	q.Revision = revision
 	q.Query.Set("resourceVersion", strconv.FormatUint(revision, 10))
-	switch m.Semantics {
+	switch p.Semantics {
 	case notOlderThan:
 		// With a limit and without a match, kube-apiserver takes the revision for Exact.
-		if q.Query.Has("limit") || g.one(2) {
+		if q.Query.Has("limit") || g.oneIn(2) {
 			q.Query.Set("resourceVersionMatch", "NotOlderThan")
 		}
 	case exact:
@@ -151,7 +151,7 @@ func (g *generator) next(before question, token string) question {
 		q.Origin = before.Semantics
 	}
 	q.Query.Set("continue", token)
-	if !g.one(15) {
+	if !g.oneIn(15) {
 		q.Query.Set("limit", g.limit())
 	}
 	for _, name := range []string{"Accept", "User-Agent"} {
@@ -164,13 +164,13 @@ func (g *generator) next(before question, token string) question {
 			q.Query[name] = before.Query[name]
 		}
 	}
-	if g.one(20) {
+	if g.oneIn(20) {
 		g.represent(&q, pick(g, representations...))
 	}
-	if g.one(12) {
+	if g.oneIn(12) {
 		g.selectBy(&q, pick(g, selectors...))
 	}
-	if g.one(30) && q.Resource.Namespaced {
+	if g.oneIn(30) && q.Resource.Namespaced {
 		// In another scope the token means another key, or is refused.
 		q.Namespace = pick(g, g.cluster.Namespaces...)
 		q.Odd = true
@@ -180,39 +180,46 @@ func (g *generator) next(before question, token string) question {
 
 // forged returns a question with a continue token that no page had. It is not ok if no revision is known yet.
 func (g *generator) forged() (_ question, ok bool) {
-	q := g.anything()
+	q := g.randomScope()
 	g.represent(&q, pick(g, representations...))
-	if g.one(2) {
+	if g.oneIn(2) {
 		g.selectBy(&q, pick(g, selectors...))
 	}
 	revision, ok := g.cluster.Ledger.Pick(g.rng, q.Resource.GroupResource(), recent)
 	if !ok {
 		return q, false
 	}
-	t := body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: pick(
-		g, "/a", "/a/", "/a/a\x00", "a/a\x00", "/team-a", "/team-a/a-0\x00", "/team-b/zz", "/zz\x00", "/\x00", "/", "",
-		"/../secrets/team-a/a", "/a/../b", "//a", "/./a", "/~", "/a\u2028<&>", "/\U0010ffff",
+	token := body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: pick(
+		g,
+		// At and behind keys of namespaces and objects, and at the ends of the range.
+		"/a", "/a/", "/a/a\x00", "a/a\x00", "/team-a", "/team-a/a-0\x00", "/team-b/zz", "/zz\x00", "/\x00", "/", "",
+		// Out of the resource, or not in the normal form of a path.
+		"/../secrets/team-a/a", "/a/../b", "//a", "/./a",
+		// Characters that need escaping in JSON, or are behind all others.
+		"/~", "/a\u2028<&>", "/\U0010ffff",
 	)}
 	q.Semantics = continued
-	switch g.rng.IntN(12) {
-	case 0:
-		t.Revision, q.Semantics = -1, mostRecent
+	switch g.rng.IntN(12) { // mostly nothing
+	case 0: // goes on at the newest state
+		token.Revision = -1
+		q.Semantics = mostRecent
 	case 1:
-		t.Revision = 0
+		token.Revision = 0
 	case 2:
-		t.Version = "meta.k8s.io/v2"
-	case 3:
-		t.Revision, q.Semantics = -2, mostRecent
+		token.Version = "meta.k8s.io/v2"
+	case 3: // every negative revision means the newest
+		token.Revision = -2
+		q.Semantics = mostRecent
 	}
-	text := t.Encode()
-	switch g.rng.IntN(12) {
+	text := token.Encode()
+	switch g.rng.IntN(12) { // mostly nothing
 	case 0:
 		text += "="
 	case 1:
 		text = "not a token"
 	}
 	q.Query.Set("continue", text)
-	if g.one(2) {
+	if g.oneIn(2) {
 		q.Query.Set("limit", g.limit())
 	}
 	q.Odd = true

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +23,7 @@ import (
 )
 
 var (
-	share    = flag.Float64("differential.share", 0.8, "how much of what listproxy is to answer from memory must come from there; what it is behind for does not count")
+	share    = flag.Float64("differential.share", 0.8, "the least share of the answerable questions that must be answered from memory; a question that comes before memory has its revision does not count")
 	duration = flag.Duration("differential.duration", 15*time.Second, "how long the comparison of lists under churn takes, and that of watches")
 	seed     = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
 	// kube-apiserver 1.33 and those before 1.32 have none by default, and an operator may turn them off.
@@ -35,10 +34,10 @@ var (
 var (
 	shared *cluster.Cluster
 	proxy  *harness.Proxy
-	// sharded reports whether the API server answers sharded lists and watches.
-	sharded bool
-	// begun has a revision of each resource from before listproxy started.
-	begun map[schema.GroupResource]uint64
+	// hasShards reports whether the API server answers sharded lists and watches.
+	hasShards bool
+	// revisionsBefore has a revision of each resource from before listproxy started.
+	revisionsBefore map[schema.GroupResource]uint64
 )
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Options{SetUp: setUp}) }
@@ -56,8 +55,8 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	// The feature is alpha, so make test (-short) compares without it.
-	sharded = !testing.Short() && version.MustParseGeneric(release).AtLeast(version.MustParseGeneric("1.36"))
-	if sharded {
+	hasShards = !testing.Short() && version.MustParseGeneric(release).AtLeast(version.MustParseGeneric("1.36"))
+	if hasShards {
 		args = append(args, "--feature-gates=ShardedListAndWatch=true")
 	}
 	plane, err := s.ControlPlane(controlplane.Options{APIServerArgs: args})
@@ -78,7 +77,7 @@ func setUp(s *harness.Suite) error {
 	if err := shared.WriteThrough(proxy.RESTConfig(plane.RESTConfig(controlplane.Admin))); err != nil {
 		return err
 	}
-	begun = shared.Begun()
+	revisionsBefore = shared.ForgetWrites()
 	return nil
 }
 
@@ -92,20 +91,25 @@ func proxyArgs(c *cluster.Cluster) []string {
 // newComparator returns a comparator of the listproxy that all tests share, with every resource in memory.
 func newComparator(t *testing.T) *comparator {
 	t.Helper()
-	c := comparing(t, shared, begun, newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA()), proxy)
-	c.sharded = sharded
+	direct := newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA())
+	c := newComparatorOf(t, proxy, direct, shared, revisionsBefore)
+	c.hasShards = hasShards
 	return c
 }
 
-// comparing returns a comparator of a listproxy and kube-apiserver (direct), with every resource in memory.
-func comparing(t *testing.T, on *cluster.Cluster, begun map[schema.GroupResource]uint64, direct *side, p *harness.Proxy) *comparator {
+// newComparatorOf returns a comparator of a listproxy and kube-apiserver (direct), with every resource in memory. before has a
+// revision of each resource from before this listproxy started.
+func newComparatorOf(
+	t *testing.T, p *harness.Proxy, direct *side, on *cluster.Cluster, before map[schema.GroupResource]uint64,
+) *comparator {
 	t.Helper()
 	c := &comparator{
-		cluster: on, begun: begun, direct: direct, proxy: newSide("listproxy", p.URL(), p.CA()), report: newReport(), watchList: *watchList,
+		cluster: on, revisionsBefore: before, direct: direct,
+		proxy: newSide("listproxy", p.URL(), p.CA()), report: newReport(), watchList: *watchList,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	expect.NoError(t, c.warm(ctx))
+	expect.NoError(t, c.warmUp(ctx))
 	return c
 }
 
@@ -124,9 +128,9 @@ func churn(t *testing.T, c *cluster.Cluster, perSecond int, spared ...string) {
 	})
 }
 
-// enough returns a context that ends after some time, and when c has made minComparisons. The test fails if patience ends
-// before.
-func enough(t *testing.T, c *comparator, after time.Duration, minComparisons int) context.Context {
+// untilEnough returns a context that ends once both the time after is over and c has made minComparisons. The test fails if
+// patience ends before.
+func untilEnough(t *testing.T, c *comparator, after time.Duration, minComparisons int) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
@@ -144,7 +148,7 @@ func finish(t *testing.T, r *report, minShare float64) {
 	t.Helper()
 	t.Log(r)
 	if len(r.kinds) > 0 {
-		t.Error("there are differences")
+		t.Errorf("%d kinds of differences, see the report above", len(r.kinds))
 	}
 	if got := r.share(); got < minShare {
 		t.Errorf("%.1f%% of the answerable questions were answered from memory, want %.1f%%", 100*got, 100*minShare)
@@ -160,19 +164,4 @@ func resource(t *testing.T, name string) cluster.Resource {
 		t.Fatalf("no resource %q", name)
 	}
 	return all[i]
-}
-
-// TestFirstState: listproxy loaded the collections that all tests compare by streaming lists if kube-apiserver has them, and
-// page by page if not.
-func TestFirstState(t *testing.T) {
-	want := 0
-	for _, r := range shared.Resources {
-		if r.Cached && !*watchList {
-			want++
-		}
-	}
-	// A collection that is loaded again logs it again.
-	if got := strings.Count(proxy.Log(), "loaded page by page"); got < want || want == 0 && got > 0 {
-		t.Errorf("%d of %d collections were loaded page by page", got, want)
-	}
 }

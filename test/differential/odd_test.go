@@ -19,35 +19,46 @@ import (
 func TestOddServers(t *testing.T) {
 	harness.Long(t)
 	for _, tt := range []struct {
-		name    string
-		odd     hop.Odd
-		server  []string // flags of another kube-apiserver, or nil for the shared one
-		noCache bool     // the server has no watch cache and no streaming lists
+		name        string
+		odd         hop.Odd
+		serverFlags []string // of another kube-apiserver; nil: the shared one
+		noCache     bool     // the server has no watch cache and no streaming lists, by its flags
 	}{
-		{name: "revisions are a clock", odd: hop.Odd{Clock: true}},
-		{name: "lost and late bookmarks, and revisions that fall", odd: hop.Odd{LateBookmarks: true, Falls: true}},
-		{name: "no end of the initial events, unknown fields and headers, and few streams", odd: hop.Odd{NoEnd: true, Unknown: true, Streams: 4}},
-		{name: "only JSON, HTTP/1.1 and gzip, and resets of idle connections", odd: hop.Odd{JSONOnly: true, HTTP1: true, Zipped: true, Idle: 10 * time.Second}},
+		{name: "revisions are a clock", odd: hop.Odd{ClockRevisions: true}},
+		{name: "lost and late bookmarks, and revisions that fall", odd: hop.Odd{LateBookmarks: true, RevisionFalls: true}},
+		{
+			name: "no end of the initial events, unknown fields and headers, and few streams",
+			odd:  hop.Odd{NoInitialEnd: true, UnknownFields: true, Streams: 4},
+		},
+		{
+			name: "only JSON, HTTP/1.1 and gzip, and resets of idle connections",
+			odd:  hop.Odd{JSONOnly: true, HTTP1: true, AlwaysGzip: true, IdleTimeout: 10 * time.Second},
+		},
 		{
 			name: "no watch cache, flow control and streaming lists", noCache: true,
-			server: []string{"--watch-cache=false", "--enable-priority-and-fairness=false", "--feature-gates=WatchList=false"},
+			serverFlags: []string{"--watch-cache=false", "--enable-priority-and-fairness=false", "--feature-gates=WatchList=false"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			url := shared.Plane.URL()
-			if tt.server != nil {
-				server, err := shared.Plane.AddAPIServer(t.Context(), "", tt.server...)
+			if tt.serverFlags != nil {
+				server, err := shared.Plane.AddAPIServer(t.Context(), "", tt.serverFlags...)
 				expect.NoError(t, err)
 				t.Cleanup(func() { expect.NoError(t, server.Stop()) })
 				url = server.URL()
 			}
-			c := behind(t, url, tt.odd)
-			c.watchList, c.pagesAny = c.watchList && !tt.noCache, tt.noCache
-			rng := rand.New(rand.NewPCG(*seed, 9))
+			c := newOddComparator(t, url, tt.odd)
+			c.pagesAny = tt.noCache // etcd honours the limit at resourceVersion=0
+			if tt.noCache {
+				c.watchList = false
+			}
+			rng := rand.New(rand.NewPCG(*seed, oddStream))
 			d := newDeck(cluster.Split(rng), c.cluster.Resources)
-			c.run(enough(t, c, *duration/3, 50), rng, 12, func(ctx context.Context, g *generator) {
-				if w, ok := g.watch(); ok && g.one(2) {
+			const askers, minComparisons = 12, 50
+			enough := untilEnough(t, c, *duration/3, minComparisons) // a third, since the cases share the machine
+			c.run(enough, rng, askers, func(ctx context.Context, g *generator) {
+				if w, ok := g.watch(); ok && g.oneIn(2) {
 					c.compareWatch(ctx, g, w)
 				} else {
 					c.list(ctx, g, d)
@@ -59,12 +70,15 @@ func TestOddServers(t *testing.T) {
 	}
 }
 
-// behind returns a comparator of a listproxy and the API server at url, both reached through odd hops, and starts a churn.
-func behind(t *testing.T, url string, odd hop.Odd) *comparator {
+// newOddComparator returns a comparator of a listproxy and the API server at url, both reached through odd hops, and starts a
+// churn through them.
+func newOddComparator(t *testing.T, url string, odd hop.Odd) *comparator {
 	t.Helper()
 	plane := shared.Plane
 	admin := plane.RESTConfig(controlplane.Admin)
-	directHop, upstreamHop := hop.Run(t, url, plane.CA(), odd.OfCallers()), hop.Run(t, url, plane.CA(), odd)
+	directHop := hop.Run(t, url, plane.CA(), odd.OfCallers())
+	upstreamHop := hop.Run(t, url, plane.CA(), odd)
+
 	resources := slices.DeleteFunc(slices.Clone(shared.Resources), func(r cluster.Resource) bool {
 		return !slices.Contains([]string{"pods", "configmaps", "nodes", "leases", "secrets", "gadgets"}, r.Resource)
 	})
@@ -73,9 +87,11 @@ func behind(t *testing.T, url string, odd hop.Odd) *comparator {
 	}
 	at, err := shared.At(t.Context(), directHop.RESTConfig(admin), resources)
 	expect.NoError(t, err)
-	begun := at.Begun()
+	before := at.ForgetWrites()
+
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstreamHop.RESTConfig(plane.RESTConfig(controlplane.Feed)), Args: proxyArgs(at)})
 	expect.NoError(t, at.WriteThrough(p.RESTConfig(admin)))
-	churn(t, at, 20)
-	return comparing(t, at, begun, newSide("kube-apiserver", directHop.URL(), directHop.CA()), p)
+	const writesPerSecond = 20
+	churn(t, at, writesPerSecond)
+	return newComparatorOf(t, p, newSide("kube-apiserver", directHop.URL(), directHop.CA()), at, before)
 }

@@ -2,43 +2,47 @@ package differential
 
 import "strconv"
 
-// oddity makes a question odd: one that listproxy should forward, or one with harmless parameters.
+// oddity adds something unusual to a question. Unless it is a harmless parameter, the question is marked as odd, and may be
+// forwarded.
 func (g *generator) oddity(q *question) {
-	odd := []func(*question){g.badSelector, g.oddForm, g.parameter, g.spelling}
-	if g.one(len(odd) + 1) {
-		g.plainOddity(q)
+	changes := []func(*question){g.setUnusualSelector, g.setUnusualForm, g.setUnusualParameter, g.spellUnusually}
+	if g.oneIn(len(changes) + 1) {
+		g.addHarmlessParameter(q)
 		return
 	}
 	q.Odd = true
-	pick(g, odd...)(q)
+	pick(g, changes...)(q)
 }
 
-// plainOddity adds a parameter that does not change a list.
-func (g *generator) plainOddity(q *question) {
-	odd := pick(
-		g, [2]string{"timeoutSeconds", "7"}, [2]string{"timeout", "30s"}, [2]string{"allowWatchBookmarks", "true"},
-		[2]string{"labelSelector", ""}, [2]string{"fieldSelector", ""}, [2]string{"continue", ""},
+// parameter is the name and the value of a parameter of the query.
+type parameter [2]string
+
+// addHarmlessParameter adds a parameter that does not change a list.
+func (g *generator) addHarmlessParameter(q *question) {
+	added := pick(
+		g, parameter{"timeoutSeconds", "7"}, parameter{"timeout", "30s"}, parameter{"allowWatchBookmarks", "true"},
+		parameter{"labelSelector", ""}, parameter{"fieldSelector", ""}, parameter{"continue", ""},
 	)
-	if q.Query.Has(odd[0]) {
-		return
+	if !q.Query.Has(added[0]) {
+		q.Query.Set(added[0], added[1])
 	}
-	q.Query.Set(odd[0], odd[1])
 }
 
-// badSelector adds a selector that kube-apiserver refuses, or reads in an unusual way.
-func (g *generator) badSelector(q *question) {
-	if g.one(2) {
+// setUnusualSelector adds a selector that kube-apiserver refuses, or reads in an unusual way.
+func (g *generator) setUnusualSelector(q *question) {
+	if g.oneIn(2) {
 		q.Query.Set("labelSelector", pick(g, badSelectors...))
 		return
 	}
-	q.Query.Set("fieldSelector", pick(g, badFields...))
+	q.Query.Set("fieldSelector", pick(g, unusualFields...))
 }
 
-// oddForm asks for a representation that is always forwarded, or for indentation in an unusual way.
-func (g *generator) oddForm(q *question) {
+// setUnusualForm asks for a representation that is always forwarded, or for indentation in an unusual way. Tables and
+// unusual indentation come most often.
+func (g *generator) setUnusualForm(q *question) {
 	accept := func(all ...string) {
 		q.Header.Set("Accept", pick(g, all...))
-		q.Representation = oddForm
+		q.Representation = forwardedForm
 	}
 	n := g.rng.IntN(12)
 	switch {
@@ -55,16 +59,16 @@ func (g *generator) oddForm(q *question) {
 		accept("application/yaml", "application/cbor", "application/cbor,application/json", "application/yaml"+asMetadata)
 	case n < 9:
 		accept(oddAccepts()...)
-	case n < 10:
+	case n < 10: // User-Agents of curl and browsers get indented JSON, if they are spelled so
 		q.Header.Set("User-Agent", pick(g, "curl", "Wget/1.21", "Mozilla/5.0 (X11)", "Mozilla/4.0", "Curl/8", ""))
 	default:
 		q.Query.Set("pretty", pick(g, "true", "false", "1", "", "yes", "0", "T", " 1", "tRUE"))
 	}
 }
 
-// parameter adds a parameter that kube-apiserver refuses, ignores, or reads in an unusual way.
-func (g *generator) parameter(q *question) {
-	odd := pick(g, [][2]string{
+// setUnusualParameter sets a parameter that kube-apiserver refuses, ignores, or reads in an unusual way.
+func (g *generator) setUnusualParameter(q *question) {
+	unusual := pick(g, []parameter{
 		{"limit", "abc"},
 		{"limit", "-1"},
 		{"limit", ""},
@@ -91,55 +95,53 @@ func (g *generator) parameter(q *question) {
 		{"continue", "AAAA"},
 		{"fieldManager", "x"},
 	}...)
-	if odd[0] == "resourceVersion" && q.Semantics != exact && q.Semantics != legacyExact {
+	if unusual[0] == "resourceVersion" && q.Semantics != exact && q.Semantics != legacyExact {
 		// The comparison would no longer know the revision.
-		odd = [2]string{"unknown", "2"}
+		unusual = parameter{"unknown", "2"}
 	}
-	q.Query.Set(odd[0], odd[1])
-	if odd[0] == "limit" && q.Semantics == legacyExact {
-		// Without a limit it would be a NotOlderThan.
+	q.Query.Set(unusual[0], unusual[1])
+	if unusual[0] == "limit" && q.Semantics == legacyExact {
+		// Without a limit it would be a NotOlderThan, and a limit of 0 or "" is none.
 		q.Query.Set("resourceVersionMatch", "Exact")
 		q.Semantics = exact
 	}
-	if odd[0] == "continue" {
+	if unusual[0] == "continue" {
 		q.Query.Del("resourceVersionMatch")
 	}
 }
 
-// spelling writes the path or the query in an unusual way, some of which mean the same.
-func (g *generator) spelling(q *question) {
+// spellUnusually writes the path or the query in an unusual way, which may or may not mean the same.
+func (g *generator) spellUnusually(q *question) {
 	path := q.Resource.Path(q.Namespace)
-	switch g.rng.IntN(10) {
-	case 0:
-		q.Path = path + "/"
-	case 1:
-		q.Path = "/" + path
-	case 2:
-		q.Path = path[:len(path)-1] + "%" + strconv.FormatInt(int64(path[len(path)-1]), 16)
-	case 3:
-		q.Path = path + "/../" + q.Resource.Resource
-	case 4:
-		q.Path = path + "x"
-	case 5:
-		if q.Semantics == anyRevision {
-			q.RawQuery = "unknown=2&unknown=3"
-			break
-		}
-		q.RawQuery = "limit=2&limit=3"
-		q.Query.Del("limit")
-		if q.Semantics == notOlderThan {
-			q.Query.Set("resourceVersionMatch", "NotOlderThan")
-		}
-	case 6:
-		q.RawQuery = "a;b=1"
-	case 7:
-		q.RawQuery = "x=%zz"
-	case 8:
-		q.RawQuery = "&&"
-	case 9:
-		q.Query.Del("pretty")
-		q.RawQuery = pick(g, "pr%65tty=1", "pretty=1&pretty=0", "pr%65tty=1&pretty=0", "Pretty=1")
-	}
+	pick(
+		g,
+		func() { q.Path = path + "/" },
+		func() { q.Path = "/" + path },
+		func() { // the last letter escaped
+			q.Path = path[:len(path)-1] + "%" + strconv.FormatInt(int64(path[len(path)-1]), 16)
+		},
+		func() { q.Path = path + "/../" + q.Resource.Resource },
+		func() { q.Path = path + "x" },
+		func() { // a parameter twice: kube-apiserver reads the first
+			if q.Semantics == anyRevision { // the comparison would not know the limit
+				q.RawQuery = "unknown=2&unknown=3"
+				return
+			}
+			q.RawQuery = "limit=2&limit=3"
+			q.Query.Del("limit")
+			if q.Semantics == notOlderThan {
+				q.Query.Set("resourceVersionMatch", "NotOlderThan")
+			}
+		},
+		// What package url does not accept or drops.
+		func() { q.RawQuery = "a;b=1" },
+		func() { q.RawQuery = "x=%zz" },
+		func() { q.RawQuery = "&&" },
+		func() { // pretty escaped, twice, and in another case
+			q.Query.Del("pretty")
+			q.RawQuery = pick(g, "pr%65tty=1", "pretty=1&pretty=0", "pr%65tty=1&pretty=0", "Pretty=1")
+		},
+	)()
 }
 
 // oddAccepts returns Accept headers that may be read in more ways than one: both the router of kube-apiserver and its content

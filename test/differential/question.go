@@ -19,6 +19,8 @@ import (
 
 // question is a request for a list or a watch.
 type question struct {
+	// What is sent.
+
 	Resource  cluster.Resource
 	Namespace string // "" for the whole resource
 	Path      string // replaces the resource's path, unless ""
@@ -27,6 +29,9 @@ type question struct {
 	User      cluster.User
 	Header    http.Header
 	HTTP1     bool
+
+	// What is known of it.
+
 	Semantics semantics
 	// Origin is the semantics of the first page, if this is a later page.
 	Origin semantics
@@ -74,8 +79,8 @@ func (q question) String() string {
 	return fmt.Sprintf("GET %s as %s over %s %v (%s)", q.target(), q.User.Name, protocol, q.Header, q.Semantics)
 }
 
-// at returns the question for the same list at exactly a revision. pagesAny reports whether an anyRevision with a limit is a
-// page.
+// at returns the question for the same list at exactly a revision. pagesAny reports whether the server honours the limit of an
+// anyRevision, as it does without a watch cache.
 func (q question) at(revision uint64, pagesAny bool) question {
 	query := maps.Clone(q.Query)
 	if token := q.Query.Get("continue"); token != "" {
@@ -89,7 +94,7 @@ func (q question) at(revision uint64, pagesAny bool) question {
 		query.Set("resourceVersionMatch", "Exact")
 	}
 	if q.Semantics == anyRevision && !pagesAny {
-		// kube-apiserver's cache ignores the limit of an anyRevision, and so does listproxy.
+		// kube-apiserver's cache ignores this limit, and so does listproxy.
 		query.Del("limit")
 	}
 	q.Query = query
@@ -99,24 +104,29 @@ func (q question) at(revision uint64, pagesAny bool) question {
 // effective returns the semantics by which kube-apiserver answers. A legacyExact of a single key (metadata.name=) is read
 // from etcd as it is now (storage.ValidateListOptions).
 func (q question) effective() semantics {
-	if q.Semantics == legacyExact && q.single() {
+	if q.Semantics == legacyExact && q.readsSingleKey() {
 		return mostRecent
 	}
 	return q.Semantics
 }
 
-// exactField returns the value that the field selector requires of a field.
-func (q question) exactField(field string) (string, bool) {
+// parseFields returns the field selector, or one that requires nothing if it cannot be read.
+func (q question) parseFields() fields.Selector {
 	parsed, err := fields.ParseSelector(q.Query.Get("fieldSelector"))
 	if err != nil {
-		return "", false
+		return fields.Everything()
 	}
-	return parsed.RequiresExactMatch(field)
+	return parsed
 }
 
-// narrowed returns the namespace whose objects kube-apiserver reads, or "" for all. A field selector narrows a list of all
+// exactField returns the value that the field selector requires of a field.
+func (q question) exactField(field string) (string, bool) {
+	return q.parseFields().RequiresExactMatch(field)
+}
+
+// namespaceRead returns the namespace whose objects kube-apiserver reads, or "" for all. A field selector narrows a list of all
 // namespaces to one, but not a later page (registry.Store.ListPredicate).
-func (q question) narrowed() string {
+func (q question) namespaceRead() string {
 	if q.Namespace != "" || !q.Resource.Namespaced || q.Query.Get("continue") != "" {
 		return q.Namespace
 	}
@@ -127,19 +137,22 @@ func (q question) narrowed() string {
 	return namespace
 }
 
-// single reports whether kube-apiserver reads a single key.
-func (q question) single() bool {
-	if q.Query.Get("continue") != "" || q.Resource.Namespaced && q.narrowed() == "" {
+// readsSingleKey reports whether kube-apiserver reads a single key.
+func (q question) readsSingleKey() bool {
+	isLaterPage := q.Query.Get("continue") != ""
+	isOfManyNamespaces := q.Resource.Namespaced && q.namespaceRead() == ""
+	if isLaterPage || isOfManyNamespaces {
 		return false
 	}
 	name, ok := q.exactField(nameField)
 	return ok && name != "" && len(content.IsPathSegmentName(name)) == 0
 }
 
-// indexed returns the node whose pods kube-apiserver takes from its index of pods by node. It is not ok for other lists.
-func (q question) indexed() (node string, ok bool) {
-	limited := q.Query.Get("limit") != "" || strings.Contains(q.RawQuery, "limit=")
-	if q.Resource.Resource != "pods" || !limited || q.Semantics != notOlderThan && q.Semantics != mostRecent {
+// indexedNode returns the node whose pods kube-apiserver takes from its index of pods by node. It is not ok for other lists.
+func (q question) indexedNode() (node string, ok bool) {
+	hasLimit := q.Query.Get("limit") != "" || strings.Contains(q.RawQuery, "limit=")
+	readsCache := q.Semantics == notOlderThan || q.Semantics == mostRecent
+	if q.Resource.Resource != "pods" || !hasLimit || !readsCache {
 		return "", false
 	}
 	if node, ok = q.exactField(cluster.NodeNameField); !ok {
@@ -148,29 +161,29 @@ func (q question) indexed() (node string, ok bool) {
 	return node, ok
 }
 
-// typeFields reports whether the field selector names fields that only this type has.
-func (q question) typeFields() bool {
-	parsed, err := fields.ParseSelector(q.Query.Get("fieldSelector"))
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(parsed.Requirements(), func(r fields.Requirement) bool {
+// selectsTypeFields reports whether the field selector names fields that only this type has.
+func (q question) selectsTypeFields() bool {
+	return slices.ContainsFunc(q.parseFields().Requirements(), func(r fields.Requirement) bool {
 		return r.Field != nameField && r.Field != namespaceField
 	})
 }
 
-// memory reports whether listproxy should answer from memory.
-func (q question) memory() bool {
+// shouldHit reports whether listproxy should answer from memory.
+func (q question) shouldHit() bool {
 	switch {
-	case !q.Resource.Cached, !q.User.Lists(q.Resource, q.Namespace), q.Namespace != "" && !q.Resource.Namespaced:
+	case !q.Resource.Cached, !q.User.ListsFromMemory(q.Resource, q.Namespace):
 		return false
-	case q.Odd, q.Representation == oddForm, q.effective() != q.Semantics:
+	case q.Namespace != "" && !q.Resource.Namespaced:
+		return false // there is no such path
+	case q.Odd, q.Representation == forwardedForm:
 		return false
-	case q.Representation.metadata() && q.typeFields():
+	case q.effective() != q.Semantics:
+		return false // kube-apiserver reads it from etcd as it is now
+	case q.Representation.isMetadata() && q.selectsTypeFields():
 		return false // a collection of metadata does not hold the fields of the type
-	case q.Query.Has("shardSelector") && (q.Representation.metadata() || q.Resource.Group == cluster.Group):
+	case q.Query.Has("shardSelector") && (q.Representation.isMetadata() || q.Resource.Group == cluster.Group):
 		return false // these lists have no shardInfo
-	case q.Resource.JSONOnly && q.Representation.protobuf():
+	case q.Resource.JSONOnly && q.Representation.isProtobuf():
 		return false // listproxy cannot know which clause of the Accept header kube-apiserver takes
 	case q.Query.Get("labelSelector") != "" && strings.TrimSpace(q.Query.Get("labelSelector")) == "":
 		return false // a blank selector, which selects everything
@@ -179,7 +192,7 @@ func (q question) memory() bool {
 		return false // kube-apiserver looks for an empty name in the whole range
 	}
 	// kube-apiserver reads the first page in the namespace, and the next from the whole resource.
-	if _, ok := q.exactField(namespaceField); ok && q.scope() == allNamespaces {
+	if _, ok := q.exactField(namespaceField); ok && q.scopeCovered() == allNamespaces {
 		return q.Query.Get("limit") == "" && q.Query.Get("continue") == ""
 	}
 	return true

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -38,8 +39,8 @@ const (
 	wrongEnd differenceKind = "ended"
 	// wrongReference is a mistake of this package: kube-apiserver's own events are not what the oracle demands.
 	wrongReference differenceKind = "reference"
-	// elsewhere is not a difference: the two sides answered at moments that cannot be compared.
-	elsewhere differenceKind = "elsewhere"
+	// incomparable is no difference, and in no report: the two sides answered at moments that cannot be compared.
+	incomparable differenceKind = "incomparable"
 )
 
 // maxDifferences is the number of differences that a report keeps in full.
@@ -53,17 +54,9 @@ type difference struct {
 	Detail      string
 }
 
-// differs returns a difference without its question.
-func differs(kind differenceKind, format string, args ...any) *difference {
+// newDifference returns a difference without its question.
+func newDifference(kind differenceKind, format string, args ...any) *difference {
 	return &difference{Kind: kind, Detail: fmt.Sprintf(format, args...)}
-}
-
-// kind returns the kind of the difference, or "" if d is nil.
-func (d *difference) kind() differenceKind {
-	if d == nil {
-		return ""
-	}
-	return d.Kind
 }
 
 func (d difference) String() string {
@@ -73,64 +66,74 @@ func (d difference) String() string {
 // report counts what was compared and what came from memory, and keeps differences. Its methods are safe for concurrent use.
 // Its fields may be read when all comparisons have ended.
 type report struct {
-	mu    sync.Mutex
-	begun time.Time
-	// all comparisons, those that listproxy is to answer from memory, those of these that it did answer
-	// so, and those that it forwarded because its feed was late.
-	all, answerable, hits, behind int
+	mu      sync.Mutex
+	started time.Time
 
-	counts      map[string]int // of comparisons by user, representation, selector, …, and of what else happened
-	classes     map[class]bool
+	all        int // comparisons
+	answerable int // of these, should come from memory
+	hits       int // of these, did
+	behind     int // of the answerable, were forwarded because the feed was late
+
+	counts      map[string]int // of comparisons by representation, selector, …, and of what else happened
+	users       map[string]int // comparisons by the user's name
+	shardHits   int            // shards from memory
+	lost        int            // answers of revisions that kube-apiserver no longer has
+	classes     map[class]bool // that were compared
 	kinds       map[differenceKind]int
-	differences []difference
+	differences []difference // the first maxDifferences
 }
 
 // share returns the share of the answerable questions that listproxy answered from memory, from 0 to 1. Questions for which
-// memory was behind do not count: their number depends on how late kube-apiserver's watches are. [comparator.caughtUp]
+// memory was behind do not count: their number depends on how late kube-apiserver's watches are. [comparator.awaitCaughtUp]
 // requires that memory catches up.
 func (r *report) share() float64 { return float64(r.hits) / float64(max(1, r.answerable-r.behind)) }
 
-// expired names the count of answers that could not be compared.
-const expired = "of a revision that the API server has lost"
+// lostRevision is why an answer cannot be compared.
+const lostRevision = "the API server no longer has the revision"
 
 func newReport() *report {
-	return &report{begun: time.Now(), classes: map[class]bool{}, counts: map[string]int{}, kinds: map[differenceKind]int{}}
+	return &report{
+		started: time.Now(), counts: map[string]int{}, users: map[string]int{},
+		classes: map[class]bool{}, kinds: map[differenceKind]int{},
+	}
 }
 
 // compared counts a comparison of an answer, which should come from memory if it is answerable. names are further counts to
 // raise.
 func (r *report) compared(q question, a ask.Answer, answerable bool, names ...string) {
 	_, why, _ := strings.Cut(a.Source(), "detail=")
+	source := why
 	if a.FromMemory() {
-		why = "memory"
-	}
-	if q.Query.Has("shardSelector") {
-		names = append(names, "shards from "+why)
+		source = "memory"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all++
-	for _, name := range append(names, q.User.Name, fmt.Sprintf("from %-15s %s", q.Semantics, why)) {
+	r.users[q.User.Name]++
+	for _, name := range append(names, fmt.Sprintf("from %-15s %s", q.Semantics, source)) {
 		r.counts[name]++
+	}
+	if a.FromMemory() && q.Query.Has("shardSelector") {
+		r.shardHits++
 	}
 	if !answerable {
 		return
 	}
 	r.answerable++
-	switch why {
-	case "memory":
+	if a.FromMemory() {
 		r.hits++
 		return
-	case "stale", "not-proven":
+	}
+	if isLate := why == string(reason.Stale) || why == string(reason.NotProven); isLate {
 		r.behind++
 	}
 	r.counts["missed: "+why+" "+q.Resource.Resource]++
 }
 
-// list counts a list that was compared.
-func (r *report) list(q question, a ask.Answer) {
+// comparedList counts a list that was compared.
+func (r *report) comparedList(q question, a ask.Answer) {
 	var names []string
-	if class, ok := q.class(); ok && a.Code == http.StatusOK {
+	if class, ok := q.classOf(); ok && a.Code == http.StatusOK {
 		names = []string{
 			"representation " + string(class.Representation), "selector " + string(class.Selector), "scope " + string(class.Scope),
 			fmt.Sprintf("semantics %s/%s", class.Semantics, class.Page),
@@ -139,7 +142,7 @@ func (r *report) list(q question, a ask.Answer) {
 		r.classes[class] = true
 		r.mu.Unlock()
 	}
-	r.compared(q, a, q.memory(), names...)
+	r.compared(q, a, q.shouldHit(), names...)
 }
 
 // count raises a count.
@@ -149,8 +152,15 @@ func (r *report) count(name string) {
 	r.counts[name]++
 }
 
-// differs adds a difference.
-func (r *report) differs(d difference) {
+// addLost counts an answer of a revision that kube-apiserver no longer has.
+func (r *report) addLost() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost++
+}
+
+// add adds a difference.
+func (r *report) add(d difference) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kinds[d.Kind]++
@@ -178,13 +188,16 @@ func (r *report) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
-	took := time.Since(r.begun)
+	took := time.Since(r.started)
 	fmt.Fprintf(&b, "%d comparisons in %.1fs (%.0f a minute)\n", r.all, took.Seconds(), float64(r.all)/took.Minutes())
 	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%% without the %d that it was behind for)\n",
 		r.answerable, r.hits, 100*r.share(), r.behind)
-	for _, what := range slices.Sorted(maps.Keys(r.counts)) {
-		fmt.Fprintf(&b, "  %-60s %6d\n", what, r.counts[what])
+	for _, counts := range []map[string]int{r.users, r.counts} {
+		for _, what := range slices.Sorted(maps.Keys(counts)) {
+			fmt.Fprintf(&b, "  %-60s %6d\n", what, counts[what])
+		}
 	}
+	fmt.Fprintf(&b, "shards from memory: %d; %s: %d\n", r.shardHits, lostRevision, r.lost)
 	fmt.Fprintf(&b, "differences: %v\n", r.kinds)
 	for _, d := range r.differences {
 		fmt.Fprintln(&b, d)

@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/listproxy/listproxy/test/differential/cluster"
@@ -13,45 +14,45 @@ const (
 	asProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// accepts returns Accept headers that ask for a representation of a list of a resource. "" stands for no header.
-func accepts(r cluster.Resource, representation representation) []string {
+// acceptHeaders returns Accept headers that ask for a representation of a list of a resource. "" stands for no header.
+func acceptHeaders(r cluster.Resource, representation representation) []string {
 	switch representation {
 	case plainJSON, indentedJSON:
 		return []string{
 			"", "", asJSON, asJSON, "*/*", "application/json, */*", "application/json;q=0.5", "application/json , application/yaml",
 		}
 	case protobuf:
-		// Those of typed clients. A custom resource has no protobuf, and comes by the second clause.
-		both := []string{asProtobuf + "," + asJSON, asProtobuf + ", " + asJSON, asProtobuf + "," + asJSON + ";q=0.9"}
+		// Typed clients accept JSON as well, in which custom resources come.
+		withJSON := []string{asProtobuf + "," + asJSON, asProtobuf + ", " + asJSON, asProtobuf + "," + asJSON + ";q=0.9"}
 		if r.Group == cluster.Group || r.JSONOnly {
-			return both
+			return withJSON
 		}
-		return append(both, asProtobuf)
+		return append(withJSON, asProtobuf)
 	case metadataJSON, metadataIndented:
 		return []string{
 			asJSON + asMetadata, asJSON + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", asJSON + asMetadata + "," + asJSON,
 		}
 	case metadataProtobuf:
-		both := []string{
+		withJSON := []string{
 			asProtobuf + asMetadata + "," + asJSON + asMetadata,
 			// The metadata client of client-go.
 			asProtobuf + asMetadata + "," + asJSON + asMetadata + "," + asJSON,
 		}
 		if r.JSONOnly {
-			return both
+			return withJSON
 		}
-		return append(both, asProtobuf+asMetadata)
+		return append(withJSON, asProtobuf+asMetadata)
 	}
-	return []string{""}
+	panic("no Accept header of " + representation)
 }
 
-// accept returns the simplest Accept header for a representation of a list, or of the events of a watch.
-func (r representation) accept(watch bool) string {
+// simplestAccept returns the simplest Accept header for a representation of a list, or of the events of a watch.
+func (r representation) simplestAccept(watch bool) string {
 	accept := asJSON
-	if r.protobuf() {
+	if r.isProtobuf() {
 		accept = asProtobuf
 	}
-	if r.metadata() {
+	if r.isMetadata() {
 		accept += asMetadata
 	}
 	if watch {
@@ -71,17 +72,17 @@ func (g *generator) represent(q *question, representation representation) {
 	q.Header.Del("Accept")
 	q.Header.Del("User-Agent")
 	q.Query.Del("pretty")
-	if accept := pick(g, accepts(q.Resource, representation)...); accept != "" {
+	if accept := pick(g, acceptHeaders(q.Resource, representation)...); accept != "" {
 		q.Header.Set("Accept", accept)
 	}
-	if representation.indented() {
+	if representation.isIndented() {
 		g.indent(q)
 	}
 }
 
 // indent makes a question one for indented JSON, in one of the ways of clients.
 func (g *generator) indent(q *question) {
-	switch accept := q.Header.Get("Accept"); g.rng.IntN(4) {
+	switch g.rng.IntN(4) {
 	case 0:
 		q.Query.Set("pretty", pick(g, "true", "1", "t", "TRUE"))
 	case 1:
@@ -89,11 +90,8 @@ func (g *generator) indent(q *question) {
 	case 2: // an empty parameter leaves the User-Agent to decide
 		q.Header.Set("User-Agent", pick(g, humans...))
 		q.Query.Set("pretty", "")
-	case 3:
-		if accept == "" {
-			accept = asJSON
-		}
-		// kube-apiserver takes the first clause.
+	case 3: // a parameter of the first clause, which kube-apiserver takes
+		accept := cmp.Or(q.Header.Get("Accept"), asJSON)
 		first, rest, more := strings.Cut(accept, ",")
 		first = strings.TrimRight(first, " ") + ";pretty=1"
 		if more {

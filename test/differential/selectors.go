@@ -17,23 +17,36 @@ const (
 
 // labelSelectors covers the whole grammar, with the labels that package cluster sets.
 var labelSelectors = []string{
+	// Operators, and sets of values.
 	"tier=web", "tier==web", "tier!=web", "tier=", "tier", "!tier", "tier=nothing", "tier!=nothing",
 	"tier in (web,db)", "tier in (web)", "tier in ()", "tier in (,db)", "tier notin (web,db)", "tier notin (web)",
-	"turn>2", "turn<3", "turn>2,turn<4", "turn=1,tier=web", "turn!=3,tier", "!tier,turn", "tier in (web,db),turn notin (1,2),!none",
+	// Numbers, and several terms.
+	"turn>2", "turn<3", "turn>2,turn<4", "weight>0", "weight<10", "turn=1,tier=web", "turn!=3,tier", "!tier,turn",
+	"tier in (web,db),turn notin (1,2),!none", "tier=web,tier=db", "tier=web,tier=web", "none",
+	// Keys with a prefix.
 	"example.test/part-of", "example.test/part-of=x.y_z-1", "example.test/part-of!=x.y_z-1,tier=db", "!example.test/part-of",
-	" tier = web ", "tier  in  ( web , db )", "tier=web , turn", "! tier", "tier notin(db)", "turn > 1", "tier=web,tier=db", "tier=web,tier=web",
-	" ", "notin", "in=x", "in notin (in)", "in=in", "weight>0", "weight<10", "none",
+	// Spaces.
+	" tier = web ", "tier  in  ( web , db )", "tier=web , turn", "! tier", "tier notin(db)", "turn > 1", " ",
+	// Words of the grammar as keys and values.
+	"notin", "in=x", "in notin (in)", "in=in",
 }
 
 // badSelectors are label selectors that kube-apiserver refuses.
 var badSelectors = []string{
-	"tier in (", "=x", "a b", "tier in web", "turn>x", "tier=a b", "tier===web", "-x=1", "tier,,turn", "!tier=web", "a/b/c", "tier in (web", ",", "x=" + "é",
+	// Not of the grammar.
+	"tier in (", "tier in (web", "tier in web", "=x", "a b", "tier=a b", "tier===web", "tier,,turn", "!tier=web", ",",
+	// Keys and values that are not allowed.
+	"turn>x", "-x=1", "a/b/c", "x=é",
 }
 
-// badFields are field selectors that kube-apiserver refuses for most types, or reads in an unusual way.
-var badFields = []string{
-	"spec.unknown=x", "bad", "metadata.labels=x", "metadata.name", "metadata.name>a", "spec.host=churn-a", "status.podIPs=10.1.0.1",
-	"metadata.uid=x", "metadata.name=a\\", "=x", "spec.nodeName in (a)", "name=churn-a", "metadata.name=a,spec.unknown=x", "Metadata.name=a",
+// unusualFields are field selectors that kube-apiserver refuses for most types, or reads in an unusual way.
+var unusualFields = []string{
+	// Fields that most types do not have.
+	"spec.unknown=x", "metadata.labels=x", "metadata.uid=x", "status.podIPs=10.1.0.1", "Metadata.name=a", "metadata.name=a,spec.unknown=x",
+	// Old names of fields, which some types still have.
+	"spec.host=churn-a", "name=churn-a",
+	// Not of the grammar.
+	"bad", "metadata.name", "metadata.name>a", "metadata.name=a\\", "=x", "spec.nodeName in (a)",
 }
 
 // metadataSelector returns a random field selector that every type accepts.
@@ -47,7 +60,7 @@ func (g *generator) metadataSelector(r cluster.Resource) string {
 			terms = append(terms, g.namespaceTerm())
 		}
 	}
-	if g.one(6) {
+	if g.oneIn(6) {
 		terms = append(terms, g.nameTerm(r))
 	}
 	return strings.Join(terms, ",")
@@ -55,25 +68,26 @@ func (g *generator) metadataSelector(r cluster.Resource) string {
 
 // nameTerm returns a term by name. Most operators are !=, since a selector that leaves many objects tests more.
 func (g *generator) nameTerm(r cluster.Resource) string {
-	names := append(r.Names(), "none", "")
+	names := append(slices.Clone(r.Names()), "none", "")
 	return nameField + pick(g, "=", "==", "!=", "!=", "!=") + pick(g, names...)
 }
 
 // namespaceTerm returns a term by namespace.
 func (g *generator) namespaceTerm() string {
-	return namespaceField + pick(g, "=", "==", "!=", "!=") + pick(g, append(slices.Clone(g.cluster.Namespaces), "none", "", "Not_A_Name")...)
+	names := append(slices.Clone(g.cluster.Namespaces), "none", "", "Not_A_Name")
+	return namespaceField + pick(g, "=", "==", "!=", "!=") + pick(g, names...)
 }
 
 // typeSelector returns a random field selector with fields of the type.
 func (g *generator) typeSelector(r cluster.Resource) string {
 	terms := []string{g.typeTerm(r)}
-	for g.one(3) {
+	for g.oneIn(3) {
 		terms = append(terms, g.typeTerm(r))
 	}
-	if g.one(5) {
+	if g.oneIn(5) {
 		terms = append(terms, g.metadataSelector(r))
 	}
-	if g.one(10) {
+	if g.oneIn(10) {
 		terms = append([]string{""}, terms...) // kube-apiserver skips empty terms
 	}
 	return strings.Join(terms, ",")
@@ -97,7 +111,7 @@ var shardSelectors = []string{
 // shard asks for a shard now and then, where the API server knows shards (ShardedListAndWatch, alpha since 1.36). Pages of
 // shards are not compared: kube-apiserver counts what remains after a page in its cache in another way than in etcd.
 func (g *generator) shard(q *question) {
-	if g.sharded && !q.Query.Has("limit") && g.one(6) {
+	if g.hasShards && !q.Query.Has("limit") && g.oneIn(6) {
 		q.Query.Set("shardSelector", pick(g, shardSelectors...))
 	}
 }
@@ -109,14 +123,11 @@ func (g *generator) selectBy(q *question, kind selector) {
 	if kind == byLabels || kind == byBoth {
 		q.Query.Set("labelSelector", pick(g, labelSelectors...))
 	}
-	if kind == byFields || kind == byBoth && g.one(2) {
-		if len(q.Resource.Fields) > 0 {
-			q.Query.Set("fieldSelector", g.typeSelector(q.Resource))
-			return
-		}
-		kind = byMetadata
-	}
-	if kind == byMetadata || kind == byBoth {
+	wantsTypeFields := kind == byFields || kind == byBoth && g.oneIn(2)
+	switch {
+	case wantsTypeFields && len(q.Resource.Fields) > 0:
+		q.Query.Set("fieldSelector", g.typeSelector(q.Resource))
+	case kind != byNothing && kind != byLabels:
 		q.Query.Set("fieldSelector", g.metadataSelector(q.Resource))
 	}
 }

@@ -23,7 +23,7 @@ type stream struct {
 	ask.Answer // with a body only if its status is not 200
 
 	cancel context.CancelFunc
-	read   chan struct{} // closed when nothing more is read
+	done   chan struct{} // closed when nothing more is read
 
 	mu     sync.Mutex // guards the following fields
 	events []oracle.Event
@@ -31,21 +31,21 @@ type stream struct {
 	err    error // nil if the stream ended between two events, or by close
 }
 
-// openStream sends a watch and returns when its header is there, which must not wait for the first event. Events are read
-// until the end or close.
+// openStream sends a watch and returns when its header is there. It fails if that takes longer than watchPatience: the header
+// must not wait for the first event. Events are read until the end or close.
 func openStream(ctx context.Context, side *side, q question) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(watchPatience, cancel)
-	defer late.Stop()
+	timeout := time.AfterFunc(watchPatience, cancel)
+	defer timeout.Stop()
 	resp, err := side.clientOf(q).Open(ctx, http.MethodGet, q.target(), nil)
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("%s: %w", side.name, err)
 	}
-	s := &stream{Answer: ask.Answer{Code: resp.StatusCode, Header: resp.Header}, cancel: cancel, read: make(chan struct{})}
-	if s.Code != http.StatusOK {
+	s := &stream{Answer: ask.Answer{Code: resp.StatusCode, Header: resp.Header}, cancel: cancel, done: make(chan struct{})}
+	if s.Code != http.StatusOK { // a refusal is read at once, and nothing follows
 		defer cancel()
-		defer close(s.read)
+		defer close(s.done)
 		defer func() { _ = resp.Body.Close() }()
 		s.ended = true
 		s.Body, err = io.ReadAll(resp.Body)
@@ -57,23 +57,27 @@ func openStream(ctx context.Context, side *side, q question) (*stream, error) {
 
 // follow reads events until the end.
 func (s *stream) follow(ctx context.Context, resp *http.Response) {
-	defer close(s.read)
+	defer close(s.done)
 	defer func() { _ = resp.Body.Close() }()
-	for in := events.NewReader(resp.Body, resp.Header.Get("Content-Type")); ; {
-		e, err := nextEvent(in)
-		s.mu.Lock()
-		if err == nil {
-			s.events = append(s.events, e)
-			s.mu.Unlock()
-			continue
-		}
-		s.ended = true
-		if ctx.Err() == nil && !errors.Is(err, io.EOF) {
-			s.err = err
-		}
-		s.mu.Unlock()
-		return
+	in := events.NewReader(resp.Body, resp.Header.Get("Content-Type"))
+	for s.add(ctx, in) {
 	}
+}
+
+// add reads one event and adds it. It reports false at the end.
+func (s *stream) add(ctx context.Context, in *events.Reader) bool {
+	e, err := nextEvent(in)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.events = append(s.events, e)
+		return true
+	}
+	s.ended = true
+	if ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return false
 }
 
 // received returns the events so far, whether the stream has ended, and its error.
@@ -86,15 +90,15 @@ func (s *stream) received() (events []oracle.Event, ended bool, err error) {
 // close ends the watch. The events remain.
 func (s *stream) close() {
 	s.cancel()
-	<-s.read
+	<-s.done
 }
 
 // nextEvent reads one event. A frame with other bytes than kube-apiserver's frame of the same event is an error.
 func nextEvent(in *events.Reader) (oracle.Event, error) {
-	read, err := in.Next()
-	e := oracle.Event{Type: read.Type, Object: read.Object, Key: keyOf(&read.Meta), Revision: read.Revision, EndsInitial: read.EndsInitial}
-	if err == nil && !bytes.Equal(read.Frame, frameOf(e)) {
-		err = fmt.Errorf("not a frame as kube-apiserver writes it: %q", read.Frame)
+	raw, err := in.Next()
+	e := oracle.Event{Type: raw.Type, Object: raw.Object, Key: keyOf(&raw.Meta), Revision: raw.Revision, EndsInitial: raw.EndsInitial}
+	if err == nil && !bytes.Equal(raw.Frame, frameOf(e)) {
+		err = fmt.Errorf("not a frame as kube-apiserver writes it: %q", raw.Frame)
 	}
 	return e, err
 }

@@ -67,7 +67,7 @@ func (t *track) close() { t.stream.close() }
 // exactList returns the admin's list of what the watch selects, at exactly a revision.
 func (w watchRequest) exactList(revision uint64) question {
 	q := exactly(w.Resource, w.Namespace, w.admin, revision)
-	q.Header.Set("Accept", w.eventsIn().accept(false))
+	q.Header.Set("Accept", w.eventsIn().simplestAccept(false))
 	for _, name := range []string{"labelSelector", "fieldSelector", "shardSelector"} {
 		if w.Query.Has(name) {
 			q.Query[name] = w.Query[name]
@@ -81,17 +81,17 @@ func (w watchRequest) watchFrom(revision uint64) question {
 	q := w.exactList(revision)
 	q.Query.Del("resourceVersionMatch")
 	q.Query.Set("watch", "true")
-	q.Header.Set("Accept", w.eventsIn().accept(true))
+	q.Header.Set("Accept", w.eventsIn().simplestAccept(true))
 	return q
 }
 
 // stateOf returns the objects of a list by key, as events have them.
 func stateOf(body []byte, w watchRequest) (map[string][]byte, error) {
 	kind := runtime.TypeMeta{APIVersion: w.Resource.GroupVersion().String(), Kind: w.Resource.Kind}
-	if w.eventsIn().metadata() {
+	if w.eventsIn().isMetadata() {
 		kind = runtime.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
 	}
-	if w.eventsIn().protobuf() {
+	if w.eventsIn().isProtobuf() {
 		return stateOfProtobuf(body, kind)
 	}
 	var list struct{ Items []json.RawMessage }

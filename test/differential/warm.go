@@ -10,35 +10,37 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// warm asks for every resource in every representation until it comes from memory, since a representation is loaded at its
-// first use. Afterwards no exact revision from before is asked for, which memory does not have.
-func (c *comparator) warm(ctx context.Context) error {
+// warmUp asks for every resource in every representation until it comes from memory, since a representation is loaded at its
+// first use. From then on, tests pick no revisions from before (Ledger.Begin): memory has no states of then.
+func (c *comparator) warmUp(ctx context.Context) error {
 	var all []question
 	for _, representation := range representations {
 		for _, r := range c.cluster.Resources {
 			q := anyOf(r, c.cluster.Users[0])
 			q.Representation = representation
-			if accept := accepts(r, representation)[0]; accept != "" {
+			if accept := acceptHeaders(r, representation)[0]; accept != "" {
 				q.Header.Set("Accept", accept)
 			}
 			all = append(all, q)
 			_, _ = c.proxy.ask(ctx, q) // begin all loads before waiting for any
 		}
 	}
-	err := c.hits(ctx, all)
+	err := c.awaitHits(ctx, all)
 	c.cluster.Ledger.Begin()
 	return err
 }
 
-// caughtUp waits until memory has every resource at the revision of the last write of any resource: it may be behind for a
+// awaitCaughtUp waits until memory has every resource at the revision of the last write of any resource: it may be behind for a
 // while only. The last write must be recent, since memory does not keep old revisions.
-func (c *comparator) caughtUp(ctx context.Context) error {
-	revision, admin := c.cluster.Ledger.NewestOfAll(), c.cluster.Users[0]
+func (c *comparator) awaitCaughtUp(ctx context.Context) error {
+	revision := c.cluster.Ledger.NewestOfAll()
+	admin := c.cluster.Users[0]
 	var exacts, anys []question
 	for _, r := range c.cluster.Resources {
-		exacts, anys = append(exacts, exactly(r, "", admin, revision)), append(anys, anyOf(r, admin))
+		exacts = append(exacts, exactly(r, "", admin, revision))
+		anys = append(anys, anyOf(r, admin))
 	}
-	return c.hits(ctx, append(exacts, anys...))
+	return c.awaitHits(ctx, append(exacts, anys...))
 }
 
 // anyOf returns the question for a resource at any revision.
@@ -46,10 +48,10 @@ func anyOf(r cluster.Resource, user cluster.User) question {
 	return question{Resource: r, User: user, Semantics: anyRevision, Query: url.Values{"resourceVersion": {"0"}}, Header: http.Header{}}
 }
 
-// hits asks each question that should be answered from memory until its answer comes from there.
-func (c *comparator) hits(ctx context.Context, questions []question) error {
+// awaitHits asks each question that should be answered from memory until its answer comes from there.
+func (c *comparator) awaitHits(ctx context.Context, questions []question) error {
 	for _, q := range questions {
-		if !q.memory() {
+		if !q.shouldHit() {
 			continue
 		}
 		err := poll.Retry(ctx, q.String()+" to come from memory", func() error {

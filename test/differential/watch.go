@@ -75,7 +75,7 @@ func (w watchRequest) begins() (_ oracle.Beginning, endsInitial bool) {
 }
 
 // memory reports whether listproxy should answer the watch from memory.
-func (w watchRequest) memory() bool {
+func (w watchRequest) shouldHit() bool {
 	begins, endsInitial := w.begins()
 	switch {
 	case w.unusual, w.start == fromOld, w.start == fromDistant, w.start == fromFuture, w.start == fromZeros:
@@ -85,35 +85,35 @@ func (w watchRequest) memory() bool {
 	case w.start == fromUnset:
 		return false // needs a revision probe, and is forwarded if the probe is late
 	}
-	return w.question.memory()
+	return w.question.shouldHit()
 }
 
 // watch returns a random watch. It is not ok if no revision is known yet.
 func (g *generator) watch() (watchRequest, bool) {
-	w := watchRequest{question: g.anything(), admin: g.cluster.Users[0], watchList: g.watchList}
+	w := watchRequest{question: g.randomScope(), admin: g.cluster.Users[0], watchList: g.watchList}
 	w.Semantics = watching
 	g.represent(&w.question, pick(g, plainJSON, protobuf, metadataJSON, metadataProtobuf))
 	g.selectBy(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))
 	g.shard(&w.question)
 	if accept := ofEvents(w.Header.Get("Accept")); accept != "" {
 		first, rest, _ := strings.Cut(accept, ",")
-		if g.one(4) && (first == asJSON || first == asProtobuf) { // some clients mark the clause of a watch
+		if g.oneIn(4) && (first == asJSON || first == asProtobuf) { // some clients mark the clause of a watch
 			accept = strings.TrimSuffix(first+";stream=watch,"+rest, ",")
 		}
 		w.Header.Set("Accept", accept)
 	}
 	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // no such path exists
 	w.initial = pick(g, absent, absent, yes, yes, no)
-	usual := !g.one(3)
+	usual := !g.oneIn(3)
 	if usual { // as a client sends it, in most cases by the admin
-		if !g.one(8) {
+		if !g.oneIn(8) {
 			w.User = w.admin
 		}
-		w.bookmarks = !g.one(6)
+		w.bookmarks = !g.oneIn(6)
 		w.start = pick(g, fromWithin, fromWithin, fromWithin, fromZero, fromZero, fromUnset, fromFuture)
 		w.Query.Set("watch", "true")
 	} else {
-		w.bookmarks = !g.one(3)
+		w.bookmarks = !g.oneIn(3)
 		w.start = pick(
 			g, fromUnset, fromUnset, fromZero, fromZero, fromZero, fromWithin, fromWithin, fromWithin, fromWithin, fromWithin, fromFuture,
 			fromDistant, fromOld, fromZeros,
@@ -129,18 +129,18 @@ func (g *generator) watch() (watchRequest, bool) {
 	}
 	if w.bookmarks {
 		w.Query.Set("allowWatchBookmarks", g.spelled(&w, yes))
-	} else if g.one(3) {
+	} else if g.oneIn(3) {
 		w.Query.Set("allowWatchBookmarks", g.spelled(&w, no))
 	}
-	if g.one(3) {
+	if g.oneIn(3) {
 		w.seconds = 1 + g.rng.IntN(4)
 		w.Query.Set("timeoutSeconds", strconv.Itoa(w.seconds))
-	} else if g.one(3) {
+	} else if g.oneIn(3) {
 		w.Query.Set("timeoutSeconds", pick(g, "0", "300", "599"))
 	}
 	if !usual {
 		g.addIneffective(&w)
-		if g.one(4) {
+		if g.oneIn(4) {
 			g.oddWatch(&w)
 		}
 	}
@@ -149,7 +149,7 @@ func (g *generator) watch() (watchRequest, bool) {
 
 // spelled returns a choice in one of the spellings that kube-apiserver accepts.
 func (g *generator) spelled(w *watchRequest, c choice) string {
-	if !g.one(12) {
+	if !g.oneIn(12) {
 		return string(c)
 	}
 	spelled := pick(g, "0", "False")
@@ -166,7 +166,7 @@ func (g *generator) startAt(w *watchRequest) bool {
 	newest := g.cluster.Ledger.NewestOfAll()
 	switch w.start {
 	case fromUnset:
-		if g.one(4) {
+		if g.oneIn(4) {
 			w.Query.Set("resourceVersion", "")
 		}
 		return true

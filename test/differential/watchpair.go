@@ -19,12 +19,19 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// watchPatience ends a wait for the header or for events of a watch.
-const watchPatience = time.Minute
+const (
+	// watchPatience ends a wait for the header or for events of a watch.
+	watchPatience = time.Minute
+	// referencePatience is watchPatience for kube-apiserver's own two streams: on a busy machine they may differ for longer,
+	// which is not what is tested.
+	referencePatience = 5 * watchPatience
+	// A watch is read for minReadTime to maxReadTime before it is compared, and an odd one for oddReadTime.
+	minReadTime, maxReadTime, oddReadTime = 100 * time.Millisecond, 3100 * time.Millisecond, 300 * time.Millisecond
+)
 
 // watches compares watches until ctx ends.
 func (c *comparator) watches(ctx context.Context, seed uint64, workers int) {
-	c.run(ctx, rand.New(rand.NewPCG(seed, 5)), workers, func(ctx context.Context, g *generator) {
+	c.run(ctx, rand.New(rand.NewPCG(seed, watchesStream)), workers, func(ctx context.Context, g *generator) {
 		if w, ok := g.watch(); ok {
 			c.compareWatch(ctx, g, w)
 		}
@@ -38,7 +45,7 @@ func (c *comparator) currentRevision(ctx context.Context) (revision uint64, _ *d
 		revision, err = a.Revision()
 	}
 	if err != nil {
-		return 0, differs(noAnswer, "%v", err)
+		return 0, newDifference(noAnswer, "%v", err)
 	}
 	return revision, nil
 }
@@ -46,28 +53,29 @@ func (c *comparator) currentRevision(ctx context.Context) (revision uint64, _ *d
 // oldestAllowed returns the lowest revision that a state of a resource may have: that of the last write before bound ago.
 func (c *comparator) oldestAllowed(r cluster.Resource) uint64 {
 	kind := r.GroupResource()
-	return max(c.begun[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-bound)))
+	return max(c.revisionsBefore[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-bound)))
 }
 
 // compareWatch sends a watch to both sides, reads for a while, and compares. It tries again if the two cannot be compared.
 func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequest) {
 	const maxTries = 8
 	for range maxTries {
-		p := &watchPair{comparator: c, watchRequest: w, readTime: time.Duration(100+g.rng.IntN(3000)) * time.Millisecond}
-		d := p.run(ctx)
+		readTime := minReadTime + time.Duration(g.rng.Int64N(int64(maxReadTime-minReadTime)))
+		p := &watchPair{c: c, request: w, readTime: readTime}
+		found := p.run(ctx)
 		p.close()
 		switch {
 		case ctx.Err() != nil:
 			return
-		case d == nil:
-			p.compared()
+		case found == nil:
+			p.count()
 			return
-		case d.Kind != elsewhere:
-			d.Question = w.String()
+		case found.Kind != incomparable:
+			found.Question = w.String()
 			if p.proxied != nil {
-				d.CacheStatus = p.proxied.Source()
+				found.CacheStatus = p.proxied.Source()
 			}
-			c.report.differs(*d)
+			c.report.add(*found)
 			return
 		}
 		c.report.count("asked again")
@@ -77,44 +85,45 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 
 // watchPair is one watch at both sides.
 type watchPair struct {
-	*comparator
-	watchRequest
+	c        *comparator
+	request  watchRequest
 	readTime time.Duration // before the comparison
 
 	served, proxied *stream // by kube-apiserver, and by listproxy
-	truth           *track
-	wants           oracle.Watch
+	reference       *track  // nil if kube-apiserver no longer has the revision
+	expected        oracle.Watch
 }
 
-// close ends both watches and the track.
+// close ends both watches and the reference.
 func (p *watchPair) close() {
 	for _, s := range []*stream{p.served, p.proxied} {
 		if s != nil {
 			s.close()
 		}
 	}
-	if p.truth != nil {
-		p.truth.close()
+	if p.reference != nil {
+		p.reference.close()
 	}
 }
 
 // run opens both watches and returns how they differ.
-func (p *watchPair) run(ctx context.Context) (d *difference) {
+func (p *watchPair) run(ctx context.Context) *difference {
 	if d := p.open(ctx); d != nil {
 		return d
 	}
-	if d := p.difference(p.question, p.proxied.Answer, p.served.Answer); d != nil || p.served.Code != http.StatusOK {
+	d := p.c.difference(p.request.question, p.proxied.Answer, p.served.Answer)
+	if d != nil || p.served.Code != http.StatusOK {
 		return d
 	}
-	if p.Odd { // only ends are compared
-		clock.Sleep(ctx, 300*time.Millisecond)
-		return p.settle(ctx, p.endsAlike)
+	if p.request.Odd { // only ends are compared
+		clock.Sleep(ctx, oddReadTime)
+		return p.settle(ctx, p.compareEnds)
 	}
 	clock.Sleep(ctx, p.readTime)
-	if p.wants.UpTo, d = p.currentRevision(ctx); d != nil {
+	if p.expected.UpTo, d = p.c.currentRevision(ctx); d != nil {
 		return d
 	}
-	if d := p.settle(ctx, p.look); d != nil {
+	if d := p.settle(ctx, p.compareEvents); d != nil {
 		return d
 	}
 	if d := p.learnBookmarks(ctx); d != nil {
@@ -123,48 +132,49 @@ func (p *watchPair) run(ctx context.Context) (d *difference) {
 	return p.checkFuture(ctx)
 }
 
-// compared counts the comparison and its events in the report.
-func (p *watchPair) compared() {
+// count counts the comparison and its events in the report.
+func (p *watchPair) count() {
 	events, _, _ := p.proxied.received()
 	for _, e := range events {
-		p.report.count("events of type " + string(e.Type))
+		p.c.report.count("events of type " + string(e.Type))
 	}
 	if p.proxied.FromMemory() && p.proxied.Header.Get("Content-Encoding") != "" {
-		p.report.count("compressed, from memory")
+		p.c.report.count("compressed, from memory")
 	}
-	p.report.compared(p.question, p.proxied.Answer, p.watchRequest.memory() && p.proxied.Code == http.StatusOK,
-		"representation "+string(p.Representation), "selector "+string(p.selector()), "scope "+string(p.scope()),
-		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", p.start, p.initial))
+	w := p.request
+	p.c.report.compared(w.question, p.proxied.Answer, w.shouldHit() && p.proxied.Code == http.StatusOK,
+		"representation "+string(w.Representation), "selector "+string(w.selectorKind()), "scope "+string(w.scopeCovered()),
+		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", w.start, w.initial))
 }
 
 // learnBookmarks compares a bookmark of a sort that only listproxy has sent so far: it has kube-apiserver send one.
 func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 	proxied, _, _ := p.proxied.received()
-	if !p.sent.unserved(p.watchRequest, proxied) {
+	if !p.c.sent.unserved(p.request, proxied) {
 		return nil
 	}
-	q := p.watchFrom(p.wants.UpTo)
+	q := p.request.watchFrom(p.expected.UpTo)
 	q.Query.Set("allowWatchBookmarks", "true")
 	q.Query.Set("timeoutSeconds", "3") // kube-apiserver sends a bookmark two seconds before the end
-	if p.comparator.watchList {
+	if p.c.watchList {
 		q.Query.Set("sendInitialEvents", "true")
 		q.Query.Set("resourceVersionMatch", "NotOlderThan")
 	}
-	s, err := openStream(ctx, p.direct, q)
+	s, err := openStream(ctx, p.c.direct, q)
 	if err != nil {
-		return differs(noAnswer, "%v", err)
+		return newDifference(noAnswer, "%v", err)
 	}
 	defer s.close()
 	select {
-	case <-s.read:
+	case <-s.done:
 	case <-ctx.Done():
 	}
 	served, _, _ := s.received()
-	if d := p.sent.differ(p.watchRequest, served, nil); d != nil {
+	if d := p.c.sent.differ(p.request, served, nil); d != nil {
 		return d
 	}
-	if p.sent.unserved(p.watchRequest, proxied) {
-		p.report.count("bookmarks of a sort that only listproxy has sent")
+	if p.c.sent.unserved(p.request, proxied) {
+		p.c.report.count("bookmarks of a sort that only listproxy has sent")
 	}
 	return nil
 }
@@ -172,129 +182,134 @@ func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 // checkFuture requires that no event of listproxy's has a revision above etcd's.
 func (p *watchPair) checkFuture(ctx context.Context) *difference {
 	events, _, _ := p.proxied.received()
-	newest, d := p.currentRevision(ctx)
+	newest, d := p.c.currentRevision(ctx)
 	if d != nil {
 		return d
 	}
 	for _, e := range events {
 		if e.Revision > newest {
-			return differs(wrongEvents, "%v, and the newest revision is %d", e, newest)
+			return newDifference(wrongEvents, "%v, and the newest revision is %d", e, newest)
 		}
 	}
 	return nil
 }
 
-// open opens the track, and then the watch at both sides.
+// open opens the reference, and then the watch at both sides.
 func (p *watchPair) open(ctx context.Context) *difference {
-	p.wants = oracle.Watch{Bookmarks: p.bookmarks, Revision: p.Revision, MinRevision: p.oldestAllowed(p.Resource)}
-	p.wants.Begins, p.wants.EndsInitial = p.begins()
-	p.wants.From = p.wants.MinRevision
-	if p.wants.Begins == oracle.FromRevision {
-		p.wants.From = min(p.Revision, p.cluster.Ledger.NewestOfAll())
+	w := p.request
+	p.expected = oracle.Watch{Bookmarks: w.bookmarks, Revision: w.Revision, MinRevision: p.c.oldestAllowed(w.Resource)}
+	p.expected.Begins, p.expected.EndsInitial = w.begins()
+	p.expected.From = p.expected.MinRevision
+	if p.expected.Begins == oracle.FromRevision {
+		p.expected.From = min(w.Revision, p.c.cluster.Ledger.NewestOfAll())
 	}
-	var failures [3]error
-	if !p.Odd {
-		p.truth, failures[2] = openTrack(ctx, p.direct, p.watchRequest, p.wants.From)
+	var referenceErr, servedErr, proxiedErr error
+	if !w.Odd {
+		p.reference, referenceErr = openTrack(ctx, p.c.direct, w, p.expected.From)
 	}
-	if p.start == fromUnset {
-		p.wants.MinRevision = max(p.wants.MinRevision, p.cluster.Ledger.NewestOfAll())
+	if w.start == fromUnset { // every write that was confirmed before the watch is sent
+		p.expected.MinRevision = max(p.expected.MinRevision, p.c.cluster.Ledger.NewestOfAll())
 	}
 	var all sync.WaitGroup
-	all.Go(func() { p.served, failures[0] = openStream(ctx, p.direct, p.question) })
-	all.Go(func() { p.proxied, failures[1] = openStream(ctx, p.proxy, p.question) })
+	all.Go(func() { p.served, servedErr = openStream(ctx, p.c.direct, w.question) })
+	all.Go(func() { p.proxied, proxiedErr = openStream(ctx, p.c.proxy, w.question) })
 	all.Wait()
-	if err := errors.Join(failures[:]...); err != nil {
-		return differs(noAnswer, "%v", err)
+	if err := errors.Join(servedErr, proxiedErr, referenceErr); err != nil {
+		return newDifference(noAnswer, "%v", err)
 	}
 	var d *difference
-	p.wants.MaxRevision, d = p.currentRevision(ctx)
+	p.expected.MaxRevision, d = p.c.currentRevision(ctx)
 	return d
 }
 
-// settle repeats look until there is no difference, and returns the last difference if that takes longer than
-// watchPatience. On a busy machine two streams of kube-apiserver's may differ for longer, which is not what is tested.
-func (p *watchPair) settle(ctx context.Context, look func() *difference) *difference {
-	for begun := time.Now(); ; clock.Sleep(ctx, 20*time.Millisecond) {
-		d := look()
+// settle repeats compare until there is no difference, and returns the last difference if that takes longer than
+// watchPatience.
+func (p *watchPair) settle(ctx context.Context, compare func() *difference) *difference {
+	const pause = 20 * time.Millisecond
+	for started := time.Now(); ; clock.Sleep(ctx, pause) {
+		d := compare()
 		patience := watchPatience
 		if d != nil && d.Kind == wrongReference {
-			patience *= 5
+			patience = referencePatience
 		}
-		if d == nil || d.Kind == elsewhere || time.Since(begun) > patience || ctx.Err() != nil {
+		if d == nil || d.Kind == incomparable || time.Since(started) > patience || ctx.Err() != nil {
 			return d
 		}
 	}
 }
 
-// look compares the events of both sides so far with the track.
-func (p *watchPair) look() *difference {
+// compareEvents compares the events of both sides so far with the reference.
+func (p *watchPair) compareEvents() *difference {
 	served, servedEnded, servedErr := p.served.received()
 	proxied, proxiedEnded, proxiedErr := p.proxied.received()
 	if proxiedErr != nil || servedErr != nil {
-		return differs(wrongEnd, "listproxy's stream: %v, and kube-apiserver's: %v", proxiedErr, servedErr)
+		return newDifference(wrongEnd, "listproxy's stream: %v, and kube-apiserver's: %v", proxiedErr, servedErr)
 	}
-	if d, done := p.refusals(served, proxied); d != nil || done {
-		return d
+	if isRefused(served) || isRefused(proxied) {
+		return p.compareRefusals(served, proxied)
 	}
-	if p.truth == nil {
-		return differs(elsewhere, "a revision that is too old")
+	if p.reference == nil {
+		return newDifference(incomparable, "a revision that is too old")
 	}
-	if p.truth.ended() {
-		p.report.count(expired)
-		return differs(elsewhere, expired)
+	if p.reference.ended() {
+		p.c.report.addLost()
+		return newDifference(incomparable, lostRevision)
 	}
-	if p.seconds == 0 && servedEnded != proxiedEnded {
-		return differs(wrongEnd, "after %d events: %t, and kube-apiserver's after %d: %t", len(proxied), proxiedEnded, len(served), servedEnded)
+	if p.request.seconds == 0 && servedEnded != proxiedEnded {
+		return newDifference(wrongEnd, "after %d events: %t, and kube-apiserver's after %d: %t", len(proxied), proxiedEnded, len(served), servedEnded)
 	}
-	wants := p.wants
-	wants.State, wants.Events = p.truth.state, p.truth.events()
-	if err := wants.Judge(served, servedEnded); err != nil {
-		return differs(wrongReference, "%v", err)
+	expected := p.expected
+	expected.State = p.reference.state
+	expected.Events = p.reference.events()
+	if err := expected.Judge(served, servedEnded); err != nil {
+		return newDifference(wrongReference, "%v", err)
 	}
-	if err := wants.Judge(proxied, proxiedEnded); err != nil {
-		return differs(wrongEvents, "%v", err)
+	if err := expected.Judge(proxied, proxiedEnded); err != nil {
+		return newDifference(wrongEvents, "%v", err)
 	}
-	return p.sent.differ(p.watchRequest, served, proxied)
+	return p.c.sent.differ(p.request, served, proxied)
 }
 
-// numbers matches kube-apiserver's current revision in an ERROR.
-var numbers = regexp.MustCompile(`current: \d+|\(\d+\)`)
+// isRefused reports whether the events end with an ERROR.
+func isRefused(events []oracle.Event) bool {
+	return len(events) > 0 && events[len(events)-1].Type == watch.Error
+}
 
-// refusals compares ERROR events. It is done if a side has one, and d is nil if these are equal or may differ.
-func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, done bool) {
-	refused := func(events []oracle.Event) bool { return len(events) > 0 && events[len(events)-1].Type == watch.Error }
+// revisionsOfError matches the revisions in the message of an ERROR, of which the current one differs each time.
+var revisionsOfError = regexp.MustCompile(`current: \d+|\(\d+\)`)
+
+// compareRefusals compares the events of both sides, at least one of which ends with an ERROR.
+func (p *watchPair) compareRefusals(served, proxied []oracle.Event) *difference {
 	switch {
-	case !refused(served) && !refused(proxied):
-		return nil, false
-	case refused(served) && refused(proxied):
+	case isRefused(served) && isRefused(proxied):
 		if len(served) != len(proxied) {
-			return differs(elsewhere, "refused after other events"), true
+			return newDifference(incomparable, "refused after other events")
 		}
 		got, want := proxied[len(proxied)-1].Object, served[len(served)-1].Object
-		if !bytes.Equal(numbers.ReplaceAll(got, nil), numbers.ReplaceAll(want, nil)) {
-			return differs(wrongRefusal, "%s", oracle.Difference(got, want)), true
+		if !bytes.Equal(revisionsOfError.ReplaceAll(got, nil), revisionsOfError.ReplaceAll(want, nil)) {
+			return newDifference(wrongRefusal, "%s", oracle.Difference(got, want))
 		}
-		p.report.count("refused by both")
-		return nil, true
-	case p.start == fromFuture:
-		return differs(elsewhere, "the revision came in the meantime, or one side gave up before"), true
-	case refused(served) && p.start != fromDistant && len(proxied) > 0:
+		p.c.report.count("refused by both")
+		return nil
+	case p.request.start == fromFuture:
+		return newDifference(incomparable, "the revision came in the meantime, or one side gave up before")
+	case isRefused(served) && p.request.start != fromDistant && len(proxied) > 0:
 		// listproxy may keep a longer history than kube-apiserver.
-		p.report.count(expired)
-		return differs(elsewhere, expired), true
+		p.c.report.addLost()
+		return newDifference(incomparable, lostRevision)
 	}
-	return differs(wrongRefusal, "%d events, of which the last is a refusal: %t; kube-apiserver's %d: %t",
-		len(proxied), refused(proxied), len(served), refused(served)), true
+	return newDifference(wrongRefusal, "%d events, of which the last is a refusal: %t; kube-apiserver's %d: %t",
+		len(proxied), isRefused(proxied), len(served), isRefused(served))
 }
 
-// endsAlike requires that both streams have ended after equally many events, or neither.
-func (p *watchPair) endsAlike() *difference {
+// compareEnds requires that both streams have ended after equally many events, or neither.
+func (p *watchPair) compareEnds() *difference {
 	served, servedEnded, servedErr := p.served.received()
 	proxied, proxiedEnded, proxiedErr := p.proxied.received()
-	sameEnd := servedEnded == proxiedEnded && (servedErr == nil) == (proxiedErr == nil)
-	if sameEnd && (!servedEnded || len(served) == len(proxied)) {
+	isSameEnd := servedEnded == proxiedEnded && (servedErr == nil) == (proxiedErr == nil)
+	if isSameEnd && (!servedEnded || len(served) == len(proxied)) {
 		return nil
 	}
-	return differs(wrongEnd, "%d events, ended: %t, %v; kube-apiserver's %d: %t, %v",
+	return newDifference(wrongEnd, "%d events, ended: %t, %v; kube-apiserver's %d: %t, %v",
 		len(proxied), proxiedEnded, proxiedErr, len(served), servedEnded, servedErr)
 }

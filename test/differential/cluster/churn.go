@@ -20,7 +20,7 @@ func (c *Cluster) Churn(ctx context.Context, seed uint64, perSecond int, spared 
 	const workers = 4
 	resources := slices.DeleteFunc(c.writable(), func(r Resource) bool { return slices.Contains(spared, r.Resource) })
 	var all sync.WaitGroup
-	seeds := rand.New(rand.NewPCG(seed, 1))
+	seeds := rand.New(rand.NewPCG(seed, churnStream))
 	for range workers {
 		rng := Split(seeds)
 		all.Go(func() {
@@ -48,78 +48,90 @@ func (c *Cluster) writable() []Resource {
 	return all
 }
 
-// change sends one random write.
+// change sends one random write: 50 % patch an object, or create it if it is missing, 20 % create, 10 % replace (delete, if the
+// resource is not one that is replaced), 19 % delete, and 1 % delete many.
 func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resource) {
-	r := resources[rng.IntN(len(resources))]
+	r := pick(rng, resources)
 	namespace := ""
 	if r.Namespaced {
-		namespace = c.Namespaces[rng.IntN(len(c.Namespaces))]
+		namespace = pick(rng, c.Namespaces)
 	}
-	names := r.Names()
-	name := names[rng.IntN(len(names))]
-	pick := rng.IntN(100) // per cent
+	name := pick(rng, r.Names())
+	writeNew := func(method string) {
+		body := maybeLabelled(rng, r.build(rng))
+		_, _ = c.write(ctx, r, request{method: method, namespace: namespace, name: name, body: body})
+	}
+	percent := rng.IntN(100)
 	switch {
-	case pick < 50:
-		patch, subresource := r.patch(rng)
-		if subresource == "" {
-			patch = label(rng, patch)
+	case percent < 50:
+		p := r.patch(rng)
+		if p.subresource == "" {
+			p.body = maybeLabelled(rng, p.body)
 		}
-		if a, _ := c.write(ctx, r, http.MethodPatch, namespace, name, subresource, patch); a.Code == http.StatusNotFound {
-			_, _ = c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng)))
+		a, _ := c.write(ctx, r, request{
+			method: http.MethodPatch, namespace: namespace, name: name, subresource: p.subresource, body: p.body,
+		})
+		if a.Code == http.StatusNotFound {
+			writeNew(http.MethodPost)
 		}
-	case pick < 70:
-		_, _ = c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng)))
-	case pick < 80 && (r.Resource == "configmaps" || r.Resource == "secrets"):
-		_, _ = c.write(ctx, r, http.MethodPut, namespace, name, "", label(rng, r.build(rng)))
-	case pick < 99:
-		c.Delete(ctx, r, namespace, name, rng.IntN(4) > 0)
+	case percent < 70:
+		writeNew(http.MethodPost)
+	case percent < 80 && (r.Resource == "configmaps" || r.Resource == "secrets"):
+		writeNew(http.MethodPut)
+	case percent < 99 && rng.IntN(4) == 0:
+		c.markDeleted(ctx, r, namespace, name)
+	case percent < 99:
+		c.DeleteNow(ctx, r, namespace, name)
 	case r.Namespaced && r.Resource != "secrets":
-		_, _ = c.send(ctx, http.MethodDelete, r.Path(namespace)+"?labelSelector=turn%3D3", object{"gracePeriodSeconds": 0})
+		_ = c.deleteNow(ctx, r.Path(namespace)+"?labelSelector=turn%3D3") // one of randomLabels
 	}
 }
 
 // turnover deletes objects in the two ways that take several writes: with a finalizer, and with their namespace.
 func (c *Cluster) turnover(ctx context.Context, rng *rand.Rand, resources []Resource) {
-	ending := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
+	const pause = 200 * time.Millisecond
+	deletable := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool { // these four are enough
 		return !slices.Contains([]string{"configmaps", "gadgets", "pods", "leases"}, r.Resource)
 	})
-	for i := 0; clock.Sleep(ctx, 200*time.Millisecond); i++ {
+	for i := 0; clock.Sleep(ctx, pause); i++ {
 		if i%4 == 0 {
-			c.endNamespace(ctx, rng, ending, fmt.Sprintf("doomed-%d", i))
+			c.endNamespace(ctx, rng, deletable, fmt.Sprintf("doomed-%d", i))
 		} else {
-			c.endFinalized(ctx, rng, ending[rng.IntN(len(ending))], fmt.Sprintf("finalized-%d", i))
+			c.endFinalized(ctx, rng, pick(rng, deletable), fmt.Sprintf("finalized-%d", i))
 		}
 	}
 }
 
 // endFinalized creates an object with a finalizer, deletes it, changes it, and removes the finalizer.
 func (c *Cluster) endFinalized(ctx context.Context, rng *rand.Rand, r Resource, name string) {
-	namespace := c.Namespaces[rng.IntN(len(c.Namespaces))]
+	namespace := pick(rng, c.Namespaces)
 	finalizers := func(names ...string) object { return object{"finalizers": names} }
 	body := r.build(rng)
 	body["metadata"] = finalizers("listproxy.test/wait")
-	if _, err := c.write(ctx, r, http.MethodPost, namespace, name, "", body); err != nil {
+	if _, err := c.Create(ctx, r, namespace, name, body); err != nil {
 		return
 	}
-	c.Delete(ctx, r, namespace, name, true)
-	_, _ = c.write(ctx, r, http.MethodPatch, namespace, name, "", object{"metadata": object{"labels": labels(rng)}})
+	c.DeleteNow(ctx, r, namespace, name)
+	patch := object{"metadata": object{"labels": randomLabels(rng)}}
+	_, _ = c.write(ctx, r, request{method: http.MethodPatch, namespace: namespace, name: name, body: patch})
 	// Not by write, since the answer has the object before the deletion, whose revision is not that of an event.
 	_, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": finalizers()})
 }
 
 // endNamespace creates a namespace with objects, and deletes them as the namespace controller would, which does not run.
-func (c *Cluster) endNamespace(ctx context.Context, rng *rand.Rand, all []Resource, namespace string) {
+func (c *Cluster) endNamespace(ctx context.Context, rng *rand.Rand, resources []Resource, namespace string) {
 	if c.CreateNamespace(ctx, namespace) != nil {
 		return
 	}
-	for _, r := range all {
-		for i := range 3 {
-			_, _ = c.write(ctx, r, http.MethodPost, namespace, fmt.Sprintf("o-%d", i), "", label(rng, r.build(rng)))
+	const objects = 3 // of each resource
+	for _, r := range resources {
+		for i := range objects {
+			_, _ = c.Create(ctx, r, namespace, fmt.Sprintf("o-%d", i), maybeLabelled(rng, r.build(rng)))
 		}
 	}
 	_, _ = c.send(ctx, http.MethodDelete, "/api/v1/namespaces/"+namespace, object{})
-	for _, r := range all {
-		_, _ = c.send(ctx, http.MethodDelete, r.Path(namespace), object{"gracePeriodSeconds": 0})
+	for _, r := range resources {
+		_ = c.deleteNow(ctx, r.Path(namespace))
 	}
 	c.finalize(ctx, namespace)
 }

@@ -24,6 +24,12 @@ import (
 // Ledger has the confirmed writes by resource.
 type Ledger = oracle.Ledger[schema.GroupResource]
 
+// The streams of random numbers of one seed.
+const churnStream, fillStream = 1, 2
+
+// noTimeout leaves the end of a request to its context.
+const noTimeout = 0
+
 // Cluster is a control plane with resources of many shapes in it.
 type Cluster struct {
 	Plane      *controlplane.ControlPlane
@@ -38,9 +44,9 @@ type Cluster struct {
 	writes  atomic.Uint64
 }
 
-// New defines the custom resources, and creates namespaces, users, and about half of the possible objects.
+// New defines the custom resources, and creates namespaces, users, and every second of the possible objects.
 func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*Cluster, error) {
-	writer, err := ask.New(plane.RESTConfig(controlplane.Admin), 0)
+	writer, err := ask.New(plane.RESTConfig(controlplane.Admin), noTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -79,37 +85,41 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 
 // WriteThrough makes writes go through one more server, in turn with the others. It must not be called during writes.
 func (c *Cluster) WriteThrough(admin *rest.Config) error {
-	writer, err := ask.New(admin, 0)
-	if err == nil {
-		c.writers = append(c.writers, writer)
+	writer, err := ask.New(admin, noTimeout)
+	if err != nil {
+		return err
 	}
-	return err
+	c.writers = append(c.writers, writer)
+	return nil
 }
 
-// At returns the cluster behind another server, such as a hop, which may change revisions: its ledger is empty but for a write
-// of each resource. It has no users with certificates, since TLS ends at the server.
+// At returns this cluster as it is seen through another server. Its revisions may be others there, so its ledger is new, and
+// has one write of each resource that was made through that server. It has no users with certificates, since TLS ends there.
 func (c *Cluster) At(ctx context.Context, admin *rest.Config, resources []Resource) (*Cluster, error) {
 	at := &Cluster{
 		Plane: c.Plane, Resources: resources, Namespaces: c.Namespaces, Ledger: new(Ledger),
 		Users: slices.DeleteFunc(slices.Clone(c.Users), func(u User) bool { return u.Certificate != nil }),
 	}
-	err := at.WriteThrough(admin)
+	if err := at.WriteThrough(admin); err != nil {
+		return nil, err
+	}
 	for _, r := range at.writable() {
-		if err == nil {
-			_, err = at.Touch(ctx, r)
+		if _, err := at.Touch(ctx, r); err != nil {
+			return nil, err
 		}
 	}
-	return at, err
+	return at, nil
 }
 
-// Begun returns the newest revision of each resource, and empties the ledger. A listproxy that starts now has no older states.
-func (c *Cluster) Begun() map[schema.GroupResource]uint64 {
-	begun := map[schema.GroupResource]uint64{}
+// ForgetWrites empties the ledger and returns the newest revision of each resource in it, so that no test asks for states
+// from before: a listproxy that starts now does not have them.
+func (c *Cluster) ForgetWrites() (newest map[schema.GroupResource]uint64) {
+	newest = map[schema.GroupResource]uint64{}
 	for _, r := range c.Resources {
-		begun[r.GroupResource()] = c.Ledger.Newest(r.GroupResource())
+		newest[r.GroupResource()] = c.Ledger.Newest(r.GroupResource())
 	}
 	c.Ledger.Forget()
-	return begun
+	return newest
 }
 
 // CreateNamespace creates a namespace, unless it exists.
@@ -117,10 +127,10 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	return c.writers[0].Ensure(ctx, "/api/v1/namespaces", kinds.Namespace(name))
 }
 
-// fill creates about half of the possible objects.
+// fill creates every second of the possible objects. The others are created later, by the churn.
 func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 	var all errgroup.Group
-	seeds := rand.New(rand.NewPCG(seed, 2))
+	seeds := rand.New(rand.NewPCG(seed, fillStream))
 	for _, r := range c.writable() {
 		rng := Split(seeds)
 		all.Go(func() error {
@@ -133,7 +143,7 @@ func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 					if i%2 == 0 {
 						continue
 					}
-					if _, err := c.Create(ctx, r, namespace, name, label(rng, r.build(rng))); err != nil {
+					if _, err := c.Create(ctx, r, namespace, name, maybeLabelled(rng, r.build(rng))); err != nil {
 						return err
 					}
 				}

@@ -23,6 +23,9 @@ type Field struct {
 // NodeNameField is the field that selects the pods of a node.
 const NodeNameField = "spec.nodeName"
 
+// Two of the nodes that the churn writes.
+const nodeA, nodeB = clusterPrefix + "a", clusterPrefix + "b"
+
 // Resource is a resource that is compared.
 type Resource struct {
 	schema.GroupVersionResource
@@ -34,15 +37,25 @@ type Resource struct {
 	JSONOnly bool
 	// Fields are the selectable fields of the type.
 	Fields []Field
-	// dotted reports whether names may have dots.
-	dotted bool
 	// Reader marks a version that is only read. The objects are written in another version.
 	Reader bool
+
+	// namesHaveDots reports that some names have dots.
+	namesHaveDots bool
 	// build returns a random new object.
 	build func(*rand.Rand) object
-	// patch returns a random merge patch, and the subresource for it or "".
-	patch func(*rand.Rand) (object, string)
+	// patch returns a random patch.
+	patch func(*rand.Rand) patch
 }
+
+// patch is a merge patch of an object, or of a subresource unless that is "".
+type patch struct {
+	body        object
+	subresource string
+}
+
+// clusterPrefix begins the names of the objects without a namespace that the churn writes, so that it spares all others.
+const clusterPrefix = "churn-"
 
 // kind returns the kind of the resource.
 func (r Resource) kind() kinds.Kind {
@@ -56,12 +69,12 @@ func (r Resource) Path(namespace string) string { return r.kind().Path(namespace
 // order, since keys of etcd have a '/' after the namespace.
 func (r Resource) Names() []string {
 	names := []string{"a", "a-0", "a-0-b", "a0", "aa", "aa-a", "b", "b-1", "b-10", "b-2", "z", "zz"}
-	if r.dotted {
+	if r.namesHaveDots {
 		names = append(names, "a.0", "a-0.b", "a.0-b", "b.1", "0", "0.0-a")
 	}
-	if r.Resource == "namespaces" || r.Resource == "nodes" || !r.Namespaced {
+	if !r.Namespaced {
 		for i, name := range names {
-			names[i] = "churn-" + name
+			names[i] = clusterPrefix + name
 		}
 	}
 	return names
@@ -80,23 +93,23 @@ func Resources() []Resource {
 	}
 	return []Resource{
 		{
-			GroupVersionResource: core("pods"), Kind: "Pod", Namespaced: true, Cached: true, dotted: true,
+			GroupVersionResource: core("pods"), Kind: "Pod", Namespaced: true, Cached: true, namesHaveDots: true,
 			Fields: []Field{
-				{NodeNameField, []string{"churn-a", "churn-a", "churn-b", "", "none"}},
-				{NodeNameField, []string{"churn-a", "churn-b"}}, // twice: it is what kubelets ask for
+				{NodeNameField, []string{nodeA, nodeA, nodeB, "", "none"}},
+				{NodeNameField, []string{nodeA, nodeB}}, // again, so that it is chosen more often: kubelets ask for it
 				{"spec.restartPolicy", []string{"Always", "Never", ""}},
 				{"spec.schedulerName", []string{"default-scheduler", "other"}},
 				{"spec.serviceAccountName", []string{"robot", "", "none"}},
 				{"spec.hostNetwork", []string{"true", "false", ""}},
 				{"status.phase", []string{"Running", "Pending", "Failed", ""}},
 				{"status.podIP", []string{"10.1.0.1", "10.1.0.2", "fd00::1", ""}},
-				{"status.nominatedNodeName", []string{"churn-a", "", "none"}},
+				{"status.nominatedNodeName", []string{nodeA, "", "none"}},
 			},
 			build: buildPod, patch: patchPod,
 		},
 		{
-			GroupVersionResource: core("configmaps"), Kind: "ConfigMap", Namespaced: true, Cached: true, dotted: true,
-			build: buildConfigMap, patch: func(r *rand.Rand) (object, string) { return object{"data": texts(r)}, "" },
+			GroupVersionResource: core("configmaps"), Kind: "ConfigMap", Namespaced: true, Cached: true, namesHaveDots: true,
+			build: buildConfigMap, patch: func(r *rand.Rand) patch { return patch{body: object{"data": trickyTexts(r)}} },
 		},
 		{
 			GroupVersionResource: core("services"), Kind: "Service", Namespaced: true, Cached: true,
@@ -104,40 +117,40 @@ func Resources() []Resource {
 			build:  buildService, patch: patchMetadata,
 		},
 		{
-			GroupVersionResource: core("serviceaccounts"), Kind: "ServiceAccount", Namespaced: true, Cached: true, dotted: true,
+			GroupVersionResource: core("serviceaccounts"), Kind: "ServiceAccount", Namespaced: true, Cached: true, namesHaveDots: true,
 			build: func(*rand.Rand) object { return object{} }, patch: patchMetadata,
 		},
 		{
-			GroupVersionResource: core("secrets"), Kind: "Secret", Namespaced: true, dotted: true,
+			GroupVersionResource: core("secrets"), Kind: "Secret", Namespaced: true, namesHaveDots: true,
 			Fields: []Field{{"type", []string{"Opaque", "example.test/other", ""}}},
 			build: func(r *rand.Rand) object {
-				return object{"stringData": texts(r), "type": []string{"Opaque", "example.test/other"}[r.IntN(2)]}
+				return object{"stringData": trickyTexts(r), "type": oneOf(r, "Opaque", "example.test/other")}
 			},
 			patch: patchMetadata,
 		},
 		{
-			GroupVersionResource: core("nodes"), Kind: "Node", Cached: true, dotted: true,
+			GroupVersionResource: core("nodes"), Kind: "Node", Cached: true, namesHaveDots: true,
 			Fields: []Field{{"spec.unschedulable", []string{"true", "false", ""}}},
 			build:  func(r *rand.Rand) object { return object{"spec": object{"unschedulable": r.IntN(2) == 0}} },
-			patch: func(r *rand.Rand) (object, string) {
-				return object{"spec": object{"unschedulable": []any{true, false, nil}[r.IntN(3)]}}, ""
+			patch: func(r *rand.Rand) patch {
+				return patch{body: object{"spec": object{"unschedulable": oneOf(r, true, false, nil)}}}
 			},
 		},
 		{
-			GroupVersionResource: core("replicationcontrollers"), Kind: "ReplicationController", Namespaced: true, Cached: true, dotted: true,
+			GroupVersionResource: core("replicationcontrollers"), Kind: "ReplicationController", Namespaced: true, Cached: true, namesHaveDots: true,
 			Fields: []Field{{"status.replicas", []string{"0", "1", "2", ""}}},
 			build:  buildController,
-			patch: func(r *rand.Rand) (object, string) {
-				return object{"status": object{"replicas": r.IntN(3)}}, "status"
+			patch: func(r *rand.Rand) patch {
+				return patch{body: object{"status": object{"replicas": r.IntN(3)}}, subresource: "status"}
 			},
 		},
 		{
 			GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"},
-			Kind:                 "Job", Namespaced: true, Cached: true, dotted: true,
+			Kind:                 "Job", Namespaced: true, Cached: true, namesHaveDots: true,
 			Fields: []Field{{"status.successful", []string{"0", "1", "2", ""}}},
 			build:  buildJob,
-			patch: func(r *rand.Rand) (object, string) {
-				return object{"status": object{"succeeded": r.IntN(3)}}, "status"
+			patch: func(r *rand.Rand) patch {
+				return patch{body: object{"status": object{"succeeded": r.IntN(3)}}, subresource: "status"}
 			},
 		},
 		{
@@ -147,84 +160,89 @@ func Resources() []Resource {
 		},
 		{
 			GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
-			Kind:                 "Deployment", Namespaced: true, Cached: true, dotted: true,
+			Kind:                 "Deployment", Namespaced: true, Cached: true, namesHaveDots: true,
 			build: buildDeployment,
-			patch: func(r *rand.Rand) (object, string) { return object{"spec": object{"replicas": r.IntN(100)}}, "" },
+			patch: func(r *rand.Rand) patch { return patch{body: object{"spec": object{"replicas": r.IntN(100)}}} },
 		},
 		{
 			GroupVersionResource: schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
-			Kind:                 "Lease", Namespaced: true, Cached: true, dotted: true,
-			build: func(r *rand.Rand) object { return object{"spec": object{"holderIdentity": text(r)}} },
-			patch: func(r *rand.Rand) (object, string) {
-				return object{"spec": object{"renewTime": fmt.Sprintf("2026-01-02T03:04:05.%06dZ", r.IntN(1e6))}}, ""
+			Kind:                 "Lease", Namespaced: true, Cached: true, namesHaveDots: true,
+			build: func(r *rand.Rand) object { return object{"spec": object{"holderIdentity": trickyText(r)}} },
+			patch: func(r *rand.Rand) patch {
+				return patch{body: object{"spec": object{"renewTime": fmt.Sprintf("2026-01-02T03:04:05.%06dZ", r.IntN(1e6))}}}
 			},
 		},
 		{
-			GroupVersionResource: custom("v1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, dotted: true,
+			GroupVersionResource: custom("v1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, namesHaveDots: true,
 			Fields: customFields,
-			build:  buildCustom, patch: func(r *rand.Rand) (object, string) { return buildCustom(r), "" },
+			build:  buildCustom, patch: func(r *rand.Rand) patch { return patch{body: buildCustom(r)} },
 		},
 		// The same objects in a deprecated version, whose lists carry a Warning.
 		{
-			GroupVersionResource: custom("v1beta1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, dotted: true,
+			GroupVersionResource: custom("v1beta1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, namesHaveDots: true,
 			Reader: true, Fields: customFields[:1],
 		},
 		{
-			GroupVersionResource: custom("v1", "widgets"), Kind: "Widget", Cached: true, dotted: true,
+			GroupVersionResource: custom("v1", "widgets"), Kind: "Widget", Cached: true, namesHaveDots: true,
 			Fields: customFields,
-			build:  buildCustom, patch: func(r *rand.Rand) (object, string) { return buildCustom(r), "" },
+			build:  buildCustom, patch: func(r *rand.Rand) patch { return patch{body: buildCustom(r)} },
 		},
 	}
 }
 
-// text returns a random string that a wrong encoder of JSON may change.
-func text(r *rand.Rand) string {
-	all := []string{
+// pick returns one of all at random.
+func pick[T any](r *rand.Rand, all []T) T { return all[r.IntN(len(all))] }
+
+// oneOf returns one of values at random. One that is there twice is chosen more often.
+func oneOf(r *rand.Rand, values ...any) any { return pick(r, values) }
+
+// trickyText returns a random string that a wrong encoder of JSON may change.
+func trickyText(r *rand.Rand) string {
+	return pick(r, []string{
 		"plain", "", " ", "null", "true", "0123",
 		`<b>&amp;</b>`, "line\u2028 and paragraph\u2029", `quote " backslash \ slash /`, "tab\tnewline\ncr\rbell\b\f",
 		"\u0000\u0001\u001f\u007f\u0080", "日本語 🚀 é e\u0301", "\ufffd\ufeff",
 		`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"}},`, `"continue":"eyJ2IjoibWV0YSJ9"`, `]}` + "\n",
-	}
-	return all[r.IntN(len(all))]
+	})
 }
 
-// texts returns a map of such strings, some of which are large.
-func texts(r *rand.Rand) object {
-	m := object{"size": strings.Repeat("x<>", r.IntN(3)*r.IntN(200))}
+// trickyTexts returns a map of such strings, and one that may be long.
+func trickyTexts(r *rand.Rand) object {
+	m := object{"size": strings.Repeat("x<>", r.IntN(3)*r.IntN(200))} // a third are empty
 	for i := range r.IntN(4) {
-		m[fmt.Sprintf("key.%d", i)] = text(r)
+		m[fmt.Sprintf("key.%d", i)] = trickyText(r)
 	}
 	return m
 }
 
-// labels returns random labels for a merge patch, where nil deletes a label. They are those that labelSelectors select by.
-func labels(r *rand.Rand) object {
+// randomLabels returns random labels for a merge patch, where nil deletes a label. They are those that labelSelectors select by.
+func randomLabels(r *rand.Rand) object {
 	return object{
-		"tier":                 []any{"web", "db", "", nil}[r.IntN(4)],
-		"turn":                 []any{fmt.Sprint(r.IntN(5)), fmt.Sprint(r.IntN(5)), nil}[r.IntN(3)],
-		"weight":               []any{"3", "7", "12", "heavy", nil}[r.IntN(5)],
-		"example.test/part-of": []any{"x.y_z-1", nil, nil}[r.IntN(3)],
-		"in":                   []any{"in", nil, nil, nil}[r.IntN(4)],
+		"tier":                 oneOf(r, "web", "db", "", nil),
+		"turn":                 oneOf(r, fmt.Sprint(r.IntN(5)), fmt.Sprint(r.IntN(5)), nil),
+		"weight":               oneOf(r, "3", "7", "12", "heavy", nil),
+		"example.test/part-of": oneOf(r, "x.y_z-1", nil, nil),
+		"in":                   oneOf(r, "in", nil, nil, nil),
 	}
 }
 
-// label adds labels to an object or a patch without metadata, every other time.
-func label(r *rand.Rand, o object) object {
+// maybeLabelled returns an object or a patch, every other time with labels unless it has metadata.
+func maybeLabelled(r *rand.Rand, o object) object {
 	if _, ok := o["metadata"]; !ok && r.IntN(2) > 0 {
-		o["metadata"] = object{"labels": labels(r)}
+		o["metadata"] = object{"labels": randomLabels(r)}
 	}
 	return o
 }
 
-func patchMetadata(r *rand.Rand) (object, string) {
-	return object{"metadata": object{
-		"labels":      labels(r),
-		"annotations": object{"note": text(r), "gone": nil},
-	}}, ""
+func patchMetadata(r *rand.Rand) patch {
+	return patch{body: object{"metadata": object{
+		"labels":      randomLabels(r),
+		"annotations": object{"note": trickyText(r), "gone": nil},
+	}}}
 }
 
 func buildConfigMap(r *rand.Rand) object {
-	o := object{"data": texts(r)}
+	o := object{"data": trickyTexts(r)}
 	if r.IntN(3) == 0 {
 		o["binaryData"] = object{"b": "AAH/"}
 	}
@@ -233,41 +251,47 @@ func buildConfigMap(r *rand.Rand) object {
 
 func buildPod(r *rand.Rand) object {
 	spec := object{
-		"restartPolicy": []string{"Always", "Never"}[r.IntN(2)],
+		"restartPolicy": oneOf(r, "Always", "Never"),
 		"containers": []any{object{
 			"name": "c", "image": "registry.test/app:1",
-			"env":     []any{object{"name": "TEXT", "value": text(r)}, object{"name": "SIZE", "value": strings.Repeat("v", r.IntN(2)*r.IntN(4000))}},
+			"env":     []any{object{"name": "TEXT", "value": trickyText(r)}, object{"name": "SIZE", "value": strings.Repeat("v", r.IntN(2)*r.IntN(4000))}},
 			"command": []string{"sh", "-c", "echo '<&>' > /dev/null"},
 		}},
 	}
 	if r.IntN(2) == 0 {
-		spec["nodeName"] = "churn-" + []string{"a", "b"}[r.IntN(2)]
+		spec["nodeName"] = oneOf(r, nodeA, nodeB)
 	}
 	if r.IntN(3) == 0 {
-		spec["schedulerName"], spec["serviceAccountName"], spec["hostNetwork"] = "other", "robot", true
+		spec["schedulerName"] = "other"
+		spec["serviceAccountName"] = "robot"
+		spec["hostNetwork"] = true
 	}
 	return object{"spec": spec}
 }
 
-func patchPod(r *rand.Rand) (object, string) {
+// binding is the subresource that gives a pod its node.
+const binding = "binding"
+
+func patchPod(r *rand.Rand) patch {
 	switch r.IntN(4) {
 	case 0:
 		return patchMetadata(r)
 	case 1: // as the scheduler does; refused if the pod has a node
-		return object{"target": object{"apiVersion": "v1", "kind": "Node", "name": "churn-" + []string{"a", "b"}[r.IntN(2)]}}, binding
+		target := object{"apiVersion": "v1", "kind": "Node", "name": oneOf(r, nodeA, nodeB)}
+		return patch{body: object{"apiVersion": "v1", "kind": "Binding", "target": target}, subresource: binding}
 	}
-	status := object{"phase": []string{"Pending", "Running", "Failed"}[r.IntN(3)], "message": text(r)}
-	status["podIP"], status["podIPs"] = nil, nil
+	status := object{
+		"phase":   oneOf(r, "Pending", "Running", "Failed"),
+		"message": trickyText(r),
+		"podIP":   nil, "podIPs": nil,
+		"nominatedNodeName": oneOf(r, nodeA, nil),
+	}
 	if r.IntN(4) > 0 {
-		ip := []string{"10.1.0.1", "10.1.0.2", "fd00::1"}[r.IntN(3)]
+		ip := oneOf(r, "10.1.0.1", "10.1.0.2", "fd00::1")
 		status["podIP"], status["podIPs"] = ip, []any{object{"ip": ip}}
 	}
-	status["nominatedNodeName"] = []any{"churn-a", nil}[r.IntN(2)]
-	return object{"status": status}, "status"
+	return patch{body: object{"status": status}, subresource: "status"}
 }
-
-// binding is the subresource that gives a pod its node.
-const binding = "binding"
 
 func buildController(r *rand.Rand) object {
 	labels := object{"app": "x"}
@@ -297,7 +321,7 @@ func buildDeployment(r *rand.Rand) object {
 		"replicas": r.IntN(10),
 		"selector": object{"matchLabels": labels},
 		"template": object{"metadata": object{"labels": labels}, "spec": object{
-			"containers": []any{object{"name": "c", "image": "registry.test/app:1", "args": []string{text(r)}}},
+			"containers": []any{object{"name": "c", "image": "registry.test/app:1", "args": []string{trickyText(r)}}},
 		}},
 	}}
 }
@@ -316,14 +340,14 @@ func buildCustom(r *rand.Rand) object {
 	reals := []string{"0.1", "1e21", "-1.5e-7", "3.0", "1E+2", "123456789.123456789", "-0.0"}
 	values := []string{"null", "{}", "[]", `{"b":1,"a":[null,{"z":{},"y":[]}]}`, `"\u003c\u2028"`, "true", "-0", "1.0"}
 	return object{"spec": object{
-		"color":    []any{"red", "red", "blue", "", `a,b=c\`, nil}[r.IntN(6)],
-		"size":     []any{0, 1, json.RawMessage("9223372036854775807"), -1, nil}[r.IntN(5)],
-		"on":       []any{true, false, nil}[r.IntN(3)],
-		"text":     text(r),
-		"number":   json.RawMessage(numbers[r.IntN(len(numbers))]),
-		"real":     json.RawMessage(reals[r.IntN(len(reals))]),
-		"anything": object{"value": json.RawMessage(values[r.IntN(len(values))]), "<key>&": json.RawMessage(values[r.IntN(len(values))])},
-		"map":      texts(r),
+		"color":    oneOf(r, "red", "red", "blue", "", `a,b=c\`, nil),
+		"size":     oneOf(r, 0, 1, json.RawMessage("9223372036854775807"), -1, nil),
+		"on":       oneOf(r, true, false, nil),
+		"text":     trickyText(r),
+		"number":   json.RawMessage(pick(r, numbers)),
+		"real":     json.RawMessage(pick(r, reals)),
+		"anything": object{"value": json.RawMessage(pick(r, values)), "<key>&": json.RawMessage(pick(r, values))},
+		"map":      trickyTexts(r),
 		"empty":    object{},
 		"maybe":    nil,
 	}}

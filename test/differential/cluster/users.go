@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -18,14 +20,15 @@ type User struct {
 	Certificate *tls.Certificate
 	// As has the user's Impersonate-* headers.
 	As http.Header
-	// Lists reports whether the user may list a resource, and should get the list from memory. namespace is "" for all.
-	Lists func(r Resource, namespace string) bool
+	// ListsFromMemory reports whether a whole list of r in the namespace ("": all) must come from memory for this user.
+	ListsFromMemory func(r Resource, namespace string) bool
 }
 
 // The users besides those of package controlplane. They are service accounts in TeamB.
 const (
-	// one may list and watch the ConfigMap a-0 of TeamB by its name, and nothing else.
-	one = "one"
+	// oneObject may list and watch the ConfigMap a-0 of TeamB by its name, and nothing else. There is a user with this name and
+	// these rights besides, who logs in with a certificate.
+	oneObject = "one"
 	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as alice (constrained impersonation,
 	// KEP-5284).
 	constrained = "constrained"
@@ -38,7 +41,7 @@ const (
 // rights returns the rights of these users, and listproxy's right to impersonate users, which the impersonator has as well.
 func rights() []controlplane.Grant {
 	return []controlplane.Grant{
-		{To: []string{controlplane.TeamB + "/" + one, one}, Namespace: controlplane.TeamB, Rules: []rbacv1.PolicyRule{
+		{To: []string{controlplane.TeamB + "/" + oneObject, oneObject}, Namespace: controlplane.TeamB, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("list,watch", "", "configmaps", "a-0"),
 		}},
 		{To: []string{controlplane.TeamB + "/" + constrained, controlplane.TeamB + "/" + lister}, Rules: controlplane.ReviewsAs(controlplane.Alice)},
@@ -49,78 +52,103 @@ func rights() []controlplane.Grant {
 	}
 }
 
+// What a user may list, so that it comes from memory.
+func everything(Resource, string) bool { return true }
+func nothing(Resource, string) bool    { return false }
+func podsOfTeamA(r Resource, namespace string) bool {
+	return r.Group == "" && r.Resource == "pods" && namespace == controlplane.TeamA
+}
+
 // newUsers grants the rights and returns the users.
 func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, error) {
 	if err := plane.GrantAll(ctx, rights()...); err != nil {
 		return nil, err
 	}
-	everything := func(Resource, string) bool { return true }
-	nothing := func(Resource, string) bool { return false }
-	podsOfTeamA := func(r Resource, namespace string) bool {
-		return r.Group == "" && r.Resource == "pods" && namespace == controlplane.TeamA
+	byCertificate, err := usersByCertificate(plane)
+	if err != nil {
+		return nil, err
 	}
-	users := []User{{Name: controlplane.Admin, Lists: everything}, {Name: controlplane.Alice, Lists: podsOfTeamA}}
+	impersonating, err := impersonatingUsers(ctx, plane)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(usersByToken(plane), byCertificate, impersonating), nil
+}
+
+// usersByToken returns the users of package controlplane, with their tokens, and one with an unknown token.
+func usersByToken(plane *controlplane.ControlPlane) []User {
+	users := []User{{Name: controlplane.Admin, ListsFromMemory: everything}, {Name: controlplane.Alice, ListsFromMemory: podsOfTeamA}}
 	for _, name := range []string{controlplane.Carol, controlplane.Nobody, controlplane.Anonymous} {
-		users = append(users, User{Name: name, Lists: nothing})
+		users = append(users, User{Name: name, ListsFromMemory: nothing})
 	}
 	for i := range users {
 		users[i].Token = plane.Token(users[i].Name)
 	}
-	users = append(users, User{Name: "stranger", Token: "a-token-that-nobody-has", Lists: nothing})
+	return append(users, User{Name: "stranger", Token: "a-token-that-nobody-has", ListsFromMemory: nothing})
+}
 
+// usersByCertificate returns users who log in with a client certificate.
+func usersByCertificate(plane *controlplane.ControlPlane) ([]User, error) {
+	var users []User
 	for _, login := range []struct {
 		name   string
 		groups []string
 		lists  func(Resource, string) bool
 	}{
-		{controlplane.Admin, []string{"system:masters"}, everything},
-		{controlplane.Alice, nil, podsOfTeamA},
-		{controlplane.Carol, []string{"developers"}, nothing},
-		{controlplane.Nobody, []string{"system:unauthenticated"}, nothing},
-		{one, nil, nothing},
+		{name: controlplane.Admin, groups: []string{"system:masters"}, lists: everything},
+		{name: controlplane.Alice, lists: podsOfTeamA},
+		{name: controlplane.Carol, groups: []string{"developers"}, lists: nothing},
+		{name: controlplane.Nobody, groups: []string{"system:unauthenticated"}, lists: nothing},
+		{name: oneObject, lists: nothing},
 	} {
 		certificate, err := certificateOf(plane, login.name, login.groups...)
 		if err != nil {
 			return nil, err
 		}
-		users = append(users, User{Name: login.name + " by certificate", Certificate: certificate, Lists: login.lists})
+		users = append(users, User{Name: login.name + " by certificate", Certificate: certificate, ListsFromMemory: login.lists})
 	}
+	return users, nil
+}
 
-	tokens := map[string]string{}
-	for _, name := range []string{one, constrained, lister, impersonator} {
+// impersonatingUsers returns oneObject, and users who send Impersonate-* headers.
+func impersonatingUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, error) {
+	tokens := map[string]string{controlplane.Alice: plane.Token(controlplane.Alice), controlplane.Anonymous: ""}
+	for _, name := range []string{oneObject, constrained, lister, impersonator} {
 		token, err := plane.CreateServiceAccountToken(ctx, controlplane.TeamB, name)
 		if err != nil {
 			return nil, err
 		}
 		tokens[name] = token
 	}
-	impersonating := func(by, token string, pairs ...string) User {
-		u := User{Name: by + " as", Token: token, As: http.Header{}, Lists: nothing}
-		for i := 0; i+1 < len(pairs); i += 2 {
-			u.As.Add(pairs[i], pairs[i+1])
-			u.Name += " " + pairs[i+1]
+	users := []User{{Name: oneObject, Token: tokens[oneObject], ListsFromMemory: nothing}}
+	for _, u := range []struct {
+		by        string // who sends the request
+		as, group string // "": no header
+		lists     func(Resource, string) bool
+	}{
+		{by: impersonator, as: controlplane.Admin, group: "system:masters", lists: everything},
+		{by: impersonator, as: controlplane.Alice, lists: podsOfTeamA},
+		{by: lister, as: controlplane.Alice, lists: podsOfTeamA},
+		{by: impersonator, as: controlplane.Carol, lists: nothing},
+		{by: impersonator, as: "system:serviceaccount:team-b:" + oneObject, lists: nothing},
+		{by: impersonator, as: "system:anonymous", lists: nothing},
+		{by: impersonator, group: "system:masters", lists: nothing}, // refused: a group without a user
+		{by: constrained, as: controlplane.Alice, lists: nothing},
+		{by: constrained, as: controlplane.Admin, group: "system:masters", lists: nothing},
+		{by: controlplane.Alice, as: controlplane.Admin, lists: nothing},
+		{by: controlplane.Anonymous, as: controlplane.Admin, group: "system:masters", lists: nothing},
+	} {
+		header := http.Header{}
+		if u.as != "" {
+			header.Set("Impersonate-User", u.as)
 		}
-		return u
+		if u.group != "" {
+			header.Set("Impersonate-Group", u.group)
+		}
+		name := strings.Join(strings.Fields(u.by+" as "+u.as+" "+u.group), " ")
+		users = append(users, User{Name: name, Token: tokens[u.by], As: header, ListsFromMemory: u.lists})
 	}
-	const user, group = "Impersonate-User", "Impersonate-Group"
-	fromMemory := func(u User, lists func(Resource, string) bool) User {
-		u.Lists = lists
-		return u
-	}
-	return append(users,
-		User{Name: one, Token: tokens[one], Lists: nothing},
-		fromMemory(impersonating(impersonator, tokens[impersonator], user, controlplane.Admin, group, "system:masters"), everything),
-		fromMemory(impersonating(impersonator, tokens[impersonator], user, controlplane.Alice), podsOfTeamA),
-		fromMemory(impersonating(lister, tokens[lister], user, controlplane.Alice), podsOfTeamA),
-		impersonating(impersonator, tokens[impersonator], user, controlplane.Carol),
-		impersonating(impersonator, tokens[impersonator], user, "system:serviceaccount:team-b:"+one),
-		impersonating(impersonator, tokens[impersonator], user, "system:anonymous"),
-		impersonating(impersonator, tokens[impersonator], group, "system:masters"), // refused: a group without a user
-		impersonating(constrained, tokens[constrained], user, controlplane.Alice),
-		impersonating(constrained, tokens[constrained], user, controlplane.Admin, group, "system:masters"),
-		impersonating(controlplane.Alice, plane.Token(controlplane.Alice), user, controlplane.Admin),
-		impersonating(controlplane.Anonymous, "", user, controlplane.Admin, group, "system:masters"),
-	), nil
+	return users, nil
 }
 
 // certificateOf returns a new client certificate for a user in groups.

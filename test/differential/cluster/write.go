@@ -11,24 +11,35 @@ import (
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
-// write sends one object and adds the revision to the ledger.
-func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name, subresource string, body object) (ask.Answer, error) {
-	path := r.Path(namespace)
-	body = maps.Clone(body)
-	if method != http.MethodPatch {
-		body["apiVersion"], body["kind"] = r.GroupVersion().String(), r.Kind
-		body["metadata"] = metadataNamed(body["metadata"], name)
+// request is a write of one object, or of a subresource of it.
+type request struct {
+	method          string // POST, PUT or PATCH
+	namespace, name string
+	subresource     string // "": the object itself
+	body            object
+}
+
+// write creates, updates, patches or binds an object, or patches a subresource, and adds the revision of the answer to the
+// ledger.
+func (c *Cluster) write(ctx context.Context, r Resource, w request) (ask.Answer, error) {
+	body := maps.Clone(w.body)
+	switch {
+	case w.subresource == binding: // is created
+		w.method = http.MethodPost
+		body["metadata"] = object{"name": w.name}
+	case w.method != http.MethodPatch:
+		body["apiVersion"] = r.GroupVersion().String()
+		body["kind"] = r.Kind
+		body["metadata"] = metadataNamed(body["metadata"], w.name)
 	}
-	if subresource == binding {
-		method, body["apiVersion"], body["kind"], body["metadata"] = http.MethodPost, "v1", "Binding", object{"name": name}
+	path := r.Path(w.namespace)
+	switch {
+	case w.subresource != "":
+		path += "/" + w.name + "/" + w.subresource
+	case w.method != http.MethodPost:
+		path += "/" + w.name
 	}
-	if method != http.MethodPost || subresource != "" {
-		path += "/" + name
-	}
-	if subresource != "" {
-		path += "/" + subresource
-	}
-	a, err := c.send(ctx, method, path, body)
+	a, err := c.send(ctx, w.method, path, body)
 	if err == nil {
 		revision, _ := a.Revision()
 		c.Ledger.Confirmed(r.GroupResource(), revision)
@@ -36,7 +47,7 @@ func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name
 	return a, err
 }
 
-// metadataNamed returns metadata with a name, and with a label if metadata is nil.
+// metadataNamed returns metadata with a name. If metadata is nil, it has a label that the tests select by.
 func metadataNamed(metadata any, name string) object {
 	all, _ := metadata.(object)
 	all = maps.Clone(all)
@@ -54,40 +65,46 @@ func metadataNamed(metadata any, name string) object {
 
 // Create creates an object and returns the revision of the write.
 func (c *Cluster) Create(ctx context.Context, r Resource, namespace, name string, body object) (uint64, error) {
-	a, err := c.write(ctx, r, http.MethodPost, namespace, name, "", body)
+	a, err := c.write(ctx, r, request{method: http.MethodPost, namespace: namespace, name: name, body: body})
 	if err != nil {
 		return 0, err
 	}
 	return a.Revision()
 }
 
-// Touch changes an object of a resource and returns the revision of the write.
+// Touch creates the first object of a resource if it is missing, changes it, and returns the revision of the change.
 func (c *Cluster) Touch(ctx context.Context, r Resource) (uint64, error) {
 	namespace := ""
 	if r.Namespaced {
 		namespace = c.Namespaces[0]
 	}
-	rng := rand.New(rand.NewPCG(c.Ledger.Newest(r.GroupResource()), 0))
+	rng := rand.New(rand.NewPCG(c.Ledger.Newest(r.GroupResource()), 0)) // another value each time
 	name := r.Names()[0]
-	_, _ = c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng)) // fails if it exists
-	a, err := c.write(ctx, r, http.MethodPatch, namespace, name, "", kinds.Touch(fmt.Sprint(rng.Uint64())))
+	_, _ = c.Create(ctx, r, namespace, name, r.build(rng)) // fails if it exists
+	change := kinds.Touch(fmt.Sprint(rng.Uint64()))
+	a, err := c.write(ctx, r, request{method: http.MethodPatch, namespace: namespace, name: name, body: change})
 	if err != nil {
 		return 0, err
 	}
 	return a.Revision()
 }
 
-// Delete deletes an object. Unless now, a pod on a node and a namespace are only marked as deleted.
-func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string, now bool) {
-	options := object{}
-	if now {
-		options["gracePeriodSeconds"] = 0
-	}
-	// The answer does not have the revision of the deletion, so the ledger gets none.
-	_, err := c.send(ctx, http.MethodDelete, r.Path(namespace)+"/"+name, options)
-	if err == nil && r.Resource == "namespaces" && now {
+// DeleteNow deletes an object at once. The answer does not have the revision of the deletion, so the ledger gets none.
+func (c *Cluster) DeleteNow(ctx context.Context, r Resource, namespace, name string) {
+	if c.deleteNow(ctx, r.Path(namespace)+"/"+name) == nil && r.Resource == "namespaces" {
 		c.finalize(ctx, name)
 	}
+}
+
+// markDeleted deletes an object with its usual grace period: a pod on a node and a namespace are only marked as deleted.
+func (c *Cluster) markDeleted(ctx context.Context, r Resource, namespace, name string) {
+	_, _ = c.send(ctx, http.MethodDelete, r.Path(namespace)+"/"+name, object{})
+}
+
+// deleteNow deletes the object or the collection at a path, without a grace period.
+func (c *Cluster) deleteNow(ctx context.Context, path string) error {
+	_, err := c.send(ctx, http.MethodDelete, path, object{"gracePeriodSeconds": 0})
+	return err
 }
 
 // finalize removes a namespace that is marked as deleted, as the namespace controller would.
@@ -100,7 +117,7 @@ func (c *Cluster) finalize(ctx context.Context, namespace string) {
 // send sends a request as the admin, through the next writer. An answer other than 2xx is an error.
 func (c *Cluster) send(ctx context.Context, method, path string, body object) (ask.Answer, error) {
 	var payload any
-	if body != nil {
+	if body != nil { // a nil map in an any would be sent as null
 		payload = body
 	}
 	writer := c.writes.Add(1) % uint64(len(c.writers))

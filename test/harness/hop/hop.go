@@ -92,7 +92,7 @@ func Start(upstream string, ca []byte, odd Odd) (*Hop, error) {
 		},
 	}
 	h.server = httptest.NewUnstartedServer(h)
-	h.listener = &trackingListener{Listener: h.server.Listener, idle: odd.Idle, conns: map[*trackedConn]struct{}{}}
+	h.listener = &trackingListener{Listener: h.server.Listener, idle: odd.IdleTimeout, conns: map[*trackedConn]struct{}{}}
 	h.server.Listener, h.server.Config.ErrorLog = h.listener, discardLog()
 	h.server.TLS = &tls.Config{NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
 	if odd.HTTP1 {
@@ -213,7 +213,7 @@ func (h *Hop) modify(resp *http.Response) error {
 	if onAnswer := h.onAnswer.get(); onAnswer != nil { //nolint:bodyclose // a function, not an answer
 		onAnswer(resp)
 	}
-	if h.odd.Unknown {
+	if h.odd.UnknownFields {
 		resp.Header.Set("X-Future", "true")
 	}
 	if resp.StatusCode != http.StatusOK || !isWatch(r) {

@@ -1,0 +1,73 @@
+package differential
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
+)
+
+// focus are the resources that are compared in every class that is possible for them.
+var focus = []string{"pods", "configmaps", "nodes", "gadgets", "widgets"}
+
+// card is a class and a resource, to be compared once in each round.
+type card struct {
+	class
+	Resource cluster.Resource
+	tries    int // in this round
+}
+
+const (
+	// maxTries bounds how often a card is dealt in a round, if it cannot be compared.
+	maxTries = 24
+	// returnDistance is how many cards later a returned card is dealt again.
+	returnDistance = 50
+)
+
+// deck deals all cards in rounds, in random order. Safe for concurrent use.
+type deck struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	cards []card // of each round
+	left  []card // in this round
+}
+
+// newDeck returns the deck of the resources in focus, with all classes that are possible for them.
+func newDeck(rng *rand.Rand, resources []cluster.Resource) *deck {
+	d := &deck{rng: rng}
+	for _, r := range resources {
+		if !slices.Contains(focus, r.Resource) || r.Reader {
+			continue
+		}
+		for _, class := range classes() {
+			if class.possibleFor(r) {
+				d.cards = append(d.cards, card{class: class, Resource: r})
+			}
+		}
+	}
+	return d
+}
+
+// deal returns the next card.
+func (d *deck) deal() card {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.left) == 0 {
+		d.left = slices.Clone(d.cards)
+		d.rng.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
+	}
+	next := d.left[0]
+	d.left = d.left[1:]
+	return next
+}
+
+// putBack returns a card that could not be compared to the deck. For example, there was no next page.
+func (d *deck) putBack(c card) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.tries++
+	if c.tries < maxTries {
+		d.left = slices.Insert(d.left, min(len(d.left), returnDistance), c)
+	}
+}

@@ -36,10 +36,10 @@ const (
 	refusedAlike
 )
 
-// An attack is a request that is not as it should be. It is written as a method, target, header and body for both
-// protocols, as bytes of HTTP/1.1 only, or as frames of HTTP/2 only. {host} stands for kube-apiserver's address, {id} for
-// the number of the attack, {token} for the user's token, {token:USER} for another user's, and {bearer:USER} for the same
-// as a subprotocol of WebSocket.
+// An attack is a request that is not as it should be, or a harmless variant of one. It is written as a method, target, header
+// and body for both protocols, as bytes of HTTP/1.1 only, or as frames of HTTP/2 only. {host} stands for kube-apiserver's
+// address, {id} for the number of the attack, {token} for the user's token, {authorization} for the line with it (nothing, if
+// the user has none), {token:USER} for another user's token, and {bearer:USER} for the same as a subprotocol of WebSocket.
 type attack struct {
 	name string
 
@@ -47,14 +47,14 @@ type attack struct {
 	target string
 	// header holds lines, as "Name: value". They follow the user's Authorization, unless noAuthorization.
 	header          []string
-	noAuthorization bool
+	noAuthorization bool // the user's token is not sent, but for what header has
 	body            string
 
 	bytes  string
 	frames func(*wire)
 
-	users []string // each sends the attack
-	want  verdict
+	users   []string // each sends the attack
+	verdict verdict
 	// wantStatus is the status of a refusal; 0 allows any, or a closed connection.
 	wantStatus int
 	// wantHitFor names users whose answer must come from memory.
@@ -119,9 +119,10 @@ func (a attack) http2(w *wire) {
 // verb returns the method.
 func (a attack) verb() string { return cmp.Or(a.method, http.MethodGet) }
 
-// adminInvolved reports whether the attack shows credentials of a user who may list everything.
-func (a attack) adminInvolved(user string) bool {
-	return logins[user].all || slices.ContainsFunc(append(a.header, a.bytes, a.target), func(s string) bool {
+// maySeeMarker reports whether the attack by a user shows credentials of somebody who may list everything.
+func (a attack) maySeeMarker(user string) bool {
+	texts := slices.Concat(a.header, []string{a.bytes, a.target})
+	return logins[user].all || slices.ContainsFunc(texts, func(s string) bool {
 		return strings.Contains(s, "{token:admin") || strings.Contains(s, "{bearer:admin")
 	})
 }
@@ -185,13 +186,17 @@ func (a attack) send(ctx context.Context, d door, protocol, user string) (try, e
 
 // A record is an attack that was sent to both servers, for the comparison of the audit log.
 type record struct {
-	name               string
-	directID, viaID    string // of the tries
-	want               verdict
-	hit                bool
-	mayMiss            bool // kube-apiserver may have got less through listproxy
-	followerNotArrived bool // kube-apiserver cannot have got the follower through listproxy
-	mayBeCancelled     bool // the attack's request may have been cancelled before kube-apiserver got it
+	name            string
+	directID, viaID string // of the tries
+	verdict         verdict
+	hit             bool
+	// mayMiss reports that listproxy may have refused what kube-apiserver got directly.
+	mayMiss bool
+	// followerNotArrived reports that kube-apiserver cannot have got the follower through listproxy.
+	followerNotArrived bool
+	// mayBeCancelled reports that a stream was reset or the connection ended, so that kube-apiserver may not have got the
+	// attack's request.
+	mayBeCancelled bool
 }
 
 // records are those of all attacks.
@@ -204,7 +209,7 @@ var records struct {
 func attacksByProtocol() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
-		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(), "reads": readAttacks(),
+		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(), "reads": forwardedReads(),
 		"resources": resourceAttacks(), "certificates": certificateAttacks(),
 	}
 	byHTTP1, byHTTP2 := http1Attacks(), http2Attacks()
@@ -226,8 +231,8 @@ func TestAttacks(t *testing.T) {
 			for chapter, attacks := range chapters {
 				for _, a := range attacks {
 					for _, user := range a.usersOfRun() {
-						name := strings.Join([]string{strings.ReplaceAll(protocol, "http/1.1", "http1"), chapter, a.name, user}, "/")
-						t.Run(name, func(t *testing.T) {
+						inName := strings.ReplaceAll(protocol, "http/1.1", "http1") // a slash would begin a subtest
+						t.Run(strings.Join([]string{inName, chapter, a.name, user}, "/"), func(t *testing.T) {
 							t.Parallel()
 							run(t, protocol, a, user)
 						})
@@ -257,76 +262,79 @@ var fromTheRequest = []reason.Reason{
 	reason.UnknownCaller, reason.ReviewFailed,
 }
 
-// sendBoth sends one attack as one user to kube-apiserver, which gives want, and through listproxy, which gives got. It tries
-// again while the two differ.
-func sendBoth(t *testing.T, protocol string, a attack, user string) (want, got try) {
+// sendBoth sends one attack as one user to kube-apiserver, and through listproxy. It tries again while the two differ.
+func sendBoth(t *testing.T, protocol string, a attack, user string) (fromUpstream, fromProxy try) {
 	t.Helper()
-	const maxTries = 6 // kube-apiserver's own answer may change from try to try
-	var directTries []try
+	const maxTries = 6        // kube-apiserver's own answer may change from try to try
+	var upstreamAnswers []try // each of them is right
 	for i := range maxTries {
-		begun := time.Now()
+		var begun time.Time
 		var err error
-		if want, err = a.send(t.Context(), direct, protocol, user); err == nil {
-			directTries = append(directTries, want)
+		for _, side := range []struct {
+			door door
+			out  *try
+		}{{direct, &fromUpstream}, {via, &fromProxy}} {
 			begun = time.Now()
-			got, err = a.send(t.Context(), via, protocol, user)
+			if *side.out, err = a.send(t.Context(), side.door, protocol, user); err != nil {
+				break
+			}
 		}
-		if err != nil { // nothing of the attack was sent
+		if err != nil { // there was no connection
 			if took := time.Since(begun); i == maxTries-1 || took < openTimeout {
 				t.Fatalf("after %v: %v", took, err)
 			}
 			continue
 		}
-		if got.shows(marker) && !a.adminInvolved(user) {
-			t.Errorf("the answer shows what %s may not list: %+v", user, got)
+		upstreamAnswers = append(upstreamAnswers, fromUpstream)
+		if fromProxy.shows(marker) && !a.maySeeMarker(user) {
+			t.Errorf("the answer shows what %s may not list: %+v", user, fromProxy)
 		}
-		if a.want != answeredAsUpstream || a.gaveUp(got.outcome) {
+		if a.verdict != answeredAsUpstream || a.gaveUp(fromProxy.outcome) {
 			break
 		}
-		// Each of kube-apiserver's own outcomes is right.
-		isEqual := func(direct try) bool { return diff(direct.outcome, got.outcome, a.mayClose) == "" }
-		if equal := slices.IndexFunc(directTries, isEqual); equal >= 0 {
-			want = directTries[equal]
+		isEqual := func(direct try) bool { return diff(direct.outcome, fromProxy.outcome, a.mayClose) == "" }
+		if equal := slices.IndexFunc(upstreamAnswers, isEqual); equal >= 0 {
+			fromUpstream = upstreamAnswers[equal]
 		}
-		d := diff(want.outcome, got.outcome, a.mayClose)
+		d := diff(fromUpstream.outcome, fromProxy.outcome, a.mayClose)
 		// What should come from memory may be forwarded for once, for example after a failed review.
-		if d == "" && (got.hit() || !slices.Contains(a.wantHitFor, user)) {
+		if d == "" && (fromProxy.hit() || !slices.Contains(a.wantHitFor, user)) {
 			break
 		}
-		t.Logf("try %d, %s: %s (-direct +via):\n%s", i+1, got.id, got.cacheStatus(), d)
+		t.Logf("try %d, %s: %s (-direct +via):\n%s", i+1, fromProxy.id, fromProxy.cacheStatus(), d)
 	}
-	return want, got
+	return fromUpstream, fromProxy
 }
 
 // run sends one attack as one user to both servers, judges the outcomes, and records the attack for the audit.
 func run(t *testing.T, protocol string, a attack, user string) {
 	t.Helper()
-	want, got := sendBoth(t, protocol, a, user)
-	switch a.want {
+	fromUpstream, fromProxy := sendBoth(t, protocol, a, user)
+	switch a.verdict {
 	case refused:
-		requireRefused(t, user, want.outcome, got.outcome, a.wantStatus)
+		requireRefused(t, user, fromUpstream.outcome, fromProxy.outcome, a.wantStatus)
 	case refusedAlike:
-		requireRefused(t, user, want.outcome, got.outcome, want.first().Status)
+		requireRefused(t, user, fromUpstream.outcome, fromProxy.outcome, fromUpstream.first().Status)
 	case answeredAsUpstream:
-		if d := diff(want.outcome, got.outcome, a.mayClose); d != "" && !a.gaveUp(got.outcome) {
-			t.Errorf("%s (-direct +via):\n%s", got.cacheStatus(), d)
+		if d := diff(fromUpstream.outcome, fromProxy.outcome, a.mayClose); d != "" && !a.gaveUp(fromProxy.outcome) {
+			t.Errorf("%s (-direct +via):\n%s", fromProxy.cacheStatus(), d)
 		}
-		if slices.Contains(a.wantHitFor, user) && !got.hit() {
-			t.Errorf("Cache-Status is %q, want an answer from memory", got.cacheStatus())
+		if slices.Contains(a.wantHitFor, user) && !fromProxy.hit() {
+			t.Errorf("Cache-Status is %q, want an answer from memory", fromProxy.cacheStatus())
 		}
 	}
-	_, why, _ := strings.Cut(got.cacheStatus(), "detail=")
-	unauthorized := want.first().Status == http.StatusUnauthorized
+	_, why, _ := strings.Cut(fromProxy.cacheStatus(), "detail=")
+	unauthorized := fromUpstream.first().Status == http.StatusUnauthorized
 	if unauthorized && why != "" && !slices.Contains(fromTheRequest, reason.Reason(why)) {
 		t.Errorf("a caller whom kube-apiserver does not accept learns the reason %q", why)
 	}
 	records.Lock()
 	defer records.Unlock()
 	records.all = append(records.all, record{
-		name: t.Name(), directID: want.id, viaID: got.id, want: a.want, hit: got.hit(),
-		followerNotArrived: !got.followerArrived(),
-		mayMiss:            a.gaveUp(got.outcome) || a.mayClose,
-		mayBeCancelled:     got.End != "" || got.first().Reset != "",
+		name: t.Name(), directID: fromUpstream.id, viaID: fromProxy.id, verdict: a.verdict, hit: fromProxy.hit(),
+		followerNotArrived: !fromProxy.followerArrived(),
+		mayMiss:            a.gaveUp(fromProxy.outcome) || a.mayClose,
+		mayBeCancelled:     fromProxy.End != "" || fromProxy.first().Reset != "",
 	})
 }
 
@@ -341,21 +349,21 @@ func (a attack) gaveUp(got outcome) bool {
 
 // requireRefused requires a 4xx to the attack, with wantStatus if that is not 0, or no answer at all. An answer to the
 // follower must be a 4xx as well, since the follower has no credentials. On a connection with a certificate the follower
-// is the certificate's user, and may have the status of kube-apiserver's answer, which is in want.
-func requireRefused(t *testing.T, user string, want, got outcome, wantStatus int) {
+// is the certificate's user, and may have the status of kube-apiserver's answer.
+func requireRefused(t *testing.T, user string, fromUpstream, fromProxy outcome, wantStatus int) {
 	t.Helper()
-	if first := got.first().Status; wantStatus != 0 && first != wantStatus {
-		t.Errorf("status %d, want %d: %s", first, wantStatus, got.first().Body)
+	if first := fromProxy.first(); wantStatus != 0 && first.Status != wantStatus {
+		t.Errorf("status %d, want %d: %s", first.Status, wantStatus, first.Body)
 	}
-	for i, a := range got.Answers {
+	for i, a := range fromProxy.Answers {
 		isRefusal := a.Status == 0 || a.Status/100 == 4
-		isFollower := i > 0 && i < len(want.Answers)
-		isUsual := isFollower && logins[user].certificate != nil && a.Status == want.Answers[i].Status
-		if !isRefusal && !isUsual {
+		isFollower := i > 0 && i < len(fromUpstream.Answers)
+		isCertificateUsers := isFollower && logins[user].certificate != nil && a.Status == fromUpstream.Answers[i].Status
+		if !isRefusal && !isCertificateUsers {
 			t.Errorf("answer %d has status %d, want a 4xx: %s", i, a.Status, a.Body)
 		}
 	}
-	if got.End == hangs {
+	if fromProxy.End == hangs {
 		t.Error("the connection hangs")
 	}
 }
@@ -377,45 +385,50 @@ func testAudit(t *testing.T) {
 }
 
 // auditDiff returns how kube-apiserver's accounts of the attack through listproxy differ from those of the direct one, or "".
+// Both must have the same requests, but for those that listproxy did not send on, and those that may be missing or repeated
+// because of a broken connection.
 func (r record) auditDiff(seen map[string]accounts) string {
-	want, got := seen[r.directID].completed, seen[r.viaID].completed
 	for _, address := range seen[r.viaID].addresses {
 		if address != "127.0.0.1" {
 			return "kube-apiserver believes that the attack came from " + address
 		}
 	}
-	without := func(accounts []account, which func(account) bool) []account {
-		return slices.DeleteFunc(slices.Clone(accounts), which)
-	}
-	isAttack := func(a account) bool { return a.ID == "1" }
-	isFollower := func(a account) bool { return a.ID == "follower" }
-	// Another attack may have ended the connection to kube-apiserver. listproxy then sends a read once more, and
-	// kube-apiserver logs the first as timed out.
-	got = slices.CompactFunc(got, func(a, b account) bool {
-		return a.Code == http.StatusGatewayTimeout && gocmp.Equal(a, b)
-	})
+	want := slices.Clone(seen[r.directID].completed)
+	got := withoutRepeats(seen[r.viaID].completed)
 	if r.mayBeCancelled {
-		want, got = without(want, isAttack), without(got, isAttack)
+		want, got = slices.DeleteFunc(want, isAttack), slices.DeleteFunc(got, isAttack)
 	}
 	if !slices.ContainsFunc(want, isFollower) {
 		// kube-apiserver may have ended the direct connection before the follower. Through listproxy a refused follower is
 		// no harm then.
-		got = without(got, func(a account) bool {
+		got = slices.DeleteFunc(got, func(a account) bool {
 			return isFollower(a) && (a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden)
 		})
 	}
 	if r.followerNotArrived {
-		want = without(want, isFollower)
+		want = slices.DeleteFunc(want, isFollower)
 	}
 	switch {
-	case r.want != answeredAsUpstream: // only the follower may have arrived
-		want = without(got, func(a account) bool { return !isFollower(a) })
+	case r.verdict != answeredAsUpstream: // only the follower may have arrived
+		want = slices.DeleteFunc(slices.Clone(got), func(a account) bool { return !isFollower(a) })
 	case r.hit:
-		want = without(want, isAttack)
+		want = slices.DeleteFunc(want, isAttack)
 	case r.mayMiss:
-		want = without(want, func(a account) bool {
+		want = slices.DeleteFunc(want, func(a account) bool {
 			return !slices.ContainsFunc(got, func(b account) bool { return gocmp.Equal(a, b) })
 		})
 	}
 	return gocmp.Diff(want, got, cmpopts.EquateEmpty())
+}
+
+// isAttack and isFollower tell the requests of an attack apart.
+func isAttack(a account) bool   { return a.ID == "1" }
+func isFollower(a account) bool { return a.ID == "follower" }
+
+// withoutRepeats returns the accounts without those of reads that listproxy sent once more, since another attack had ended
+// the connection to kube-apiserver: kube-apiserver logs the first as timed out.
+func withoutRepeats(all []account) []account {
+	return slices.CompactFunc(slices.Clone(all), func(a, b account) bool {
+		return a.Code == http.StatusGatewayTimeout && gocmp.Equal(a, b)
+	})
 }

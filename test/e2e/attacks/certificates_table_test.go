@@ -9,7 +9,8 @@ import (
 const (
 	podOfA     = "/api/v1/namespaces/team-a/pods/open-0"
 	podsOfANow = "/api/v1/namespaces/team-a/pods" // a consistent list, which is forwarded
-	onlyOpen   = configMapsOfA + "&fieldSelector=metadata.name%3Dopen"
+	// mapOpen is the list of the ConfigMap "open" alone.
+	mapOpen = configMapsOfA + "&fieldSelector=metadata.name%3Dopen"
 	// whoAmI is a path that answers with the user, groups and extras.
 	whoAmI     = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	reviews    = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -19,22 +20,32 @@ const (
 	whoBody = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 )
 
-// askingWhoAmI returns an attack that asks who its user is, with the other fields of a.
-func askingWhoAmI(a attack) attack {
+// askingWhoAmI returns an attack that asks who its user is, with the other fields of base.
+func askingWhoAmI(base attack) attack {
+	a := base
+	a.name += ", who"
 	a.method, a.target, a.body = http.MethodPost, whoAmI, whoBody
-	a.header = append([]string{asJSON}, a.header...)
-	a.name, a.wantHitFor = a.name+", who", nil
+	a.header = slices.Concat([]string{asJSON}, base.header)
 	return a
 }
 
-// listsGetAndWho returns four attacks with the other fields of a: for a list that the reader may have, for a list that only
-// the admin may have, for an object, and for who the user is. The users wantAllFromMemory must get the second from memory.
-func listsGetAndWho(a attack, wantAllFromMemory ...string) []attack {
-	list, whole, object := a, a, a
-	list.name, list.target = a.name+", list", podsOfA
-	whole.name, whole.target, whole.wantHitFor = a.name+", list all", pods, wantAllFromMemory
-	object.name, object.target, object.wantHitFor = a.name+", get", podOfA, nil
-	return []attack{list, whole, object, askingWhoAmI(a)}
+// hits names the users who must get lists from memory.
+type hits struct {
+	list    []string // that of podsOfA
+	listAll []string // that of pods
+}
+
+// listsGetAndWho returns four attacks with the other fields of base: for a list that the reader may have, for a list that only
+// the admin may have, for an object, and for who the user is.
+func listsGetAndWho(base attack, want hits) []attack {
+	derive := func(name, target string, wantHitFor []string) attack {
+		a := base
+		a.name, a.target, a.wantHitFor = base.name+", "+name, target, wantHitFor
+		return a
+	}
+	return []attack{
+		derive("list", podsOfA, want.list), derive("list all", pods, want.listAll), derive("get", podOfA, nil), askingWhoAmI(base),
+	}
 }
 
 // goodCerts are the users whose certificates both servers accept.
@@ -51,14 +62,14 @@ func certificateAttacks() []attack {
 	return slices.Concat(certificateOnly(), certificateAndToken(), badCertificates())
 }
 
-// certificateOnly are requests of all kinds by users with a certificate alone. They are no attacks.
+// certificateOnly are harmless requests of all kinds by users with a certificate alone.
 func certificateOnly() []attack {
 	return withUsers(goodCerts,
 		attack{name: "list all", target: pods, wantHitFor: []string{adminCert}},
 		attack{name: "list", target: podsOfA, wantHitFor: podReaderCerts},
 		attack{name: "list another namespace", target: podsOfB, wantHitFor: []string{adminCert}},
-		attack{name: "list by name", target: onlyOpen, wantHitFor: []string{adminCert, namedCert}},
-		attack{name: "list beside the name", target: configMapsOfA, wantHitFor: []string{adminCert}},
+		attack{name: "list of one name", target: mapOpen, wantHitFor: []string{adminCert, namedCert}},
+		attack{name: "list of all, of which named may read one", target: configMapsOfA, wantHitFor: []string{adminCert}},
 		attack{name: "list as it is now", target: podsOfANow},
 		attack{name: "get", target: podOfA},
 		attack{
@@ -87,47 +98,42 @@ func certificateOnly() []attack {
 
 // certificateAndToken shows a certificate and the token of another user. The request is the certificate's user's.
 func certificateAndToken() []attack {
-	both := []string{
-		with(readerCert, admin), with(readerCert, stranger), with(adminCert, reader), with(nobodyCert, admin),
-	}
-	out := listsGetAndWho(attack{name: "two users", users: both, wantHitFor: both[:3]}, with(adminCert, reader))
-	one := []string{readerCert}
+	ofPodReaders := []string{with(readerCert, admin), with(readerCert, stranger), with(adminCert, reader)}
+	out := listsGetAndWho(
+		attack{name: "two users", users: append(ofPodReaders, with(nobodyCert, admin))},
+		hits{list: ofPodReaders, listAll: []string{with(adminCert, reader)}},
+	)
 	for _, lines := range []string{
 		"Authorization:", "Authorization: Bearer", "Authorization: Basic YWRtaW46YWRtaW4=",
 		"Authorization: Bearer {token:admin}\nAuthorization: Bearer {token:alice}", "Proxy-Authorization: Bearer {token:admin}",
 		"Sec-WebSocket-Protocol: {bearer:admin}, x",
 	} {
 		out = append(out, listsGetAndWho(attack{
-			name: lines, header: strings.Split(lines, "\n"), users: one, wantHitFor: one, noAuthorization: true,
-		})...)
+			name: lines, header: strings.Split(lines, "\n"), users: []string{readerCert}, noAuthorization: true,
+		}, hits{list: []string{readerCert}})...)
 	}
 	return out
 }
 
 // badCertificates shows certificates that are invalid, and those of users whom listproxy cannot impersonate.
 func badCertificates() []attack {
-	out := listsGetAndWho(attack{name: "invalid", users: badCerts, want: refusedAlike})
+	out := listsGetAndWho(attack{name: "invalid", users: badCerts, verdict: refusedAlike}, hits{})
 	for _, line := range []string{
 		"Authorization: Basic YTph", "Authorization: Bearer ", "Impersonate-User: alice", "X-Remote-User: alice",
 	} {
 		out = append(out, attack{
 			name: "invalid, and " + line, target: podsOfA, header: []string{line}, users: badCerts,
-			want: refusedAlike, noAuthorization: true,
+			verdict: refusedAlike, noAuthorization: true,
 		})
 	}
-	for _, bad := range badCerts {
-		good := with(bad, reader)
-		out = append(out, listsGetAndWho(attack{
-			name: "invalid, and a token", users: []string{good, with(bad, stranger)}, wantHitFor: []string{good},
-		})...)
-	}
-	for _, target := range []string{podsOfA, pods, podOfA} {
-		out = append(out, attack{
-			name: "cannot be impersonated, " + target, target: target, users: []string{anonymousCert, oddCert}, want: refusedAlike,
-		})
+	for _, bad := range badCerts { // with a token, the request is the token's user's
+		withToken := with(bad, reader)
+		out = append(out, listsGetAndWho(
+			attack{name: "invalid, and a token", users: []string{withToken, with(bad, stranger)}}, hits{list: []string{withToken}},
+		)...)
 	}
 	return append(out, listsGetAndWho(attack{
 		name: "cannot be impersonated", users: []string{anonymousCert, oddCert, ungroupedCert},
-		want: refused, wantStatus: http.StatusForbidden,
-	})...)
+		verdict: refused, wantStatus: http.StatusForbidden,
+	}, hits{})...)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
-// The users who attack with a certificate. An invalid certificate is in the admin's name.
+// The users who attack with a certificate. An invalid certificate would be an admin's if it were believed.
 const (
 	adminCert      = "admin by certificate"
 	readerCert     = "alice by certificate"
@@ -46,11 +46,12 @@ var badCerts = []string{expiredCert, futureCert, foreignCert, serverCert, namele
 // with returns the name of a user who shows a certificate, and the token of another user.
 func with(certificate, token string) string { return certificate + " with the token of " + token }
 
-// dora and spelled are known by their certificates only, so listproxy must not emit their names.
 const (
-	dora           = "dora-the-developer"
+	// dora and spelled are known by their certificates only, so listproxy must not emit their names.
+	dora    = "dora-the-developer"
+	spelled = "Name: with, all % sörts/of=things"
+	// certificateUID is the uid in identifiedCert.
 	certificateUID = "uid of a certificate"
-	spelled        = "Name: with, all % sörts/of=things"
 )
 
 // certificateRights returns the rights of users with certificates, and listproxy's right to impersonate these users, as
@@ -82,37 +83,37 @@ func furnishCertificates(ctx context.Context) error {
 		return err
 	}
 	var (
-		named   = pkix.Name{CommonName: "system:serviceaccount:team-a:" + named}
-		boss    = pkix.Name{CommonName: admin, Organization: []string{"system:masters"}}
-		account = pkix.Name{CommonName: "system:serviceaccount:team-b:someone"}
-		alice   = func(names ...pkix.AttributeTypeAndValue) pkix.Name {
-			return pkix.Name{CommonName: reader, ExtraNames: names}
+		adminSubject   = pkix.Name{CommonName: admin, Organization: []string{"system:masters"}}
+		namedSubject   = pkix.Name{CommonName: "system:serviceaccount:team-a:" + named}
+		accountSubject = pkix.Name{CommonName: "system:serviceaccount:team-b:someone"}
+		memberSubject  = pkix.Name{
+			CommonName:   accountSubject.CommonName,
+			Organization: []string{"system:serviceaccounts", "system:serviceaccounts:team-b"},
 		}
+		uid = pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: certificateUID}
+
 		expired  = func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
 		tomorrow = func(c *x509.Certificate) { c.NotBefore = time.Now().Add(24 * time.Hour) }
 		server   = func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 	)
-	member := account
-	member.Organization = []string{"system:serviceaccounts", "system:serviceaccounts:team-b"}
 	type certificate struct {
 		subject   pkix.Name
 		change    func(*x509.Certificate)
 		authority *controlplane.Authority // clients' if it is nil
 		all       bool                    // its user may list everything
 	}
-	nobodyIn := func(group string) pkix.Name { return pkix.Name{CommonName: nobody, Organization: []string{group}} }
 	for user, c := range map[string]certificate{
-		adminCert:      {subject: boss, all: true},
-		readerCert:     {subject: alice()},
-		identifiedCert: {subject: alice(pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: certificateUID})},
+		adminCert:      {subject: adminSubject, all: true},
+		readerCert:     {subject: pkix.Name{CommonName: reader}},
+		identifiedCert: {subject: pkix.Name{CommonName: reader, ExtraNames: []pkix.AttributeTypeAndValue{uid}}},
 		developerCert: {
 			subject: pkix.Name{CommonName: dora, Organization: []string{"cooks", "developers", "b, c"}},
 		},
-		namedCert:     {subject: named},
-		accountCert:   {subject: account},
-		memberCert:    {subject: member},
+		namedCert:     {subject: namedSubject},
+		accountCert:   {subject: accountSubject},
+		memberCert:    {subject: memberSubject},
 		nobodyCert:    {subject: pkix.Name{CommonName: nobody}},
-		outsiderCert:  {subject: nobodyIn("system:unauthenticated")},
+		outsiderCert:  {subject: pkix.Name{CommonName: nobody, Organization: []string{"system:unauthenticated"}}},
 		namelessCert:  {subject: pkix.Name{Organization: []string{"system:masters"}}},
 		anonymousCert: {subject: pkix.Name{CommonName: "system:anonymous"}},
 		spelledCert: {
@@ -123,10 +124,10 @@ func furnishCertificates(ctx context.Context) error {
 		oddCert:       {subject: pkix.Name{CommonName: " " + reader}},
 		ungroupedCert: {subject: pkix.Name{CommonName: reader, Organization: []string{""}}},
 
-		expiredCert: {subject: boss, change: expired},
-		futureCert:  {subject: boss, change: tomorrow},
-		foreignCert: {subject: boss, authority: foreign},
-		serverCert:  {subject: boss, change: server},
+		expiredCert: {subject: adminSubject, change: expired},
+		futureCert:  {subject: adminSubject, change: tomorrow},
+		foreignCert: {subject: adminSubject, authority: foreign},
+		serverCert:  {subject: adminSubject, change: server},
 	} {
 		cert, key, err := cmp.Or(c.authority, clients).Issue(c.subject, c.change)
 		if err != nil {
@@ -137,7 +138,7 @@ func furnishCertificates(ctx context.Context) error {
 			return fmt.Errorf("the certificate of %s: %w", user, err)
 		}
 		logins[user] = login{certificate: &pair, all: c.all}
-		for _, other := range []string{admin, reader, stranger} {
+		for _, other := range []string{admin, reader, stranger} { // the same certificate with a token of another
 			logins[with(user, other)] = login{certificate: &pair, token: logins[other].token, all: c.all}
 		}
 	}

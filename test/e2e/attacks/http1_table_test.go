@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// smuggled is a request by alice that must never be answered. In the audit log it would be found beside the attack.
+// smuggled is a second request, by alice, behind an attack. Both servers must agree whether to answer it, which depends on
+// where they believe that the attack ended. In the audit log it is found beside the attack.
 const smuggled = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: {host}\r\nAudit-Id: {id}.smuggled\r\n" +
 	"Authorization: Bearer {token:alice}\r\n\r\n"
 
@@ -34,9 +35,9 @@ func nameAfter(bytes string) string { return fmt.Sprintf("%.80q", bytes) }
 // targetAttacks have something other than a path as their target, or odd bytes in the first line.
 func targetAttacks() []attack {
 	var out []attack
-	add := func(want verdict, lines ...string) {
+	add := func(v verdict, lines ...string) {
 		for _, first := range lines {
-			out = append(out, attack{name: nameAfter(first), bytes: first + "\r\n" + headers + "\r\n", want: want})
+			out = append(out, attack{name: nameAfter(first), bytes: first + "\r\n" + headers + "\r\n", verdict: v})
 		}
 	}
 	add(
@@ -48,6 +49,7 @@ func targetAttacks() []attack {
 	)
 	add(
 		answeredAsUpstream,
+		// A target that is not a path, or none; spaces; odd bytes; other versions; odd methods.
 		"OPTIONS * HTTP/1.1", "GET api/v1/pods HTTP/1.1", "GET HTTP/1.1",
 		"GET "+podsOfA+" /version HTTP/1.1", "GET  "+podsOfA+" HTTP/1.1",
 		"GET\t"+podsOfA+"\tHTTP/1.1", " GET "+podsOfA+" HTTP/1.1", "\r\nGET "+podsOfA+" HTTP/1.1", "GET /api/v1/pods\x00 HTTP/1.1",
@@ -56,9 +58,9 @@ func targetAttacks() []attack {
 		"GE(T "+podsOfA+" HTTP/1.1", podsOfA+" HTTP/1.1",
 	)
 	for _, bytes := range []string{"GET " + podsOfA + "\r\n\r\n", "\x16\x03\x01\x00\x05hello\r\n\r\n", "\r\n\r\n\r\n\r\n"} {
-		out = append(out, attack{name: nameAfter(bytes), bytes: bytes})
+		out = append(out, attack{name: nameAfter(bytes), bytes: bytes, verdict: answeredAsUpstream})
 	}
-	out = append(out, attack{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", want: refused})
+	out = append(out, attack{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", verdict: refused})
 	return withUsers(podReaders, out...)
 }
 
@@ -98,43 +100,47 @@ func lengthAttacks() []attack {
 	const chunked = "Transfer-Encoding: chunked\r\n"
 	length := func(n any) string { return fmt.Sprintf("Content-Length: %v\r\n", n) }
 	var out []attack
-	const malformed = true
-	add := func(isMalformed bool, rest string) {
-		for _, begin := range []string{getHead, postHead} {
-			out = append(out, attack{name: begin[:4] + nameAfter(rest), bytes: begin + rest + smuggled, malformedBody: isMalformed})
-		}
+	addAs := func(rest string, isMalformed bool) {
+		out = append(out,
+			attack{name: "GET " + nameAfter(rest), bytes: getHead + rest + smuggled, malformedBody: isMalformed},
+			attack{name: "POST " + nameAfter(rest), bytes: postHead + rest + smuggled, malformedBody: isMalformed})
 	}
-	for _, headers := range []string{
+	add := func(rest string) { addAs(rest, false) }
+	addMalformedBody := func(rest string) { addAs(rest, true) }
+	for _, framing := range []string{
+		// A length and chunks, or chunks twice.
 		length(4) + chunked, length(len(smuggled)+5) + chunked, chunked + length(5), length(0) + chunked, chunked + chunked,
+		// Other encodings, and chunked in an odd spelling.
 		"Transfer-Encoding: chunked, chunked\r\n", chunked + "Transfer-Encoding: identity\r\n",
 		"Transfer-Encoding: identity\r\n" + length(5), "Transfer-Encoding: cow\r\n", "Transfer-Encoding: gzip, chunked\r\n",
 		"Transfer-Encoding: CHUNKED\r\n", "Transfer-Encoding : chunked\r\n", "Transfer-Encoding:\tchunked\r\n",
 		"Transfer-Encoding:\r\n chunked\r\n", "Transfer-Encoding: \vchunked\r\n" + length(5),
 		"Transfer-Encoding: \"chunked\"\r\n",
 	} {
-		add(!malformed, headers+"\r\n0\r\n\r\n")
+		add(framing + "\r\n0\r\n\r\n")
 	}
-	for _, chunks := range []string{
+	for _, chunks := range []string{ // sizes, extensions and ends that are malformed, or that some parsers accept
 		"0;x=\"\r\n\r\n", "0;x\n\r\n", "0x0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n\r\n", "+0\r\n\r\n",
 		"0 \r\n\r\n", "2\r\n{}0\r\n\r\n",
 		"1\r\n{}\r\n0\r\n\r\n", "0\n\n", "0\r\nnothing\r\n\r\n",
 	} {
-		add(malformed, chunked+"\r\n"+chunks)
+		addMalformedBody(chunked + "\r\n" + chunks)
 	}
-	add(!malformed, chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n")
-	add(!malformed, chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n")
-	add(!malformed, chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n")
-	for _, headers := range []string{
+	// Trailers that would change the user, or the length.
+	add(chunked + "Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n")
+	add(chunked + "\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n")
+	add(chunked + "\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n")
+	for _, framing := range []string{ // lengths that are wrong, twice, malformed, or in a name that some servers take for the header
 		"Transfer_Encoding: chunked\r\n" + length(0), "Transfer-Encoding:\r\n" + length(0), length(0) + length(len(smuggled)),
 		length(len(smuggled)) + length(0), length("0, 2"), length(-1), length("99999999999999999999"), length(""), length("1_0"),
 		"Content-Length : 0\r\n", "Content_Length: 500\r\n", length(len(smuggled)), length(0),
 	} {
-		add(!malformed, headers+"\r\n")
+		add(framing + "\r\n")
 	}
-	for _, headers := range []string{
+	for _, framing := range []string{ // what some parsers read as 2
 		length(2) + length(2), length("2, 2"), length("+2"), length("2 2"), length("0x2"), length("0002"),
 	} {
-		add(!malformed, headers+"\r\n{}")
+		add(framing + "\r\n{}")
 	}
 	http10 := strings.Replace(getHead, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n"
 	out = append(out, attack{name: "HTTP/1.0 with chunks", bytes: http10 + "\r\n0\r\n\r\n" + smuggled})
@@ -150,7 +156,8 @@ var webSocket = []string{
 // connection. With a certificate, success would be worst: listproxy sends its own credentials and Impersonate-User.
 func connectionAttacks() []attack {
 	const execOfNone = "/api/v1/namespaces/team-a/pods/none/exec?command=x"
-	all := []string{reader, anonymous, readerCert, with(readerCert, admin)}
+	withOneIdentity := []string{reader, anonymous, readerCert}
+	all := append(slices.Clone(withOneIdentity), with(readerCert, admin))
 	var out []attack
 	// Headers whose removal would change the user.
 	for _, name := range []string{
@@ -160,15 +167,16 @@ func connectionAttacks() []attack {
 	} {
 		out = append(out, attack{
 			name: "names " + name, target: pods, header: []string{"Connection: " + name, "Impersonate-User: nobody"},
-			want: refused, users: all,
+			verdict: refused, users: all,
 		})
 		for _, target := range []string{podsOfA, podOfA} {
 			out = append(out, attack{
 				name: "names " + name + ", which is not there, of " + target, target: target,
-				header: []string{"Connection: " + name}, want: refused, users: all,
+				header: []string{"Connection: " + name}, verdict: refused, users: all,
 			})
 		}
 	}
+	// Headers whose removal changes nothing, and what is no name of a header.
 	for _, name := range []string{
 		"X-Remote-User", "Host", "X-Forwarded-For", "close, X-Forwarded-For", "Accept", "Content-Length", "Connection",
 		"Cache-Status", "x", "", "\"Authorization\"", "Authorization;x", "Auth orization", "*", ",,,", "Authorization_", "Te", "User-Agent",
@@ -176,7 +184,7 @@ func connectionAttacks() []attack {
 		for _, target := range []string{podsOfA, podOfA} {
 			out = append(out, attack{
 				name: fmt.Sprintf("names %q of %s", name, target), target: target,
-				header: []string{"Connection: " + name, "X-Remote-User: admin"}, users: all[:3],
+				header: []string{"Connection: " + name, "X-Remote-User: admin"}, users: withOneIdentity,
 			})
 		}
 	}
@@ -194,7 +202,7 @@ func connectionAttacks() []attack {
 		name: "upgrade, and a request behind", mayClose: true,
 		bytes: strings.Replace(getHead, podsOfA, execOfNone, 1) + "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled,
 	}, attack{
-		name: "two Connections", target: pods, want: refused,
+		name: "two Connections", target: pods, verdict: refused,
 		header: []string{"Connection: keep-alive", "Connection: Impersonate-User", "Impersonate-User: nobody"},
 	})
 	return withUsers([]string{reader, anonymous}, slices.Concat(out, upgradeAttacks(), tokensAsSubprotocol())...)
@@ -207,43 +215,49 @@ func webSocketOf(protocol string) []string {
 
 // upgradeAttacks ask for upgrades to protocols of kube-apiserver and to others.
 func upgradeAttacks() []attack {
-	tokens, certificates := []string{reader, anonymous}, []string{readerCert, adminCert, memberCert, accountCert}
+	tokens := []string{reader, anonymous}
+	certificates := []string{readerCert, adminCert, memberCert, accountCert}
+	const (
+		exec  = podOfA + "/exec?command=x&stdout=1"
+		watch = podsOfA + "&watch=1&timeoutSeconds=1"
+	)
 	var out []attack
-	upgrade := func(users []string, a attack, lines ...string) {
-		a.name = strings.Join(lines, ", ") + " of " + a.method + a.target
-		a.header, a.mayClose, a.users = lines, true, users
+	add := func(users []string, a attack) {
+		a.name = strings.Join(a.header, ", ") + " of " + a.method + a.target
+		a.users, a.mayClose = users, true
 		out = append(out, a)
 	}
-	all := slices.Concat(tokens, certificates)
-	spdy, exec := []string{"Connection: Upgrade", "Upgrade: SPDY/3.1"}, podOfA+"/exec?command=x&stdout=1"
-	list, watch := attack{target: podsOfA}, attack{target: podsOfA + "&watch=1&timeoutSeconds=1"}
-	upgrade(all, list, spdy...)
-	upgrade(all, list, webSocket...)
-	upgrade(all, list, webSocketOf("x")...)
-	upgrade(all, list, "Connection: upgrade")
-	upgrade(all, list, "Connection: Upgrade", "Upgrade: ")
-	upgrade(all, attack{target: pods}, webSocketOf(bearerProtocol+"eA, base64.binary.k8s.io")...)
-	upgrade(all, attack{target: podsOfA, method: "POST"}, spdy...)
-	upgrade(all, attack{target: exec, method: "POST"}, spdy...)
-	upgrade(all, attack{target: exec}, spdy...)
-	upgrade(all, attack{target: exec}, webSocketOf("v5.channel.k8s.io")...)
-	upgrade(all, watch, webSocketOf("binary.k8s.io")...)
+	spdy := []string{"Connection: Upgrade", "Upgrade: SPDY/3.1"}
+	for _, a := range []attack{
+		{target: podsOfA, header: spdy},
+		{target: podsOfA, header: webSocket},
+		{target: podsOfA, header: webSocketOf("x")},
+		{target: podsOfA, header: []string{"Connection: upgrade"}},
+		{target: podsOfA, header: []string{"Connection: Upgrade", "Upgrade: "}},
+		{target: pods, header: webSocketOf(bearerProtocol + "eA, base64.binary.k8s.io")},
+		{target: podsOfA, method: http.MethodPost, header: spdy},
+		{target: exec, method: http.MethodPost, header: spdy},
+		{target: exec, header: spdy},
+		{target: exec, header: webSocketOf("v5.channel.k8s.io")},
+		{target: watch, header: webSocketOf("binary.k8s.io")},
+	} {
+		add(slices.Concat(tokens, certificates), a)
+	}
 	// In another protocol than kube-apiserver's, a user of a certificate could use listproxy's own credentials.
-	for _, lines := range [][]string{
+	for _, header := range [][]string{
 		{"Connection: Upgrade", "Upgrade: TLS/1.0"},
 		{"Connection: Upgrade", "Upgrade: x"},
 		{"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"},
 	} {
-		for _, a := range []attack{list, watch} {
-			upgrade(tokens, a, lines...)
-			a.want, a.wantStatus = refused, http.StatusBadRequest
-			upgrade(certificates, a, lines...)
+		for _, target := range []string{podsOfA, watch} {
+			add(tokens, attack{target: target, header: header})
+			add(certificates, attack{target: target, header: header, verdict: refused, wantStatus: http.StatusBadRequest})
 		}
 	}
 	return append(out, attack{
 		name: "upgrade and impersonation", target: exec, users: certificates,
-		header: append(webSocketOf("x"), "Impersonate-User: alice"),
-		want:   refused, wantStatus: http.StatusForbidden,
+		header:  append(webSocketOf("x"), "Impersonate-User: alice"),
+		verdict: refused, wantStatus: http.StatusForbidden,
 	})
 }
 
@@ -262,14 +276,14 @@ func tokensAsSubprotocol() []attack {
 			"BASE64URL.BEARER.AUTHORIZATION.K8S.IO.eA, x": false,
 			"x, y": false,
 		} {
-			want := answeredAsUpstream
+			verdict := answeredAsUpstream
 			if !hasToken && (user == expiredCert || user == foreignCert) {
-				want = refusedAlike
+				verdict = refusedAlike
 			}
 			for _, target := range []string{podsOfA, pods, podsOfA + "&watch=1&timeoutSeconds=1"} {
 				out = append(out, attack{
 					name: protocols + ", " + target, target: target, header: webSocketOf(protocols), users: []string{user},
-					want: want, mayClose: true,
+					verdict: verdict, mayClose: true,
 				})
 			}
 		}

@@ -44,8 +44,8 @@ func parseFields(all ...string) []field {
 // pseudoAttacks have a method, path or authority twice, not at all, out of order or malformed.
 func pseudoAttacks() []attack {
 	var out []attack
-	add := func(want verdict, name string, block []field) {
-		out = append(out, attack{name: name, want: want, frames: oneRequest(block...)})
+	add := func(v verdict, name string, block []field) {
+		out = append(out, attack{name: name, verdict: v, frames: oneRequest(block...)})
 	}
 	for _, f := range parseFields(
 		":path="+pods, ":path="+podsOfA, ":method=DELETE", ":authority=example.com", ":scheme=http", ":user=admin",
@@ -90,7 +90,7 @@ func fieldAttacks() []attack {
 	out := []attack{
 		{name: "authorization twice", frames: oneRequest(request(pods, field{"authorization", "Bearer x"})...)},
 		{name: "cookies in parts", frames: oneRequest(request(podsOfA, field{"cookie", "a=b"}, field{"cookie", "c=d"})...)},
-		{name: "huge", frames: oneRequest(request(podsOfA, field{"x-huge", strings.Repeat("x", 400_000)})...), want: refused},
+		{name: "huge", frames: oneRequest(request(podsOfA, field{"x-huge", strings.Repeat("x", 400_000)})...), verdict: refused},
 	}
 	for _, f := range parseFields(
 		// Identities, in names that HTTP/2 forbids: with capitals, spaces, a colon, NUL or a letter that is not ASCII.

@@ -32,66 +32,83 @@ func withUsers(users []string, attacks ...attack) []attack {
 // identityAttacks claim to be another user, for a list that the reader may have and for a list that only the admin may have.
 func identityAttacks() []attack {
 	var out []attack
-	const harmless = true
-	addClaim := func(isHarmless bool, lines string) {
-		whole := attack{
-			name: lines + " for all", target: pods, header: strings.Split(lines, "\n"),
-			users: []string{reader, nobody, anonymous}, // they may not list all
-		}
-		part := attack{
-			name: lines + " for one namespace", target: podsOfA, header: whole.header, users: []string{reader, anonymous},
-		}
-		switch {
-		case strings.HasPrefix(strings.ToLower(lines), "impersonate"):
-			whole.users = append(whole.users, admin, deputy)
-			part.users = append(part.users, reviewer, deputy)
-			if strings.EqualFold(lines, "impersonate-user: alice") {
-				part.wantHitFor = []string{deputy}
-			}
-			// listproxy impersonates the user of a certificate, and kube-apiserver would judge listproxy's right to impersonate
-			// others. So such a user may not impersonate anybody.
-			out = append(out, listsGetAndWho(attack{
-				name: lines + " by certificate", header: whole.header,
-				users: []string{adminCert, readerCert, with(readerCert, admin)}, want: refused, wantStatus: http.StatusForbidden,
-			})...)
-		case isHarmless:
-			part.wantHitFor = []string{reader}
-			out = append(out, listsGetAndWho(attack{
-				name: lines + " by certificate", header: whole.header,
-				users: []string{readerCert, nobodyCert}, wantHitFor: []string{readerCert},
-			})...)
-		}
-		out = append(out, whole, part)
+	// add adds claims by users who may not list all, and by more.
+	add := func(lines string, moreForAll, moreForPart, wantHitFor []string) {
+		header := strings.Split(lines, "\n")
+		out = append(out, attack{
+			name: lines + " for all", target: pods, header: header, users: append([]string{reader, nobody, anonymous}, moreForAll...),
+		}, attack{
+			name: lines + " for one namespace", target: podsOfA, header: header,
+			users: append([]string{reader, anonymous}, moreForPart...), wantHitFor: wantHitFor,
+		})
 	}
-	// kube-apiserver obeys some of these, refuses some and ignores the others.
-	const as = "Impersonate-User: "
-	for _, lines := range []string{
-		as + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", "Impersonate-User:", as + " ",
-		as + "alice\n" + as + "admin", "Impersonate-User:\n" + as + "admin", "impersonate-user: alice\nIMPERSONATE-USER: admin",
-		"Impersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:masters",
-		as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters",
-		"Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin",
-		"Impersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-: all",
-		"Impersonate-Something: all", "Impersonate-: all", "Impersonate: admin", as + "system:serviceaccount:team-a:named",
-		as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous", as + "alice",
-		"IMPERSONATE-user: alice", "Impersonate_User: admin",
-		as + "alice\nImpersonate-User: alice", as + "alice\nImpersonate-Tomorrow: x", as + "alice\nImpersonate-Group: system:authenticated",
-		as + "alice\nImpersonate-Extra-%61: y", as + "alice\nImpersonate-Uid:",
-
-		"X_Remote_User: admin\nX_Remote_Group: system:masters", "x-remote-user: admin\nx-remote-group: system:masters",
-		"X-Remote-User: admin\nX-Remote-Uid: 1\nX-Remote-Extra-Scopes: all\nX-Remote-Extra-: all",
-		"X-Remote-User: alice\nX-Remote-User: admin",
-		"Remote-User: admin\nX-User: admin\nX-Auth-Request-User: admin\n" +
-			"Ssl-Client-Cert: x\nX-Ssl-Client-Cn: admin\nX-Forwarded-Client-Cert: By=admin",
-		"Proxy-Authorization: Bearer {token:admin}", "Cookie: Authorization=Bearer {token:admin}; token={token:admin}",
-	} {
-		addClaim(!harmless, lines)
+	addByCertificate := func(lines string, a attack, want hits) {
+		a.name, a.header = lines+" by certificate", strings.Split(lines, "\n")
+		out = append(out, listsGetAndWho(a, want)...)
 	}
-	addClaim(harmless, "X-Remote-User: admin\nX-Remote-Group: system:masters")
-	addClaim(harmless, "X-Forwarded-User: admin\nX-Forwarded-Groups: system:masters\nX-Forwarded-For: 10.0.0.1\n"+
-		"Forwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1")
-	addClaim(harmless, "Audience: https://kubernetes.default.svc")
+	for _, lines := range impersonations {
+		var wantHitFor []string
+		if strings.EqualFold(lines, "impersonate-user: alice") {
+			wantHitFor = []string{deputy}
+		}
+		add(lines, []string{admin, deputy}, []string{reviewer, deputy}, wantHitFor)
+		// listproxy impersonates the user of a certificate, and kube-apiserver would judge listproxy's right to impersonate
+		// others. So such a user may not impersonate anybody.
+		addByCertificate(lines, attack{
+			users: []string{adminCert, readerCert, with(readerCert, admin)}, verdict: refused, wantStatus: http.StatusForbidden,
+		}, hits{})
+	}
+	for _, lines := range claims {
+		add(lines, nil, nil, nil)
+	}
+	for _, lines := range harmlessClaims {
+		add(lines, nil, nil, []string{reader})
+		addByCertificate(lines, attack{users: []string{readerCert, nobodyCert}}, hits{list: []string{readerCert}})
+	}
 	return out
+}
+
+// as begins the header that names the impersonated user.
+const as = "Impersonate-User: "
+
+// impersonations are headers of which kube-apiserver obeys some, refuses some and ignores the others.
+var impersonations = []string{
+	// A user, in different letters, none, or two.
+	as + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", as + "alice",
+	"IMPERSONATE-user: alice", "Impersonate-User:", as + " ", as + "alice\n" + as + "admin", "Impersonate-User:\n" + as + "admin",
+	"impersonate-user: alice\nIMPERSONATE-USER: admin", as + "alice\n" + as + "alice",
+	// A service account, a node, nobody.
+	as + "system:serviceaccount:team-a:named", as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous",
+	// Groups, with a user and without.
+	"Impersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:masters",
+	as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:authenticated",
+	// A uid and extras.
+	"Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid:",
+	"Impersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-: all",
+	as + "alice\nImpersonate-Extra-%61: y",
+	// Headers that kube-apiserver does not know.
+	"Impersonate-Something: all", "Impersonate-: all", "Impersonate: admin", "Impersonate_User: admin", as + "alice\nImpersonate-Tomorrow: x",
+}
+
+// claims are other headers that name a user or have a token, of which both servers ignore most.
+var claims = []string{
+	// Headers of front proxies, in names that some servers take for them.
+	"X_Remote_User: admin\nX_Remote_Group: system:masters", "x-remote-user: admin\nx-remote-group: system:masters",
+	"X-Remote-User: admin\nX-Remote-Uid: 1\nX-Remote-Extra-Scopes: all\nX-Remote-Extra-: all",
+	"X-Remote-User: alice\nX-Remote-User: admin",
+	// Those of other servers.
+	"Remote-User: admin\nX-User: admin\nX-Auth-Request-User: admin\n" +
+		"Ssl-Client-Cert: x\nX-Ssl-Client-Cn: admin\nX-Forwarded-Client-Cert: By=admin",
+	// The admin's token at another place.
+	"Proxy-Authorization: Bearer {token:admin}", "Cookie: Authorization=Bearer {token:admin}; token={token:admin}",
+}
+
+// harmlessClaims are headers that both servers ignore, so that a list comes from memory.
+var harmlessClaims = []string{
+	"X-Remote-User: admin\nX-Remote-Group: system:masters",
+	"X-Forwarded-User: admin\nX-Forwarded-Groups: system:masters\nX-Forwarded-For: 10.0.0.1\n" +
+		"Forwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1",
+	"Audience: https://kubernetes.default.svc",
 }
 
 // credentialAttacks write Authorization in ways that a parser may misread.
@@ -107,9 +124,9 @@ func credentialAttacks() []attack {
 			attack{name: name + " for all", target: pods, header: lines, noAuthorization: true},
 		)
 	}
-	hits := []string{anonymous} // who is alice by these headers
+	asAlice := []string{anonymous} // sends alice's token in these headers
 	const authorization, alice, boss = "Authorization: ", "Bearer {token:alice}", "Bearer {token:admin}"
-	for _, value := range []string{
+	for _, value := range []string{ // other schemes, and a scheme or a token that is missing, doubled or malformed
 		"", "Bearer", "Bearer ", "{token:alice}", "Bearer  {token:alice}", "Bearer\t{token:alice}", alice + " x", alice + ",",
 		alice + ", " + boss, `Bearer "{token:alice}"`, "Basic " + base64.StdEncoding.EncodeToString([]byte("admin:admin")),
 		"Token {token:alice}", "Negotiate YII=", alice + "\xc3\xa9", alice + "\xff", "Bearer\u00a0{token:alice}",
@@ -118,7 +135,7 @@ func credentialAttacks() []attack {
 		add(nil, authorization+value)
 	}
 	for _, value := range []string{"bearer {token:alice}", "BEARER {token:alice}", "   " + alice, alice + "   "} {
-		add(hits, authorization+value)
+		add(asAlice, authorization+value)
 	}
 	for _, first := range []string{alice, "", "Basic eDp5", "Bearer x"} {
 		add(nil, authorization+first, authorization+boss)
@@ -133,7 +150,7 @@ func credentialAttacks() []attack {
 		out,
 		attack{
 			name: "very long", target: podsOfA, header: []string{authorization + "Bearer " + strings.Repeat("x", 100_000)},
-			noAuthorization: true, want: refused,
+			noAuthorization: true, verdict: refused,
 		},
 		attack{
 			name: "token in the query", target: pods + "&access_token={token:admin}&token={token:admin}",
@@ -186,8 +203,8 @@ func pathAttacks() []attack {
 // queryAttacks have queries that two parsers may read differently, and selectors beyond a right.
 func queryAttacks() []attack {
 	var out []attack
-	// both adds queries of two lists, with the users who must get each list from memory.
-	both := func(hits map[string][]string, queries ...string) {
+	// addToBothLists adds queries of two lists, with the users who must get each list from memory.
+	addToBothLists := func(wantHitFor map[string][]string, queries ...string) {
 		for _, list := range []string{podsOfA, configMapsOfA} {
 			readers := podReaders
 			if list == configMapsOfA {
@@ -195,16 +212,16 @@ func queryAttacks() []attack {
 			}
 			for _, query := range queries {
 				for _, a := range targets(list + query) {
-					a.users, a.wantHitFor = readers, hits[list]
+					a.users, a.wantHitFor = readers, wantHitFor[list]
 					out = append(out, a)
 				}
 			}
 		}
 	}
-	both(map[string][]string{podsOfA: podReaders}, "", "&timeoutSeconds=7", "&labelSelector=")
-	both(map[string][]string{configMapsOfA: {named}},
+	addToBothLists(map[string][]string{podsOfA: podReaders}, "", "&timeoutSeconds=7", "&labelSelector=")
+	addToBothLists(map[string][]string{configMapsOfA: {named}},
 		"&fieldSelector=metadata.name%3Dopen", "&fieldSelector=metadata.name%3D%3Dopen", "&fieldSelector=metadata.name=open")
-	both(
+	addToBothLists(
 		nil,
 		// Spellings of watch, not all of which make the list a watch.
 		"&watch=&timeoutSeconds=1", "&watch&timeoutSeconds=1", "&watch=0", "&watch=1&timeoutSeconds=1", "&watch=2&timeoutSeconds=1",
@@ -287,15 +304,15 @@ func methodAttacks() []attack {
 	for _, header := range []string{"X-Http-Method-Override", "X-Method-Override", "X-Http-Method"} {
 		out = append(out, attack{name: header, target: podsOfA, header: []string{header + ": DELETE"}, wantHitFor: podReaders})
 	}
-	const request = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"
+	const requestInBody = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"
 	json := []string{asJSON}
 	out = append(out,
 		attack{name: "POST, nothing", method: http.MethodPost, target: podsOfA},
 		attack{name: "POST, no object", method: http.MethodPost, target: podsOfA, header: json, body: "{}"},
-		attack{name: "POST, GET behind", method: http.MethodPost, target: podsOfA, header: json, body: request},
+		attack{name: "POST, GET behind", method: http.MethodPost, target: podsOfA, header: json, body: requestInBody},
 		attack{name: "DELETE of one that is not", method: http.MethodDelete, target: "/api/v1/namespaces/team-a/pods/none"},
 		attack{name: "GET with a body", target: podsOfA, header: json, body: `{"kind":"DeleteOptions"}`},
-		attack{name: "GET with a body that is a request", target: podsOfA, body: request},
+		attack{name: "GET with a body that is a request", target: podsOfA, body: requestInBody},
 		attack{name: "HEAD with a body", method: http.MethodHead, target: podsOfA, body: "x"},
 	)
 	return withUsers(podReaders, out...)
@@ -304,10 +321,10 @@ func methodAttacks() []attack {
 // headerAttacks are about all other headers.
 func headerAttacks() []attack {
 	var out []attack
-	add := func(want verdict, wantHitFor []string, lines string) {
+	add := func(v verdict, wantHitFor []string, lines string) {
 		out = append(out, attack{
 			name: lines[:min(len(lines), 80)], target: podsOfA, header: strings.Split(lines, "\n"), users: []string{reader},
-			want: want, wantHitFor: wantHitFor,
+			verdict: v, wantHitFor: wantHitFor,
 		})
 	}
 	// A condition that claims a cached copy must not tell who may not list whether the list has changed.
@@ -323,31 +340,34 @@ func headerAttacks() []attack {
 	}
 	for _, lines := range append(
 		conditions,
+		// Another path or client, as proxies name them.
 		"X-Original-Url: /api/v1/pods\nX-Rewrite-Url: /api/v1/pods\nX-Original-Uri: /api/v1/secrets",
 		"Forwarded: for=10.0.0.1;host=example.com;proto=http", "X-Forwarded-For: 127.0.0.1",
 		"X-Forwarded-Host: example.com\nX-Forwarded-Proto: http\nX-Forwarded-Port: 1\n"+
 			"X-Forwarded-Prefix: /x\nX-Forwarded-Uri: /api/v1/secrets",
+		// What has no meaning for a list.
 		"Te: trailers", "X-Odd: \xff\xfe", "Content-Type: application/json", "Cookie: a=b",
 		"Traceparent: 00-11111111111111111111111111111111-2222222222222222-01",
 	) {
 		add(answeredAsUpstream, []string{reader}, lines)
 	}
-	for _, lines := range []string{
+	for _, lines := range []string{ // what listproxy forwards
 		"Origin: https://example.com", "Origin: null", "Origin: https://example.com\nAccess-Control-Request-Method: GET",
 		"Accept: text/html",
 		"Accept: application/json\nAccept: application/yaml", "Accept: ;;;,,,", "Accept: application/json;as=Secret;v=v1;g=core",
 		"Accept: " + strings.Repeat("a/b,", 15_000) + "*/*", "Accept-Encoding: gzip;q=0, *;q=1", "Expect: everything", "Audit-Id: other",
-		"User-Agent: Mozilla/5.0", "X-Too-Huge: " + strings.Repeat("x", 1_200_000),
+		"User-Agent: Mozilla/5.0",
+		"X-Too-Huge: " + strings.Repeat("x", 1_200_000), // kube-apiserver refuses more than 1 MiB itself, in the same way
 	} {
 		add(answeredAsUpstream, nil, lines)
 	}
-	// More than the 64 KiB of headers that listproxy reads.
+	// More than the 64 KiB of headers that listproxy reads, and less than the 1 MiB that kube-apiserver reads.
 	add(refused, nil, "X-Huge: "+strings.Repeat("x", 500_000))
 	add(refused, nil, strings.Repeat("X-Many: x\n", 10_000)+"X-Many: x")
 	return out
 }
 
-// watchAttacks watch what a user may not list, or with odd parameters. All watches end after a second.
+// watchAttacks watch what a user may not list, or with odd parameters, for a second (timeoutSeconds=1).
 func watchAttacks() []attack {
 	const (
 		watch     = "&watch=true&timeoutSeconds=1"
@@ -359,11 +379,11 @@ func watchAttacks() []attack {
 	for i := range onlyAdmin {
 		onlyAdmin[i].wantHitFor = []string{admin}
 	}
-	both := targets(
+	forPodReaders := targets(
 		podsOfA+watch, podsOfA+streaming, podsOfA+watch+"&fieldSelector=metadata.namespace%3Dteam-b", podsOfA+watch+"&limit=1",
 	)
-	for i := range both {
-		both[i].wantHitFor = podReaders
+	for i := range forPodReaders {
+		forPodReaders[i].wantHitFor = podReaders
 	}
 	forwarded := targets(
 		"/api/v1/pods?resourceVersion=99999999"+watch, ofA+"99999999"+watch, "/api/v1/pods?resourceVersion=1"+watch,
@@ -378,7 +398,7 @@ func watchAttacks() []attack {
 	)
 	return slices.Concat(
 		withUsers(podReaders, append(
-			slices.Concat(onlyAdmin, both, forwarded),
+			slices.Concat(onlyAdmin, forPodReaders, forwarded),
 			attack{
 				name: "in protobuf", target: pods + watch,
 				header: []string{"Accept: application/vnd.kubernetes.protobuf;stream=watch"},
@@ -400,8 +420,8 @@ func watchAttacks() []attack {
 	)
 }
 
-// readAttacks are no attacks: they read what listproxy always forwards.
-func readAttacks() []attack {
+// forwardedReads are harmless: they read what listproxy always forwards.
+func forwardedReads() []attack {
 	const maps = "/api/v1/namespaces/team-a/configmaps"
 	out := targets(
 		podOfA, podOfA+"?pretty=true&resourceVersion=0", podOfA+"/status", podOfA+"/log?container=main",
@@ -411,16 +431,19 @@ func readAttacks() []attack {
 		"/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/openapi/v3/apis/batch/v1",
 		"/version", "/livez?verbose", "/.well-known/openid-configuration", "/nowhere",
 	)
-	for _, read := range []string{
-		podOfA + " Accept: application/yaml", podOfA + " Accept: application/vnd.kubernetes.protobuf",
-		podOfA + " Accept: application/cbor", maps + " Accept-Encoding: gzip", // no Tables, whose ages differ
-		podsOfA + " Accept: application/yaml", podsOfA + " Accept: application/json;drop=metadata.managedFields",
-		"/apis Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-		"/openapi/v2 Accept: application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-		"/openapi/v3/apis/batch/v1 If-None-Match: *",
+	const accept = "Accept: "
+	for _, read := range []struct{ target, header string }{
+		{podOfA, accept + "application/yaml"},
+		{podOfA, accept + "application/vnd.kubernetes.protobuf"},
+		{podOfA, accept + "application/cbor"}, // no Tables, whose ages differ
+		{maps, "Accept-Encoding: gzip"},
+		{podsOfA, accept + "application/yaml"},
+		{podsOfA, accept + "application/json;drop=metadata.managedFields"},
+		{"/apis", accept + "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"},
+		{"/openapi/v2", accept + "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
+		{"/openapi/v3/apis/batch/v1", "If-None-Match: *"},
 	} {
-		target, header, _ := strings.Cut(read, " ")
-		out = append(out, attack{name: read, target: target, header: []string{header}})
+		out = append(out, attack{name: read.target + " " + read.header, target: read.target, header: []string{read.header}})
 	}
 	return withUsers([]string{admin}, out...)
 }

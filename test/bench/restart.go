@@ -208,7 +208,7 @@ func (b *bench) startInformers(ctx context.Context, cfg *rest.Config) (all []cac
 		own := rest.CopyConfig(cfg)
 		own.UserAgent = "informer"
 		own.Dial = (&net.Dialer{}).DialContext // without it, client-go would share connections
-		informer := informers.New(own, "typed", corev1.SchemeGroupVersion.WithResource("pods"), false, "")
+		informer := informers.NewOfPods(own, informers.Options{})
 		if err := informer.SetTransform(func(object any) (any, error) {
 			if pod, ok := object.(*corev1.Pod); ok {
 				object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{

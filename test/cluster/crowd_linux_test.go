@@ -59,7 +59,7 @@ func startCrowd(ctx context.Context, t *testing.T, cfg *rest.Config, clients *er
 	c := &crowd{requests: map[string]int{}}
 	client, err := kubernetes.NewForConfig(cfg)
 	expect.NoError(t, err)
-	c.informer = informers.New(cfg, "typed", corev1.SchemeGroupVersion.WithResource("pods"), false, "")
+	c.informer = informers.NewOfPods(cfg, informers.Options{})
 	expect.NoError(t, informers.Start(ctx, c.informer))
 	poll.Until(t, patience, "the informer has synced", c.informer.HasSynced)
 	configMaps := client.CoreV1().ConfigMaps(team)

@@ -41,23 +41,23 @@ func (s *scene) follow() {
 	s.watchHits.Store(0)
 	const notSide1 = load.SideLabel + "!=1"
 	for _, i := range []struct {
-		client    string
-		kind      kind
-		paginated bool // instead of a streaming list
-		selector  string
+		client   informers.Client
+		kind     kind
+		pages    bool // and no streaming list
+		selector string
 	}{
-		{client: "typed", kind: pods},
-		{client: "typed", kind: pods, paginated: true, selector: notSide1},
-		{client: "dynamic", kind: widgets, selector: notSide1},
-		{client: "dynamic", kind: widgets, paginated: true},
-		{client: "metadata", kind: configMaps, selector: notSide1},
-		{client: "metadata", kind: configMaps, paginated: true},
+		{client: informers.TypedPods, kind: pods},
+		{client: informers.TypedPods, kind: pods, pages: true, selector: notSide1},
+		{client: informers.Dynamic, kind: widgets, selector: notSide1},
+		{client: informers.Dynamic, kind: widgets, pages: true},
+		{client: informers.Metadata, kind: configMaps, selector: notSide1},
+		{client: informers.Metadata, kind: configMaps, pages: true},
 	} {
 		resource := schema.GroupVersionResource{Group: i.kind.Group(), Version: "v1", Resource: i.kind.Plural}
-		informer := informers.New(s.viaConfig, i.client, resource, i.paginated, i.selector)
+		informer := informers.New(s.viaConfig, i.client, resource, informers.Options{Pages: i.pages, Selector: i.selector})
 		s.must(informers.Start(ctx, informer))
 		s.followers = append(s.followers, follower{
-			name:    fmt.Sprintf("a %s informer (paginated: %t) of %s %s", i.client, i.paginated, i.kind.Plural, i.selector),
+			name:    fmt.Sprintf("a %s informer (by pages: %t) of %s %s", i.client, i.pages, i.kind.Plural, i.selector),
 			target:  i.kind.Path("") + "?labelSelector=" + url.QueryEscape(i.selector),
 			state:   func() map[string]string { return ask.Versions(informers.Stored(informer)) },
 			missing: func() uint64 { return 0 },

@@ -17,7 +17,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
-// adminPaths are all paths of the admin port. TestAdminPathsAreKnown compares them with the source.
+// adminPaths are the paths of the admin port (package admin) whose answers are searched.
 var adminPaths = []string{
 	"/", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/",
 }
@@ -78,9 +78,8 @@ func addClient(whose string, cfg *rest.Config) {
 	secrets.Suite.AddKey(whose+" key", cfg.KeyData)
 }
 
-// collectAnswers keeps the answers of the admin port, so that they can be searched, and marks the process as ending.
+// collectAnswers keeps the answers of the admin port, so that they can be searched.
 func (p *Proxy) collectAnswers() {
-	p.ending.Store(true)
 	if p.admin == "" {
 		return
 	}

@@ -15,11 +15,12 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// launchStandIn runs a shell script in listproxy's place, which logs the address of its admin port and then sleeps.
+// launchStandIn runs a shell script in listproxy's place, which logs the address of its admin port, for both of its ports, and
+// then sleeps.
 func launchStandIn(t *testing.T, ownToken, admin string) *Proxy {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "stand-in")
-	script := fmt.Sprintf("#!/bin/sh\necho msg=serving address=%s admin=%[1]s\nexec sleep 600\n", admin)
+	script := fmt.Sprintf("#!/bin/sh\necho msg=serving address=%s admin=%s\nexec sleep 600\n", admin, admin)
 	expect.NoError(t, os.WriteFile(program, []byte(script), 0o700)) // #nosec G306 -- a program
 	p, err := LaunchProxy(t.Context(), ProxyOptions{
 		Binary: program, Upstream: &rest.Config{Host: "https://127.0.0.1:1", BearerToken: ownToken},
@@ -42,45 +43,54 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 	stopped := (*Proxy).Stop
 	killed := func(p *Proxy) error { p.Kill(); return nil }
 	for name, tt := range map[string]struct {
-		log, answer string
-		publicKey   bool               // the file of the key is readable for all
-		end         func(*Proxy) error // nil: the process is left running
-		want        string             // in the verdict; "": it passes
+		logLine, adminAnswer string
+		keyIsPublic          bool               // the file of the key is readable for all
+		end                  func(*Proxy) error // nil: the process is left running
+		wantFailure          string             // in the verdict; "": it passes
 	}{
-		"no secret": {log: "msg=hello", answer: "ok", end: stopped},
+		"no secret": {logLine: "msg=hello", adminAnswer: "ok", end: stopped},
 		"own token in the log": {
-			log: "token=" + own, end: stopped, want: "listproxy's own token was emitted in its output: token=[SECRET]",
+			logLine: "token=" + own, end: stopped,
+			wantFailure: "listproxy's own token was emitted in its output: token=[SECRET]",
 		},
-		"a client's token in an answer":      {answer: client, end: stopped, want: "a client's token was emitted in the admin port's answer to /"},
-		"the serving key in the log":         {log: "KEY", end: stopped, want: "the key in tls.key was emitted in its output: [SECRET]"},
-		"a key that all may read":            {publicKey: true, end: stopped, want: "tls.key holds a private key and has mode -rw-r--r--"},
-		"tokens, then killed":                {log: "token=" + own, answer: client, end: killed, want: "a client's token was emitted"},
-		"no secret, left running":            {log: "msg=hello", want: "was neither stopped nor killed"},
-		"own token in the log, left running": {log: "token=" + own, want: "listproxy's own token was emitted"},
+		"a client's token in an answer": {
+			adminAnswer: client, end: stopped, wantFailure: "a client's token was emitted in the admin port's answer to /",
+		},
+		"the serving key in the log": {
+			logLine: "KEY", end: stopped, wantFailure: "the key in tls.key was emitted in its output: [SECRET]",
+		},
+		"a key that all may read": {
+			keyIsPublic: true, end: stopped, wantFailure: "tls.key holds a private key and has mode -rw-r--r--",
+		},
+		"tokens, then killed": {
+			logLine: "token=" + own, adminAnswer: client, end: killed, wantFailure: "a client's token was emitted",
+		},
+		"no secret, left running":            {logLine: "msg=hello", wantFailure: "was neither stopped nor killed"},
+		"own token in the log, left running": {logLine: "token=" + own, wantFailure: "listproxy's own token was emitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, tt.answer) }))
+			admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, tt.adminAnswer) }))
 			defer admin.Close()
 			p := launchStandIn(t, own, admin.Listener.Addr().String())
 			file := filepath.Join(p.Dir(), "tls.key")
 			key, err := os.ReadFile(file)
 			expect.NoError(t, err)
 			keyLine := strings.Split(string(key), "\n")[1]
-			if tt.publicKey {
+			if tt.keyIsPublic {
 				expect.NoError(t, os.Chmod(file, 0o644))
 			}
-			_, _ = fmt.Fprintln(p.log, strings.ReplaceAll(tt.log, "KEY", keyLine))
-			p.RESTConfig(&rest.Config{BearerToken: client})
+			_, _ = fmt.Fprintln(p.log, strings.ReplaceAll(tt.logLine, "KEY", keyLine))
+			p.RESTConfig(&rest.Config{BearerToken: client}) // makes the client's token a secret
 			if tt.end != nil {
 				err = tt.end(p)
 			}
 			var output strings.Builder
 			code := verdict(0, &output)
 			forgetFound()
-			wantFailure := tt.want != ""
-			if (code != 0) != wantFailure || !strings.Contains(output.String(), tt.want) {
-				t.Errorf("the verdict is %d with %q, want %q in it", code, &output, tt.want)
+			if hasFailed := code != 0; hasFailed != (tt.wantFailure != "") {
+				t.Errorf("the verdict is %d with %q, want the failure %q", code, &output, tt.wantFailure)
 			}
+			expect.Says(t, output.String(), tt.wantFailure)
 			for _, secret := range []string{own, client, keyLine} {
 				if strings.Contains(output.String(), secret) || err != nil && strings.Contains(err.Error(), secret) {
 					t.Errorf("the verdict or the error has a secret: %s, %v", &output, err)
@@ -88,6 +98,10 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVerdictKeepsAFailure: Verdict returns the code of tests that have failed for another reason.
+func TestVerdictKeepsAFailure(t *testing.T) {
 	if got := Verdict(2); got != 2 {
 		t.Errorf("Verdict(2) is %d, want 2", got)
 	}

@@ -33,10 +33,12 @@ type Options struct {
 // failed if any listproxy was left running, had a data race, or has ever emitted a secret.
 func Main(m *testing.M, o Options) {
 	flag.Parse()
-	os.Exit(verdict(run(m, o), os.Stderr))
+	code := run(m, o)
+	os.Exit(Verdict(code))
 }
 
-// judged reports that the process ends with the [Verdict].
+// judged reports that the process ends with the [Verdict]. Without it emitted secrets would go unnoticed, so LaunchProxy
+// returns an error.
 var judged atomic.Bool
 
 func run(m *testing.M, o Options) (code int) {
@@ -64,9 +66,9 @@ func run(m *testing.M, o Options) (code int) {
 
 // setParallel sets the number of tests that run at the same time, unless n is 0 or the command line has -parallel.
 func setParallel(n int) error {
-	keep := n == 0
-	flag.Visit(func(f *flag.Flag) { keep = keep || f.Name == "test.parallel" })
-	if keep {
+	isGiven := false
+	flag.Visit(func(f *flag.Flag) { isGiven = isGiven || f.Name == "test.parallel" })
+	if n == 0 || isGiven {
 		return nil
 	}
 	return flag.Set("test.parallel", strconv.Itoa(n))
@@ -114,10 +116,7 @@ func (s *Suite) Dir() (string, error) {
 
 // ControlPlane starts etcd and kube-apiserver, until all tests have ended.
 func (s *Suite) ControlPlane(o controlplane.Options) (*controlplane.ControlPlane, error) {
-	if o.Log == nil {
-		o.Log = Log
-	}
-	cp, err := controlplane.Start(s.ctx, o)
+	cp, err := startControlPlane(s.ctx, o)
 	if err == nil {
 		s.Cleanup(func() error { cp.Stop(); return nil })
 	}
@@ -133,13 +132,18 @@ func (s *Suite) Proxy(o ProxyOptions) (*Proxy, error) {
 	return p, err
 }
 
-// RunControlPlane runs etcd and kube-apiserver until the test ends.
-func RunControlPlane(t testing.TB, o controlplane.Options) *controlplane.ControlPlane {
-	t.Helper()
+// startControlPlane starts etcd and kube-apiserver, which log to [Log] unless o says otherwise.
+func startControlPlane(ctx context.Context, o controlplane.Options) (*controlplane.ControlPlane, error) {
 	if o.Log == nil {
 		o.Log = Log
 	}
-	cp, err := controlplane.Start(t.Context(), o)
+	return controlplane.Start(ctx, o)
+}
+
+// RunControlPlane runs etcd and kube-apiserver until the test ends.
+func RunControlPlane(t testing.TB, o controlplane.Options) *controlplane.ControlPlane {
+	t.Helper()
+	cp, err := startControlPlane(t.Context(), o)
 	expect.NoError(t, err)
 	t.Cleanup(cp.Stop)
 	return cp

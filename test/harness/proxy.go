@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -54,7 +53,7 @@ type Proxy struct {
 	log    *logbuffer.Buffer
 	exited chan struct{} // closed when the process has ended
 	exit   error         // of the process, once exited is closed
-	ending atomic.Bool   // the process is meant to end
+	ending atomic.Bool   // Stop or Kill was called
 
 	address, admin string
 	connect        *url.URL // nil without --connect-port
@@ -97,32 +96,48 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 			return nil, err
 		}
 	}
-	dir, err := os.MkdirTemp("", "listproxy-run-")
-	if err != nil {
+	p := &Proxy{log: &logbuffer.Buffer{}, exited: make(chan struct{})}
+	if p.dir, err = os.MkdirTemp("", "listproxy-run-"); err != nil {
 		return nil, err
 	}
-	if _, _, err := net.SplitHostPort(strings.TrimPrefix(o.Upstream.Host, "https://")); err != nil {
-		return nil, fmt.Errorf("the upstream %q: %w", o.Upstream.Host, err)
+	args, err := p.prepare(o)
+	if err == nil {
+		err = p.start(o.Binary, args)
 	}
-	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(p.dir))
+	}
+	p.register(o.Upstream)
+	if err := p.awaitAddress(ctx); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// prepare writes the files of the process and returns its arguments.
+func (p *Proxy) prepare(o ProxyOptions) (args []string, _ error) {
+	kubeconfig := filepath.Join(p.dir, "kubeconfig")
 	if err := controlplane.WriteKubeconfig(kubeconfig, o.Upstream); err != nil {
 		return nil, err
 	}
-	certPath, _, err := serve.SelfSigned(dir, nil) // which listproxy finds in its --cert-dir
+	certPath, _, err := serve.SelfSigned(p.dir, nil) // which listproxy finds in its --cert-dir
 	if err != nil {
 		return nil, err
 	}
-	ca, err := os.ReadFile(certPath) // #nosec G304 -- made just now
-	if err != nil {
+	if p.ca, err = os.ReadFile(certPath); err != nil { // #nosec G304 -- made just now
 		return nil, err
 	}
-	args := append([]string{
+	return append([]string{
 		"--kubeconfig", kubeconfig,
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--admin-bind-address", "127.0.0.1:0",
-		"--cert-dir", dir, "--log-level", "debug", "--shutdown-timeout", "3s",
-	}, o.Args...)
-	p := &Proxy{dir: dir, ca: ca, log: &logbuffer.Buffer{}, exited: make(chan struct{})}
-	p.cmd = exec.Command(o.Binary, args...) // #nosec G204 -- the program under test
+		"--cert-dir", p.dir, "--log-level", "debug", "--shutdown-timeout", "3s",
+	}, o.Args...), nil
+}
+
+// start starts the process. If it ends before Stop or Kill, its log is printed.
+func (p *Proxy) start(binary string, args []string) error {
+	p.cmd = exec.Command(binary, args...) // #nosec G204 -- the program under test
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
 	started := make(chan error, 1)
@@ -142,21 +157,21 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 			_, _ = fmt.Fprintf(os.Stderr, "listproxy ended by itself: %v\n%s\n", p.exit, secrets.Suite.Masked(excerpt(p.Log())))
 		}
 	}()
-	if err := <-started; err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	p.register(o.Upstream)
+	return <-started
+}
+
+// awaitAddress waits until the process logs the addresses of its ports.
+func (p *Proxy) awaitAddress(ctx context.Context) error {
 	for {
 		if m := servingLine.FindStringSubmatch(p.Log()); m != nil {
 			p.address, p.admin = m[1], m[2]
 			if m := connectLine.FindStringSubmatch(p.Log()); m != nil { // logged before the serving line
 				p.connect = &url.URL{Scheme: "https", Host: m[1]}
 			}
-			return p, nil
+			return nil
 		}
 		if err := p.pause(ctx); err != nil {
-			p.Kill()
-			return nil, err
+			return err
 		}
 	}
 }
@@ -245,27 +260,29 @@ const endPatience = 3 * time.Minute
 // Stop ends the process with SIGTERM. It returns an error if the process had a data race or a panic, did not end, ended with
 // another code than 0, or has emitted a secret.
 func (p *Proxy) Stop() error {
+	p.ending.Store(true)
 	p.collectAnswers()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
 	case <-time.After(endPatience):
 		p.Kill()
-		return errors.Join(fmt.Errorf("listproxy did not end within %v of SIGTERM", endPatience), p.leaked)
+		return errors.Join(fmt.Errorf("listproxy did not end within %v of SIGTERM", endPatience), p.search())
 	}
-	leaked := p.search()
-	bad := p.exit
+	leak := p.search()
+	exitErr := p.exit
 	if strings.Contains(p.Log(), "DATA RACE") || strings.Contains(p.Log(), "panic") {
-		bad = errors.Join(errors.New("a data race or a panic"), bad)
+		exitErr = errors.Join(errors.New("a data race or a panic"), exitErr)
 	}
-	if bad != nil {
-		bad = fmt.Errorf("listproxy ended badly: %w\n%s", bad, p.LogExcerpt())
+	if exitErr != nil {
+		exitErr = fmt.Errorf("listproxy ended badly: %w\n%s", exitErr, p.LogExcerpt())
 	}
-	return errors.Join(bad, leaked)
+	return errors.Join(exitErr, leak)
 }
 
 // Kill ends the process with SIGKILL. If it has emitted a secret, [Verdict] says so.
 func (p *Proxy) Kill() {
+	p.ending.Store(true)
 	p.collectAnswers()
 	_ = p.cmd.Process.Kill()
 	<-p.exited

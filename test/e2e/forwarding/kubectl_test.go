@@ -33,9 +33,10 @@ type output struct {
 	Code     int
 }
 
-// run runs a command with these arguments to its end, and returns an output of any code.
-func (k kubectl) run(t *testing.T, c command, args ...string) output {
+// run runs a command in a namespace to its end, and returns an output of any code.
+func (k kubectl) run(t *testing.T, c command, ns string) output {
 	t.Helper()
+	args := append([]string{"-n", ns}, strings.Fields(strings.ReplaceAll(c.line, "{ns}", ns))...)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, cp.Binaries().Kubectl, args...) // #nosec G204 -- the tests' own words
@@ -50,8 +51,8 @@ func (k kubectl) run(t *testing.T, c command, args ...string) output {
 	return output{Out: out.String(), Err: errs.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
-// momentary matches what differs between two runs of a command.
-var momentary = regexp.MustCompile(strings.Join([]string{
+// changing matches what differs between two runs of a command.
+var changing = regexp.MustCompile(strings.Join([]string{
 	`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, // UIDs, before ages: one may begin with 1234567d-
 	`https://[0-9.]+:[0-9]+`,                    // addresses
 	`\b[0-9]+[smhd]([0-9]+[smhd])?\b|<unknown>`, // ages
@@ -66,20 +67,20 @@ var momentary = regexp.MustCompile(strings.Join([]string{
 // spaces matches the padding of a column, whose width depends on ages.
 var spaces = regexp.MustCompile(` +`)
 
-// lasting returns the output without what is momentary.
-func (o output) lasting() output {
+// stable returns the output without what differs between two runs.
+func (o output) stable() output {
 	for _, s := range []*string{&o.Out, &o.Err} {
-		*s = spaces.ReplaceAllString(momentary.ReplaceAllString(*s, "~"), " ")
+		*s = spaces.ReplaceAllString(changing.ReplaceAllString(*s, "~"), " ")
 	}
 	return o
 }
 
 // A command is one kubectl command and how it must end.
 type command struct {
-	line  string
-	stdin string
-	env   string
-	code  int // anyCode: not compared, nor is the output
+	line     string
+	stdin    string
+	env      string
+	wantCode int // anyCode: not compared, nor is the output
 	// tokenOnly marks a command that does something else for a caller with a certificate.
 	tokenOnly bool
 }
@@ -87,9 +88,9 @@ type command struct {
 // anyCode is the code of a command whose result depends on chance.
 const anyCode = -1
 
-// comparable reports whether the command must end for k as it does for a caller with a token.
-func (c command) comparable(k kubectl) bool {
-	return c.code != anyCode && (!c.tokenOnly || !k.certificate)
+// sameForAll reports whether the command must end for k as it does for a caller with a token.
+func (c command) sameForAll(k kubectl) bool {
+	return c.wantCode != anyCode && (!c.tokenOnly || !k.certificate)
 }
 
 // manifest is what the commands apply.
@@ -116,12 +117,12 @@ func commands() (all []command) {
 	for _, websockets := range []string{"true", "false"} { // false: SPDY
 		for _, c := range []command{
 			{line: "exec web-0 -- echo hello"},
-			{line: "exec -i web-0 -- sh", stdin: "echo out; echo err >&2; exit 7", code: 7},
+			{line: "exec -i web-0 -- sh", stdin: "echo out; echo err >&2; exit 7", wantCode: 7},
 			{line: "exec -i web-0 -- sort", stdin: "b\nc\na\n"},
 			{line: "exec -i web-0 -- wc -c", stdin: strings.Repeat("0123456789", 100_000)},
 			{line: "exec web-0 -- seq 100000"},
-			{line: "exec web-0 -- no-such-command", code: 1},
-			{line: "exec web-0 -c other -- true", code: 1},
+			{line: "exec web-0 -- no-such-command", wantCode: 1},
+			{line: "exec web-0 -c other -- true", wantCode: 1},
 		} {
 			c.env = "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=" + websockets
 			all = append(all, c)
@@ -136,26 +137,26 @@ func commands() (all []command) {
 		{line: "get pods --all-namespaces -l namespace={ns} --field-selector spec.nodeName={ns} -o wide"},
 		{line: "get pods --field-selector spec.nodeName=none,status.phase=Running"},
 		{line: "get all,configmaps"},
-		{line: "get pod none", code: 1},
-		{line: "get unicorns", code: 1},
+		{line: "get pod none", wantCode: 1},
+		{line: "get unicorns", wantCode: 1},
 		{line: "describe pod web-0"},
 		{line: "describe node {ns}"},
 		{line: "get events"},
 
 		// Through kube-apiserver to a node.
 		{line: "logs web-0"},
-		{line: "logs web-0 -c other", code: 1},
+		{line: "logs web-0 -c other", wantCode: 1},
 		{line: "logs pending"},
-		{line: "exec far -- true", code: 1},
-		{line: "attach far", code: 1},
-		{line: "port-forward far :80", code: 1},
-		{line: "top pods", code: 1},
+		{line: "exec far -- true", wantCode: 1},
+		{line: "attach far", wantCode: 1},
+		{line: "port-forward far :80", wantCode: 1},
+		{line: "top pods", wantCode: 1},
 
 		// Writing.
-		{line: "diff -f -", stdin: manifest, code: 1},
+		{line: "diff -f -", stdin: manifest, wantCode: 1},
 		{line: "apply -f -", stdin: manifest},
 		{line: "apply -f -", stdin: strings.Replace(manifest, "old", "newer", 1)},
-		{line: "apply --server-side --field-manager=other -f -", stdin: manifest, code: 1}, // a conflict
+		{line: "apply --server-side --field-manager=other -f -", stdin: manifest, wantCode: 1}, // a conflict
 		{line: "apply --server-side --force-conflicts -f -", stdin: manifest},
 		{line: "diff --server-side --force-conflicts -f -", stdin: manifest},
 		{line: "edit configmap applied", env: "KUBE_EDITOR=sed -i s/old/edited/"},
@@ -171,13 +172,13 @@ func commands() (all []command) {
 		{line: "rollout status deployment web --timeout=60s"},
 		{line: "create role reader --verb=get --resource=pods --dry-run=server -o yaml"},
 		{line: "wait --for=jsonpath={.data.key}=edited configmap/applied --timeout=20s"},
-		{line: "wait --for=condition=Ready pod/none --timeout=60s", code: 1},
+		{line: "wait --for=condition=Ready pod/none --timeout=60s", wantCode: 1},
 		{line: "wait --for=create configmap/applied --timeout=20s"},
 		{line: "delete service web --wait --timeout=20s"},
 		{line: "apply -f - --prune -l part=of --prune-allowlist=core/v1/ConfigMap", stdin: strings.Split(manifest, "---")[1]},
-		{line: "delete -f - --wait=false", stdin: manifest, code: 1},                                       // the ConfigMap was pruned
-		{line: "patch deployment web --type=merge -p {\"metadata\":{\"finalizers\":null}}", code: anyCode}, // it may be gone already
-		{line: "delete configmap applied", code: 1},
+		{line: "delete -f - --wait=false", stdin: manifest, wantCode: 1},                                       // the ConfigMap was pruned
+		{line: "patch deployment web --type=merge -p {\"metadata\":{\"finalizers\":null}}", wantCode: anyCode}, // it may be gone already
+		{line: "delete configmap applied", wantCode: 1},
 
 		// A node.
 		{line: "cordon {ns}"},
@@ -190,17 +191,18 @@ func commands() (all []command) {
 		// About the API server.
 		{line: "auth can-i list pods"},
 		{line: "auth can-i --list"},
-		{line: "auth can-i list pods --as=alice", code: 1, tokenOnly: true},
+		{line: "auth can-i list pods --as=alice", wantCode: 1, tokenOnly: true},
 		{line: "auth whoami", tokenOnly: true}, // with a certificate there are more extras, which TestAttacks compares
 		{line: "api-resources -o wide --sort-by=name"},
 		{line: "explain pods.spec.containers"},
 		{line: "version"},
-		{line: "get pods --as=alice --as-group=none", code: 1, tokenOnly: true},
-		{line: "get pods --token=wrong", code: 1, tokenOnly: true},
+		{line: "get pods --as=alice --as-group=none", wantCode: 1, tokenOnly: true},
+		{line: "get pods --token=wrong", wantCode: 1, tokenOnly: true},
 	}...)
 }
 
-// through returns a kubectl with the kubeconfig that listproxy kubeconfig prints for the kubeconfig own and more flags.
+// through returns a kubectl whose kubeconfig is what the command "listproxy kubeconfig" makes of the kubeconfig own, with these
+// flags.
 func through(t *testing.T, name, own string, p *harness.Proxy, flags ...string) kubectl {
 	t.Helper()
 	args := append([]string{
@@ -216,12 +218,13 @@ func through(t *testing.T, name, own string, p *harness.Proxy, flags ...string) 
 
 // TestKubectl: the same commands have the same outputs directly and through listproxy. One listproxy has its defaults, and
 // kubectl uses it as a server, with a token. The other has --consistent-lists=always and --watches and an account with
-// the rights of docs/rbac-impersonation.yaml, and kubectl uses it as a proxy-url, with a client certificate.
+// the rights of docs/rbac-impersonation.yaml, and kubectl uses it as a proxy-url, with a client certificate. Of its answers
+// some come from memory.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	own := cp.KubeconfigPath(controlplane.Admin)
 	kubectls := []kubectl{
-		{name: "direct", kubeconfig: own, home: t.TempDir()},
+		{name: "direct", kubeconfig: own, home: t.TempDir()}, // whose outputs the others must have
 		through(t, "server", own, running, "--via=server", "--server="+running.URL()),
 	}
 	var switched *harness.Proxy
@@ -247,9 +250,10 @@ func TestKubectl(t *testing.T) {
 			})
 		}
 	})
-	for i, k := range kubectls {
+	direct := outputs[0]
+	for i, k := range kubectls[1:] {
 		for n, c := range commands() {
-			if d := cmp.Diff(outputs[0][n], outputs[i][n]); d != "" && c.comparable(k) {
+			if d := cmp.Diff(direct[n], outputs[1+i][n]); d != "" && c.sameForAll(k) {
 				t.Errorf("kubectl %s (-direct +%s):\n%s", c.line, k.name, d)
 			}
 		}
@@ -268,7 +272,7 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// runAll runs all commands in a namespace of their own, and returns their outputs without what is momentary.
+// runAll runs all commands in a namespace of their own, and returns their outputs without what is changing.
 func (k kubectl) runAll(t *testing.T) (outputs []output) {
 	t.Helper()
 	ns := newNamespace(t)
@@ -284,9 +288,9 @@ func (k kubectl) runAll(t *testing.T) (outputs []output) {
 	}, metav1.CreateOptions{})
 	expect.NoError(t, err)
 	for _, c := range commands() {
-		o := k.run(t, c, append([]string{"-n", ns}, strings.Fields(strings.ReplaceAll(c.line, "{ns}", ns))...)...)
-		if o.Code != c.code && c.comparable(k) {
-			t.Errorf("kubectl %s, %s: code %d, want %d: %s%s", c.line, k.name, o.Code, c.code, o.Out, o.Err)
+		o := k.run(t, c, ns)
+		if o.Code != c.wantCode && c.sameForAll(k) {
+			t.Errorf("kubectl %s, %s: code %d, want %d: %s%s", c.line, k.name, o.Code, c.wantCode, o.Out, o.Err)
 		}
 		if k.certificate && strings.Contains(c.line, "--as=") && !strings.Contains(o.Err, "cannot impersonate others through listproxy") {
 			t.Errorf("kubectl %s: %s", c.line, o.Err)
@@ -294,7 +298,7 @@ func (k kubectl) runAll(t *testing.T) (outputs []output) {
 		for _, s := range []*string{&o.Out, &o.Err} {
 			*s = strings.ReplaceAll(*s, ns, "{ns}")
 		}
-		outputs = append(outputs, o.lasting())
+		outputs = append(outputs, o.stable())
 	}
 	return outputs
 }

@@ -52,7 +52,7 @@ var (
 // shapes returns the shapes of current clients. Those of Python and JavaScript were recorded, the others are read from
 // the sources of the clients.
 func shapes() []shape {
-	header := func(pairs ...string) http.Header {
+	header := func(pairs ...string) http.Header { // names and values in turn
 		h := http.Header{}
 		for i := 0; i < len(pairs); i += 2 {
 			h.Set(pairs[i], pairs[i+1])
@@ -176,8 +176,8 @@ const (
 	eventsAfterRV = 2
 )
 
-// TestShapes sends what clients of several languages send, to a listproxy with its defaults and to one with
-// --consistent-lists=always and --watches. Whether an answer comes from memory or is forwarded, it is kube-apiserver's.
+// TestShapes: what clients of several languages send gets kube-apiserver's answer, and comes from memory or is forwarded as
+// the shape says, from a listproxy with its defaults and from one with --consistent-lists=always and --watches.
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	switched := harness.RunProxy(t, harness.ProxyOptions{
@@ -233,30 +233,30 @@ func TestShapes(t *testing.T) {
 // write between them and without a Table whose ages have moved on, can they be compared with another.
 func (s shape) compare(t *testing.T, via way, target, want string) {
 	t.Helper()
-	var direct1, got response
+	var before, got response
 	var cacheStatus string
 	poll.Until(t, patience, "kube-apiserver answers the same twice, and listproxy has a lasting reason", func() bool {
-		direct1, _ = s.send(t, direct, target)
+		before, _ = s.send(t, direct, target)
 		got, cacheStatus = s.send(t, via, target)
-		direct2, _ := s.send(t, direct, target)
+		after, _ := s.send(t, direct, target)
 		// These reasons pass: a load, or on a busy machine a proof or a review that came too late.
 		passing := slices.ContainsFunc([]string{"warming", "review-failed", "not-proven"}, func(reason string) bool {
 			return strings.HasSuffix(cacheStatus, "="+reason)
 		})
-		return direct1 == direct2 && !passing
+		return before == after && !passing
 	})
 	wantStatus := "listproxy; fwd=bypass; detail=" + want
 	if want == hit {
 		wantStatus = "listproxy; hit"
 		// The token of a page from memory may have a slash where kube-apiserver, which read the page from etcd, writes none.
-		if body.SameButToken([]byte(direct1.Body), []byte(got.Body)) {
-			got.Body = direct1.Body
+		if body.SameButToken([]byte(before.Body), []byte(got.Body)) {
+			got.Body = before.Body
 		}
 	}
 	if !strings.HasPrefix(cacheStatus, wantStatus) {
 		t.Errorf("Cache-Status is %q, want %q", cacheStatus, wantStatus)
 	}
-	expect.Same(t, direct1, got)
+	expect.Same(t, before, got)
 }
 
 // A response is what a client sees of an answer.

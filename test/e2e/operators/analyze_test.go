@@ -101,7 +101,7 @@ func runClients(t *testing.T, cfg *rest.Config) {
 	defer cancel()
 	informing, stop := context.WithCancel(ctx)
 	for _, resource := range []string{"pods", "configmaps"} {
-		informer := informers.New(cfg, "dynamic", corev1.SchemeGroupVersion.WithResource(resource), false, "")
+		informer := informers.New(cfg, informers.Dynamic, corev1.SchemeGroupVersion.WithResource(resource), informers.Options{})
 		expect.NoError(t, informers.Start(informing, informer))
 		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			t.Fatalf("the informer of %s does not sync", resource)

@@ -28,8 +28,8 @@ var (
 	direct *ask.Client
 	// upstreamLog is the path of kube-apiserver's audit log.
 	upstreamLog string
-	// paged is the listproxy of TestStatus.
-	paged *harness.Proxy
+	// statusProxy is the listproxy of TestStatus.
+	statusProxy *harness.Proxy
 )
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 		if direct, err = ask.New(cp.RESTConfig(controlplane.Admin), patience); err != nil {
 			return err
 		}
-		paged, err = s.Proxy(harness.ProxyOptions{
+		statusProxy, err = s.Proxy(harness.ProxyOptions{
 			Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "namespaces", "--log-level", "access"},
 		})
 		return err

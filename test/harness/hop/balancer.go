@@ -16,7 +16,7 @@ type Balancer struct {
 	mu       sync.Mutex // guards the following fields
 	backends []string
 	next     int
-	conns    map[net.Conn]struct{}
+	conns    map[net.Conn]struct{} // both sides of each connection
 	closed   bool
 }
 
@@ -116,12 +116,15 @@ func (b *Balancer) choose() string {
 	return b.backends[b.next%len(b.backends)]
 }
 
-// remember adds a connection. It reports false if the balancer is closed.
+// remember adds a connection. It reports false, and adds none, if the balancer is closed.
 func (b *Balancer) remember(conn net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
 	b.conns[conn] = struct{}{}
-	return !b.closed
+	return true
 }
 
 // forget closes and removes a connection.

@@ -33,35 +33,55 @@ type paginated struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported tells client-go's reflector not to use a streaming list.
 func (paginated) IsWatchListSemanticsUnSupported() bool { return true }
 
-// New returns an informer of the objects of a resource that the label selector labels selects. It begins with pages, or else
-// with a streaming list. client is "dynamic", "metadata", or for pods "typed", which asks for protobuf.
-func New(cfg *rest.Config, client string, r schema.GroupVersionResource, pages bool, labels string) cache.SharedIndexInformer {
+// Options choose what an informer reads, and how.
+type Options struct {
+	// Selector is a label selector; "" selects everything.
+	Selector string
+	// Pages makes the informer begin with a paginated list, and not with a streaming list.
+	Pages bool
+}
+
+// Client is one of client-go's kinds of clients.
+type Client string
+
+// The kinds of clients.
+const (
+	Dynamic   Client = "dynamic"
+	Metadata  Client = "metadata"
+	TypedPods Client = "typed" // of pods alone
+)
+
+// New returns an informer of a resource by a kind of client.
+func New(cfg *rest.Config, client Client, r schema.GroupVersionResource, o Options) cache.SharedIndexInformer {
 	switch client {
-	case "dynamic":
-		return informer(dynamic.NewForConfigOrDie(cfg).Resource(r), &unstructured.Unstructured{}, pages, labels)
-	case "metadata":
-		return informer(metadata.NewForConfigOrDie(cfg).Resource(r), &metav1.PartialObjectMetadata{}, pages, labels)
-	case "typed":
-		cfg = rest.CopyConfig(cfg)
-		cfg.ContentType, cfg.AcceptContentTypes = ask.Protobuf, ask.Protobuf+","+ask.JSON
-		return informer(kubernetes.NewForConfigOrDie(cfg).CoreV1().Pods(""), &corev1.Pod{}, pages, labels)
+	case Dynamic:
+		return informer(dynamic.NewForConfigOrDie(cfg).Resource(r), &unstructured.Unstructured{}, o)
+	case Metadata:
+		return informer(metadata.NewForConfigOrDie(cfg).Resource(r), &metav1.PartialObjectMetadata{}, o)
 	}
-	panic("there is no client " + client)
+	return NewOfPods(cfg, o)
+}
+
+// NewOfPods returns an informer of pods by the typed client, which asks for protobuf.
+func NewOfPods(cfg *rest.Config, o Options) cache.SharedIndexInformer {
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType, cfg.AcceptContentTypes = ask.Protobuf, ask.Protobuf+","+ask.JSON
+	return informer(kubernetes.NewForConfigOrDie(cfg).CoreV1().Pods(""), &corev1.Pod{}, o)
 }
 
 // informer returns an informer by a client, with example as the type of its objects.
-func informer[L runtime.Object](of lister[L], example runtime.Object, pages bool, labels string) cache.SharedIndexInformer {
+func informer[L runtime.Object](of lister[L], example runtime.Object, options Options) cache.SharedIndexInformer {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = labels
+			o.LabelSelector = options.Selector
 			return of.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = labels
+			o.LabelSelector = options.Selector
 			return of.Watch(ctx, o)
 		},
 	}
-	if pages {
+	if options.Pages {
 		return cache.NewSharedIndexInformer(paginated{source}, example, 0, cache.Indexers{})
 	}
 	return cache.NewSharedIndexInformer(source, example, 0, cache.Indexers{})
@@ -79,9 +99,11 @@ func Start(ctx context.Context, informer cache.SharedIndexInformer) error {
 // Stored returns the objects in an informer's store.
 func Stored(informer cache.SharedIndexInformer) (objects []ask.Identity) {
 	for _, item := range informer.GetStore().List() {
-		if m, err := meta.Accessor(item); err == nil {
-			objects = append(objects, ask.IdentityOf(m))
+		m, err := meta.Accessor(item)
+		if err != nil {
+			panic(err) // an informer has objects only
 		}
+		objects = append(objects, ask.IdentityOf(m))
 	}
 	return objects
 }

@@ -119,8 +119,8 @@ func create(ctx context.Context, client kubernetes.Interface, pods Pods, i int) 
 }
 
 // copyOf returns the i-th pod as kube-apiserver would store it, from a stored pod of the same application.
-func (m Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
-	pod := m.Pod(i, NamespaceOf(i))
+func (p Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
+	pod := p.Pod(i, NamespaceOf(i))
 	made := pattern.DeepCopy()
 	made.Name, made.Namespace = pod.Name, pod.Namespace
 	made.UID, made.ResourceVersion = uuid.NewUUID(), ""
@@ -128,7 +128,7 @@ func (m Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
 	made.Labels[HundredthLabel] = strconv.Itoa(i % 100)
 	made.OwnerReferences = pod.OwnerReferences
 	made.Spec.NodeName = pod.Spec.NodeName
-	made.Status = m.Running(i, made)
+	made.Status = p.Running(i, made)
 	made.Status.QOSClass = pattern.Status.QOSClass
 	return made
 }

@@ -7,7 +7,7 @@ func Namespaces() []string {
 
 // NamespaceOf returns the namespace of the i-th object. The spread is uneven, as in a real cluster.
 func NamespaceOf(i int) string {
-	spread := []string{
+	spread := []string{ // shop has three of thirteen, payments two
 		"shop", "edge", "payments", "shop", "team-a", "search", "platform",
 		"staging", "shop", "messaging", "team-b", "payments", "media",
 	}

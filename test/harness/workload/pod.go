@@ -48,12 +48,15 @@ type Pods struct {
 	Nodes int
 }
 
-// Pod returns the i-th pod of a namespace, as its controller would create it.
-func (m Pods) Pod(i int, namespace string) *corev1.Pod {
+// The streams of random numbers for a pod, its template and its status.
+const podStream, templateStream, statusStream = 1, 2, 3
+
+// Pod returns the i-th pod of a namespace, as it is after scheduling.
+func (p Pods) Pod(i int, namespace string) *corev1.Pod {
 	all := applications()
 	app := all[i%len(all)]
-	random := rand.New(rand.NewPCG(uint64(i), 1))                    // #nosec G115 -- a seed
-	hash := suffix(rand.New(rand.NewPCG(uint64(i%len(all)), 2)), 10) // #nosec G115 -- a seed
+	random := rand.New(rand.NewPCG(uint64(i), podStream))                            // #nosec G115 -- a seed
+	hash := hexDigits(rand.New(rand.NewPCG(uint64(i%len(all)), templateStream)), 10) // #nosec G115 -- a seed
 	replicaSet := app.name + "-" + hash
 	labels := map[string]string{
 		"app.kubernetes.io/name":       app.name,
@@ -76,16 +79,16 @@ func (m Pods) Pod(i int, namespace string) *corev1.Pod {
 			},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: replicaSet,
-				UID: types.UID("5f0d3a6e-0000-4000-8000-" + suffix(random, 12)), Controller: &controller, BlockOwnerDeletion: &controller,
+				UID: types.UID("5f0d3a6e-0000-4000-8000-" + hexDigits(random, 12)), Controller: &controller, BlockOwnerDeletion: &controller,
 			}},
 		},
-		Spec: m.spec(i, app),
+		Spec: p.spec(i, app),
 	}
 }
 
-func (m Pods) spec(i int, app application) corev1.PodSpec {
+func (p Pods) spec(i int, app application) corev1.PodSpec {
 	return corev1.PodSpec{
-		NodeName:           m.Node(i),
+		NodeName:           p.Node(i),
 		ServiceAccountName: app.name,
 		Containers:         []corev1.Container{appContainer(app), sidecar()},
 		Volumes: []corev1.Volume{
@@ -98,7 +101,7 @@ func (m Pods) spec(i int, app application) corev1.PodSpec {
 }
 
 // Node returns the name of the i-th pod's node.
-func (m Pods) Node(i int) string { return fmt.Sprintf("node-%04d", i%m.Nodes) }
+func (p Pods) Node(i int) string { return fmt.Sprintf("node-%04d", i%p.Nodes) }
 
 func appContainer(app application) corev1.Container {
 	probe := &corev1.Probe{
@@ -142,10 +145,10 @@ func quantities(cpu, memory string) corev1.ResourceRequirements {
 }
 
 // Running returns the status that a kubelet reports for the i-th pod when it runs.
-func (m Pods) Running(i int, pod *corev1.Pod) corev1.PodStatus {
+func (p Pods) Running(i int, pod *corev1.Pod) corev1.PodStatus {
 	at := metav1.NewTime(pod.CreationTimestamp.Add(3 * time.Second))
 	ip := fmt.Sprintf("10.%d.%d.%d", i>>16&0xff, i>>8&0xff, i&0xff)
-	host := fmt.Sprintf("192.168.%d.%d", i%m.Nodes>>8&0xff, i%m.Nodes&0xff)
+	host := fmt.Sprintf("192.168.%d.%d", (i%p.Nodes)>>8&0xff, (i%p.Nodes)&0xff)
 	status := corev1.PodStatus{
 		Phase: corev1.PodRunning, QOSClass: pod.Status.QOSClass, StartTime: &at,
 		PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, HostIP: host, HostIPs: []corev1.HostIP{{IP: host}},
@@ -155,32 +158,33 @@ func (m Pods) Running(i int, pod *corev1.Pod) corev1.PodStatus {
 	} {
 		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: at})
 	}
-	random := rand.New(rand.NewPCG(uint64(i), 3)) // #nosec G115 -- a seed
+	random := rand.New(rand.NewPCG(uint64(i), statusStream)) // #nosec G115 -- a seed
 	for _, c := range pod.Spec.Containers {
 		started := true
 		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
 			Name: c.Name, Image: c.Image, Ready: true, Started: &started,
-			ImageID:     c.Image + "@sha256:" + suffix(random, 64),
-			ContainerID: "containerd://" + suffix(random, 64),
+			ImageID:     c.Image + "@sha256:" + hexDigits(random, 64),
+			ContainerID: "containerd://" + hexDigits(random, 64),
 			State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}},
 		})
 	}
 	return status
 }
 
-// unique returns five characters, different ones for each number below 36^5, since the factor is a prime.
+// unique returns five characters, different ones for each number below 36^5.
 func unique(i int) string {
 	const names = 36 * 36 * 36 * 36 * 36
-	text := strconv.FormatInt(int64(i)*2654435761%names, 36)
+	const factor = 2654435761 // a prime, near 2^32 divided by the golden ratio: neighbours get names that are far apart
+	text := strconv.FormatInt(int64(i)*factor%names, 36)
 	return strings.Repeat("0", 5-len(text)) + text
 }
 
-// suffix returns n random hexadecimal digits.
-func suffix(random *rand.Rand, n int) string {
-	const letters = "0123456789abcdef"
+// hexDigits returns n random hexadecimal digits.
+func hexDigits(random *rand.Rand, n int) string {
+	const digits = "0123456789abcdef"
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = letters[random.IntN(len(letters))]
+		b[i] = digits[random.IntN(len(digits))]
 	}
 	return string(b)
 }

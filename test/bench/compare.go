@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,19 +11,22 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// compare sends each request to all sides in turn, round by round, and reports a table with a row for each request and
-// side. Turns begin with another side each time, so that a noisy machine disturbs all alike.
-func (b *bench) compare(ctx context.Context, caption string, sides []side, requests []request) (t *table, err error) {
-	requests = slices.DeleteFunc(requests, func(q request) bool { return !b.settings.rows.MatchString(q.name) })
-	idleShares := make([][]float64, len(sides))
-	for i, at := range sides {
-		if idleShares[i], err = b.idleShares(ctx, at); err != nil {
+// compare sends each request whose name matches --rows to all sides in turn, round by round, and reports a table with a row
+// for each request and side. Turns begin with another side each time, so that a noisy machine disturbs all alike.
+func (b *bench) compare(ctx context.Context, caption string, sides []side, requests []request) (*table, error) {
+	idle := make([]cpu[float64], len(sides))
+	for i, s := range sides {
+		var err error
+		if idle[i], err = b.idleShares(ctx, s); err != nil {
 			return nil, err
 		}
 	}
 	rows := make([][]*result, len(requests))
 	for round := range b.settings.rounds {
 		for i, q := range requests {
+			if !b.settings.rows.MatchString(q.name) {
+				continue
+			}
 			resolved, err := b.resolve(ctx, q)
 			if err != nil {
 				return nil, err
@@ -39,15 +41,15 @@ func (b *bench) compare(ctx context.Context, caption string, sides []side, reque
 				}
 			}
 			for turn := range sides {
-				n := (turn + round + i) % len(sides)
-				if err := b.measure(ctx, sides[n], idleShares[n], resolved, rows[i][n]); err != nil {
+				next := (turn + round + i) % len(sides) // each request begins with another side
+				if err := b.measure(ctx, sides[next], idle[next], resolved, rows[i][next]); err != nil {
 					return nil, err
 				}
 			}
 		}
 		b.log("round %d of %d", round+1, b.settings.rounds)
 	}
-	t = &table{caption: caption}
+	t := &table{caption: caption}
 	for _, ofRequest := range rows {
 		t.add(ofRequest...)
 	}
@@ -56,27 +58,28 @@ func (b *bench) compare(ctx context.Context, caption string, sides []side, reque
 }
 
 // measure sends a request to a side as often as a round wants, and adds the cost to a row.
-func (b *bench) measure(ctx context.Context, at side, idleShares []float64, q request, row *result) error {
+func (b *bench) measure(ctx context.Context, at side, idle cpu[float64], q request, row *result) error {
 	clients := max(1, q.clients)
-	each := max(1, b.repetitions(row.bytes)/clients)
-	send := func(each int) error {
-		return b.measureCPU(at, idleShares, row, func() error { return b.send(ctx, at, q, clients, each, row) })
+	perClient := max(1, b.repetitions(row.bytes)/clients)
+	sendMeasured := func(perClient int) error {
+		return b.measureCPU(at, idle, row, func() error { return b.send(ctx, at, q, clients, perClient, row) })
 	}
 	if !q.changesPods {
-		return send(each)
+		return sendMeasured(perClient)
 	}
-	for range each {
+	for range perClient {
 		if err := b.changeHundredth(ctx, at, q.accept); err != nil {
 			return err
 		}
-		if err := send(1); err != nil {
+		if err := sendMeasured(1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// megabytesPerRound is how much the answers of a request take in a round, unless three answers take more.
+// megabytesPerRound bounds the answers of a request in a round, but at least three are sent. settings.requests bounds their
+// number.
 const megabytesPerRound = 100
 
 // repetitions returns how often a request is sent in a round if its answer has so many bytes.
@@ -93,14 +96,14 @@ func (b *bench) warmUpAll(ctx context.Context, sides []side, q request) (rows []
 		}
 		rows = append(rows, r)
 	}
-	if b.writing {
+	if b.writesCompared {
 		return rows, nil
 	}
 	return rows, checkSizes(rows, q)
 }
 
-// warmUp sends a request three times, so that listproxy knows its cost where that decides who answers. It goes on until the
-// answers are from memory if they must be. It returns the request's row, in which only bytes are set.
+// warmUp sends a request three times, and again until all three answers come from memory if q.mustHit. It returns the request's
+// row, in which only bytes are set.
 func (b *bench) warmUp(ctx context.Context, at side, q request) (*result, error) {
 	begun := time.Now()
 	for {
@@ -123,14 +126,15 @@ func (b *bench) warmUp(ctx context.Context, at side, q request) (*result, error)
 // revision, may have a digit more.
 const sizeTolerance = 16
 
-// checkSizes returns an error if sides sent different numbers of bytes, unless gzip or a stream makes them differ.
+// checkSizes returns an error if sides sent different numbers of bytes. It checks only requests that must be answered from
+// memory, since others may be answered at different states, and none whose size gzip or a stream changes.
 func checkSizes(rows []*result, q request) error {
 	if !q.mustHit || q.gzip || q.stream {
 		return nil
 	}
 	first := rows[0]
 	for _, r := range rows {
-		if max(r.bytes-first.bytes, first.bytes-r.bytes) > sizeTolerance {
+		if difference := r.bytes - first.bytes; difference < -sizeTolerance || difference > sizeTolerance {
 			return fmt.Errorf("%s: %s sent %d bytes, and %s %d", q.name, r.side, r.bytes, first.side, first.bytes)
 		}
 	}

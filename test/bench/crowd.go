@@ -34,20 +34,20 @@ func crowd(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.warmUp(ctx, warm, fromMemory("", podsPath+ask.AnyVersion, protobufPlain)[0]); err != nil {
+	if _, err := b.warmUp(ctx, warm, fromMemory("", podsWith+ask.AnyVersion, protobufPlain)[0]); err != nil {
 		return err
 	}
 	requests := slices.Concat(
-		fromAnywhere("lists at resourceVersion=0", podsPath+ask.AnyVersion, clientGo),
-		modify(fromAnywhere("the same within 10 s, each with a new token", podsPath+ask.AnyVersion, clientGo),
+		fromAnywhere("lists at resourceVersion=0", podsWith+ask.AnyVersion, clientGo),
+		modify(fromAnywhere("the same within 10 s, each with a new token", podsWith+ask.AnyVersion, clientGo),
 			func(q *request) { q.spread = rolloutTime }),
-		modify(fromAnywhere("streaming lists, newest", podsPath+ask.StreamingList, protobufPlain), func(q *request) { q.stream = true }),
-		fromAnywhere("lists, newest", "/api/v1/pods", clientGo),
+		modify(fromAnywhere("streaming lists, newest", podsWith+ask.StreamingList, protobufPlain), func(q *request) { q.stream = true }),
+		fromAnywhere("lists, newest", podsPath, clientGo),
 	)
 	t := &table{caption: fmt.Sprintf("%d clients ask for all %d pods at once, while pods and other resources are written %d times a second. "+
 		"Who is refused comes again after a second, which counts in the time. The cold listproxy was started for the row, and has nothing "+
 		"in memory; streaming lists are what informers begin with.", b.settings.crowd, b.settings.pods, writesPerSecond)}
-	stop, err := b.startWrites(ctx, true)
+	stop, err := b.startWrites(ctx, busy)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (b *bench) sendCrowd(ctx context.Context, at side, q request, r *result) er
 	if err != nil {
 		return err
 	}
-	if err := b.measureCPU(at, nil, r, func() error { return b.send(ctx, at, q, b.settings.crowd, 1, r) }); err != nil {
+	if err := b.measureCPU(at, notIdle, r, func() error { return b.send(ctx, at, q, b.settings.crowd, 1, r) }); err != nil {
 		return err
 	}
 	after, err := b.wholeLists(ctx)

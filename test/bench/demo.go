@@ -35,10 +35,10 @@ func demo(ctx context.Context, b *bench) error {
 		return err
 	}
 	page := strconv.Itoa(b.settings.page)
-	firstPage := podsPath + "limit=" + page + "&resourceVersion=" + newestRevision + "&resourceVersionMatch=Exact"
+	firstPage := podsWith + "limit=" + page + "&resourceVersion=" + newestRevision + "&resourceVersionMatch=Exact"
 	ofAlice := "/api/v1/namespaces/" + controlplane.TeamA + "/pods?" + ask.AnyVersion
 	all := slices.Concat(
-		fromMemory("all pods", podsPath+ask.AnyVersion, jsonPlain, jsonGzip, protobufPlain, metadataJSON),
+		fromMemory("all pods", podsWith+ask.AnyVersion, jsonPlain, jsonGzip, protobufPlain, metadataJSON),
 		fromMemory("a page of "+page, firstPage, jsonPlain),
 		fromMemory("1% by label", byLabel+"&"+ask.AnyVersion, jsonPlain),
 		fromMemory("one node's", b.byNode()+"&"+ask.AnyVersion, jsonPlain),
@@ -54,21 +54,8 @@ func demo(ctx context.Context, b *bench) error {
 	if _, err := b.compare(ctx, caption, sides, all); err != nil {
 		return err
 	}
-	stop, err := b.startWrites(ctx, true)
-	if err != nil {
+	if err := b.demoWhileChanging(ctx, sides); err != nil {
 		return err
-	}
-	informers := fromMemory(fmt.Sprintf("%d informers start at once", demoInformers), podsPath+ask.StreamingList, protobufPlain)[0]
-	informers.stream, informers.clients = true, demoInformers
-	whileChanging := append(fromMemory("all pods, newest state", "/api/v1/pods", jsonGzip), informers)
-	t, err := b.compare(ctx, "with `--watches` and `--consistent-lists=always`, while pods change", sides, whileChanging)
-	if err = errors.Join(err, stop()); err != nil {
-		return err
-	}
-	for _, r := range t.rows {
-		if r.side != direct.name && r.hits < r.answers {
-			return fmt.Errorf("%s: only %d of %d answers came from memory", r.request, r.hits, r.answers)
-		}
 	}
 	_, _ = fmt.Fprintln(b.out, "All is as promised.")
 	if b.settings.once {
@@ -81,8 +68,32 @@ func demo(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// requireSame compares listproxy's answer with kube-apiserver's at the newest revision, again until listproxy has that revision.
-func (b *bench) requireSame(ctx context.Context, at side, q request) error {
+// demoWhileChanging measures consistent lists and informers that start while pods change.
+func (b *bench) demoWhileChanging(ctx context.Context, sides []side) error {
+	stop, err := b.startWrites(ctx, busy)
+	if err != nil {
+		return err
+	}
+	requests := slices.Concat(
+		fromMemory("all pods, newest state", podsPath, jsonGzip),
+		modify(fromMemory(fmt.Sprintf("%d informers start at once", demoInformers), podsWith+ask.StreamingList, protobufPlain),
+			func(q *request) { q.stream, q.clients = true, demoInformers }),
+	)
+	t, err := b.compare(ctx, "with `--watches` and `--consistent-lists=always`, while pods change", sides, requests)
+	if err = errors.Join(err, stop()); err != nil {
+		return err
+	}
+	for _, r := range t.rows {
+		if r.side != direct.name && r.hits < r.answers {
+			return fmt.Errorf("%s: only %d of %d answers came from memory", r.request, r.hits, r.answers)
+		}
+	}
+	return nil
+}
+
+// requireSame compares listproxy's answer with kube-apiserver's at the newest revision, and tries again, since listproxy may
+// not have that revision yet.
+func (b *bench) requireSame(ctx context.Context, proxied side, q request) error {
 	q.path = strings.Replace(q.path, ask.AnyVersion, "resourceVersion="+newestRevision+"&resourceVersionMatch=Exact", 1)
 	resolved, err := b.resolve(ctx, q)
 	if err != nil {
@@ -90,7 +101,7 @@ func (b *bench) requireSame(ctx context.Context, at side, q request) error {
 	}
 	return poll.Try(ctx, patience, pollInterval, q.name, func() error {
 		var answers []ask.Answer
-		for _, s := range []side{at, direct} {
+		for _, s := range []side{proxied, direct} {
 			c, err := ask.New(b.config(s, q.user), patience)
 			if err != nil {
 				return err
@@ -119,13 +130,13 @@ func compareAnswers(proxied, direct ask.Answer) error {
 }
 
 // printInstructions writes a kubeconfig (by listproxy's own command) and settings for curl, and prints how to use them.
-func (b *bench) printInstructions(ctx context.Context, at side) error {
+func (b *bench) printInstructions(ctx context.Context, proxied side) error {
 	ca := filepath.Join(b.cp.Dir(), "listproxy-ca.crt")
-	if err := os.WriteFile(ca, at.proxy.CA(), 0o600); err != nil {
+	if err := os.WriteFile(ca, proxied.proxy.CA(), 0o600); err != nil {
 		return fmt.Errorf("keep listproxy's CA: %w", err)
 	}
 	command := exec.CommandContext(ctx, b.binary, "kubeconfig", // #nosec G204 -- our own program
-		"--kubeconfig", b.cp.KubeconfigPath(controlplane.Admin), "--server", at.proxy.URL(), "--certificate-authority", ca)
+		"--kubeconfig", b.cp.KubeconfigPath(controlplane.Admin), "--server", proxied.proxy.URL(), "--certificate-authority", ca)
 	text, err := command.Output()
 	if err != nil {
 		return fmt.Errorf("listproxy kubeconfig: %w", err)
@@ -140,32 +151,35 @@ func (b *bench) printInstructions(ctx context.Context, at side) error {
 	if err := os.WriteFile(curl, []byte(settings), 0o600); err != nil {
 		return fmt.Errorf("keep settings for curl: %w", err)
 	}
-	_, _ = fmt.Fprintf(b.out, instructions, kubeconfig, b.cp.Binaries().Kubectl,
-		curl, at.proxy.URL(), at.proxy.AdminURL(), b.cp.URL(), b.cp.KubeconfigPath(controlplane.Alice))
+	_, _ = fmt.Fprint(b.out, strings.NewReplacer(
+		"{kubeconfig}", kubeconfig, "{kubectl}", b.cp.Binaries().Kubectl, "{curl settings}", curl,
+		"{listproxy}", proxied.proxy.URL(), "{admin}", proxied.proxy.AdminURL(),
+		"{kube-apiserver}", b.cp.URL(), "{alice}", b.cp.KubeconfigPath(controlplane.Alice),
+	).Replace(instructions))
 	return nil
 }
 
 const instructions = `
 It goes on running. In another terminal, for a client of listproxy:
 
-  export KUBECONFIG=%[1]s
+  export KUBECONFIG={kubeconfig}
 
 A list that kubectl sends as it is, from memory; and what says so:
 
-  %[2]s get --raw '/api/v1/namespaces/team-a/pods?resourceVersion=0' | head -c 300
-  %[2]s get --raw '/api/v1/namespaces/team-a/pods?resourceVersion=0' -v=8 2>&1 | grep -i cache-status
+  {kubectl} get --raw '/api/v1/namespaces/team-a/pods?resourceVersion=0' | head -c 300
+  {kubectl} get --raw '/api/v1/namespaces/team-a/pods?resourceVersion=0' -v=8 2>&1 | grep -i cache-status
 
 curl shows where an answer came from:
 
-  curl -K %[3]s -o /dev/null -D - '%[4]s/api/v1/pods?resourceVersion=0'
+  curl -K {curl settings} -o /dev/null -D - '{listproxy}/api/v1/pods?resourceVersion=0'
 
 kubectl's own commands work as ever; they ask for tables, which are forwarded:
 
-  %[2]s get pods -A | head
+  {kubectl} get pods -A | head
 
-listproxy      %[4]s (health: %[5]s/readyz?verbose)
-kube-apiserver %[6]s
-alice          %[7]s (at kube-apiserver)
+listproxy      {listproxy} (health: {admin}/readyz?verbose)
+kube-apiserver {kube-apiserver}
+alice          {alice} (at kube-apiserver)
 
 Ctrl-C stops everything and removes what was made.
 `

@@ -30,7 +30,7 @@ const limitCommand = "serve-limit"
 // limitName is the name of the limit's side.
 const limitName = "limit"
 
-// addLimit starts the limit, and adds it to sides.
+// addLimit starts this program again, as the limit, and adds it to sides.
 func (b *bench) addLimit(ctx context.Context, sides []side) ([]side, error) {
 	self, err := os.Executable()
 	if err != nil {

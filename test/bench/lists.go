@@ -7,14 +7,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
-const podsPath = "/api/v1/pods?"
+const (
+	podsPath = "/api/v1/pods"
+	podsWith = podsPath + "?" // a query follows
+	// byLabel is the list of a hundredth of the pods.
+	byLabel = podsWith + "labelSelector=" + workload.HundredthLabel + "%3D7"
+	// few is the number of config maps in a small list.
+	few = 10
+)
 
 // format is a media type and a content encoding.
 type format string
@@ -48,7 +53,7 @@ func fromAnywhere(name, path string, formats ...format) (requests []request) {
 	return requests
 }
 
-// fromMemory returns such requests that listproxy must answer from memory.
+// fromMemory returns requests as fromAnywhere does, but each must be answered from memory.
 func fromMemory(name, path string, formats ...format) []request {
 	requests := fromAnywhere(name, path, formats...)
 	for i := range requests {
@@ -78,15 +83,15 @@ func lists(ctx context.Context, b *bench) error {
 		return err
 	}
 	const (
-		allPods     = podsPath + ask.AnyVersion
-		notOlder    = podsPath + "resourceVersion=" + newestRevision + "&resourceVersionMatch=NotOlderThan"
+		allPods     = podsWith + ask.AnyVersion
+		notOlder    = podsWith + "resourceVersion=" + newestRevision + "&resourceVersionMatch=NotOlderThan"
 		exactNewest = "&resourceVersion=" + newestRevision + "&resourceVersionMatch=Exact"
 	)
 	var (
 		page       = strconv.Itoa(b.settings.page)
-		podName    = b.nodes().Pod(0, workload.NamespaceOf(0)).Name
-		byName     = podsPath + "fieldSelector=metadata.name%3D" + podName
-		stream     = podsPath + strings.Replace(ask.StreamingList, "&", "&resourceVersion=0&", 1)
+		podName    = b.podShape().Pod(0, workload.NamespaceOf(0)).Name
+		byName     = podsWith + "fieldSelector=metadata.name%3D" + podName
+		stream     = podsWith + strings.Replace(ask.StreamingList, "&", "&resourceVersion=0&", 1)
 		configMaps = "/api/v1/namespaces/" + configMapsNamespace(few) + "/configmaps?" + ask.AnyVersion
 	)
 	all := slices.Concat(
@@ -94,8 +99,8 @@ func lists(ctx context.Context, b *bench) error {
 		modify(fromMemory("all, HTTP/1.1", allPods, jsonPlain, clientGo), func(q *request) { q.http1 = true }),
 		fromMemory("all, not older than the newest", notOlder, clientGo),
 		modify(fromMemory("all, 1% changed since", allPods, clientGo), func(q *request) { q.changesPods = true }),
-		fromMemory("first "+page, podsPath+"limit="+page+exactNewest, jsonPlain, clientGo),
-		fromMemory(page+" in the middle", podsPath+"continue="+middlePage+"&limit="+page, jsonPlain, clientGo),
+		fromMemory("first "+page, podsWith+"limit="+page+exactNewest, jsonPlain, clientGo),
+		fromMemory(page+" in the middle", podsWith+"continue="+middlePage+"&limit="+page, jsonPlain, clientGo),
 		fromMemory("1% by label", byLabel+"&"+ask.AnyVersion, jsonPlain, clientGo),
 		fromMemory("one node's", b.byNode()+"&"+ask.AnyVersion, jsonPlain, clientGo),
 		fromMemory("one by name", byName+"&"+ask.AnyVersion, jsonPlain, clientGo),
@@ -107,7 +112,7 @@ func lists(ctx context.Context, b *bench) error {
 	return err
 }
 
-// startAllSides returns kube-apiserver, and starts listproxy, that of the commit before if --before names one, and the limit.
+// startAllSides starts listproxy, with --before that of another commit, and the limit. It returns kube-apiserver and these sides.
 func (b *bench) startAllSides(ctx context.Context, args ...string) ([]side, error) {
 	proxied, err := b.startSides(ctx, "listproxy", args...)
 	if err != nil {
@@ -116,13 +121,9 @@ func (b *bench) startAllSides(ctx context.Context, args ...string) ([]side, erro
 	return b.addLimit(ctx, append([]side{direct}, proxied...))
 }
 
-// few is the number of config maps in a small list.
-const few = 10
-
-const byLabel = podsPath + "labelSelector=" + workload.HundredthLabel + "%3D7"
-
+// byNode returns the list of the pods of one node.
 func (b *bench) byNode() string {
-	return podsPath + "fieldSelector=spec.nodeName%3D" + b.nodes().Node(1)
+	return podsWith + "fieldSelector=spec.nodeName%3D" + b.podShape().Node(1)
 }
 
 // forward measures what listproxy adds to what it forwards.
@@ -134,36 +135,26 @@ func forward(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	var all []request
-	for _, http1 := range []bool{false, true} {
-		for _, clients := range []int{1, b.settings.clients} {
-			sent := fromAnywhere("GET of a namespace", "/api/v1/namespaces/default", clientGo)
-			if clients == 1 && !http1 {
-				sent = append(sent, fromAnywhere("one node's pods, newest", b.byNode(), clientGo)...)
-				sent = append(sent, fromAnywhere("all pods, newest", strings.TrimSuffix(podsPath, "?"), jsonPlain, clientGo)...)
-			}
-			for _, q := range sent {
-				q.clients, q.http1 = clients, http1
-				q.name += fmt.Sprintf(", %d at a time", clients)
-				if http1 {
-					q.name += ", HTTP/1.1"
-				}
-				all = append(all, q)
-			}
-		}
-	}
+	const getNamespace = "/api/v1/namespaces/default"
+	many := b.settings.clients
+	all := slices.Concat(
+		fromAnywhere("GET of a namespace, 1 at a time", getNamespace, clientGo),
+		fromAnywhere("one node's pods, newest, 1 at a time", b.byNode(), clientGo),
+		fromAnywhere("all pods, newest, 1 at a time", podsPath, jsonPlain, clientGo),
+		modify(fromAnywhere(fmt.Sprintf("GET of a namespace, %d at a time", many), getNamespace, clientGo),
+			func(q *request) { q.clients = many }),
+		modify(fromAnywhere("GET of a namespace, 1 at a time, HTTP/1.1", getNamespace, clientGo),
+			func(q *request) { q.http1 = true }),
+		modify(fromAnywhere(fmt.Sprintf("GET of a namespace, %d at a time, HTTP/1.1", many), getNamespace, clientGo),
+			func(q *request) { q.clients, q.http1 = many, true }),
+	)
 	_, err = b.compare(ctx, fmt.Sprintf("What listproxy forwards: GETs, and lists of the newest state of %d pods without `--consistent-lists`.",
 		b.settings.pods), sides, all)
 	return err
 }
 
-const (
-	// configMapBytes of data make a config map of about 1 kB.
-	configMapBytes = 600
-	// costMemory is the time for which listproxy may still believe costs of lists from before the writes began: 500 times
-	// the duration of a list of one object.
-	costMemory = 40 * time.Second
-)
+// configMapBytes of data make a config map of about 1 kB.
+const configMapBytes = 600
 
 // configMapsNamespace returns the namespace with n config maps. That of 0 has the one config map that [bench.startWrites]
 // changes.
@@ -179,52 +170,66 @@ func newest(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	sides := []side{direct}
-	for _, mode := range []string{"false", "true", "always"} {
-		proxied, err := b.startSides(ctx, "`--consistent-lists="+mode+"`",
-			"--eager", "pods", "--eager", "configmaps", "--consistent-lists="+mode)
+	sides, err := b.startModes(ctx)
+	if err != nil {
+		return err
+	}
+	requests := b.newestRequests()
+	for _, run := range []struct {
+		caption string
+		writes  writing
+	}{
+		{caption: "quiet: another resource is written", writes: quiet},
+		{caption: "busy: config maps in another namespace, ten of the pods and another resource are written", writes: busy},
+	} {
+		caption := fmt.Sprintf("Lists of the newest state, %s %d times a second. There are %d pods. "+
+			"A probe is what listproxy asks to learn the newest revision.", run.caption, writesPerSecond, b.settings.pods)
+		stop, err := b.startWrites(ctx, run.writes)
 		if err != nil {
 			return err
 		}
-		// Each representation has its own state in memory.
-		for _, q := range fromMemory("", podsPath+ask.AnyVersion, jsonPlain, protobufPlain, metadataJSON) {
-			for _, at := range proxied {
-				if _, err := b.warmUp(ctx, at, q); err != nil {
-					return err
-				}
-			}
-		}
-		sides = append(sides, proxied...)
-	}
-	var all []request
-	for _, n := range b.settings.objects {
-		path := "/api/v1/namespaces/" + configMapsNamespace(n) + "/configmaps"
-		all = append(all, fromAnywhere(strconv.Itoa(n)+" config maps", path, jsonPlain)...)
-	}
-	page := strconv.Itoa(b.settings.page)
-	all = slices.Concat(all,
-		fromAnywhere("a probe", "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3D~probe", jsonPlain),
-		fromAnywhere("all pods", "/api/v1/pods", jsonPlain, jsonGzip, protobufPlain, clientGo, metadataJSON),
-		fromAnywhere("first "+page+" pods", podsPath+"limit="+page, jsonPlain, clientGo),
-		fromAnywhere("1% by label", byLabel, jsonPlain, clientGo),
-		fromAnywhere("one node's", b.byNode(), jsonPlain, clientGo),
-	)
-	for _, busy := range []bool{false, true} {
-		written := "quiet: another resource is"
-		if busy {
-			written = "busy: config maps in another namespace, ten of the pods and another resource are"
-		}
-		caption := fmt.Sprintf("Lists of the newest state, %s written %d times a second. There are %d pods. "+
-			"A probe is what listproxy asks to learn the newest revision.", written, writesPerSecond, b.settings.pods)
-		stop, err := b.startWrites(ctx, busy)
-		if err != nil {
-			return err
-		}
-		clock.Sleep(ctx, costMemory)
-		_, err = b.compare(ctx, caption, sides, all)
+		_, err = b.compare(ctx, caption, sides, requests)
 		if err = errors.Join(err, stop()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// startModes starts listproxy with each value of --consistent-lists, with pods in memory in every representation. It returns
+// kube-apiserver and these sides.
+func (b *bench) startModes(ctx context.Context) ([]side, error) {
+	sides := []side{direct}
+	for _, mode := range []string{"false", "true", "always"} {
+		proxied, err := b.startSides(ctx, "`--consistent-lists="+mode+"`",
+			"--eager", "pods", "--eager", "configmaps", "--consistent-lists="+mode)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range fromMemory("", podsWith+ask.AnyVersion, jsonPlain, protobufPlain, metadataJSON) {
+			for _, s := range proxied {
+				if _, err := b.warmUp(ctx, s, q); err != nil {
+					return nil, err
+				}
+			}
+		}
+		sides = append(sides, proxied...)
+	}
+	return sides, nil
+}
+
+// newestRequests returns consistent lists of few objects and of many.
+func (b *bench) newestRequests() (all []request) {
+	for _, n := range b.settings.objects {
+		path := "/api/v1/namespaces/" + configMapsNamespace(n) + "/configmaps"
+		all = append(all, fromAnywhere(strconv.Itoa(n)+" config maps", path, jsonPlain)...)
+	}
+	page := strconv.Itoa(b.settings.page)
+	return slices.Concat(all,
+		fromAnywhere("a probe", "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3D~probe", jsonPlain),
+		fromAnywhere("all pods", podsPath, jsonPlain, jsonGzip, protobufPlain, clientGo, metadataJSON),
+		fromAnywhere("first "+page+" pods", podsWith+"limit="+page, jsonPlain, clientGo),
+		fromAnywhere("1% by label", byLabel, jsonPlain, clientGo),
+		fromAnywhere("one node's", b.byNode(), jsonPlain, clientGo),
+	)
 }

@@ -2,24 +2,22 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/process"
 )
 
-// loads measures three costs: of streaming lists, of a start, and of changes, with the memory that objects and changes take.
+// loads measures what it costs to load (streaming lists), to start, and to follow changes, and the memory after each.
 func loads(ctx context.Context, b *bench) error {
 	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
 	streams := modify(
-		fromAnywhere("a streaming list", podsPath+ask.StreamingList, jsonPlain, jsonGzip, protobufPlain, clientGo),
+		fromAnywhere("a streaming list", podsWith+ask.StreamingList, jsonPlain, jsonGzip, protobufPlain, clientGo),
 		func(q *request) { q.stream = true },
 	)
 	caption := fmt.Sprintf("The streaming list with which listproxy loads, of %d pods. kube-apiserver compresses it from 1.37 on.",
@@ -27,73 +25,84 @@ func loads(ctx context.Context, b *bench) error {
 	if _, err := b.compare(ctx, caption, []side{direct}, streams); err != nil {
 		return err
 	}
-	whole, err := b.warmUp(ctx, direct, fromAnywhere("", podsPath+ask.AnyVersion, jsonPlain)[0])
+	listOfAll, err := b.warmUp(ctx, direct, fromAnywhere("", podsWith+ask.AnyVersion, jsonPlain)[0]) // for its size
 	if err != nil {
 		return err
 	}
-	used, err := process.Used(func() error { return b.send(ctx, direct, streams[0], 1, 1, &result{}) }, os.Getpid())
+	used, err := process.Used(func() error {
+		const clients, perClient = 1, 1
+		return b.send(ctx, direct, streams[0], clients, perClient, &result{})
+	}, os.Getpid())
 	if err != nil {
 		return err
 	}
-	limit := &result{request: "a start", side: limitName, answers: 1, proxyCPU: used[0]}
+	readerOnly := &result{request: "a start", side: limitName, answers: 1, proxyCPU: used[0]}
 
-	start := &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, " +
+	starts := &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, " +
 		"of which `for` is the bytes of the list. The limit is a client that reads the same streaming list and keeps nothing."}
-	change := &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes "+
+	changes := &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes "+
 		"of the list and of every changed pod: all are kept for --history-window.", b.settings.changes)}
-	for _, program := range b.programs() {
-		if err := b.measureLoad(ctx, program, whole.bytes, limit, start, change); err != nil {
+	for _, of := range b.programs() {
+		started, rows, err := b.measureStart(ctx, of, listOfAll.bytes)
+		if err != nil {
+			return err
+		}
+		starts.add(append(rows, readerOnly)...)
+		changed, err := b.measureChanges(ctx, started, listOfAll.bytes)
+		if err != nil {
+			return err
+		}
+		changes.add(changed)
+		if err := b.stopLast(); err != nil {
 			return err
 		}
 	}
-	b.report(start)
-	b.report(change)
+	b.report(starts)
+	b.report(changes)
 	return nil
 }
 
-// measureLoad starts a program and adds its rows to both tables. listBytes is the size of the list of all pods.
-func (b *bench) measureLoad(ctx context.Context, program program, listBytes int64, limit *result, start, change *table) error {
-	name := "listproxy" + program.suffix
-	var at side
-	started := &result{request: "a start", side: name, answers: 1, storedBytes: listBytes}
+// measureStart starts a program, and returns it with the rows of kube-apiserver and of the start. listBytes is the size of the
+// list of all pods.
+func (b *bench) measureStart(ctx context.Context, of program, listBytes int64) (started side, rows []*result, err error) {
+	kube := &result{request: "a start", side: direct.name, storedBytes: listBytes}
+	r := &result{request: "a start", side: "listproxy" + of.suffix, answers: 1, storedBytes: listBytes}
 	begun := time.Now()
-	if err := b.measureCPU(direct, nil, started, func() error { // of kube-apiserver
-		p, err := b.start(ctx, program.path, b.cp.RESTConfig(controlplane.Feed), "--eager", "pods")
-		at = side{name: name, proxy: p}
+	// The CPU time of kube-apiserver, while listproxy starts.
+	if err := b.measureCPU(direct, notIdle, r, func() (err error) {
+		started, err = b.startProgram(ctx, of, "listproxy", "--eager", "pods")
 		return err
 	}); err != nil {
-		return err
+		return started, nil, err
 	}
-	started.times = []time.Duration{time.Since(begun)}
-	kube := &result{request: "a start", side: direct.name, storedBytes: listBytes}
-	var err error
-	if started.proxyCPU, err = process.CPU(at.proxy.PID()); err != nil { // since the process began
-		return err
+	r.times = []time.Duration{time.Since(begun)}
+	if r.proxyCPU, err = process.CPU(started.proxy.PID()); err != nil { // since the process began
+		return started, nil, err
 	}
-	if kube.memory, started.memory, err = b.residentMemory(at); err != nil {
-		return err
-	}
-	start.add(kube, started, limit)
+	kube.memory, r.memory, err = b.residentMemory(started)
+	return started, []*result{kube, r}, err
+}
 
-	changed := &result{request: "a change", side: name}
+// measureChanges changes pods and returns the row of a change at a side.
+func (b *bench) measureChanges(ctx context.Context, at side, listBytes int64) (*result, error) {
+	r := &result{request: "a change", side: at.name}
 	pods, err := b.readPods(ctx, "", b.settings.pods)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	idleShares, err := b.idleShares(ctx, at)
+	idle, err := b.idleShares(ctx, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := b.measureCPU(at, idleShares, changed, func() (err error) {
-		changed.answers, err = b.changePods(ctx, pods, b.settings.changes, b.settings.changes*b.settings.seconds)
+	if err := b.measureCPU(at, idle, r, func() (err error) {
+		r.answers, err = b.changePods(ctx, pods, b.settings.changes, b.settings.changes*b.settings.seconds)
 		clock.Sleep(ctx, time.Second) // until listproxy has the last changes
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	_, changed.memory, err = b.residentMemory(at)
+	_, r.memory, err = b.residentMemory(at)
 	podBytes := listBytes / int64(b.settings.pods)
-	changed.storedBytes = listBytes + podBytes*int64(changed.answers)
-	change.add(changed)
-	return errors.Join(err, b.stopLast())
+	r.storedBytes = listBytes + podBytes*int64(r.answers) // every changed version of a pod is kept
+	return r, err
 }

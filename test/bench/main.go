@@ -45,15 +45,16 @@ const usage = `Usage: bench MEASUREMENT [options]
 // minPods is the number of pods from which on every label and namespace in a request has some.
 const minPods = 200
 
-// settings are the command line.
+// settings are the flags of the command line, under the flags' names unless a comment says otherwise.
 type settings struct {
 	pods, page, rounds, requests, clients, crowd, changes, seconds int
 
 	objects []int
 	once    bool
-	args    []string // more for listproxy
 	rows    *regexp.Regexp
-	before  string // the path of another program of listproxy
+	args    []string // --listproxy
+	// otherProgram is --before: the path of another program of listproxy.
+	otherProgram string
 }
 
 // measurements returns all measurements by name.
@@ -69,7 +70,7 @@ func main() {
 	context.AfterFunc(ctx, stop)   // a second Ctrl-C does not wait
 	klog.SetLogger(logr.Discard()) // client-go would log watches that are cut off at the end of a row
 	var err error
-	if slices.Contains(os.Args, limitCommand) {
+	if slices.Contains(os.Args, limitCommand) { // addLimit has started this process
 		err = serveLimit(ctx, os.Args[1:])
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -99,7 +100,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err = errors.Join(err, b.close()); err != nil {
 		return err
 	}
-	if harness.Verdict(0) != 0 {
+	const passed = 0
+	if harness.Verdict(passed) != passed {
 		return errors.New("a listproxy did not end as it should")
 	}
 	return nil
@@ -110,13 +112,13 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
 	flags.SetOutput(complaints)
 	flags.Usage = func() { _, _ = fmt.Fprint(complaints, usage, flags.FlagUsages()) }
-	counts := map[string]*int{}
-	count := func(value *int, name string, usual int, text string) {
-		flags.IntVar(value, name, usual, text)
+	counts := map[string]*int{} // by flag; each must be at least 1
+	count := func(value *int, name string, byDefault int, text string) {
+		flags.IntVar(value, name, byDefault, text)
 		counts[name] = value
 	}
 	count(&s.pods, "pods", 3000, "how many pods there are, of 7 to 8 kB in JSON")
-	count(&s.page, "page", 500, "how many a page has, at most half of them")
+	count(&s.page, "page", 500, "how many pods a page has, at most half of all")
 	count(&s.rounds, "rounds", 3, "how often each request is measured at each side, in turn")
 	count(&s.requests, "requests", 50, "how often it is sent in a round, if it is small; at least three times")
 	count(&s.clients, "clients", 4, "forward: how many ask at a time")
@@ -124,7 +126,7 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.changes, "changes", 25, "watches, restart, load: how many pods change a second")
 	count(&s.seconds, "seconds", 20, "mix, watches, restart, load: for how long")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
-	flags.StringVar(&s.before, "before", "",
+	flags.StringVar(&s.otherProgram, "before", "",
 		"lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
 	rows := flags.String("rows", "", "lists, forward, newest: only requests whose name this `regexp` matches")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")

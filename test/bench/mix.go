@@ -58,15 +58,15 @@ func (b *bench) clientKinds() []clientKind {
 			return q.sendUntilAnswered(ctx, c.http, c.cfg)
 		}
 	}
-	start := fromAnywhere("", podsPath+ask.StreamingList, clientGo)[0]
+	start := fromAnywhere("", podsWith+ask.StreamingList, clientGo)[0]
 	start.stream = true
 	table := fromAnywhere("", team, jsonGzip)[0]
 	table.accept = "application/json;as=Table;g=meta.k8s.io;v=v1" // as kubectl get
 	pod := func(i int) string {
 		i %= b.settings.pods
-		return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods/" + b.nodes().Pod(i, workload.NamespaceOf(i)).Name
+		return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods/" + b.podShape().Pod(i, workload.NamespaceOf(i)).Name
 	}
-	node := func(i int) string { return b.nodes().Node(i % mixNodes) }
+	node := func(i int) string { return b.podShape().Node(i % mixNodes) }
 	podChange := func() any {
 		return kinds.Fields{"metadata": kinds.Fields{"annotations": kinds.Fields{"bench.listproxy.io/at": stamp(time.Now())}}}
 	}
@@ -79,7 +79,7 @@ func (b *bench) clientKinds() []clientKind {
 	leaseChange := func() any { return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}} }
 	return []clientKind{
 		{name: "informers that start", perSecond: 0.5, send: read(start)},
-		{name: "lists of all pods at resourceVersion=0", perSecond: 2, send: read(fromAnywhere("", podsPath+ask.AnyVersion, clientGo)[0])},
+		{name: "lists of all pods at resourceVersion=0", perSecond: 2, send: read(fromAnywhere("", podsWith+ask.AnyVersion, clientGo)[0])},
 		{name: "polls of a namespace, newest", perSecond: 5, send: read(fromAnywhere("", team, jsonGzip)[0])},
 		{name: "walks over all pods, 500 a page", perSecond: 0.5, send: b.walk},
 		{name: "lists by label, newest", perSecond: 2, send: read(fromAnywhere("", byLabel, jsonGzip)[0])},
@@ -114,7 +114,7 @@ func (b *bench) walk(ctx context.Context, c caller, _ int) (walked answer, err e
 	begun := time.Now()
 	page := url.Values{"limit": {strconv.Itoa(b.settings.page)}}
 	for {
-		a, err := client.GetAs(ctx, protobufPlain.accept(), podsPath+page.Encode())
+		a, err := client.GetAs(ctx, protobufPlain.accept(), podsWith+page.Encode())
 		if err == nil && a.Code != http.StatusOK {
 			err = errors.New(a.String())
 		}
@@ -222,7 +222,7 @@ func (b *bench) fillNodes(ctx context.Context) error {
 	node := kinds.Kind{APIVersion: "v1", Name: "Node", Plural: "nodes", ClusterScoped: true}
 	lease := kinds.Kind{APIVersion: "coordination.k8s.io/v1", Name: "Lease", Plural: "leases"}
 	for i := range mixNodes {
-		name := b.nodes().Node(i)
+		name := b.podShape().Node(i)
 		err := admin.Ensure(ctx, node.Path(""), node.Object(name))
 		if err == nil {
 			err = admin.Ensure(ctx, lease.Path(corev1.NamespaceNodeLease), lease.Object(name))
@@ -242,7 +242,7 @@ func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind,
 			return err
 		}
 		defer func() { err = errors.Join(err, b.stopLast()) }()
-		for _, q := range fromMemory("", podsPath+ask.AnyVersion, jsonPlain, protobufPlain) {
+		for _, q := range fromMemory("", podsWith+ask.AnyVersion, jsonPlain, protobufPlain) {
 			if _, err := b.warmUp(ctx, at, q); err != nil {
 				return err
 			}
@@ -265,7 +265,7 @@ func (b *bench) measureMix(ctx context.Context, s mixSide, clients []clientKind,
 		defer client.CloseIdleConnections()
 		callers[i] = caller{cfg: cfg, http: client}
 	}
-	err = b.measureCPU(at, nil, r.all, func() error { return b.sendMix(ctx, clients, callers, r) })
+	err = b.measureCPU(at, notIdle, r.all, func() error { return b.sendMix(ctx, clients, callers, r) })
 	crowd.mu.Lock()
 	defer crowd.mu.Unlock()
 	for _, delay := range crowd.delays {
@@ -282,9 +282,9 @@ func (b *bench) watchMix(ctx context.Context, at side, crowd *watchers) error {
 		return err
 	}
 	for i := range b.settings.crowd + mixInformers {
-		path := podsPath + "watch=true&allowWatchBookmarks=true&timeoutSeconds=3000&resourceVersion=" + list.ResourceVersion
+		path := podsWith + "watch=true&allowWatchBookmarks=true&timeoutSeconds=3000&resourceVersion=" + list.ResourceVersion
 		if i >= mixInformers {
-			path += "&fieldSelector=spec.nodeName%3D" + b.nodes().Node(i)
+			path += "&fieldSelector=spec.nodeName%3D" + b.podShape().Node(i)
 		}
 		if err := crowd.watch(ctx, b, at, request{accept: protobufPlain.accept(), path: path}); err != nil {
 			return err

@@ -19,10 +19,12 @@ type result struct {
 	kubeCPU, proxyCPU       time.Duration   // for all answers
 	times                   []time.Duration // of each answer
 	wholeLists              int             // that reached kube-apiserver, those of listproxy included
-	memory                  int64           // resident bytes, of what the caption says
-	storedBytes             int64           // the objects that the memory is for
+	memory                  int64           // resident bytes of the process that the caption names
+	storedBytes             int64           // of the objects that it has in memory
 
-	limit, before *result // the same request at the limit and at the commit before; nil: not measured
+	// first is the row of the same request at kube-apiserver, which may be this row. limit and before are those at the limit
+	// and at the commit before; nil: not measured. [table.add] sets them.
+	first, limit, before *result
 }
 
 // beforeSuffix ends the name of the side of the commit before.
@@ -46,8 +48,8 @@ func (r *result) quantile(q float64) time.Duration {
 	if len(r.times) == 0 {
 		return 0
 	}
-	slices.Sort(r.times)
-	return r.times[min(len(r.times)-1, int(q*float64(len(r.times))))]
+	sorted := slices.Sorted(slices.Values(r.times))
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
 // perAnswer divides a duration by the number of answers.
@@ -55,7 +57,7 @@ func (r *result) perAnswer(d time.Duration) time.Duration {
 	return d / time.Duration(max(1, r.answers))
 }
 
-// cpuRatio returns listproxy's CPU for an answer, as a multiple of another's; 0 if that is not known.
+// cpuRatio returns how many times other's proxy CPU for an answer this row's is; 0 if other was not measured.
 func (r *result) cpuRatio(other *result) float64 {
 	if other == nil || other.perAnswer(other.proxyCPU) <= 0 {
 		return 0
@@ -63,56 +65,53 @@ func (r *result) cpuRatio(other *result) float64 {
 	return float64(r.perAnswer(r.proxyCPU)) / float64(other.perAnswer(other.proxyCPU))
 }
 
-// column is a column of a table. A cell is empty where there is no value. first is the row of the same request at
-// kube-apiserver; it may be r.
+// column is a column of a table. A cell is empty where there is no value.
 type column struct {
 	head string
-	cell func(r, first *result) string
+	cell func(r *result) string
 }
 
 func columns() []column {
-	millisCell := func(duration func(r *result) time.Duration) func(r, _ *result) string {
-		return func(r, _ *result) string {
+	formatMillisOf := func(duration func(r *result) time.Duration) func(*result) string {
+		return func(r *result) string {
 			if duration(r) <= 0 {
 				return ""
 			}
-			return millis(duration(r))
+			return formatMillis(duration(r))
+		}
+	}
+	// unlessFirst leaves a cell of kube-apiserver's own row empty.
+	unlessFirst := func(cell func(*result) string) func(*result) string {
+		return func(r *result) string {
+			if r == r.first {
+				return ""
+			}
+			return cell(r)
 		}
 	}
 	return []column{
-		{"asked", func(r, _ *result) string { return r.request }},
-		{"of", func(r, _ *result) string { return r.side }},
-		{"answers", func(r, _ *result) string { return number(r.answers) }},
-		{"from memory", func(r, first *result) string {
-			if r == first {
-				return ""
-			}
-			return strconv.Itoa(100*r.hits/max(1, r.answers)) + "%"
-		}},
-		{"refused", func(r, _ *result) string { return number(r.refusals) }},
-		{"bytes", func(r, _ *result) string { return size(r.bytes) }},
-		{"kube-apiserver, CPU", millisCell(func(r *result) time.Duration { return r.perAnswer(r.kubeCPU) })},
-		{"listproxy", millisCell(func(r *result) time.Duration { return r.perAnswer(r.proxyCPU) })},
-		{"× limit", func(r, _ *result) string { return ratio(r.cpuRatio(r.limit), 1) }},
-		{"× before", func(r, _ *result) string { return ratio(r.cpuRatio(r.before), 1) }},
-		{"both, less", func(r, first *result) string {
-			if r == first {
-				return ""
-			}
-			return ratio(float64(first.perAnswer(first.kubeCPU+first.proxyCPU)), float64(r.perAnswer(r.kubeCPU+r.proxyCPU)))
-		}},
-		{"median", millisCell(func(r *result) time.Duration { return r.quantile(0.5) })},
-		{"99%", millisCell(func(r *result) time.Duration { return r.quantile(0.99) })},
-		{"median, less", func(r, first *result) string {
-			if r == first {
-				return ""
-			}
-			return ratio(float64(first.quantile(0.5)), float64(r.quantile(0.5)))
-		}},
-		{"whole lists at kube-apiserver", func(r, _ *result) string { return strconv.Itoa(r.wholeLists) }},
-		{"memory", func(r, _ *result) string { return size(r.memory) }},
-		{"for", func(r, _ *result) string { return size(r.storedBytes) }},
-		{"memory/for", func(r, _ *result) string { return ratio(float64(r.memory), float64(r.storedBytes)) }},
+		{"asked", func(r *result) string { return r.request }},
+		{"of", func(r *result) string { return r.side }},
+		{"answers", func(r *result) string { return formatCount(r.answers) }},
+		{"from memory", unlessFirst(func(r *result) string { return strconv.Itoa(100*r.hits/max(1, r.answers)) + "%" })},
+		{"refused", func(r *result) string { return formatCount(r.refusals) }},
+		{"bytes", func(r *result) string { return formatBytes(r.bytes) }},
+		{"kube-apiserver, CPU", formatMillisOf(func(r *result) time.Duration { return r.perAnswer(r.kubeCPU) })},
+		{"listproxy", formatMillisOf(func(r *result) time.Duration { return r.perAnswer(r.proxyCPU) })},
+		{"× limit", func(r *result) string { return formatRatio(r.cpuRatio(r.limit), 1) }},
+		{"× before", func(r *result) string { return formatRatio(r.cpuRatio(r.before), 1) }},
+		{"both, less", unlessFirst(func(r *result) string {
+			return formatRatio(float64(r.first.perAnswer(r.first.kubeCPU+r.first.proxyCPU)), float64(r.perAnswer(r.kubeCPU+r.proxyCPU)))
+		})},
+		{"median", formatMillisOf(func(r *result) time.Duration { return r.quantile(0.5) })},
+		{"99%", formatMillisOf(func(r *result) time.Duration { return r.quantile(0.99) })},
+		{"median, less", unlessFirst(func(r *result) string {
+			return formatRatio(float64(r.first.quantile(0.5)), float64(r.quantile(0.5)))
+		})},
+		{"whole lists at kube-apiserver", func(r *result) string { return strconv.Itoa(r.wholeLists) }},
+		{"memory", func(r *result) string { return formatBytes(r.memory) }},
+		{"for", func(r *result) string { return formatBytes(r.storedBytes) }},
+		{"memory/for", func(r *result) string { return formatRatio(float64(r.memory), float64(r.storedBytes)) }},
 	}
 }
 
@@ -120,40 +119,41 @@ func columns() []column {
 type table struct {
 	caption string
 	rows    []*result
-	firsts  []*result // for each row, that of the same request at kube-apiserver
 }
 
 // add adds the rows of one request at several sides, kube-apiserver's first.
 func (t *table) add(rows ...*result) {
 	for _, r := range rows {
+		r.first = rows[0]
 		for _, other := range rows {
+			isLimitOfAnother := other.side == limitName && other != r
 			switch {
 			case other.side == r.side+beforeSuffix:
 				r.before = other
-			case other.side == limitName && other != r && r != rows[0]:
+			case isLimitOfAnother && r != r.first: // kube-apiserver's own row has no proxy to compare
 				r.limit = other
 			}
 		}
-		t.rows, t.firsts = append(t.rows, r), append(t.firsts, rows[0])
+		t.rows = append(t.rows, r)
 	}
 }
 
-// noise is the ratio of CPU to that of the commit before up to which a row does not count as slower.
-const noise = 1.05
+// noisePercent is by how much more CPU than at the commit before a row may take without counting as slower.
+const noisePercent = 5
 
 // slower returns a sentence with the rows for which listproxy takes more CPU than at the commit before; "": not measured.
 func (t *table) slower() string {
 	var rows []string
 	for _, r := range t.rows {
-		if increase := r.cpuRatio(r.before); increase > noise {
-			rows = append(rows, fmt.Sprintf("%s (%s)", r.request, ratio(increase, 1)))
+		if increase := r.cpuRatio(r.before); increase > 1+noisePercent/100.0 {
+			rows = append(rows, fmt.Sprintf("%s (%s)", r.request, formatRatio(increase, 1)))
 		}
 	}
 	switch {
 	case len(rows) > 0:
-		return "Slower than before by more than five per cent: " + strings.Join(rows, "; ") + ".\n"
+		return fmt.Sprintf("Slower than before by more than %d %%: %s.\n", noisePercent, strings.Join(rows, "; "))
 	case slices.ContainsFunc(t.rows, func(r *result) bool { return r.before != nil }):
-		return "No row is slower than before by more than five per cent.\n"
+		return fmt.Sprintf("No row is slower than before by more than %d %%.\n", noisePercent)
 	}
 	return ""
 }
@@ -163,8 +163,8 @@ func (t *table) String() string {
 	var shown [][]string // cells by column, the head first
 	for _, c := range columns() {
 		cells, hasValue := []string{c.head}, false
-		for i, r := range t.rows {
-			cell := c.cell(r, t.firsts[i])
+		for _, r := range t.rows {
+			cell := c.cell(r)
 			isEmpty := cell == "" || cell == "0" || cell == "0%"
 			hasValue = hasValue || !isEmpty
 			cells = append(cells, cell)
@@ -191,27 +191,30 @@ func (t *table) String() string {
 
 func (b *bench) report(t *table) { _, _ = fmt.Fprintf(b.out, "\n%s\n%s", t, t.slower()) }
 
-// number formats a number; 0 as "".
-func number(n int) string {
+// formatCount formats a number; 0 as "".
+func formatCount(n int) string {
 	if n == 0 {
 		return ""
 	}
 	return strconv.Itoa(n)
 }
 
-// millis formats a duration in milliseconds, with three significant digits.
-func millis(d time.Duration) string {
+// formatMillis formats a duration in milliseconds, with three significant digits from 1 ms to 1 s.
+func formatMillis(d time.Duration) string {
 	ms := float64(d) / 1e6
-	for digits, from := range []float64{100, 10, 1} {
-		if ms >= from {
-			return fmt.Sprintf("%.*f ms", digits, ms)
-		}
+	switch {
+	case ms >= 100:
+		return fmt.Sprintf("%.0f ms", ms)
+	case ms >= 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms >= 1:
+		return fmt.Sprintf("%.2f ms", ms)
 	}
 	return fmt.Sprintf("%.3f ms", ms)
 }
 
-// size formats a number of bytes; 0 as "".
-func size(n int64) string {
+// formatBytes formats a number of bytes; 0 as "".
+func formatBytes(n int64) string {
 	switch {
 	case n >= 1e9:
 		return fmt.Sprintf("%.2f GB", float64(n)/1e9)
@@ -225,8 +228,8 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// ratio formats a / b; "" if one of them is not positive.
-func ratio(a, b float64) string {
+// formatRatio formats a / b; "" if one of them is not positive.
+func formatRatio(a, b float64) string {
 	switch {
 	case a <= 0 || b <= 0:
 		return ""

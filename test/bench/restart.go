@@ -71,16 +71,15 @@ func restarts(ctx context.Context, b *bench) error {
 
 func (b *bench) pollers() int { return max(1, b.settings.crowd/informersPerPoller) }
 
+// writtenSuffix ends the names of rows during which pods are written.
+const writtenSuffix = ", written"
+
 // restartQuietAndWritten adds the rows of two restarts at each side: without and with writes of pods.
 func (b *bench) restartQuietAndWritten(ctx context.Context, name string, balancer *hop.Balancer, t *table) error {
-	for _, writing := range []bool{false, true} {
-		request := name + ", quiet"
-		if writing {
-			request = name + ", written"
-		}
+	for _, request := range []string{name + ", quiet", name + writtenSuffix} {
 		rows := []*result{{request: request, side: direct.name}, {request: request, side: "listproxy"}}
 		for _, r := range rows {
-			if err := b.restart(ctx, "https://"+balancer.Address(), writing, r); err != nil {
+			if err := b.restart(ctx, "https://"+balancer.Address(), r); err != nil {
 				return fmt.Errorf("%s: %s: %w", request, r.side, err)
 			}
 			b.log("%s, %s: %d whole lists, %d of %d lists from memory", request, r.side, r.wholeLists, r.hits, r.answers)
@@ -90,8 +89,8 @@ func (b *bench) restartQuietAndWritten(ctx context.Context, name string, balance
 	return nil
 }
 
-// restart measures one restart at the side of the row r, while pods are written or not.
-func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *result) (err error) {
+// restart measures one restart at the side of the row r, while pods are written if the row's name says so.
+func (b *bench) restart(ctx context.Context, upstream string, r *result) (err error) {
 	counter, err := hop.Start(upstream, b.cp.CA(), hop.Odd{})
 	if err != nil {
 		return err
@@ -131,8 +130,8 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *r
 	defer loading.Wait()
 	defer stopLoad()
 	var writeErr error
-	if writing {
-		loading.Go(func() { _, writeErr = b.changePods(loadCtx, pods, b.settings.changes, 0) })
+	if strings.HasSuffix(r.request, writtenSuffix) {
+		loading.Go(func() { _, writeErr = b.changePods(loadCtx, pods, b.settings.changes, unlimited) })
 	}
 	if err := b.startPollers(loadCtx, cfg, &loading, r); err != nil {
 		return err
@@ -185,7 +184,7 @@ const minLoadPage = 50
 // isWhole reports whether a request is for the whole state of pods, or for the first page of a consistent list.
 func isWhole(r *http.Request) bool {
 	q := r.URL.Query()
-	if r.Method != http.MethodGet || r.URL.Path != "/api/v1/pods" {
+	if r.Method != http.MethodGet || r.URL.Path != podsPath {
 		return false
 	}
 	if q.Get("watch") == "true" {
@@ -234,7 +233,7 @@ func (b *bench) startInformers(ctx context.Context, cfg *rest.Config) (all []cac
 
 // startPollers starts pollers in a group, which list until ctx ends and add their answers to a result.
 func (b *bench) startPollers(ctx context.Context, cfg *rest.Config, group *sync.WaitGroup, r *result) error {
-	q := fromAnywhere("", podsPath+ask.AnyVersion, clientGo)[0]
+	q := fromAnywhere("", podsWith+ask.AnyVersion, clientGo)[0]
 	var mu sync.Mutex // guards r
 	for range b.pollers() {
 		connection, err := newConnection(cfg, false)

@@ -33,7 +33,7 @@ const (
 	writesPerSecond = 47
 )
 
-// bench is a control plane, with replicas of listproxy, and measures both.
+// bench runs a control plane and processes of listproxy, and measures them.
 type bench struct {
 	settings settings
 	out      io.Writer // for tables
@@ -49,8 +49,8 @@ type bench struct {
 
 	changedPods  []*corev1.Pod // all pods, once changeHundredth has been called
 	changeRounds int           // calls of changeHundredth
-	// writing means that pods are written now, so answers of two sides may differ.
-	writing bool
+	// writesCompared reports that objects in compared answers are being written, so that answers of two sides may differ.
+	writesCompared bool
 }
 
 // open starts a control plane. The bench must be closed, also after an error. listproxy's files go into the control
@@ -80,12 +80,15 @@ func (b *bench) close() (err error) {
 	return err
 }
 
-func (b *bench) nodes() workload.Pods { return workload.Pods{Nodes: b.settings.pods/podsPerNode + 1} }
+// podShape makes the pods of the measurements.
+func (b *bench) podShape() workload.Pods {
+	return workload.Pods{Nodes: b.settings.pods/podsPerNode + 1}
+}
 
 // fillPods writes the pods, and the config map that [bench.startWrites] changes.
 func (b *bench) fillPods(ctx context.Context) error {
 	begun := time.Now()
-	err := workload.Fill(ctx, b.cp, b.nodes(), b.settings.pods)
+	err := workload.Fill(ctx, b.cp, b.podShape(), b.settings.pods)
 	b.log("%d pods written in %v", b.settings.pods, time.Since(begun).Round(100*time.Millisecond))
 	if err != nil {
 		return err
@@ -121,32 +124,37 @@ type side struct {
 // direct is kube-apiserver itself.
 var direct = side{name: "kube-apiserver"}
 
-// startSide starts a listproxy.
+// startSide starts a listproxy as it is shipped.
 func (b *bench) startSide(ctx context.Context, name string, args ...string) (side, error) {
-	p, err := b.start(ctx, b.binary, b.cp.RESTConfig(controlplane.Feed), args...)
-	return side{name: name, proxy: p}, err
+	return b.startProgram(ctx, program{path: b.binary}, name, args...)
 }
 
-// program is one of listproxy. The suffix ends the names of its sides.
+// startProgram starts a program of listproxy.
+func (b *bench) startProgram(ctx context.Context, of program, name string, args ...string) (side, error) {
+	p, err := b.start(ctx, of.path, b.cp.RESTConfig(controlplane.Feed), args...)
+	return side{name: name + of.suffix, proxy: p}, err
+}
+
+// program is a build of listproxy; suffix tells its sides from those of another build.
 type program struct{ path, suffix string }
 
 // programs returns listproxy and, if --before names one, that of another commit.
 func (b *bench) programs() []program {
 	all := []program{{path: b.binary}}
-	if b.settings.before != "" {
-		all = append(all, program{path: b.settings.before, suffix: beforeSuffix})
+	if b.settings.otherProgram != "" {
+		all = append(all, program{path: b.settings.otherProgram, suffix: beforeSuffix})
 	}
 	return all
 }
 
 // startSides starts each of the programs.
 func (b *bench) startSides(ctx context.Context, name string, args ...string) (sides []side, err error) {
-	for _, program := range b.programs() {
-		p, err := b.start(ctx, program.path, b.cp.RESTConfig(controlplane.Feed), args...)
+	for _, of := range b.programs() {
+		started, err := b.startProgram(ctx, of, name, args...)
 		if err != nil {
 			return nil, err
 		}
-		sides = append(sides, side{name: name + program.suffix, proxy: p})
+		sides = append(sides, started)
 	}
 	return sides, nil
 }
@@ -169,37 +177,52 @@ func (b *bench) pids(at side) ([]int, error) {
 	return []int{kube, at.proxy.PID()}, nil
 }
 
-// measureCPU adds to a result the CPU that the processes of a side use while do runs. It subtracts what they use anyway:
-// idleShares, of one CPU, in the order of pids; nil subtracts nothing.
-func (b *bench) measureCPU(at side, idleShares []float64, r *result, do func() error) error {
+// cpu is what the processes of a side use: times, or shares of one CPU.
+type cpu[T time.Duration | float64] struct{ kube, proxy T }
+
+// notIdle subtracts nothing in measureCPU.
+var notIdle cpu[float64]
+
+// usedCPU returns the CPU time that the processes of a side use while do runs, and the time that do takes.
+func (b *bench) usedCPU(at side, do func() error) (used cpu[time.Duration], took time.Duration, err error) {
 	pids, err := b.pids(at)
 	if err != nil {
-		return err
+		return used, 0, err
 	}
 	begun := time.Now()
-	used, err := process.Used(do, pids...)
+	byProcess, err := process.Used(do, pids...)
+	if err != nil {
+		return used, 0, err
+	}
+	used.kube = byProcess[0]
+	if len(byProcess) > 1 {
+		used.proxy = byProcess[1]
+	}
+	return used, time.Since(begun), nil
+}
+
+// measureCPU adds to a result the CPU time that the processes of a side use while do runs, less the shares that they use when
+// idle.
+func (b *bench) measureCPU(at side, idle cpu[float64], r *result, do func() error) error {
+	used, took, err := b.usedCPU(at, do)
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", r.request, at.name, err)
 	}
-	elapsed := time.Since(begun)
-	for i, total := range []*time.Duration{&r.kubeCPU, &r.proxyCPU} {
-		if i < len(used) {
-			*total += used[i]
-		}
-		if i < len(idleShares) {
-			*total -= time.Duration(idleShares[i] * float64(elapsed))
-		}
-	}
+	r.kubeCPU += used.kube - time.Duration(idle.kube*float64(took))
+	r.proxyCPU += used.proxy - time.Duration(idle.proxy*float64(took))
 	return nil
 }
 
-// idleShares returns the share of a CPU that kube-apiserver and the proxy of a side use while nobody asks.
-func (b *bench) idleShares(ctx context.Context, at side) ([]float64, error) {
-	var r result
-	begun := time.Now()
-	err := b.measureCPU(at, nil, &r, func() error { clock.Sleep(ctx, idleTime); return ctx.Err() })
-	seconds := time.Since(begun).Seconds()
-	return []float64{r.kubeCPU.Seconds() / seconds, r.proxyCPU.Seconds() / seconds}, err
+// idleShares returns the shares of a CPU that kube-apiserver and the proxy of a side use while nobody asks.
+func (b *bench) idleShares(ctx context.Context, at side) (cpu[float64], error) {
+	used, took, err := b.usedCPU(at, func() error {
+		clock.Sleep(ctx, idleTime)
+		return ctx.Err()
+	})
+	if err != nil {
+		return cpu[float64]{}, fmt.Errorf("%s, idle: %w", at.name, err)
+	}
+	return cpu[float64]{kube: used.kube.Seconds() / took.Seconds(), proxy: used.proxy.Seconds() / took.Seconds()}, nil
 }
 
 // residentMemory returns the resident bytes of kube-apiserver, and of the side's proxy if it has one.

@@ -37,7 +37,7 @@ func watches(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, at := range []side{forwarding, serving} {
-		if _, err := b.warmUp(ctx, at, fromMemory("", podsPath+ask.AnyVersion, protobufPlain)[0]); err != nil {
+		if _, err := b.warmUp(ctx, at, fromMemory("", podsWith+ask.AnyVersion, protobufPlain)[0]); err != nil {
 			return err
 		}
 	}
@@ -101,7 +101,7 @@ func (b *bench) measureWatches(ctx context.Context, at side) (event, watch *resu
 	event = &result{request: "an event", side: at.name}
 	changes := b.settings.changes * b.settings.seconds
 	want := int64(changes) * int64(b.settings.crowd)
-	err = b.measureCPU(at, nil, event, func() error {
+	err = b.measureCPU(at, notIdle, event, func() error {
 		if _, err := b.changePods(ctx, pods, b.settings.changes, changes); err != nil {
 			return err
 		}

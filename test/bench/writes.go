@@ -30,9 +30,12 @@ func (b *bench) readPods(ctx context.Context, namespace string, n int) ([]*corev
 	return pods, nil
 }
 
-// changePods changes pods in turn, at a rate, until ctx ends or limit changes are made (0: no limit), and returns their
-// number. It writes to etcd, so that the writing costs kube-apiserver nothing.
-func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, limit int) (made int, err error) {
+// unlimited changes are made until the context ends.
+const unlimited = 0
+
+// changePods changes pods in turn, at a rate, until ctx ends or count changes are made, and returns their number. It writes to
+// etcd, so that the writing costs kube-apiserver nothing.
+func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, count int) (made int, err error) {
 	for i := range poll.Ticks(ctx, time.Second/time.Duration(perSecond)) {
 		changed := pods[i%len(pods)].DeepCopy()
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, "bench.listproxy.io/at", stamp(time.Now()))
@@ -40,7 +43,7 @@ func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, l
 			return made, err
 		}
 		made++
-		if made == limit {
+		if made == count {
 			break
 		}
 	}
@@ -52,7 +55,7 @@ func (b *bench) changeHundredth(ctx context.Context, at side, accept string) err
 	const (
 		step      = 100
 		perSecond = 1000
-		settle    = 300 * time.Millisecond // listproxy applies the changes to its other representations
+		settle    = 300 * time.Millisecond
 	)
 	if b.changedPods == nil {
 		var err error
@@ -68,23 +71,34 @@ func (b *bench) changeHundredth(ctx context.Context, at side, accept string) err
 	if _, err := b.changePods(ctx, chosen, perSecond, len(chosen)); err != nil {
 		return err
 	}
-	newest, err := b.resolve(ctx, request{path: podsPath + "limit=1&resourceVersion=" + newestRevision, accept: accept})
+	// This request is answered at the newest revision only, so that listproxy has the changes in its representation.
+	newest, err := b.resolve(ctx, request{path: podsWith + "limit=1&resourceVersion=" + newestRevision, accept: accept})
 	if err != nil {
 		return err
 	}
-	clock.Sleep(ctx, settle)
+	clock.Sleep(ctx, settle) // listproxy applies the changes to its other representations, which costs CPU, too
 	return b.send(ctx, at, newest, 1, 1, &result{})
 }
 
-// startWrites writes a namespace all the time, and if busy also pods and a config map, until stop is called.
-func (b *bench) startWrites(ctx context.Context, busy bool) (stop func() error, err error) {
+// writing is what [bench.startWrites] writes.
+type writing int
+
+const (
+	// quiet writes a namespace, which is in no answer that is compared.
+	quiet writing = iota
+	// busy writes ten of the pods and a config map, too.
+	busy
+)
+
+// startWrites writes objects again and again, until stop is called.
+func (b *bench) startWrites(ctx context.Context, what writing) (stop func() error, err error) {
 	var pods []*corev1.Pod
-	if busy {
+	if what == busy {
 		if pods, err = b.readPods(ctx, controlplane.TeamA, 10); err != nil {
 			return nil, err
 		}
 	}
-	b.writing = busy
+	b.writesCompared = what == busy
 	ctx, cancel := context.WithCancel(ctx)
 	writers, ctx := errgroup.WithContext(ctx)
 	startWriter := func(write func(patch []byte) error) {
@@ -102,20 +116,20 @@ func (b *bench) startWrites(ctx context.Context, busy bool) (stop func() error, 
 		_, err := b.kube.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceDefault, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
-	if busy {
+	if what == busy {
 		configMaps := b.kube.CoreV1().ConfigMaps(configMapsNamespace(0))
 		startWriter(func(patch []byte) error {
 			_, err := configMaps.Patch(ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
 			return err
 		})
 		writers.Go(func() error {
-			_, err := b.changePods(ctx, pods, writesPerSecond, 0)
+			_, err := b.changePods(ctx, pods, writesPerSecond, unlimited)
 			return err
 		})
 	}
 	return func() error {
 		cancel()
-		b.writing = false
+		b.writesCompared = false
 		return writers.Wait()
 	}, nil
 }

@@ -208,8 +208,10 @@ func (h *Handler) reasonBeforeReview(want *wantedState) (why reason.Reason, afte
 	if why != reason.None || want.isConsistent() {
 		return why, afterForward
 	}
-	exact := want.semantics == policy.Exact || want.semantics == policy.Continue
-	return collection.StateUnavailable(want.revision, exact), nil
+	if want.semantics == policy.Exact || want.semantics == policy.Continue {
+		return collection.WhyNotExact(want.revision), nil
+	}
+	return collection.WhyNotOlderThan(want.revision), nil
 }
 
 // reasonWithoutWait returns the reason to forward a list of the newest state, or a page after the first, instead of waiting
@@ -219,15 +221,15 @@ func (h *Handler) reasonWithoutWait(
 ) (why reason.Reason, afterForward func()) {
 	switch want.semantics {
 	case policy.Consistent:
-		why = collection.ConsistentUnavailable(want.query, want.lastProbe, h.proofWait(want))
+		why = collection.WhyNotConsistent(want.query, want.lastProbe, h.proofWait(want))
 		if why != reason.None || want.mustProve {
 			return why, nil
 		}
-		if afterForward, small := collection.ForwardSmall(want.query, want.lastProbe); small {
+		if afterForward, small := collection.TryForwardSmall(want.query, want.lastProbe); small {
 			return reason.Consistent, afterForward
 		}
 	case policy.Continue:
-		if afterForward, rest := collection.ForwardRest(want.query, want.revision); rest {
+		if afterForward, rest := collection.TryForwardPage(want.query, want.revision); rest {
 			return reason.NotProven, afterForward
 		}
 	}

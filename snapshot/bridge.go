@@ -16,41 +16,50 @@ const (
 	bridgeDeliveryTimeout = time.Second
 )
 
-// errBridge says that clients' watches cannot go on over a loaded state: the changes that a watch shows do not lead from the
-// known state to the loaded one, or are too many, or have bytes that clients could not be sent.
-var errBridge = errors.New("a watch from the known state does not lead to the loaded one")
-
-// bridge keeps clients' watches alive when a newly loaded state is about to replace the known one: it reads, with a progress
-// watch, what has changed from the known state to the loaded one, and applies these changes. After an error the watches
-// must end, since they would miss something. Comparing the two states would not do: an object may have been created and
-// deleted in between. An example, with the known state at 120 and the loaded one at 150:
-//
-//	the watch from 120 on                      then
-//	is answered 410                            clients' watches end
-//	shows 130 and 140, and a bookmark at 155   nothing else came until 150: if the state at 120 with these two changes is
-//	                                           the loaded one, clients' watches deliver both; otherwise they end
-func (f *feed) bridge(ctx context.Context, l *loaded) error {
+// bringWatchesUpToDate makes clients' watches deliver all changes that lead from the known state to the loaded one. It
+// returns false if that is not possible, or nobody watches.
+func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	v := f.collection.view.Load()
+	if !v.isWatched() || l.watchForm == nil || !v.envelope.AgreesWith(l.envelope) {
+		return false
+	}
+	err := f.bridge(ctx, v, l)
+	f.log.Debug("clients' watches after a state was loaded anew", "continued", err == nil, "error", err)
+	return err == nil
+}
+
+// bridge reads with a progress watch what has changed from the known state, v, to the loaded one. It applies these changes
+// to the known state, so that clients' watches deliver them. After an error the watches must end, since they would miss
+// something. Comparing the two states would not do: an object may have been created and deleted in between. An example,
+// with the known state at 120 and the loaded one at 150; a bookmark at 155 shows that nothing else came until 150:
+//
+//	the watch from 120 on                      its changes lead to   clients' watches
+//	is answered 410                                                  end
+//	shows 130 and 140, and a bookmark at 155   the loaded state      deliver both changes and go on
+//	shows 130 and 140, and a bookmark at 155   another state         end
+func (f *feed) bridge(ctx context.Context, v *View, l *stateLoad) error {
 	var changes []stateChange
-	state := v.newest.Clone()
-	p, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
-		ch, err := f.stateChange(f.envelope, ev)
+	replayed := v.newest.Clone()
+	reached, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
+		ch, err := f.changeOf(f.envelope, ev)
 		if err != nil {
 			return err
 		}
-		changes = append(changes, ch)
-		isTooLong := len(changes) > maxBridgedChanges
-		if isTooLong || !ev.Reproducible { // clients' events are made of stored bytes
-			return errBridge
+		if !ev.Reproducible {
+			return errors.New("clients could not be sent the bytes of a change") // events are made of stored bytes
 		}
-		_, err = ch.applyTo(state) // a clone, which no request gets
+		if len(changes) == maxBridgedChanges {
+			return errors.New("too many changes")
+		}
+		changes = append(changes, ch)
+		_, err = ch.applyTo(replayed)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if p.revision < l.revision || !sameRevisions(state, l.state) { // the watch may have ended early
-		return errBridge
+	if reached.end < l.revision || !sameRevisions(replayed, l.state) {
+		return errors.New("the changes that a watch shows do not lead to the loaded state")
 	}
 	for _, ch := range changes {
 		if err := f.collection.apply(ch); err != nil {

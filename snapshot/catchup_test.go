@@ -28,8 +28,8 @@ func TestPendingProbesAreBounded(t *testing.T) {
 				t.Fatalf("%d pending probes, want at most %d", n, maxPendingProbes)
 			}
 		}
-		expect.NoError(t, c.progress(last))
-		if age := time.Since(c.view.Load().currentAt.Sent); age > bound/20 {
+		expect.NoError(t, c.advanceTo(last))
+		if age := time.Since(c.view.Load().provenBy.Sent); age > bound/20 {
 			t.Errorf("the state is %v old, want at most %v", age, bound/20)
 		}
 		if len(c.pendingProbes) > 1 {
@@ -57,7 +57,7 @@ func TestALongLoadIsNotNew(t *testing.T) {
 		if v.To != 9 {
 			t.Fatalf("the state is at revision %d, want 9: it is not up to date yet", v.To)
 		}
-		if age := time.Since(v.currentAt.Sent); age < loadTime {
+		if age := time.Since(v.provenBy.Sent); age < loadTime {
 			t.Errorf("the state counts as %v old, want at least %v", age, loadTime)
 		}
 	})

@@ -19,36 +19,40 @@ const (
 )
 
 const (
-	// mismatchWindow is how long after a mismatch another one bans the collection: the upstream may write its objects in
-	// other bytes each time.
+	// A second mismatch within mismatchWindow bans the collection: the upstream probably writes its objects in other bytes
+	// each time, so that to load it again does not help.
 	mismatchWindow = time.Hour
 	// mismatchBan is how long the collection is then forwarded. It is shorter than mismatchWindow, so that a mismatch soon
 	// after the ban bans the collection again.
 	mismatchBan = 30 * time.Minute
 )
 
-// Mismatches says how many mismatches self-checks have found under one key since the process started, and when the last.
+// Mismatches says how many mismatches self-checks have found in collections with one key since the process started, and
+// when the last.
 type Mismatches struct {
 	Count int
 	Last  time.Time
 }
 
-// selfChecks has the results of all checks. The zero value is ready for use. It is safe for concurrent use.
+// selfChecks has the results of all checks. It is safe for concurrent use.
 type selfChecks struct {
 	mu         sync.Mutex
 	results    map[CheckResult]uint64
 	mismatches map[CollectionKey]Mismatches
 }
 
-// record records the result of a check that ended now. It returns how long the collection must not be kept in memory; 0 if
-// it may be kept.
+// newSelfChecks returns the results of no checks.
+func newSelfChecks() *selfChecks {
+	return &selfChecks{
+		results:    map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0},
+		mismatches: map[CollectionKey]Mismatches{},
+	}
+}
+
+// record records the result of a check that ended now, and returns the ban that follows from it; 0 if none does.
 func (s *selfChecks) record(key CollectionKey, result CheckResult, now time.Time) (ban time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.results == nil {
-		s.results = map[CheckResult]uint64{}
-		s.mismatches = map[CollectionKey]Mismatches{}
-	}
 	s.results[result]++
 	if result != CheckMismatch {
 		return 0
@@ -65,9 +69,7 @@ func (s *selfChecks) record(key CollectionKey, result CheckResult, now time.Time
 func (s *selfChecks) totals() map[CheckResult]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0}
-	maps.Copy(all, s.results)
-	return all
+	return maps.Clone(s.results)
 }
 
 // allMismatches returns the mismatches by collection.

@@ -27,18 +27,15 @@ type Limits struct {
 // Collection is one resource in one representation, and what is known about it. Its methods are safe for concurrent
 // use; reading takes no lock.
 type Collection struct {
-	resource CollectionKey
-	limits   Limits
-	budget   *budget              // of all collections
-	outage   func() clock.Outage  // [Config.Outage]
-	pacer    *watch.Pacer         // spreads the ends of watches, of all collections
-	probes   *source.ProbeNumbers // numbers the probes of all collections
-	counts   *feedCounts          // of all collections with this key
+	key    CollectionKey
+	limits Limits
+	shared
+	counts *collectionCounts // of all collections with this key
 
 	// view is what is known now.
 	view atomic.Pointer[View]
-	// forecast is a copy of the feed's state machine, by which requests judge whether a proof can come in time.
-	forecast atomic.Pointer[source.Freshness]
+	// freshness is a copy of the feed's Freshness, by which requests foresee whether a proof can come in time.
+	freshness atomic.Pointer[source.Freshness]
 	// loadError is the error of the last try to load a state; nil if that succeeded.
 	loadError atomic.Pointer[error]
 	// lastUse is the time of the last request for the collection.
@@ -48,14 +45,11 @@ type Collection struct {
 	// forwardSlotsLeft is the number of lists that may still be forwarded, instead of waiting, while a state is loaded.
 	forwardSlotsLeft atomic.Int32
 
-	// probeRequests wakes the feed when a request waits for a revision that the feed has not reached.
+	// probeRequests wakes the feed when a request waits for a revision that the feed has not reached, or for a later probe.
 	probeRequests chan struct{}
 	// reloadRequests wakes the feed when the state must be loaded anew.
 	reloadRequests chan struct{}
-	// newWaiters wakes the feed when awaitedProbe grows.
-	newWaiters chan struct{}
-	// awaitedProbe is the number of a probe. The revision of that probe, or of a later one, satisfies all requests that
-	// wait for the newest state.
+	// awaitedProbe is the number of the first probe that can prove the newest state for all requests that wait for a proof.
 	awaitedProbe atomic.Uint64
 	// lastObjectNumber is the number of the newest object. Each collection has a range of numbers of its own. Only
 	// the feed uses it.
@@ -68,8 +62,8 @@ type Collection struct {
 	// epoch counts how often the known state was dropped or replaced. What was learned in one epoch is not given in
 	// the next.
 	epoch uint64
-	// highest is the highest revision that the upstream has given since the last drop.
-	highest uint64
+	// highestSeen is the highest revision that the upstream has given since the last drop.
+	highestSeen uint64
 	// pendingProbes are the probes whose revision the interval has not reached yet, by ascending revision.
 	pendingProbes []probeResult
 	// versions is the history that is written to; views hold copies.
@@ -80,26 +74,27 @@ type Collection struct {
 	checkpoints []checkpoint
 }
 
-// forwardSlots is the number of lists that are forwarded while a state is loaded; all others wait for it. So a crowd
-// that comes to a collection which is not loaded costs the upstream little more than the load.
-const forwardSlots = 4
+// shared is what all collections share.
+type shared struct {
+	budget *budget
+	outage func() clock.Outage  // [Config.Outage]
+	pacer  *watch.Pacer         // spreads the ends of watches
+	probes *source.ProbeNumbers // numbers the probes
+}
 
 // newCollection returns a collection that knows nothing yet.
-func newCollection(key CollectionKey, limits Limits, b *budget, pacer *watch.Pacer, probes *source.ProbeNumbers) *Collection {
+func newCollection(key CollectionKey, limits Limits, s shared, counts *collectionCounts) *Collection {
 	c := &Collection{
-		resource:       key,
+		key:            key,
 		limits:         limits,
-		budget:         b,
-		pacer:          pacer,
-		probes:         probes,
-		counts:         &feedCounts{},
+		shared:         s,
+		counts:         counts,
 		probeRequests:  make(chan struct{}, 1),
 		reloadRequests: make(chan struct{}, 1),
-		newWaiters:     make(chan struct{}, 1),
 	}
 	c.Touch()
-	c.forwardSlotsLeft.Store(forwardSlots)
-	c.publishForecast(source.Freshness{})
+	c.forwardSlotsLeft.Store(loadForwards)
+	c.publishFreshness(source.Freshness{})
 	c.view.Store(&View{
 		unavailable: reason.Warming, unavailableSince: time.Now(),
 		replacedCh: make(chan struct{}), freshenedCh: make(chan struct{}),
@@ -110,35 +105,55 @@ func newCollection(key CollectionKey, limits Limits, b *budget, pacer *watch.Pac
 // NotOlderThan returns the newest state, if that is at revision minRevision or later. With 0 any revision will do. It
 // waits for up to Limits.Wait for the feed to get there.
 func (c *Collection) NotOlderThan(ctx context.Context, minRevision uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.moment(), minRevision) })
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.now(), minRevision) })
 }
 
 // Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits
 // for up to Limits.Wait for the feed to get there.
 func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.moment(), revision) })
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
 
-// moment returns the time, and what decides now whether a state is too old.
-func (c *Collection) moment() moment {
-	return moment{now: time.Now(), bound: c.limits.Staleness, outage: c.outage()}
+// WhyNotOlderThan returns the reason why [Collection.NotOlderThan] would find no state, however long it waited; None if it
+// may find one. It does not wait, and does not count as a use of the collection.
+func (c *Collection) WhyNotOlderThan(minRevision uint64) reason.Reason {
+	_, why := c.view.Load().notOlder(c.now(), minRevision)
+	return unlessItMayCome(why)
 }
 
-// reach calls ask with the view and, while the result is NotProven, with the views that follow it, for up to
-// Limits.Wait. If the result is NotProven even then, the upstream may be at that revision, and the feed may not know:
-// reach requests a probe for later requests.
+// WhyNotExact is WhyNotOlderThan for [Collection.Exact].
+func (c *Collection) WhyNotExact(revision uint64) reason.Reason {
+	_, why := c.view.Load().exact(c.now(), revision)
+	return unlessItMayCome(why)
+}
+
+// unlessItMayCome returns the reason why there is no state; None if the state may come while a request waits.
+func unlessItMayCome(why reason.Reason) reason.Reason {
+	if why == reason.Warming || why == reason.NotProven {
+		return reason.None
+	}
+	return why
+}
+
+// now returns the time, and what decides now whether a state is too old.
+func (c *Collection) now() moment {
+	return moment{at: time.Now(), bound: c.limits.Staleness, outage: c.outage()}
+}
+
+// reach asks for a state until the feed has reached it, for up to Limits.Wait. If the state is NotProven even then, the
+// upstream may be further, and the feed may not know: reach requests a probe for later requests.
 func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
-	snap, unavailable := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
-	if unavailable == reason.NotProven {
+	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
+	if why == reason.NotProven {
 		c.requestProbe()
 	}
-	return snap, unavailable
+	return snap, why
 }
 
-// await calls ask with the view and, while the result is notYet, with the views that follow it. It returns the last
-// result after maxWait, when ctx is done, or when no view can follow. changed returns the channel of a view that is
-// closed when a later view may give another result.
+// await calls ask with one view after the other, until the result is another reason than notYet. It returns the last result
+// after maxWait, when ctx is done, or when no view can follow. changed returns the channel of a view that is closed when a
+// later view may give another result.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	changed func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
 ) (Snapshot, reason.Reason) {
@@ -163,21 +178,12 @@ func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet re
 	return snap, why
 }
 
-// replaced returns a channel that is closed when there is another view.
-func (v *View) replaced() <-chan struct{} { return v.replacedCh }
-
-// freshened returns a channel that is closed when a probe has proven a newer state, or when the state is lost or found.
-func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
-
-// isReloading reports whether a load beside the known state is under way.
-func (v *View) isReloading() bool { return v.unavailable == reason.None && !v.reloadingSince.IsZero() }
-
-// AwaitLoad waits for up to maxWait while no state is known and one is being loaded. It returns the reason why there is
-// none then; None if there is one. A list of the newest state (newest) also waits while a load beside the known state
-// is under way.
-func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, newest bool) reason.Reason {
+// AwaitLoad waits for up to maxWait while no state is known and one is being loaded. With forNewest, for a list of the
+// newest state, it also waits while a load beside the known state is under way. It returns the reason why there is no state
+// then; None if there is one.
+func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, forNewest bool) reason.Reason {
 	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
-		if newest && v.isReloading() {
+		if forNewest && v.isReloading() {
 			return Snapshot{}, reason.Warming
 		}
 		return Snapshot{}, v.unavailable
@@ -185,25 +191,18 @@ func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, newes
 	return why
 }
 
-// LoadTimeLeft returns what is left of the time limit for a load that is under way; 0 if nothing is, or no load is
-// under way. The limit counts from the collection's beginning, or from the loss of its last state. For a list of the
-// newest state (newest), a load beside the known state counts, too, from the beginning of the load.
-func (c *Collection) LoadTimeLeft(limit time.Duration, newest bool) time.Duration {
+// LoadTimeLeft returns what is left of the time limit for a load that is under way; 0 if no time is left, or no load is
+// under way. The limit counts from the collection's beginning, or from the loss of its last state. With forNewest, for a
+// list of the newest state, a load beside the known state counts, too, from the beginning of the load.
+func (c *Collection) LoadTimeLeft(limit time.Duration, forNewest bool) time.Duration {
 	v := c.view.Load()
 	switch {
 	case v.unavailable == reason.Warming && !v.retired:
 		return max(0, limit-time.Since(v.unavailableSince))
-	case newest && v.isReloading():
+	case forNewest && v.isReloading():
 		return max(0, limit-time.Since(v.reloadingSince))
 	}
 	return 0
-}
-
-// TakeForwardSlot takes one of the few slots for lists that are forwarded, instead of waiting, while there is no state.
-// It returns false if none is left, or if nothing is loading. Slots are not given back: each load has new ones.
-func (c *Collection) TakeForwardSlot() bool {
-	isLoading := c.view.Load().unavailable == reason.Warming
-	return isLoading && c.forwardSlotsLeft.Load() > 0 && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
 // LoadError returns the error of the last try to load the state, for example the upstream's answer. It is nil if
@@ -236,21 +235,5 @@ func notify(signal chan<- struct{}) {
 	select {
 	case signal <- struct{}{}:
 	default:
-	}
-}
-
-// pause waits between two tries to ask the upstream: for the longer of usual and least. When a probe is requested
-// meanwhile, it cuts the pause short to minStreamLife, but not below least, which the upstream may have demanded.
-func (c *Collection) pause(ctx context.Context, usual, least time.Duration) {
-	begun := time.Now()
-	full := max(usual, least)
-	short := min(full, max(minStreamLife, least))
-	timer := time.NewTimer(full)
-	defer timer.Stop()
-	select {
-	case <-c.probeRequests:
-		clock.Sleep(ctx, short-time.Since(begun))
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 // liveCollection returns a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
-	c := newCollection(CollectionKey{}, limits, &budget{}, nil, &source.ProbeNumbers{})
-	c.outage = noOutage
+	s := shared{budget: &budget{}, outage: noOutage, probes: &source.ProbeNumbers{}}
+	c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
 	loadState(c, state, 10)
@@ -27,7 +27,7 @@ func liveCollection(limits Limits) *Collection {
 
 // loadState lets a collection begin with a state whose stream is read.
 func loadState(c *Collection, state index.Tree, revision uint64) {
-	c.install(loadedState{state: state, revision: revision, envelope: samples.Envelope("PodList", "v1"), askedBy: c.probes.Next()})
+	c.install(&stateLoad{state: state, revision: revision, envelope: samples.Envelope("PodList", "v1"), askedBy: c.probes.Next()}, false)
 	c.setStreaming(true)
 }
 
@@ -51,8 +51,8 @@ func TestRecordRevision(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			lowest := c.minRevision()
-			expect.NoError(t, c.progress(tt.reached))
+			lowest := c.highestRevision()
+			expect.NoError(t, c.advanceTo(tt.reached))
 			err := c.recordRevision(tt.revision, lowest)
 			if got := errors.As(err, new(otherTimelineError)); got != tt.wantError {
 				t.Errorf("got error %v, want an otherTimelineError: %t", err, tt.wantError)
@@ -75,7 +75,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		"the interval's end": {revision: 10},
 		"the next revision":  {revision: 11, wantWait: wait, wantProbe: true, wantUnavailable: reason.NotProven},
 		"the next revision, which the feed reaches": {
-			revision: 11, afterAMoment: func(c *Collection, _ func()) { _ = c.progress(12) }, wantWait: moment,
+			revision: 11, afterAMoment: func(c *Collection, _ func()) { _ = c.advanceTo(12) }, wantWait: moment,
 		},
 		"the next revision, and the client goes away": {
 			revision: 11, afterAMoment: func(_ *Collection, leave func()) { leave() },
@@ -229,8 +229,8 @@ func TestSuspended(t *testing.T) {
 		},
 	} {
 		sent := proxytest.EarlierByTheWallClock(now.Add(-tt.age), tt.moreByWallClock)
-		v := &View{unavailable: reason.None, currentAt: source.Probe{Sent: sent}}
-		if _, got := v.latest(moment{now: now, bound: bound}, 0); got != tt.want {
+		v := &View{unavailable: reason.None, provenBy: source.Probe{Sent: sent}}
+		if _, got := v.latest(moment{at: now, bound: bound}, 0); got != tt.want {
 			t.Errorf("%s: got reason %q, want %q", name, got, tt.want)
 		}
 	}

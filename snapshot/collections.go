@@ -30,9 +30,9 @@ type Config struct {
 	Limits    Limits
 	// Outage returns the upstream's outage; the zero value if there is none.
 	Outage func() clock.Outage
-	// SameTimeline reports whether the storage is known not to have been restored since it was at a revision, and a
-	// stream last sent something at the time heard: an API server that ran well before then still runs, and has written
-	// since. If that is not known yet, but may be known in some seconds, soon is true.
+	// SameTimeline reports whether etcd is known not to have been restored since a stream, which last sent something at the
+	// time heard, was at a revision. The proof is an API server that ran well before heard, still runs, and has written
+	// since. soon reports whether the answer may become true in some seconds.
 	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 means no bound.
 	Bytes int64
@@ -73,32 +73,31 @@ const (
 // Collections are all collections of one upstream. It is safe for concurrent use.
 type Collections struct {
 	config Config
-	budget *budget
-	// loadSlots has room for as many values as feeds may load at the same time.
+	shared
+	// loadSlots is a semaphore: a feed sends a value before it loads, and receives one afterwards.
 	loadSlots chan struct{}
-	starts    *rate.Limiter
-	ctx       context.Context
-	stop      context.CancelFunc
-	feeds     sync.WaitGroup
+	// starts bounds how fast collections are started.
+	starts *rate.Limiter
+	checks *selfChecks
 
+	// stop ends ctx, and so the loops: the feeds, and the loops that NewCollections starts.
+	ctx   context.Context
+	stop  context.CancelFunc
+	loops sync.WaitGroup
+
+	// mu guards the fields below.
 	mu  sync.RWMutex
 	all map[CollectionKey]*running
-	// started is the number of collections that were ever started. It makes the numbers of objects unique among all
-	// collections.
+	// started is the number of collections that were ever started. The numbers of a collection's objects begin with it, so
+	// that no two collections share a number.
 	started uint64
-	// counts has the counters of every collection that was ever started, unless there are too many.
-	counts map[CollectionKey]*feedCounts
+	// counts has the counts of every collection that was ever started, unless there are too many.
+	counts map[CollectionKey]*collectionCounts
 	// eager has the keys of [Collections.Keep]. Such a collection is dropped neither when it is idle nor to free memory.
 	eager map[CollectionKey]struct{}
 	bans  bans
 	// changes are the last changes. The slice is replaced and never written to, since callers of Changes hold it.
 	changes changes
-
-	checks selfChecks
-	// pacer spreads the ends of watches of all collections.
-	pacer watch.Pacer
-	// probes numbers the probes of all collections.
-	probes source.ProbeNumbers
 }
 
 // running is a collection whose feed runs until stop is called.
@@ -108,50 +107,53 @@ type running struct {
 	// watches reports whether clients may watch the collection.
 	watches      bool
 	verification verification
-	// checkedAt is the time at which the last self-check ended; zero if there was none. The next self-check begins with
-	// the key nextCheck. Only the goroutine that checks uses both.
+	// checkedAt is the time at which the last self-check ended; zero if there was none. The next one begins with the key
+	// checkFrom. Only selfCheckLoop uses both.
 	checkedAt time.Time
-	nextCheck string
+	checkFrom string
 }
 
 // NewCollections returns an empty set of collections. The caller must close it.
 func NewCollections(config Config) *Collections {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Collections{
-		config:    config,
-		budget:    &budget{limit: config.Bytes},
+		config: config,
+		shared: shared{
+			budget: &budget{limit: config.Bytes}, outage: config.Outage, pacer: &watch.Pacer{}, probes: &source.ProbeNumbers{},
+		},
 		loadSlots: make(chan struct{}, maxLoads),
 		starts:    rate.NewLimiter(startsPerSecond, startsAtOnce),
+		checks:    newSelfChecks(),
 		ctx:       ctx,
 		stop:      stop,
 		all:       map[CollectionKey]*running{},
-		counts:    map[CollectionKey]*feedCounts{},
+		counts:    map[CollectionKey]*collectionCounts{},
 		eager:     map[CollectionKey]struct{}{},
 		bans:      bans{},
 	}
-	c.feeds.Go(c.tidy)
-	for range maxVerifying {
-		c.feeds.Go(c.verifyLoop)
+	c.loops.Go(c.tidyLoop)
+	for range verifyLoops {
+		c.loops.Go(c.verifyLoop)
 	}
 	if config.SelfCheck > 0 {
-		c.feeds.Go(func() { c.selfCheck(config.SelfCheck) })
+		c.loops.Go(func() { c.selfCheckLoop(config.SelfCheck) })
 	}
 	return c
 }
 
-// Close stops all feeds and waits for their end.
+// Close stops all loops and waits for their end.
 func (c *Collections) Close() {
 	c.mu.Lock()
-	c.stop() // under the lock, so that no feed begins while Wait waits
+	c.stop() // under the lock, so that no loop begins while Wait waits
 	c.mu.Unlock()
-	c.feeds.Wait()
+	c.loops.Wait()
 }
 
 // Use returns a collection. It starts the collection if necessary, or returns the reason why that is not possible now. The
 // reason is Warming if many collections were started in a short time.
 func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
-	if found := c.find(key); found != nil {
-		return found.Collection, reason.None
+	if found, _ := c.Find(key); found != nil {
+		return found, reason.None
 	}
 	return c.start(key)
 }
@@ -167,15 +169,9 @@ func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	return nil, c.refusalLocked(key)
 }
 
-// find returns a collection that runs, or nil.
-func (c *Collections) find(key CollectionKey) *running {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.all[key]
-}
-
-// Resume ends the pauses of all feeds between two tries, since the upstream answers again.
-func (c *Collections) Resume() {
+// ProbeAll makes all feeds ask the upstream at once, also those that pause after a failure. It is for an upstream that
+// answers again.
+func (c *Collections) ProbeAll() {
 	for _, r := range c.list() {
 		r.requestProbe()
 	}
@@ -207,23 +203,19 @@ func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 	r := c.newRunningLocked(key, stop)
 	c.all[key] = r
 	f := c.newFeed(r)
-	c.feeds.Go(func() { f.run(ctx) })
+	c.loops.Go(func() { f.run(ctx) })
 	return r.Collection, reason.None
 }
 
 // newFeed returns the feed of a collection.
 func (c *Collections) newFeed(r *running) *feed {
 	return &feed{
-		source:       c.source(r.resource),
-		collection:   r.Collection,
-		elsewhere:    c.config.Elsewhere,
-		sameTimeline: c.config.SameTimeline,
-		fields: func(ctx context.Context) ([]wire.Field, error) {
-			return c.config.Fields(ctx, r.resource.GroupVersionResource)
-		},
-		loadSlots: c.loadSlots,
-		watches:   r.watches,
-		log:       c.config.Log.With("collection", r.resource.String()),
+		config:     &c.config,
+		source:     c.source(r.key),
+		collection: r.Collection,
+		watches:    r.watches,
+		loadSlots:  c.loadSlots,
+		log:        c.config.Log.With("collection", r.key.String()),
 	}
 }
 
@@ -232,13 +224,14 @@ func (c *Collections) source(key CollectionKey) source.Source {
 	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: key}
 }
 
-// refusalLocked returns the reason why a collection must not be started now; None if it may be started.
+// refusalLocked returns the reason why a collection must not be started now; None if it may be started. After Close, when
+// the process ends, the reason is Warming.
 func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
 	if c.ctx.Err() != nil {
-		return reason.Warming // after Close, when the process ends
+		return reason.Warming
 	}
-	if ban := c.bans.reason(key, time.Now()); ban != reason.None {
-		return ban
+	if why := c.bans.whyNotStart(key, time.Now()); why != reason.None {
+		return why
 	}
 	if len(c.all) >= maxCollections || c.budget.crowded() {
 		return reason.Memory
@@ -253,9 +246,7 @@ func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFun
 	if settings.History > 0 {
 		limits.History = settings.History
 	}
-	collection := newCollection(key, limits, c.budget, &c.pacer, &c.probes)
-	collection.outage = c.config.Outage
-	collection.counts = c.countsLocked(key)
+	collection := newCollection(key, limits, c.shared, c.countsLocked(key))
 	c.started++
 	collection.lastObjectNumber = c.started << index.ObjectNumberBits
 	return &running{Collection: collection, stop: stop, watches: settings.Watches}
@@ -276,6 +267,6 @@ func (c *Collections) list() []*running {
 func (c *Collections) isEager(r *running) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	_, eager := c.eager[r.resource]
+	_, eager := c.eager[r.key]
 	return eager
 }

@@ -11,10 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/samples"
 )
 
 // TestStartsAreBounded: Use starts startsAtOnce collections at once, and then startsPerSecond. Keep, for what the policy wants
@@ -84,7 +82,7 @@ func TestIdleCollectionsGo(t *testing.T) {
 func TestMayFit(t *testing.T) {
 	const mebibyte = 1 << 20
 	large, small, unlimited := &budget{limit: 1000 * mebibyte}, &budget{limit: 100 * mebibyte}, &budget{}
-	most := oversizeFactor * large.maxUncrowded() / maxLikelyMean // of so large objects
+	most := oversizeFactor * large.crowdedAbove() / maxLikelyMean // of so large objects
 	for name, tt := range map[string]struct {
 		learned source.Learned
 		budget  *budget
@@ -104,50 +102,19 @@ func TestMayFit(t *testing.T) {
 	}
 }
 
-// TestALoadReservesItsBytes: newLoaded counts the bytes of a state before it is read, so that loads do not exceed the bound
-// together. It returns errFull if little is left. In the end only the objects that came are counted.
-func TestALoadReservesItsBytes(t *testing.T) {
-	const limit = 1000
-	envelope, o := samples.Envelope("PodList", "v1"), &index.Object{Key: "a", Bytes: make([]byte, 100)}
-	for name, tt := range map[string]struct {
-		used         int64 // before the load
-		learnedSize  int64 // of the state, as far as is known
-		wantErr      error
-		wantReserved int64
-	}{
-		"a state that fits":                    {learnedSize: 400, wantReserved: 400},
-		"a state that seems not to fit":        {learnedSize: oversizeFactor * 900, wantReserved: 450}, // half of nine tenths
-		"a state larger than what was learned": {learnedSize: 10, wantReserved: 10},
-		"nothing fits":                         {learnedSize: 10, used: 950, wantErr: errFull},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := &budget{limit: limit}
-			b.add(tt.used)
-			expectUsed := func(when string, want int64) {
-				t.Helper()
-				if got := b.used.Load(); got != want {
-					t.Errorf("%s: got %d bytes counted, want %d", when, got, want)
-				}
-			}
-			l, err := newLoaded(source.Learned{Envelope: envelope, Count: 1, Mean: tt.learnedSize}, b, source.Probe{})
-			if !errors.Is(err, tt.wantErr) {
-				t.Fatalf("got error %v, want %v", err, tt.wantErr)
-			}
-			expectUsed("at first", tt.used+tt.wantReserved)
-			if err != nil {
-				return
-			}
-			expect.NoError(t, l.count(o.Size()))
-			expectUsed("with an object", max(tt.wantReserved, o.Size()))
-			l.endReservation()
-			expectUsed("when all objects have come", o.Size())
-			if err := l.count(limit); !errors.Is(err, errFull) {
-				t.Errorf("objects of %d bytes more: got error %v, want %v", limit, err, errFull)
-			}
-			l.discard()
-			expectUsed("after the load was discarded", 0)
-		})
+// TestALoadIsCounted: the objects of a load count in the budget. More than nine tenths of the limit do not fit, and a load
+// that is discarded counts no more.
+func TestALoadIsCounted(t *testing.T) {
+	b := &budget{limit: 1000}
+	l := &stateLoad{budget: b}
+	expect.NoError(t, l.count(400))
+	expect.NoError(t, l.count(500))
+	expect.Same(t, int64(900), b.used.Load())
+	if err := l.count(1); !errors.Is(err, errFull) {
+		t.Errorf("one byte more than nine tenths: got error %v, want %v", err, errFull)
 	}
+	l.discard()
+	expect.Same(t, int64(0), b.used.Load())
 }
 
 // TestMakeRoom: when less than a tenth of the bound is free, the janitor shortens histories, and drops the collection that was
@@ -167,8 +134,8 @@ func TestMakeRoom(t *testing.T) {
 			c.lastUse.Store(&lastUse)
 		}
 		setIdle(used, 0)
-		setIdle(idle, minIdleForEviction)
-		setIdle(eager, 2*minIdleForEviction)
+		setIdle(idle, minIdleToDrop)
+		setIdle(eager, 2*minIdleToDrop)
 		all.budget.add(bound/20*19 - all.budget.used.Load()) // a twentieth is free
 		time.Sleep(tidyInterval)
 		synctest.Wait()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"math"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -19,63 +19,66 @@ const (
 	// The pause after a page is pauseFactor times as long as the upstream worked for it, and at least minPause.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
-	// pageTries is the number of revisions at which a page is tried. The upstream may have forgotten a revision, or may
-	// not have reached it yet.
-	pageTries = 3
-	// confirmPause is the time after which a page that differs is compared again. If only bytes differ, that time is
-	// [Skew].
+	// confirmPause is the time after which a page that differs is compared again. If it has the same objects with other
+	// bytes, that time is [Skew].
 	confirmPause = 2 * time.Second
+)
+
+// The arguments with which compare compares a whole collection.
+const (
+	firstKey = ""
+	allPages = math.MaxInt
 )
 
 // errDropped says that the state of a collection was dropped, so that it cannot be compared.
 var errDropped = errors.New("the state is not there any more")
 
+// comparedTo says how far a comparison has come.
+type comparedTo struct {
+	// next is the key from which to go on; "" if nothing is left. After a page that failed it is that page's end, so that a
+	// page that the upstream never gives does not keep the others from being compared.
+	next string
+	// revision is that of the last page; 0 if the collection was dropped before the page was read.
+	revision uint64
+}
+
 // compare compares up to maxPages pages of a collection with the upstream, byte by byte, each page at the newest
 // revision of that moment. The first page begins with the key start. A state that was loaded after changedAt is not
-// compared.
+// compared: it came from the API servers as they are since their last change.
 //
-// It stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any other
-// error means that there is no verdict. next is the key from which to go on, or "" if nothing is left: after a page that
-// failed it is that page's end, so that a page that the upstream never gives does not keep the others from being compared.
-// revision is that of the last page, or 0 if the collection was dropped.
+// compare stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any
+// other error means that there is no verdict.
 func (c *Collections) compare(
 	ctx context.Context, r *running, start string, maxPages int, changedAt time.Time,
-) (next string, revision uint64, err error) {
-	tries := 1
-	for pages := 0; pages < maxPages; {
+) (compared comparedTo, err error) {
+	compared.next = start
+	for range maxPages {
 		v := r.view.Load()
 		switch {
 		case v.unavailable != reason.None:
-			return start, 0, errDropped
-		case v.loaded.After(changedAt):
-			return "", v.To, nil
+			return comparedTo{next: compared.next}, errDropped
+		case v.loadAskedAt.After(changedAt):
+			return comparedTo{revision: v.To}, nil
 		}
-		revision = v.To
+		compared.revision = v.To
 		begun := time.Now()
-		next, err = c.comparePage(ctx, r, v.state(), start)
-		switch {
-		case source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) && tries < pageTries:
-			tries++
-		case err != nil || next == "":
-			return next, revision, err
-		default:
-			pages++
-			tries = 1
-			start = next
+		compared.next, err = c.comparePage(ctx, r, v.snapshot(), compared.next)
+		if err != nil || compared.next == "" {
+			return compared, err
 		}
 		if !clock.Sleep(ctx, max(minPause, pauseFactor*time.Since(begun))) {
-			return start, revision, context.Cause(ctx)
+			return compared, context.Cause(ctx)
 		}
 	}
-	return start, revision, nil
+	return compared, nil
 }
 
 // comparePage compares the page of s that begins with the key start. It returns the key with which the next page begins,
 // also after an error.
 func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, start string) (next string, err error) {
-	comparison := source.Comparison{Source: c.source(r.resource)}
+	comparison := source.Comparison{Source: c.source(r.key)}
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
-	next, err = comparison.ComparePage(ctx, s.state(), start, limit)
+	next, err = comparison.ComparePage(ctx, s.listState(), start, limit)
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	if !differs {
 		return next, err
@@ -88,7 +91,7 @@ func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, s
 	if !clock.Sleep(ctx, pause) {
 		return next, ctx.Err()
 	}
-	_, secondErr := comparison.ComparePage(ctx, s.state(), start, limit)
+	_, secondErr := comparison.ComparePage(ctx, s.listState(), start, limit)
 	if secondErr == nil {
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}

@@ -70,15 +70,12 @@ func TestHandleFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			f := &feed{
-				collection: c, mustLoad: tt.loading,
-				retries: retryBackoff(), refusals: refusalBackoff(), overflows: overflowBackoff(),
-			}
+			f := &feed{collection: c, mustLoad: tt.loading, backoffs: initialBackoffs}
 			now := time.Now()
 			if tt.after > 0 {
 				f.handleFailure(tt.err, now)
 			}
-			_, pause := f.handleFailure(tt.err, now.Add(tt.after))
+			pause := f.handleFailure(tt.err, now.Add(tt.after)).minimum
 			v := c.view.Load()
 			if v.unavailable != tt.wantUnavailable {
 				t.Errorf("the newest state: got reason %q, want %q", v.unavailable, tt.wantUnavailable)
@@ -109,14 +106,13 @@ func TestUnlikelyLoadsBackOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &feed{
-				collection: liveCollection(Limits{History: time.Minute, Staleness: time.Minute}),
-				retries:    retryBackoff(), overflows: overflowBackoff(), refusals: refusalBackoff(), doubts: doubtBackoff(),
+				collection: liveCollection(Limits{History: time.Minute, Staleness: time.Minute}), backoffs: initialBackoffs,
 			}
-			f.drop(reason.Warming, tt.err)
+			f.drop(reason.Warming, reason.Other)
 			withJitter := tt.longest + tt.longest/2
 			last := time.Duration(0)
 			for i := range 10 {
-				_, pause := f.handleFailure(tt.err, time.Now())
+				pause := f.handleFailure(tt.err, time.Now()).minimum
 				if pause < last || pause > withJitter {
 					t.Errorf("pause %d: got %v, want %v to %v", i, pause, last, withJitter)
 				}

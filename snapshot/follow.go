@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap bounds the gap between the end of a watch at its timeout and the answer to the next watch, if both are
-// to have the same timeline without a proof: to stop etcd, restore a backup and start etcd again takes longer.
+// maxOrderlyGap is the longest time between the end of a watch at its timeout and the answer to the next watch after which
+// both are taken to be of one timeline without a proof: nobody can stop etcd, restore a backup and start etcd in that time.
 const maxOrderlyGap = 10 * time.Second
 
 // resume opens a watch that goes on from the interval's end. Before, it asks the upstream for its revision: a watch
@@ -26,18 +26,19 @@ const maxOrderlyGap = 10 * time.Second
 //	130                       is answered 410         the upstream has forgotten later changes: load anew
 //	110                       is not opened           another timeline: drop everything
 //
-// After a break, 130 may be of another timeline, too: so [feed.proveTimeline] must succeed.
+// A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
+// timeline, too: so [feed.proveTimeline] must succeed.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
-	if !clock.Sleep(ctx, time.Until(f.fresh.NoProbeBefore())) {
+	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
 		return nil, ctx.Err()
 	}
 	c := f.collection
-	f.fresh.Await(time.Now(), c.awaitedProbe.Load())
+	f.freshness.Await(time.Now(), c.awaitedProbe.Load())
 	sent := c.probes.Next()
-	f.fresh.ProbeSent(sent)
-	c.publishForecast(f.fresh)
+	f.freshness.ProbeSent(sent)
+	c.publishFreshness(f.freshness)
 	current, err := f.probe(ctx, sent)
-	f.fresh.StreamClosed()
+	f.freshness.StreamClosed() // no stream is read yet; read tells Freshness when one is
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.timedOutAt.IsZero() || clock.Age(f.timedOutAt, time.Now()) > maxOrderlyGap {
+	if f.timelineKnownAt.IsZero() || clock.Age(f.timelineKnownAt, time.Now()) > maxOrderlyGap {
 		if err := f.proveTimeline(ctx); err != nil {
 			s.Stop()
 			return nil, err
@@ -55,144 +56,155 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	return s, nil
 }
 
-// pause waits before the next session ([Collection.pause]). Requests learn that no proof can come meanwhile, and do not
-// wait for a proof.
-func (f *feed) pause(ctx context.Context, usual, least time.Duration) {
-	f.fresh.Refused(time.Now(), max(usual, least))
-	f.collection.publishForecast(f.fresh)
-	f.collection.pause(ctx, usual, least)
-	f.fresh.EndPause(time.Now())
-}
-
-// openWatch opens a watch from a revision on.
-func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration) (*source.Stream, error) {
+// openWatch opens a watch that begins after a revision.
+func (f *feed) openWatch(ctx context.Context, after uint64, timeout time.Duration) (*source.Stream, error) {
 	return f.source.Watch(ctx, "", url.Values{
-		"resourceVersion":     {strconv.FormatUint(from, 10)},
+		"resourceVersion":     {strconv.FormatUint(after, 10)},
 		"allowWatchBookmarks": {"true"},
 	}, timeout)
+}
+
+// read applies the events of the stream until the stream ends or must be left. It returns nil if the stream ended at
+// its timeout. Each turn does what is due, and then waits until something happens.
+func (f *feed) read(ctx context.Context, s *source.Stream) error {
+	f.collection.setStreaming(true)
+	f.freshness.StreamOpened(time.Now())
+	r := &reader{feed: f, stream: s, alarm: time.NewTimer(0)}
+	defer r.stop()
+	if f.lacksBookmark() { // the stream's first bookmark may take a minute
+		r.openProgressWatch(ctx)
+	}
+	for {
+		if err := r.act(ctx); err != nil {
+			return err
+		}
+		if isOver, err := r.wait(ctx); isOver || err != nil {
+			return err
+		}
+	}
+}
+
+// reader reads one stream for a feed. [source.Freshness] decides when it sends a probe or opens a progress watch meanwhile.
+type reader struct {
+	*feed
+	stream *source.Stream
+	// probeCall has the probe in flight, and progressCall the progress watch in flight, if any.
+	probeCall    call[probeResult]
+	progressCall call[progress]
+	// unapplied is what the last progress watch has shown, until the stream has sent all of it, too.
+	unapplied progress
+	// alarm fires when something is due.
+	alarm *time.Timer
+}
+
+// stop ends what the reader has begun beside the stream.
+func (r *reader) stop() {
+	r.alarm.Stop()
+	r.collection.setStreaming(false)
+	r.freshness.StreamClosed()
+	r.collection.publishFreshness(r.freshness)
+	r.progressCall.stop()
+	r.probeCall.stop()
 }
 
 // errStreamLeft says that the feed stops reading a stream that has not ended.
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
-// read applies the events of the stream until the stream ends or must be left. It returns nil if the stream ended at
-// its timeout. Meanwhile [source.Freshness] decides when a probe is sent and a progress watch is opened. Each turn of
-// the loop applies what the last progress watch has shown, does what Freshness decides, and waits for the next event or
-// outcome.
-func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
-	c, fresh := f.collection, &f.fresh
-	var probe call[probeResult]
-	var progressWatch call[progress]
-	c.setStreaming(true)
-	fresh.StreamOpened(time.Now())
-	defer func() {
-		c.setStreaming(false)
-		fresh.StreamClosed()
-		c.publishForecast(*fresh)
-		progressWatch.stop()
-		probe.stop()
-	}()
-	sendProbe := func() {
-		sent := c.probes.Next()
-		fresh.ProbeSent(sent)
-		probe.start(ctx, func(ctx context.Context) (probeResult, error) { return f.probe(ctx, sent) })
+// act applies what the last progress watch has shown, and does everything that is due. It sets the alarm for what will be
+// due next. It returns an error if the stream must not be read any more.
+func (r *reader) act(ctx context.Context) (err error) {
+	c := r.collection
+	r.unapplied, err = c.applyProgress(r.unapplied)
+	if err != nil {
+		return err
 	}
-	openProgressWatch := func() {
-		from := c.view.Load().To
-		fresh.ProgressOpened()
-		progressWatch.start(ctx, func(ctx context.Context) (progress, error) {
-			return f.watchProgress(ctx, from, math.MaxUint64, nil)
-		})
-	}
-	if f.lacksBookmark() { // the stream's first bookmark may take a minute
-		openProgressWatch()
-	}
-	var shown progress // what the last progress watch has shown, if the stream has not sent all of it yet
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
-		shown, err = c.applyProgress(shown)
-		if err != nil {
-			return err
-		}
 		now := time.Now()
 		v := c.view.Load()
-		fresh.Reached(v.To)
-		fresh.Await(now, c.awaitedProbe.Load())
-		next := fresh.Next(now, v.currentAt.Sent)
+		r.freshness.Reached(v.To)
+		r.freshness.Await(now, c.awaitedProbe.Load())
+		next := r.freshness.Next(now, v.provenBy.Sent)
 		switch next.Step {
 		case source.LeaveStream:
 			return errStreamLeft
 		case source.SendProbe:
-			sendProbe()
-			continue // there may be more to do
+			r.sendProbe(ctx)
 		case source.OpenProgressWatch:
-			openProgressWatch()
-			continue
+			r.openProgressWatch(ctx)
 		case source.Wait:
-			timer.Stop()
+			r.alarm.Stop()
 			if !next.Wake.IsZero() {
-				timer.Reset(next.Wake.Sub(now))
+				r.alarm.Reset(time.Until(next.Wake))
 			}
-		}
-		c.publishForecast(*fresh)
-		select {
-		case ev, ok := <-s.Events:
-			if !ok {
-				return f.streamEndError(s)
-			}
-			if err := f.applyEvent(ctx, ev); err != nil {
-				return err
-			}
-			fresh.StreamSent(ev.ReadAt)
-			if ev.Type == wire.Bookmarked {
-				fresh.StreamBookmark(ev.ReadAt)
-			}
-		case <-c.reloadRequests:
-			return errReloadRequested
-		case <-c.newWaiters: // the next turn reads awaitedProbe
-		case <-c.probeRequests:
-			fresh.RequestProbe()
-		case outcome := <-probe.outcome:
-			probe.clear()
-			if err := f.handleProbe(outcome); err != nil {
-				return err
-			}
-		case outcome := <-progressWatch.outcome:
-			progressWatch.clear()
-			shown, err = f.handleProgress(outcome)
-			if err != nil {
-				return err
-			}
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
+			c.publishFreshness(r.freshness)
+			return nil
 		}
 	}
 }
 
-// streamEndError returns the error with which a stream ended; nil if it ended at its timeout.
-func (f *feed) streamEndError(s *source.Stream) error {
-	if s.EndedAtTimeout(time.Now()) {
-		return nil
-	}
-	return s.Err
+// sendProbe sends a probe. No other may be in flight.
+func (r *reader) sendProbe(ctx context.Context) {
+	sent := r.collection.probes.Next()
+	r.freshness.ProbeSent(sent)
+	r.probeCall.start(ctx, func(ctx context.Context) (probeResult, error) { return r.probe(ctx, sent) })
 }
 
-// applyEvent applies one event of the stream. It returns an error if the stream must not be read any more.
+// openProgressWatch opens a progress watch. No other may be in flight.
+func (r *reader) openProgressWatch(ctx context.Context) {
+	start := r.collection.view.Load().To
+	r.freshness.ProgressOpened()
+	r.progressCall.start(ctx, func(ctx context.Context) (progress, error) {
+		return r.watchProgress(ctx, start, math.MaxUint64, nil)
+	})
+}
+
+// wait waits until something happens, and handles it. isOver reports whether the stream has ended at its timeout. After an
+// error the stream must not be read any more.
+func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
+	select {
+	case ev, ok := <-r.stream.Events:
+		if ok {
+			r.freshness.StreamSent(ev.ReadAt)
+			return false, r.applyEvent(ctx, ev)
+		}
+		if r.stream.EndedAtTimeout(time.Now()) {
+			return true, nil
+		}
+		return false, r.stream.Err
+	case outcome := <-r.probeCall.outcome:
+		r.probeCall.clear()
+		return false, r.handleProbe(outcome)
+	case outcome := <-r.progressCall.outcome:
+		r.progressCall.clear()
+		r.unapplied, err = r.handleProgress(outcome)
+		return false, err
+	case <-r.collection.reloadRequests:
+		return false, errReloadRequested
+	case <-r.collection.probeRequests:
+		r.freshness.RequestProbe()
+		return false, nil
+	case <-r.alarm.C: // act does what is due
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// applyEvent advances the state by one event of the stream. It returns an error if the stream must not be read any more.
 func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	f.checkForm(ev)
 	if ev.Type == wire.Bookmarked {
+		f.freshness.StreamBookmark(ev.ReadAt)
 		if ev.Meta.Revision < f.collection.view.Load().To {
-			f.fresh.RequestProbe() // the API server lags, or its storage was restored
+			f.freshness.RequestProbe() // the API server lags, or its storage was restored: the probe will tell
 			return nil
 		}
-		return f.collection.progress(ev.Meta.Revision)
+		return f.collection.advanceTo(ev.Meta.Revision)
 	}
 	if err := f.learnFirst(ctx, ev); err != nil {
 		return err
 	}
-	ch, err := f.stateChange(f.envelope, ev)
+	ch, err := f.changeOf(f.envelope, ev)
 	if err != nil {
 		return err
 	}

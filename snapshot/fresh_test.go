@@ -135,7 +135,7 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 	})
 }
 
-// TestFewWaitInVain: while no proof can come, ConsistentUnavailable lets few lists wait for Consistent in vain, and the feed
+// TestFewWaitInVain: while no proof can come, WhyNotConsistent lets few lists wait for Consistent in vain, and the feed
 // asks the upstream ever less often. While proofs come at times, some lists are answered.
 func TestFewWaitInVain(t *testing.T) {
 	const hours = 3 * time.Hour
@@ -190,7 +190,7 @@ func TestFewWaitInVain(t *testing.T) {
 					u.revision++
 					u.mu.Unlock()
 				}
-				if c.ConsistentUnavailable(index.Query{}, c.probes.Last(), consistentWait) != reason.None {
+				if c.WhyNotConsistent(index.Query{}, c.probes.Last(), consistentWait) != reason.None {
 					continue
 				}
 				if _, unavailable := c.Consistent(t.Context(), c.probes.Last(), consistentWait); unavailable == reason.None {
@@ -224,7 +224,7 @@ func TestFewWaitInVain(t *testing.T) {
 	}
 }
 
-// TestConsistentUnavailable: ConsistentUnavailable returns why Consistent would find no state, without waiting for it: there is
+// TestConsistentUnavailable: WhyNotConsistent returns why Consistent would find no state, without waiting for it: there is
 // none, it does not know a field, or no proof can come in time.
 func TestConsistentUnavailable(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
@@ -232,7 +232,7 @@ func TestConsistentUnavailable(t *testing.T) {
 	proven := waiting - 1
 	expectUnavailable := func(name string, q index.Query, after uint64, want reason.Reason) {
 		t.Helper()
-		if got := c.ConsistentUnavailable(q, after, time.Second); got != want {
+		if got := c.WhyNotConsistent(q, after, time.Second); got != want {
 			t.Errorf("%s: got reason %q, want %q", name, got, want)
 		}
 	}
@@ -243,7 +243,7 @@ func TestConsistentUnavailable(t *testing.T) {
 	var f source.Freshness
 	f.StreamOpened(time.Now())
 	f.Refused(time.Now(), time.Minute)
-	c.publishForecast(f)
+	c.publishFreshness(f)
 	expectUnavailable("a list, while the upstream refuses probes", index.Query{}, waiting, reason.NotProven)
 	expectUnavailable("a list of a proven state, while the upstream refuses probes", index.Query{}, proven, reason.None)
 	c.drop(reason.Upstream)
@@ -268,7 +268,7 @@ func collectionOfMany() *Collection {
 	return c
 }
 
-// TestForwardSmall: ForwardSmall forwards a list of the newest state if the work for it is at most maxSmallWork, and no probe
+// TestForwardSmall: TryForwardSmall forwards a list of the newest state if the work for it is at most maxSmallWork, and no probe
 // that was sent after the list came has proven the state yet.
 func TestForwardSmall(t *testing.T) {
 	c := collectionOfMany()
@@ -290,7 +290,7 @@ func TestForwardSmall(t *testing.T) {
 		},
 		"a page of 100 of a proven state": {query: index.Query{Limit: 100}, after: proven},
 	} {
-		done, forwarded := c.ForwardSmall(tt.query, tt.after)
+		done, forwarded := c.TryForwardSmall(tt.query, tt.after)
 		if forwarded != tt.wantForwarded {
 			t.Errorf("%s: forwarded: got %t, want %t", name, forwarded, tt.wantForwarded)
 		}
@@ -300,19 +300,19 @@ func TestForwardSmall(t *testing.T) {
 	}
 }
 
-// TestForwardSmallIsBounded: ForwardSmall lets maxSmallForwarded lists of a collection be forwarded at the same time, and none
+// TestForwardSmallIsBounded: TryForwardSmall lets maxSmallForwards lists of a collection be forwarded at the same time, and none
 // if there is no state.
 func TestForwardSmallIsBounded(t *testing.T) {
 	c := collectionOfMany()
-	forward := func() (done func(), forwarded bool) { return c.ForwardSmall(index.Query{Limit: 1}, c.probes.Last()) }
+	forward := func() (done func(), forwarded bool) { return c.TryForwardSmall(index.Query{Limit: 1}, c.probes.Last()) }
 	var dones []func()
-	for range 10 * maxSmallForwarded {
+	for range 10 * maxSmallForwards {
 		if done, forwarded := forward(); forwarded {
 			dones = append(dones, done)
 		}
 	}
-	if len(dones) != maxSmallForwarded {
-		t.Errorf("got %d lists forwarded at the same time, want %d", len(dones), maxSmallForwarded)
+	if len(dones) != maxSmallForwards {
+		t.Errorf("got %d lists forwarded at the same time, want %d", len(dones), maxSmallForwards)
 	}
 	dones[0]()
 	done, forwarded := forward()
@@ -326,20 +326,20 @@ func TestForwardSmallIsBounded(t *testing.T) {
 	}
 }
 
-// TestForwardRest: ForwardRest forwards a small page of a list whose revision memory has not reached, and requests a probe.
+// TestForwardRest: TryForwardPage forwards a small page of a list whose revision memory has not reached, and requests a probe.
 func TestForwardRest(t *testing.T) {
 	c := collectionOfMany()
 	const reached, notReached = 10, 11
-	if _, forwarded := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, reached); forwarded {
+	if _, forwarded := c.TryForwardPage(index.Query{Limit: 1, Start: "n/0001"}, reached); forwarded {
 		t.Error("a page at a revision that memory has reached is forwarded")
 	}
-	if _, forwarded := c.ForwardRest(index.Query{Start: "n/0001"}, notReached); forwarded {
+	if _, forwarded := c.TryForwardPage(index.Query{Start: "n/0001"}, notReached); forwarded {
 		t.Error("a large page is forwarded")
 	}
 	if len(c.probeRequests) != 0 {
 		t.Error("a probe is requested for a page that is not forwarded")
 	}
-	done, forwarded := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, notReached)
+	done, forwarded := c.TryForwardPage(index.Query{Limit: 1, Start: "n/0001"}, notReached)
 	if !forwarded {
 		t.Fatal("a small page at a revision that memory has not reached is not forwarded")
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // know the change yet. Each API server learns of it by a watch of its own, and so does listproxy.
 const Skew = 10 * time.Second
 
-// Cause is why collections are dropped or verified. The metric of losses has it as a label.
+// Cause is why collections are dropped or verified. The metric of losses has its reason as a label.
 type Cause reason.Reason
 
 const (
@@ -49,13 +50,13 @@ func scopesOf(key CollectionKey) [4]Scope {
 	return [...]Scope{{}, OfVersion(key.GroupVersion()), OfResource(key.GroupResource()), OfCollection(key)}
 }
 
-// has reports whether the scope selects a collection.
-func (s Scope) has(key CollectionKey) bool {
+// selects reports whether the scope selects a collection.
+func (s Scope) selects(key CollectionKey) bool {
 	scopes := scopesOf(key)
 	return slices.Contains(scopes[:], s)
 }
 
-// String returns the scope's name, for people.
+// String returns the scope's name, for people. It leaves out the version of a collection.
 func (s Scope) String() string {
 	switch target := s.target.(type) {
 	case nil:
@@ -84,41 +85,48 @@ func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
 	var dropped []*running
 	c.mu.Lock()
-	c.changes = c.changes.with(Change{At: now, Of: i.Scope.String(), What: i.What, Cause: i.Cause})
+	c.changes = c.changes.withLatest(Change{At: now, Of: i.Scope.String(), What: i.What, Cause: i.Cause})
 	for key, r := range c.all {
-		if i.Scope.has(key) {
+		if i.Scope.selects(key) {
 			dropped = append(dropped, r)
 			delete(c.all, key)
 		}
 	}
 	if i.Cause != CauseMismatch && c.ctx.Err() == nil { // no goroutine begins after Close
 		c.bans[i.Scope] = now.Add(Skew)
-		c.feeds.Go(func() { c.verifyAfterSkew(i.Scope) })
+		c.loops.Go(func() { c.verifyAfterSkew(i.Scope) })
 	}
 	c.mu.Unlock()
-	forwardReason := reason.Upstream
+	why := reason.Upstream
 	if i.Cause == CauseMismatch {
-		forwardReason = reason.Warming // a load begins at once
+		why = reason.Warming // a load begins at once
 	}
 	for _, r := range dropped {
-		c.giveUp(r, forwardReason, reason.Reason(i.Cause))
+		c.endDropped(r, why, reason.Reason(i.Cause))
 	}
 }
 
-// bans maps a scope to the time before which its collections must not be started. Invalidate bans the scope of a change. A
-// self-check bans its collection after a second mismatch. Collections.mu guards bans.
+// bans maps a scope to the time before which its collections must not be started. After a change, Invalidate bans all
+// collections of a resource or of a version. After a second mismatch, a self-check bans its one collection. Collections.mu
+// guards bans.
 type bans map[Scope]time.Time
 
-// reason returns the reason why a collection must not be started; None if it may be.
-func (b bans) reason(key CollectionKey, now time.Time) reason.Reason {
+// whyNotStart returns the reason why a collection must not be started; None if it may be.
+func (b bans) whyNotStart(key CollectionKey, now time.Time) reason.Reason {
 	for _, scope := range scopesOf(key) {
-		if !b[scope].After(now) {
+		switch {
+		case !b[scope].After(now):
 			continue
-		}
-		if scope == OfCollection(key) { // banned by a self-check
+		case scope == OfCollection(key): // of a self-check
 			return reason.Form
+		default:
+			return reason.Upstream
 		}
-		return reason.Upstream
 	}
 	return reason.None
+}
+
+// endOld ends the bans that are over.
+func (b bans) endOld(now time.Time) {
+	maps.DeleteFunc(b, func(_ Scope, until time.Time) bool { return !now.Before(until) })
 }

@@ -109,7 +109,7 @@ func TestChanges(t *testing.T) {
 		{Of: "widgets.example.com", Cause: CauseDefinition, What: "another"},
 	} {
 		change.At = begun.Add(time.Duration(i))
-		c = c.with(change)
+		c = c.withLatest(change)
 	}
 	expect.Same(t, changes{
 		{At: begun.Add(4), Of: "widgets.example.com", Cause: CauseDefinition, What: "another"},
@@ -118,7 +118,7 @@ func TestChanges(t *testing.T) {
 		{At: begun.Add(1), Of: "all", Cause: CauseServers},
 	}, c)
 	for i := range 2 * maxChanges {
-		c = c.with(Change{Of: fmt.Sprint(i)})
+		c = c.withLatest(Change{Of: fmt.Sprint(i)})
 	}
 	expect.Same(t, maxChanges, len(c))
 	expect.Same(t, fmt.Sprint(2*maxChanges-1), c[0].Of)

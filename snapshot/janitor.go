@@ -2,49 +2,47 @@ package snapshot
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 const (
 	// tidyInterval is the interval at which the janitor works.
 	tidyInterval = time.Second
-	// minIdleForEviction is the time for which nobody must have asked for a collection that is dropped to free memory.
-	minIdleForEviction = time.Minute
+	// minIdleToDrop is how long a collection must have been idle before it may be dropped to free memory.
+	minIdleToDrop = time.Minute
 )
 
-// tidy is the janitor: until Collections is closed, it trims history, ends idle collections and dead watches, and keeps a
-// tenth of the byte bound free. A collection with watches is in use.
-func (c *Collections) tidy() {
-	ticker := time.NewTicker(tidyInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.ctx.Done():
-			return
-		case now := <-ticker.C:
-			for _, r := range c.list() {
-				r.trimByAge(now)
-				if r.view.Load().isWatched() {
-					r.Touch()
-				}
-				r.endDeadWatches(now)
-			}
-			c.mu.Lock()
-			maps.DeleteFunc(c.bans, func(_ Scope, until time.Time) bool { return !now.Before(until) })
-			c.mu.Unlock()
-			c.endIdle(now)
-			c.shortenHistories()
-			c.dropIdlest(now)
-		}
+// tidyLoop is the janitor: it tidies until Collections is closed.
+func (c *Collections) tidyLoop() {
+	for clock.Sleep(c.ctx, tidyInterval) {
+		c.tidy(time.Now())
 	}
 }
 
-// endIdle drops the collections that nobody has asked for during Config.Idle.
-func (c *Collections) endIdle(now time.Time) {
+// tidy trims history, ends watches of dead streams and bans that are over, drops idle collections, and keeps a tenth of the
+// byte limit free.
+func (c *Collections) tidy(now time.Time) {
+	for _, r := range c.list() {
+		r.trimByAge(now)
+		if r.view.Load().isWatched() {
+			r.Touch() // a collection with watches is not idle
+		}
+		r.endWatchesIfStreamDead(now)
+	}
+	c.mu.Lock()
+	c.bans.endOld(now)
+	c.mu.Unlock()
+	c.dropIdle(now)
+	c.shortenHistories()
+	c.dropIdlest(now)
+}
+
+// dropIdle drops the collections that nobody has asked for during Config.Idle.
+func (c *Collections) dropIdle(now time.Time) {
 	if c.config.Idle == 0 {
 		return
 	}
@@ -55,29 +53,7 @@ func (c *Collections) endIdle(now time.Time) {
 	}
 }
 
-// drop removes a collection and gives it up.
-func (c *Collections) drop(r *running, why, loss reason.Reason) {
-	c.mu.Lock()
-	if c.all[r.resource] == r {
-		delete(c.all, r.resource)
-	}
-	c.mu.Unlock()
-	c.giveUp(r, why, loss)
-}
-
-// giveUp stops the feed of a removed collection and forgets what the collection knew. Requests that have found the
-// collection get the reason why. A known state is counted as lost by the reason loss; with None, which is for idle
-// collections, it is not counted.
-func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
-	if wasKnown := r.retire(why); wasKnown && loss != reason.None {
-		r.counts.addLoss(loss)
-	}
-	r.stop()
-	c.config.Log.Info("collection ended",
-		"collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idleFor(time.Now()).Round(time.Second))
-}
-
-// shortenHistories halves the history of one collection after the other, while less than a tenth of the bound is free.
+// shortenHistories halves the history of one collection after the other, while less than a tenth of the limit is free.
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
 		if c.budget.crowded() {
@@ -86,15 +62,38 @@ func (c *Collections) shortenHistories() {
 	}
 }
 
-// dropIdlest drops the collection that was idle for longest, if less than a tenth of the bound is free. Eager collections,
-// and those that were used within minIdleForEviction, stay.
+// dropIdlest drops the collection that was idle for longest, if less than a tenth of the limit is free. Eager collections,
+// and those that were used within minIdleToDrop, stay.
 func (c *Collections) dropIdlest(now time.Time) {
 	if !c.budget.crowded() {
 		return
 	}
-	idle := slices.DeleteFunc(c.list(), func(r *running) bool { return c.isEager(r) || r.idleFor(now) < minIdleForEviction })
+	idle := slices.DeleteFunc(c.list(), func(r *running) bool { return c.isEager(r) || r.idleFor(now) < minIdleToDrop })
 	if len(idle) > 0 {
 		idlest := slices.MaxFunc(idle, func(a, b *running) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) })
 		c.drop(idlest, reason.Memory, reason.Memory)
 	}
+}
+
+// drop drops a collection. The reasons are as in endDropped.
+func (c *Collections) drop(r *running, why, loss reason.Reason) {
+	c.mu.Lock()
+	if c.all[r.key] == r {
+		delete(c.all, r.key)
+	}
+	c.mu.Unlock()
+	c.endDropped(r, why, loss)
+}
+
+// endDropped ends a collection that is not in c.all any more: it stops the feed and forgets the state. Requests that have
+// found the collection get the reason why. The state is counted as lost by the cause loss; with None, which is for idle
+// collections, it is not counted.
+func (c *Collections) endDropped(r *running, why, loss reason.Reason) {
+	if wasKnown := r.retire(why); wasKnown && loss != reason.None {
+		r.counts.addLoss(loss)
+	}
+	r.stop()
+	cause := cmp.Or(loss, "idle") // None is the empty reason
+	c.config.Log.Info("collection ended",
+		"collection", r.key.String(), "reason", cause, "idle", r.idleFor(time.Now()).Round(time.Second))
 }

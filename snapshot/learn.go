@@ -20,9 +20,9 @@ const (
 	learnWatchTimeout = 10 * time.Second
 )
 
-// learnFirst learns the form of items from an event of the stream, if the collection was empty so far. It compares the
-// event with a list of its object at exactly the event's revision. Clients' watches go on. After errObject the state
-// must be loaded anew, and the form is learned then.
+// learnFirst does nothing if the form of items is known. Otherwise ev has the first object of an empty collection, and
+// learnFirst learns the form from it, so that clients' watches go on: it compares the event with a list of the object at
+// exactly the event's revision. After errObject the state must be loaded anew, and the form is learned then.
 func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -52,9 +52,9 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 }
 
 // learnWatch learns the form of the upstream's watches, and of the bookmark that ends the initial events, from a
-// streaming list of a name that cannot exist. It returns nil if no watches are served. An upstream without streaming
-// lists answers with an error, or never sends that bookmark: then Form.InitialEndBookmark is nil, and only watches from a
-// revision on are served.
+// streaming list of nothing (see watchNothing). It returns nil if no watches are served. An upstream without streaming lists
+// answers with an error, or never sends that bookmark: then Form.InitialEnd is nil, and only watches from a revision on are
+// served. In the second case states are loaded in pages for a while, too.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
 	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // of an empty collection it is not known yet
 	if !f.watches || !canWriteEvents {
@@ -69,7 +69,8 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 		return form, nil
 	case errors.Is(err, errNoEnd):
 		f.noStreamingBefore = time.Now().Add(noStreamingFor)
-	case !source.IsAnswer(err), refusesPages(err):
+	case source.IsAnswer(err) && !refusesResource(err): // the upstream has no streaming lists
+	default:
 		return nil, err
 	}
 	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
@@ -80,14 +81,6 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	defer s.Stop()
 	form.ContentType = s.ContentType
 	return form, nil
-}
-
-// watchNothing opens a watch of a name that cannot exist.
-func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.Duration) (*source.Stream, error) {
-	namespace, selector := f.source.NonexistentKey()
-	query.Set("fieldSelector", selector)
-	query.Set("allowWatchBookmarks", "true")
-	return f.source.Watch(ctx, namespace, query, timeout)
 }
 
 // learnStreamingList completes a form from a streaming list of nothing.
@@ -106,15 +99,24 @@ func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 	return err
 }
 
-// learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns nil
-// without an error if listproxy could not write that bookmark with the same bytes.
+// watchNothing opens a watch of nothing: of a name that cannot exist.
+func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.Duration) (*source.Stream, error) {
+	namespace, selector := f.source.NonexistentKey()
+	query.Set("fieldSelector", selector)
+	query.Set("allowWatchBookmarks", "true")
+	return f.source.Watch(ctx, namespace, query, timeout)
+}
+
+// learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns errNoEnd if
+// the stream ends at its timeout without that bookmark, or sends another one first. It returns nil without an error if
+// listproxy could not write the bookmark with the same bytes.
 func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
-		if !ok && s.EndedAtTimeout(time.Now()) {
-			return nil, errNoEnd
-		}
 		if !ok {
+			if s.EndedAtTimeout(time.Now()) {
+				return nil, errNoEnd
+			}
 			return nil, s.Err
 		}
 		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
@@ -136,27 +138,23 @@ func (f *feed) lacksBookmark() bool {
 	return broadcaster != nil && broadcaster.Form().PlainBookmark == nil
 }
 
-// checkForm checks that listproxy would write an event with the upstream's bytes, and learns the form of bookmarks. If
-// the bytes would differ, clients' watches end, and neither this event nor later ones are sent.
+// checkForm ends clients' watches if listproxy could not write an event with the upstream's bytes: then neither this event
+// nor later ones are sent. From a bookmark it learns the form of bookmarks.
 func (f *feed) checkForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
-	if broadcaster == nil || f.canWrite(broadcaster, ev) {
+	if broadcaster == nil {
 		return
 	}
-	f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
-	f.collection.abortWatches(broadcaster)
-}
-
-// canWrite reports whether listproxy would write an event with the upstream's bytes. If it is a bookmark, the
-// broadcaster gets its form.
-func (f *feed) canWrite(broadcaster *watch.Broadcaster, ev wire.Event) bool {
-	if ev.Type != wire.Bookmarked || !ev.Reproducible {
-		return ev.Reproducible
+	canWrite := ev.Reproducible
+	if canWrite && ev.Type == wire.Bookmarked {
+		bookmark, err := wire.LearnBookmark(f.source.Encoding(), ev)
+		canWrite = err == nil && !ev.Meta.EndsInitial
+		if canWrite {
+			broadcaster.SetPlainBookmark(bookmark)
+		}
 	}
-	bookmark, err := wire.LearnBookmark(f.source.Encoding(), ev)
-	if err != nil || ev.Meta.EndsInitial {
-		return false
+	if !canWrite {
+		f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
+		f.collection.abortWatches(broadcaster)
 	}
-	broadcaster.SetPlainBookmark(bookmark)
-	return true
 }

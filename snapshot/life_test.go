@@ -141,11 +141,11 @@ var stepKinds = []stepKind{
 	}},
 	// The upstream goes away, or answers again. The stream stays broken.
 	{name: "outage", weight: 6, run: func(l *life, _ step) error {
-		if l.outage.Lasts {
-			l.outage = clock.Outage{Heard: l.outage.Heard, Ended: time.Now()}
+		if l.outage.Ongoing {
+			l.outage = clock.Outage{LastHeard: l.outage.LastHeard, Ended: time.Now()}
 			return nil
 		}
-		l.outage = clock.Outage{Lasts: true, Heard: time.Now()}
+		l.outage = clock.Outage{Ongoing: true, LastHeard: time.Now()}
 		l.setBroken(l.known)
 		return nil
 	}},
@@ -183,8 +183,9 @@ type life struct {
 func newLife() *life {
 	l := &life{budget: &budget{}, envelope: samples.Envelope("PodList", "v1")}
 	limits := Limits{History: modelHistory, Staleness: modelStaleness}
-	l.collection = newCollection(CollectionKey{}, limits, l.budget, &watch.Pacer{}, &source.ProbeNumbers{})
-	l.collection.outage = func() clock.Outage { return l.outage }
+	outage := func() clock.Outage { return l.outage }
+	s := shared{budget: l.budget, outage: outage, pacer: &watch.Pacer{}, probes: &source.ProbeNumbers{}}
+	l.collection = newCollection(CollectionKey{}, limits, s, &collectionCounts{})
 	l.trimmedAt = time.Now()
 	l.setUpstream(modelStart)
 	return l
@@ -192,7 +193,7 @@ func newLife() *life {
 
 // load replaces what is known by the upstream's state. Reading it may take minutes.
 func (l *life) load(s step) error {
-	if err := l.collection.recordRevision(l.upstream, l.collection.minRevision()); err != nil {
+	if err := l.collection.recordRevision(l.upstream, l.collection.highestRevision()); err != nil {
 		return err
 	}
 	state, size := index.NewTree(false), int64(0)
@@ -207,10 +208,10 @@ func (l *life) load(s step) error {
 		time.Sleep(time.Duration(s.amount) * time.Second)
 	}
 	l.budget.add(size) // as a load does
-	l.collection.install(loadedState{
+	l.collection.install(&stateLoad{
 		state: state, size: size, revision: l.upstream, envelope: l.envelope,
-		form: &watch.Form{}, askedBy: probeSentAt(l.collection, askedAt),
-	})
+		watchForm: &watch.Form{}, askedBy: probeSentAt(l.collection, askedAt),
+	}, false)
 	l.beginState(askedAt)
 	l.collection.setStreaming(true)
 	return nil
@@ -254,7 +255,7 @@ func (l *life) apply(ch stateChange) error {
 	if l.budget.limit > 0 {
 		l.freedBefore = l.applied.To // history may have been trimmed
 	}
-	isFull := l.budget.full()
+	isFull := l.budget.exceeded()
 	switch {
 	case errors.Is(err, errFull) && !isFull:
 		return errors.New("a change does not fit, though the byte bound is not exceeded")
@@ -277,7 +278,7 @@ func (l *life) receiveBookmark(step) error {
 		revision = l.delayed[0].revision - 1
 	}
 	l.advance(revision)
-	return l.collection.progress(revision)
+	return l.collection.advanceTo(revision)
 }
 
 // delay makes the stream slow or fast again, or applies some of the delayed changes.
@@ -314,7 +315,7 @@ func (l *life) probe(s step) error {
 	if !l.streams() {
 		return nil
 	}
-	if err := l.collection.recordRevision(l.upstream, l.collection.minRevision()); err != nil {
+	if err := l.collection.recordRevision(l.upstream, l.collection.highestRevision()); err != nil {
 		return err
 	}
 	askedAt := time.Now()

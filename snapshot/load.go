@@ -14,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -31,9 +32,9 @@ const (
 	// maxLikelyMean bounds the mean size, in bytes, that is assumed from the first few objects: a few large ones at
 	// the beginning must not keep the resource out of memory.
 	maxLikelyMean = 16 << 10
-	// A page of a load has about loadPageBytes, which count in the budget only when all of the page has been read. It
-	// has at most maxLoadPage objects, and not less than minLoadPage: for every page, kube-apiserver 1.36 walks all
-	// objects that come after it.
+	// A page of a load has about loadPageBytes. A larger one would hold much memory that the budget does not see, since a
+	// page counts only when all of it has been read. It has at most maxLoadPage objects, and not less than minLoadPage: for
+	// every page, kube-apiserver 1.36 walks all objects that come after it.
 	loadPageBytes = 32 << 20
 	minLoadPage   = 50
 	maxLoadPage   = 2000
@@ -47,19 +48,13 @@ var (
 
 // load reads a complete state by a streaming list, or else page by page. Only a few feeds begin to load at the same
 // time. A state that would not fit is not loaded: the error is errFull.
-//
-// Pages are read if the upstream refuses the streaming list, ends it early or does not send the bookmark that ends it.
-// A kube-apiserver that has just started ends a watch that is more than ten events behind. From 1.34 on it answers 500
-// if etcd cannot report its progress, as etcd before 3.4.31 and from 3.5.0 to 3.5.12.
-func (f *feed) load(ctx context.Context, learned source.Learned) (*loaded, error) {
-	select {
-	case f.loadSlots <- struct{}{}:
-		release := sync.OnceFunc(func() { <-f.loadSlots })
-		defer release()
-		defer time.AfterFunc(loadSlotTimeout, release).Stop()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, error) {
+	giveBack, err := f.takeLoadSlot(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer giveBack()
+	defer time.AfterFunc(loadSlotTimeout, giveBack).Stop() // a longer load goes on without its slot
 	if !mayFit(learned, f.collection.budget) {
 		return nil, errFull
 	}
@@ -67,48 +62,69 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*loaded, error
 		return f.loadWith(ctx, learned, f.loadPages)
 	}
 	l, err := f.loadWith(ctx, learned, f.loadStream)
-	hasNoEnd := errors.Is(err, errNoEnd)
-	refused := source.IsAnswer(err) && !refusesPages(err)
-	if !refused && !hasNoEnd && !errors.Is(err, wire.ErrEnded) {
+	if !canLoadPages(err) {
 		return l, err
 	}
 	f.log.Info("the streaming list was refused, or ended early or not at all: the state is loaded page by page", "error", err)
+	lacksEnd := errors.Is(err, errNoEnd)
 	l, err = f.loadWith(ctx, learned, f.loadPages)
-	if err == nil && hasNoEnd {
+	if err == nil && lacksEnd {
 		f.noStreamingBefore = time.Now().Add(noStreamingFor)
 	}
 	return l, err
 }
 
-// refusesPages reports whether an error of a streaming list shows that the upstream would refuse pages of a list, too.
-func refusesPages(err error) bool {
+// takeLoadSlot waits until few enough other feeds load a state. The slot must be given back.
+func (f *feed) takeLoadSlot(ctx context.Context) (giveBack func(), err error) {
+	select {
+	case f.loadSlots <- struct{}{}:
+		return sync.OnceFunc(func() { <-f.loadSlots }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// canLoadPages reports whether the state can be loaded page by page, since err concerns only the streaming list:
+//
+//   - The upstream refuses it. From 1.34 on, kube-apiserver answers 500 if etcd cannot report its progress (before 3.4.31,
+//     and from 3.5.0 to 3.5.12). One without streaming lists answers 422.
+//   - It ends early: a kube-apiserver that has just started ends a watch that is more than ten events behind.
+//   - It does not send the bookmark that ends it.
+func canLoadPages(err error) bool {
+	isRefused := source.IsAnswer(err) && !refusesResource(err)
+	return isRefused || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEnd)
+}
+
+// refusesResource reports whether an error of a streaming list or a watch shows that the upstream would refuse any list of
+// the resource now.
+func refusesResource(err error) bool {
 	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// mayFit reports whether there may be room for a state, judged by the number of its objects and their mean size.
-func mayFit(l source.Learned, b *budget) bool {
-	return l.Count*min(l.Mean, maxLikelyMean)/oversizeFactor <= b.maxUncrowded()
+// mayFit reports whether there may be room for a state, judged by the number of its objects and their mean size. If the
+// budget is crowded, there is none: a load must not drive out other collections.
+func mayFit(learned source.Learned, b *budget) bool {
+	return !b.crowded() && learned.Count*min(learned.Mean, maxLikelyMean)/oversizeFactor <= b.crowdedAbove()
 }
 
-// loadWith calls read to fill an empty state. If that fails, the budget gets the state's bytes back.
+// loadWith loads a state by read, which is loadStream or loadPages. After an error the budget counts nothing of the state.
 func (f *feed) loadWith(
-	ctx context.Context, learned source.Learned, read func(context.Context, source.Learned, *loaded) error,
-) (*loaded, error) {
-	l, err := newLoaded(learned, f.collection.budget, f.collection.probes.Next())
-	if err != nil {
-		return nil, err
+	ctx context.Context, learned source.Learned, read func(context.Context, *stateLoad) error,
+) (*stateLoad, error) {
+	l := &stateLoad{
+		budget: f.collection.budget, envelope: learned.Envelope, meanSize: learned.Mean,
+		state: index.NewTree(learned.Envelope.Paths.HasIndexed()), askedBy: f.collection.probes.Next(),
 	}
-	if err := read(ctx, learned, l); err != nil {
+	if err := read(ctx, l); err != nil {
 		l.discard()
 		return nil, err
 	}
-	l.endReservation()
 	return l, nil
 }
 
 // loadStream reads the initial events of a streaming list into l. The stream then goes on as a watch, l.stream.
-func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded) error {
+func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 	s, err := f.source.Watch(source.WithPurpose(ctx, source.ForLoad), "", url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
@@ -132,11 +148,11 @@ func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded
 			silence.Reset(loadSilence)
 			switch {
 			case ev.Type != wire.Bookmarked:
-				if err := f.addInitial(learned.Envelope, l, ev); err != nil {
+				if err := f.addInitial(l, ev); err != nil {
 					return err
 				}
 				newest = max(newest, ev.Meta.Revision)
-			case !ev.Meta.EndsInitial: // it says nothing of the state
+			case !ev.Meta.EndsInitial: // an ordinary bookmark, which says nothing of the state
 			case ev.Meta.Revision < newest:
 				return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
 			default:
@@ -154,8 +170,8 @@ func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded
 }
 
 // addInitial adds the object of an initial event to a state.
-func (f *feed) addInitial(envelope *wire.Envelope, l *loaded, ev wire.Event) error {
-	ch, err := f.stateChange(envelope, ev)
+func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
+	ch, err := f.changeOf(l.envelope, ev)
 	if err != nil {
 		return err
 	}
@@ -172,14 +188,14 @@ func loadPageLimit(mean int64) int64 {
 }
 
 // loadPages reads all pages of one list. A 410 in the middle ends the load, and the next session loads anew.
-func (f *feed) loadPages(ctx context.Context, learned source.Learned, l *loaded) error {
+func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout, errSlow)
 	defer cancel()
-	query := url.Values{"limit": {strconv.FormatInt(loadPageLimit(learned.Mean), 10)}}
+	query := url.Values{"limit": {strconv.FormatInt(loadPageLimit(l.meanSize), 10)}}
 	for {
 		page, err := f.source.List(ctx, "", query)
 		if errors.Is(context.Cause(ctx), errSlow) {
-			return errSlow
+			return errSlow // it tells more than the error of the list that was interrupted
 		}
 		if err != nil {
 			return err
@@ -189,7 +205,7 @@ func (f *feed) loadPages(ctx context.Context, learned source.Learned, l *loaded)
 		}
 		l.revision = page.Meta.Revision
 		for _, item := range page.Items {
-			if err := f.addItem(learned.Envelope, l, item); err != nil {
+			if err := f.addItem(l, item); err != nil {
 				return err
 			}
 		}
@@ -201,8 +217,8 @@ func (f *feed) loadPages(ctx context.Context, learned source.Learned, l *loaded)
 }
 
 // addItem adds an item of a page to a state.
-func (f *feed) addItem(envelope *wire.Envelope, l *loaded, item []byte) error {
-	if !envelope.Item.Known {
+func (f *feed) addItem(l *stateLoad, item []byte) error {
+	if !l.envelope.Item.Known {
 		return errObject
 	}
 	m, err := f.source.Encoding().Item(item)
@@ -213,7 +229,7 @@ func (f *feed) addItem(envelope *wire.Envelope, l *loaded, item []byte) error {
 	if err != nil {
 		return err
 	}
-	o, err := f.object(envelope, key, m, bytes.Clone(item)) // else the object would hold the memory of the whole page
+	o, err := f.object(l.envelope, key, m, bytes.Clone(item)) // else the object would hold the memory of the whole page
 	if err != nil {
 		return err
 	}
@@ -229,8 +245,8 @@ const comparedObjects = 2
 
 // compareLoaded compares the first page of a loaded state with the upstream's at exactly that revision, byte by byte:
 // the envelope, the form and order of the items, and the remaining count.
-func (f *feed) compareLoaded(ctx context.Context, envelope *wire.Envelope, l *loaded) error {
-	state := source.ListState{Revision: l.revision, Envelope: envelope, Tree: l.state}
+func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
+	state := source.ListState{Revision: l.revision, Envelope: l.envelope, Tree: l.state}
 	comparison := source.Comparison{Source: f.source, RetriesIfBusy: true}
 	_, err := comparison.ComparePage(ctx, state, "", comparedObjects)
 	if source.IsMismatch(err) {
@@ -242,57 +258,39 @@ func (f *feed) compareLoaded(ctx context.Context, envelope *wire.Envelope, l *lo
 	return nil
 }
 
-// loaded is a state that is being loaded. It is either installed, or discarded.
-type loaded struct {
-	budget   *budget
+// stateLoad is a state that is being loaded, or has been. It is either installed, or discarded.
+type stateLoad struct {
+	budget *budget
+	// envelope and watchForm are the forms in which the upstream writes lists and events. watchForm is nil if no watches are
+	// served.
+	envelope  *wire.Envelope
+	watchForm *watch.Form
+	// meanSize is the estimated mean size of an object in bytes.
+	meanSize int64
 	state    index.Tree
 	revision uint64
 	// askedBy is the request for the state. The state is as new as that: kube-apiserver answers a list or a streaming
 	// list of the newest state with what etcd has when the request comes, or later.
 	askedBy source.Probe
-	// size is the number of bytes that have come. reserved is the number that was reserved in the budget before. The
-	// budget counts the larger of the two.
-	size, reserved int64
+	// size is the number of bytes of the objects that have come. The budget counts them.
+	size int64
 	// stream goes on from the state; nil if the state comes in pages.
 	stream *source.Stream
 }
 
-// newLoaded returns an empty state, and reserves budget for it. The estimate is a guess from a few objects, and must
-// not keep out other resources: at most half of the free budget is reserved.
-func newLoaded(learned source.Learned, b *budget, askedBy source.Probe) (*loaded, error) {
-	if b.crowded() { // this resource must not drive out another
-		return nil, errFull
-	}
-	reserved := min(learned.Count*learned.Mean, b.free()/2)
-	b.add(reserved)
-	state := index.NewTree(learned.Envelope.Paths.HasIndexed())
-	return &loaded{budget: b, state: state, askedBy: askedBy, reserved: reserved}, nil
-}
-
-// counted returns the number of bytes that the budget counts.
-func (l *loaded) counted() int64 { return max(l.size, l.reserved) }
-
-// count adds bytes to the size. It returns errFull if what the budget counts has grown, and little room is left.
-func (l *loaded) count(size int64) error {
-	before := l.counted()
-	l.size += size
-	growth := l.counted() - before
-	l.budget.add(growth)
-	if growth > 0 && l.budget.crowded() {
+// count adds bytes to the size. It returns errFull if the state grows while the budget is crowded.
+func (l *stateLoad) count(bytes int64) error {
+	l.size += bytes
+	l.budget.add(bytes)
+	if bytes > 0 && l.budget.crowded() {
 		return errFull
 	}
 	return nil
 }
 
-// endReservation gives back what was reserved and did not come.
-func (l *loaded) endReservation() {
-	l.budget.add(l.size - l.counted())
-	l.reserved = 0
-}
-
 // discard gives back the budget of a state that is not used, and stops its stream.
-func (l *loaded) discard() {
-	l.budget.add(-l.counted())
+func (l *stateLoad) discard() {
+	l.budget.add(-l.size)
 	if l.stream != nil {
 		l.stream.Stop()
 	}

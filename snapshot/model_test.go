@@ -145,7 +145,7 @@ func (m *model) retention(revision uint64) (mustBeKnown, mustBeForgotten bool) {
 
 // isOut reports whether nobody answers upstream, and that has not lasted for too long.
 func (m *model) isOut(now time.Time) bool {
-	return m.outage.Lasts && now.Sub(m.outage.Heard) < modelStaleness
+	return m.outage.Ongoing && now.Sub(m.outage.LastHeard) < modelStaleness
 }
 
 // hasTimeline reports whether requests that name a revision can be answered.
@@ -155,9 +155,9 @@ func (m *model) hasTimeline(now time.Time) bool { return !m.broken || m.isOut(no
 // that, a state without a stream gets no older.
 func (m *model) judgedAt(now time.Time) time.Time {
 	const momentAfterOutage = 5 * time.Second
-	endedNow := !m.outage.Lasts && now.Sub(m.outage.Ended) < momentAfterOutage && m.outage.Ended.Sub(m.outage.Heard) < modelStaleness
+	endedNow := !m.outage.Ongoing && now.Sub(m.outage.Ended) < momentAfterOutage && m.outage.Ended.Sub(m.outage.LastHeard) < modelStaleness
 	if m.broken && (m.isOut(now) || endedNow) {
-		return m.outage.Heard
+		return m.outage.LastHeard
 	}
 	return now
 }
@@ -192,8 +192,8 @@ func (l *life) isFresh(now time.Time) bool {
 
 // checkNewest checks the newest state, and whether requests that name a revision get it.
 func (l *life) checkNewest(v *View) error {
-	m := l.collection.moment()
-	want := l.isFresh(m.now)
+	m := l.collection.now()
+	want := l.isFresh(m.at)
 	s, unavailable := v.latest(m, l.applied.To)
 	if got := unavailable == reason.None; got != want {
 		return fmt.Errorf("%q, want it: %v; current as of %v ago", unavailable, want, time.Since(l.currentAt))
@@ -201,14 +201,14 @@ func (l *life) checkNewest(v *View) error {
 	if !want {
 		return nil
 	}
-	outageAge := m.now.Sub(l.judgedAt(m.now))
+	outageAge := m.at.Sub(l.judgedAt(m.at))
 	if least := l.upstreamBefore(outageAge + modelStaleness); s.Revision < least {
 		return fmt.Errorf("at revision %d, where the upstream was at %d before the bound", s.Revision, least)
 	}
 	if s.Revision != l.applied.To {
 		return fmt.Errorf("at revision %d, want %d", s.Revision, l.applied.To)
 	}
-	hasTimeline := l.hasTimeline(m.now)
+	hasTimeline := l.hasTimeline(m.at)
 	for minRevision, want := range map[uint64]bool{
 		0: true, l.applied.To - 1: hasTimeline, l.applied.To: hasTimeline, l.applied.To + 1: false,
 	} {
@@ -252,8 +252,8 @@ func (l *life) checkRetained(v *View) error {
 	if retainedAfter < l.applied.From || retainedAfter > latest {
 		return fmt.Errorf("changes are retained after %d, want after %d to %d", retainedAfter, l.applied.From, latest)
 	}
-	m := l.collection.moment()
-	if !l.isFresh(m.now) || !l.hasTimeline(m.now) {
+	m := l.collection.now()
+	if !l.isFresh(m.at) || !l.hasTimeline(m.at) {
 		return nil
 	}
 	for after, want := range map[uint64]reason.Reason{retainedAfter - 1: reason.History, retainedAfter: reason.None} {
@@ -266,9 +266,9 @@ func (l *life) checkRetained(v *View) error {
 
 // checkExact checks the state at a revision.
 func (l *life) checkExact(v *View, revision uint64) error {
-	m := l.collection.moment()
+	m := l.collection.now()
 	isApplied := l.known && l.applied.From <= revision && revision <= l.applied.To
-	canBeKnown := isApplied && l.hasTimeline(m.now)
+	canBeKnown := isApplied && l.hasTimeline(m.at)
 	mustBeKnown, mustBeForgotten := l.retention(revision)
 	s, unavailable := v.exact(m, revision)
 	switch {

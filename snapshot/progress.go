@@ -17,31 +17,31 @@ const progressTimeout = 15 * time.Second
 // errNoBookmark says that a progress watch has lasted until its timeout without a bookmark.
 var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 
-// progress is what a progress watch has shown: all changes after the revision from, up to revision. The zero value
-// shows nothing.
+// progress is what a progress watch has shown: all changes after the revision start, up to the revision end. The zero
+// value shows nothing.
 type progress struct {
-	from, revision uint64
-	// changes are the revisions of these changes, in order.
-	changes []uint64
+	start, end uint64
+	// revisions are those of the changes, in order.
+	revisions []uint64
 }
 
 // last returns the revision of the last change, or the one at which the watch began.
 func (p progress) last() uint64 {
-	if n := len(p.changes); n > 0 {
-		return p.changes[n-1]
+	if n := len(p.revisions); n > 0 {
+		return p.revisions[n-1]
 	}
-	return p.from
+	return p.start
 }
 
-// watchProgress opens a progress watch from a revision on. It reads the watch up to its first bookmark, or up to the
-// first change after the revision until, which shows that all changes up to until have come. It calls take, unless that
-// is nil, with each change up to until, and returns the error of take. If the watch lasts until its timeout without a
-// bookmark, the error is errNoBookmark, and the changes are those that have come.
-func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(wire.Event) error) (progress, error) {
+// watchProgress opens a progress watch after the revision start. It reads the watch up to the first bookmark, or up to the
+// first change after the revision target: either shows that no earlier change is missing. It calls onChange, unless that is
+// nil, with each change up to target, and returns the error of onChange. If the watch lasts until its timeout without a
+// bookmark, the error is errNoBookmark, and the revisions are those of the changes that have come.
+func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
-	p := progress{from: from}
-	s, err := f.openWatch(ctx, from, source.ShortWatch)
+	p := progress{start: start}
+	s, err := f.openWatch(ctx, start, source.ShortWatch)
 	if err != nil {
 		return p, err
 	}
@@ -50,18 +50,18 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 		revision := ev.Meta.Revision
 		switch {
 		case revision < p.last():
-			return p, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, revision, p.last())
+			return p, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", start, revision, p.last())
 		case ev.Type == wire.Bookmarked:
 			f.checkForm(ev)
-			p.revision = revision
+			p.end = revision
 			return p, nil
-		case revision > until:
-			p.revision = until
+		case revision > target:
+			p.end = target
 			return p, nil
 		}
-		p.changes = append(p.changes, revision)
-		if take != nil {
-			if err := take(ev); err != nil {
+		p.revisions = append(p.revisions, revision)
+		if onChange != nil {
+			if err := onChange(ev); err != nil {
 				return p, err
 			}
 		}
@@ -72,54 +72,55 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// handleProgress handles the outcome of a progress watch, and returns what the watch has shown. A failure of the watch
-// says nothing about the stream. Only if the watch contradicts itself, handleProgress returns an error, and the stream
-// must not be read any more.
+// handleProgress handles the outcome of a progress watch beside the stream, and returns what the watch has shown. A watch
+// that failed has shown nothing, and the stream goes on. Only after an inconsistency handleProgress returns an error: the
+// stream must not be read any more.
 func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 	now := time.Now()
-	if _, contradiction := errors.AsType[wire.InconsistencyError](result.err); contradiction {
-		return progress{}, result.err
-	}
-	// While the timeline is uncertain, the watch may have another one than the stream, which is about to be left.
-	isUncertain := f.fresh.TimelineUncertain(now)
+	_, isInconsistent := errors.AsType[wire.InconsistencyError](result.err)
 	switch {
-	case result.err == nil && !isUncertain:
-		f.fresh.ProgressEnded(result.value.revision > f.collection.view.Load().To)
-		return result.value, nil
+	case result.err == nil && f.freshness.TimelineUncertain(now):
+		// The watch may be of another timeline than the stream, which will be left soon. So the watch shows nothing.
+		f.freshness.ProgressEnded(false)
 	case result.err == nil:
-		f.fresh.ProgressEnded(false)
+		isAhead := result.value.end > f.collection.view.Load().To
+		f.freshness.ProgressEnded(isAhead)
+		return result.value, nil
+	case isInconsistent:
+		return progress{}, result.err
 	case errors.Is(result.err, errNoBookmark):
-		hadNoBookmarks := f.fresh.NoBookmarks()
-		f.fresh.ProgressWithoutBookmark(now)
-		if !hadNoBookmarks && f.fresh.NoBookmarks() {
+		hadNoBookmarks := f.freshness.NoBookmarks()
+		f.freshness.ProgressWithoutBookmark(now)
+		if !hadNoBookmarks && f.freshness.NoBookmarks() {
 			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): " +
 				"nothing is proven to be the newest state, and lists of it are forwarded")
 		}
 	default:
 		f.log.Debug("a progress watch proves nothing", "error", result.err)
-		f.fresh.ProgressFailed(now, source.RetryPause(0, result.err))
+		f.freshness.ProgressFailed(now, source.RetryPause(0, result.err))
 	}
 	return progress{}, nil
 }
 
-// applyProgress advances the interval to the revision that a progress watch has shown, once the stream has sent all
-// changes that the watch has shown. It returns what is left to apply later: p, or nothing. It returns an error if the
-// stream has passed over one of the changes.
-func (c *Collection) applyProgress(p progress) (left progress, err error) {
+// applyProgress advances the interval to the end of what a progress watch has shown, once the stream has sent all changes
+// that the watch has shown. Until then it returns p, to be applied later; afterwards the zero progress. It returns an error
+// if the stream has passed over one of the changes.
+func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	switch {
-	case p.revision <= v.To, v.unavailable != reason.None:
+	case p.end <= v.To, v.unavailable != reason.None:
 		return progress{}, nil
 	case p.last() > v.To:
 		return p, nil
 	}
-	for _, revision := range p.changes {
+	for _, revision := range p.revisions {
+		// From < revision <= To, so there is a version at or before the revision.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}
 	}
-	c.advanceLocked(v, p.revision, v.newest)
+	c.advanceLocked(v, p.end, v.newest)
 	return progress{}, nil
 }

@@ -20,22 +20,22 @@ func TestApplyProgress(t *testing.T) {
 		wantKept  bool     // the progress is kept until the stream has caught up
 		wantError bool
 	}{
-		"no change": {progress: progress{from: 10, revision: 20}, wantTo: 20},
+		"no change": {progress: progress{start: 10, end: 20}, wantTo: 20},
 		"the stream has sent the change": {
-			streamed: []uint64{15}, progress: progress{from: 10, revision: 20, changes: []uint64{15}}, wantTo: 20,
+			streamed: []uint64{15}, progress: progress{start: 10, end: 20, revisions: []uint64{15}}, wantTo: 20,
 		},
 		"the stream has not sent one of the changes yet": {
-			streamed: []uint64{15}, progress: progress{from: 10, revision: 20, changes: []uint64{15, 16}},
+			streamed: []uint64{15}, progress: progress{start: 10, end: 20, revisions: []uint64{15, 16}},
 			wantTo: 15, wantKept: true,
 		},
-		"the stream is ahead": {streamed: []uint64{25}, progress: progress{from: 10, revision: 20}, wantTo: 25},
+		"the stream is ahead": {streamed: []uint64{25}, progress: progress{start: 10, end: 20}, wantTo: 25},
 		"the stream skipped a change (15)": {
-			streamed: []uint64{18}, progress: progress{from: 10, revision: 20, changes: []uint64{15, 18}},
+			streamed: []uint64{18}, progress: progress{start: 10, end: 20, revisions: []uint64{15, 18}},
 			wantTo: 18, wantError: true,
 		},
 		"no progress":                         {wantTo: 10},
-		"a bookmark below the interval's end": {progress: progress{from: 7, revision: 9}, wantTo: 10},
-		"a change from before the load":       {progress: progress{from: 7, revision: 20, changes: []uint64{9}}, wantTo: 20},
+		"a bookmark below the interval's end": {progress: progress{start: 7, end: 9}, wantTo: 10},
+		"a change from before the load":       {progress: progress{start: 7, end: 20, revisions: []uint64{9}}, wantTo: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
@@ -47,7 +47,7 @@ func TestApplyProgress(t *testing.T) {
 			if (err != nil) != tt.wantError {
 				t.Errorf("got error %v, want one: %t", err, tt.wantError)
 			}
-			if kept := left.revision > 0; err == nil && kept != tt.wantKept {
+			if kept := left.end > 0; err == nil && kept != tt.wantKept {
 				t.Errorf("the progress is kept: got %t, want %t", kept, tt.wantKept)
 			}
 			if to := c.view.Load().To; to != tt.wantTo {
@@ -61,9 +61,9 @@ func TestApplyProgress(t *testing.T) {
 func TestApplyProgressWithoutAState(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	c.drop(reason.Warming)
-	left, err := c.applyProgress(progress{from: 10, revision: 20})
+	left, err := c.applyProgress(progress{start: 10, end: 20})
 	expect.NoError(t, err)
-	if left.revision > 0 {
+	if left.end > 0 {
 		t.Errorf("got the kept progress %+v, want none", left)
 	}
 }

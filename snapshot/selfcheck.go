@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
@@ -10,11 +9,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-const (
-	// checkPages is the number of pages that one check compares at most, and checkTimeout bounds the check.
-	checkPages   = 8
-	checkTimeout = 2 * time.Minute
-)
+// checkPages is the number of pages that one check compares at most.
+const checkPages = 8
 
 // SelfChecks returns the number of checks by result.
 func (c *Collections) SelfChecks() map[CheckResult]uint64 { return c.checks.totals() }
@@ -23,15 +19,15 @@ func (c *Collections) SelfChecks() map[CheckResult]uint64 { return c.checks.tota
 // started, even if that collection is gone.
 func (c *Collections) Mismatches() map[CollectionKey]Mismatches { return c.checks.allMismatches() }
 
-// selfCheck checks the collections one after the other, each about once per interval.
-func (c *Collections) selfCheck(interval time.Duration) {
+// selfCheckLoop checks the collections one after the other, each about once per interval, until Collections is closed.
+func (c *Collections) selfCheckLoop(interval time.Duration) {
 	for {
 		pause := interval / time.Duration(max(1, len(c.list())))
 		if !clock.Sleep(c.ctx, pause/2+rand.N(pause)) { // random, so that replicas do not ask at the same time
 			return
 		}
 		if r := c.longestUnchecked(); r != nil {
-			c.check(r)
+			c.selfCheck(r)
 		}
 	}
 }
@@ -40,58 +36,54 @@ func (c *Collections) selfCheck(interval time.Duration) {
 // that requests may get.
 func (c *Collections) longestUnchecked() (found *running) {
 	for _, r := range c.list() {
-		_, unavailable := r.view.Load().latest(r.moment(), 0)
-		if unavailable == reason.None && (found == nil || r.checkedAt.Before(found.checkedAt)) {
+		_, why := r.view.Load().latest(r.now(), 0)
+		if why == reason.None && (found == nil || r.checkedAt.Before(found.checkedAt)) {
 			found = r
 		}
 	}
 	return found
 }
 
-// check compares the next pages of a collection with the upstream. If they differ, the collection is dropped and loaded
+// selfCheck compares the next pages of a collection with the upstream. If they differ, the collection is dropped and loaded
 // again.
-func (c *Collections) check(r *running) {
-	ctx, cancel := context.WithTimeout(c.ctx, checkTimeout)
-	defer cancel()
-	next, revision, err := c.compare(ctx, r, r.nextCheck, checkPages, time.Now())
+func (c *Collections) selfCheck(r *running) {
+	compared, err := c.compare(c.ctx, r, r.checkFrom, checkPages, time.Now())
 	if c.ctx.Err() != nil {
 		return
 	}
 	r.checkedAt = time.Now()
-	r.nextCheck = next
-	ban := c.recordCheck(r, revision, err)
+	r.checkFrom = compared.next
+	ban := c.recordCheck(r, compared.revision, err)
 	if source.IsMismatch(err) {
 		c.restart(r, ban)
 	}
 }
 
-// recordCheck records and logs the result of a check at a revision. It returns the time for which the collection must
-// not be kept after a mismatch.
+// recordCheck records and logs the result of a check at a revision. It returns how long the collection must not be started
+// again after a mismatch; 0 if it may be at once.
 func (c *Collections) recordCheck(r *running, revision uint64, err error) (ban time.Duration) {
-	log := c.config.Log.With("collection", r.resource.String(), "revision", revision)
+	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	result := CheckAgrees
 	switch {
 	case err == nil:
 		log.Debug("self-check: agrees")
 	case source.IsMismatch(err):
 		result = CheckMismatch
-		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
+		log.Error("self-check: what is kept is not what the upstream says, so the collection is dropped", "error", err)
 	default:
 		result = CheckInconclusive
 		log.Info("self-check: no verdict", "error", err)
 	}
-	return c.checks.record(r.resource, result, time.Now())
+	return c.checks.record(r.key, result, time.Now())
 }
 
-// restart drops a collection after a mismatch, and starts another in its place when the ban is over: at once with 0.
+// restart drops a collection after a mismatch, and bans it. Without a ban (0) it starts another in its place at once; with
+// one, the first request after the ban does.
 func (c *Collections) restart(r *running, ban time.Duration) {
-	scope := OfCollection(r.resource)
+	scope := OfCollection(r.key)
 	c.mu.Lock()
 	c.bans[scope] = time.Now().Add(ban)
 	c.mu.Unlock()
-	lastUse := r.lastUse.Load()
 	c.Invalidate(Invalidation{Cause: CauseMismatch, Scope: scope})
-	if successor, refusal := c.start(r.resource); refusal == reason.None {
-		successor.lastUse.Store(lastUse) // its start counts as no use
-	}
+	_, _ = c.start(r.key) // refused during a ban
 }

@@ -12,8 +12,8 @@ import (
 // CollectionKey names a collection.
 type CollectionKey = source.CollectionKey
 
-// Snapshot is an immutable view of a collection at one revision. It may be kept and read by
-// any number of goroutines; it keeps what it holds in memory alive.
+// Snapshot is the state of a collection at one revision. It is immutable, and may be kept and read by any number of
+// goroutines. The memory of its objects is not freed meanwhile.
 type Snapshot struct {
 	// Revision is what the list's resourceVersion says.
 	Revision uint64
@@ -21,11 +21,12 @@ type Snapshot struct {
 	Envelope *wire.Envelope
 	// Tree has the objects.
 	Tree index.Tree
-	// CurrentAt is the time when the upstream was probed for a newest state, which has everything that was written
-	// before. It is zero for a state at an exact revision.
+	// CurrentAt is a time: a newest state has everything that was written before it. It is zero for a state at an exact
+	// revision.
 	CurrentAt time.Time
 
-	// epoch is the epoch of the collection in which the state was learned.
+	// epoch is the collection's epoch in which the state was known. A new one begins when the known state is dropped or
+	// replaced.
 	epoch uint64
 	// broadcaster serves the watches that begin with a newest state; nil if no watches are served.
 	broadcaster *watch.Broadcaster
@@ -36,7 +37,7 @@ func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.Tree.Page(s.Envelope, q, buf)
 }
 
-// state returns the snapshot in the form in which it is compared with the upstream's list.
-func (s Snapshot) state() source.ListState {
+// listState returns the snapshot in the form in which it is compared with the upstream's list.
+func (s Snapshot) listState() source.ListState {
 	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.Tree}
 }

@@ -43,32 +43,31 @@ func (c *Collections) Stats() []CollectionStats {
 	running := c.list()
 	all := make([]CollectionStats, 0, len(running))
 	for _, r := range running {
-		s := r.stats()
-		s.Losses = r.counts.lossesByCause()
-		s.Watches = r.counts.watches.Stats()
-		all = append(all, s)
+		all = append(all, r.stats())
 	}
 	return all
 }
 
-// Stored returns the number of bytes that all collections use, and the bound; 0 is none.
-func (c *Collections) Stored() (bytes, bound int64) {
+// Stored returns the number of bytes that all collections store, and the limit; a limit of 0 means that there is none.
+func (c *Collections) Stored() (bytes, limit int64) {
 	return c.budget.used.Load(), c.budget.limit
 }
 
-// stats returns all but Losses and Watches.
+// stats returns the collection's CollectionStats.
 func (c *Collection) stats() CollectionStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	s := CollectionStats{
-		Resource:    c.resource,
-		Unavailable: c.whyNotConsistent(v, time.Now()),
+		Resource:    c.key,
+		Unavailable: c.whyNeverConsistent(v, time.Now()),
 		Interval:    v.Interval,
 		Bytes:       c.usedBytes,
-		CurrentAt:   v.currentAt.Sent,
+		CurrentAt:   v.provenBy.Sent,
 		Window:      c.limits.History,
 		Used:        *c.lastUse.Load(),
+		Losses:      c.counts.lossesByCause(),
+		Watches:     c.counts.watches.Stats(),
 	}
 	if v.unavailable == reason.None {
 		s.Objects = v.newest.Len()
@@ -95,8 +94,8 @@ type Change struct {
 // changes are the last changes, the latest first. Of those with the same Of and Cause there is only the latest.
 type changes []Change
 
-// with returns a copy of c to which the latest change was added.
-func (c changes) with(latest Change) changes {
+// withLatest returns a copy of c to which the latest change was added.
+func (c changes) withLatest(latest Change) changes {
 	others := slices.DeleteFunc(slices.Clone(c), func(old Change) bool { return old.Of == latest.Of && old.Cause == latest.Cause })
 	return append(changes{latest}, others[:min(len(others), maxChanges-1)]...)
 }

@@ -23,18 +23,18 @@ const (
 // shown; any other error means that the upstream could not be asked.
 //
 // After etcd was restored from an older snapshot, and was written to until its revision had passed ours, a watch can
-// begin at the interval's end as if nothing had happened. To restore etcd, API servers are stopped. So an API server
-// that still runs proves the timeline. Otherwise the upstream must send the newest change once more.
+// begin at our newest revision as if nothing had happened. API servers are stopped before etcd is restored. So one that
+// ran before the break and still runs proves the timeline. Otherwise the upstream must send the newest change once more.
 func (f *feed) proveTimeline(ctx context.Context) error {
-	to, heard := f.collection.view.Load().To, f.fresh.StreamSentAt()
+	v := f.collection.view.Load()
+	lastChange, _ := v.lastChange()
 	for pauses := 0; ; pauses++ {
-		same, soon := f.sameTimeline(ctx, to, heard)
+		same, mayBeKnownSoon := f.config.SameTimeline(ctx, v.To, f.freshness.StreamSentAt())
 		if same {
 			return nil
 		}
 		// A pause helps only if there is no change to compare, and a Lease may still come.
-		lastChange, _ := f.collection.view.Load().lastChange()
-		if lastChange != nil || !soon || pauses == leasePauses {
+		if lastChange != nil || !mayBeKnownSoon || pauses == leasePauses {
 			return f.compareLastChange(ctx)
 		}
 		if !clock.Sleep(ctx, leasePause) {
@@ -44,24 +44,24 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 }
 
 // compareLastChange compares the end of the known history with what a progress watch shows of it: the newest change
-// that is no deletion, byte for byte, and the deletions that followed it. It returns nil if the watch shows just these.
+// that is no deletion, byte for byte, and the deletions that followed it. It returns nil if the watch shows exactly these.
 // It returns [errUnproven] if the watch shows something else, or if all changes since the load were deletions: another
-// timeline can have the same deletions. For example, if the interval ends at 120:
+// timeline can have the same deletions. For example, if our newest revision is 120:
 //
-//	the last changes known         the watch from 114 shows   result
-//	115 of a, deletions 117, 120   the same                   nil
-//	115 of a, deletions 117, 120   115 of a, 117              errUnproven
-//	115 of a, deletions 117, 120   115 of a with other bytes  errUnproven
+//	the last changes known         the watch from 114 shows      result
+//	115 of a, deletions 117, 120   the same                      nil
+//	115 of a, deletions 117, 120   115 of a, 117, and not 120    errUnproven
+//	115 of a, deletions 117, 120   115 of a with other bytes     errUnproven
 func (f *feed) compareLastChange(ctx context.Context) error {
 	v := f.collection.view.Load()
 	last, revisions := v.lastChange()
 	if last == nil {
 		return errUnproven
 	}
-	var first *wire.Event
-	p, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {
-		if first == nil {
-			first = &ev
+	var first wire.Event
+	shown, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {
+		if first.Object == nil {
+			first = ev
 		}
 		return nil
 	})
@@ -69,12 +69,12 @@ func (f *feed) compareLastChange(ctx context.Context) error {
 	// If the upstream sends no bookmarks, the watch has shown everything by its timeout.
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
-	case err == nil && p.revision < v.To:
-		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", p.revision, v.To)
-	case !slices.Equal(p.changes, revisions):
+	case err == nil && shown.end < v.To:
+		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", shown.end, v.To)
+	case !slices.Equal(shown.revisions, revisions):
 		return errUnproven
 	}
-	again, err := f.stateChange(f.envelope, *first)
+	again, err := f.changeOf(f.envelope, first)
 	if err != nil || again.key != last.Key || again.object == nil || !bytes.Equal(again.object.Bytes, last.Bytes) {
 		return errUnproven
 	}

@@ -10,7 +10,7 @@ import (
 // checkpointsPerHistory is the number of checkpoints that are kept for the whole history.
 const checkpointsPerHistory = 256
 
-// checkpoint is a revision and a time at which the interval ended there.
+// checkpoint says that the interval ended at a revision at a time.
 type checkpoint struct {
 	at       time.Time
 	revision uint64
@@ -37,19 +37,20 @@ func (c *Collection) trimByAge(now time.Time) {
 	}
 }
 
-// trimHalf forgets the older half of the history, by time.
+// trimHalf forgets the older half of the history, by time. Of a history with only one checkpoint, it forgets all but the
+// newest state.
 func (c *Collection) trimHalf() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trimHalfLocked()
 }
 
-// trimHalfLocked is trimHalf with the lock held. If there is only one checkpoint, only the newest state stays.
+// trimHalfLocked is trimHalf with the lock held.
 func (c *Collection) trimHalfLocked() {
-	switch half := len(c.checkpoints) / 2; {
-	case half > 0:
-		c.trimToLocked(half)
-	case len(c.checkpoints) == 1:
+	n := len(c.checkpoints)
+	if n > 1 {
+		c.trimToLocked(n / 2)
+	} else if n == 1 {
 		c.forgetBeforeLocked(c.view.Load().To)
 	}
 }
@@ -67,19 +68,20 @@ func (c *Collection) forgetBeforeLocked(revision uint64) {
 	if v.unavailable != reason.None || from <= v.From {
 		return
 	}
-	n := c.versions.FirstAfter(from) - 1 // the version that is the state at from stays
+	oldest := c.versions.FirstAfter(from) - 1 // the version that is the state at from stays
 	freed := int64(0)
-	for i := range n {
+	for i := range oldest {
 		freed += c.versions.At(i + 1).SupersededBytes // what is freed with a version is counted in the next one
 	}
-	c.versions.Forget(n)
+	c.versions.Forget(oldest)
 	c.addUsedBytesLocked(-freed)
 	next := v.clone()
 	next.From = from
 	c.publishLocked(next)
 }
 
-// addUsedBytesLocked adds bytes to the part of the budget that the collection uses.
+// addUsedBytesLocked adds bytes that the collection stores to its part of the budget; a negative number says that they are
+// no longer stored.
 func (c *Collection) addUsedBytesLocked(bytes int64) {
 	c.usedBytes += bytes
 	c.budget.add(bytes)

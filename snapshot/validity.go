@@ -7,8 +7,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Validity has what decides, at one moment, whether a state that was read from the collection before may still be given
-// to a request.
+// Validity is what a collection knows, at one moment, about states that were read from it before: it decides which of them
+// may still be given to requests.
 type Validity struct {
 	// Epoch is the collection's epoch. A new epoch begins when the state is dropped.
 	Epoch uint64
@@ -27,20 +27,19 @@ func (c *Collection) Validity() Validity {
 }
 
 // WhyNot returns the reason why a state that was read before must not be given to a request now; None if it may be. A
-// newest state must still be available and not too old. The revision of any state must still be known, and its epoch
-// must not have ended.
-func (validity Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
-	isNewest := !found.CurrentAt.IsZero()
+// newest state must not be too old. The revision of any state must still be known, and its epoch must not have ended.
+func (v Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
+	isNewest := !found.CurrentAt.IsZero() // a state at an exact revision has no such time
 	switch {
-	case isNewest && validity.Unavailable != reason.None:
-		return validity.Unavailable
-	case isNewest && clock.Age(found.CurrentAt, now) >= validity.Staleness:
+	case v.Unavailable != reason.None:
+		return v.Unavailable
+	case isNewest && clock.Age(found.CurrentAt, now) >= v.Staleness:
 		return reason.Stale
 	}
-	if unavailable := validity.whyUnknown(found.Revision, validity.Unavailable); unavailable != reason.None {
-		return unavailable
+	if why := v.whyUnknown(found.Revision); why != reason.None {
+		return why
 	}
-	if validity.Epoch != found.epoch {
+	if v.Epoch != found.epoch {
 		return reason.Warming // the state was dropped, and another one was loaded since
 	}
 	return reason.None

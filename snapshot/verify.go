@@ -2,10 +2,7 @@ package snapshot
 
 import (
 	"errors"
-	"math"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -14,12 +11,14 @@ import (
 const (
 	// maxLag is the time, in addition to [Skew], after which every API server has learned of a change.
 	maxLag = time.Minute
-	// maxVerifying is the number of collections that are verified at the same time.
-	maxVerifying = 2
-	// verifyInterval is the interval at which collections that must be verified are looked for.
-	verifyInterval = time.Second
-	// minVerifyInterval is the shortest time from the beginning of one comparison of a collection to the next.
-	minVerifyInterval = 2 * time.Minute
+	// verifyLoops is the number of collections that are verified at the same time.
+	verifyLoops = 2
+	// verifyPoll is how often collections that must be verified are looked for.
+	verifyPoll = time.Second
+	// verifyEvery is the shortest time from the beginning of one comparison of a collection to the next.
+	verifyEvery = 2 * time.Minute
+	// verifyRetry is the pause after a comparison that failed.
+	verifyRetry = 10 * time.Second
 	// verifyTimeout is the time after which a collection that could not be compared is loaded anew.
 	verifyTimeout = 10 * time.Minute
 )
@@ -28,16 +27,24 @@ const (
 // Lists are answered from memory meanwhile: memory is needed most while API servers are upgraded or restarted.
 // Collections.mu guards it.
 type verification struct {
-	// since is the time of the last event that requires a comparison. States that were loaded later need none. It is zero
-	// if no comparison is required.
-	since time.Time
+	// requiredAt is the time of the last event that requires a comparison. States that were loaded later need none. It is
+	// zero if no comparison is required.
+	requiredAt time.Time
 	// notBefore is the time before which the collection must not be compared.
 	notBefore time.Time
-	// began is the time at which the last comparison began.
-	began time.Time
+	// begunAt is the time at which the last comparison began.
+	begunAt time.Time
 	// running reports whether the collection is being compared.
 	running bool
-	retries wait.Backoff
+}
+
+// require requires a comparison, if the state was loaded before now.
+func (v *verification) require(now time.Time) {
+	v.requiredAt = now
+	v.notBefore = now
+	if earliest := v.begunAt.Add(verifyEvery); earliest.After(now) {
+		v.notBefore = earliest
+	}
 }
 
 // Verify compares the collections of a scope with the upstream, page by page, since API servers may write the same objects
@@ -46,59 +53,55 @@ type verification struct {
 func (c *Collections) Verify(scope Scope, what string) {
 	now := time.Now()
 	c.mu.Lock()
-	c.changes = c.changes.with(Change{At: now, Of: scope.String(), What: what, Cause: CauseServers})
+	c.changes = c.changes.withLatest(Change{At: now, Of: scope.String(), What: what, Cause: CauseServers})
 	c.mu.Unlock()
-	c.mustVerify(scope, now)
+	c.requireVerification(scope, now)
 }
 
 // verifyAfterSkew waits until the slowest API server has learned of a change of a definition or of a route, and then
 // verifies the collections of the scope.
 func (c *Collections) verifyAfterSkew(scope Scope) {
 	if clock.Sleep(c.ctx, Skew+maxLag) {
-		c.mustVerify(scope, time.Now())
+		c.requireVerification(scope, time.Now())
 	}
 }
 
-// mustVerify requires a comparison of the scope's collections, if their states were loaded before now.
-func (c *Collections) mustVerify(scope Scope, now time.Time) {
+// requireVerification requires a comparison of the scope's collections.
+func (c *Collections) requireVerification(scope Scope, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, r := range c.all {
-		if scope.has(key) {
-			v := &r.verification
-			v.since = now
-			v.retries = retryBackoff()
-			v.notBefore = now
-			if earliest := v.began.Add(minVerifyInterval); earliest.After(now) {
-				v.notBefore = earliest
-			}
+		if scope.selects(key) {
+			r.verification.require(now)
 		}
 	}
 }
 
-// verifyLoop verifies one collection after the other until the process ends.
+// verifyLoop verifies one collection after the other until Collections is closed. verifyLoops of it run at the same time.
 func (c *Collections) verifyLoop() {
-	for clock.Sleep(c.ctx, verifyInterval) {
-		if r, since := c.nextToVerify(time.Now()); r != nil {
-			_, revision, err := c.compare(c.ctx, r, "", math.MaxInt, since)
-			c.endVerification(r, since, revision, err)
+	for clock.Sleep(c.ctx, verifyPoll) {
+		r, requiredAt := c.nextToVerify(time.Now())
+		if r == nil {
+			continue
+		}
+		compared, err := c.compare(c.ctx, r, firstKey, allPages, requiredAt)
+		if c.ctx.Err() == nil {
+			c.endVerification(r, requiredAt, compared.revision, err)
 		}
 	}
 }
 
-// nextToVerify returns a collection that must be verified now, an eager one first, and its verification's since. It marks
-// the verification as running. It returns nil if no collection must be verified now.
-func (c *Collections) nextToVerify(now time.Time) (found *running, since time.Time) {
+// nextToVerify returns a collection that must be verified now, an eager one first, and its verification.requiredAt. The
+// verification counts as running then. It returns nil if no collection must be verified now.
+func (c *Collections) nextToVerify(now time.Time) (found *running, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	foundEager := false
 	for key, r := range c.all {
 		_, eager := c.eager[key]
 		v := &r.verification
-		switch {
-		case v.since.IsZero() || v.running || v.notBefore.After(now):
-			continue
-		case found == nil || (eager && !foundEager):
+		isDue := !v.requiredAt.IsZero() && !v.running && !v.notBefore.After(now)
+		if isDue && (found == nil || eager && !foundEager) {
 			found = r
 			foundEager = eager
 		}
@@ -107,38 +110,39 @@ func (c *Collections) nextToVerify(now time.Time) (found *running, since time.Ti
 		return nil, time.Time{}
 	}
 	found.verification.running = true
-	found.verification.began = now
-	return found, found.verification.since
+	found.verification.begunAt = now
+	return found, found.verification.requiredAt
 }
 
-// endVerification ends a comparison that began when the verification's since was the given time. Depending on the result,
-// the collection is kept, compared again later, or loaded anew.
-func (c *Collections) endVerification(r *running, since time.Time, revision uint64, err error) {
-	if c.ctx.Err() != nil {
-		return
-	}
+// endVerification ends a comparison that was required at a time. Depending on the result, the collection is kept, compared
+// again later, or loaded anew.
+func (c *Collections) endVerification(r *running, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
-	again := err != nil && !differs && time.Since(since) < verifyTimeout
+	mustRetry := err != nil && !differs && time.Since(requiredAt) < verifyTimeout
 	c.mu.Lock()
-	r.verification.running = false
+	v := &r.verification
+	v.running = false
 	switch {
-	case again:
-		r.verification.notBefore = time.Now().Add(source.RetryPause(r.verification.retries.Step(), err))
-	case r.verification.since.Equal(since): // else there was another event meanwhile, which requires another comparison
-		r.verification.since = time.Time{}
+	case mustRetry:
+		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
+	case v.requiredAt.Equal(requiredAt): // else another event has required another comparison meanwhile
+		v.requiredAt = time.Time{}
 	}
 	c.mu.Unlock()
-	log := c.config.Log.With("collection", r.resource.String(), "revision", revision)
+	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	switch {
 	case err == nil:
 		log.Debug("verified")
-	case again:
+	case mustRetry:
 		log.Debug("not verified yet", "error", err)
 	case differs && !mismatch.SameObjects:
 		c.recordCheck(r, revision, err)
 		c.restart(r, 0) // without a ban: etcd may have been restored, and a state that is loaded now is right
+	case differs:
+		log.Info("the API servers write the collection differently now, so it is loaded anew", "error", err)
+		r.requestReload()
 	default:
-		log.Info("the API servers write it differently now, or it could not be verified: it is loaded anew", "error", err)
+		log.Info("the collection could not be verified, so it is loaded anew", "error", err)
 		r.requestReload()
 	}
 }

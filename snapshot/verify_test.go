@@ -59,7 +59,7 @@ func TestVerify(t *testing.T) {
 					return 0, ""
 				})
 			},
-			wantCompared: []string{page1, page2, page2, page3}, wantLoads: 1,
+			wantCompared: []string{page1, page2, page1, page2, page3}, wantLoads: 1,
 		},
 		"the first page is answered 429 three times": {
 			prepare:      func(w *checkedWidgets, _ *Collection) { w.setInstead(firstTimes(3, http.StatusTooManyRequests, "")) },
@@ -80,7 +80,7 @@ func TestVerify(t *testing.T) {
 			}
 			begun := time.Now()
 			if tt.changedAgo > 0 {
-				w.collections.mustVerify(Scope{}, begun.Add(-tt.changedAgo))
+				w.collections.requireVerification(Scope{}, begun.Add(-tt.changedAgo))
 			} else {
 				w.collections.Verify(Scope{}, "an API server announced itself")
 			}
@@ -152,7 +152,7 @@ func TestVerifyShards(t *testing.T) {
 			t.Errorf("while API servers know shards: got %d lists without a shard, want 1", countingLists)
 		}
 		collections.Verify(Scope{}, "another API server announced itself")
-		time.Sleep(minVerifyInterval + Skew)
+		time.Sleep(verifyEvery + Skew)
 		synctest.Wait()
 		if u.loads != 2 {
 			t.Errorf("after an API server without shards was started: got %d loads, want 2", u.loads)
@@ -186,7 +186,7 @@ func TestVerifyAfterSkew(t *testing.T) {
 }
 
 // TestVerifiedInOrder: nextToVerify returns eager collections first, and none twice at a time. A collection that is put in
-// doubt again during its comparison is returned again after minVerifyInterval.
+// doubt again during its comparison is returned again after verifyEvery.
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Collections{
@@ -196,17 +196,17 @@ func TestVerifiedInOrder(t *testing.T) {
 		c.eager[eager] = struct{}{}
 		c.all = map[CollectionKey]*running{}
 		for _, r := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
-			c.all[r] = &running{Collection: &Collection{resource: r}}
+			c.all[r] = &running{Collection: &Collection{key: r}}
 		}
-		c.mustVerify(Scope{}, time.Now())
+		c.requireVerification(Scope{}, time.Now())
 		first, since := c.nextToVerify(time.Now())
 		second, _ := c.nextToVerify(time.Now())
 		third, _ := c.nextToVerify(time.Now())
-		if first.resource != eager {
-			t.Errorf("got %v first, want the eager one, %v", first.resource, eager)
+		if first.key != eager {
+			t.Errorf("got %v first, want the eager one, %v", first.key, eager)
 		}
 		if second == third || second == first || third == first {
-			t.Errorf("got %v, %v and %v, want each once", first.resource, second.resource, third.resource)
+			t.Errorf("got %v, %v and %v, want each once", first.key, second.key, third.key)
 		}
 		expectNext := func(when string, want *running) {
 			t.Helper()
@@ -216,12 +216,12 @@ func TestVerifiedInOrder(t *testing.T) {
 		}
 		expectNext("while all are being verified", nil)
 		time.Sleep(time.Second)
-		c.mustVerify(OfCollection(eager), time.Now())
+		c.requireVerification(OfCollection(eager), time.Now())
 		c.endVerification(first, since, 1, nil)
 		expectNext("a second after it was compared, though it is in doubt", nil)
-		time.Sleep(minVerifyInterval)
-		expectNext("minVerifyInterval later", first)
-		c.endVerification(second, second.verification.since, 1, nil)
+		time.Sleep(verifyEvery)
+		expectNext("verifyEvery later", first)
+		c.endVerification(second, second.verification.requiredAt, 1, nil)
 		expectNext("after the second collection agreed", nil)
 	})
 }

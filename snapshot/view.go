@@ -23,28 +23,31 @@ type View struct {
 	retired bool
 	// epoch is the collection's epoch in which the view was published.
 	epoch uint64
+
 	// Interval has the revisions whose states are known. It is empty without a newest state.
 	Interval
-	// currentAt is the last probe whose revision the interval has reached: the newest state has everything that was
-	// written before that probe was sent.
-	currentAt source.Probe
-	// loaded is the time at which the upstream was asked for the state with which the interval began.
-	loaded time.Time
 	// versions has the states of the whole interval, by revision.
 	versions index.History
 	// newest is the state at the interval's end.
 	newest   index.Tree
 	envelope *wire.Envelope
+	// provenBy is the last probe whose revision the interval has reached: the newest state has everything that was
+	// written before that probe was sent.
+	provenBy source.Probe
+	// loadAskedAt is the time at which the upstream was asked for the state with which the interval began.
+	loadAskedAt time.Time
+
 	// broadcaster has the watchers of the collection; nil if no watches are served.
 	broadcaster *watch.Broadcaster
 	// streaming reports whether a stream is read that goes on from the interval's end, in the same timeline. Without a
 	// stream, only requests for any state are answered, except in an outage: see knowsTimeline.
 	streaming bool
-	// reloadingSince is the time at which a background reload began; zero if none is running.
+	// reloadingSince is the time at which a load beside the known state began; zero if there is none now.
 	reloadingSince time.Time
+
 	// replacedCh is closed when another view replaces this one.
 	replacedCh chan struct{}
-	// freshenedCh is closed when another view has a later currentAt, or when the newest state is lost or found.
+	// freshenedCh is closed when another view has a later provenBy, or when the newest state is lost or found.
 	freshenedCh chan struct{}
 }
 
@@ -59,22 +62,34 @@ func (v *View) clone() *View {
 	return &next
 }
 
+// replaced returns a channel that is closed when there is another view.
+func (v *View) replaced() <-chan struct{} { return v.replacedCh }
+
+// freshened returns a channel that is closed when a probe has proven a newer state, or when the state is lost or found.
+func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
+
+// isReloading reports whether a load beside the known state is under way.
+func (v *View) isReloading() bool { return v.unavailable == reason.None && !v.reloadingSince.IsZero() }
+
 // moment has what decides, at one time, whether the newest state of a view is too old.
 type moment struct {
-	now    time.Time
+	at     time.Time
 	bound  time.Duration // [Limits].Staleness
 	outage clock.Outage
 }
 
-// inOutage reports whether an outage lasts that began less than the bound ago.
-func (m moment) inOutage() bool { return m.outage.Lasts && clock.Age(m.outage.Heard, m.now) < m.bound }
+// inOutage reports whether an outage is going on, and began less than the bound ago.
+func (m moment) inOutage() bool {
+	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
+}
 
-// age returns the age of the newest state. In an outage it does not grow: nothing newer can have been read elsewhere.
+// age returns the age of the newest state. Without a stream it does not grow in an outage: nothing newer can have been read
+// elsewhere.
 func (v *View) age(m moment) time.Duration {
 	if v.streaming {
-		return clock.Age(v.currentAt.Sent, m.now)
+		return clock.Age(v.provenBy.Sent, m.at)
 	}
-	return clock.Age(v.currentAt.Sent, m.outage.AsOfWithoutStream(m.now, m.bound))
+	return clock.Age(v.provenBy.Sent, m.outage.AsOfWithoutStream(m.at, m.bound))
 }
 
 // knowsTimeline reports whether requests that name a revision can be answered. While no stream is read, the upstream may
@@ -88,30 +103,54 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 		return Snapshot{}, v.unavailable
 	case v.age(m) >= m.bound:
 		return Snapshot{}, reason.Stale
-	}
-	if v.To < minRevision {
+	case v.To < minRevision:
 		return Snapshot{}, reason.NotProven
 	}
-	snap := v.state()
-	snap.CurrentAt = m.now.Add(-v.age(m))
-	return snap, reason.None
+	s := v.snapshot()
+	s.CurrentAt = m.at.Add(-v.age(m)) // in an outage later than the probe that has proven the state
+	return s, reason.None
 }
 
-// notOlder returns the newest state if its revision is minRevision or higher; with 0 any revision does.
+// notOlder is latest for a list. If that names a revision, which is minRevision then, the timeline must be known, too.
 func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
-	snap, unavailable := v.latest(m, minRevision)
-	if unavailable == reason.None && minRevision > 0 && !v.knowsTimeline(m) {
+	s, why := v.latest(m, minRevision)
+	if why == reason.None && minRevision > 0 && !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
-	return snap, unavailable
+	return s, why
 }
 
-// state returns the newest state.
-func (v *View) state() Snapshot {
+// snapshot returns the newest state.
+func (v *View) snapshot() Snapshot {
 	return Snapshot{
 		Revision: v.To, Envelope: v.envelope, epoch: v.epoch, Tree: v.newest, broadcaster: v.broadcaster,
-		CurrentAt: v.currentAt.Sent,
+		CurrentAt: v.provenBy.Sent,
 	}
+}
+
+// exact returns the state at a revision.
+func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
+	if v.unavailable != reason.None {
+		return Snapshot{}, v.unavailable
+	}
+	if why := v.whyUnknown(revision); why != reason.None {
+		return Snapshot{}, why
+	}
+	if !v.knowsTimeline(m) {
+		return Snapshot{}, reason.NotProven
+	}
+	return Snapshot{Revision: revision, Envelope: v.envelope, epoch: v.epoch, Tree: v.versions.Find(revision).Tree}, reason.None
+}
+
+// whyUnknown returns the reason why the state at a revision is not known; None if it is known.
+func (i Interval) whyUnknown(revision uint64) reason.Reason {
+	switch {
+	case revision > i.To:
+		return reason.NotProven
+	case revision < i.From:
+		return reason.History
+	}
+	return reason.None
 }
 
 // lastChange returns the object of the newest change that is not a deletion, or nil if there was none since the state was
@@ -124,29 +163,4 @@ func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 	}
 	slices.Reverse(revisions)
 	return last, revisions
-}
-
-// exact returns the state at a revision.
-func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
-	if unavailable := v.whyUnknown(revision, v.unavailable); unavailable != reason.None {
-		return Snapshot{}, unavailable
-	}
-	if !v.knowsTimeline(m) {
-		return Snapshot{}, reason.NotProven
-	}
-	return Snapshot{Revision: revision, Envelope: v.envelope, epoch: v.epoch, Tree: v.versions.Find(revision).Tree}, reason.None
-}
-
-// whyUnknown returns the reason why the state at a revision is not known; None if it is known. unavailable is the reason
-// why there is no newest state, or None.
-func (i Interval) whyUnknown(revision uint64, unavailable reason.Reason) reason.Reason {
-	switch {
-	case unavailable != reason.None:
-		return unavailable
-	case revision > i.To:
-		return reason.NotProven
-	case revision < i.From:
-		return reason.History
-	}
-	return reason.None
 }

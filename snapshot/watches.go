@@ -11,14 +11,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state if it is at a revision or later, for a client that is going to watch from it. With
-// gapless, every change after the revision must be known, too. Follow waits at most maxWait for the feed to reach the
-// revision: that costs the upstream less than a forwarded watch.
+// Follow returns the newest state if it is at a revision or later, and is known to be of the upstream's timeline, for a
+// client that is going to watch from it. With gapless, every change after the revision must be known, too. Follow waits at
+// most maxWait for that: a wait costs the upstream less than a forwarded watch.
 func (c *Collection) Follow(
 	ctx context.Context, revision uint64, gapless bool, maxWait time.Duration,
 ) (Snapshot, reason.Reason) {
 	c.Touch()
-	find := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.moment(), revision, gapless) }
+	find := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.now(), revision, gapless) }
 	if snap, why := find(c.view.Load()); why != reason.NotProven {
 		return snap, why
 	}
@@ -29,16 +29,15 @@ func (c *Collection) Follow(
 // WhyNotFollow returns the reason why [Collection.Follow] would find no state now; None if it would find one. It does not
 // wait, and does not count as a use of the collection.
 func (c *Collection) WhyNotFollow(revision uint64, gapless bool) reason.Reason {
-	_, unavailable := c.view.Load().follow(c.moment(), revision, gapless)
-	return unavailable
+	_, why := c.view.Load().follow(c.now(), revision, gapless)
+	return why
 }
 
-// follow returns the newest state if it is at a revision or later and, with gapless, all changes after the revision are
-// known.
+// follow is [Collection.Follow] without a wait.
 func (v *View) follow(m moment, revision uint64, gapless bool) (Snapshot, reason.Reason) {
-	snap, unavailable := v.latest(m, revision)
-	if unavailable != reason.None {
-		return Snapshot{}, unavailable
+	snap, why := v.latest(m, revision)
+	if why != reason.None {
+		return Snapshot{}, why
 	}
 	span := v.span()
 	if gapless && span.RetainedAfter() > revision {
@@ -64,8 +63,9 @@ func (s Snapshot) WatchForm() *watch.Form {
 	return s.broadcaster.Form()
 }
 
-// Watch returns a watcher of the objects that q selects, from the revision options.After on. It returns nil if no watch may
-// begin: when WatchForm is nil, or when the watches of the collection have been ended. The caller must close the watcher.
+// Watch returns a watcher of the objects that q selects (options.Filter is not used), from the revision options.After on. It
+// returns nil if no watch may begin: when WatchForm is nil, or when the watches of the collection have been ended. The
+// caller must close the watcher.
 func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 	if s.broadcaster == nil {
 		return nil
@@ -98,29 +98,30 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	}
 }
 
-// endDeadWatches ends the clients' watches if the feed's own stream may be dead: its connection is half-open, or its API
-// server stands still. That may be so if nothing came on the stream for the staleness bound and for longer than bookmarks
-// take, and no probe has shown that nothing happened. Another API server may send these clients more.
+// endWatchesIfStreamDead ends the clients' watches if the feed's own stream may be dead: its connection is half-open, or its
+// API server stands still. Another API server may send these clients more.
 //
 // An old state alone does not end watches. Nobody promises that a watch is up to date, and an upstream that is too busy
 // for probes would have to answer each watch that ends here.
-func (c *Collection) endDeadWatches(now time.Time) {
+func (c *Collection) endWatchesIfStreamDead(now time.Time) {
 	v := c.view.Load()
 	if !v.isWatched() {
 		return
 	}
-	m := c.moment()
-	silence := clock.Age(c.forecast.Load().StreamSentAt(), m.outage.AsOf(now, m.bound))
-	if silence >= max(m.bound, source.BookmarkEvery) && v.age(m) >= m.bound {
-		c.renewWatches(v.broadcaster)
+	m := c.now()
+	silence := clock.Age(c.freshness.Load().StreamSentAt(), m.outage.AsOf(now, m.bound))
+	isSilent := silence >= max(m.bound, source.BookmarkEvery)
+	isOld := v.age(m) >= m.bound // no probe has shown that nothing happened
+	if isSilent && isOld {
+		c.drainWatches(v.broadcaster)
 	}
 }
 
 // isWatched reports whether clients watch the collection.
 func (v *View) isWatched() bool { return v.broadcaster != nil && v.broadcaster.Watchers() > 0 }
 
-// renewWatches ends the watchers of a broadcaster after they have delivered what is left. Other watchers may begin.
-func (c *Collection) renewWatches(broadcaster *watch.Broadcaster) {
+// drainWatches ends the watchers of a broadcaster after they have delivered what is left. Other watchers may begin.
+func (c *Collection) drainWatches(broadcaster *watch.Broadcaster) {
 	c.replaceBroadcaster(broadcaster, broadcaster.End, broadcaster.Form())
 }
 

@@ -71,17 +71,17 @@ func TestWatchesOverALoad(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			limits := Limits{History: time.Minute, Staleness: time.Hour}
-			c := newCollection(CollectionKey{}, limits, &budget{}, &watch.Pacer{}, &source.ProbeNumbers{})
-			c.outage = noOutage
+			s := shared{budget: &budget{}, outage: noOutage, pacer: &watch.Pacer{}, probes: &source.ProbeNumbers{}}
+			c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
 			load := func(rev uint64, objects ...*index.Object) {
 				state := index.NewTree(false)
 				for _, o := range objects {
 					state.Set(o)
 				}
-				c.install(loadedState{
-					state: state, revision: rev, envelope: envelope, form: &watch.Form{Envelope: envelope},
-					watchesUpToDate: tt.watchesUpToDate, askedBy: c.probes.Next(),
-				})
+				c.install(&stateLoad{
+					state: state, revision: rev, envelope: envelope, watchForm: &watch.Form{Envelope: envelope},
+					askedBy: c.probes.Next(),
+				}, tt.watchesUpToDate)
 			}
 			write := func(kind, key string, rev uint64) {
 				expect.NoError(t, c.apply(stateChange{kind: kind, key: key, revision: rev, object: object(key, rev)}))

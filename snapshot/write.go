@@ -8,27 +8,13 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// loadedState is a complete state, ready to be installed.
-type loadedState struct {
-	state    index.Tree
-	size     int64 // the bytes of all its objects, which the budget has counted already
-	revision uint64
-	envelope *wire.Envelope
-	// form is the form in which events are written; nil if no watches are served.
-	form *watch.Form
-	// watchesUpToDate reports whether clients' watches have delivered all changes that led to this state.
-	watchesUpToDate bool
-	// askedBy is the request for the state. It says how new the state is, since reading it may have taken minutes.
-	askedBy source.Probe
-}
-
-// install replaces all that was known by a state that was loaded. Clients' watches end, unless they are up to date.
-func (c *Collection) install(l loadedState) {
+// install replaces all that was known by a state that was loaded. Clients' watches end, unless they are up to date: they
+// have delivered all changes that led to the state.
+func (c *Collection) install(l *stateLoad, watchesUpToDate bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -37,7 +23,7 @@ func (c *Collection) install(l loadedState) {
 	}
 	old := c.view.Load()
 	c.epoch++
-	c.highest = max(c.highest, l.revision)
+	c.highestSeen = max(c.highestSeen, l.revision)
 	c.pendingProbes = nil
 	c.addUsedBytesLocked(-c.usedBytes)
 	c.usedBytes = l.size // which the load has added to the budget
@@ -45,19 +31,18 @@ func (c *Collection) install(l loadedState) {
 	c.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
 	c.checkpoints = []checkpoint{{at: time.Now(), revision: l.revision}}
 	v := &View{
-		Interval:  Interval{From: l.revision, To: l.revision},
-		currentAt: l.askedBy,
-		loaded:    l.askedBy.Sent,
-		streaming: true, // after a load in pages, the watch is opened at once
-		versions:  c.versions,
-		newest:    l.state,
-		envelope:  l.envelope,
+		Interval:    Interval{From: l.revision, To: l.revision},
+		newest:      l.state,
+		envelope:    l.envelope,
+		provenBy:    l.askedBy,
+		loadAskedAt: l.askedBy.Sent,
+		streaming:   true, // after a load in pages, the watch is opened at once
 	}
-	if old.broadcaster != nil && l.watchesUpToDate {
+	if old.broadcaster != nil && watchesUpToDate {
 		v.broadcaster = old.broadcaster
-		v.broadcaster.Renew(*l.form, v.span())
+		v.broadcaster.Renew(*l.watchForm, watch.Span{Versions: c.versions, From: l.revision, To: l.revision})
 	} else {
-		v.broadcaster = c.newBroadcaster(l.form, l.revision)
+		v.broadcaster = c.newBroadcaster(l.watchForm, l.revision)
 	}
 	c.publishLocked(v)
 }
@@ -72,8 +57,16 @@ type stateChange struct {
 	deleted *index.Object
 }
 
-// applyTo changes a state and returns the object that the change replaces or removes, or nil. After an error the state
-// must not be used: the change may have been made.
+// change returns the change as watchers see it. old is the object that it replaces or removes, or nil.
+func (ch stateChange) change(old *index.Object) index.Change {
+	if ch.kind == wire.Deleted {
+		return index.Change{Before: old, After: ch.deleted, Deleted: true}
+	}
+	return index.Change{Before: old, After: ch.object}
+}
+
+// applyTo changes a state, and returns the object that the change replaces or removes, or nil. After an error the state must
+// not be used: the change may have been made.
 func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 	if ch.kind == wire.Deleted {
 		old := state.Remove(ch.key)
@@ -118,26 +111,24 @@ func (c *Collection) apply(ch stateChange) error {
 		Revision: ch.revision,
 		Tree:     state,
 		Put:      ch.object,
-		// When the version before is forgotten, the object that only that version had is freed. So is the object of a
-		// deletion's event: no watcher needs it then.
+		// When the version before this one is forgotten, this is freed: as many nodes as this version has copied, the
+		// object that this version does not have any more, and the object of a deletion's event, which no watcher needs
+		// then.
 		SupersededBytes: overhead + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
-		next.Change = index.Change{Before: old, After: ch.object, Deleted: ch.kind == wire.Deleted}
-		if next.Change.Deleted {
-			next.Change.After = ch.deleted
-		}
+		next.Change = ch.change(old)
 	}
 	c.versions.Append(next)
 	c.addUsedBytesLocked(overhead + sizeOf(ch.object) + deletedSize)
 	c.advanceLocked(v, ch.revision, state)
-	if c.budget.full() {
+	if c.budget.exceeded() {
 		c.trimHalfLocked()
 	}
-	if c.budget.full() {
+	if c.budget.exceeded() {
 		c.forgetBeforeLocked(ch.revision) // all of its history
 	}
-	if c.budget.full() {
+	if c.budget.exceeded() {
 		return errFull
 	}
 	return nil
@@ -151,8 +142,9 @@ func sizeOf(o *index.Object) int64 {
 	return o.Size()
 }
 
-// progress advances the interval to the revision of a bookmark, which must not be below the interval's end.
-func (c *Collection) progress(revision uint64) error {
+// advanceTo advances the interval to the revision of a bookmark. The caller must have checked that this is not below the
+// interval's end.
+func (c *Collection) advanceTo(revision uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
@@ -168,13 +160,13 @@ func (c *Collection) progress(revision uint64) error {
 // bookmark may be old when it comes, because the upstream lags, or because the connection or this process was
 // suspended.
 func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
-	c.highest = max(c.highest, revision)
+	c.highestSeen = max(c.highestSeen, revision)
 	c.addCheckpointLocked(time.Now(), revision)
-	currentAt := v.currentAt
+	provenBy := v.provenBy
 	reached := 0
 	for reached < len(c.pendingProbes) && c.pendingProbes[reached].revision <= revision {
-		if probe := c.pendingProbes[reached].probe; probe.Number > currentAt.Number {
-			currentAt = probe
+		if probe := c.pendingProbes[reached].probe; probe.Number > provenBy.Number {
+			provenBy = probe
 		}
 		reached++
 	}
@@ -182,7 +174,7 @@ func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
 	next := v.clone()
 	next.To = revision
 	next.newest = state
-	next.currentAt = currentAt
+	next.provenBy = provenBy
 	c.publishLocked(next)
 }
 
@@ -190,8 +182,8 @@ func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
 const maxPendingProbes = 256
 
 // recordProbe records the revision that a probe gave. It reports whether the interval has reached that revision. If
-// not, the newest state becomes as new as the probe when it gets there. It must be called only while a stream is read.
-func (c *Collection) recordProbe(result probeResult) (reached bool) {
+// not, the newest state becomes as new as the probe when it gets there. It must be called only while a stream is open.
+func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
@@ -200,45 +192,44 @@ func (c *Collection) recordProbe(result probeResult) (reached bool) {
 	}
 	if v.To >= result.revision {
 		c.pendingProbes = []probeResult{result} // earlier probes would make the state no newer
-		c.advanceLocked(v, v.To, v.newest)
+		c.advanceLocked(v, v.To, v.newest)      // takes the probe at once
 		return true
 	}
-	// A state that is only as new as a probe of that age would be too old to be given.
-	tooOld := func(p probeResult) bool { return result.probe.Sent.Sub(p.probe.Sent) >= c.limits.Staleness }
-	pending := slices.DeleteFunc(c.pendingProbes, tooOld)
-	if n := len(pending); n > 0 && (n == maxPendingProbes || pending[n-1].revision == result.revision) {
-		pending[n-1] = result
+	n := len(c.pendingProbes)
+	if n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == result.revision) {
+		c.pendingProbes[n-1] = result
 	} else {
-		pending = append(pending, result)
+		c.pendingProbes = append(c.pendingProbes, result)
 	}
-	c.pendingProbes = pending
 	return false
 }
 
-// minRevision returns the lowest revision that a read of the upstream which begins now may give.
-func (c *Collection) minRevision() uint64 {
+// highestRevision returns the highest revision that the upstream has given. A read of the upstream that begins now must not
+// give a lower one.
+func (c *Collection) highestRevision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.highest
+	return c.highestSeen
 }
 
-// otherTimelineError says that a read of the upstream gave a lower revision than one before that read.
+// otherTimelineError says that a read of the upstream gave a lower revision than one before that read. Once this has been
+// confirmed ([feed.confirmRevision]), the upstream has another timeline.
 type otherTimelineError struct{ before, got uint64 }
 
 func (e otherTimelineError) Error() string {
 	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.before, e.got)
 }
 
-// recordRevision records the revision that a read of the upstream gave. lowest is the minRevision from before that
+// recordRevision records the revision that a read of the upstream gave. seenBefore is the highestRevision from before that
 // read. A lower revision is an [otherTimelineError]. One that is far above is no error: there are control planes whose
 // revisions are the time in nanoseconds.
-func (c *Collection) recordRevision(revision, lowest uint64) error {
-	if revision < lowest {
-		return otherTimelineError{before: lowest, got: revision}
+func (c *Collection) recordRevision(revision, seenBefore uint64) error {
+	if revision < seenBefore {
+		return otherTimelineError{before: seenBefore, got: revision}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.highest = max(c.highest, revision)
+	c.highestSeen = max(c.highestSeen, revision)
 	return nil
 }
 
@@ -303,7 +294,7 @@ func (c *Collection) retire(why reason.Reason) (wasKnown bool) {
 // dropLocked is drop, also of a collection that is retired.
 func (c *Collection) dropLocked(why reason.Reason) {
 	c.epoch++
-	c.highest = 0 // what comes next may have another timeline
+	c.highestSeen = 0 // what comes next may have another timeline
 	c.pendingProbes = nil
 	c.checkpoints = nil
 	c.versions = index.History{}
@@ -315,8 +306,9 @@ func (c *Collection) dropLocked(why reason.Reason) {
 	c.publishLocked(next)
 }
 
-// publishLocked makes a view the current one. It completes the view with what the collection has. It closes the old
-// view's channels last: requests that wait for these must find the new view.
+// publishLocked makes a view the current one. It completes the view with what the collection has. If the state was lost,
+// lists may be forwarded again while another is loaded. publishLocked closes the old view's channels last: requests that
+// wait for these must find the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	v.versions = c.versions
@@ -324,13 +316,12 @@ func (c *Collection) publishLocked(v *View) {
 	c.publishToBroadcasterLocked(v, old)
 	v.replacedCh = make(chan struct{})
 	v.freshenedCh = old.freshenedCh
-	freshened := v.currentAt != old.currentAt || v.unavailable != old.unavailable
+	freshened := v.provenBy != old.provenBy || v.unavailable != old.unavailable
 	if freshened {
 		v.freshenedCh = make(chan struct{})
 	}
 	if old.unavailable == reason.None && v.unavailable != reason.None {
-		// A new load begins, during which as many lists may be forwarded again.
-		c.forwardSlotsLeft.Store(forwardSlots)
+		c.forwardSlotsLeft.Store(loadForwards)
 	}
 	c.view.Store(v)
 	close(old.replacedCh)

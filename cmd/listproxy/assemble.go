@@ -93,7 +93,7 @@ func (o *options) newHandler(a *app, observer *observe.Observer) *proxy.Handler 
 		Authenticator:  o.callers.newAuthenticator(),
 		Limits:         o.limits.newLimits(),
 		Upstream:       a.api.transports,
-		Unreachable:    func() bool { return a.api.health.Outage().Lasts },
+		Unreachable:    func() bool { return a.api.health.Outage().Ongoing },
 		Forward:        a.forward,
 		Policy:         o.cache.policy,
 		Cluster:        a.feeds.cluster,
@@ -188,7 +188,7 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 	}
 	o.cache.applyTo(&snapshotConfig)
 	collections := snapshot.NewCollections(snapshotConfig)
-	api.health.OnOutageEnd(collections.Resume)
+	api.health.OnOutageEnd(collections.ProbeAll)
 	clusterConfig := cluster.Config{
 		Invalidate: collections.Invalidate,
 		Verify:     collections.Verify,

@@ -84,7 +84,7 @@ func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) ht
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(m, next) })
 	api, err := o.newAPIServer(config, discard)
 	expect.NoError(t, err)
-	m.isOutage = func() bool { return api.health.Outage().Lasts }
+	m.isOutage = func() bool { return api.health.Outage().Ongoing }
 	a, err := o.assemble(api, &ports{}, ins, discard)
 	expect.NoError(t, err)
 	var parts sync.WaitGroup

@@ -136,7 +136,7 @@ func TestReviewsInAnOutage(t *testing.T) {
 		time.Sleep(2*ttl - time.Nanosecond)
 		u.denies.Store(true)
 		// The question about "recent" was sent within 2*ttl before the outage, that about "old" exactly 2*ttl before.
-		outage = clock.Outage{Lasts: true, Heard: time.Now()}
+		outage = clock.Outage{Ongoing: true, LastHeard: time.Now()}
 		time.Sleep(bound - time.Nanosecond) // the last moment of MaxOutage
 		u.wantYes(t, "recent", listPods())
 		u.wantRequests(t, 2) // none in the outage

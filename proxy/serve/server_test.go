@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/limits"
@@ -20,44 +21,44 @@ import (
 // TestBoundsOfHeaders: both servers take 1,000 header values (from Go 1.27 on, net/http's own bound is 500), and refuse a
 // header of more than 64 KiB. Over HTTP/2 the server announces that bound, so Go's client does not send such a header.
 func TestBoundsOfHeaders(t *testing.T) {
-	const manyValues = 1000
-	long := strings.Repeat("x", 72<<10) // more than 64 KiB
+	long := strings.Repeat("x", 72<<10)
 	serve := func(http2 bool) *httptest.Server {
 		return proxytest.Serve(t, New(http.NotFoundHandler(), nil, proxytest.DiscardLog()), http2)
 	}
-	server := serve(proxytest.HTTP1)
+	server := serve(false)
 	connect := proxytest.Serve(t, NewConnectServer(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), proxytest.HTTP1)
-	many := strings.Repeat("X-Value: x\r\n", manyValues)
-	for name, tt := range map[string]struct {
+	many := strings.Repeat("X-Value: x\r\n", 1000)
+	for _, tt := range []struct {
 		to       *httptest.Server
 		head     string
 		wantCode int
 	}{
-		"many values": {to: server, head: "GET / HTTP/1.1\r\nHost: x\r\n" + many, wantCode: http.StatusNotFound},
-		"a long header": {
+		{to: server, head: "GET / HTTP/1.1\r\nHost: x\r\n" + many, wantCode: http.StatusNotFound},
+		{
 			to: server, head: "GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + long + "\r\n",
 			wantCode: http.StatusRequestHeaderFieldsTooLarge,
 		},
-		"many values of a CONNECT": {
+		{
 			to: connect, head: "CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere:443\r\n" + many,
 			wantCode: http.StatusForbidden,
 		},
 	} {
 		if res, _, _ := proxytest.SendRaw(t, tt.to, tt.head+"\r\n"); res.StatusCode != tt.wantCode {
-			t.Errorf("%s: got %s, want %d", name, res.Status, tt.wantCode)
+			t.Errorf("%.100q: %s, want %d", tt.head, res.Status, tt.wantCode)
 		}
 	}
 
-	server = serve(proxytest.HTTP2)
+	server = serve(true)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
 	expect.NoError(t, err)
-	r.Header["X-Value"] = slices.Repeat([]string{"x"}, manyValues)
+	r.Header["X-Value"] = slices.Repeat([]string{"x"}, 1000)
 	res := proxytest.Do(t, server.Client(), r)
-	expect.Same(t, 2, res.ProtoMajor)
-	expect.Same(t, http.StatusNotFound, res.StatusCode)
+	if res.StatusCode != http.StatusNotFound || res.ProtoMajor != 2 {
+		t.Errorf("over %s: %s", res.Proto, res.Status)
+	}
 	r.Header["X-Value"] = []string{long}
 	if res, err := server.Client().Do(r); err == nil || !strings.Contains(err.Error(), "larger than peer's advertised limit") {
-		t.Errorf("a long header over HTTP/2: got %v and error %v, want an error of the client", res, err)
+		t.Errorf("a long header over HTTP/2: %v, %v", res, err)
 	}
 }
 
@@ -66,14 +67,14 @@ func TestBoundsOfHeaders(t *testing.T) {
 // connection before, and the end is clean. The ends of watches are spread over a quarter of the timeout, but over five
 // seconds at most.
 func TestDrainCutsConnections(t *testing.T) {
-	for name, tt := range map[string]struct {
+	for _, tt := range []struct {
 		timeout, wantSpread time.Duration
 		wantClean           bool
 	}{
-		"a short timeout": {timeout: 4 * time.Second, wantSpread: time.Second, wantClean: false},
-		"a long timeout":  {timeout: time.Hour, wantSpread: 5 * time.Second, wantClean: true},
+		{timeout: 4 * time.Second, wantSpread: time.Second, wantClean: false},
+		{timeout: time.Hour, wantSpread: 5 * time.Second, wantClean: true},
 	} {
-		proxytest.Bubble(t, name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			server := New(http.NotFoundHandler(), nil, proxytest.DiscardLog())
 			drain := NewDrain(server, func(spread time.Duration) { expect.Same(t, tt.wantSpread, spread) })
 			conn, err := proxytest.ServeInPipes(t, server).Dial(t.Context(), "", "")
@@ -81,8 +82,9 @@ func TestDrainCutsConnections(t *testing.T) {
 			_, err = io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: ")
 			expect.NoError(t, err)
 			cut, clean := drain.Shutdown(tt.timeout)
-			expect.Same(t, int64(0), cut)
-			expect.Same(t, tt.wantClean, clean)
+			if cut != 0 || clean != tt.wantClean {
+				t.Errorf("End(%v) returns %d, %t, want 0, %t", tt.timeout, cut, clean, tt.wantClean)
+			}
 			if rest, err := io.ReadAll(conn); len(rest) > 0 {
 				t.Errorf("the client read %q, %v, want nothing", rest, err)
 			}
@@ -114,8 +116,7 @@ func TestCloseWhileDraining(t *testing.T) {
 	}
 }
 
-// TestConnectionsInUse: at the bound of connections, a new one replaces one whose requests are answered, and no other, over both
-// protocols.
+// TestConnectionsInUse: over both protocols, a new connection replaces one whose requests are answered, and no other.
 func TestConnectionsInUse(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		begun, end := make(chan bool), make(chan bool)
@@ -126,12 +127,11 @@ func TestConnectionsInUse(t *testing.T) {
 			case <-r.Context().Done():
 			}
 		}), nil, proxytest.DiscardLog())
-		bound := limits.NewConnections(1) // one at a time
+		bound := limits.NewConnections(1)
 		started := httptest.NewUnstartedServer(nil)
 		started.Config, started.EnableHTTP2, started.Listener = server, http2, bound.Listen(started.Listener)
 		started.StartTLS()
 		t.Cleanup(started.Close)
-		// request sends a request on a new connection.
 		request := func() <-chan error {
 			client := &http.Client{Transport: started.Client().Transport.(*http.Transport).Clone()}
 			t.Cleanup(client.CloseIdleConnections)
@@ -175,8 +175,9 @@ func TestRequestOnAClosedConnection(t *testing.T) {
 		func() {
 			defer func() {
 				cause, _ := recover().(error)
-				expect.Same(t, closed, errors.Is(cause, http.ErrAbortHandler))
-				expect.Same(t, !closed, carriedOut)
+				if isAborted := errors.Is(cause, http.ErrAbortHandler); isAborted != closed || carriedOut == closed {
+					t.Errorf("closed %t: carried out %t, panic %v", closed, carriedOut, cause)
+				}
 			}()
 			r := httptest.NewRequestWithContext(withConnection(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
 			handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })

@@ -89,7 +89,7 @@ func (h *Health) Observe(cfg *rest.Config) *rest.Config {
 // CallerAnswered tells h the status of an answer to a caller's request. During an outage such an answer can end it.
 // Otherwise the call does nothing, so that callers' requests take no lock.
 func (h *Health) CallerAnswered(status int) {
-	if h.Outage().Lasts {
+	if h.Outage().Ongoing {
 		h.traffic.recordAnswer(status)
 	}
 }

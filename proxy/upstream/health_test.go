@@ -345,7 +345,7 @@ func TestOutages(t *testing.T) {
 		want := func(when string, lasts bool) {
 			t.Helper()
 			synctest.Wait()
-			if rig.Outage().Lasts != lasts {
+			if rig.Outage().Ongoing != lasts {
 				t.Errorf("%s: the outage is %+v, want it to last: %t", when, rig.Outage(), lasts)
 			}
 		}
@@ -361,7 +361,7 @@ func TestOutages(t *testing.T) {
 		want("a stream broke off", true)
 		rig.set(refusing)
 		rig.get(t, "/version")
-		if got := rig.Outage().Heard; !got.Equal(lastHeard) {
+		if got := rig.Outage().LastHeard; !got.Equal(lastHeard) {
 			t.Errorf("the upstream was heard %v ago, want %v", time.Since(got), time.Since(lastHeard))
 		}
 		time.Sleep(time.Minute)
@@ -373,7 +373,7 @@ func TestOutages(t *testing.T) {
 		rig.set(answering(http.StatusOK, "ok"))
 		rig.get(t, "/version")
 		want("the upstream answers", false)
-		if got := rig.Outage(); ends != 1 || !got.Heard.Equal(lastHeard) || !got.Ended.Equal(time.Now()) {
+		if got := rig.Outage(); ends != 1 || !got.LastHeard.Equal(lastHeard) || !got.Ended.Equal(time.Now()) {
 			t.Errorf("OnOutageEnd was called %d times, want 1; the outage is %+v", ends, got)
 		}
 		rig.set(refusing)

@@ -119,7 +119,7 @@ func (t *traffic) recordStatus(status int) (outageEnded bool) {
 	t.heardAt = now
 	t.answeredAt = now
 	current := t.outage.Load()
-	if current == nil || !current.Lasts {
+	if current == nil || !current.Ongoing {
 		return false
 	}
 	if t.firstAnswerAt.IsZero() {
@@ -128,7 +128,7 @@ func (t *traffic) recordStatus(status int) (outageEnded bool) {
 	if mayBeStarting(status) && clock.Age(t.firstAnswerAt, now) < startupTime {
 		return false
 	}
-	t.outage.Store(&clock.Outage{Heard: current.Heard, Ended: now})
+	t.outage.Store(&clock.Outage{LastHeard: current.LastHeard, Ended: now})
 	return true
 }
 
@@ -155,12 +155,12 @@ func (t *traffic) recordFailure(since time.Time, err error) (outageBegins bool) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last := t.outage.Load()
-	lastsAlready := last != nil && last.Lasts
+	lastsAlready := last != nil && last.Ongoing
 	isOnlySlow := t.answeredAt.After(since) // the upstream has answered another request meanwhile
 	if lastsAlready || isOnlySlow {
 		return false
 	}
-	t.outage.Store(&clock.Outage{Lasts: true, Heard: t.heardAt})
+	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.heardAt})
 	t.firstAnswerAt = time.Time{}
 	return true
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sleep waits, and reports whether ctx still lives.
+// Sleep waits for d, or until ctx ends. It returns false if ctx has ended before.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

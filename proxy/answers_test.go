@@ -135,7 +135,7 @@ func TestWhoAnswers(t *testing.T) {
 			answer := func(query string) *httptest.ResponseRecorder {
 				out := httptest.NewRecorder()
 				r := withCaller(w.request(t.Context(), query), who)
-				wrap(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, r)
+				wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord).ServeHTTP(out, r)
 				return out
 			}
 			if tt.reviewed {
@@ -229,7 +229,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				who := w.caller(t)
 				who.verdict = verdict
 				who.Identity = identity
-				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord)
+				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord)
 				handler.ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
 				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
 			}
@@ -367,7 +367,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
 				h.Limits = limits.New(limits.Config{Requests: 1, Wait: 5 * time.Second})
 				tt.begin(t, w)
-				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withSeat)
+				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord, h.withSeat)
 				var crowd sync.WaitGroup
 				var answers [2]*seatRecorder
 				for i := range answers {

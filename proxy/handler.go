@@ -62,14 +62,14 @@ type Handler struct {
 // from the first to the last, and then respond. A filter that refuses a request answers it.
 func (h *Handler) Chain() http.Handler {
 	return wrap(http.HandlerFunc(h.respond),
-		kubehttp.WithRequestInfo, // what the request asks for, read once for all
-		h.withConnectionClose,    // while the process ends, each answer gives up its connection
-		h.withGoaway,             // now and then, an answer makes its client connect again
-		h.withRecord,             // metrics, the trace and the access log
-		serve.OnlyPaths,          // only a path, and only for this API server
-		h.withBodyLimit,          // no body is too long, or comes too slowly
-		h.withAuthentication,     // who calls
-		h.withSeat,               // one seat each: bounded, and shared fairly between callers
+		kubehttp.WithRequest,  // what the request asks for, read once for all
+		h.withConnectionClose, // while the process ends, each answer gives up its connection
+		h.withGoaway,          // now and then, an answer makes its client connect again
+		h.withRecord,          // metrics, the trace and the access log
+		serve.OnlyPaths,       // only a path, and only for this API server
+		h.withBodyLimit,       // no body is too long, or comes too slowly
+		h.withAuthentication,  // who calls
+		h.withSeat,            // one seat each: bounded, and shared fairly between callers
 	)
 }
 

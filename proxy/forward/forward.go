@@ -83,7 +83,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	}
 	asked := kubehttp.RequestOf(r)
 	flushInterval := time.Duration(-1) // flush after each write, so that watch events arrive at once
-	if asked.Whole() && r.Method != http.MethodHead {
+	if asked.Bufferable() && r.Method != http.MethodHead {
 		w, flushInterval = unflushed{w}, 0
 	}
 	body, release := newUpload(r, reserve)
@@ -95,7 +95,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	if asked.Watch {
+	if asked.EndableWatch {
 		exchange.watch = f.watches.add(cancel)
 		defer f.watches.finish(exchange.watch)
 	}

@@ -8,33 +8,19 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// CacheStatusHeader says where an answer came from (RFC 9211).
+// CacheStatusHeader is the header that says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
 
-// SetCacheHit sets the header of an answer from memory. unreachable says that no API server answers.
-func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
-	value := CacheHit(semantics)
-	if unreachable {
-		value += Unreachable
-	}
-	h.Set(CacheStatusHeader, value)
-}
+// CacheHitUnreachable is the end of the header's value for an answer from memory while no API server answers.
+const CacheHitUnreachable = "; upstream=unreachable"
 
-// Unreachable is the end of the header's value of a hit while no API server answers.
-const Unreachable = "; upstream=unreachable"
-
-// SetCacheForwarded sets the header of an answer to a forwarded request.
-func SetCacheForwarded(h http.Header, why reason.Reason) {
-	h.Set(CacheStatusHeader, CacheForwarded(why))
-}
-
-// CacheHit returns the header's value for an answer from memory while API servers answer.
+// CacheHit returns the header's value for an answer from memory; CacheHitUnreachable may follow.
 func CacheHit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)
 }
 
-// CacheForwarded returns the header's value for a forwarded request. RFC 9211 has a fixed set of words for fwd;
-// listproxy's reason is the detail.
+// CacheForwarded returns the header's value for the answer to a forwarded request. RFC 9211 has a fixed set of words for
+// fwd; listproxy's reason is the detail.
 func CacheForwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {
@@ -44,6 +30,20 @@ func CacheForwarded(why reason.Reason) string {
 		fwd = "stale"
 	}
 	return "listproxy; fwd=" + fwd + "; detail=" + string(why)
+}
+
+// SetCacheHit sets the header of an answer from memory. unreachable says that no API server answers.
+func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
+	value := CacheHit(semantics)
+	if unreachable {
+		value += CacheHitUnreachable
+	}
+	h.Set(CacheStatusHeader, value)
+}
+
+// SetCacheForwarded sets the header of the answer to a forwarded request.
+func SetCacheForwarded(h http.Header, why reason.Reason) {
+	h.Set(CacheStatusHeader, CacheForwarded(why))
 }
 
 // ReadCacheStatus reads a value of the header as listproxy writes it. hit reports whether the answer came from memory.

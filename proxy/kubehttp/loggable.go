@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// loggedWord matches groups, versions, resources, subresources and verbs. It matches few tokens: most have capitals or
-// are longer, and the log masks bootstrap tokens.
+// loggedWord matches groups, versions, resources, subresources and verbs, of up to 40 characters. It matches few
+// credentials: most have capitals or are longer, and package telemetry masks bootstrap tokens in the log.
 var loggedWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
 
 // loggedNamespace matches names of namespaces (RFC 1123 labels).
@@ -17,8 +17,8 @@ var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$
 const masked = "?"
 
 // Describe returns the target of a request in words of the API, for the log, like "list pods v1". Any part of a request may
-// have a credential. So Describe leaves out the query (that of an exec has a command), the names of objects, and all of a
-// path that is not a resource's but its first segment, if that is well-known.
+// have a credential. So Describe leaves out the query (that of an exec has a command) and the names of objects. Of a path
+// that is not a resource's it returns only the first segment, if that is well-known, and otherwise "other".
 func Describe(r *http.Request) string {
 	target, _ := DescribeWithNamespace(r)
 	return target
@@ -26,9 +26,6 @@ func Describe(r *http.Request) string {
 
 // DescribeWithNamespace returns the same as [Describe], and the namespace, if any, by which an operator finds the client.
 func DescribeWithNamespace(r *http.Request) (target, namespace string) {
-	if r.URL == nil {
-		return "other", ""
-	}
 	info := RequestOf(r).Info
 	if !info.IsResourceRequest {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -50,9 +47,9 @@ func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 	return strings.Join(words, " "), namespace
 }
 
-// maskUnless returns a word of a path if it matches form; otherwise masked.
-func maskUnless(form *regexp.Regexp, word string) string {
-	if !form.MatchString(word) {
+// maskUnless returns a word of a path if it matches the pattern; otherwise masked.
+func maskUnless(pattern *regexp.Regexp, word string) string {
+	if !pattern.MatchString(word) {
 		return masked
 	}
 	return word

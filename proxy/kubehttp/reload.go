@@ -12,22 +12,23 @@ import (
 // every way of replacing them: the kubelet's symlinks, cert-manager, an editor.
 const ReloadInterval = 5 * time.Second
 
-// ReloadFiles calls reload again and again until ctx ends. reload reads files, and reports whether their content has
-// changed. It returns an error if they cannot be used, and then keeps what it has. Each change is logged, and each
-// error once. name names the content in the log.
-func ReloadFiles(ctx context.Context, log *slog.Logger, name string, reload func(context.Context) (changed bool, err error)) {
-	lastError := ""
+// ReloadFiles calls reload at once and then every ReloadInterval, until ctx ends. reload reads files, and reports whether
+// their content has changed. If it returns an error, they cannot be used, and what was read before stays in use. The log
+// has each change, and an error if it differs from that of the call before. content is what is read, like "a new CA".
+func ReloadFiles(ctx context.Context, log *slog.Logger, content string, reload func(context.Context) (changed bool, err error)) {
+	lastProblem := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		changed, err := reload(ctx)
 		if changed {
-			log.Info(name + " is in use")
+			log.Info(content + " is in use")
 		}
-		if err != nil && err.Error() != lastError {
-			log.Warn(name+" cannot be used: the one before stays in use", "error", err)
-		}
-		lastError = ""
+		problem := ""
 		if err != nil {
-			lastError = err.Error()
+			problem = err.Error()
 		}
+		if problem != "" && problem != lastProblem {
+			log.Warn(content+" cannot be used: the one before stays in use", "error", problem)
+		}
+		lastProblem = problem
 	}, ReloadInterval)
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// Request has the facts about a request, as kube-apiserver would read it. The first filter ([WithRequestInfo]) parses the
+// Request has the facts about a request, as kube-apiserver would read it. The first filter ([WithRequest]) parses the
 // request once. All later code gets the facts from the request's context:
 //
-//	if kubehttp.RequestOf(r).Watch { … }
+//	if kubehttp.RequestOf(r).LongRunning { … }
 //
 // They are read from the method, the path, the watch parameter and the headers Connection and Upgrade only. A Request is
 // never changed.
@@ -29,19 +29,19 @@ type Request struct {
 	// Upgrade is the protocol to which the request asks to upgrade the connection; empty for most requests.
 	Upgrade string
 	// LongRunning reports whether the request may take as long as its client likes. As in kube-apiserver, watches, logs,
-	// execs and the like may. Upgrades may, too. A request that cannot be parsed may not.
+	// execs and the like may. Upgrades may, too, even if the path cannot be parsed.
 	LongRunning bool
-	// Watch reports whether the request is a watch that listproxy may end between two events. The client then continues
-	// from there, at another replica for example. A watch over a WebSocket cannot be ended so, since a proxy does not
-	// know where an event ends.
-	Watch bool
+	// EndableWatch reports whether the request is a watch that listproxy may end between two events. The client then
+	// continues from there, at another replica for example. A watch over a WebSocket is not endable, since a proxy does not
+	// know where its events end.
+	EndableWatch bool
 }
 
 // requestKey is the key of the *Request in a request's context.
 type requestKey struct{}
 
-// WithRequestInfo is the first filter of a chain. It parses the request for the later filters.
-func WithRequestInfo(next http.Handler) http.Handler {
+// WithRequest is the first filter of a chain. It parses the request for the later filters.
+func WithRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, Parse(r))))
 	})
@@ -59,25 +59,22 @@ func RequestOf(r *http.Request) *Request {
 func Parse(r *http.Request) *Request {
 	parsed := &Request{Info: &request.RequestInfo{}, Upgrade: UpgradeProtocol(r.Header)}
 	parsed.LongRunning = parsed.Upgrade != ""
-	if r.URL == nil {
-		return parsed
-	}
 	info, err := policy.RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	if err != nil {
 		return parsed
 	}
 	parsed.Info = info
-	isWatch := info.Verb == "watch" || (info.Verb == "list" && asksToWatch(r.URL.RawQuery))
-	watch := info.IsResourceRequest && isWatch
-	parsed.Watch = watch && parsed.Upgrade == ""
-	parsed.LongRunning = parsed.LongRunning || watch || isLongRunning(info)
+	saysWatch := info.Verb == "watch" || (info.Verb == "list" && asksToWatch(r.URL.RawQuery))
+	isWatch := info.IsResourceRequest && saysWatch
+	parsed.EndableWatch = isWatch && parsed.Upgrade == ""
+	parsed.LongRunning = parsed.LongRunning || isWatch || isLongRunning(info)
 	return parsed
 }
 
-// Whole reports whether the answer may be buffered until it is complete, since no client can use a part of it. That is
-// true for all resources of Kubernetes' own groups, except for long-running requests. Other groups may belong to an
+// Bufferable reports whether the answer may be buffered until it is complete, since no client can use a part of it. That
+// is true for all resources of Kubernetes' own groups, except for long-running requests. Other groups may belong to an
 // aggregated API server that streams its answers.
-func (r *Request) Whole() bool {
+func (r *Request) Bufferable() bool {
 	ofKubernetes := !strings.Contains(r.Info.APIGroup, ".") || strings.HasSuffix(r.Info.APIGroup, ".k8s.io")
 	return r.Info.IsResourceRequest && !r.LongRunning && ofKubernetes
 }

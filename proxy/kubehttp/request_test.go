@@ -35,7 +35,7 @@ func TestWhole(t *testing.T) {
 	} {
 		for _, request := range requests {
 			method, target, _ := strings.Cut(request, " ")
-			if got := RequestOf(httptest.NewRequest(method, target, nil)).Whole(); got != want {
+			if got := RequestOf(httptest.NewRequest(method, target, nil)).Bufferable(); got != want {
 				t.Errorf("%s: got %t, want %t", request, got, want)
 			}
 		}
@@ -74,17 +74,17 @@ func TestLongRunning(t *testing.T) {
 		for _, request := range requests {
 			method, target, _ := strings.Cut(request, " ")
 			r := httptest.NewRequest(method, "http://x"+target, nil)
-			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).Watch}); got != want {
+			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).EndableWatch}); got != want {
 				t.Errorf("%s: got %+v, want %+v", request, got, want)
 			}
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "websocket")
-			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).Watch}); got != (kind{true, false}) {
+			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).EndableWatch}); got != (kind{true, false}) {
 				t.Errorf("%s, with an upgrade: got %+v, want long-running and no watch", request, got)
 			}
 		}
 	}
-	for _, r := range []*http.Request{{}, {URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
+	for _, r := range []*http.Request{{URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
 		if RequestOf(r).LongRunning {
 			t.Errorf("%+v: got long-running, want short", r)
 		}
@@ -123,15 +123,15 @@ func FuzzLongRunning(f *testing.F) {
 	})
 }
 
-// TestWithRequestInfo: later code gets what the first filter has read, even if the request has been changed since.
-func TestWithRequestInfo(t *testing.T) {
+// TestWithRequest: later code gets what the first filter has read, even if the request has been changed since.
+func TestWithRequest(t *testing.T) {
 	changed := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		r.URL = &url.URL{Path: "/api/v1/nodes"}
-		if got := RequestOf(r); !got.Watch || got.Info.Resource != "pods" {
+		if got := RequestOf(r); !got.EndableWatch || got.Info.Resource != "pods" {
 			t.Errorf("got %+v, want a watch of pods", got)
 		}
 	})
-	WithRequestInfo(changed).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	WithRequest(changed).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
 }
 
 // TestUpgradeProtocol: UpgradeProtocol returns the value of Upgrade if Connection lists Upgrade.

@@ -11,84 +11,29 @@ import (
 )
 
 // WriteStatus answers r with a metav1.Status of a failure. The JSON and the headers are as kube-apiserver writes them, so
-// every Kubernetes client shows the message to its user. Headers that are already set on w are kept. The message must
-// have no credential. It should be sentences, with what to do.
+// every Kubernetes client shows the message to its user. Other headers that are already set on w are sent, too. The
+// message must have no credential. It should be sentences, with what to do.
 //
 // WriteStatus is for listproxy's own refusals. The API server's answers are forwarded, never rebuilt.
 func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
-	writeStatusBody(w, r, code, EncodeStatus(code, reason, message))
+	writeBody(w, r, code, EncodeStatus(code, reason, message))
 }
 
 // retryAfterSeconds is the pause after which kube-apiserver, when it is overloaded, asks clients to try again
-// (k8s.io/apiserver, pkg/server/filters, retryAfter).
+// (k8s.io/apiserver, pkg/server/filters, retryAfter). Clients repeat any request whose answer has Retry-After, even a
+// write. So no part of the request may have been carried out, unless it only reads.
 const retryAfterSeconds = 1
 
-// WriteTooManyRequests answers r with 429. It asks the client to try again in a second, in a header, as kube-apiserver
-// does, and in a metav1.Status. Clients then repeat any request, even a write. So nothing of r may have been forwarded,
-// unless r only reads.
+// WriteTooManyRequests answers r with 429, and with Retry-After: see [retryAfterSeconds].
 func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
-	status := failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+	status := newFailure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 		"Too many requests, please try again later.")
 	status.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
-	writeStatusBody(w, r, http.StatusTooManyRequests, encode(status))
+	writeBody(w, r, http.StatusTooManyRequests, encode(status))
 }
 
-// writeStatusBody writes an answer with the encoded Status as its body.
-func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []byte) {
-	SetStatusHeaders(w.Header(), body)
-	SetAuditID(w.Header(), r)
-	w.WriteHeader(code)
-	if r.Method == http.MethodHead {
-		return
-	}
-	// An error means that the client has left.
-	_, _ = w.Write(body)
-}
-
-// SetAuditID sets the Audit-Id of the answer to r, see [AuditID].
-func SetAuditID(h http.Header, r *http.Request) { h.Set(auditv1.HeaderAuditID, AuditID(r)) }
-
-// AuditID returns the Audit-Id for the answer to r: r's own, or a new one at each call. kube-apiserver gives every answer
-// an Audit-Id, even a 401 and a 429 (k8s.io/apiserver, WithAuditInit). Its audit log has no answers of listproxy's own.
-func AuditID(r *http.Request) string {
-	if id := r.Header.Get(auditv1.HeaderAuditID); id != "" {
-		return id
-	}
-	return uuid.NewString()
-}
-
-// EncodeStatus returns the JSON of a failure, with a newline at its end, as kube-apiserver's encoder writes it.
-func EncodeStatus(code int, reason metav1.StatusReason, message string) []byte {
-	return encode(failure(code, reason, message))
-}
-
-// failure returns the Status of a failure.
-func failure(code int, reason metav1.StatusReason, message string) metav1.Status {
-	return metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure,
-		Message:  message,
-		Reason:   reason,
-		Code:     int32(code), //nolint:gosec // three digits
-	}
-}
-
-// encode returns the JSON of a Status and a newline.
-func encode(status metav1.Status) []byte {
-	body, _ := json.Marshal(status) // strings and numbers can always be encoded
-	return append(body, '\n')
-}
-
-// SetStatusHeaders sets the headers that belong to the body of a Status.
-func SetStatusHeaders(h http.Header, body []byte) {
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("Cache-Control", "no-cache, private")
-}
-
-// WriteUnavailable answers r with 503. With mayRepeat, it asks the client to try again in a second. Clients then repeat any
-// request, even a write. So mayRepeat must be false if any part of r may have been carried out, unless r only reads.
+// WriteUnavailable answers r with 503, and with Retry-After if the client may repeat r: see [retryAfterSeconds].
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, mayRepeat bool) {
 	if mayRepeat {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
@@ -102,3 +47,56 @@ func WriteTimeout(w http.ResponseWriter, r *http.Request) {
 	WriteStatus(w, r, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
 		"Timeout: request did not complete within the allotted timeout")
 }
+
+// writeBody writes an answer with the encoded Status as its body.
+func writeBody(w http.ResponseWriter, r *http.Request, code int, status []byte) {
+	SetStatusHeaders(w.Header(), status)
+	SetAuditID(w.Header(), r)
+	w.WriteHeader(code)
+	if r.Method == http.MethodHead {
+		return
+	}
+	// An error means that the client has left.
+	_, _ = w.Write(status)
+}
+
+// SetStatusHeaders sets the headers that belong to an encoded Status as the body.
+func SetStatusHeaders(h http.Header, status []byte) {
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(status)))
+	h.Set("Cache-Control", "no-cache, private")
+}
+
+// EncodeStatus returns the JSON of a failure, with a newline at its end, as kube-apiserver's encoder writes it.
+func EncodeStatus(code int, reason metav1.StatusReason, message string) []byte {
+	return encode(newFailure(code, reason, message))
+}
+
+// newFailure returns the Status of a failure.
+func newFailure(code int, reason metav1.StatusReason, message string) metav1.Status {
+	return metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Message:  message,
+		Reason:   reason,
+		Code:     int32(code), //nolint:gosec // three digits
+	}
+}
+
+// encode returns the JSON of a Status, and a newline.
+func encode(status metav1.Status) []byte {
+	body, _ := json.Marshal(status) // strings and numbers can always be encoded
+	return append(body, '\n')
+}
+
+// AuditID returns the Audit-Id for the answer to r: r's own, or a new one at each call. kube-apiserver gives every answer
+// an Audit-Id, even a 401 and a 429 (k8s.io/apiserver, WithAuditInit). Its audit log has no answers of listproxy's own.
+func AuditID(r *http.Request) string {
+	if id := r.Header.Get(auditv1.HeaderAuditID); id != "" {
+		return id
+	}
+	return uuid.NewString()
+}
+
+// SetAuditID sets the Audit-Id of the answer to r, see [AuditID].
+func SetAuditID(h http.Header, r *http.Request) { h.Set(auditv1.HeaderAuditID, AuditID(r)) }

@@ -31,7 +31,7 @@ func (rec *Record) log(log *slog.Logger) {
 	if namespace != "" {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
-	if kubehttp.RequestOf(r).Watch {
+	if kubehttp.RequestOf(r).EndableWatch {
 		attrs = append(attrs, slog.Bool("watch", true)) // the target of ?watch=1 says list
 	}
 	switch rec.labels.decision {

@@ -37,7 +37,7 @@ func TestBodyTimeout(t *testing.T) {
 				read <- errors.Join(err, r.Context().Err())
 				_, _ = w.Write(body)
 			})
-			_, dial := proxytest.ServePipe(t, kubehttp.WithRequestInfo(WithBodyTimeout(echo, bodyLimit)), proxytest.HTTP1)
+			_, dial := proxytest.ServePipe(t, kubehttp.WithRequest(WithBodyTimeout(echo, bodyLimit)), proxytest.HTTP1)
 			conn := dial()
 			reader := bufio.NewReader(conn)
 			for range 2 {

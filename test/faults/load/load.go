@@ -109,7 +109,7 @@ func (l *Load) Ask(ctx context.Context, via *ask.Client, q Question, atLeast uin
 	}
 	// Consistent lists may be forwarded, so they are not expected from memory.
 	l.Tally.AddAnswer(asked, a, err, !q.Consistent())
-	if strings.HasSuffix(a.Source(), kubehttp.Unreachable) {
+	if strings.HasSuffix(a.Source(), kubehttp.CacheHitUnreachable) {
 		l.lastOutage.Store(time.Now().UnixNano())
 	}
 	if err == nil && a.Code != http.StatusOK {

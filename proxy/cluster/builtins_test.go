@@ -16,61 +16,65 @@ import (
 
 const appsPath = "get /apis/apps/v1"
 
-// serveApps says what is served of apps from now on.
+// serveApps sets the resources that discovery has for apps.
 func serveApps(t *testing.T, f *proxytest.FakeAPI, resources ...metav1.APIResource) {
 	t.Helper()
 	f.SetDocument("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
 }
 
-// TestDiscoveryIsReadAgain: when API servers or routes have changed, and once more when the slowest API
-// server has learnt of that; else every five minutes. Nobody waits for it.
+// TestDiscoveryIsReadAgain: discovery is read when API servers or routes have changed, and once more snapshot.Skew later, when the
+// slowest API server has learnt of that; else every discoveryInterval. No lookup waits for it.
 func TestDiscoveryIsReadAgain(t *testing.T) {
-	scoped := apiResource("deployments", "Deployment", false, "list", "watch")
-	for name, change := range map[string]func(f *proxytest.FakeAPI){
-		"a server": func(f *proxytest.FakeAPI) { f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2)) },
-		"a route": func(f *proxytest.FakeAPI) {
+	restart := func(f *proxytest.FakeAPI) { f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2)) }
+	for name, tt := range map[string]struct {
+		change        func(f *proxytest.FakeAPI)
+		wantReadAgain bool // after snapshot.Skew
+	}{
+		"a server starts": {change: restart, wantReadAgain: true},
+		"a new route": {change: func(f *proxytest.FakeAPI) {
 			f.Event(apiServicesPath, "ADDED", proxytest.APIService("v1", "new", "", 2))
-		},
-		"a server, while nobody answers": func(f *proxytest.FakeAPI) {
+		}, wantReadAgain: true},
+		"a server starts, while discovery does not answer": {change: func(f *proxytest.FakeAPI) {
 			f.SetStatus(http.StatusServiceUnavailable, appsPath)
-			f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2))
+			restart(f)
 			time.Sleep(discoveryRetryInterval / 2)
 			f.SetStatus(0, appsPath)
 			time.Sleep(discoveryRetryInterval)
-		},
-		"nothing, yet": func(*proxytest.FakeAPI) { time.Sleep(discoveryInterval * 6 / 5) },
+		}, wantReadAgain: true},
+		"time passes": {change: func(*proxytest.FakeAPI) { time.Sleep(discoveryInterval * 6 / 5) }}, // with its jitter
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := newFakeCluster(t)
 			f.Collections[leasesPath] = newFakeServers().Collections[leasesPath]
-			c := runLookups(t, f)
+			c := runCluster(t, f, Config{})
 			time.Sleep(snapshot.Skew)
 			before := f.CountRequests(appsPath)
 			time.Sleep(time.Minute)
 			if got := f.CountRequests(appsPath) - before; got > 0 {
-				t.Fatalf("it was read %d times for nothing", got)
+				t.Fatalf("discovery was read %d times though nothing has changed", got)
 			}
-			serveApps(t, f, scoped)
-			change(f)
+			serveApps(t, f, apiResource("deployments", "Deployment", false, "list", "watch")) // no longer namespaced
+			tt.change(f)
 			expectLookup(t, c, "apps v1 deployments", found{Entry: Entry{}})
-			if name == "nothing, yet" {
+			if !tt.wantReadAgain {
 				return
 			}
 			serveApps(t, f) // by another API server
 			time.Sleep(snapshot.Skew)
 			expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
-			if got := f.CountRequests(appsPath) - before; got < 2 || got > 3 {
-				t.Errorf("it was read %d times", got)
+			if got := f.CountRequests(appsPath) - before; got < 2 || got > 3 { // three with the one that failed
+				t.Errorf("discovery was read %d times, want 2 or 3", got)
 			}
 		})
 	}
 }
 
-// TestDiscoveryIsNotReadForCustomResources: operators install a hundred definitions at a time.
+// TestDiscoveryIsNotReadForCustomResources: discovery is not read after changes of custom resources, whose definitions come by the
+// hundred.
 func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runLookups(t, f)
+		c := runCluster(t, f, Config{})
 		time.Sleep(snapshot.Skew)
 		before := f.CountRequests(appsPath)
 		f.Event(apiServicesPath, "ADDED", proxytest.APIService("v2", "example.com", "", 2))
@@ -81,50 +85,52 @@ func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 	})
 }
 
-// TestDiscoveryFails: what was read before counts while the upstream is in trouble, and not when it has
-// another answer.
+// TestDiscoveryFails: while discovery is refused, or fails, the resources that were read before are found. A 404 means that
+// there are none any more.
 func TestDiscoveryFails(t *testing.T) {
 	for _, tt := range []struct {
-		status int
-		then   found         // if it was read before
-		never  reason.Reason // if it was not
+		status      int
+		wantAtFirst reason.Reason // if discovery was never read
+		wantLater   found         // if it was read before
 	}{
-		{http.StatusInternalServerError, foundDeployments, reason.Warming},
-		{http.StatusForbidden, foundDeployments, reason.NotPermitted}, // until it has read its roles
-		{http.StatusNotFound, forwardedAs(reason.UnknownResource), reason.UnknownResource},
+		{status: http.StatusInternalServerError, wantAtFirst: reason.Warming, wantLater: foundNamespaced},
+		// As an API server answers until it has read its roles.
+		{status: http.StatusForbidden, wantAtFirst: reason.NotPermitted, wantLater: foundNamespaced},
+		{
+			status: http.StatusNotFound, wantAtFirst: reason.UnknownResource,
+			wantLater: forwardedAs(reason.UnknownResource),
+		},
 	} {
 		proxytest.Bubble(t, http.StatusText(tt.status), func(t *testing.T) {
 			f := newFakeCluster(t)
 			f.SetStatus(tt.status, appsPath)
-			c := runLookups(t, f)
-			expectLookup(t, c, "apps v1 deployments", forwardedAs(tt.never))
+			c := runCluster(t, f, Config{})
+			expectLookup(t, c, "apps v1 deployments", forwardedAs(tt.wantAtFirst))
 			before := f.CountRequests(appsPath)
 			time.Sleep(10 * time.Minute)
 			if got, most := f.CountRequests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
-				t.Errorf("%d reads in ten minutes, want %d at most", got, most)
+				t.Errorf("discovery was read %d times in ten minutes, want at most %d", got, most)
 			}
 			f.SetStatus(0, appsPath)
 			time.Sleep(2 * discoveryInterval)
-			expectLookup(t, c, "apps v1 deployments", foundDeployments)
+			expectLookup(t, c, "apps v1 deployments", foundNamespaced)
 			f.SetStatus(tt.status, appsPath)
 			time.Sleep(2 * discoveryInterval)
-			expectLookup(t, c, "apps v1 deployments", tt.then)
+			expectLookup(t, c, "apps v1 deployments", tt.wantLater)
 		})
 	}
 }
 
-// TestDiscoveryStalls: a read that stalls ends by itself, and nobody waits for it.
+// TestDiscoveryStalls: a read of discovery that stalls ends after pageTimeout, and no lookup waits for it.
 func TestDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runLookups(t, f)
+		c := runCluster(t, f, Config{})
 		f.Stall("/apis/apps/v1")
 		time.Sleep(2 * discoveryInterval)
 		began := time.Now()
-		expectLookup(t, c, "apps v1 deployments", foundDeployments)
-		if waited := time.Since(began); waited != 0 {
-			t.Errorf("waited %v", waited)
-		}
+		expectLookup(t, c, "apps v1 deployments", foundNamespaced)
+		expect.Same(t, time.Duration(0), time.Since(began))
 		serveApps(t, f)
 		f.Unstall("/apis/apps/v1")
 		time.Sleep(2 * pageTimeout)

@@ -22,7 +22,7 @@ const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 const someService = `{"namespace":"kube-system","name":"metrics-server","port":443}`
 
-// discoveryOf returns what discovery says of a group/version.
+// discoveryOf returns the document of discovery for a group/version.
 func discoveryOf(t *testing.T, groupVersion string, resources ...metav1.APIResource) string {
 	t.Helper()
 	document, err := json.Marshal(metav1.APIResourceList{
@@ -34,16 +34,17 @@ func discoveryOf(t *testing.T, groupVersion string, resources ...metav1.APIResou
 	return string(document)
 }
 
+// apiResource returns an entry of such a document.
 func apiResource(name, kind string, namespaced bool, verbs ...string) metav1.APIResource {
 	return metav1.APIResource{Name: name, Kind: kind, Namespaced: namespaced, Verbs: verbs}
 }
 
-// newFakeCluster is an API server with some APIs of its own, a custom resource
-// and an aggregated API.
+// newFakeCluster returns an API server with some APIs of its own, a custom resource, and an aggregated API.
 func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 	t.Helper()
 	f := proxytest.NewFakeAPI()
 	f.Collections[apiServicesPath] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{
+		// Kube-apiserver itself serves a group whose service is missing or null.
 		proxytest.APIService("v1", "", "", 1),
 		proxytest.APIService("v1", "apps", "null", 1),
 		proxytest.APIService("v1", "example.com", "", 1),
@@ -67,21 +68,21 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 	return f
 }
 
-// invalidated says what an invalidation is about.
-func invalidated(i snapshot.Invalidation) string {
+// describe returns an invalidation as "CAUSE SCOPE: WHAT".
+func describe(i snapshot.Invalidation) string {
 	return fmt.Sprintf("%s %v: %s", i.Cause, i.Scope, i.What)
 }
 
-// runCluster runs a Cluster of f in the bubble, until it knows what can be known at once.
-func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Invalidation)) *Cluster {
-	t.Helper()
-	return runClusterWith(t, f, Config{Invalidate: invalidate, Verify: func(snapshot.Scope, string) {}})
-}
-
-// runClusterWith is runCluster with another configuration, but for the log.
-func runClusterWith(t *testing.T, f *proxytest.FakeAPI, config Config) *Cluster {
+// runCluster runs a Cluster of f in the bubble, until it knows what can be known at once. The functions in config may be nil.
+func runCluster(t *testing.T, f *proxytest.FakeAPI, config Config) *Cluster {
 	t.Helper()
 	config.Log = proxytest.DiscardLog()
+	if config.Invalidate == nil {
+		config.Invalidate = func(snapshot.Invalidation) {}
+	}
+	if config.Verify == nil {
+		config.Verify = func(snapshot.Scope, string) {}
+	}
 	c, err := New(f.Config(), config)
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, c.Run)
@@ -90,76 +91,88 @@ func runClusterWith(t *testing.T, f *proxytest.FakeAPI, config Config) *Cluster 
 	return c
 }
 
-// runLookups is runCluster for tests that only look up.
-func runLookups(t *testing.T, f *proxytest.FakeAPI) *Cluster {
-	t.Helper()
-	return runCluster(t, f, func(snapshot.Invalidation) {})
-}
-
 // found is the outcome of a lookup.
 type found struct {
 	Entry  Entry
 	Reason reason.Reason
 }
 
-// expectLookup looks up a resource by its group, version and name.
+// expectLookup looks up a resource, given as "GROUP VERSION NAME". The core group is "core".
 func expectLookup(t *testing.T, c *Cluster, resource string, want found) {
 	t.Helper()
 	synctest.Wait()
 	part := strings.Split(resource, " ")
-	entry, reason := c.Lookup(schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]})
-	if diff := cmp.Diff(want, found{entry, reason}); diff != "" {
+	gvr := schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]}
+	if gvr.Group == "core" {
+		gvr.Group = ""
+	}
+	entry, why := c.Lookup(gvr)
+	if diff := cmp.Diff(want, found{Entry: entry, Reason: why}); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", resource, diff)
 	}
 }
 
-func forwardedAs(reason reason.Reason) found { return found{Reason: reason} }
+func forwardedAs(why reason.Reason) found { return found{Reason: why} }
 
 var (
-	foundPods        = found{Entry: Entry{Namespaced: true}}
-	foundDeployments = found{Entry: Entry{Namespaced: true}}
-	foundWidgets     = found{Entry: Entry{Namespaced: true, Custom: true}}
+	foundNamespaced = found{Entry: Entry{Namespaced: true}}
+	foundWidgets    = found{Entry: Entry{Namespaced: true, Custom: true}}
 )
 
 // TestLookup: resources that can be listed and watched are found, with their scope, and no others.
 func TestLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := runLookups(t, newFakeCluster(t))
+		c := runCluster(t, newFakeCluster(t), Config{})
 		for resource, want := range map[string]found{
-			" v1 pods": foundPods, " v1 nodes": {Entry: Entry{}},
-			"apps v1 deployments": foundDeployments, "example.com v1 widgets": foundWidgets,
+			"core v1 pods": foundNamespaced, "core v1 nodes": {Entry: Entry{}},
+			"apps v1 deployments": foundNamespaced, "example.com v1 widgets": foundWidgets,
 		} {
 			expectLookup(t, c, resource, want)
 		}
 		for _, resource := range []string{
-			" v1 pods/status", " v1 bindings", " v1 componentstatuses", " v1 streams", " v1 deployments", " v1 ", " v2 pods", "  pods",
-			"apps v2 deployments", "example.com v1 gadgets", "example.com v1 widgets/status", "example.com v2 widgets",
-			"none.example.com v1 widgets", "metrics.k8s.io v1beta1 pods", "metrics.k8s.io v1beta1 none", "empty.example.com v1 none",
+			// Not a collection that can be listed and watched: subresources, or a verb is missing.
+			"core v1 pods/status", "example.com v1 widgets/status", "core v1 bindings", "core v1 componentstatuses", "core v1 streams",
+			// In no such group, version or resource.
+			"core v1 deployments", "core v1 ", "core v2 pods", "core  pods", "apps v2 deployments",
+			"example.com v1 gadgets", "example.com v2 widgets", "none.example.com v1 widgets", "empty.example.com v1 none",
+			// Aggregated.
+			"metrics.k8s.io v1beta1 pods", "metrics.k8s.io v1beta1 none",
 		} {
 			expectLookup(t, c, resource, forwardedAs(reason.UnknownResource))
-		}
-		deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-		if !c.IsCurrent(deployments, foundDeployments.Entry) || c.IsCurrent(deployments, foundWidgets.Entry) {
-			t.Error("the entry of another resource is current, or that of this one is not")
-		}
-		if !c.Serves("apps", "v1", "deployments") || c.Serves("apps", "v1", "none") {
-			t.Error("a resource that is not known is served, or one that is known is not")
 		}
 	})
 }
 
-// TestLookupOfMadeUpGroups: groups that callers make up cost neither a request nor memory.
+// TestIsCurrent: IsCurrent reports whether an entry is still that of its resource.
+func TestIsCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := runCluster(t, newFakeCluster(t), Config{})
+		deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+		expect.Same(t, true, c.IsCurrent(deployments, foundNamespaced.Entry))
+		expect.Same(t, false, c.IsCurrent(deployments, foundWidgets.Entry))
+	})
+}
+
+// TestServes: Serves reports whether a resource is known.
+func TestServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := runCluster(t, newFakeCluster(t), Config{})
+		expect.Same(t, true, c.Serves("apps", "v1", "deployments"))
+		expect.Same(t, false, c.Serves("apps", "v1", "none"))
+	})
+}
+
+// TestLookupOfMadeUpGroups: groups and versions that callers make up cost neither a request nor memory.
 func TestLookupOfMadeUpGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runLookups(t, f)
+		c := runCluster(t, f, Config{})
 		before := len(f.Requests)
 		for n := range 1000 {
 			expectLookup(t, c, fmt.Sprintf("g%d.example.com v1 x", n), forwardedAs(reason.UnknownResource))
-			expectLookup(t, c, fmt.Sprintf(" v%d pods", n+2), forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, fmt.Sprintf("core v%d pods", n+2), forwardedAs(reason.UnknownResource))
 		}
-		if got := len(f.Requests); got != before || len(c.builtins) != 2 {
-			t.Errorf("%d more paths asked for, %d group/versions remembered", got-before, len(c.builtins))
-		}
+		expect.Same(t, before, len(f.Requests))
+		expect.Same(t, 2, len(c.builtins)) // v1 and apps/v1
 	})
 }

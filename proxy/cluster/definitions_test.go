@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,11 +20,11 @@ import (
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// crd is a definition of a.x.io, of a generation, with a part of its metadata and status.
-func crd(generation int, metadata, status string) string {
+// crd returns a definition of a.x.io of a generation, which serves one version, with a part of its metadata and status.
+func crd(generation int, served, metadata, status string) string {
 	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.x.io","uid":"1",`+
-		`"resourceVersion":"1","generation":%d%s},"spec":{"group":"x.io","scope":"Namespaced","versions":[{"name":"v%d","served":true},{"name":"v1","served":false}]},`+
-		`"status":{%s}}`, generation, metadata, (generation+1)/2, status)
+		`"resourceVersion":"1","generation":%d%s},"spec":{"group":"x.io","scope":"Namespaced",`+
+		`"versions":[{"name":%q,"served":true},{"name":"v1","served":false}]},"status":{%s}}`, generation, metadata, served, status)
 }
 
 const (
@@ -31,105 +32,141 @@ const (
 	renamed     = `"acceptedNames":{"plural":"a","kind":"B"},"conditions":[{"type":"Established","status":"True"}]`
 )
 
-// withDefinition is an API server whose only custom resource is a.x.io.
-func withDefinition(t *testing.T, definition string) *proxytest.FakeAPI {
+// newFakeClusterWith returns an API server whose only custom resource is a.x.io, with this definition.
+func newFakeClusterWith(t *testing.T, definition string) *proxytest.FakeAPI {
 	t.Helper()
 	f := newFakeCluster(t)
+	// The label automanaged is "true" for the groups of custom resources, and "onstart" for built-in ones.
 	route := strings.Replace(proxytest.APIService("v1", "x.io", "", 1), `"onstart"`, `"true"`, 1)
 	f.Collections[apiServicesPath].Objects = append(f.Collections[apiServicesPath].Objects, route)
 	f.Collections[definitionsPath].Objects = []string{definition}
 	return f
 }
 
-// TestDefinitionsThatChange: only what changes answers counts.
+// TestDefinitionsThatChange: a change of a definition invalidates its resource if it may change answers, and says what it is;
+// other changes do not.
 func TestDefinitionsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, told := withDefinition(t, crd(1, "", established)), &told{}
-		runCluster(t, f, told.invalidate)
+		f, recorded := newFakeClusterWith(t, crd(1, "v1", "", established)), &recorder{}
+		runCluster(t, f, Config{Invalidate: recorded.recordInvalidation})
 		for _, step := range []struct {
 			name, event, object string
-			want                string
+			wantChange          string // "": no invalidation
 		}{
-			{name: "an annotation", event: "MODIFIED", object: crd(1, `,"annotations":{"a":"b"}`, established)},
-			{name: "a label and a finalizer", event: "MODIFIED", object: crd(1, `,"labels":{"a":"b"},"finalizers":["f"]`, established)},
-			{name: "a condition, stored versions", event: "MODIFIED", object: crd(1, "", established+`,"storedVersions":["v1","v2"]`)},
-			{name: "the spec", event: "MODIFIED", object: crd(2, "", established), want: "generation 1 to 2"},
-			{name: "served versions", event: "MODIFIED", object: crd(3, "", established), want: "generation 2 to 3"},
-			{name: "names", event: "MODIFIED", object: crd(3, "", renamed), want: "generation 3 to 3"},
-			{name: "it goes", event: "DELETED", object: crd(3, "", renamed), want: "deleted"},
-			{name: "it comes", event: "ADDED", object: crd(1, "", "")},
-			{name: "it is served", event: "MODIFIED", object: crd(1, "", established)},
-			{name: "another one", event: "MODIFIED", object: crd(1, `,"uid":"2"`, established), want: "generation 1 to 1"},
+			{name: "an annotation", event: "MODIFIED", object: crd(1, "v1", `,"annotations":{"a":"b"}`, established)},
+			{name: "a label and a finalizer", event: "MODIFIED", object: crd(1, "v1", `,"labels":{"a":"b"},"finalizers":["f"]`, established)},
+			{name: "a condition, stored versions", event: "MODIFIED", object: crd(1, "v1", "", established+`,"storedVersions":["v1","v2"]`)},
+			{name: "the spec", event: "MODIFIED", object: crd(2, "v1", "", established), wantChange: "generation 1 to 2"},
+			{name: "served versions", event: "MODIFIED", object: crd(3, "v2", "", established), wantChange: "generation 2 to 3"},
+			{name: "the accepted names", event: "MODIFIED", object: crd(3, "v2", "", renamed), wantChange: "generation 3 to 3"},
+			{name: "the definition is deleted", event: "DELETED", object: crd(3, "v2", "", renamed), wantChange: "deleted"},
+			{name: "it is created, not established", event: "ADDED", object: crd(1, "v1", "", "")},
+			{name: "it becomes established", event: "MODIFIED", object: crd(1, "v1", "", established)},
+			{name: "it is replaced (another UID)", event: "MODIFIED", object: crd(1, "v1", `,"uid":"2"`, established), wantChange: "generation 1 to 1"},
 		} {
 			f.Event(definitionsPath, step.event, step.object)
 			var want []string
-			if step.want != "" {
-				want = append(want, invalidated(snapshot.Invalidation{
+			if step.wantChange != "" {
+				want = append(want, describe(snapshot.Invalidation{
 					Cause: snapshot.CauseDefinition, Scope: snapshot.OfResource(schema.GroupResource{Group: "x.io", Resource: "a"}),
-					What: step.want,
+					What: step.wantChange,
 				}))
 			}
-			told.expect(t, step.name, want...)
+			recorded.expect(t, step.name, want...)
 		}
 	})
 }
 
-// TestCustomResources are answered while a change of their definition would be heard of, and only then are their
-// fields known. What the APIServices say about the kind of a resource is held against the definitions.
+// TestCustomResources: a custom resource is answered only while the watch of definitions runs. Until then, and after it, it is
+// forwarded, and its fields are not known. A resource that APIServices call built in and that has a definition is forwarded, too.
 func TestCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := withDefinition(t, crd(1, "", established))
+		f := newFakeClusterWith(t, crd(1, "v1", "", established))
 		f.Collections[definitionsPath].Objects = append(f.Collections[definitionsPath].Objects,
 			strings.Replace(proxytest.Definition("deployments", "Namespaced", 1, 1), "deployments.example.com", "deployments.apps", 1))
-		f.SetStatus(500, "list "+definitionsPath)
-		c := runLookups(t, f)
-		lookup := func(when string, ready bool, custom, builtin found) {
-			t.Helper()
-			expectLookup(t, c, "x.io v1 a", custom)
-			expectLookup(t, c, " v1 pods", builtin)
+		const list, watch = "list " + definitionsPath, "watch " + definitionsPath
+		f.SetStatus(http.StatusInternalServerError, list)
+		c := runCluster(t, f, Config{})
+		for _, step := range []struct {
+			name                    string
+			do                      func()
+			wantReady               bool
+			wantCustom, wantBuiltin found
+			wantFields              bool // the fields of the custom resource are known
+			wantOthers              map[string]found
+		}{
+			{
+				name: "before the first list", do: func() {},
+				wantCustom: forwardedAs(reason.Warming), wantBuiltin: forwardedAs(reason.Warming),
+			},
+			{
+				name: "the list is refused: nobody waits for it", do: func() {
+					f.SetStatus(http.StatusForbidden, list)
+					time.Sleep(time.Minute)
+				},
+				wantReady: true, wantCustom: forwardedAs(reason.Upstream), wantBuiltin: foundNamespaced,
+			},
+			{
+				name: "listed", do: func() {
+					f.SetStatus(0, list)
+					time.Sleep(2 * maxRefusedPause)
+				},
+				wantReady: true, wantCustom: foundWidgets, wantBuiltin: foundNamespaced, wantFields: true,
+				wantOthers: map[string]found{
+					"apps v1 deployments": forwardedAs(reason.Upstream), // built in, and defined
+					"x.io v1 b":           forwardedAs(reason.UnknownResource),
+				},
+			},
+			{
+				name: "no watch for a moment", do: func() {
+					f.SetStatus(http.StatusForbidden, list, watch)
+					f.Cut(definitionsPath)
+					time.Sleep(snapshot.Skew)
+				},
+				wantReady: true, wantCustom: foundWidgets, wantBuiltin: foundNamespaced, wantFields: true,
+			},
+			{
+				name: "no watch", do: func() { time.Sleep(time.Second) },
+				wantReady: true, wantCustom: forwardedAs(reason.Upstream), wantBuiltin: foundNamespaced,
+			},
+		} {
+			step.do()
+			expectLookup(t, c, "x.io v1 a", step.wantCustom)
+			expectLookup(t, c, "core v1 pods", step.wantBuiltin)
+			if got := c.DefinitionsReady(); got != step.wantReady {
+				t.Errorf("%s: ready %t, want %t", step.name, got, step.wantReady)
+			}
 			_, err := c.Fields(t.Context(), schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "a"})
-			if c.DefinitionsReady() != ready || (err == nil) != (custom == foundWidgets) {
-				t.Errorf("%s: ready %t, fields: %v", when, c.DefinitionsReady(), err)
+			if (err == nil) != step.wantFields {
+				t.Errorf("%s: the fields are read with error %v, want fields: %t", step.name, err, step.wantFields)
+			}
+			for resource, want := range step.wantOthers {
+				expectLookup(t, c, resource, want)
 			}
 			if t.Failed() {
-				t.Fatal(when)
+				t.Fatal(step.name)
 			}
 		}
-		lookup("before the first list", false, forwardedAs(reason.Warming), forwardedAs(reason.Warming))
-		f.SetStatus(403, "list "+definitionsPath) // nobody waits for what may not be read
-		time.Sleep(time.Minute)
-		lookup("refused", true, forwardedAs(reason.Upstream), foundPods)
-		f.SetStatus(0, "list "+definitionsPath)
-		time.Sleep(2 * maxRefusedPause)
-		lookup("listed", true, foundWidgets, foundPods)
-		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.Upstream)) // built in, and defined
-		expectLookup(t, c, "x.io v1 b", forwardedAs(reason.UnknownResource))
-		f.SetStatus(403, "list "+definitionsPath, "watch "+definitionsPath)
-		f.Cut(definitionsPath)
-		time.Sleep(snapshot.Skew)
-		lookup("no stream for a moment", true, foundWidgets, foundPods)
-		time.Sleep(time.Second)
-		lookup("no stream", true, forwardedAs(reason.Upstream), foundPods)
 	})
 }
 
-// TestUnusualDefinitions: what is not established, or not served in a version, is not there.
+// TestUnusualDefinitions: a resource is not found while its definition is not established, or in a version that is not served.
+// Its scope is that of the definition.
 func TestUnusualDefinitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := withDefinition(t, crd(1, "", ""))
-		c := runLookups(t, f)
+		f := newFakeClusterWith(t, crd(1, "v1", "", ""))
+		c := runCluster(t, f, Config{})
 		expectLookup(t, c, "x.io v1 a", forwardedAs(reason.UnknownResource))
-		f.Event(definitionsPath, "MODIFIED", crd(1, "", established))
+		f.Event(definitionsPath, "MODIFIED", crd(1, "v1", "", established))
 		expectLookup(t, c, "x.io v1 a", foundWidgets)
-		f.Event(definitionsPath, "MODIFIED", strings.Replace(crd(2, `,"uid":"2"`, established), "Namespaced", "Cluster", 1))
+		f.Event(definitionsPath, "MODIFIED", strings.Replace(crd(2, "v1", `,"uid":"2"`, established), "Namespaced", "Cluster", 1))
 		expectLookup(t, c, "x.io v1 a", found{Entry: Entry{Custom: true}})
-		f.Event(definitionsPath, "MODIFIED", crd(3, "", established)) // v2 in place of v1
+		f.Event(definitionsPath, "MODIFIED", crd(3, "v2", "", established))
 		expectLookup(t, c, "x.io v1 a", forwardedAs(reason.UnknownResource))
 	})
 }
 
-// TestSelectableFields: of a definition's selectable fields those with a plain path can be selected by, in served
-// versions.
+// TestSelectableFields: a field selector may name the selectable fields of a served version whose JSON path is plain names.
 func TestSelectableFields(t *testing.T) {
 	var o object
 	expect.NoError(t, json.Unmarshal([]byte(`{"spec":{"versions":[

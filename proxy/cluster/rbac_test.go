@@ -19,128 +19,115 @@ var rbacKinds = map[string]string{
 	"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding", "roles": "Role", "rolebindings": "RoleBinding",
 }
 
-// rbacObject is an object in the namespace n, if it has one, that grants something: body has its rules, or its
-// subjects and the role.
-func rbacObject(resource, body string) string {
-	namespace := ""
-	if !strings.HasPrefix(resource, "cluster") {
-		namespace = `"namespace":"n",`
+// namespaceOf returns the namespace of the tests' objects of an RBAC resource; "" for those of the cluster.
+func namespaceOf(resource string) string {
+	if strings.HasPrefix(resource, "cluster") {
+		return ""
 	}
-	const object = `{"kind":%q,"apiVersion":"rbac.authorization.k8s.io/v1","metadata":{%s"name":"x"%s`
-	return fmt.Sprintf(object, rbacKinds[resource], namespace, body)
+	return "n"
 }
 
-const (
-	unlabelled = `},`
-	labelled   = `,"labels":{"a":"b"},"annotations":{"c":"d"}},`
-
-	pods       = `{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}`
-	fewerPods  = `{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}`
-	configMaps = `{"verbs":["list"],"apiGroups":[""],"resources":["configmaps"]}`
-
-	jane  = `{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"jane"}`
-	joe   = `{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"joe"}`
-	janes = `{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"jane"}`
-)
-
-func rules(meta string, all ...string) string {
-	return meta + `"rules":[` + strings.Join(all, ",") + `]}`
+// rbacObject returns an object with a part of its metadata, and with its rules, or its role and subjects.
+func rbacObject(resource, metadata, grants string) string {
+	if namespace := namespaceOf(resource); namespace != "" {
+		metadata = fmt.Sprintf(`,"namespace":%q`, namespace) + metadata
+	}
+	const object = `{"kind":%q,"apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"x"%s},%s}`
+	return fmt.Sprintf(object, rbacKinds[resource], metadata, grants)
 }
 
-func bound(meta, role string, all ...string) string {
-	return meta + `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"` + role +
-		`"},"subjects":[` + strings.Join(all, ",") + `]}`
+func rules(all ...string) string { return `"rules":[` + strings.Join(all, ",") + `]` }
+
+func bind(role string, subjects ...string) string {
+	const format = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},"subjects":[%s]`
+	return fmt.Sprintf(format, role, strings.Join(subjects, ","))
 }
 
-// TestRBACRevocations: a change that takes a rule or a subject away is told, once, with the namespace that it concerns.
-// One that adds some, or changes only metadata, is not, nor is what was there at first.
-func TestRBACRevocations(t *testing.T) {
-	type row struct {
-		event         string // its type
-		before, after string // the object's body
-		wantRevokes   bool
+// rbacChange is a change of an object that was there when the watch began.
+type rbacChange struct {
+	event         string // its type
+	before, after string // what the object grants
+	labels        bool   // the object has labels and annotations afterwards
+	wantRevoked   bool
+}
+
+// TestRBACRoles: WatchRBAC calls revoked once, with the namespace ("" for a cluster role), for a change of a role that takes away
+// a rule; not for one that only adds rules or changes metadata, nor for the first list.
+func TestRBACRoles(t *testing.T) {
+	const (
+		pods       = `{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}`
+		fewerPods  = `{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}`
+		configMaps = `{"verbs":["list"],"apiGroups":[""],"resources":["configmaps"]}`
+	)
+	for _, resource := range []string{"roles", "clusterroles"} {
+		checkRevocations(t, resource, map[string]rbacChange{
+			"a rule more":                   {event: "MODIFIED", before: rules(pods), after: rules(configMaps, pods)},
+			"metadata":                      {event: "MODIFIED", before: rules(pods), after: rules(pods), labels: true},
+			"another order":                 {event: "MODIFIED", before: rules(pods, configMaps), after: rules(configMaps, pods)},
+			"a rule less":                   {event: "MODIFIED", before: rules(pods, configMaps), after: rules(configMaps), wantRevoked: true},
+			"the only rule goes":            {event: "MODIFIED", before: rules(pods), after: rules(), wantRevoked: true},
+			"a verb less":                   {event: "MODIFIED", before: rules(pods), after: rules(fewerPods), wantRevoked: true},
+			"deleted":                       {event: "DELETED", before: rules(pods), after: rules(pods), wantRevoked: true},
+			"a role without rules, deleted": {event: "DELETED", before: rules(), after: rules()},
+			"a bookmark":                    {event: "BOOKMARK", before: rules(pods), after: rules()},
+		})
 	}
-	rowsOf := map[string]map[string]row{
-		"roles": {
-			"a rule more": {event: "MODIFIED", before: rules(unlabelled, pods), after: rules(unlabelled, configMaps, pods)},
-			"metadata":    {event: "MODIFIED", before: rules(unlabelled, pods), after: rules(labelled, pods)},
-			"another order": {
-				event: "MODIFIED", before: rules(unlabelled, pods, configMaps), after: rules(unlabelled, configMaps, pods),
+}
+
+// TestRBACBindings: WatchRBAC calls revoked once, with the namespace ("" for a cluster role binding), for a change of a binding
+// that takes away a subject or replaces the role; not for one that only adds subjects or changes metadata.
+func TestRBACBindings(t *testing.T) {
+	const (
+		jane      = `{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"jane"}`
+		joe       = `{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"joe"}`
+		groupJane = `{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"jane"}`
+	)
+	for _, resource := range []string{"rolebindings", "clusterrolebindings"} {
+		checkRevocations(t, resource, map[string]rbacChange{
+			"a subject more":  {event: "MODIFIED", before: bind("a", jane), after: bind("a", joe, jane)},
+			"metadata":        {event: "MODIFIED", before: bind("a", jane), after: bind("a", jane), labels: true},
+			"another subject": {event: "MODIFIED", before: bind("a", jane), after: bind("a", joe), wantRevoked: true},
+			"a group of the user's name": {
+				event: "MODIFIED", before: bind("a", jane), after: bind("a", groupJane), wantRevoked: true,
 			},
-			"a rule less": {
-				event:       "MODIFIED",
-				before:      rules(unlabelled, pods, configMaps),
-				after:       rules(unlabelled, configMaps),
-				wantRevokes: true,
-			},
-			"no rule": {event: "MODIFIED", before: rules(unlabelled, pods), after: rules(unlabelled), wantRevokes: true},
-			"a verb less": {
-				event: "MODIFIED", before: rules(unlabelled, pods), after: rules(unlabelled, fewerPods), wantRevokes: true,
-			},
-			"deleted": {
-				event: "DELETED", before: rules(unlabelled, pods), after: rules(unlabelled, pods), wantRevokes: true,
-			},
-			"deleted, without": {event: "DELETED", before: rules(unlabelled), after: rules(unlabelled)},
-			"a bookmark":       {event: "BOOKMARK", before: rules(unlabelled, pods), after: rules(unlabelled)},
-		},
-		"bindings": {
-			"a subject more": {
-				event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "a", joe, jane),
-			},
-			"metadata": {event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(labelled, "a", jane)},
-			"another subject": {
-				event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "a", joe), wantRevokes: true,
-			},
-			"a group of a user": {
-				event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "a", janes), wantRevokes: true,
-			},
-			"a subject less": {
-				event:       "MODIFIED",
-				before:      bound(unlabelled, "a", jane, joe),
-				after:       bound(unlabelled, "a", joe),
-				wantRevokes: true,
-			},
-			"another role": {
-				event: "MODIFIED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "b", jane), wantRevokes: true,
-			},
-			"deleted": {
-				event: "DELETED", before: bound(unlabelled, "a", jane), after: bound(unlabelled, "a", jane), wantRevokes: true,
-			},
-			"deleted, of nobody": {event: "DELETED", before: bound(unlabelled, "a"), after: bound(unlabelled, "a")},
-		},
+			"a subject less":               {event: "MODIFIED", before: bind("a", jane, joe), after: bind("a", joe), wantRevoked: true},
+			"another role":                 {event: "MODIFIED", before: bind("a", jane), after: bind("b", jane), wantRevoked: true},
+			"deleted":                      {event: "DELETED", before: bind("a", jane), after: bind("a", jane), wantRevoked: true},
+			"a binding of nobody, deleted": {event: "DELETED", before: bind("a"), after: bind("a")},
+		})
 	}
-	for resource, kind := range rbacKinds {
-		rows := rowsOf["roles"]
-		if strings.HasSuffix(resource, "bindings") {
-			rows = rowsOf["bindings"]
-		}
-		for name, tt := range rows {
-			proxytest.Bubble(t, resource+": "+name, func(t *testing.T) {
-				f := proxytest.NewFakeAPI()
-				for resource, kind := range rbacKinds {
-					f.Collections[rbacPath+resource] = &proxytest.FakeCollection{
-						Kind: kind + "List", APIVersion: "rbac.authorization.k8s.io/v1",
-					}
+}
+
+// checkRevocations checks the changes of an object of a resource.
+func checkRevocations(t *testing.T, resource string, changes map[string]rbacChange) {
+	t.Helper()
+	for name, tt := range changes {
+		proxytest.Bubble(t, resource+": "+name, func(t *testing.T) {
+			f := proxytest.NewFakeAPI()
+			for path, kind := range rbacKinds {
+				f.Collections[rbacPath+path] = &proxytest.FakeCollection{
+					Kind: kind + "List", APIVersion: "rbac.authorization.k8s.io/v1",
 				}
-				f.SetObjects(rbacPath+resource, rbacObject(resource, tt.before))
-				var told []string
-				proxytest.RunInBubble(t, func(ctx context.Context) {
-					revoked := func(namespace string) { told = append(told, "in "+namespace) }
-					expect.NoError(t, WatchRBAC(ctx, f.Config(), revoked, proxytest.DiscardLog()))
-				})
-				time.Sleep(time.Minute)
-				f.Event(rbacPath+resource, tt.event, rbacObject(resource, tt.after))
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				var want []string
-				switch namespaced := !strings.HasPrefix(kind, "Cluster"); {
-				case tt.wantRevokes && namespaced:
-					want = []string{"in n"}
-				case tt.wantRevokes:
-					want = []string{"in "}
-				}
-				expect.Same(t, want, told)
+			}
+			f.SetObjects(rbacPath+resource, rbacObject(resource, "", tt.before))
+			var revoked []string
+			proxytest.RunInBubble(t, func(ctx context.Context) {
+				revoke := func(namespace string) { revoked = append(revoked, namespace) }
+				expect.NoError(t, WatchRBAC(ctx, f.Config(), revoke, proxytest.DiscardLog()))
 			})
-		}
+			time.Sleep(time.Minute) // the first list has been read
+			metadata := ""
+			if tt.labels {
+				metadata = `,"labels":{"a":"b"},"annotations":{"c":"d"}`
+			}
+			f.Event(rbacPath+resource, tt.event, rbacObject(resource, metadata, tt.after))
+			time.Sleep(time.Hour) // a second call would come
+			synctest.Wait()
+			var want []string
+			if tt.wantRevoked {
+				want = []string{namespaceOf(resource)}
+			}
+			expect.Same(t, want, revoked)
+		})
 	}
 }

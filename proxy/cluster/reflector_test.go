@@ -22,49 +22,58 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// reopenTime is enough for a reflector to list and watch again after a failure.
+const reopenTime = 6 * time.Second
+
 const thingsPath = "/apis/x.io/v1/things"
 
-// thing is an object: what is read of it is its holder, as of a Lease.
+// thing returns an object, of which readHolder reads the holder, as of a Lease.
 func thing(name, holder string, revision int) string {
 	return fmt.Sprintf(`{"kind":"Thing","apiVersion":"x.io/v1","metadata":{"name":%q,"namespace":"n","resourceVersion":"%d",`+
 		`"labels":{"a":"b"}},"spec":{"holderIdentity":%q,"other":[{"name":1}]},"data":{"spec":"x"}}`, name, revision, holder)
 }
 
-// told is what somebody was told.
-type told struct {
-	mu   sync.Mutex
-	what []string
+// recorder keeps what a function was called with.
+type recorder struct {
+	mu  sync.Mutex
+	all []string
 }
 
-func (h *told) say(what string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.what = append(h.what, what)
+func (r *recorder) record(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, what)
 }
 
-func (h *told) invalidate(i snapshot.Invalidation) { h.say(invalidated(i)) }
+func (r *recorder) recordInvalidation(i snapshot.Invalidation) { r.record(describe(i)) }
 
-// expect wants that just this was told since the last time, in any order.
-func (h *told) expect(t *testing.T, when string, want ...string) {
+// expect requires that just this was recorded since the last time, in any order.
+func (r *recorder) expect(t *testing.T, when string, want ...string) {
 	t.Helper()
 	synctest.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	slices.Sort(h.what)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.Sort(r.all)
 	slices.Sort(want)
-	if diff := cmp.Diff(want, h.what); diff != "" {
-		t.Errorf("%s: told (-want +got):\n%s", when, diff)
+	if diff := cmp.Diff(want, r.all); diff != "" {
+		t.Errorf("%s: recorded (-want +got):\n%s", when, diff)
 	}
-	h.what = nil
+	r.all = nil
 }
 
-// runThings runs a reflector of things in the bubble.
-func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...string) (*reflector[string], *told) {
+// expectNothing requires that nothing was recorded since the last time.
+func (r *recorder) expectNothing(t *testing.T, when string) {
+	t.Helper()
+	r.expect(t, when)
+}
+
+// runThings runs a reflector of things in the bubble, which records each change as "NAME BEFORE to AFTER".
+func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...string) (*reflector[string], *recorder) {
 	t.Helper()
 	f.Collections[thingsPath] = &proxytest.FakeCollection{Kind: "ThingList", Objects: objects}
 	from, err := newAPI(f.Config())
 	expect.NoError(t, err)
-	h := &told{}
+	recorded := &recorder{}
 	r := &reflector[string]{
 		resource: "things",
 		from:     from, path: thingsPath,
@@ -80,26 +89,28 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...
 			if c.first {
 				first = ", at first"
 			}
-			h.say(fmt.Sprintf("%s %s to %s%s", c.name, before, after, first))
+			recorded.record(fmt.Sprintf("%s %s to %s%s", c.name, before, after, first))
 		},
 		refusedWarning: "things may not be watched", needs: "list and watch on things", log: log,
 	}
 	proxytest.RunInBubble(t, r.run)
-	return r, h
+	return r, recorded
 }
 
-func (r *reflector[V]) current() bool {
+// isCurrent reports what get says of the reflector.
+func (r *reflector[V]) isCurrent() bool {
 	synctest.Wait()
 	_, _, current := r.get("")
 	return current
 }
 
-// TestReflectorTellsWhatChanges: of what is read, from a watch or from a list after a gap.
-func TestReflectorTellsWhatChanges(t *testing.T) {
+// TestReflectorChanges: a reflector calls changed for each object of which the part that it reads has changed, as a watch says, or
+// the list after a gap.
+func TestReflectorChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
-		r, told := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1), thing("b", "1", 1))
-		reopen := func() { time.Sleep(6 * time.Second) }
+		r, recorded := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1), thing("b", "1", 1))
+		reopen := func() { time.Sleep(reopenTime) }
 		gap := func(objects ...string) func() {
 			return func() {
 				f.SetObjects(thingsPath, objects...)
@@ -109,44 +120,44 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 		}
 		event := func(kind, object string) func() { return func() { f.Event(thingsPath, kind, object) } }
 		for _, step := range []struct {
-			name    string
-			happens func()
-			want    []string
+			name string
+			do   func()
+			want []string
 		}{
 			{
-				name: "the first list", happens: func() {}, want: []string{"n/a none to 1, at first", "n/b none to 1, at first"},
+				name: "the first list", do: func() {}, want: []string{"n/a none to 1, at first", "n/b none to 1, at first"},
 			},
-			{name: "what is not read", happens: event("MODIFIED", thing("a", "1", 2))},
-			{name: "a bookmark", happens: event("BOOKMARK", thing("a", "2", 3))},
-			{name: "a change", happens: event("MODIFIED", thing("a", "2", 4)), want: []string{"n/a 1 to 2"}},
-			{name: "a new one", happens: event("ADDED", thing("c", "1", 5)), want: []string{"n/c none to 1"}},
-			{name: "one goes", happens: event("DELETED", thing("c", "1", 6)), want: []string{"n/c 1 to none"}},
-			{name: "a gap in which nothing changed", happens: gap(thing("b", "1", 1), thing("a", "2", 7))},
+			{name: "a change of what is not read", do: event("MODIFIED", thing("a", "1", 2))},
+			{name: "a bookmark", do: event("BOOKMARK", thing("a", "2", 3))},
+			{name: "a change", do: event("MODIFIED", thing("a", "2", 4)), want: []string{"n/a 1 to 2"}},
+			{name: "a new object", do: event("ADDED", thing("c", "1", 5)), want: []string{"n/c none to 1"}},
+			{name: "an object is deleted", do: event("DELETED", thing("c", "1", 6)), want: []string{"n/c 1 to none"}},
+			{name: "a gap in which nothing changed", do: gap(thing("b", "1", 1), thing("a", "2", 7))},
 			{
-				name:    "a gap",
-				happens: gap(thing("a", "3", 8), thing("d", "1", 8)),
-				want:    []string{"n/a 2 to 3", "n/b 1 to none", "n/d none to 1"},
+				name: "a gap in which things changed",
+				do:   gap(thing("a", "3", 8), thing("d", "1", 8)),
+				want: []string{"n/a 2 to 3", "n/b 1 to none", "n/d none to 1"},
 			},
 			{
-				name:    "what cannot be read is a gap",
-				happens: event("MODIFIED", strings.Replace(thing("a", "4", 9), `"4"`, "4", 1)),
+				name: "an object that cannot be read begins a gap",
+				do:   event("MODIFIED", strings.Replace(thing("a", "4", 9), `"4"`, "4", 1)),
 			},
-			{name: "in which nothing changed", happens: reopen},
+			{name: "nothing changed in the gap after it", do: reopen},
 			{
-				name:    "an error is one, too",
-				happens: event("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`),
+				name: "an ERROR begins a gap",
+				do:   event("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`),
 			},
-			{name: "in which nothing changed either", happens: reopen},
-			{name: "a change after it", happens: event("MODIFIED", thing("d", "2", 10)), want: []string{"n/d 1 to 2"}},
+			{name: "nothing changed in the gap after the ERROR", do: reopen},
+			{name: "a change after the gaps", do: event("MODIFIED", thing("d", "2", 10)), want: []string{"n/d 1 to 2"}},
 		} {
-			step.happens()
-			told.expect(t, step.name, step.want...)
+			step.do()
+			recorded.expect(t, step.name, step.want...)
 		}
 		expect.Same(t, map[string]string{"n/a": "3", "n/d": "2"}, r.known)
 	})
 }
 
-// TestReflectorReadsPages: all of them, and no more at a time than one has.
+// TestReflectorReadsPages: a reflector lists all pages, of pageSize objects each.
 func TestReflectorReadsPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []string
@@ -156,14 +167,14 @@ func TestReflectorReadsPages(t *testing.T) {
 		f := proxytest.NewFakeAPI()
 		r, _ := runThings(t, f, proxytest.DiscardLog(), all...)
 		expect.Same(t, len(all), len(r.known))
-		expect.Same(t, 4, f.CountRequests("list "+thingsPath))
+		expect.Same(t, 3+1, f.CountRequests("list "+thingsPath))
 	})
 }
 
-// TestLargeDefinitionsAreReadOneByOne: of a page of them, little more than one is in memory.
+// TestLargeDefinitionsAreReadOneByOne: reading a page of large definitions allocates little more than one of them.
 func TestLargeDefinitionsAreReadOneByOne(t *testing.T) {
 	const size = 64 << 10
-	large := strings.Replace(crd(1, "", established), `"served":true`, `"served":true,"schema":{"description":"`+strings.Repeat("x", size)+`"}`, 1)
+	large := strings.Replace(crd(1, "v1", "", established), `"served":true`, `"served":true,"schema":{"description":"`+strings.Repeat("x", size)+`"}`, 1)
 	page := `{"kind":"List","items":[` + strings.Repeat(large+",", pageSize-1) + large + `],"metadata":{"resourceVersion":"7"}}`
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -172,16 +183,21 @@ func TestLargeDefinitionsAreReadOneByOne(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	expect.NoError(t, err)
 	expect.Same(t, "7", meta.ResourceVersion)
-	if took := after.TotalAlloc - before.TotalAlloc; took > 8*size || len(read) != pageSize {
-		t.Errorf("%d definitions are read of %d bytes, and %d bytes allocated for them", len(read), len(page), took)
+	expect.Same(t, pageSize, len(read))
+	const most = 8 * size // buffers grow by doubling
+	if got := after.TotalAlloc - before.TotalAlloc; got > most {
+		t.Errorf("%d bytes were allocated for a page of %d bytes, want at most %d", got, len(page), most)
 	}
 }
 
-// TestWhatIsNoList: an answer that is not whole, or not an API server's, says nothing of what there is.
+// TestWhatIsNoList: readPage returns an error for an answer that is not whole, or not a list of an API server.
 func TestWhatIsNoList(t *testing.T) {
-	for _, body := range []string{``, `{`, `{}`, `[]`, `"ok"`, `<html>`, `{"items":[]}`, `{"metadata":{"resourceVersion":"1"},"items":[{}`, `{"metadata":{"resourceVersion":"1"},"items":[{"spec":1}]}`} {
+	for _, body := range []string{
+		``, `{`, `{}`, `[]`, `"ok"`, `<html>`, `{"items":[]}`,
+		`{"metadata":{"resourceVersion":"1"},"items":[{}`, `{"metadata":{"resourceVersion":"1"},"items":[{"spec":1}]}`,
+	} {
 		if meta, err := readPage(json.NewDecoder(strings.NewReader(body)), func(*object) {}); err == nil {
-			t.Errorf("%s is a list: %v", body, meta)
+			t.Errorf("%q is read as a list with the metadata %+v, want an error", body, meta)
 		}
 	}
 	meta, err := readPage(json.NewDecoder(strings.NewReader(`{"items":null,"metadata":{"resourceVersion":"1"}}`)), func(*object) {})
@@ -189,101 +205,103 @@ func TestWhatIsNoList(t *testing.T) {
 	expect.Same(t, "1", meta.ResourceVersion)
 }
 
-// TestReflectorIsCurrent: what is known counts while a change would be heard of, and for a while after
-// the watch has ended. That one stays open which tells nothing is no sign of that.
+// TestReflectorIsCurrent: a reflector is current while its watch is open and has sent something lately, if only a bookmark, and
+// for snapshot.Skew after the watch has ended.
 func TestReflectorIsCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
 		r, _ := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
 		f.StopBookmarks(thingsPath)
-		expect := func(when string, current bool) {
+		expectCurrent := func(when string, want bool) {
 			t.Helper()
-			if got := r.current(); got != current || !r.ready() {
-				t.Errorf("%s: current %v, ready %v", when, got, r.ready())
+			if got := r.isCurrent(); got != want {
+				t.Errorf("%s: current %t, want %t", when, got, want)
+			}
+			if !r.ready() {
+				t.Errorf("%s: not ready", when)
 			}
 		}
 		bookmark := func() { f.Event(thingsPath, "BOOKMARK", thing("", "", 7)) }
-		expect("listed", true)
+		expectCurrent("listed", true)
 		for range 60 {
 			time.Sleep(time.Minute)
 			bookmark()
-			expect("with a bookmark every minute", true)
+			expectCurrent("with a bookmark every minute", true)
 		}
-		for range 3600 {
+		for range int(time.Hour / time.Second) {
 			time.Sleep(time.Second)
-			expect("without a bookmark for an hour", true)
+			expectCurrent("without a bookmark for an hour", true)
 		}
 		bookmark()
-		f.Stall(thingsPath) // what comes in its place tells nothing either
+		f.Stall(thingsPath) // the list in place of the silent watch is not answered either
 		time.Sleep(maxSilence + pageTimeout - time.Nanosecond)
-		expect("silent for a while", true)
+		expectCurrent("silent for a while", true)
 		time.Sleep(time.Second)
-		expect("silent for too long", false)
+		expectCurrent("silent for too long", false)
 		f.Unstall(thingsPath)
-		time.Sleep(6 * time.Second)
-		expect("listed again", true)
+		time.Sleep(reopenTime)
+		expectCurrent("listed again", true)
 
 		f.SetStatus(http.StatusServiceUnavailable, "list "+thingsPath, "watch "+thingsPath)
 		f.Cut(thingsPath)
 		time.Sleep(snapshot.Skew)
-		expect("cut", true)
+		expectCurrent("cut", true)
 		time.Sleep(time.Second)
-		expect("cut for a while", false)
+		expectCurrent("cut for a while", false)
 		time.Sleep(time.Hour)
-		if got := f.CountRequests("list " + thingsPath); got > 2000 {
-			t.Errorf("asked %d times in an hour", got)
+		if got := f.CountRequests("list " + thingsPath); got > 2000 { // one in two seconds
+			t.Errorf("listed %d times in an hour, want at most 2000", got)
 		}
 		f.SetStatus(0, "list "+thingsPath, "watch "+thingsPath)
-		time.Sleep(6 * time.Second)
-		expect("back", true)
+		time.Sleep(reopenTime)
+		expectCurrent("back", true)
 	})
 }
 
-// TestReflectorThatMayOnlyList: lists alone tell of no change. The log says once what to grant.
+// TestReflectorThatMayOnlyList: a reflector that may list, but not watch, is never current. It logs once what to grant, and tries
+// again ever less often, down to once in maxRefusedPause.
 func TestReflectorThatMayOnlyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
 		f.SetStatus(http.StatusForbidden, "watch "+thingsPath)
 		var logged logbuffer.Buffer
 		r, _ := runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
-		if r.current() || !r.ready() || !r.isRefused() {
-			t.Errorf("current %v, ready %v, refused %v", r.current(), r.ready(), r.isRefused())
-		}
+		type state struct{ Current, Refused, Ready bool }
+		stateOf := func() state { return state{Current: r.isCurrent(), Refused: r.isRefused(), Ready: r.ready()} }
+		expect.Same(t, state{Refused: true, Ready: true}, stateOf())
 		time.Sleep(time.Hour)
 		// Eight or nine times in the first five minutes, at doubling distances, then once in five.
 		if got := f.CountRequests("list " + thingsPath); got < 17 || got > 21 {
-			t.Errorf("asked %d times in an hour, want less and less often, down to once in five minutes", got)
+			t.Errorf("listed %d times in an hour, want 17 to 21", got)
 		}
 		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, r.needs) {
 			t.Errorf("want one line that says what to grant, got:\n%s", got)
 		}
 		f.SetStatus(0, "watch "+thingsPath)
 		time.Sleep(2 * maxRefusedPause)
-		if !r.current() || r.isRefused() {
-			t.Error("not current, though it may watch")
-		}
+		expect.Same(t, state{Current: true, Ready: true}, stateOf())
 	})
 }
 
-// TestReflectorWarns: a failure that lasts is logged once. One that ends soon is not: an API server that restarts ends
+// TestReflectorWarns: a failure that lasts is logged once each time. One that ends soon is not: an API server that restarts ends
 // streams, and refuses everybody until it has read its roles.
 func TestReflectorWarns(t *testing.T) {
 	for name, tt := range map[string]struct {
-		status int
-		lasts  time.Duration
-		want   string
+		status   int
+		lasts    time.Duration
+		wantText string // of a line for each of two failures; "": none is logged
 	}{
 		"ends early":                 {},
 		"not permitted for a moment": {status: http.StatusForbidden, lasts: 30 * time.Second},
-		"not permitted":              {status: http.StatusForbidden, lasts: 3 * time.Minute, want: "grant="},
-		"another answer":             {status: http.StatusBadRequest, lasts: 3 * time.Minute, want: "could not be followed"},
+		"not permitted":              {status: http.StatusForbidden, lasts: 3 * time.Minute, wantText: "grant="},
+		"another answer":             {status: http.StatusBadRequest, lasts: 3 * time.Minute, wantText: "could not be followed"},
 		"nobody answers":             {status: http.StatusTooManyRequests, lasts: time.Hour}, // upstream.Health tells of that
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()
 			var logged logbuffer.Buffer
 			runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
-			for range 2 {
+			for range 2 { // failures
 				time.Sleep(time.Hour)
 				f.SetStatus(tt.status, "list "+thingsPath, "watch "+thingsPath)
 				f.End(thingsPath)
@@ -291,19 +309,18 @@ func TestReflectorWarns(t *testing.T) {
 				f.SetStatus(0, "list "+thingsPath, "watch "+thingsPath)
 			}
 			time.Sleep(time.Hour)
-			lines := 0
-			if tt.want != "" {
-				lines = 2
+			wantLines := 0
+			if tt.wantText != "" {
+				wantLines = 2
 			}
-			if got := logged.String(); strings.Count(got, "\n") != lines || !strings.Contains(got, tt.want) {
-				t.Errorf("want %d lines with %q, got:\n%s", lines, tt.want, got)
-			}
+			expect.Same(t, wantLines, strings.Count(logged.String(), "\n"))
+			expect.Says(t, logged.String(), tt.wantText)
 		})
 	}
 }
 
-// TestReflectorBeforeASuspension: what was heard before the machine stood still for an hour is as old as the wall
-// clock says, which has counted that. The monotonic clock has not.
+// TestReflectorBeforeASuspension: a reflector is not current after the machine was suspended for an hour. The wall clock has
+// counted that hour, and the monotonic clock has not.
 func TestReflectorBeforeASuspension(t *testing.T) {
 	r := &reflector[string]{known: map[string]string{}}
 	r.noteHeard()
@@ -319,36 +336,36 @@ func TestReflectorBeforeASuspension(t *testing.T) {
 	}
 }
 
-// TestReflectorGoesOn: after a watch that came to its timeout from where it ended, after anything else
-// with a list.
+// TestReflectorGoesOn: after a watch that came to its timeout, a reflector watches again from the last revision. After any other
+// end it lists again.
 func TestReflectorGoesOn(t *testing.T) {
 	for name, tt := range map[string]struct {
-		lives   time.Duration // the first watch, which has told of revision 8
-		end     func(f *proxytest.FakeAPI, path string)
-		refused string // what is refused for a moment then
-		lists   int
-		watches []string // from which revision they go on
+		lasts       time.Duration // of the first watch, which has sent a bookmark of revision 8
+		end         func(f *proxytest.FakeAPI, path string)
+		refused     string // the verb that is refused for a moment then
+		wantLists   int
+		wantWatches []string // the revision from which each begins
 	}{
-		"at its timeout":     {lives: 2*minWatchTime + time.Second, end: (*proxytest.FakeAPI).End, lists: 1, watches: []string{"1", "8"}},
-		"too early":          {lives: time.Minute, end: (*proxytest.FakeAPI).End, lists: 2, watches: []string{"1", "1"}},
-		"at once":            {end: (*proxytest.FakeAPI).End, lists: 2, watches: []string{"1", "1"}},
-		"cut":                {lives: time.Minute, end: (*proxytest.FakeAPI).Cut, lists: 2, watches: []string{"1", "1"}},
-		"then a list fails":  {lives: time.Minute, end: (*proxytest.FakeAPI).Cut, refused: "list ", lists: 3, watches: []string{"1", "1"}},
-		"then a watch fails": {lives: 2*minWatchTime + time.Second, end: (*proxytest.FakeAPI).End, refused: "watch ", lists: 3, watches: []string{"1", "1"}},
+		"at its timeout":                    {lasts: 2*minWatchTime + time.Second, end: (*proxytest.FakeAPI).End, wantLists: 1, wantWatches: []string{"1", "8"}},
+		"before its timeout":                {lasts: time.Minute, end: (*proxytest.FakeAPI).End, wantLists: 2, wantWatches: []string{"1", "1"}},
+		"at once":                           {end: (*proxytest.FakeAPI).End, wantLists: 2, wantWatches: []string{"1", "1"}},
+		"broken off":                        {lasts: time.Minute, end: (*proxytest.FakeAPI).Cut, wantLists: 2, wantWatches: []string{"1", "1"}},
+		"broken off, and a list fails":      {lasts: time.Minute, end: (*proxytest.FakeAPI).Cut, refused: "list", wantLists: 3, wantWatches: []string{"1", "1"}},
+		"at its timeout, and a watch fails": {lasts: 2*minWatchTime + time.Second, end: (*proxytest.FakeAPI).End, refused: "watch", wantLists: 3, wantWatches: []string{"1", "1"}},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()
 			runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
-			time.Sleep(tt.lives)
+			time.Sleep(tt.lasts)
 			f.Event(thingsPath, "BOOKMARK", thing("", "", 8))
-			f.SetStatus(http.StatusServiceUnavailable, tt.refused+thingsPath)
+			f.SetStatus(http.StatusServiceUnavailable, tt.refused+" "+thingsPath)
 			tt.end(f, thingsPath)
 			time.Sleep(time.Second)
-			f.SetStatus(0, tt.refused+thingsPath)
+			f.SetStatus(0, tt.refused+" "+thingsPath)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			expect.Same(t, tt.lists, f.CountRequests("list "+thingsPath))
-			expect.Same(t, tt.watches, f.Collections[thingsPath].Watched)
+			expect.Same(t, tt.wantLists, f.CountRequests("list "+thingsPath))
+			expect.Same(t, tt.wantWatches, f.Collections[thingsPath].Watched)
 		})
 	}
 }

@@ -30,8 +30,8 @@ const (
 	historiesPerBubble = 200
 )
 
-// TestHistories: after each step of a random history (writes, bookmarks, broken streams, loads, time, memory), a
-// collection answers for just the revisions that the model says, with the model's objects.
+// TestHistories: after each step of a random history (writes, bookmarks, broken streams, loads, time, memory), a collection
+// answers for those revisions that the model says, and no others, with the model's objects.
 func TestHistories(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)
 	for worker := range workers {
@@ -58,7 +58,8 @@ func checkHistories(t *testing.T, first, end int) {
 
 // randomSteps returns the steps of the history with a seed. The first one is a load.
 func randomSteps(seed uint64) []step {
-	random := rand.New(rand.NewPCG(seed, 6))
+	const stream = 6 // any number; another one makes other histories of all seeds
+	random := rand.New(rand.NewPCG(seed, stream))
 	total := 0
 	for _, kind := range stepKinds {
 		total += kind.weight
@@ -86,6 +87,7 @@ func runSteps(steps []step) (failed int, err error) {
 		if err := s.kind.run(l, s); err != nil {
 			return i, err
 		}
+		// anyRevision is from one before the first to two after the newest. The step determines it, so that a run can be repeated.
 		number := uint64(i)<<16 | uint64(s.choice)<<8 | uint64(s.amount)
 		anyRevision := modelStart - 1 + number%(l.upstream-modelStart+4)
 		if err := l.check([]uint64{l.applied.To, l.applied.To + 1, anyRevision}); err != nil {
@@ -99,16 +101,19 @@ func runSteps(steps []step) (failed int, err error) {
 	if err := l.check(all); err != nil {
 		return len(steps) - 1, err
 	}
-	l.collection.retire(reason.Warming)
+	l.collection.retire(reason.Warming) // a retired collection answers nothing
 	l.forgetState()
 	return len(steps) - 1, l.check(all)
 }
 
-// step is one thing that happens in a history. choice and amount are random numbers that say how.
+// step is one thing that happens in a history. Its kind uses the random numbers choice and amount in ways of its own.
 type step struct {
 	kind           stepKind
 	choice, amount byte
 }
+
+// oneIn reports, by choice, whether one of n equally likely cases holds.
+func (s step) oneIn(n byte) bool { return s.choice%n == 0 }
 
 // String returns the step as a failed test shows it.
 func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", s.kind.name, s.choice, s.amount) }
@@ -136,7 +141,7 @@ var stepKinds = []stepKind{
 	{name: "time passes", weight: 12, run: (*life).pass},
 	// The stream breaks, or is opened again at the interval's end.
 	{name: "break", weight: 6, run: func(l *life, s step) error {
-		l.setBroken(l.known && s.choice%2 == 0)
+		l.setBroken(l.known && s.oneIn(2))
 		return nil
 	}},
 	// The upstream goes away, or answers again. The stream stays broken.
@@ -165,14 +170,14 @@ var stepKinds = []stepKind{
 	{name: "set bound", weight: 2, run: func(l *life, s step) error {
 		const unit = 64 // bytes: about one object
 		l.budget.limit = 0
-		if s.choice%2 == 0 {
+		if s.oneIn(2) {
 			l.budget.limit = max(1, l.budget.used.Load()+int64(s.amount)*unit)
 		}
 		return nil
 	}},
 }
 
-// life is a collection, and the model of what it must know.
+// life is a collection, and the model of what it must know (model_test.go). The methods of a step change both.
 type life struct {
 	model
 	collection *Collection
@@ -204,7 +209,7 @@ func (l *life) load(s step) error {
 		}
 	}
 	askedAt := time.Now()
-	if s.choice%4 == 0 {
+	if s.oneIn(4) {
 		time.Sleep(time.Duration(s.amount) * time.Second)
 	}
 	l.budget.add(size) // as a load does
@@ -224,7 +229,7 @@ func (l *life) writeUpstream(s step) stateChange {
 	ch := stateChange{kind: wire.Added, key: modelKeys[key], revision: l.upstream}
 	exists := l.stateAt(l.upstream)[key] != nil
 	switch {
-	case exists && s.amount%3 == 0:
+	case exists && s.amount%3 == 0: // a third of them
 		ch.kind = wire.Deleted
 	case exists:
 		ch.kind = wire.Modified
@@ -319,11 +324,11 @@ func (l *life) probe(s step) error {
 		return err
 	}
 	askedAt := time.Now()
-	if s.choice%4 == 0 {
+	if s.oneIn(4) {
 		time.Sleep(10 * time.Second * time.Duration(s.amount%16))
 	}
 	wantReached := l.applied.To >= l.upstream
-	l.pendingProbes = append(l.pendingProbes, checkpoint{at: askedAt, revision: l.upstream})
+	l.probes = append(l.probes, checkpoint{at: askedAt, revision: l.upstream})
 	if wantReached {
 		l.advance(l.applied.To)
 	}

@@ -34,8 +34,8 @@ func follow(t *testing.T, c *Collection) *watch.Watcher {
 	return watcher
 }
 
-// take returns how many events a watcher tells, and how it has ended; "" if it has not.
-func take(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending) {
+// takeAll takes all events that a watcher has. It returns their number and the ending; "" if the watch goes on.
+func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending) {
 	t.Helper()
 	for b := (watch.Batch{}); ; {
 		synctest.Wait()
@@ -46,54 +46,52 @@ func take(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending) {
 	}
 }
 
-// TestWatchesOverALoad: where the clients' watches were told all that led to a state that is loaded, they go on,
-// and are told what happens next, but nobody can follow from before it. Who has still to be told something of the
-// state before ends: what it misses is not kept. Else they end, are told what is left, and hold no memory longer
-// than that. Nothing more is told of what is in doubt.
+// TestWatchesOverALoad: when a state is installed, a client's watch goes on if watchesUpToDate is set and it has got all
+// earlier changes. Otherwise it ends. After a drop it ends and gets nothing more.
 func TestWatchesOverALoad(t *testing.T) {
-	object := func(key string, rev uint64) *index.Object {
-		return index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
+	object := func(key string, revision uint64) *index.Object {
+		return index.NewObject(0, key, revision, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, revision))
 	}
 	envelope := samples.Envelope("PodList", "v1")
 	for name, tt := range map[string]struct {
-		drops           bool // the state is dropped before it is loaded
+		drops           bool // the state is dropped before the load
 		loads           bool // a state is loaded
-		watchesUpToDate bool // the feed has shown what led to it
-		wantBefore      int  // of the two changes before the load; 0: the watch has taken none yet
-		wantAfter       int  // of the change after it
+		watchesUpToDate bool // the feed knows the changes that led to it
+		takesBefore     bool // the watch takes the two changes before the load; otherwise it has them still to get
+		wantAfter       int  // so many events of the one change after the load
 		wantEnd         watch.Ending
 	}{
-		"nothing happens":        {wantBefore: 2, wantAfter: 1},
-		"told of all":            {loads: true, watchesUpToDate: true, wantBefore: 2, wantAfter: 1},
-		"not told of all yet":    {loads: true, watchesUpToDate: true, wantEnd: watch.EndBehind},
-		"more may have happened": {loads: true, wantBefore: 2, wantEnd: watch.EndLost},
-		"all is in doubt":        {drops: true, loads: true, watchesUpToDate: true, wantBefore: 2, wantEnd: watch.EndLost},
+		"no load":                            {takesBefore: true, wantAfter: 1},
+		"the watch has got all changes":      {loads: true, watchesUpToDate: true, takesBefore: true, wantAfter: 1},
+		"the watch has still to get changes": {loads: true, watchesUpToDate: true, wantEnd: watch.EndBehind},
+		"there may have been other changes":  {loads: true, takesBefore: true, wantEnd: watch.EndLost},
+		"the earlier state was dropped":      {drops: true, loads: true, watchesUpToDate: true, takesBefore: true, wantEnd: watch.EndLost},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			limits := Limits{History: time.Minute, Staleness: time.Hour}
 			s := shared{budget: &budget{}, outage: noOutage, pacer: &watch.Pacer{}, probes: &source.ProbeNumbers{}}
 			c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
-			load := func(rev uint64, objects ...*index.Object) {
+			load := func(revision uint64, objects ...*index.Object) {
 				state := index.NewTree(false)
 				for _, o := range objects {
 					state.Set(o)
 				}
 				c.install(&stateLoad{
-					state: state, revision: rev, envelope: envelope, watchForm: &watch.Form{Envelope: envelope},
+					state: state, revision: revision, envelope: envelope, watchForm: &watch.Form{Envelope: envelope},
 					askedBy: c.probes.Next(),
 				}, tt.watchesUpToDate)
 			}
-			write := func(kind, key string, rev uint64) {
-				expect.NoError(t, c.apply(stateChange{kind: kind, key: key, revision: rev, object: object(key, rev)}))
+			write := func(kind, key string, revision uint64) {
+				expect.NoError(t, c.apply(stateChange{kind: kind, key: key, revision: revision, object: object(key, revision)}))
 			}
 			load(10)
 			watcher := follow(t, c)
 			defer watcher.Close(watch.EndGone)
 			write(wire.Added, "a", 20)
 			write(wire.Added, "b", 30)
-			if tt.wantBefore > 0 {
-				if told, end := take(t, watcher); told != tt.wantBefore || end != "" {
-					t.Errorf("told of %d changes before, want %d; ended as %q", told, tt.wantBefore, end)
+			if tt.takesBefore {
+				if events, end := takeAll(t, watcher); events != 2 || end != "" {
+					t.Errorf("before the load: got %d events and the ending %q, want 2 and none", events, end)
 				}
 			}
 			if tt.drops {
@@ -101,52 +99,59 @@ func TestWatchesOverALoad(t *testing.T) {
 			}
 			if tt.loads {
 				load(50, object("a", 20), object("b", 30))
-				if from, at := c.WhyNotFollow(30, true), c.WhyNotFollow(50, true); from != reason.History || at != reason.None {
-					t.Errorf("from before the load: %q, from there: %q", from, at)
+				if why := c.WhyNotFollow(30, true); why != reason.History {
+					t.Errorf("a watch from before the load: got reason %q, want %q", why, reason.History)
+				}
+				if why := c.WhyNotFollow(50, true); why != reason.None {
+					t.Errorf("a watch from the load on: got reason %q, want none", why)
 				}
 			}
 			write(wire.Modified, "a", 60)
-			told, end := take(t, watcher)
-			if told != tt.wantAfter || end != "" && tt.wantBefore > 0 {
-				t.Errorf("told of %d changes after, want %d; ended as %q", told, tt.wantAfter, end)
+			events, end := takeAll(t, watcher)
+			if events != tt.wantAfter {
+				t.Errorf("after the load: got %d events, want %d", events, tt.wantAfter)
 			}
-			if time.Sleep(longestEndOfAll); end == "" {
-				_, end = take(t, watcher)
+			if end != "" && tt.takesBefore {
+				t.Errorf("a watch that has got all events ended at once as %q, want later", end)
+			}
+			time.Sleep(longestEnding)
+			if end == "" {
+				_, end = takeAll(t, watcher)
 			}
 			if end != tt.wantEnd {
-				t.Errorf("ended as %q, want %q", end, tt.wantEnd)
+				t.Errorf("got the ending %q, want %q", end, tt.wantEnd)
 			}
 		})
 	}
 }
 
-// TestWatchesOutliveALoad: a state is known up to revision 9, and loaded anew at 12 with the same objects at the
-// same revisions. Clients' watches go on only if a watch from 9 tells what led to that state. They are told of what
-// lived in between only; else they end.
+// TestWatchesOutliveALoad: when a feed that knows a state up to revision 9 loads another one at 12, clients' watches go on if a
+// short watch from 9 has all changes that led to that state, and they get these changes. Otherwise the watches end. (Both
+// states have the same objects, so an object that was added in between must have been deleted.)
 func TestWatchesOutliveALoad(t *testing.T) {
 	itemCAt := func(revision string) string { return strings.Replace(itemC, `"12"`, `"`+revision+`"`, 1) }
-	made, removed := itemEvent("ADDED", itemCAt("10")), itemEvent("DELETED", itemCAt("11"))
+	added, deleted := itemEvent("ADDED", itemCAt("10")), itemEvent("DELETED", itemCAt("11"))
 	for name, tt := range map[string]struct {
-		watchFrom9 []string // what it tells the feed
-		wantTold   int
+		watchFrom9 []string // the lines of the short watch
+		wantEvents int      // of a client's watch
 		wantEnd    watch.Ending
 	}{
-		"nothing happened":           {watchFrom9: []string{bookmark(12, "")}},
-		"an object lived in between": {watchFrom9: []string{made, removed, bookmark(12, "")}, wantTold: 2},
-		"and another one changed later": {
-			watchFrom9: []string{made, removed, itemEvent("MODIFIED", itemBAt(13))}, wantTold: 2,
+		"no change":                      {watchFrom9: []string{bookmark(12, "")}},
+		"an object is added and deleted": {watchFrom9: []string{added, deleted, bookmark(12, "")}, wantEvents: 2},
+		"another object changes after the load": {
+			watchFrom9: []string{added, deleted, itemEvent("MODIFIED", itemBAt(13))}, wantEvents: 2,
 		},
-		"an object that is not in the state": {
-			watchFrom9: []string{made, bookmark(12, "")}, wantEnd: watch.EndLost,
+		"an object is added, and not in the loaded state": {
+			watchFrom9: []string{added, bookmark(12, "")}, wantEnd: watch.EndLost,
 		},
-		"a change that is not in the state": {
+		"an object changes, and not in the loaded state": {
 			watchFrom9: []string{itemEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, wantEnd: watch.EndLost,
 		},
-		"not all up to the load":       {watchFrom9: []string{made, removed, bookmark(11, "")}, wantEnd: watch.EndLost},
-		"nothing up to a bookmark":     {watchFrom9: []string{made, removed, cut}, wantEnd: watch.EndLost},
-		"what came since is forgotten": {watchFrom9: []string{errorEvent(http.StatusGone)}, wantEnd: watch.EndLost},
-		"an event that is written differently": {
-			watchFrom9: []string{strings.Replace(made, `"ADDED",`, `"ADDED", `, 1), removed, bookmark(12, "")},
+		"a bookmark below the load's revision":   {watchFrom9: []string{added, deleted, bookmark(11, "")}, wantEnd: watch.EndLost},
+		"no bookmark":                            {watchFrom9: []string{added, deleted, cut}, wantEnd: watch.EndLost},
+		"the upstream has forgotten the changes": {watchFrom9: []string{errorEvent(http.StatusGone)}, wantEnd: watch.EndLost},
+		"an event that API servers write with other bytes": {
+			watchFrom9: []string{strings.Replace(added, `"ADDED",`, `"ADDED", `, 1), deleted, bookmark(12, "")},
 			wantEnd:    watch.EndLost,
 		},
 	} {
@@ -161,9 +166,9 @@ func TestWatchesOutliveALoad(t *testing.T) {
 			}
 			c := runWatchedFeed(t, u, 10*time.Second)
 			watcher := follow(t, c)
-			told, end := 0, watch.Ending("")
+			events, end := 0, watch.Ending("")
 			go func() {
-				for b := (watch.Batch{}); end == ""; told += b.Events {
+				for b := (watch.Batch{}); end == ""; events += b.Events {
 					if end = watcher.Take(t.Context(), &b); end == "" && b.Events == 0 {
 						watcher.Wait(t.Context())
 					}
@@ -171,75 +176,79 @@ func TestWatchesOutliveALoad(t *testing.T) {
 				watcher.Close(end)
 			}()
 			u.mu.Lock()
-			u.revision, u.repeats = 12, bookmark(12, "")
+			u.revision = 12
+			u.repeats = bookmark(12, "")
 			u.mu.Unlock()
 			c.requestReload()
-			time.Sleep(longestEndOfAll)
+			time.Sleep(longestEnding)
 			synctest.Wait()
 			if v := c.view.Load(); v.From != 12 || u.loads != 2 {
-				t.Errorf("the state begins at %d after %d loads", v.From, u.loads)
+				t.Errorf("got a state from revision %d after %d loads, want 12 after 2", v.From, u.loads)
 			}
-			if told != tt.wantTold || end != tt.wantEnd {
-				t.Errorf("a watch was told of %d changes, and ended as %q; want %d, %q", told, end, tt.wantTold, tt.wantEnd)
+			if events != tt.wantEvents {
+				t.Errorf("got %d events, want %d", events, tt.wantEvents)
+			}
+			if end != tt.wantEnd {
+				t.Errorf("got the ending %q, want %q", end, tt.wantEnd)
 			}
 		})
 	}
 }
 
-// longestEndOfAll is more than those take to end whose state was lost, and who are told what is left.
-const longestEndOfAll = 25 * time.Second
+// longestEnding is more time than watches take to get what is left and to end, after their state was lost.
+const longestEnding = 25 * time.Second
 
-// TestFormsAreLearned: how bookmarks are written is known soon after the load, long before the stream has one, so
-// that a watch that ends then is told a last one. It is not learned from one that says that initial events end.
-// What the upstream writes in a way that listproxy does not know is in lists, but told to nobody.
+// TestFormsAreLearned: a feed learns the form of bookmarks from a short watch soon after the load, so that a watch that ends
+// then gets a last bookmark. It learns none from a bookmark that ends initial events. After an event that API servers write
+// with other bytes, no form is known, and watches are forwarded.
 func TestFormsAreLearned(t *testing.T) {
-	const asEver = `{"type":"MODIFIED",`
+	const usualBeginning = `{"type":"MODIFIED",`
 	for name, tt := range map[string]struct {
-		annotations string // of the short watch's bookmark
-		eventBegins string
-		wantKnown   bool
+		annotations    string // of the short watch's bookmark
+		eventBeginning string
+		wantKnown      bool
 	}{
-		"as ever":                             {eventBegins: asEver, wantKnown: true},
-		"a bookmark that ends initial events": {annotations: endsInitial, eventBegins: asEver},
-		"an event with a space":               {eventBegins: `{"type": "MODIFIED",`},
+		"usual bookmarks and events":          {eventBeginning: usualBeginning, wantKnown: true},
+		"a bookmark that ends initial events": {annotations: endsInitial, eventBeginning: usualBeginning},
+		"an event with a space":               {eventBeginning: `{"type": "MODIFIED",`},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			told := strings.Replace(itemEvent("MODIFIED", itemBAt(13)), asEver, tt.eventBegins, 1)
+			event := strings.Replace(itemEvent("MODIFIED", itemBAt(13)), usualBeginning, tt.eventBeginning, 1)
 			c := runWatchedFeed(t, &upstream{
 				revision: 12, shortWatchRepeats: new(bookmark(12, tt.annotations)),
-				repeats: told, repeatEvery: 2500 * time.Millisecond,
+				repeats: event, repeatEvery: 2500 * time.Millisecond, // before the check
 			}, 3*time.Second)
-			snap, why := c.NotOlderThan(t.Context(), 13)
-			if why != reason.None {
-				t.Fatal(why)
+			snap, unavailable := c.NotOlderThan(t.Context(), 13)
+			if unavailable != reason.None {
+				t.Fatalf("the state with the event: got reason %q, want the state", unavailable)
 			}
 			if form := snap.WatchForm(); (form != nil && form.PlainBookmark != nil) != tt.wantKnown {
-				t.Errorf("watches have the form %+v, want a known one: %t", form, tt.wantKnown)
+				t.Errorf("got the form %+v, want one with a known bookmark: %t", form, tt.wantKnown)
 			}
 		})
 	}
 }
 
-// TestWatchesOutliveProbes: watches go on while the feed's stream tells something, or a probe says that there is
-// nothing to tell. They end when neither has been so for the staleness bound.
+// TestWatchesOutliveProbes: watches go on while the feed's stream sends something, or probes prove that there is nothing to
+// send. They end when neither has happened for the staleness bound. No watch begins without a proof.
 func TestWatchesOutliveProbes(t *testing.T) {
-	const bound = 90 * time.Second // as runWatchedFeed has it
+	const bound = 90 * time.Second // Limits.Staleness of runWatchedFeed
 	refused := func() interceptor {
 		return fault{kind: kindProbe, begins: time.Second, code: http.StatusTooManyRequests}.intercept()
 	}
 	unanswered := func() interceptor { return fault{kind: kindProbe, begins: time.Second, delay: time.Hour}.intercept() }
 	for name, tt := range map[string]struct {
-		probes    interceptor // nil: they are answered
-		repeats   string      // by the stream, every minute
-		wantEnd   bool
-		wantStale bool // for watches that begin
+		probes    interceptor   // nil: they are answered
+		repeats   string        // the line that the stream sends every minute
+		wantEnd   watch.Ending  // after the bound; "": the watch goes on
+		wantBegin reason.Reason // why another watch cannot begin
 	}{
-		"all is well":                              {repeats: bookmark(9, "")},
-		"nothing is written anywhere":              {},
-		"probes are refused, bookmarks come":       {probes: refused(), repeats: bookmark(9, ""), wantStale: true},
-		"probes are not answered, bookmarks come":  {probes: unanswered(), repeats: bookmark(9, ""), wantStale: true},
-		"probes are refused, the stream is silent": {probes: refused(), wantEnd: true, wantStale: true},
-		"the API server stands still":              {probes: unanswered(), wantEnd: true, wantStale: true},
+		"probes are answered, bookmarks come":           {repeats: bookmark(9, "")},
+		"probes are answered, the stream is silent":     {},
+		"probes are refused, bookmarks come":            {probes: refused(), repeats: bookmark(9, ""), wantBegin: reason.Stale},
+		"probes are not answered, bookmarks come":       {probes: unanswered(), repeats: bookmark(9, ""), wantBegin: reason.Stale},
+		"probes are refused, the stream is silent":      {probes: refused(), wantEnd: watch.EndLost, wantBegin: reason.Stale},
+		"probes are not answered, the stream is silent": {probes: unanswered(), wantEnd: watch.EndLost, wantBegin: reason.Stale},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9, repeats: tt.repeats, repeatEvery: time.Minute, intercept: tt.probes}
@@ -247,24 +256,25 @@ func TestWatchesOutliveProbes(t *testing.T) {
 			watcher := follow(t, c)
 			defer watcher.Close(watch.EndGone)
 			time.Sleep(bound - 10*time.Second)
-			if _, end := take(t, watcher); end != "" {
-				t.Errorf("it ended after less than %v: %s", bound, end)
+			if _, end := takeAll(t, watcher); end != "" {
+				t.Errorf("before the bound: got the ending %q, want none", end)
 			}
 			time.Sleep(20 * time.Second)
-			if _, end := take(t, watcher); (end != "") != tt.wantEnd || tt.wantEnd && end != watch.EndLost {
-				t.Errorf("it ended after about %v as %q", bound, end)
+			if _, end := takeAll(t, watcher); end != tt.wantEnd {
+				t.Errorf("after the bound: got the ending %q, want %q", end, tt.wantEnd)
 			}
 			time.Sleep(3 * time.Minute) // before the stream's own timeout
-			if _, end := take(t, watcher); end != "" && !tt.wantEnd {
-				t.Errorf("it ended: %s", end)
+			if _, end := takeAll(t, watcher); tt.wantEnd == "" && end != "" {
+				t.Errorf("long after the bound: got the ending %q, want none", end)
 			}
-			if why := c.WhyNotFollow(9, true); (why == reason.Stale) != tt.wantStale {
-				t.Errorf("another watch that begins: %q, want stale: %t", why, tt.wantStale)
+			if why := c.WhyNotFollow(9, true); why != tt.wantBegin {
+				t.Errorf("another watch: got reason %q, want %q", why, tt.wantBegin)
 			}
 			u.mu.Lock()
 			defer u.mu.Unlock()
-			if u.watches != 2 { // one to learn how bookmarks are written, one to follow
-				t.Errorf("the feed has opened %d watches", u.watches)
+			const wantWatches = 2 // one to learn the form of bookmarks, one to follow
+			if u.watches != wantWatches {
+				t.Errorf("got %d watches of the feed, want %d", u.watches, wantWatches)
 			}
 		})
 	}

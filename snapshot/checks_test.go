@@ -1,0 +1,175 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+)
+
+// check compares what the collection answers with what the model says, which life embeds: the newest state, the states at some
+// revisions, the changes that watches get, and the bytes that are counted.
+func (l *life) check(revisions []uint64) error {
+	v := l.collection.view.Load()
+	for _, revision := range revisions {
+		if err := l.checkExact(v, revision); err != nil {
+			return fmt.Errorf("at revision %d: %w", revision, err)
+		}
+	}
+	if err := l.checkNewest(v); err != nil {
+		return fmt.Errorf("the newest state: %w", err)
+	}
+	if l.known {
+		if err := l.checkRetained(v); err != nil {
+			return fmt.Errorf("what watches get: %w", err)
+		}
+	}
+	if want, got := l.wantUsedBytes(v), l.budget.used.Load(); want != got {
+		return fmt.Errorf("%d bytes are counted, want %d", got, want)
+	}
+	return nil
+}
+
+// isFresh reports whether the newest state is known and new enough.
+func (l *life) isFresh(now time.Time) bool {
+	return l.known && l.judgedAt(now).Sub(l.currentAt) < modelStaleness
+}
+
+// checkNewest checks the newest state, and whether requests that name a revision get it.
+func (l *life) checkNewest(v *View) error {
+	now := l.collection.now()
+	want := l.isFresh(now.at)
+	s, unavailable := v.latest(now, l.applied.To)
+	if got := unavailable == reason.None; got != want {
+		return fmt.Errorf("got reason %q, want a state: %t; it was current %v ago", unavailable, want, time.Since(l.currentAt))
+	}
+	if !want {
+		return nil
+	}
+	outageAge := now.at.Sub(l.judgedAt(now.at))
+	if least := l.upstreamBefore(outageAge + modelStaleness); s.Revision < least {
+		return fmt.Errorf("it is at revision %d, but the upstream was at %d already before the staleness bound", s.Revision, least)
+	}
+	if s.Revision != l.applied.To {
+		return fmt.Errorf("it is at revision %d, want %d", s.Revision, l.applied.To)
+	}
+	hasTimeline := l.hasTimeline(now.at)
+	for minRevision, want := range map[uint64]bool{
+		0: true, l.applied.To - 1: hasTimeline, l.applied.To: hasTimeline, l.applied.To + 1: false,
+	} {
+		wantReason := reason.NotProven
+		if want {
+			wantReason = reason.None
+		}
+		if _, got := v.notOlder(now, minRevision); got != wantReason {
+			return fmt.Errorf("not older than %d: %q, want %q", minRevision, got, wantReason)
+		}
+	}
+	return l.checkObjects(s, l.stateAt(l.applied.To))
+}
+
+// checkRetained checks the changes that watches get: all after RetainedAfter, with no gap. RetainedAfter is at least the
+// revision at which the state was loaded, and at most that of the last write before the view begins. A watch may begin there,
+// and not one revision earlier.
+func (l *life) checkRetained(v *View) error {
+	span := v.span()
+	retainedAfter := span.RetainedAfter()
+	maxRetainedAfter := l.applied.From
+	var want, got []uint64
+	for _, w := range l.writes {
+		if w.revision <= span.From {
+			maxRetainedAfter = max(maxRetainedAfter, w.revision)
+		}
+		if retainedAfter < w.revision && w.revision <= span.To {
+			want = append(want, w.revision)
+		}
+	}
+	for i := span.Versions.FirstAfter(retainedAfter); i < span.Versions.Len(); i++ {
+		version := span.Versions.At(i)
+		got = append(got, version.Revision)
+		if version.Change == (index.Change{}) {
+			return fmt.Errorf("the change at %d, after %d, is not known", version.Revision, retainedAfter)
+		}
+	}
+	if !slices.Equal(want, got) {
+		return fmt.Errorf("after %d, changes are retained at %d, want %d", retainedAfter, got, want)
+	}
+	if retainedAfter < l.applied.From || retainedAfter > maxRetainedAfter {
+		return fmt.Errorf("changes are retained after %d, want after %d to %d", retainedAfter, l.applied.From, maxRetainedAfter)
+	}
+	now := l.collection.now()
+	if !l.isFresh(now.at) || !l.hasTimeline(now.at) {
+		return nil
+	}
+	for after, want := range map[uint64]reason.Reason{retainedAfter - 1: reason.History, retainedAfter: reason.None} {
+		if _, why := v.follow(now, after, true); why != want {
+			return fmt.Errorf("a watch after %d: got reason %q, want %q; changes are retained after %d", after, why, want, retainedAfter)
+		}
+	}
+	return nil
+}
+
+// checkExact checks the state at a revision.
+func (l *life) checkExact(v *View, revision uint64) error {
+	now := l.collection.now()
+	isApplied := l.known && l.applied.From <= revision && revision <= l.applied.To
+	canBeKnown := isApplied && l.hasTimeline(now.at)
+	s, unavailable := v.exact(now, revision)
+	switch {
+	case unavailable == reason.None && !canBeKnown:
+		return fmt.Errorf("it is answered, want no answer: applied is %v", l.applied)
+	case unavailable == reason.None && l.mustForget(revision):
+		return errors.New("it is answered, though it is older than the history")
+	case unavailable == reason.None && s.Revision != revision:
+		return fmt.Errorf("it is answered as revision %d", s.Revision)
+	case unavailable == reason.None:
+		return l.checkObjects(s, l.stateAt(revision))
+	case canBeKnown && l.mustKnow(revision):
+		return fmt.Errorf("got reason %q, want an answer", unavailable)
+	case l.known && revision > l.applied.To && unavailable != reason.NotProven:
+		return fmt.Errorf("it is not reached yet: got reason %q, want %q", unavailable, reason.NotProven)
+	}
+	return nil
+}
+
+// wantUsedBytes returns the number of bytes that must be counted: of the objects at the beginning of the interval, and of each
+// later version.
+func (l *life) wantUsedBytes(v *View) int64 {
+	size, state := int64(0), l.stateAt(v.From)
+	for _, o := range state {
+		size += sizeOf(o)
+	}
+	for _, w := range l.writes {
+		if v.From < w.revision && w.revision <= v.To {
+			size += v.newest.VersionSize(state[w.key], w.object) + sizeOf(w.object)
+			state[w.key] = w.object
+		}
+	}
+	return size
+}
+
+// checkObjects compares the objects of a snapshot. (Pages and selectors are tested in package index.)
+func (l *life) checkObjects(s Snapshot, want modelState) error {
+	var all []*index.Object
+	for _, o := range want {
+		if o != nil {
+			all = append(all, o)
+		}
+	}
+	if got := s.Page(index.Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Counted {
+		return fmt.Errorf("-want +got:\n%s", cmp.Diff(keysOf(all), keysOf(got.Objects)))
+	}
+	return nil
+}
+
+func keysOf(objects []*index.Object) (keys []string) {
+	for _, o := range objects {
+		keys = append(keys, fmt.Sprintf("%s@%d", o.Key, o.Revision))
+	}
+	return keys
+}

@@ -224,30 +224,30 @@ func TestFewWaitInVain(t *testing.T) {
 	}
 }
 
-// TestConsistentUnavailable: WhyNotConsistent returns why Consistent would find no state, without waiting for it: there is
+// TestWhyNotConsistent: WhyNotConsistent returns why Consistent would find no state, without waiting for it: there is
 // none, it does not know a field, or no proof can come in time.
-func TestConsistentUnavailable(t *testing.T) {
+func TestWhyNotConsistent(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	waiting := c.probes.Last() // the last probe that was sent before a list that must wait for a proof
 	proven := waiting - 1
-	expectUnavailable := func(name string, q index.Query, after uint64, want reason.Reason) {
+	expectWhyNot := func(name string, q index.Query, after uint64, want reason.Reason) {
 		t.Helper()
 		if got := c.WhyNotConsistent(q, after, time.Second); got != want {
 			t.Errorf("%s: got reason %q, want %q", name, got, want)
 		}
 	}
-	expectUnavailable("a list", index.Query{}, waiting, reason.None)
+	expectWhyNot("a list", index.Query{}, waiting, reason.None)
 	unknownField := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
-	expectUnavailable("a list by an unknown field", unknownField, waiting, reason.NotCanonical)
-	expectUnavailable("a list of a proven state by an unknown field", unknownField, proven, reason.NotCanonical)
+	expectWhyNot("a list by an unknown field", unknownField, waiting, reason.NotCanonical)
+	expectWhyNot("a list of a proven state by an unknown field", unknownField, proven, reason.NotCanonical)
 	var f source.Freshness
 	f.StreamOpened(time.Now())
 	f.Refused(time.Now(), time.Minute)
 	c.publishFreshness(f)
-	expectUnavailable("a list, while the upstream refuses probes", index.Query{}, waiting, reason.NotProven)
-	expectUnavailable("a list of a proven state, while the upstream refuses probes", index.Query{}, proven, reason.None)
+	expectWhyNot("a list, while the upstream refuses probes", index.Query{}, waiting, reason.NotProven)
+	expectWhyNot("a list of a proven state, while the upstream refuses probes", index.Query{}, proven, reason.None)
 	c.drop(reason.Upstream)
-	expectUnavailable("a list without a state", index.Query{}, waiting, reason.Upstream)
+	expectWhyNot("a list without a state", index.Query{}, waiting, reason.Upstream)
 }
 
 // TestConsistentAfterNoProbe: a state is never consistent for a list that came at an unknown time (the probe number 0).
@@ -268,9 +268,9 @@ func collectionOfMany() *Collection {
 	return c
 }
 
-// TestForwardSmall: TryForwardSmall forwards a list of the newest state if the work for it is at most maxSmallWork, and no probe
+// TestTryForwardSmall: TryForwardSmall forwards a list of the newest state if the work for it is at most maxSmallWork, and no probe
 // that was sent after the list came has proven the state yet.
-func TestForwardSmall(t *testing.T) {
+func TestTryForwardSmall(t *testing.T) {
 	c := collectionOfMany()
 	waiting := c.probes.Last() // the last probe that was sent before a list that must wait for a proof
 	proven := waiting - 1
@@ -300,9 +300,9 @@ func TestForwardSmall(t *testing.T) {
 	}
 }
 
-// TestForwardSmallIsBounded: TryForwardSmall lets maxSmallForwards lists of a collection be forwarded at the same time, and none
+// TestTryForwardSmallIsBounded: TryForwardSmall lets maxSmallForwards lists of a collection be forwarded at the same time, and none
 // if there is no state.
-func TestForwardSmallIsBounded(t *testing.T) {
+func TestTryForwardSmallIsBounded(t *testing.T) {
 	c := collectionOfMany()
 	forward := func() (done func(), forwarded bool) { return c.TryForwardSmall(index.Query{Limit: 1}, c.probes.Last()) }
 	var dones []func()
@@ -326,8 +326,8 @@ func TestForwardSmallIsBounded(t *testing.T) {
 	}
 }
 
-// TestForwardRest: TryForwardPage forwards a small page of a list whose revision memory has not reached, and requests a probe.
-func TestForwardRest(t *testing.T) {
+// TestTryForwardRest: TryForwardPage forwards a small page of a list whose revision memory has not reached, and requests a probe.
+func TestTryForwardRest(t *testing.T) {
 	c := collectionOfMany()
 	const reached, notReached = 10, 11
 	if _, forwarded := c.TryForwardPage(index.Query{Limit: 1, Start: "n/0001"}, reached); forwarded {

@@ -80,6 +80,8 @@ type shared struct {
 	outage func() clock.Outage  // [Config.Outage]
 	pacer  *watch.Pacer         // spreads the ends of watches
 	probes *source.ProbeNumbers // numbers the probes
+	// loadSlots is a semaphore: a feed sends a value before it loads, and receives one afterwards.
+	loadSlots chan struct{}
 }
 
 // newCollection returns a collection that knows nothing yet.

@@ -3,8 +3,10 @@ package snapshot
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,8 +76,6 @@ const (
 type Collections struct {
 	config Config
 	shared
-	// loadSlots is a semaphore: a feed sends a value before it loads, and receives one afterwards.
-	loadSlots chan struct{}
 	// starts bounds how fast collections are started.
 	starts *rate.Limiter
 	checks *selfChecks
@@ -87,7 +87,7 @@ type Collections struct {
 
 	// mu guards the fields below.
 	mu  sync.RWMutex
-	all map[CollectionKey]*running
+	all map[CollectionKey]*runningCollection
 	// started is the number of collections that were ever started. The numbers of a collection's objects begin with it, so
 	// that no two collections share a number.
 	started uint64
@@ -100,8 +100,8 @@ type Collections struct {
 	changes changes
 }
 
-// running is a collection whose feed runs until stop is called.
-type running struct {
+// runningCollection is a collection whose feed runs until stop is called.
+type runningCollection struct {
 	*Collection
 	stop context.CancelFunc
 	// watches reports whether clients may watch the collection.
@@ -120,16 +120,16 @@ func NewCollections(config Config) *Collections {
 		config: config,
 		shared: shared{
 			budget: &budget{limit: config.Bytes}, outage: config.Outage, pacer: &watch.Pacer{}, probes: &source.ProbeNumbers{},
+			loadSlots: make(chan struct{}, maxLoads),
 		},
-		loadSlots: make(chan struct{}, maxLoads),
-		starts:    rate.NewLimiter(startsPerSecond, startsAtOnce),
-		checks:    newSelfChecks(),
-		ctx:       ctx,
-		stop:      stop,
-		all:       map[CollectionKey]*running{},
-		counts:    map[CollectionKey]*collectionCounts{},
-		eager:     map[CollectionKey]struct{}{},
-		bans:      bans{},
+		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),
+		checks: newSelfChecks(),
+		ctx:    ctx,
+		stop:   stop,
+		all:    map[CollectionKey]*runningCollection{},
+		counts: map[CollectionKey]*collectionCounts{},
+		eager:  map[CollectionKey]struct{}{},
+		bans:   bans{},
 	}
 	c.loops.Go(c.tidyLoop)
 	for range verifyLoops {
@@ -202,19 +202,17 @@ func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 	ctx, stop := context.WithCancel(c.ctx)
 	r := c.newRunningLocked(key, stop)
 	c.all[key] = r
-	f := c.newFeed(r)
-	c.loops.Go(func() { f.run(ctx) })
+	c.loops.Go(func() { c.newFeed(r).run(ctx) })
 	return r.Collection, reason.None
 }
 
 // newFeed returns the feed of a collection.
-func (c *Collections) newFeed(r *running) *feed {
+func (c *Collections) newFeed(r *runningCollection) *feed {
 	return &feed{
 		config:     &c.config,
 		source:     c.source(r.key),
 		collection: r.Collection,
 		watches:    r.watches,
-		loadSlots:  c.loadSlots,
 		log:        c.config.Log.With("collection", r.key.String()),
 	}
 }
@@ -240,7 +238,7 @@ func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
 }
 
 // newRunningLocked returns an empty collection with the settings of its resource.
-func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFunc) *running {
+func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFunc) *runningCollection {
 	settings := c.config.Settings(key.GroupVersionResource)
 	limits := c.config.Limits
 	if settings.History > 0 {
@@ -249,22 +247,18 @@ func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFun
 	collection := newCollection(key, limits, c.shared, c.countsLocked(key))
 	c.started++
 	collection.lastObjectNumber = c.started << index.ObjectNumberBits
-	return &running{Collection: collection, stop: stop, watches: settings.Watches}
+	return &runningCollection{Collection: collection, stop: stop, watches: settings.Watches}
 }
 
 // list returns all collections that run.
-func (c *Collections) list() []*running {
+func (c *Collections) list() []*runningCollection {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	all := make([]*running, 0, len(c.all))
-	for _, r := range c.all {
-		all = append(all, r)
-	}
-	return all
+	return slices.Collect(maps.Values(c.all))
 }
 
 // isEager reports whether [Collections.Keep] was called for a collection.
-func (c *Collections) isEager(r *running) bool {
+func (c *Collections) isEager(r *runningCollection) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	_, eager := c.eager[r.key]

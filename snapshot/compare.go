@@ -49,7 +49,7 @@ type comparedTo struct {
 // compare stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any
 // other error means that there is no verdict.
 func (c *Collections) compare(
-	ctx context.Context, r *running, start string, maxPages int, changedAt time.Time,
+	ctx context.Context, r *runningCollection, start string, maxPages int, changedAt time.Time,
 ) (compared comparedTo, err error) {
 	compared.next = start
 	for range maxPages {
@@ -75,7 +75,7 @@ func (c *Collections) compare(
 
 // comparePage compares the page of s that begins with the key start. It returns the key with which the next page begins,
 // also after an error.
-func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, start string) (next string, err error) {
+func (c *Collections) comparePage(ctx context.Context, r *runningCollection, s Snapshot, start string) (next string, err error) {
 	comparison := source.Comparison{Source: c.source(r.key)}
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
 	next, err = comparison.ComparePage(ctx, s.listState(), start, limit)
@@ -95,7 +95,7 @@ func (c *Collections) comparePage(ctx context.Context, r *running, s Snapshot, s
 	if secondErr == nil {
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}
-	if validity := r.Validity(); validity.Unavailable != reason.None || validity.Epoch != s.epoch {
+	if r.view.Load().epoch != s.epoch {
 		return next, errDropped
 	}
 	return next, secondErr

@@ -28,9 +28,7 @@ type feed struct {
 	collection *Collection
 	// watches reports whether clients may watch the collection.
 	watches bool
-	// loadSlots is Collections.loadSlots.
-	loadSlots chan struct{}
-	log       *slog.Logger
+	log     *slog.Logger
 
 	// freshness decides when to ask the upstream for its current revision.
 	freshness source.Freshness

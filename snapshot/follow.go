@@ -201,7 +201,7 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 		}
 		return f.collection.advanceTo(ev.Meta.Revision)
 	}
-	if err := f.learnFirst(ctx, ev); err != nil {
+	if err := f.learnItemForm(ctx, ev); err != nil {
 		return err
 	}
 	ch, err := f.changeOf(f.envelope, ev)

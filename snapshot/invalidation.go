@@ -83,7 +83,7 @@ type Invalidation struct {
 // passed, and are then verified: they may have been loaded from an API server that did not know the change.
 func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
-	var dropped []*running
+	var dropped []*runningCollection
 	c.mu.Lock()
 	c.changes = c.changes.withLatest(Change{At: now, Of: i.Scope.String(), What: i.What, Cause: i.Cause})
 	for key, r := range c.all {
@@ -93,7 +93,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 		}
 	}
 	if i.Cause != CauseMismatch && c.ctx.Err() == nil { // no goroutine begins after Close
-		c.bans[i.Scope] = now.Add(Skew)
+		c.bans.add(i.Scope, now.Add(Skew))
 		c.loops.Go(func() { c.verifyAfterSkew(i.Scope) })
 	}
 	c.mu.Unlock()
@@ -126,7 +126,8 @@ func (b bans) whyNotStart(key CollectionKey, now time.Time) reason.Reason {
 	return reason.None
 }
 
-// endOld ends the bans that are over.
-func (b bans) endOld(now time.Time) {
-	maps.DeleteFunc(b, func(_ Scope, until time.Time) bool { return !now.Before(until) })
+// add adds a ban, and forgets those that are over.
+func (b bans) add(scope Scope, until time.Time) {
+	maps.DeleteFunc(b, func(_ Scope, until time.Time) bool { return !until.After(time.Now()) })
+	b[scope] = until
 }

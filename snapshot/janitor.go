@@ -23,8 +23,7 @@ func (c *Collections) tidyLoop() {
 	}
 }
 
-// tidy trims history, ends watches of dead streams and bans that are over, drops idle collections, and keeps a tenth of the
-// byte limit free.
+// tidy trims history, ends watches of dead streams, drops idle collections, and keeps a tenth of the byte limit free.
 func (c *Collections) tidy(now time.Time) {
 	for _, r := range c.list() {
 		r.trimByAge(now)
@@ -33,9 +32,6 @@ func (c *Collections) tidy(now time.Time) {
 		}
 		r.endWatchesIfStreamDead(now)
 	}
-	c.mu.Lock()
-	c.bans.endOld(now)
-	c.mu.Unlock()
 	c.dropIdle(now)
 	c.shortenHistories()
 	c.dropIdlest(now)
@@ -68,15 +64,15 @@ func (c *Collections) dropIdlest(now time.Time) {
 	if !c.budget.crowded() {
 		return
 	}
-	idle := slices.DeleteFunc(c.list(), func(r *running) bool { return c.isEager(r) || r.idleFor(now) < minIdleToDrop })
+	idle := slices.DeleteFunc(c.list(), func(r *runningCollection) bool { return c.isEager(r) || r.idleFor(now) < minIdleToDrop })
 	if len(idle) > 0 {
-		idlest := slices.MaxFunc(idle, func(a, b *running) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) })
+		idlest := slices.MaxFunc(idle, func(a, b *runningCollection) int { return cmp.Compare(a.idleFor(now), b.idleFor(now)) })
 		c.drop(idlest, reason.Memory, reason.Memory)
 	}
 }
 
 // drop drops a collection. The reasons are as in endDropped.
-func (c *Collections) drop(r *running, why, loss reason.Reason) {
+func (c *Collections) drop(r *runningCollection, why, loss reason.Reason) {
 	c.mu.Lock()
 	if c.all[r.key] == r {
 		delete(c.all, r.key)
@@ -88,7 +84,7 @@ func (c *Collections) drop(r *running, why, loss reason.Reason) {
 // endDropped ends a collection that is not in c.all any more: it stops the feed and forgets the state. Requests that have
 // found the collection get the reason why. The state is counted as lost by the cause loss; with None, which is for idle
 // collections, it is not counted.
-func (c *Collections) endDropped(r *running, why, loss reason.Reason) {
+func (c *Collections) endDropped(r *runningCollection, why, loss reason.Reason) {
 	if wasKnown := r.retire(why); wasKnown && loss != reason.None {
 		r.counts.addLoss(loss)
 	}

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// learnFirstTimeout bounds learning from a first object: the feed reads nothing else meanwhile.
-	learnFirstTimeout = 5 * time.Second
+	// learnItemTimeout bounds learnItemForm: the feed reads nothing else meanwhile.
+	learnItemTimeout = 5 * time.Second
 	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. It is longer
 	// than kube-apiserver waits for its watch cache before it begins to answer.
 	learnWatchTimeout = 10 * time.Second
 )
 
-// learnFirst does nothing if the form of items is known. Otherwise ev has the first object of an empty collection, and
-// learnFirst learns the form from it, so that clients' watches go on: it compares the event with a list of the object at
-// exactly the event's revision. After errObject the state must be loaded anew, and the form is learned then.
-func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
+// learnItemForm learns the form of items from ev, which has the first object of a collection that was empty, so that
+// clients' watches go on: it compares the event with a list of the object at exactly the event's revision. It does nothing
+// if the form is known. After errObject the state must be loaded anew, and the form is learned then.
+func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, learnFirstTimeout)
+	ctx, cancel := context.WithTimeout(ctx, learnItemTimeout)
 	defer cancel()
 	query := source.ExactQuery(ev.Meta.Revision)
 	query.Set("fieldSelector", source.NameSelector(ev.Meta.Name))

@@ -77,8 +77,8 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 // takeLoadSlot waits until few enough other feeds load a state. The slot must be given back.
 func (f *feed) takeLoadSlot(ctx context.Context) (giveBack func(), err error) {
 	select {
-	case f.loadSlots <- struct{}{}:
-		return sync.OnceFunc(func() { <-f.loadSlots }), nil
+	case f.collection.loadSlots <- struct{}{}:
+		return sync.OnceFunc(func() { <-f.collection.loadSlots }), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -182,20 +182,16 @@ func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
 	return l.count(sizeOf(ch.object) - sizeOf(old))
 }
 
-// loadPageLimit returns the number of objects of a page of a load, if they have a mean size in bytes.
-func loadPageLimit(mean int64) int64 {
-	return min(max(loadPageBytes/max(1, mean), minLoadPage), maxLoadPage)
-}
-
 // loadPages reads all pages of one list. A 410 in the middle ends the load, and the next session loads anew.
 func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout, errSlow)
 	defer cancel()
-	query := url.Values{"limit": {strconv.FormatInt(loadPageLimit(l.meanSize), 10)}}
+	limit := min(max(loadPageBytes/max(1, l.meanSize), minLoadPage), maxLoadPage)
+	query := url.Values{"limit": {strconv.FormatInt(limit, 10)}}
 	for {
 		page, err := f.source.List(ctx, "", query)
 		if errors.Is(context.Cause(ctx), errSlow) {
-			return errSlow // it tells more than the error of the list that was interrupted
+			return errSlow // err only says that the list was interrupted
 		}
 		if err != nil {
 			return err

@@ -34,7 +34,7 @@ func (c *Collections) selfCheckLoop(interval time.Duration) {
 
 // longestUnchecked returns the collection whose last check is the longest ago; nil if no collection has a newest state
 // that requests may get.
-func (c *Collections) longestUnchecked() (found *running) {
+func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
 		_, why := r.view.Load().latest(r.now(), 0)
 		if why == reason.None && (found == nil || r.checkedAt.Before(found.checkedAt)) {
@@ -46,7 +46,7 @@ func (c *Collections) longestUnchecked() (found *running) {
 
 // selfCheck compares the next pages of a collection with the upstream. If they differ, the collection is dropped and loaded
 // again.
-func (c *Collections) selfCheck(r *running) {
+func (c *Collections) selfCheck(r *runningCollection) {
 	compared, err := c.compare(c.ctx, r, r.checkFrom, checkPages, time.Now())
 	if c.ctx.Err() != nil {
 		return
@@ -61,7 +61,7 @@ func (c *Collections) selfCheck(r *running) {
 
 // recordCheck records and logs the result of a check at a revision. It returns how long the collection must not be started
 // again after a mismatch; 0 if it may be at once.
-func (c *Collections) recordCheck(r *running, revision uint64, err error) (ban time.Duration) {
+func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (ban time.Duration) {
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	result := CheckAgrees
 	switch {
@@ -79,10 +79,10 @@ func (c *Collections) recordCheck(r *running, revision uint64, err error) (ban t
 
 // restart drops a collection after a mismatch, and bans it. Without a ban (0) it starts another in its place at once; with
 // one, the first request after the ban does.
-func (c *Collections) restart(r *running, ban time.Duration) {
+func (c *Collections) restart(r *runningCollection, ban time.Duration) {
 	scope := OfCollection(r.key)
 	c.mu.Lock()
-	c.bans[scope] = time.Now().Add(ban)
+	c.bans.add(scope, time.Now().Add(ban))
 	c.mu.Unlock()
 	c.Invalidate(Invalidation{Cause: CauseMismatch, Scope: scope})
 	_, _ = c.start(r.key) // refused during a ban

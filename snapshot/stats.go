@@ -40,9 +40,8 @@ type CollectionStats struct {
 
 // Stats returns what each collection holds, in no order.
 func (c *Collections) Stats() []CollectionStats {
-	running := c.list()
-	all := make([]CollectionStats, 0, len(running))
-	for _, r := range running {
+	var all []CollectionStats
+	for _, r := range c.list() {
 		all = append(all, r.stats())
 	}
 	return all

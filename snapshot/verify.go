@@ -38,15 +38,6 @@ type verification struct {
 	running bool
 }
 
-// require requires a comparison, if the state was loaded before now.
-func (v *verification) require(now time.Time) {
-	v.requiredAt = now
-	v.notBefore = now
-	if earliest := v.begunAt.Add(verifyEvery); earliest.After(now) {
-		v.notBefore = earliest
-	}
-}
-
 // Verify compares the collections of a scope with the upstream, page by page, since API servers may write the same objects
 // in other bytes now, or have another timeline; what says why. Lists are answered from memory meanwhile. A collection that
 // differs, or that cannot be compared for ten minutes, is loaded anew.
@@ -66,13 +57,14 @@ func (c *Collections) verifyAfterSkew(scope Scope) {
 	}
 }
 
-// requireVerification requires a comparison of the scope's collections.
+// requireVerification requires a comparison of the scope's collections, if their states were loaded before now.
 func (c *Collections) requireVerification(scope Scope, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, r := range c.all {
 		if scope.selects(key) {
-			r.verification.require(now)
+			r.verification.requiredAt = now
+			r.verification.notBefore = r.verification.begunAt.Add(verifyEvery)
 		}
 	}
 }
@@ -93,7 +85,7 @@ func (c *Collections) verifyLoop() {
 
 // nextToVerify returns a collection that must be verified now, an eager one first, and its verification.requiredAt. The
 // verification counts as running then. It returns nil if no collection must be verified now.
-func (c *Collections) nextToVerify(now time.Time) (found *running, requiredAt time.Time) {
+func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	foundEager := false
@@ -116,7 +108,7 @@ func (c *Collections) nextToVerify(now time.Time) (found *running, requiredAt ti
 
 // endVerification ends a comparison that was required at a time. Depending on the result, the collection is kept, compared
 // again later, or loaded anew.
-func (c *Collections) endVerification(r *running, requiredAt time.Time, revision uint64, err error) {
+func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	mustRetry := err != nil && !differs && time.Since(requiredAt) < verifyTimeout
 	c.mu.Lock()

@@ -194,9 +194,9 @@ func TestVerifiedInOrder(t *testing.T) {
 		}
 		eager := resourceNamed("eager")
 		c.eager[eager] = struct{}{}
-		c.all = map[CollectionKey]*running{}
+		c.all = map[CollectionKey]*runningCollection{}
 		for _, r := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
-			c.all[r] = &running{Collection: &Collection{key: r}}
+			c.all[r] = &runningCollection{Collection: &Collection{key: r}}
 		}
 		c.requireVerification(Scope{}, time.Now())
 		first, since := c.nextToVerify(time.Now())
@@ -208,7 +208,7 @@ func TestVerifiedInOrder(t *testing.T) {
 		if second == third || second == first || third == first {
 			t.Errorf("got %v, %v and %v, want each once", first.key, second.key, third.key)
 		}
-		expectNext := func(when string, want *running) {
+		expectNext := func(when string, want *runningCollection) {
 			t.Helper()
 			if next, _ := c.nextToVerify(time.Now()); next != want {
 				t.Errorf("%s: got %v next, want %v", when, next, want)

@@ -365,7 +365,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				h := w.handler
 				h.Observer, _ = observetest.New(nil)
 				h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
-				h.Limits = limits.New(limits.Config{Requests: 1, Wait: 5 * time.Second})
+				h.Limits = limits.New(limits.Config{Short: 1, Wait: 5 * time.Second})
 				tt.begin(t, w)
 				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord, h.withSeat)
 				var crowd sync.WaitGroup
@@ -373,19 +373,19 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				for i := range answers {
 					who := w.caller(t)
 					who.verdict = tt.verdict
-					answers[i] = &seatRecorder{ResponseRecorder: httptest.NewRecorder(), seats: h.Limits.Requests}
+					answers[i] = &seatRecorder{ResponseRecorder: httptest.NewRecorder(), seats: h.Limits.Short}
 					crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
 				}
 				synctest.Wait()
 				waiting := limits.Stats{Waiting: 2, Refused: map[limits.Overload]uint64{}}
-				expect.Same(t, waiting, h.Limits.Requests.Stats())
+				expect.Same(t, waiting, h.Limits.Short.Stats())
 				other := w.caller(t)
 				other.Flow = limits.Flow{1}
 				answer := httptest.NewRecorder()
 				get := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil)
 				handler.ServeHTTP(answer, withCaller(get, other))
 				expect.Same(t, http.StatusOK, answer.Code)
-				expect.Same(t, waiting, h.Limits.Requests.Stats())
+				expect.Same(t, waiting, h.Limits.Short.Stats())
 				crowd.Wait()
 				for _, a := range answers {
 					expect.Says(t, a.Header().Get("Cache-Status"), "; hit")
@@ -393,7 +393,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 						t.Errorf("a request that waited got %d with %d seats in use, want 200 with 1", a.Code, a.inUse)
 					}
 				}
-				expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, h.Limits.Requests.Stats())
+				expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, h.Limits.Short.Stats())
 			})
 		})
 	}

@@ -168,7 +168,7 @@ func (h *Handler) withSeat(next http.Handler) http.Handler {
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request, who *caller) bool {
 	longRunning := kubehttp.RequestOf(r).LongRunning
 	observe.RecordOf(r.Context()).SetLongRunning(longRunning)
-	limiter := h.Limits.Requests
+	limiter := h.Limits.Short
 	if longRunning {
 		limiter = h.Limits.LongRunning
 	}

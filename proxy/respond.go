@@ -74,7 +74,7 @@ func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 		return nil
 	}
 	return func(bytes int64) (release func(), ok bool) {
-		room, ok := h.Limits.Body(who.Flow, bytes)
+		room, ok := h.Limits.TryAcquireBody(who.Flow, bytes)
 		return room.Release, ok
 	}
 }
@@ -98,7 +98,7 @@ func (h *Handler) answerFromMemory(
 		return nil, reason.Representation
 	}
 	var err error
-	b.room, err = h.Limits.Answer(r.Context(), who.Flow, b.size)
+	b.room, err = h.Limits.AcquireAnswer(r.Context(), who.Flow, b.size)
 	if err != nil {
 		b.release()
 		h.refuse(w, r, err)

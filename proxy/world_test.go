@@ -263,7 +263,7 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 // setRoom sets the room for the bytes of answers, and the time for which an answer waits for room.
 func (w *modelWorld) setRoom(t *testing.T, bytes int64, wait time.Duration) {
 	t.Helper()
-	w.handler.Limits = limits.New(limits.Config{Requests: 10, Bytes: bytes, Wait: wait})
+	w.handler.Limits = limits.New(limits.Config{Short: 10, Bytes: bytes, Wait: wait})
 }
 
 // takeRoom takes that many bytes of the room for two other callers, since one may not have all.
@@ -271,7 +271,7 @@ func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 	t.Helper()
 	var taken []limits.Grant
 	for flow := range byte(2) {
-		room, err := w.handler.Limits.Answer(t.Context(), limits.Flow{flow}, bytes/2)
+		room, err := w.handler.Limits.AcquireAnswer(t.Context(), limits.Flow{flow}, bytes/2)
 		expect.NoError(t, err)
 		taken = append(taken, room)
 	}

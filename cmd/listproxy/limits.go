@@ -43,6 +43,6 @@ func (o *limitOptions) Validate() error {
 
 func (o *limitOptions) newLimits() *limits.Limits {
 	return limits.New(limits.Config{
-		Requests: int(o.requests), LongRunning: int(o.longRunning), Bytes: o.bytes.Value(), Wait: overloadWait,
+		Short: int(o.requests), LongRunning: int(o.longRunning), Bytes: o.bytes.Value(), Wait: overloadWait,
 	})
 }

@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// Connections bounds the number of open connections. At the bound, a new connection replaces one that waits for a
-// request. It is taken from the network with the most waiting connections, the new one counted in, and is the one that
-// has waited longest there. So a client that only opens connections replaces its own. If all connections have a request,
-// new ones wait, as they do at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent
-// use.
+// Connections bounds the number of open connections. At the bound, a new connection replaces an idle one, which has no
+// request. It is taken from the network with the most idle connections, the new one counted in, and is the one that has been
+// idle for longest there. So a client that only opens connections replaces its own. If all connections have a request,
+// Accept waits, as at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
 type Connections struct {
 	limit int64
-	open  atomic.Int64
+	open  atomic.Int64 // changes under mu
 
-	mu      sync.Mutex            // guards changes of open, too
-	changed sync.Cond             // open has become smaller, waiting larger, or a listener was closed
-	waiting map[string]*list.List // the connections that wait for a request, by network; a list is sorted by waitingSince
+	mu   sync.Mutex
+	room sync.Cond             // Accept may find room: a connection was closed, one is idle, or a listener was closed
+	idle map[string]*list.List // the idle connections by network, in each list the one that has been idle for longest first
 }
 
 // answerEndDelay is the time after an answer over HTTP/2 for which its connection counts as in use: net/http reports the
@@ -31,26 +30,43 @@ const answerEndDelay = time.Second
 
 // NewConnections returns Connections of which at most limit are open at a time.
 func NewConnections(limit int) *Connections {
-	c := &Connections{limit: int64(limit), waiting: map[string]*list.List{}}
-	c.changed.L = &c.mu
-	return c
+	cs := &Connections{limit: int64(limit), idle: map[string]*list.List{}}
+	cs.room.L = &cs.mu
+	return cs
 }
 
 // Open returns the number of open connections.
-func (c *Connections) Open() int64 { return c.open.Load() }
+func (cs *Connections) Open() int64 { return cs.open.Load() }
 
 // Limit returns the largest number of open connections.
-func (c *Connections) Limit() int { return int(c.limit) }
+func (cs *Connections) Limit() int { return int(cs.limit) }
 
 // Listen returns a listener whose connections are bounded together with those of other listeners.
-func (c *Connections) Listen(l net.Listener) net.Listener {
-	return &listener{Listener: l, connections: c}
+func (cs *Connections) Listen(l net.Listener) net.Listener {
+	return &listener{Listener: l, all: cs}
+}
+
+// replaceableLocked returns the connection that a new one from network replaces, or nil if no connection is idle.
+func (cs *Connections) replaceableLocked(network string) *connection {
+	var found *connection
+	most := 0 // the idle connections of found's network
+	for name, idle := range cs.idle {
+		count := idle.Len()
+		if name == network {
+			count++ // the new one
+		}
+		longest := idle.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
+		if count > most || (count == most && longest.idleSince.Before(found.idleSince)) {
+			most, found = count, longest
+		}
+	}
+	return found
 }
 
 type listener struct {
 	net.Listener
-	connections *Connections
-	closed      bool // guarded by connections.mu
+	all    *Connections
+	closed bool // guarded by all.mu
 }
 
 // Accept implements [net.Listener]. At the bound it waits until there is room.
@@ -59,105 +75,98 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := l.connections
-	incoming := &connection{Conn: conn, connections: c, network: NetworkOf(conn.RemoteAddr().String())}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.open.Load() >= c.limit {
+	cs := l.all
+	incoming := &connection{Conn: conn, all: cs, network: NetworkOf(conn.RemoteAddr().String())}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for cs.open.Load() >= cs.limit {
 		if l.closed {
 			_ = conn.Close()
 			return nil, net.ErrClosed
 		}
-		replaced := c.replaceable(incoming.network)
+		replaced := cs.replaceableLocked(incoming.network)
 		if replaced == nil {
-			c.changed.Wait()
+			cs.room.Wait()
 			continue
 		}
-		replaced.giveUpPlace()
+		replaced.losePlaceLocked()
 		go func() { _ = replaced.Conn.Close() }() // closing may block
 	}
-	c.open.Add(1)
-	incoming.setWaiting(true)
+	cs.open.Add(1)
+	incoming.setIdleLocked()
 	return incoming, nil
-}
-
-// replaceable returns the connection that a new one from network replaces, or nil if all connections have a request.
-func (c *Connections) replaceable(network string) *connection {
-	var found *connection
-	highest := 0 // the number of found's network
-	for name, waiting := range c.waiting {
-		count := waiting.Len()
-		if name == network {
-			count++ // the new one
-		}
-		oldest := waiting.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
-		if count > highest || count == highest && oldest.waitingSince.Before(found.waitingSince) {
-			highest, found = count, oldest
-		}
-	}
-	return found
 }
 
 // Close implements [net.Listener].
 func (l *listener) Close() error {
-	l.connections.mu.Lock()
-	defer l.connections.mu.Unlock()
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
 	l.closed = true
-	l.connections.changed.Broadcast()
+	l.all.room.Broadcast()
 	return l.Listener.Close()
 }
 
 // connection is a connection of a listener.
 type connection struct {
 	net.Conn
-	connections *Connections
-	network     string
+	all     *Connections
+	network string
 
-	// These are guarded by connections.mu.
-	element      *list.Element // in connections.waiting; nil if the connection has a request, or is closed
-	waitingSince time.Time     // the time at which the connection began to wait for a request
-	generation   int           // the number of changes of state, by which a timer knows that its state is over
+	// These are guarded by all.mu.
+	element    *list.Element // in all.idle; nil if the connection has a request, or has lost its place
+	idleSince  time.Time
+	generation int // increases with each state, so that the timer of setIdleLaterLocked sees whether its state has ended
 
-	// closed changes under connections.mu.
-	closed atomic.Bool
-	// http2Request says that a request has come over HTTP/2 since the connection was last idle. It is set without
-	// connections.mu, since that happens for each request.
+	// placeLost says that the connection no longer counts as open: it is closed, or will be at once. It changes under all.mu.
+	placeLost atomic.Bool
+	// http2Request says that a request has come over HTTP/2 since the connection was last idle. It is set without all.mu,
+	// since that happens for each request.
 	http2Request atomic.Bool
 }
 
-// setWaiting sets whether the connection waits for a request, from now on. connections.mu must be held.
-func (c *connection) setWaiting(waits bool) {
-	all := c.connections.waiting
-	if c.element != nil {
-		all[c.network].Remove(c.element)
-		c.element = nil
-		if all[c.network].Len() == 0 {
-			delete(all, c.network)
-		}
+// setIdleLocked notes that the connection has no request from now on.
+func (c *connection) setIdleLocked() {
+	c.setBusyLocked()
+	if c.placeLost.Load() {
+		return
 	}
-	if waits && !c.closed.Load() {
-		if all[c.network] == nil {
-			all[c.network] = list.New()
-		}
-		c.waitingSince = time.Now()
-		c.element = all[c.network].PushBack(c)
+	idle := c.all.idle[c.network]
+	if idle == nil {
+		idle = list.New()
+		c.all.idle[c.network] = idle
 	}
-	c.connections.changed.Broadcast()
+	c.idleSince = time.Now()
+	c.element = idle.PushBack(c)
+	c.all.room.Broadcast()
 }
 
-// giveUpPlace takes the connection out of the number of open ones, once. connections.mu must be held.
-func (c *connection) giveUpPlace() {
-	if !c.closed.Swap(true) {
-		c.connections.open.Add(-1)
-		c.setWaiting(false)
+// setBusyLocked notes that the connection is not idle, if it was.
+func (c *connection) setBusyLocked() {
+	if c.element == nil {
+		return
+	}
+	idle := c.all.idle[c.network]
+	idle.Remove(c.element)
+	c.element = nil
+	if idle.Len() == 0 {
+		delete(c.all.idle, c.network)
+	}
+}
+
+// losePlaceLocked takes the connection out of the number of open ones, once.
+func (c *connection) losePlaceLocked() {
+	if !c.placeLost.Swap(true) {
+		c.setBusyLocked()
+		c.all.open.Add(-1)
+		c.all.room.Broadcast()
 	}
 }
 
 // Close implements [net.Conn].
 func (c *connection) Close() error {
-	c.connections.mu.Lock()
-	c.giveUpPlace()
-	c.connections.mu.Unlock()
+	c.all.mu.Lock()
+	c.losePlaceLocked()
+	c.all.mu.Unlock()
 	return c.Conn.Close()
 }
 
@@ -179,37 +188,37 @@ func unwrap(conn net.Conn) *connection {
 	}
 }
 
-// NoteState records whether a connection waits for a request. It is a server's [http.Server.ConnState].
+// NoteState records whether a connection is idle. It is a server's [http.Server.ConnState].
 func NoteState(conn net.Conn, state http.ConnState) {
 	c := unwrap(conn)
 	if c == nil {
 		return
 	}
-	c.connections.mu.Lock()
-	defer c.connections.mu.Unlock()
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
 	switch state {
 	case http.StateActive:
 		c.generation++
-		c.setWaiting(false)
+		c.setBusyLocked()
 	case http.StateIdle:
 		c.generation++
 		if c.http2Request.Swap(false) {
-			c.waitLaterLocked()
+			c.setIdleLaterLocked()
 		} else {
-			c.setWaiting(true)
+			c.setIdleLocked()
 		}
-	default: // a connection waits from its beginning, and Close ends that
+	default: // a new connection is idle already, and Close notes the end
 	}
 }
 
-// waitLaterLocked makes the connection wait for a request after answerEndDelay, unless its state changes before.
-func (c *connection) waitLaterLocked() {
+// setIdleLaterLocked calls setIdleLocked after answerEndDelay, unless the connection's state changes before.
+func (c *connection) setIdleLaterLocked() {
 	generation := c.generation
 	time.AfterFunc(answerEndDelay, func() {
-		c.connections.mu.Lock()
-		defer c.connections.mu.Unlock()
+		c.all.mu.Lock()
+		defer c.all.mu.Unlock()
 		if c.generation == generation {
-			c.setWaiting(true)
+			c.setIdleLocked()
 		}
 	})
 }
@@ -223,7 +232,7 @@ func NoteRequest(conn net.Conn, r *http.Request) bool {
 		return true
 	}
 	c.http2Request.Store(r.ProtoMajor == 2)
-	return !c.closed.Load()
+	return !c.placeLost.Load()
 }
 
 // NetworkOf returns the network of a TCP address: an IPv4 address, or the first half of an IPv6 address. It returns any

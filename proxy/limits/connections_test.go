@@ -128,8 +128,8 @@ func TestConnections(t *testing.T) {
 				for _, conn := range accepted {
 					apply(conn, "closed")
 				}
-				if bound.Open() != 0 || len(bound.waiting) != 0 {
-					t.Errorf("%d are open, of %d networks some wait", bound.Open(), len(bound.waiting))
+				if bound.Open() != 0 || len(bound.idle) != 0 {
+					t.Errorf("%d are open, of %d networks some are idle", bound.Open(), len(bound.idle))
 				}
 			})
 		})

@@ -21,8 +21,8 @@ type LimiterConfig struct {
 	MaxWait time.Duration
 }
 
-// waitingPartOfOneFlow is the divisor of LimiterConfig.MaxWaiting for one flow.
-const waitingPartOfOneFlow = 8
+// flowsToFillQueue is the number of flows that together can have LimiterConfig.MaxWaiting requests.
+const flowsToFillQueue = 8
 
 // Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
 type Overload string
@@ -31,9 +31,9 @@ type Overload string
 func (o Overload) Error() string { return "too many requests: " + string(o) }
 
 const (
-	// OverloadQueueFull means that LimiterConfig.MaxWaiting requests wait.
+	// OverloadQueueFull means that LimiterConfig.MaxWaiting requests wait or are paused.
 	OverloadQueueFull Overload = "queue-full"
-	// OverloadCallerQueueFull means that as many requests of the same flow wait as one flow may have.
+	// OverloadCallerQueueFull means that as many requests of the same flow wait or are paused as one flow can have.
 	OverloadCallerQueueFull Overload = "caller-queue-full"
 	// OverloadTimeOut means that the request has waited for MaxWait, which may be 0.
 	OverloadTimeOut Overload = "time-out"
@@ -59,7 +59,7 @@ type Stats struct {
 // Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units
 // that become free go to the waiting flow that holds the fewest (max-min fairness), and among those that hold the same,
 // to the one whose oldest request came first. Within a flow, requests are granted in the order in which they came.
-// Nobody overtakes the next request, so it is granted when enough has become free, whatever it costs. A flow that holds
+// No cheaper request overtakes the one whose turn it is: units stay free until there are enough for it. A flow that holds
 // as much as it can waits for its own requests to end, and holds up nobody.
 //
 // For example, of ten units flows A and B hold four each and C two, and A and B wait for more, A for longer. The first
@@ -69,18 +69,17 @@ type Stats struct {
 //
 // It is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
 type Limiter struct {
-	config         LimiterConfig
-	maxPerFlow     int64 // the number of units that one flow can hold
-	maxFlowWaiting int   // the number of requests of one flow that can wait
+	config     LimiterConfig
+	flowUnits  int64 // the number of units that one flow can hold
+	flowPlaces int   // the number of requests of one flow that can wait or be paused
 
 	mu      sync.Mutex
 	inUse   int64
-	waiting int
+	places  int    // the number of requests that wait or are paused
 	arrived uint64 // the number of requests that had to wait
 	refused map[Overload]uint64
 	flows   map[Flow]*flow
-	// waitingFlows has the flows with waiting requests, in the order in which these are granted. A flow is removed before
-	// its held units or its oldest request change, and added again afterwards.
+	// waitingFlows has the flows with waiting requests, in the order in which these are granted.
 	waitingFlows *btree.BTreeG[*flow]
 }
 
@@ -92,8 +91,8 @@ type flow struct {
 	paused int       // the number of its paused requests
 }
 
-// waiting returns the number of the flow's requests that wait or are paused.
-func (f *flow) waiting() int { return f.queue.Len() + f.paused }
+// places returns the number of the flow's requests that wait or are paused.
+func (f *flow) places() int { return f.queue.Len() + f.paused }
 
 // oldest returns the flow's oldest waiting request. There must be one.
 func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // queue has nothing else
@@ -116,8 +115,12 @@ func NewLimiter(config LimiterConfig) *Limiter {
 		config.Capacity = math.MaxInt64
 	}
 	return &Limiter{
-		config: config, maxPerFlow: config.Capacity/2 + config.Capacity%2, maxFlowWaiting: max(1, config.MaxWaiting/waitingPartOfOneFlow),
-		refused: map[Overload]uint64{}, flows: map[Flow]*flow{}, waitingFlows: btree.NewG(waitingFlowsDegree, isNext),
+		config:       config,
+		flowUnits:    config.Capacity/2 + config.Capacity%2,
+		flowPlaces:   max(1, config.MaxWaiting/flowsToFillQueue),
+		refused:      map[Overload]uint64{},
+		flows:        map[Flow]*flow{},
+		waitingFlows: btree.NewG(waitingFlowsDegree, isNext),
 	}
 }
 
@@ -161,15 +164,15 @@ func (g *Grant) Pause() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting < l.config.MaxWaiting && g.flow.waiting() < l.maxFlowWaiting {
+	if l.places < l.config.MaxWaiting && g.flow.places() < l.flowPlaces {
 		g.paused = true
 		l.changePausedLocked(g.flow, 1)
 		l.releaseLocked(g.flow, g.cost)
 	}
 }
 
-// Resume acquires again the units that Pause has given back, and waits for them if necessary. Its errors are those of
-// [Limiter.Acquire].
+// Resume acquires again the units that Pause has given back, and waits for them if necessary: at the end of its flow's
+// queue, as a new request would. Its errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
 func (g *Grant) Resume(ctx context.Context) error {
 	if !g.paused {
 		return nil
@@ -177,12 +180,8 @@ func (g *Grant) Resume(ctx context.Context) error {
 	l := g.limiter
 	l.mu.Lock()
 	l.changePausedLocked(g.flow, -1)
-	granted, waiting, err := l.acquireLocked(ctx, g.flow.key, g.cost)
-	l.mu.Unlock()
-	if waiting != nil {
-		granted, err = l.await(ctx, waiting)
-	}
-	*g = granted
+	var err error
+	*g, err = l.acquireAndUnlock(ctx, g.flow.key, g.cost)
 	return err
 }
 
@@ -190,27 +189,25 @@ func (g *Grant) Resume(ctx context.Context) error {
 // ctx's; then no units are held.
 func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	l.mu.Lock()
-	granted, waiting, err := l.acquireLocked(ctx, key, l.boundedCost(cost))
-	l.mu.Unlock()
-	if waiting != nil {
-		return l.await(ctx, waiting)
-	}
-	return granted, err
+	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
 }
 
-// acquireLocked returns a grant of units that are free, or a claim that waits.
-func (l *Limiter) acquireLocked(ctx context.Context, key Flow, cost int64) (Grant, *claim, error) {
+// acquireAndUnlock acquires units that are free, or unlocks l.mu and waits for them. It returns with l.mu unlocked.
+func (l *Limiter) acquireAndUnlock(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	if err := ctx.Err(); err != nil {
-		return Grant{}, nil, err
+		l.mu.Unlock()
+		return Grant{}, err
 	}
 	if granted, ok := l.tryLocked(key, cost); ok {
-		return granted, nil, nil
+		l.mu.Unlock()
+		return granted, nil
 	}
-	waiting, overload := l.queueLocked(l.flowLocked(key), cost)
+	queued, overload := l.queueLocked(l.flowLocked(key), cost)
+	l.mu.Unlock()
 	if overload != "" {
-		return Grant{}, nil, overload
+		return Grant{}, overload
 	}
-	return Grant{}, waiting, nil
+	return l.await(ctx, queued)
 }
 
 // await waits until a claim is granted.
@@ -227,14 +224,15 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	wasGranted := !l.giveUp(c, err)
-	if wasGranted && ctx.Err() == nil {
-		return granted, nil
+	if l.giveUp(c, err) {
+		return Grant{}, err
 	}
-	if wasGranted {
-		granted.Release() // nobody needs the grant any more
+	// It was granted in the meantime.
+	if ctx.Err() != nil {
+		granted.Release()
+		return Grant{}, err
 	}
-	return Grant{}, err
+	return granted, nil
 }
 
 // TryAcquire acquires cost units for a request that can do without them, if half of the capacity stays free. It does not
@@ -249,14 +247,14 @@ func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 }
 
 // boundedCost returns cost, but at least 1, and at most what one flow can hold.
-func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.maxPerFlow) }
+func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.flowUnits) }
 
 // tryLocked grants free units. It returns false if there are too few, or if other requests wait for them.
 func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
 	if l.waitingFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
 	}
-	if f := l.flows[key]; f != nil && cost > l.maxPerFlow-f.held {
+	if f := l.flows[key]; f != nil && cost > l.flowUnits-f.held {
 		return Grant{}, false
 	}
 	f := l.flowLocked(key)
@@ -269,16 +267,16 @@ func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{InUse: l.inUse, Waiting: l.waiting, Refused: maps.Clone(l.refused)}
+	return Stats{InUse: l.inUse, Waiting: l.places, Refused: maps.Clone(l.refused)}
 }
 
-// queueLocked queues a request, and grants what can be granted, perhaps this request. If the request can neither be
-// granted nor wait, queueLocked returns the reason.
+// queueLocked queues a request, and grants what can be granted. Only then is it known whether this request must wait. If it
+// must, and may not, queueLocked returns the reason.
 func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	l.arrived++
 	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
 	l.changeLocked(f, func() { c.element = f.queue.PushBack(c) })
-	l.waiting++
+	l.places++
 	l.grantLocked()
 	var overload Overload
 	switch {
@@ -286,9 +284,9 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 		return c, ""
 	case l.config.MaxWait == 0:
 		overload = OverloadTimeOut
-	case f.waiting() > l.maxFlowWaiting:
+	case f.places() > l.flowPlaces:
 		overload = OverloadCallerQueueFull
-	case l.waiting > l.config.MaxWaiting:
+	case l.places > l.config.MaxWaiting:
 		overload = OverloadQueueFull
 	default:
 		return c, ""
@@ -316,7 +314,7 @@ func (l *Limiter) giveUp(c *claim, err error) bool {
 
 // changePausedLocked adds 1 or -1 to the number of a flow's paused requests.
 func (l *Limiter) changePausedLocked(f *flow, by int) {
-	l.waiting += by
+	l.places += by
 	l.changeLocked(f, func() { f.paused += by })
 }
 
@@ -333,7 +331,7 @@ func (l *Limiter) grantLocked() {
 		var next *claim
 		l.waitingFlows.Ascend(func(f *flow) bool {
 			next = f.oldest()
-			if next.cost > l.maxPerFlow-f.held {
+			if next.cost > l.flowUnits-f.held {
 				next = nil // it waits for requests of its own flow
 			}
 			return next == nil
@@ -342,7 +340,7 @@ func (l *Limiter) grantLocked() {
 			return
 		}
 		l.inUse += next.cost
-		l.waiting--
+		l.places--
 		l.changeLocked(next.flow, func() {
 			next.flow.held += next.cost
 			next.flow.queue.Remove(next.element)
@@ -354,14 +352,15 @@ func (l *Limiter) grantLocked() {
 
 // dequeueLocked takes a waiting request out of its queue.
 func (l *Limiter) dequeueLocked(c *claim) {
-	l.waiting--
+	l.places--
 	l.changeLocked(c.flow, func() {
 		c.flow.queue.Remove(c.element)
 		c.element = nil
 	})
 }
 
-// changeLocked calls change, which changes a flow's units or requests. It removes the flow if it has neither afterwards.
+// changeLocked calls change, which changes what a flow holds or waits for. Meanwhile the flow is not in waitingFlows, since
+// its place there depends on both. A flow that has nothing left is forgotten.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
 		l.waitingFlows.Delete(f)

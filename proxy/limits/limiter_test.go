@@ -135,7 +135,7 @@ func (m *model) ask(of byte, cost int64) {
 	m.wait(r)
 	switch {
 	case r.state != waits:
-	case m.waiting(of) > max(1, m.config.MaxWaiting/waitingPartOfOneFlow):
+	case m.waiting(of) > max(1, m.config.MaxWaiting/flowsToFillQueue):
 		r.state = OverloadCallerQueueFull.Error()
 	case m.waiting(0) > m.config.MaxWaiting:
 		r.state = OverloadQueueFull.Error()
@@ -155,7 +155,7 @@ func (m *model) waiting(of byte) int { return len(m.in(waits, of)) + len(m.in(pa
 
 // pause has a request give back what it holds, if there is a place to wait.
 func (m *model) pause(r *modelRequest) {
-	if m.waiting(0) < m.config.MaxWaiting && m.waiting(r.of) < max(1, m.config.MaxWaiting/waitingPartOfOneFlow) {
+	if m.waiting(0) < m.config.MaxWaiting && m.waiting(r.of) < max(1, m.config.MaxWaiting/flowsToFillQueue) {
 		m.become(r, paused)
 	}
 }
@@ -281,7 +281,7 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 	}
 	wantIdle(t, l.LongRunning)
 	for range 1000 { // no bound
-		if _, err := l.Requests.Acquire(t.Context(), Flow{1}, 1); err != nil {
+		if _, err := l.Short.Acquire(t.Context(), Flow{1}, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -316,7 +316,7 @@ func TestBodiesLeaveRoom(t *testing.T) {
 	kept := int64(0)
 	for of := range byte(3) {
 		for size, ok := int64(3<<20), true; ok; kept += size {
-			if _, ok = l.Body(Flow{of}, size); !ok {
+			if _, ok = l.TryAcquireBody(Flow{of}, size); !ok {
 				break
 			}
 		}
@@ -324,7 +324,7 @@ func TestBodiesLeaveRoom(t *testing.T) {
 	if kept < all/4 || kept > all/2 {
 		t.Errorf("bodies of %d of %d bytes are kept", kept, all)
 	}
-	if _, err := l.Answer(t.Context(), Flow{9}, all/2); err != nil {
+	if _, err := l.AcquireAnswer(t.Context(), Flow{9}, all/2); err != nil {
 		t.Errorf("an answer of half of all bytes: %v", err)
 	}
 }

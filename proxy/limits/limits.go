@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// Limits has the bounds of the process. It is safe for concurrent use.
+// Limits has the limiters that all requests of the process share. It is safe for concurrent use.
 type Limits struct {
-	Requests, LongRunning *Limiter
-	bytes                 *Limiter
+	Short, LongRunning *Limiter // of requests
+
+	bytes *Limiter // see AcquireAnswer and TryAcquireBody
+	small int64    // answers and bodies of up to this many bytes are not counted
 }
 
 // Flow identifies requests that together may use one share of the bounds: all requests of a user, or those of all unknown
@@ -18,58 +20,59 @@ type Flow [sha256.Size]byte
 
 // Config configures Limits. A bound of 0 is no bound.
 type Config struct {
-	// Requests bounds the number of short requests at a time. Requests that wait for the upstream count, but not those
-	// that wait for memory ([Grant.Pause]).
-	Requests int
+	// Short bounds the number of short requests at a time. Requests that wait for the upstream count, but not those that
+	// wait for memory ([Grant.Pause]).
+	Short int
 	// LongRunning bounds the number of watches, logs, execs and the like at a time (kubehttp.Request.LongRunning).
 	// Beyond the bound, such requests are refused without waiting.
 	LongRunning int
 	// Bytes bounds the bytes of large answers from memory that are being written, before compression, together with the
-	// bytes of large request bodies that are kept. Large means more than a 1024th of Bytes.
+	// bytes of large request bodies that are kept. Large means more than Bytes / smallDivisor.
 	Bytes int64
 	// Wait bounds the time for which a short request, or a large answer, waits for its turn.
 	Wait time.Duration
 }
 
 const (
-	// waitingPerRequest is the number of requests that may wait (for their turn or for memory) for each request that may
-	// be in flight. With the default of --max-requests-inflight, that is enough for 2,000 pods of one account.
-	waitingPerRequest = 16
-	// waitingAnswers bounds the large answers that wait to be written.
-	waitingAnswers = 4096
-	// smallPart divides Config.Bytes: an answer or body of up to the quotient is not counted.
-	smallPart = 1024
+	// placesPerRequest is the number of requests that may wait (for their turn or for memory) for each request that may be
+	// in flight. With the default of --max-requests-inflight there are 16,000 places. One account can have an eighth of
+	// them: enough for the pods of a DaemonSet on 2,000 nodes.
+	placesPerRequest = 16
+	// answerPlaces bounds the large answers that wait to be written.
+	answerPlaces = 4096
+	smallDivisor = 1024
 )
 
 // New returns Limits with nothing in flight. No bound may be negative.
 func New(cfg Config) *Limits {
-	return &Limits{
-		Requests:    NewLimiter(LimiterConfig{Capacity: int64(cfg.Requests), MaxWaiting: cfg.Requests * waitingPerRequest, MaxWait: cfg.Wait}),
+	l := &Limits{
+		Short:       NewLimiter(LimiterConfig{Capacity: int64(cfg.Short), MaxWaiting: cfg.Short * placesPerRequest, MaxWait: cfg.Wait}),
 		LongRunning: NewLimiter(LimiterConfig{Capacity: int64(cfg.LongRunning)}),
-		bytes:       NewLimiter(LimiterConfig{Capacity: cfg.Bytes, MaxWaiting: waitingAnswers, MaxWait: cfg.Wait}),
+		bytes:       NewLimiter(LimiterConfig{Capacity: cfg.Bytes, MaxWaiting: answerPlaces, MaxWait: cfg.Wait}),
 	}
+	l.small = l.bytes.config.Capacity / smallDivisor
+	return l
 }
 
-// Answer waits until an answer of size bytes may be written. Small answers do not wait.
-func (l *Limits) Answer(ctx context.Context, flow Flow, size int) (Grant, error) {
-	if l.isSmall(int64(size)) {
+// AcquireAnswer waits until an answer of size bytes may be written. Small answers do not wait. Its errors are those of
+// [Limiter.Acquire].
+func (l *Limits) AcquireAnswer(ctx context.Context, flow Flow, size int) (Grant, error) {
+	if int64(size) <= l.small {
 		return Grant{}, nil
 	}
 	return l.bytes.Acquire(ctx, flow, int64(size))
 }
 
-// Body returns a grant to keep a request's body of size bytes until the request is answered. It returns false if there is
-// no room.
-func (l *Limits) Body(flow Flow, size int64) (Grant, bool) {
-	if l.isSmall(size) {
+// TryAcquireBody returns a grant to keep a request's body of size bytes until the request is answered. It returns false if
+// there is no room.
+func (l *Limits) TryAcquireBody(flow Flow, size int64) (Grant, bool) {
+	if size <= l.small {
 		return Grant{}, true
 	}
 	return l.bytes.TryAcquire(flow, size)
 }
 
-func (l *Limits) isSmall(size int64) bool { return size <= l.bytes.config.Capacity/smallPart }
-
-// Stats returns the state of each bound by its name in metrics.
+// Stats returns the state of each limiter by its name in metrics.
 func (l *Limits) Stats() map[string]Stats {
-	return map[string]Stats{"short": l.Requests.Stats(), "long-running": l.LongRunning.Stats(), "bytes": l.bytes.Stats()}
+	return map[string]Stats{"short": l.Short.Stats(), "long-running": l.LongRunning.Stats(), "bytes": l.bytes.Stats()}
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -24,9 +23,8 @@ import (
 // also observes the answers to listproxy's other requests ([Health.Observe]): an upstream that answers them is not
 // unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line in the log.
 //
-// A failure counts when two probes have found it, five seconds apart. When one of listproxy's requests gets no answer, the
-// next probe follows at once, and if its connection is refused, that one probe is enough. The first good answer ends the
-// failure. Health is safe for concurrent use.
+// A failure counts when two probes have found it, five seconds apart. The first good answer ends it. Health is safe for
+// concurrent use.
 type Health struct {
 	client  *http.Client
 	base    *url.URL
@@ -72,7 +70,7 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 		return nil, fmt.Errorf("cannot ask the API server how it is: %w", err)
 	}
 	return &Health{
-		client: client, base: base, log: log, traffic: traffic{outageBegan: make(chan struct{}, 1)},
+		client: client, base: base, log: log,
 		diagnosis: Diagnosis{Condition: ConditionUnknown, Since: time.Now()},
 	}, nil
 }
@@ -113,40 +111,24 @@ func (h *Health) Diagnosis() Diagnosis {
 func (h *Health) Run(ctx context.Context) {
 	everOK := false
 	previous := ConditionUnknown
-	isEarly := false // the probe follows the begin of an outage at once
-	for ctx.Err() == nil {
+	for {
 		found, err := h.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		everOK = everOK || found == ConditionOK
 		pause := confirmInterval
-		isDown := isEarly && errors.Is(err, syscall.ECONNREFUSED) // a request has failed, and now the connection is refused
-		if isDown || isConfirmed(found, previous, h.Diagnosis().Condition) {
+		if isConfirmed(found, previous, h.Diagnosis().Condition) {
 			h.setCondition(found, err, !everOK)
 			pause = wait.Jitter(probeInterval, 0.05)
 		}
 		previous = found
-		// An outage makes one probe early, and not every probe while it lasts.
-		mayBeEarly := !isEarly && h.Diagnosis().Condition != ConditionUnreachable
-		isEarly = h.awaitNextProbe(ctx, pause, mayBeEarly)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
 	}
-}
-
-// awaitNextProbe returns after pause, when ctx ends, or if mayBeEarly when an outage begins. It reports whether an outage
-// has begun.
-func (h *Health) awaitNextProbe(ctx context.Context, pause time.Duration, mayBeEarly bool) (outageBegan bool) {
-	began := h.traffic.outageBegan
-	if !mayBeEarly {
-		began = nil // select ignores it
-	}
-	select {
-	case <-began:
-		return true
-	case <-ctx.Done():
-	case <-time.After(pause):
-	}
-	return false
 }
 
 // setCondition sets the condition c. It logs a change before it stores it, so that every change that Diagnosis shows is in

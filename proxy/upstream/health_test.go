@@ -84,7 +84,6 @@ func run(t *testing.T, transport proxytest.Transport, test func(*testing.T, *hea
 		rig.Health = &Health{
 			client:    &http.Client{Transport: rig},
 			base:      &url.URL{Scheme: "https", Host: "api", Path: "/at"},
-			traffic:   traffic{outageBegan: make(chan struct{}, 1)},
 			log:       slog.New(slog.NewTextHandler(rig.log, nil)),
 			diagnosis: Diagnosis{Condition: ConditionUnknown, Since: time.Now()},
 		}
@@ -236,32 +235,6 @@ func TestHealthFromTheStart(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestHealthOfRefusedConnections: if the connections of a request and of the probe that follows are refused, the upstream
-// is unreachable at once. If only other requests' connections are refused, it is not, and there are few more probes.
-func TestHealthOfRefusedConnections(t *testing.T) {
-	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
-		rig.await(t, ConditionOK, time.Second)
-		rig.others.Store(&refusing)
-		before := rig.probed.Load()
-		for range 600 {
-			_ = rig.get(t, "/api/v1/pods")
-			time.Sleep(100 * time.Millisecond)
-		}
-		if n := rig.probed.Load() - before; n > 15 {
-			t.Errorf("there were %d probes in a minute, want at most 15", n)
-		}
-		rig.others.Store(new(answering(http.StatusOK, "ok")))
-		time.Sleep(2*probeInterval + time.Second)
-		expect.Same(t, 1, strings.Count(rig.log.String(), "\n"))
-		rig.set(refusing)
-		_ = rig.get(t, "/api/v1/pods")
-		synctest.Wait()
-		expect.Same(t, ConditionUnreachable, rig.Diagnosis().Condition)
-		rig.set(answering(http.StatusOK, "ok"))
-		rig.await(t, ConditionOK, maxDelay)
-	})
 }
 
 // TestHealthOfTheBusy: while a watch receives bytes, a probe without an answer is not a failure.

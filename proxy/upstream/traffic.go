@@ -30,7 +30,7 @@ func (o observedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	sent := time.Now()
 	res, err := o.RoundTripper.RoundTrip(r)
 	if err != nil {
-		o.traffic.recordFailureAndProbe(sent, err)
+		o.traffic.recordFailure(sent, err)
 		return res, err
 	}
 	o.traffic.recordAnswer(res.StatusCode)
@@ -67,7 +67,7 @@ func (a *openAnswer) Read(p []byte) (int, error) {
 		a.traffic.recordBytes()
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		a.traffic.recordFailureAndProbe(time.Now(), err)
+		a.traffic.recordFailure(time.Now(), err)
 	}
 	return n, err
 }
@@ -85,8 +85,6 @@ type traffic struct {
 	resourceRefused atomic.Bool
 	// openAnswers is the number of successful answers about resources that are not closed yet, watches included.
 	openAnswers atomic.Int64
-	// outageBegan has a value if an outage has begun that Health.Run has not noticed yet.
-	outageBegan chan struct{}
 	// onOutageEnd is called when an outage has ended, unless it is nil.
 	onOutageEnd func()
 
@@ -148,9 +146,9 @@ func (t *traffic) recordBytes() {
 
 // recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request
 // was sent, or the answer broke off. An outage begins if no other answer has begun since then.
-func (t *traffic) recordFailure(since time.Time, err error) (outageBegins bool) {
+func (t *traffic) recordFailure(since time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
-		return false // listproxy itself gave the request up
+		return // listproxy itself gave the request up
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,22 +156,10 @@ func (t *traffic) recordFailure(since time.Time, err error) (outageBegins bool) 
 	lastsAlready := last != nil && last.Ongoing
 	isOnlySlow := t.answeredAt.After(since) // the upstream has answered another request meanwhile
 	if lastsAlready || isOnlySlow {
-		return false
+		return
 	}
 	t.outage.Store(&clock.Outage{Ongoing: true, LastHeard: t.heardAt})
 	t.firstAnswerAt = time.Time{}
-	return true
-}
-
-// recordFailureAndProbe is recordFailure for all failures but those of probes: it makes Health.Run probe at once if an
-// outage begins.
-func (t *traffic) recordFailureAndProbe(since time.Time, err error) {
-	if t.recordFailure(since, err) {
-		select {
-		case t.outageBegan <- struct{}{}:
-		default:
-		}
-	}
 }
 
 // lastHeard returns the time at which anything last came from the upstream; zero if nothing ever did.

@@ -182,7 +182,7 @@ func (h *Handler) proveNewest(
 	report := h.Observer.MeasureProof(ctx)
 	want.seat.Pause()
 	snap, why := collection.Consistent(ctx, want.lastProbe, h.proofWait(want))
-	span.SetAttributes(observe.ProofResult(report(why)))
+	span.SetAttributes(observe.ProofResultAttribute(report(why)))
 	return snap, why
 }
 

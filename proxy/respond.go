@@ -155,7 +155,8 @@ func (h *Handler) audit(r *http.Request, who *caller, a *answer, b *body) reason
 		if why := lastCheck(a, h.conditions(a)); why != reason.None {
 			return why
 		}
-		err = h.AuditLog.Write(r, a.asked, a.user, observe.RecordOf(r.Context()).ReceivedAt(), observe.AuditedAnswer{
+		err = h.AuditLog.Write(observe.AuditEvent{
+			Request: r, Asked: a.asked, Caller: a.user, Received: observe.RecordOf(r.Context()).ReceivedAt(),
 			ID: b.auditID, Semantics: a.semantics, Representation: a.representation,
 			Revision: a.snapshot.Revision, Items: len(b.objects), Impersonated: a.impersonated,
 		})

@@ -315,7 +315,7 @@ func (s *watchStream) report() {
 	s.served.Items = s.events
 	s.served.Bytes = s.uncompressed
 	observe.RecordOf(s.request.Context()).SetMemoryAnswer(s.served)
-	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.ending))...)
+	s.span.SetAttributes(observe.WatchEndAttributes(s.events, string(s.ending))...)
 }
 
 // flush sends the events that were written.

@@ -65,7 +65,7 @@ func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.
 	if a.feeds, err = o.newFeeds(api, ins.observer, log); err != nil {
 		return nil, err
 	}
-	ins.observer.Serves = a.feeds.cluster.Serves // metrics name only resources that the cluster serves
+	ins.observer.IsServed = a.feeds.cluster.Serves // metrics name only resources that the cluster serves
 	handler := o.newHandler(a, ins.observer)
 	a.handler = handler.Chain()
 	a.adminConfig = o.newAdminConfig(a, handler.Limits, ins.metrics)
@@ -131,7 +131,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 			return rights{}, err
 		}
 	}
-	sendReview := observe.Instrument(observer, observe.PurposeReview, send) //nolint:bodyclose // no response yet
+	sendReview := observe.InstrumentSend(observer, observe.PurposeReview, send) //nolint:bodyclose // no response yet
 	authorizer := auth.NewAuthorizer(sendReview, api.transports.URL(), config)
 	r := rights{
 		authorizer: authorizer,
@@ -140,7 +140,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 		},
 	}
 	if o.audit.config.Enabled() {
-		sendWhoAmI := observe.Instrument(observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // no response yet
+		sendWhoAmI := observe.InstrumentSend(observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // no response yet
 		r.whoAmI = auth.NewWhoAmI(sendWhoAmI, api.transports.URL(), config)
 	}
 	return r, nil

@@ -45,7 +45,7 @@ func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
 		return proxytest.JSONResponse(r, http.StatusOK, "{}\n"), nil
 	})
 	type caller struct{}
-	sendReview := observe.Instrument(o, observe.PurposeReview,
+	sendReview := observe.InstrumentSend(o, observe.PurposeReview,
 		func(_ context.Context, _ caller, r *http.Request) (*http.Response, error) { return upstream(r) })
 	review, err := sendReview(t.Context(), caller{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)

@@ -10,15 +10,15 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// log writes the request's line of the access log. The line has the namespace. It has no query, no name of an object or
-// caller, and no credential.
-func (rec *Record) log(log *slog.Logger) {
+// writeAccessLog writes the request's line of the access log. The line has the namespace, but no query, no name of an object
+// or caller, and no credential.
+func (rec *Record) writeAccessLog(log *slog.Logger) {
 	if rec.ignored {
 		return
 	}
 	r := rec.request
 	target, namespace := kubehttp.DescribeWithNamespace(r)
-	method, _ := methodName(r.Method) // a caller can make up methods
+	method, _ := spanMethod(r.Method) // a caller can make up methods
 	attrs := []slog.Attr{
 		slog.String("method", method),
 		slog.String("target", target),
@@ -44,7 +44,7 @@ func (rec *Record) log(log *slog.Logger) {
 			slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)),
 			slog.Uint64("revision", rec.memory.Revision))
 	}
-	if !rec.returned {
+	if !rec.handlerReturned {
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
 	// The line is written even if the client has left.

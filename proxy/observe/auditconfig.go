@@ -32,8 +32,9 @@ type AuditConfig struct {
 // Enabled reports whether an audit log is written.
 func (c AuditConfig) Enabled() bool { return c.Path != "" }
 
-// OpenAuditLog opens the audit log that c describes. c must be enabled, and the log must be closed. Only the owner can
-// read a new file. An existing file keeps its mode and content. No other process may write to the file.
+// OpenAuditLog opens the audit log that c describes. c must be enabled. The caller closes the returned log. Only the owner
+// can read a new file. An existing file keeps its mode and content. No other process may write to the file. For standard
+// output SIGPIPE no longer ends the process.
 func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	out, err := openOutput(c)
 	if err != nil {
@@ -42,7 +43,7 @@ func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	return NewAuditLog(out), nil
 }
 
-// openOutput opens the file, or returns standard output.
+// openOutput returns standard output, or a rotating file that has been opened once, so that an error is known at the start.
 func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
 		// When the reader of standard output has gone, a write ends the process by SIGPIPE, unless the signal has a handler.
@@ -52,11 +53,14 @@ func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if err := os.MkdirAll(filepath.Dir(c.Path), folderMode); err != nil {
 		return nil, fmt.Errorf("make its folder: %w", err)
 	}
-	// lumberjack opens the file at the first event. This open reports an error at the start.
+	// lumberjack opens the file again at the first event.
 	file, err := os.OpenFile(c.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, fileMode)
 	if err != nil {
 		return nil, err
 	}
-	size := cmp.Or(c.MaxSize, math.MaxInt32) // 0 would mean 100 to lumberjack
-	return &lumberjack.Logger{Filename: c.Path, MaxSize: int(size), MaxBackups: int(c.MaxBackups)}, file.Close()
+	if err := file.Close(); err != nil {
+		return nil, err
+	}
+	size := cmp.Or(c.MaxSize, math.MaxInt32) // never; at 0 lumberjack would rotate at 100 MB
+	return &lumberjack.Logger{Filename: c.Path, MaxSize: int(size), MaxBackups: int(c.MaxBackups)}, nil
 }

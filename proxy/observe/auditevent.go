@@ -16,8 +16,13 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 )
 
-// AuditedAnswer has what an audit event says of the answer.
-type AuditedAnswer struct {
+// AuditEvent is what an audit event says of a request, and of its answer from memory.
+type AuditEvent struct {
+	Request  *http.Request
+	Asked    *policy.Request // Request, parsed
+	Caller   user.Info       // who sent Request
+	Received time.Time       // the time at which Request came
+
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
@@ -30,36 +35,36 @@ type AuditedAnswer struct {
 	Impersonated user.Info
 }
 
-// sendAuditEvent sends sink the event of an answer to r that is about to be written, and reports whether sink accepted
-// the event. The parameters are those of [AuditLog.Write].
+// sendAuditEvent makes the audit event that e describes, and gives it to sink. It reports whether sink accepted it.
 //
-// kube-apiserver's own functions make the event, so it is like an event of kube-apiserver except for two things. The
-// client's address is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip. And an
-// event never says that impersonation was constrained: only the API server that answered the review knows that.
-func sendAuditEvent(
-	sink audit.Sink, r *http.Request, asked *policy.Request, caller user.Info, received time.Time, answer AuditedAnswer,
-) bool {
+// kube-apiserver's own functions make the event, so it is like an event of kube-apiserver, except that it is written before
+// the answer (its stage is ResponseStarted, also for a list), and that it has annotations of listproxy. The client's address
+// is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip. And an event never says
+// that impersonation was constrained: only the API server that answered the review knows that.
+func sendAuditEvent(sink audit.Sink, e AuditEvent) bool {
 	ctx := audit.WithAuditContext(context.Background()) // the event is written even if the client leaves
 	event := audit.AuditContextFrom(ctx)
 	_ = event.Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink) // fails only if it is called twice
-	audit.WithAuditID(ctx, types.UID(answer.ID))
-	withoutClaims := &http.Request{ // of an address
-		URL: r.URL, RemoteAddr: r.RemoteAddr, Header: http.Header{"User-Agent": r.Header["User-Agent"]},
+	audit.WithAuditID(ctx, types.UID(e.ID))
+	// The request without the headers in which a client could claim another address.
+	r := &http.Request{
+		URL: e.Request.URL, RemoteAddr: e.Request.RemoteAddr,
+		Header: http.Header{"User-Agent": e.Request.Header["User-Agent"]},
 	}
-	audit.LogRequestMetadata(ctx, withoutClaims, received, authorizer.AttributesRecord{
-		User: caller, Verb: asked.Verb(), ResourceRequest: true, APIGroup: asked.Group, APIVersion: asked.Version,
-		Resource: asked.Resource, Namespace: asked.Namespace, Name: asked.Name,
+	audit.LogRequestMetadata(ctx, r, e.Received, authorizer.AttributesRecord{
+		User: e.Caller, Verb: e.Asked.Verb(), ResourceRequest: true, APIGroup: e.Asked.Group, APIVersion: e.Asked.Version,
+		Resource: e.Asked.Resource, Namespace: e.Asked.Namespace, Name: e.Asked.Name,
 	})
-	if answer.Impersonated != nil {
-		audit.LogImpersonatedUser(ctx, answer.Impersonated, "") // "" is ordinary impersonation
+	if e.Impersonated != nil {
+		audit.LogImpersonatedUser(ctx, e.Impersonated, "") // "" is ordinary impersonation
 	}
 	event.SetEventResponseStatusCode(http.StatusOK)
 	audit.AddAuditAnnotations(ctx,
 		"authorization.k8s.io/decision", "allow", // as kube-apiserver writes it (endpoints/filters, WithAuthorization)
 		"listproxy.io/answered-from", "memory",
-		"listproxy.io/semantics", string(answer.Semantics),
-		"listproxy.io/revision", strconv.FormatUint(answer.Revision, 10),
-		"listproxy.io/items", strconv.Itoa(answer.Items),
-		"listproxy.io/representation", string(answer.Representation))
+		"listproxy.io/semantics", string(e.Semantics),
+		"listproxy.io/revision", strconv.FormatUint(e.Revision, 10),
+		"listproxy.io/items", strconv.Itoa(e.Items),
+		"listproxy.io/representation", string(e.Representation))
 	return event.ProcessEventStage(ctx, auditapi.StageResponseStarted)
 }

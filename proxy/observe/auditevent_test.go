@@ -50,7 +50,8 @@ func auditedPods() *policy.Request {
 // event has only the User-Agent.
 func TestEvent(t *testing.T) {
 	r := auditedRequest("/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb&resourceVersion=1234")
-	got := writeLine(t, r, auditedPods(), auditedAlice(), AuditedAnswer{
+	got := writeLine(t, AuditEvent{
+		Request: r, Asked: auditedPods(), Caller: auditedAlice(),
 		ID:        "1b671a64-40d5-491e-99b0-da01ff1f3341",
 		Semantics: policy.Exact, Representation: media.MetadataJSON, Revision: 1234, Items: 1,
 	})
@@ -68,16 +69,18 @@ func TestEvent(t *testing.T) {
 		`"listproxy.io/semantics":"exact"}}` + "\n"
 	expect.Same(t, want, got)
 	bob := &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}
-	got = writeLine(t, r, auditedPods(), auditedAlice(), AuditedAnswer{Impersonated: bob})
+	got = writeLine(t, AuditEvent{Request: r, Asked: auditedPods(), Caller: auditedAlice(), Impersonated: bob})
 	expect.Says(t, got, `}},"impersonatedUser":{"username":"bob","groups":["b"]},"sourceIPs"`)
 }
 
-// writeLine returns the line of an event that is written at the beginning of synctest's time, in 2000.
-func writeLine(t *testing.T, r *http.Request, asked *policy.Request, caller user.Info, answer AuditedAnswer) string {
+// writeLine returns the line of an event of a request that came at receivedAt. The event is written at the beginning of
+// synctest's time, in 2000.
+func writeLine(t *testing.T, event AuditEvent) string {
 	t.Helper()
+	event.Received = receivedAt
 	file := &fakeFile{}
 	synctest.Test(t, func(t *testing.T) {
-		expect.NoError(t, NewAuditLog(file).Write(r, asked, caller, receivedAt, answer))
+		expect.NoError(t, NewAuditLog(file).Write(event))
 	})
 	return file.String()
 }
@@ -95,7 +98,9 @@ func FuzzEvent(f *testing.F) {
 		caller := &user.DefaultInfo{
 			Name: name, UID: id, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}},
 		}
-		text := writeLine(t, r, asked, caller, AuditedAnswer{ID: id, Revision: math.MaxUint64, Items: math.MaxInt})
+		text := writeLine(t, AuditEvent{
+			Request: r, Asked: asked, Caller: caller, ID: id, Revision: math.MaxUint64, Items: math.MaxInt,
+		})
 		if !json.Valid([]byte(text)) || !utf8.ValidString(text) || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
 			t.Errorf("not one line of JSON: %q", text)
 		}

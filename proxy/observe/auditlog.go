@@ -4,16 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
-	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/authentication/user"
-	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
-
-	"github.com/listproxy/listproxy/policy"
+	logbackend "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
 // AuditLog writes an event of audit.k8s.io/v1, a line of JSON, before each answer from memory. It is as strict as
@@ -33,24 +28,21 @@ var (
 // NewAuditLog returns an audit log that writes to out. The log must be closed, which closes out.
 func NewAuditLog(out io.WriteCloser) *AuditLog {
 	lines := &lineWriter{out: out}
-	return &AuditLog{lines: lines, backend: auditlog.NewBackend(lines, auditlog.FormatJson, auditv1.SchemeGroupVersion)}
+	return &AuditLog{lines: lines, backend: logbackend.NewBackend(lines, logbackend.FormatJson, auditv1.SchemeGroupVersion)}
 }
 
-// Write writes the event of an answer to r that is about to be written. asked is the parsed r, caller the user who sent
-// r, and received the time at which r came. After an error the answer must not be written.
-func (l *AuditLog) Write(
-	r *http.Request, asked *policy.Request, caller user.Info, received time.Time, answer AuditedAnswer,
-) error {
+// Write writes the event of an answer that is about to be written. After an error the answer must not be written.
+func (l *AuditLog) Write(event AuditEvent) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines.lastErr = nil
-	if sendAuditEvent(l.backend, r, asked, caller, received, answer) {
+	if sendAuditEvent(l.backend, event) {
 		return nil
 	}
 	if l.lines.lastErr != nil {
 		return fmt.Errorf("write an audit event: %w", l.lines.lastErr)
 	}
-	return errEncode // the backend has not called lines.Write
+	return errEncode // no line has come to lines
 }
 
 // Close closes the log. It is called once, after the last answer. It does not wait for an event that is still being
@@ -82,5 +74,5 @@ func (l *lineWriter) Write(line []byte) (int, error) {
 		l.torn = n < len(text)
 	}
 	l.lastErr = err
-	return min(n, len(line)), err
+	return min(n, len(line)), err // n may count the line break, too
 }

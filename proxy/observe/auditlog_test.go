@@ -52,7 +52,9 @@ func (f *fakeFile) readIDs() (ids []string, otherLines int) {
 
 // writeEvent writes the event of an answer with an ID.
 func writeEvent(l *AuditLog, id string) error {
-	return l.Write(auditedRequest("/api/v1/pods"), auditedPods(), auditedAlice(), time.Now(), AuditedAnswer{ID: id})
+	return l.Write(AuditEvent{
+		Request: auditedRequest("/api/v1/pods"), Asked: auditedPods(), Caller: auditedAlice(), Received: time.Now(), ID: id,
+	})
 }
 
 // TestAuditLogOnFullDisk: AuditLog.Write returns the error of an event that cannot be written. After a part of a line the

@@ -4,7 +4,7 @@
 // kube-apiserver's own audit log does not have that answer.
 //
 //   - observer.go: the filter
-//   - record.go: the record of one request
+//   - record.go: the record of one request; countingwriter.go: the status and the bytes of its answer
 //   - metrics.go, labels.go: metrics and their labels
 //   - spans.go: spans and their names
 //   - reviews.go: requests to the API server that ask about callers

@@ -4,34 +4,33 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // FeedTransport returns a transport that observes the requests of feeds, and sends all requests through next. describe
-// returns the purpose of the request with the given context, and the resource, version and representation that the
-// request reads. The purpose is empty if the request is not a feed's. Each request of a feed has a trace of its own,
-// since no caller waits for the answer. Its span lasts until the end of the answer.
+// returns what the request with the given context is for, and the resource, version and representation that it reads.
+// task is empty if the request is not a feed's. Each request of a feed has a trace of its own, since no caller waits for
+// the answer. Its span lasts until the end of the answer.
 func (o *Observer) FeedTransport(
-	next http.RoundTripper, describe func(context.Context) (purpose string, collection []string),
+	next http.RoundTripper, describe func(context.Context) (task, resource, version, representation string),
 ) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		purpose, collection := describe(r.Context())
-		if purpose == "" {
+		task, resource, version, representation := describe(r.Context())
+		if task == "" {
 			return next.RoundTrip(r)
 		}
-		resource, representation := collection[0], collection[2]
-		res, endSpan, err := o.spans.send("feed "+purpose, next, r,
+		res, endSpan, err := o.spans.send("feed "+task, next, r,
 			attrResource.String(resource), attrRepresentation.String(representation))
 		code := statusOf(res, err)
 		m := o.metrics
-		m.feedRequests.WithLabelValues(append(slices.Clip(collection), purpose, codeLabel(code))...).Inc()
+		m.feedRequests.WithLabelValues(resource, version, representation, task, codeLabel(code)).Inc()
 		m.countUpstream(purposeFeed, code)
 		if err != nil {
 			return nil, err
 		}
-		res.Body = &feedBody{ReadCloser: res.Body, received: m.feedReceived.WithLabelValues(collection...), endSpan: endSpan}
+		received := m.feedReceivedBytes.WithLabelValues(resource, version, representation)
+		res.Body = &feedBody{ReadCloser: res.Body, received: received, endSpan: endSpan}
 		return res, nil
 	})
 }
@@ -48,7 +47,7 @@ func statusOf(res *http.Response, err error) int {
 type feedBody struct {
 	io.ReadCloser
 	received prometheus.Counter
-	endSpan  func() // may be called again
+	endSpan  func() // both Read and Close call it
 }
 
 // Read implements [io.Reader].

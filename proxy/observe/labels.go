@@ -17,71 +17,64 @@ const (
 	OtherLabel = "other"
 	// noneLabel is the value of a label that does not apply. Prometheus drops labels with empty values.
 	noneLabel = "none"
-	// maxResourceLabels bounds the number of resources that have labels of their own.
-	maxResourceLabels = 512
+	// maxResourceValues bounds the resources, each version by itself, that have label values of their own.
+	maxResourceValues = 512
 )
 
-// servedResources has the labels ("pods", "deployments.apps") of resources that the upstream is known to serve, so that
-// callers cannot make up labels. The first maxResourceLabels resources keep their labels until the process ends. All
+// servedResources has the label values ("pods", "deployments.apps") of resources that the upstream is known to serve, so
+// that callers cannot make up values. The first maxResourceValues resources keep their values until the process ends. All
 // others have [OtherLabel]. The zero value is empty. It is safe for concurrent use.
 type servedResources struct {
-	mu    sync.RWMutex
-	known map[schema.GroupVersionResource]string
+	mu     sync.RWMutex
+	values map[schema.GroupVersionResource]string
 }
 
-// label returns a resource's label; false if the resource has none.
-func (s *servedResources) label(gvr schema.GroupVersionResource) (string, bool) {
+// value returns a resource's label value; false if the resource has none.
+func (s *servedResources) value(gvr schema.GroupVersionResource) (string, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	label, ok := s.known[gvr]
-	return label, ok
+	value, ok := s.values[gvr]
+	return value, ok
 }
 
-// add returns the label of a resource that the upstream serves. A new resource gets a label if there is room.
+// add returns the label value of a resource that the upstream serves. A new resource gets a value if there is room.
 func (s *servedResources) add(gvr schema.GroupVersionResource) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if label, ok := s.known[gvr]; ok {
-		return label
-	}
-	if len(s.known) >= maxResourceLabels {
+	if _, ok := s.values[gvr]; !ok && len(s.values) >= maxResourceValues {
 		return OtherLabel
 	}
-	if s.known == nil {
-		s.known = map[schema.GroupVersionResource]string{}
+	if s.values == nil {
+		s.values = map[schema.GroupVersionResource]string{}
 	}
-	s.known[gvr] = gvr.GroupResource().String()
-	return s.known[gvr]
+	s.values[gvr] = gvr.GroupResource().String()
+	return s.values[gvr]
 }
 
-// resourceLabel returns the label of the request's resource, if the upstream serves the resource; otherwise
-// [OtherLabel]. The upstream serves a resource that the cluster's catalog has. It also serves a resource if it has just
-// answered a GET for it with a 2xx.
+// resourceLabel returns the label value of the request's resource, or [OtherLabel] if the upstream is not known to serve
+// it. The upstream serves a resource that the cluster's catalog has, or for which it has just answered a GET with a 2xx.
 func (rec *Record) resourceLabel() string {
 	gvr := rec.namedResource()
 	if gvr.Resource == "" {
 		return OtherLabel
 	}
-	if label, ok := rec.observer.served.label(gvr); ok {
-		return label
+	o := rec.observer
+	if value, ok := o.served.value(gvr); ok {
+		return value
 	}
 	code := rec.response.Code
 	succeeded := rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
-	if succeeded || rec.observer.serves(gvr) {
-		return rec.observer.served.add(gvr)
+	if succeeded || o.IsServed != nil && o.IsServed(gvr.Group, gvr.Version, gvr.Resource) {
+		return o.served.add(gvr)
 	}
 	return OtherLabel
-}
-
-// serves reports whether the upstream is known to serve a resource.
-func (o *Observer) serves(gvr schema.GroupVersionResource) bool {
-	return o.Serves != nil && o.Serves(gvr.Group, gvr.Version, gvr.Resource)
 }
 
 // namedResource returns the resource that the request names, which may not exist. It returns zero for a refused request,
 // and for a path without a resource or with names that Kubernetes would not accept.
 func (rec *Record) namedResource() schema.GroupVersionResource {
-	if rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward {
+	isRefused := rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward
+	if isRefused {
 		return schema.GroupVersionResource{}
 	}
 	if rec.asked.Resource != "" {
@@ -95,29 +88,28 @@ func (rec *Record) namedResource() schema.GroupVersionResource {
 }
 
 // hasKubernetesNames reports whether group, version and resource have the form that Kubernetes demands. Aggregated API
-// servers need not keep to it: some have a resource for each of their metrics.
+// servers need not keep to it: some have a resource for each of their metrics, which must not become label values.
 func hasKubernetesNames(info *request.RequestInfo) bool {
 	return (info.APIGroup == "" || len(validation.IsDNS1123Subdomain(info.APIGroup)) == 0) &&
 		len(validation.IsDNS1035Label(info.APIVersion)) == 0 && len(validation.IsDNS1035Label(info.Resource)) == 0
 }
 
-// verbLabel returns the label of the verb of a request as kube-apiserver reads it. A streaming list is a watch.
+// verbLabel returns the label value for the verb of a request as kube-apiserver reads it. A streaming list is a watch.
 func verbLabel(r *http.Request) string {
 	parsed := kubehttp.RequestOf(r)
 	info := parsed.Info
-	isListOrWatch := info.IsResourceRequest && (info.Verb == "list" || info.Verb == "watch")
-	switch {
-	case !isListOrWatch:
+	if !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch" {
 		return OtherLabel
-	case parsed.LongRunning: // info is parsed without the query, so the verb of ?watch=1 is list
+	}
+	if parsed.LongRunning { // info is parsed without the query, so the verb of ?watch=1 is list
 		return VerbWatch
 	}
 	return VerbList
 }
 
-// codeLabel returns the label of a status code. It is none for 0: the answer was broken off before it began. It is other
-// for a code that HTTP does not define, since an aggregated API server, or a pod behind kube-apiserver's proxy, can
-// answer with any code.
+// codeLabel returns the label value for a status code. It is "none" for 0: there was no answer, or it was broken off before
+// it began. It is "other" for a code that HTTP does not define, since an aggregated API server, or a pod behind
+// kube-apiserver's proxy, can answer with any code.
 func codeLabel(code int) string {
 	switch {
 	case code == 0:

@@ -36,8 +36,8 @@ const (
 
 // The results of a wait for the proof of the newest state. A failed proof has its [reason.Reason] as result.
 const (
-	proofProven = "proven"
-	proofGone   = "gone" // the caller has left
+	proofProven     = "proven"
+	proofCallerGone = "gone"
 )
 
 // The names of labels of several metrics.
@@ -54,16 +54,16 @@ const (
 
 // metrics has the counters and histograms of requests. The gauges of state are in proxy/admin.
 type metrics struct {
-	requests   *prometheus.CounterVec
-	duration   *prometheus.HistogramVec
-	sent       *prometheus.CounterVec
-	savedBytes *prometheus.CounterVec
-	proof      *prometheus.HistogramVec
+	requests       *prometheus.CounterVec
+	requestSeconds *prometheus.HistogramVec
+	sentBytes      *prometheus.CounterVec
+	savedBytes     *prometheus.CounterVec
+	proofSeconds   *prometheus.HistogramVec
 
-	upstream *prometheus.CounterVec
-	reviews  *prometheus.HistogramVec
+	upstreamRequests *prometheus.CounterVec
+	reviewSeconds    *prometheus.HistogramVec
 
-	feedRequests, feedReceived *prometheus.CounterVec
+	feedRequests, feedReceivedBytes *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -71,7 +71,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	// The buckets reach from a page from memory (50 µs) to a large list from kube-apiserver (seconds).
+	// A page from memory takes about 50 µs, a large list from kube-apiserver seconds.
 	seconds := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return factory.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{
 			0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
@@ -80,30 +80,29 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return &metrics{
 		requests: counter("listproxy_requests_total", "Requests that have ended.",
 			LabelResource, LabelVerb, LabelSemantics, LabelDecision, LabelReason, LabelCode),
-		duration: seconds("listproxy_request_duration_seconds",
+		requestSeconds: seconds("listproxy_request_duration_seconds",
 			"How long requests took until their end, without watches, logs, execs and the like.",
 			LabelResource, LabelSemantics, LabelDecision),
-		sent: counter("listproxy_response_body_bytes_total", "Bytes of answers, as sent: after compression, before TLS.",
+		sentBytes: counter("listproxy_response_body_bytes_total", "Bytes of answers, as sent: after compression, before TLS.",
 			LabelResource, LabelDecision),
 		savedBytes: counter("listproxy_saved_bytes_total", "Bytes that the API server did not have to encode, before compression.",
 			LabelResource),
-		proof: seconds("listproxy_proof_duration_seconds", "How long lists of the newest state waited for the proof that memory has it, "+
+		proofSeconds: seconds("listproxy_proof_duration_seconds", "How long lists of the newest state waited for the proof that memory has it, "+
 			"by result: proven, the reason why they were forwarded, or gone (the client had left).", "result"),
-		upstream: counter("listproxy_upstream_requests_total", "Requests to the API server: forwarded ones, reviews of callers' rights, "+
+		upstreamRequests: counter("listproxy_upstream_requests_total", "Requests to the API server: forwarded ones, reviews of callers' rights, "+
 			"requests that ask who a caller is (whoami), and those of feeds.", "purpose", LabelCode),
-		reviews: seconds("listproxy_review_duration_seconds", "How long the API server took to begin its answer to a review.", LabelCode),
-		feedRequests: counter("listproxy_feed_requests_total", "Requests of feeds to the API server: list, load (a streaming list), watch, "+
-			"probe (for its current revision), progress (a short watch beside the feed's own, which reaches that revision sooner), learn (how "+
-			"it writes watches, and which fields it knows).",
+		reviewSeconds: seconds("listproxy_review_duration_seconds", "How long the API server took to begin its answer to a review.", LabelCode),
+		feedRequests: counter("listproxy_feed_requests_total", "Requests of feeds to the API server, by what they are for: list; load, a "+
+			"streaming list; watch; probe, for its current revision; progress, a short watch beside the feed's own, which reaches that "+
+			"revision sooner; learn, how it writes watches, and which fields it knows.",
 			LabelResource, LabelVersion, LabelRepresentation, "request", LabelCode),
-		feedReceived: counter("listproxy_feed_received_bytes_total", "Bytes received by feeds, after decompression.",
+		feedReceivedBytes: counter("listproxy_feed_received_bytes_total", "Bytes received by feeds, after decompression.",
 			LabelResource, LabelVersion, LabelRepresentation),
 	}
 }
 
-// requestLabels has the labels of one request. Each label has few values, whatever callers send.
+// requestLabels has the label values of one request. Each label has few values, whatever callers send.
 type requestLabels struct {
-	long      bool // long-running: no label, but the duration is not counted
 	resource  string
 	verb      string
 	semantics policy.Semantics
@@ -114,22 +113,24 @@ type requestLabels struct {
 
 // count counts a request that has ended. sent is the number of bytes of the response's body, and saved the number of
 // bytes that the API server did not have to encode.
-func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, saved int) {
-	semantics, decision := OrNone(string(l.semantics)), OrNone(l.decision)
-	m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), l.code).Inc()
-	m.sent.WithLabelValues(l.resource, decision).Add(float64(sent))
-	if !l.long {
-		m.duration.WithLabelValues(l.resource, semantics, decision).Observe(took.Seconds())
-	}
+func (m *metrics) count(l *requestLabels, sent int64, saved int) {
+	decision := OrNone(l.decision)
+	m.requests.WithLabelValues(l.resource, l.verb, OrNone(string(l.semantics)), decision, OrNone(l.reason), l.code).Inc()
+	m.sentBytes.WithLabelValues(l.resource, decision).Add(float64(sent))
 	switch l.decision {
 	case DecisionServe:
 		m.savedBytes.WithLabelValues(l.resource).Add(float64(saved))
 	case DecisionForward:
-		m.upstream.WithLabelValues(string(purposeForward), l.code).Inc()
+		m.upstreamRequests.WithLabelValues(string(purposeForward), l.code).Inc()
 	}
+}
+
+// observeDuration counts the duration of a request that has ended.
+func (m *metrics) observeDuration(l *requestLabels, took time.Duration) {
+	m.requestSeconds.WithLabelValues(l.resource, OrNone(string(l.semantics)), OrNone(l.decision)).Observe(took.Seconds())
 }
 
 // countUpstream counts a request to the API server. code is the status, or 0 if there was no response.
 func (m *metrics) countUpstream(purpose Purpose, code int) {
-	m.upstream.WithLabelValues(string(purpose), codeLabel(code)).Inc()
+	m.upstreamRequests.WithLabelValues(string(purpose), codeLabel(code)).Inc()
 }

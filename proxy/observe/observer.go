@@ -14,16 +14,17 @@ import (
 )
 
 // Observer reports requests in metrics, in spans and in the access log. Labels and the names of spans have few values,
-// whatever callers send. Neither has a credential, the name of a caller or object, or any part of a query. An Observer
-// is safe for concurrent use.
+// whatever callers send, and hold no credential, no name of a caller or object, and no part of a query. An Observer is safe
+// for concurrent use.
 type Observer struct {
 	metrics *metrics
 	spans   *spans // nil: no spans are made
-	served  servedResources
 
-	// Serves reports, without I/O, whether the upstream is known to serve a resource. It is set before the first
+	// IsServed reports, without I/O, whether the upstream is known to serve a resource. It is set before the first
 	// request, or stays nil, which means no resource.
-	Serves func(group, version, resource string) bool
+	IsServed func(group, version, resource string) bool
+	// served has the resources that IsServed has confirmed, or an answer of the upstream.
+	served servedResources
 }
 
 // New returns an Observer that registers its metrics with registry. If traces is nil, no spans are made, and a caller's
@@ -37,25 +38,28 @@ func New(traces *sdktrace.TracerProvider, registry prometheus.Registerer) *Obser
 }
 
 // Observe returns a handler that calls next with a [Record] and a span in the request's context. When next has returned,
-// the handler counts the request, and writes a line of the access log if log has that level.
+// the handler counts the request, and writes a line of the access log if log is enabled for [telemetry.LevelAccess].
 func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := o.begin(w, r)
-		if log.Enabled(r.Context(), telemetry.LevelAccess) {
-			defer record.log(log)
-		}
-		defer record.end()                                    // also after a panic, by which next breaks an answer off
+		defer func() { // also after a panic, by which next breaks an answer off
+			record.end()
+			if log.Enabled(r.Context(), telemetry.LevelAccess) {
+				record.writeAccessLog(log)
+			}
+		}()
 		if o.spans != nil && r.Method != http.MethodConnect { // each request in a tunnel has a span, the tunnel has none
 			record.request = o.spans.begin(record.request)
 		}
 		next.ServeHTTP(&record.response, record.request)
-		record.returned = true
+		record.handlerReturned = true
 	})
 }
 
-// MeasureProof measures how long the request of ctx waits for the proof of the newest state. The caller must call end
-// when the wait ends, with the reason why there is no proof, or [reason.None]. end returns the result for [ProofResult].
-func (o *Observer) MeasureProof(ctx context.Context) (end func(why reason.Reason) string) {
+// MeasureProof measures how long the request of ctx waits for the proof of the newest state. The caller must call done
+// when the wait ends, with the reason why there is no proof, or [reason.None]. done returns the result for
+// [ProofResultAttribute].
+func (o *Observer) MeasureProof(ctx context.Context) (done func(why reason.Reason) (result string)) {
 	start := time.Now()
 	return func(why reason.Reason) string {
 		result := string(why)
@@ -63,9 +67,9 @@ func (o *Observer) MeasureProof(ctx context.Context) (end func(why reason.Reason
 		case why == reason.None:
 			result = proofProven
 		case ctx.Err() != nil:
-			result = proofGone
+			result = proofCallerGone
 		}
-		o.metrics.proof.WithLabelValues(result).Observe(time.Since(start).Seconds())
+		o.metrics.proofSeconds.WithLabelValues(result).Observe(time.Since(start).Seconds())
 		return result
 	}
 }

@@ -151,7 +151,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	const labels = 512 // maxResourceLabels
 	const beyond = 100
 	o, metrics := observetest.New(nil)
-	o.Serves = func(_, _, _ string) bool { return true }
+	o.IsServed = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := reason.Forwarding()
 	for i := range labels + beyond {

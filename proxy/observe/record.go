@@ -22,10 +22,11 @@ type Record struct {
 	response CountingWriter
 	request  *http.Request // its context has the record and the span
 
-	receivedAt time.Time
-	labels     requestLabels // the code, resource and verb are set at the end
-	returned   bool          // the handler has returned without a panic
-	ignored    bool
+	receivedAt      time.Time
+	longRunning     bool
+	labels          requestLabels // the code, resource and verb are set at the end
+	handlerReturned bool          // without a panic
+	ignored         bool          // neither counted nor logged
 
 	asked  *policy.Request
 	memory MemoryAnswer
@@ -62,7 +63,7 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 func (rec *Record) ReceivedAt() time.Time { return rec.receivedAt }
 
 // SetLongRunning records whether the request is long-running. The duration of a long-running request is not counted.
-func (rec *Record) SetLongRunning(long bool) { rec.labels.long = long }
+func (rec *Record) SetLongRunning(long bool) { rec.longRunning = long }
 
 // Ignore keeps the request from being counted and logged.
 func (rec *Record) Ignore() { rec.ignored = true }
@@ -90,15 +91,15 @@ func (rec *Record) SetDecision(asked *policy.Request, semantics policy.Semantics
 // SetMemoryAnswer records the answer from memory that is about to be written.
 func (rec *Record) SetMemoryAnswer(answer MemoryAnswer) { rec.memory = answer }
 
-// ForwardTransport returns a transport that sends the request with next, in a span. The caller must call end at the end
-// of the answer.
+// ForwardTransport returns a transport that sends the request with next, each time in a span. The caller must call end at
+// the end of the answer.
 func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper, end func()) {
 	if rec.observer == nil {
 		return next, func() {}
 	}
 	endSpan := func() {}
 	send := func(r *http.Request) (res *http.Response, err error) {
-		endSpan() // r may be sent again: each try has a span
+		endSpan() // of the try before
 		res, endSpan, err = rec.observer.spans.send(SpanForward, next, r)
 		return res, err
 	}
@@ -111,28 +112,31 @@ func (rec *Record) SetSent(code int, bytes int64) {
 	rec.response.Bytes = bytes
 }
 
-// end counts the request, and ends its span.
+// end completes the labels, counts the request, and describes and ends its span.
 func (rec *Record) end() {
 	span := trace.SpanFromContext(rec.request.Context())
 	defer span.End()
 	if rec.ignored {
 		return
 	}
-	if rec.returned && rec.response.Code == 0 {
+	if rec.handlerReturned && rec.response.Code == 0 {
 		rec.response.Code = http.StatusOK // as net/http sends for a handler that wrote nothing
 	}
 	rec.labels.resource = rec.resourceLabel()
 	rec.labels.verb = verbLabel(rec.request)
 	rec.labels.code = codeLabel(rec.response.Code)
-	rec.observer.metrics.count(&rec.labels, time.Since(rec.receivedAt), rec.response.Bytes, rec.memory.Bytes)
+	rec.observer.metrics.count(&rec.labels, rec.response.Bytes, rec.memory.Bytes)
+	if !rec.longRunning {
+		rec.observer.metrics.observeDuration(&rec.labels, time.Since(rec.receivedAt))
+	}
 	if span.IsRecording() {
-		rec.describe(span)
+		rec.describeSpan(span)
 	}
 }
 
-// describe sets the name, attributes and status of the request's span.
-func (rec *Record) describe(span trace.Span) {
-	_, name := methodName(rec.request.Method)
+// describeSpan sets the name, attributes and status of the request's span.
+func (rec *Record) describeSpan(span trace.Span) {
+	_, name := spanMethod(rec.request.Method)
 	attributes := []attribute.KeyValue{attrDecision.String(rec.labels.decision), attrBytes.Int64(rec.response.Bytes)}
 	if rec.response.Code != 0 {
 		attributes = append(attributes, semconv.HTTPResponseStatusCode(rec.response.Code))
@@ -157,38 +161,9 @@ func (rec *Record) describe(span trace.Span) {
 	span.SetName(name)
 	span.SetAttributes(attributes...)
 	switch {
-	case !rec.returned:
+	case !rec.handlerReturned:
 		span.SetStatus(codes.Error, "the answer was broken off")
 	case rec.response.Code >= http.StatusInternalServerError:
 		span.SetStatus(codes.Error, "")
 	}
 }
-
-// CountingWriter is an [http.ResponseWriter] that records the status, and counts the bytes of the body.
-type CountingWriter struct {
-	http.ResponseWriter
-	Code  int // of the final response; 0 until that has begun
-	Bytes int64
-}
-
-// WriteHeader implements [http.ResponseWriter]. A 1xx other than 101 is not final: a final response follows it.
-func (w *CountingWriter) WriteHeader(code int) {
-	final := code >= http.StatusOK || code == http.StatusSwitchingProtocols
-	if final && w.Code == 0 {
-		w.Code = code
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-// Write implements [http.ResponseWriter].
-func (w *CountingWriter) Write(p []byte) (int, error) {
-	if w.Code == 0 {
-		w.Code = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(p)
-	w.Bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets [http.ResponseController] find the optional methods of the wrapped writer.
-func (w *CountingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -9,8 +9,12 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
+
+// tracerName is the name of the tracer of all spans.
+const tracerName = "github.com/listproxy/listproxy"
 
 // The attributes of spans. Others are those of OpenTelemetry's semantic conventions for HTTP.
 var (
@@ -37,31 +41,28 @@ const (
 	SpanForward  = "forward"
 )
 
-// WatchEnd returns the attributes that the span of a watch gets at its end: the number of events that were written, and
-// why the watch ended.
-func WatchEnd(events int, why string) []attribute.KeyValue {
+// WatchEndAttributes returns the attributes that the span of a watch gets at its end: the number of events that were
+// written, and why the watch ended.
+func WatchEndAttributes(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
 
-// ProofResult returns the attribute that the span of a proof of the newest state gets at its end.
-func ProofResult(result string) attribute.KeyValue { return attrProofResult.String(result) }
+// ProofResultAttribute returns the attribute that the span of a proof of the newest state gets at its end.
+func ProofResultAttribute(result string) attribute.KeyValue { return attrProofResult.String(result) }
 
 // StartStep begins the span of a step of the request of ctx, and returns the context of the step. The caller must end
 // the span. If the request's span is not recorded, the call costs nothing.
 func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
-		return ctx, trace.SpanFromContext(nil) //nolint:staticcheck // a span that does nothing
+		return ctx, noop.Span{}
 	}
 	return span.TracerProvider().Tracer(tracerName).Start(ctx, name)
 }
 
-// spans makes the spans of requests from callers and of requests to the API server. A span has nothing of a request's
-// path, query, headers and addresses, since each of these may have a secret.
+// spans makes the spans of requests from callers and of requests to the API server. Of a request's path, query, headers
+// and addresses a span has only the resource, since each of these may have a secret.
 type spans struct{ tracer trace.Tracer }
-
-// tracerName is the name of the tracer of all spans.
-const tracerName = "github.com/listproxy/listproxy"
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
 // a caller's baggage is forwarded unchanged.
@@ -73,7 +74,7 @@ var propagator propagation.TraceContext
 // Anybody can write a traceparent. So the span begins a new trace with a link to the caller's trace, as at
 // kube-apiserver for ordinary users. The caller does not decide whether the trace is sampled.
 func (s *spans) begin(r *http.Request) *http.Request {
-	method, name := methodName(r.Method)
+	method, name := spanMethod(r.Method)
 	scheme := "http"
 	if r.TLS != nil {
 		scheme = "https"
@@ -95,17 +96,18 @@ func (s *spans) begin(r *http.Request) *http.Request {
 var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
 	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
 
-// methodName returns a request's method as an attribute, and as a part of the span's name. The semantic conventions
-// demand _OTHER and HTTP for unknown methods.
-func methodName(method string) (attribute, inName string) {
+// spanMethod returns a request's method as the value of an attribute, and as a part of the span's name. The semantic
+// conventions demand _OTHER and HTTP for unknown methods.
+func spanMethod(method string) (value, inName string) {
 	if httpMethods.Has(method) {
 		return method, method
 	}
 	return "_OTHER", "HTTP"
 }
 
-// send sends r with next, in a new client span whose traceparent r gets. The caller must call endSpan at the end of the
-// answer, and may call it again. If s is nil, send only sends r.
+// send sends r to the API server with next, in a new client span whose traceparent r gets. The caller must call endSpan at
+// the end of the answer, and may call it again. After an error the span has ended already. If s is nil there is no span,
+// and r is sent unchanged.
 func (s *spans) send(
 	name string, next http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
 ) (_ *http.Response, endSpan func(), _ error) {
@@ -113,7 +115,7 @@ func (s *spans) send(
 		res, err := next.RoundTrip(r)
 		return res, func() {}, err
 	}
-	method, _ := methodName(r.Method)
+	method, _ := spanMethod(r.Method)
 	ctx, span := s.tracer.Start(r.Context(), name, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(append(attributes, semconv.HTTPRequestMethodKey.String(method))...))
 	r = r.WithContext(ctx)

@@ -70,9 +70,9 @@ func TestSpanOfAList(t *testing.T) {
 	}
 }
 
-// TestInstrument: observe.Instrument counts requests to the API server by their purpose. The span of such a request is a
+// TestInstrumentSend: observe.InstrumentSend counts requests to the API server by their purpose. The span of such a request is a
 // child of the span in the context, and the request has its traceparent.
-func TestInstrument(t *testing.T) {
+func TestInstrumentSend(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s observetest.Seen) {
@@ -80,7 +80,7 @@ func TestInstrument(t *testing.T) {
 		defer span.End()
 		for _, purpose := range []observe.Purpose{observe.PurposeReview, observe.PurposeWhoAmI} {
 			var traceparent string
-			send := observe.Instrument(o, purpose, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
+			send := observe.InstrumentSend(o, purpose, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
 				traceparent = r.Header.Get("Traceparent")
 				return &http.Response{StatusCode: http.StatusCreated}, nil
 			})

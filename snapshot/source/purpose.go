@@ -31,15 +31,15 @@ func WithCollection(ctx context.Context, key CollectionKey) context.Context {
 	return context.WithValue(ctx, collectionContextKey{}, key)
 }
 
-// Describe returns the purpose of a request with the context ctx, and the labels of the collection that it reads: resource,
-// version, representation. It returns "" and nil for requests that read no collection.
-func Describe(ctx context.Context) (purpose string, collection []string) {
+// Describe returns the purpose of a request with the context ctx, and the labels of the collection that it reads. All are
+// empty for requests that read no collection.
+func Describe(ctx context.Context) (purpose, resource, version, representation string) {
 	key, ok := ctx.Value(collectionContextKey{}).(CollectionKey)
 	if !ok {
-		return "", nil
+		return "", "", "", ""
 	}
 	p, _ := ctx.Value(purposeContextKey{}).(Purpose)
-	return string(p), []string{key.GroupResource().String(), key.Version, string(key.Representation)}
+	return string(p), key.GroupResource().String(), key.Version, string(key.Representation)
 }
 
 // withDefaultPurpose returns ctx if its requests have a purpose, and WithPurpose(ctx, purpose) if not.

@@ -18,7 +18,7 @@ import (
 func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Registry) {
 	metrics := prometheus.NewPedanticRegistry()
 	o := observe.New(traces, metrics)
-	o.Serves = func(group, version, resource string) bool {
+	o.IsServed = func(group, version, resource string) bool {
 		return group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
 	}
 	return o, metrics

@@ -38,7 +38,7 @@ func clientCases() []faultCase {
 			noHitsBecause: "no listproxy runs", fault: (*scene).signalTwice,
 		},
 		{
-			name: "listproxies_rolled", suite: makeTestAll, replicas: 2, answersAll: true, rejectsNobody: true,
+			name: "listproxies_rolled", suite: makeTestAll, replicas: 2, wantAllAnswered: true, wantNobodyRejected: true,
 			args: []string{"--shutdown-delay-duration", shutdownDelay.String(), "--shutdown-timeout", "1m"}, fault: (*scene).replaceReplicas,
 		},
 		{

@@ -19,13 +19,15 @@ import (
 // faultCase is a fault, and what may happen while it lasts.
 type faultCase struct {
 	name  string
-	suite suite // the smallest suite that runs it
+	suite suite
 	// inSoak means that TestSoak causes the fault, too: etcd is not replaced, and the measured listproxy survives.
 	inSoak   bool
 	stage    *stage   // nil: quietStage
 	args     []string // more for listproxy
 	replicas int      // of listproxy, before the fault; 0: one
 	shell    string   // commands that a shell runs before it becomes listproxy
+	// noSelfChecks turns listproxy's self-checks off. Otherwise one must agree in the end, unless the timeline is another one.
+	noSelfChecks bool
 	// withoutRace runs a listproxy without the race detector, which takes several times the memory.
 	withoutRace bool
 	bound       time.Duration // --staleness-bound; 0: [load.Bound]
@@ -33,10 +35,12 @@ type faultCase struct {
 
 	prepare func(s *scene) // before listproxy starts; may be nil
 	// fault causes the fault and ends it. It returns the time from which recovery is measured, usually the end.
-	fault func(s *scene) time.Time
+	fault func(s *scene) (mended time.Time)
 
-	// keepsHistory: listproxy must still know every revision that it knew before.
-	keepsHistory bool
+	// What may happen, and what must.
+
+	// wantHistoryKept: listproxy must still know every revision that it knew before.
+	wantHistoryKept bool
 	// replacesEtcd: the timeline is another one afterwards.
 	replacesEtcd bool
 	// mayForward: collections need not be in memory, so neither answers nor watches need come from there. Hits during the
@@ -44,15 +48,15 @@ type faultCase struct {
 	mayForward bool
 	// noHitsBecause says why no answer has to come from memory during the fault; "": at least one has to.
 	noHitsBecause string
-	// servesReaders: in an outage lists of any version and next pages must be given.
-	servesReaders bool
-	// answersAll: every request must be answered, and watches must end in order.
-	answersAll bool
-	// rejectsNobody: etcd is not compacted and no rights change, so no token and no revision may be refused.
-	rejectsNobody bool
+	// wantReadersServed: in an outage lists of any version and next pages must be given.
+	wantReadersServed bool
+	// wantAllAnswered: every request must be answered, and watches must end in order.
+	wantAllAnswered bool
+	// wantNobodyRejected: etcd is not compacted and no rights change, so no token and no revision may be refused.
+	wantNobodyRejected bool
 }
 
-// suite is a make target; the larger ones run the cases of the smaller ones, too.
+// suite is a make target. A case runs in its own and in those before it, which run more cases.
 type suite int
 
 const (
@@ -78,38 +82,32 @@ func TestFaults(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			program := *binary
-			if c.shell != "" {
-				var err error
-				program, err = writeShellProgram(t.TempDir(), c)
-				expect.NoError(t, err)
-			}
+			program, err := c.buildProgram(t.TempDir())
+			expect.NoError(t, err)
 			c.run(t, program)
 		})
 	}
 }
 
-// writeShellProgram writes a script that runs the shell commands of a case, and then becomes listproxy.
-func writeShellProgram(dir string, c faultCase) (program string, err error) {
-	build := harness.BuildProxy
-	if c.withoutRace {
-		build = buildWithoutRace
+// buildProgram returns the path of the program that the case runs as listproxy; "": the one with the race detector.
+func (c faultCase) buildProgram(dir string) (program string, err error) {
+	program = *binary
+	if program == "" && c.withoutRace {
+		if program, err = harness.BuildPlainProxy(); err != nil {
+			return "", err
+		}
 	}
-	listproxy, err := build()
-	if err != nil {
-		return "", err
+	if c.shell == "" {
+		return program, nil
 	}
-	program = filepath.Join(dir, "listproxy")
-	script := "#!/bin/sh\nset -e\n" + c.shell + "\nexec " + listproxy + " \"$@\"\n"
-	return program, os.WriteFile(program, []byte(script), 0o700) // #nosec G306 -- it is to be run
-}
-
-// buildWithoutRace compiles listproxy as it is shipped, but for its version, unless -faults.listproxy names a program.
-func buildWithoutRace() (string, error) {
-	if *binary != "" {
-		return *binary, nil
+	if program == "" {
+		if program, err = harness.BuildProxy(); err != nil {
+			return "", err
+		}
 	}
-	return harness.BuildPlainProxy()
+	script := filepath.Join(dir, "listproxy")
+	text := "#!/bin/sh\nset -e\n" + c.shell + "\nexec " + program + " \"$@\"\n"
+	return script, os.WriteFile(script, []byte(text), 0o700) // #nosec G306 -- it is to be run
 }
 
 func faultCases() []faultCase {
@@ -125,12 +123,13 @@ const (
 
 // run runs the case with a program of listproxy; "": the one with the race detector.
 func (c faultCase) run(t *testing.T, program string) {
-	place := c.stage
-	if place == nil {
-		place = quietStage
+	// Before the fault.
+	s := newScene(t, cmp.Or(c.stage, quietStage), c.name, program)
+	selfCheckInterval := "10s"
+	if c.noSelfChecks {
+		selfCheckInterval = "0"
 	}
-	s := newScene(t, place, c.name, program)
-	s.args = append([]string{"--self-check-interval", "10s"}, c.args...)
+	s.args = append([]string{"--self-check-interval", selfCheckInterval}, c.args...)
 	s.Bound, s.BreaksOften = cmp.Or(c.bound, load.Bound), c.breaksOften
 	if !c.mayForward {
 		s.args = append(s.args, "--eager", eagerFlag())
@@ -148,21 +147,25 @@ func (c faultCase) run(t *testing.T, program string) {
 	}
 	s.awaitCompared("at the beginning")
 	requireKnown := func() {}
-	if c.keepsHistory {
+	if c.wantHistoryKept {
 		requireKnown = s.recordKnownRevisions()
 	}
+
+	// The fault.
 	s.faultBegins()
-	over := c.fault(s)
+	mended := c.fault(s)
 	if s.faultWindow.To.IsZero() {
 		s.faultEnds()
 	}
+
+	// After it.
 	var recovered time.Duration
 	if !c.mayForward {
 		s.awaitRecovery()
-		recovered = time.Since(over)
+		recovered = time.Since(mended)
 	}
 	if c.replacesEtcd {
-		s.follow() // pauseAndRecord has stopped the followers of the old timeline
+		s.follow() // recordBeforeReplacement, which such a fault calls, has stopped the followers of the old timeline
 	}
 	s.awaitCompared("after the fault")
 	requireKnown()
@@ -173,24 +176,12 @@ func (c faultCase) run(t *testing.T, program string) {
 // judge reports the mistakes, and adds the case to the report. recovered is the time from the end of the fault until every
 // collection was current again.
 func (c faultCase) judge(s *scene, recovered time.Duration) {
-	seen := s.Tally.Counts(s.faultWindow)
-	if c.answersAll && seen.Lost > 0 {
-		s.Tally.AddMistake("%d requests were lost: %v", seen.Lost, seen.Failures)
-	}
-	if c.servesReaders && len(seen.Unserved) > 0 {
-		s.Tally.AddMistake("memory knows %d lists that were not given, the first is %s", len(seen.Unserved), seen.Unserved[0])
-	}
-	if c.answersAll && len(seen.BrokenWatches) > 0 {
-		s.Tally.AddMistake("%d watches did not end in order: %v", len(seen.BrokenWatches), errors.Join(seen.BrokenWatches...))
-	}
-	if c.rejectsNobody && seen.Rejected > 0 {
-		s.Tally.AddMistake("%d valid requests were refused: %v", seen.Rejected, seen.Failures)
-	}
-	if !c.replacesEtcd && !c.mayForward && !slices.Contains(c.args, "--self-check-interval") {
+	c.addMistakes(s, s.Tally.Counts(s.faultWindow))
+	if !c.replacesEtcd && !c.mayForward && !c.noSelfChecks {
 		s.awaitSelfCheck()
 	}
-	r := s.Tally.Counts(s.faultWindow) // with the mistakes from above
 	s.Tally.ReportMistakes(s)
+	r := s.Tally.Counts(s.faultWindow)
 	if c.noHitsBecause == "" && r.ComparedInWindow == 0 {
 		s.Errorf("none of %d answers during the fault came from memory and was right, want one", r.InWindow)
 	}
@@ -204,4 +195,20 @@ func (c faultCase) judge(s *scene, recovered time.Duration) {
 	report.rows = append(report.rows, fmt.Sprintf("| %s | %d | %d | %d | %d of %d %s | %.0f %% | %d | %d | %.1f s |",
 		c.name, r.Compared, r.Recorded, len(r.Mistakes), r.ComparedInWindow, r.InWindow, c.noHitsBecause,
 		r.HitPercent(), r.Failed, r.Converged, recovered.Seconds()))
+}
+
+// addMistakes adds the mistakes that the counts show if the case does not allow them.
+func (c faultCase) addMistakes(s *scene, counts load.Counts) {
+	if c.wantAllAnswered && counts.Lost > 0 {
+		s.Tally.AddMistake("%d requests were lost: %v", counts.Lost, counts.Failures)
+	}
+	if c.wantAllAnswered && len(counts.BrokenWatches) > 0 {
+		s.Tally.AddMistake("%d watches did not end in order: %v", len(counts.BrokenWatches), errors.Join(counts.BrokenWatches...))
+	}
+	if c.wantReadersServed && len(counts.Unserved) > 0 {
+		s.Tally.AddMistake("memory knows %d lists that were not given, the first is %s", len(counts.Unserved), counts.Unserved[0])
+	}
+	if c.wantNobodyRejected && counts.Rejected > 0 {
+		s.Tally.AddMistake("%d valid requests were refused: %v", counts.Rejected, counts.Failures)
+	}
 }

@@ -28,7 +28,7 @@ const (
 	perWatch = 256 << 10
 	// firstUse is memory that the first requests make listproxy take, once.
 	firstUse = 8 << 20
-	// stableSamples is how many samples in a row must show no growth before the measurement ends.
+	// stableSamples is the number of samples in a row that must show no growth before the measurement ends.
 	stableSamples = 25
 )
 
@@ -40,7 +40,7 @@ func TestHeldMemory(t *testing.T) {
 	leave, err := quietStage.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)
 	expect.NoError(t, err)
-	program, err := buildWithoutRace() // the race detector takes memory of its own
+	program, err := faultCase{withoutRace: true}.buildProgram("") // the race detector takes memory of its own
 	expect.NoError(t, err)
 	var chunksWritten atomic.Int64
 	for name, tt := range map[string]struct {

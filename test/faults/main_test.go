@@ -27,7 +27,7 @@ const (
 // parallelTests is the number of tests that go test runs at a time: all, since cases wait for places on stages.
 const parallelTests = 100
 
-// stage is a control plane, started when the first case needs it, with places for cases.
+// stage is a control plane that cases share: it has places for so many at a time, and is started when the first needs it.
 type stage struct {
 	places         chan struct{}
 	options        controlplane.Options

@@ -42,8 +42,8 @@ const (
 	readsEach = 2
 )
 
-// revisions is the kind of large objects: kube-apiserver does not validate their data.
-var revisions = kind{APIVersion: "apps/v1", Name: "ControllerRevision", Plural: "controllerrevisions"}
+// revisionKind is the kind of large objects: kube-apiserver does not validate their data.
+var revisionKind = kind{APIVersion: "apps/v1", Name: "ControllerRevision", Plural: "controllerrevisions"}
 
 // memoryCases run listproxy with no more memory than the chart's smallest pod has; it ends if it takes more.
 //
@@ -75,18 +75,18 @@ func (s *scene) writeLarge(method string) {
 		if i < comparedLarge {
 			namespace = s.namespaces[1]
 		}
-		path := revisions.Path(namespace) + "/" + name
+		path := revisionKind.Path(namespace) + "/" + name
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"turn":"%d"}}}`, mathrand.Int())
 		if method == http.MethodPost {
 			random := make([]byte, largeSize/2) // two hexadecimal digits a byte, which compress little
 			_, _ = rand.Read(random)
-			path = revisions.Path(namespace)
+			path = revisionKind.Path(namespace)
 			body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"revision":1,"data":{"text":"%x"}}`,
-				revisions.APIVersion, revisions.Name, name, random)
+				revisionKind.APIVersion, revisionKind.Name, name, random)
 		}
 		group.Go(func() error {
 			return poll.Retry(s.Context(), "writing "+name, func() error {
-				a, err := s.Write(s.Context(), direct, revisions, method, path, json.RawMessage(body))
+				a, err := s.Write(s.Context(), direct, revisionKind, method, path, json.RawMessage(body))
 				if a.Code == http.StatusConflict { // created by an attempt before, whose answer came too late
 					return nil
 				}
@@ -109,7 +109,7 @@ func (s *scene) listLarge() time.Time {
 			var hit bool
 			var errs []error
 			for _, r := range representations {
-				q := question{Collection: collection{Kind: revisions, Representation: r}, Namespace: s.namespaces[1], Query: ask.AnyVersion}
+				q := question{Collection: collection{Kind: revisionKind, Representation: r}, Namespace: s.namespaces[1], Query: ask.AnyVersion}
 				err := s.requireHit(s.Context(), q)
 				hit, errs = hit || err == nil, append(errs, err)
 				s.askAndForget(s.Context(), q, 0) // has its answer compared
@@ -130,7 +130,7 @@ func (s *scene) listLarge() time.Time {
 		reading.Go(func() error {
 			for range readsEach {
 				if err := poll.Retry(s.Context(), "a large list", func() error {
-					a, err := via.With("Accept-Encoding", encoding).GetAs(s.Context(), accept, revisions.Path("")+"?"+ask.AnyVersion)
+					a, err := via.With("Accept-Encoding", encoding).GetAs(s.Context(), accept, revisionKind.Path("")+"?"+ask.AnyVersion)
 					if err == nil && a.Code != http.StatusOK {
 						err = errors.New(a.String())
 					}
@@ -148,7 +148,7 @@ func (s *scene) listLarge() time.Time {
 	s.writeLarge(http.MethodPatch)
 	s.must(reading.Wait())
 	token := s.plane.RESTConfig(controlplane.Feed).BearerToken // another caller than ours, with its own share of the limits
-	s.besideSlowClients(revisions.Path(""), token, func() {
+	s.besideSlowClients(revisionKind.Path(""), token, func() {
 		s.writeLarge(http.MethodPatch)
 		awaitHit("beside slow and stuck clients")
 		s.awaitCompared("beside slow and stuck clients")

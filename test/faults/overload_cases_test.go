@@ -27,7 +27,7 @@ const (
 func overloadCases() []faultCase {
 	return []faultCase{
 		{
-			name: "answered_late", suite: makeTestAll, inSoak: true, keepsHistory: true,
+			name: "answered_late", suite: makeTestAll, inSoak: true, wantHistoryKept: true,
 			args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
 				delay := func(_ http.ResponseWriter, r *http.Request) (answered bool) {
 					clock.Sleep(r.Context(), answerDelay)
@@ -37,7 +37,7 @@ func overloadCases() []faultCase {
 			},
 		},
 		{
-			name: "half_refused", suite: makeTestAll, inSoak: true, keepsHistory: true,
+			name: "half_refused", suite: makeTestAll, inSoak: true, wantHistoryKept: true,
 			args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
 				refuseHalf := func(w http.ResponseWriter, _ *http.Request) (answered bool) {
 					return rand.IntN(2) == 0 && hop.Refuse(w, http.StatusTooManyRequests)

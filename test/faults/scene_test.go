@@ -25,10 +25,10 @@ import (
 // scene is everything around one case.
 type scene struct {
 	*testing.T
-	*load.Load
-	plane   *controlplane.ControlPlane
-	servers []*controlplane.APIServer // those besides the plane's first one
-	direct  *ask.Client               // to the plane's first API server
+	*load.Load // with the Ledger, the Tally, the Verifier and the Bound
+	plane      *controlplane.ControlPlane
+	servers    []*controlplane.APIServer // those besides the plane's first one
+	direct     *ask.Client               // to the plane's first API server
 
 	hop         *hop.Hop
 	upstream    *rest.Config  // listproxy's: the hop, or the apiBalancer
@@ -47,7 +47,7 @@ type scene struct {
 	faultWindow       load.Window // of the last fault
 	writesFleeting    atomic.Bool // whether fleeting objects are written
 
-	// Each write, walk or request holds one of these for reading; who wants none of them holds it for writing.
+	// Every write, walk and request holds its lock for reading. Whoever needs a pause of them locks it for writing.
 	pauseWrites sync.RWMutex
 	pauseAsks   sync.RWMutex // from the choice of a revision to the last answer
 	pauseAny    sync.RWMutex // requests for any version, which only a rest of a soak pauses
@@ -168,7 +168,7 @@ func (s *scene) ensure(ctx context.Context, path string, object any) error {
 func (s *scene) deleteAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for _, k := range append([]kind{revisions, fleeting}, changing...) {
+	for _, k := range append([]kind{revisionKind, fleeting}, changing...) {
 		for _, ns := range s.namespaces {
 			if _, err := s.direct.Do(ctx, http.MethodDelete, k.Path(ns)+"?gracePeriodSeconds=0", nil); err != nil {
 				s.Log(err)
@@ -177,40 +177,57 @@ func (s *scene) deleteAll() {
 	}
 }
 
-// pauseAndRecord pauses writes until resume is called, which must be called whatever happens, and may be called twice. It
-// waits until everything asked for before is verified. Then it records the history that is about to be lost.
-//
-// If etcd is to be replaced, the ledger forgets its revisions already now: the first answer of the next timeline may come
-// from memory before this test sees the API server again, and must not be compared with revisions of the old timeline.
-func (s *scene) pauseAndRecord(etcdReplaced bool) (resume func()) {
+// recordBeforeCompaction pauses writes until resume is called, which must be called whatever happens, and may be called twice.
+// It waits until everything asked for before is verified. Then it records the revisions that askers may still ask for, which
+// are about to be lost.
+func (s *scene) recordBeforeCompaction() (resume func()) {
 	s.Helper()
-	if etcdReplaced {
-		s.stopFollowers() // they would go on watching the old timeline
-	}
+	return s.pauseAndRecord(func() error {
+		const etcdReplaced = false
+		return s.recordHistory(max(s.Ledger.OldestRecent(), s.compactedRevision), etcdReplaced)
+	})
+}
+
+// recordBeforeReplacement is recordBeforeCompaction for all revisions that are in memory: the next timeline gives them again,
+// and they are asked for then. The ledger forgets its revisions already now: the first answer of the next timeline may come
+// from memory before this test sees the API server again, and must not be compared with revisions of the old timeline.
+func (s *scene) recordBeforeReplacement() (resume func()) {
+	s.Helper()
+	s.stopFollowers() // they would go on watching the old timeline
+	return s.pauseAndRecord(func() error {
+		const etcdReplaced = true
+		err := s.recordHistory(max(s.firstRevision, s.compactedRevision), etcdReplaced)
+		if err == nil {
+			s.Ledger.Forget()
+		}
+		return err
+	})
+}
+
+// pauseAndRecord pauses writes until resume is called, and calls record when all answers so far are verified.
+func (s *scene) pauseAndRecord(record func() error) (resume func()) {
+	s.Helper()
 	s.pauseWrites.Lock()
-	// Wait for requests with revisions chosen long ago. Later requests choose one of the last revisions.
-	s.pauseAsks.Lock()
-	s.pauseAsks.Unlock() //nolint:staticcheck // nothing to do between the two
-	if err := s.recordHistory(etcdReplaced); err != nil {
+	s.awaitAskers()
+	err := s.Verifier.Drain(s.Context(), patience)
+	if err == nil {
+		err = record()
+	}
+	if err != nil {
 		s.pauseWrites.Unlock()
 		s.Fatal(err)
-	}
-	if etcdReplaced {
-		s.Ledger.Forget()
 	}
 	return sync.OnceFunc(s.pauseWrites.Unlock)
 }
 
-// recordHistory records the history that is about to be lost, once all answers so far are verified.
-func (s *scene) recordHistory(etcdReplaced bool) error {
-	if err := s.Verifier.Drain(s.Context(), patience); err != nil {
-		return err
-	}
-	from := max(s.Ledger.OldestRecent(), s.compactedRevision)
-	if etcdReplaced {
-		// The next timeline gives these revisions again, and they are asked for then: record all that is in memory.
-		from = max(s.firstRevision, s.compactedRevision)
-	}
+// awaitAskers waits for requests with revisions chosen long ago. Later requests choose one of the last revisions.
+func (s *scene) awaitAskers() {
+	s.pauseAsks.Lock()
+	s.pauseAsks.Unlock() //nolint:staticcheck // nothing to do between the two
+}
+
+// recordHistory records the history from a revision on, which is about to be lost.
+func (s *scene) recordHistory(from uint64, etcdReplaced bool) error {
 	history, err := load.RecordHistory(s.Context(), s.direct, changing, from, etcdReplaced, s.plane.EtcdRevision)
 	if err == nil {
 		s.Verifier.RecordLoss(history)

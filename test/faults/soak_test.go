@@ -59,21 +59,22 @@ func TestSoak(t *testing.T) {
 
 // causeFaults causes faults until -faults.soak is over, and returns the number of each. It calls rest after a third of the
 // time, when listproxy's memory has stopped growing, after each sixth from then on, and at the end.
-func (s *scene) causeFaults(began time.Time, rest func()) map[string]int {
+func (s *scene) causeFaults(started time.Time, rest func()) map[string]int {
 	seed := *soakSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) // #nosec G115 -- any number will do
 	}
 	harness.Log(fmt.Sprintf("soak: %v, seed %d (again: -faults.seed=%d)", *soakFor, seed, seed))
-	random := rand.New(rand.NewPCG(seed, 6)) // #nosec G404 -- it is to be repeatable
+	const stream = 6                              // of random numbers
+	random := rand.New(rand.NewPCG(seed, stream)) // #nosec G404 -- it is to be repeatable
 	cases := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !c.inSoak })
 	counts := map[string]int{}
 	var deck []int // of cases: every case comes once before one comes again
 	nextRest := *soakFor / 3
-	for clock.Sleep(s.Context(), time.Duration(random.Int64N(int64(maxFaultPause)))) && time.Since(began) < *soakFor {
-		if time.Since(began) >= nextRest {
+	for clock.Sleep(s.Context(), time.Duration(random.Int64N(int64(maxFaultPause)))) && time.Since(started) < *soakFor {
+		if time.Since(started) >= nextRest {
 			rest()
-			for time.Since(began) >= nextRest { // a rest may be longer than a sixth of a short soak
+			for time.Since(started) >= nextRest { // a rest may be longer than a sixth of a short soak
 				nextRest += *soakFor / 6
 			}
 		}
@@ -84,12 +85,12 @@ func (s *scene) causeFaults(began time.Time, rest func()) map[string]int {
 		deck = deck[1:]
 		begun := time.Now()
 		s.faultBegins()
-		over := c.fault(s)
+		mended := c.fault(s)
 		s.awaitRecovery()
 		counts[c.name]++
 		r := s.Tally.Counts(load.Window{})
 		harness.Log(fmt.Sprintf("soak: %v: %s for %.1f s, back after %.1f s; %d compared, %d wrong, %.0f %% from memory",
-			time.Since(began).Round(time.Second), c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds(),
+			time.Since(started).Round(time.Second), c.name, mended.Sub(begun).Seconds(), time.Since(mended).Seconds(),
 			r.Compared, len(r.Mistakes), r.HitPercent()))
 	}
 	rest()

@@ -19,7 +19,7 @@ import (
 func streamCases() []faultCase {
 	cases := []faultCase{
 		{
-			name: "connections_cut", suite: makeTest, inSoak: true, keepsHistory: true, rejectsNobody: true,
+			name: "connections_cut", suite: makeTest, inSoak: true, wantHistoryKept: true, wantNobodyRejected: true,
 			args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
 				for begun := time.Now(); time.Since(begun) < *duration; {
 					s.hop.CutAll()

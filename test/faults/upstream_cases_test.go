@@ -16,9 +16,19 @@ import (
 const (
 	// revisionBump is added to the revisions of a restored etcd, as Kubernetes' documentation recommends.
 	revisionBump = 1_000_000_000
-	// pauseTime is for how long an API server is paused: longer than the bound.
-	pauseTime = 20 * time.Second
+	// minPause is the shortest time for which an API server is paused: longer than the bound.
+	minPause = 20 * time.Second
 )
+
+// whileBroken returns a fault that breaks something, waits, and mends it.
+func whileBroken(breakIt, mend func(*scene) error) func(*scene) time.Time {
+	return func(s *scene) time.Time {
+		s.must(breakIt(s))
+		s.waitDuringFault()
+		s.must(mend(s))
+		return time.Now()
+	}
+}
 
 // upstreamCases break kube-apiserver and etcd.
 func upstreamCases() []faultCase {
@@ -28,38 +38,35 @@ func upstreamCases() []faultCase {
 		snapshot, err = s.plane.SnapshotEtcd(s.Context())
 		s.must(err)
 	}
+	killServer := func(s *scene) error { return s.plane.First.Kill() }
+	stopServer := func(s *scene) error { return s.plane.First.Stop() }
+	startServer := func(s *scene) error { return s.plane.First.Start(s.Context()) }
+	killEtcd := func(s *scene) error { return s.plane.KillEtcd() }
+	startEtcd := func(s *scene) error { return s.plane.StartEtcd(s.Context()) }
+	compactAndKillServer := func(s *scene) error {
+		s.compact()
+		return killServer(s)
+	}
 	cases := []faultCase{
-		{name: "apiserver_killed", suite: makeTest, inSoak: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
-			s.must(s.plane.First.Kill())
-			s.waitDuringFault()
-			s.must(s.plane.First.Start(s.Context()))
-			return time.Now()
-		}},
-		{name: "apiserver_ended", inSoak: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
-			s.must(s.plane.First.Stop())
-			s.waitDuringFault()
-			s.must(s.plane.First.Start(s.Context()))
-			return time.Now()
-		}},
+		{
+			name: "apiserver_killed", suite: makeTest, inSoak: true, wantReadersServed: true, bound: time.Minute,
+			fault: whileBroken(killServer, startServer),
+		},
+		{
+			name: "apiserver_ended", inSoak: true, wantReadersServed: true, bound: time.Minute,
+			fault: whileBroken(stopServer, startServer),
+		},
 		{name: "apiserver_paused", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.First.Pause())
-			clock.Sleep(s.Context(), max(pauseTime, *duration))
+			clock.Sleep(s.Context(), max(minPause, *duration))
 			s.must(s.plane.First.Resume())
 			return time.Now()
 		}},
-		{name: "etcd_killed", inSoak: true, fault: func(s *scene) time.Time {
-			s.must(s.plane.KillEtcd())
-			s.waitDuringFault()
-			s.must(s.plane.StartEtcd(s.Context()))
-			return time.Now()
-		}},
-		{name: "etcd_compacted_and_apiserver_killed", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
-			s.compact()
-			s.must(s.plane.First.Kill())
-			s.waitDuringFault()
-			s.must(s.plane.First.Start(s.Context()))
-			return time.Now()
-		}},
+		{name: "etcd_killed", inSoak: true, fault: whileBroken(killEtcd, startEtcd)},
+		{
+			name: "etcd_compacted_and_apiserver_killed", suite: makeTestAll, inSoak: true,
+			fault: whileBroken(compactAndKillServer, startServer),
+		},
 		{name: "etcd_defragmented", inSoak: true, fault: func(s *scene) time.Time {
 			s.compact()
 			for begun := time.Now(); ; {
@@ -100,10 +107,10 @@ func (s *scene) repairPlane() {
 	}
 }
 
-// compact compacts etcd at its newest revision.
+// compact compacts etcd at its newest revision. The fault begins then: what comes before only prepares it.
 func (s *scene) compact() {
 	s.Helper()
-	resume := s.pauseAndRecord(false)
+	resume := s.recordBeforeCompaction()
 	defer resume()
 	current, err := s.plane.EtcdRevision(s.Context())
 	s.must(err)
@@ -127,6 +134,8 @@ func (s *scene) restoreUnseen(snapshot controlplane.EtcdSnapshot) time.Time {
 		}
 		return s.plane.RestoreEtcd(ctx, snapshot)
 	})
+
+	// Write until the new timeline is ahead of the lost one.
 	s.must(poll.Retry(s.Context(), "revisions higher than those that are lost", func() error {
 		for {
 			current, err := s.plane.EtcdRevision(s.Context())
@@ -143,10 +152,10 @@ func (s *scene) restoreUnseen(snapshot controlplane.EtcdSnapshot) time.Time {
 	return time.Now()
 }
 
-// replaceEtcd replaces etcd by another one, and returns the time at which the API server is ready again.
+// replaceEtcd replaces etcd by another one, and returns the time at which the API server is ready again, which ends the fault.
 func (s *scene) replaceEtcd(replace func(context.Context) error) time.Time {
 	s.Helper()
-	resume := s.pauseAndRecord(true)
+	resume := s.recordBeforeReplacement()
 	defer resume()
 	s.faultBegins()
 	s.must(replace(s.Context()))

@@ -16,8 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// waitDuringFault waits for -faults.duration, and then, on a slow machine, until there were some answers and a hit. It
-// does not wait longer than for the bound, after which there are no more hits.
+// waitDuringFault waits for -faults.duration. On a slow machine it goes on until there were answersDuring answers and a hit, but
+// not past the bound, after which there are no more hits.
 func (s *scene) waitDuringFault() {
 	if !clock.Sleep(s.Context(), *duration) {
 		return
@@ -67,7 +67,7 @@ func (s *scene) requireHit(ctx context.Context, q question) error {
 	return err
 }
 
-// awaitConverged waits until all followers have the true state; a mistake, if one does not reach it.
+// awaitConverged waits until all followers have the true state. One that does not get there in time is a mistake.
 func (s *scene) awaitConverged() {
 	s.Helper()
 	for _, f := range s.followers {

@@ -14,7 +14,8 @@ import (
 )
 
 // TestVerifierAfterLoss: once kube-apiserver has lost a history, Verifier.verify accepts an answer of that history only if
-// etcd was replaced, and only for as long as listproxy may not know of that.
+// etcd was replaced, and only for as long as listproxy may not know of that: a list of an exact revision for ever, a
+// consistent list only if it was asked for before the replacement.
 func TestVerifierAfterLoss(t *testing.T) {
 	const (
 		recordedRevision = 10 // of the last state in the record
@@ -22,7 +23,7 @@ func TestVerifierAfterLoss(t *testing.T) {
 		maxRevision      = 30 // of the lost history
 		lostObject       = "9"
 		currentObject    = "12"
-		tooLate          = Bound + 2*oracle.Tolerance
+		tooLate          = Bound + 2*oracle.Tolerance // surely past what is tolerated
 	)
 	list := func(revision uint64, objectRevision string) []byte {
 		return fmt.Appendf(nil, `{"kind":"PodList","metadata":{"resourceVersion":"%d"},"items":[`+
@@ -41,8 +42,12 @@ func TestVerifierAfterLoss(t *testing.T) {
 	defer upstream.Close()
 
 	type outcome struct{ compared, recorded, mistakes int }
-	right, rightByRecord, wrong := outcome{compared: 1}, outcome{compared: 1, recorded: 1}, outcome{mistakes: 1}
-	tooOld := outcome{compared: 1, recorded: 1, mistakes: 1}
+	var (
+		right         = outcome{compared: 1}
+		rightByRecord = outcome{compared: 1, recorded: 1}
+		tooOld        = outcome{compared: 1, recorded: 1, mistakes: 1} // right by the record, but no longer allowed
+		wrong         = outcome{mistakes: 1}
+	)
 	for _, tt := range []struct {
 		name    string
 		history LostHistory

@@ -46,6 +46,7 @@ const (
 	mixedAskers       = 2 // goroutines with askMixed
 	askEvery          = 15 * time.Millisecond
 	writeEvery        = 60 * time.Millisecond
+	fleetingEvery     = 5                      // writes; then a fleeting object is written, too
 	pagePause         = 300 * time.Millisecond // before each next page of a slow walk
 	namesPerNamespace = 12                     // of the objects that writeAll writes
 	pageSize          = 7
@@ -53,8 +54,8 @@ const (
 )
 
 // startLoad starts goroutines that write, ask and verify. conclude stops those that write and ask, waits until all
-// followers have the true state and all answers are verified, and adds the relapses to the mistakes. Without conclude the
-// end of the test stops everything.
+// followers have the true state and all answers are verified, and adds the relapses to the mistakes: collections that were seen
+// on an old timeline after the new one. Without conclude the end of the test stops everything.
 func (s *scene) startLoad() (conclude func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	loadCtx, stopLoad := context.WithCancel(ctx)
@@ -102,14 +103,15 @@ func (s *scene) writeAll(ctx context.Context) {
 	for turn := 0; clock.Sleep(ctx, writeEvery); turn++ {
 		k, namespace := changing[turn%len(changing)], s.anyNamespace()
 		s.pauseWrites.RLock()
-		if turn%5 == 0 && s.writesFleeting.Load() {
+		if turn%fleetingEvery == 0 && s.writesFleeting.Load() {
 			s.writeFleeting(ctx, namespace, load.ObjectName(namesPerNamespace+turn))
 		}
 		name := load.ObjectName(rand.IntN(namesPerNamespace))
-		switch dice := rand.IntN(10); {
-		case dice < 5:
+		percent := rand.IntN(100)
+		switch {
+		case percent < 50:
 			_, _ = s.Touch(ctx, s.direct, k, namespace, name)
-		case dice < 8:
+		case percent < 80:
 			_, _ = s.Write(ctx, s.direct, k, http.MethodPost, k.Path(namespace), k.Object(name))
 		default:
 			_, _ = s.Write(ctx, s.direct, k, http.MethodDelete, load.DeletePath(k, namespace, name), nil)
@@ -126,7 +128,7 @@ func (s *scene) writeFleeting(ctx context.Context, namespace, name string) {
 
 func (s *scene) anyNamespace() string { return s.namespaces[rand.IntN(len(s.namespaces))] }
 
-// askAny asks for lists of any version until ctx ends. It would be the first to get a state that is too old.
+// askAny asks for lists of any version until ctx ends. These would be the first answers from a state that is too old.
 func (s *scene) askAny(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
 		s.pauseAny.RLock()
@@ -158,21 +160,22 @@ func (s *scene) askMixed(ctx context.Context) {
 	}
 }
 
-// askOnce asks for any version, or one not older than the newest write, or an exact revision, or walks through pages.
+// askOnce sends one question: 40 % ask for any version, 20 % for one not older than the newest write, 20 % for an exact
+// revision, and 20 % walk through pages (not in protobuf).
 func (s *scene) askOnce(ctx context.Context, q question) {
 	newest, recent := s.Ledger.Newest(q.Kind), s.Ledger.Recent()
-	dice := rand.IntN(10)
-	if recent == 0 || newest == 0 && dice < 6 { // nothing was written yet
-		dice = 0
+	percent := rand.IntN(100)
+	if recent == 0 || newest == 0 && percent < 60 { // nothing was written yet
+		percent = 0
 	}
 	switch {
-	case dice < 4:
+	case percent < 40:
 		q.Query = ask.AnyVersion
 		s.askAndForget(ctx, q, 0)
-	case dice < 6:
+	case percent < 60:
 		q.Query = ask.NotOlderThan(newest)
 		s.askAndForget(ctx, q, newest)
-	case dice < 8:
+	case percent < 80:
 		q.Query = ask.Exactly(recent)
 		s.askAndForget(ctx, q, recent)
 	case q.Representation != load.AsProtobuf:
@@ -191,20 +194,26 @@ func (s *scene) walkSlowly(ctx context.Context) {
 	}
 }
 
-// walk reads all pages, of an exact revision or of a consistent list, with a pause before each next one.
+// walk reads all pages of a list with a pause before each next one: half of the time of the list at exactly the revision, and
+// half of the time of a consistent list.
 func (s *scene) walk(ctx context.Context, q question, revision uint64, pause time.Duration) {
 	q.Limit = pageSize
-	atLeast := uint64(0)
 	if rand.IntN(2) == 0 {
-		q.Query = "limit=" + strconv.Itoa(pageSize)
-		atLeast = s.Ledger.Newest(q.Kind)
-	} else {
 		q.Query = ask.FirstPage(pageSize, ask.Exactly(revision))
+		s.walkPages(ctx, q, 0, pause)
+		return
 	}
+	q.Query = "limit=" + strconv.Itoa(pageSize)
+	s.walkPages(ctx, q, s.Ledger.Newest(q.Kind), pause)
+}
+
+// walkPages reads the page that q asks for, not older than a revision, and all pages after it, which must be of the same state.
+func (s *scene) walkPages(ctx context.Context, q question, atLeast uint64, pause time.Duration) {
 	page, _, err := s.Ask(ctx, s.via, q, atLeast)
 	for err == nil && page.Next != "" && len(page.Objects) > 0 && clock.Sleep(ctx, pause) {
 		first := page.Revision
-		q.Query, q.After = ask.NextPage(pageSize, page.Next), page.Objects[len(page.Objects)-1]
+		q.Query = ask.NextPage(pageSize, page.Next)
+		q.After = page.Objects[len(page.Objects)-1]
 		page, _, err = s.Ask(ctx, s.via, q, first)
 		if err == nil && page.Revision != first {
 			s.Tally.AddMistake("%s: a page of revision %d after one of %d", q, page.Revision, first)

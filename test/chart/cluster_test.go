@@ -92,17 +92,17 @@ func (r *release) args(command string, more ...string) []string {
 }
 
 // apply installs or upgrades the release with values.
-func (r *release) apply(t *testing.T, text string, flags ...string) string {
+func (r *release) apply(t *testing.T, values string, flags ...string) string {
 	t.Helper()
-	out, err := r.tryApply(t, text, flags...)
+	out, err := r.tryApply(t, values, flags...)
 	expect.NoError(t, err)
 	return out
 }
 
 // tryApply is apply, but returns the error.
-func (r *release) tryApply(t *testing.T, text string, flags ...string) (string, error) {
+func (r *release) tryApply(t *testing.T, values string, flags ...string) (string, error) {
 	t.Helper()
-	return helm(t, append(r.args("upgrade", chart, "--install", "-f", values(t, text)), flags...)...)
+	return helm(t, append(r.args("upgrade", chart, "--install", "-f", writeValues(t, values)), flags...)...)
 }
 
 func (r *release) deployment(t *testing.T) *appsv1.Deployment {
@@ -155,8 +155,10 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// checkRestricted: the namespace refuses pods that are not restricted, so the chart's pods are.
+// checkRestricted: the namespace refuses a pod without a security context, so that the chart's pods, which it has accepted, are
+// restricted.
 func checkRestricted(t *testing.T, r *release) {
+	t.Helper()
 	lax := r.deployment(t).Spec.Template.Spec
 	lax.SecurityContext = nil
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lax"}, Spec: lax}
@@ -173,6 +175,7 @@ const (
 
 // checkUpgrade: an upgrade changes neither pods nor the certificate without need, and never the CA that clients trust.
 func checkUpgrade(t *testing.T, r *release) {
+	t.Helper()
 	r.apply(t, "{}")
 	pods, first := r.deployment(t).Spec.Template, r.certificate(t)
 	r.apply(t, "replicas: 3")
@@ -189,14 +192,18 @@ func checkUpgrade(t *testing.T, r *release) {
 	expect.NoError(t, verify(renewed, "listproxy.proxies.svc", "lists.example.com", "10.1.2.3"))
 	expect.Same(t, first.Data["ca.crt"], renewed.Data["ca.crt"])
 
-	// To a certificate that is not the chart's, and back. The upgrade would delete the chart's Secret.
+	// The chart's own Secret as an existing one is refused: the upgrade would delete it.
 	_, err := r.tryApply(t, "tls: {mode: existing, existingSecret: "+chartSecret+"}")
 	if err == nil || !strings.Contains(err.Error(), "tls.existingSecret: ") || !strings.Contains(err.Error(), "copy it") {
 		t.Errorf("tls.existingSecret is the chart's own Secret: got %v, want an error that says to copy it", err)
 	}
+
+	// A certificate that is not the chart's.
 	r.createOwnSecret(t, renewed.Data["tls.crt"], renewed.Data["tls.key"])
 	r.apply(t, "tls: {mode: existing, existingSecret: "+ownSecret+"}")
 	expect.Same(t, ownSecret, r.mountedSecret(t))
+
+	// Back to the chart's, which was kept.
 	mustHelm(t, r.args("rollback")...)
 	expect.Same(t, chartSecret, r.mountedSecret(t))
 	back := r.certificate(t)
@@ -208,7 +215,7 @@ func checkUpgrade(t *testing.T, r *release) {
 // createOwnSecret creates the Secret with a certificate that is not the chart's.
 func (r *release) createOwnSecret(t *testing.T, cert, key []byte) {
 	t.Helper()
-	certFile, keyFile := values(t, string(cert)), values(t, string(key))
+	certFile, keyFile := writeFile(t, "tls.crt", cert), writeFile(t, "tls.key", key)
 	r.c.kubectl(t, "", "-n", r.namespace, "create", "secret", "tls", ownSecret, "--cert="+certFile, "--key="+keyFile)
 }
 
@@ -223,6 +230,7 @@ func (r *release) mountedSecret(t *testing.T) string {
 // checkAutoscaling: as docs/operate.md says, with autoscaling Helm leaves the number of replicas to others, and takes it back
 // only with --force-conflicts.
 func checkAutoscaling(t *testing.T, r *release) {
+	t.Helper()
 	r.c.kubectl(t, "", "-n", r.namespace, "scale", "--replicas=4", "deployment/listproxy")
 	r.apply(t, "autoscaling: {enabled: true}")
 	expect.Same(t, int32(4), *r.deployment(t).Spec.Replicas)
@@ -242,14 +250,16 @@ func TestInjection(t *testing.T) {
 	c := newCluster(t)
 	c.createNamespace(t, team, "privileged")
 	c.kubectl(t, "", "-n", team, "create", "serviceaccount", "robot")
-	r := c.newRelease(t, "listproxy") // as in the page
+	r := c.newRelease(t, "listproxy") // the namespace in docs/clients.md
 	const clients = "service: {clusterIP: 10.0.0.100}, clients: {inject: true, namespaces: [" + team + "]}"
 	r.apply(t, "{"+clients+"}")
 	labelled := map[string]string{"listproxy.io/client": "true"}
 	isChanged := func() bool { return len(c.createPod(t, labelled, plainPodSpec()).Spec.HostAliases) > 0 }
 	poll.Until(t, patience, "kube-apiserver applies the policy", isChanged)
 	r.checkInjection(t, labelled)
-	r.shell(t, "")(findCommand(t, "kubectl", "delete mutatingadmissionpolicybinding"))
+	run := r.shell(t, "")
+	deleteBinding := findCommand(t, "kubectl", "delete mutatingadmissionpolicybinding")
+	run(deleteBinding)
 	poll.Until(t, patience, "without the binding the label means nothing", func() bool { return !isChanged() })
 	r.apply(t, "{service: {clusterIP: 10.0.0.100}}")
 	for _, left := range c.helmObjects(t) {
@@ -277,74 +287,82 @@ func (c *cluster) createPod(t *testing.T, labels map[string]string, spec corev1.
 	return pod
 }
 
+// The environment variables, the name and the address that the policy gives to pods.
+const (
+	hostVariable, portVariable = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+	serverName                 = "kubernetes.default.svc"
+	serviceAddress             = "10.0.0.100" // of listproxy's Service
+)
+
+// mount returns a change of a pod that mounts volumes of its own in place of the token that admission would mount.
+func mount(volumes ...corev1.VolumeSource) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.AutomountServiceAccountToken = new(bool)
+		for i, v := range volumes {
+			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: fmt.Sprint("volume-", i), VolumeSource: v})
+		}
+	}
+}
+
+// setEnv returns a change of a pod that gives a container an environment variable.
+func setEnv(v corev1.EnvVar) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) { spec.InitContainers[0].Env = []corev1.EnvVar{v} }
+}
+
+// alias returns a change of a pod that gives it a host alias.
+func alias(address, name string) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.HostAliases = []corev1.HostAlias{{IP: address, Hostnames: []string{name}}}
+	}
+}
+
 // checkInjection: a pod is changed in all its containers, or, if something of its own is in the way, not at all.
 func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 	t.Helper()
-	const (
-		host, port = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
-		name       = "kubernetes.default.svc"
-		address    = "10.0.0.100" // of listproxy's Service
-	)
-	mount := func(volumes ...corev1.VolumeSource) func(*corev1.PodSpec) {
-		return func(spec *corev1.PodSpec) {
-			spec.AutomountServiceAccountToken = new(bool)
-			for i, v := range volumes {
-				spec.Volumes = append(spec.Volumes, corev1.Volume{Name: fmt.Sprint("volume-", i), VolumeSource: v})
-			}
-		}
-	}
-	setEnv := func(v corev1.EnvVar) func(*corev1.PodSpec) {
-		return func(spec *corev1.PodSpec) { spec.InitContainers[0].Env = []corev1.EnvVar{v} }
-	}
-	alias := func(address, name string) func(*corev1.PodSpec) {
-		return func(spec *corev1.PodSpec) {
-			spec.HostAliases = []corev1.HostAlias{{IP: address, Hostnames: []string{name}}}
-		}
-	}
 	tokenVolume := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
 	}}}
 	rootCA := corev1.LocalObjectReference{Name: "kube-root-ca.crt"}
 	for caseName, tt := range map[string]struct {
-		change   func(spec *corev1.PodSpec)
-		injected bool
+		change       func(spec *corev1.PodSpec)
+		wantInjected bool
 	}{
-		"nothing of its own": {change: func(*corev1.PodSpec) {}, injected: true},
+		"nothing of its own": {change: func(*corev1.PodSpec) {}, wantInjected: true},
 		"projected volume without sources": {change: func(spec *corev1.PodSpec) {
 			empty := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}
 			spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: empty}}
-		}, injected: true},
-		"own host by value": {change: setEnv(corev1.EnvVar{Name: host, Value: "192.0.2.1"})},
-		"own host by reference": {change: setEnv(corev1.EnvVar{Name: host, ValueFrom: &corev1.EnvVarSource{
+		}, wantInjected: true},
+		"own host by value": {change: setEnv(corev1.EnvVar{Name: hostVariable, Value: "192.0.2.1"})},
+		"own host by reference": {change: setEnv(corev1.EnvVar{Name: hostVariable, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"},
 		}})},
-		"own port":                           {change: setEnv(corev1.EnvVar{Name: port, Value: "6443"})},
-		"listproxy's host already":           {change: setEnv(corev1.EnvVar{Name: host, Value: name}), injected: true},
-		"listproxy's port already":           {change: setEnv(corev1.EnvVar{Name: port, Value: "443"}), injected: true},
-		"alias of another name":              {change: alias(address, "listproxy.local"), injected: true},
-		"alias of the name, another address": {change: alias("192.0.2.1", name)},
+		"own port":                           {change: setEnv(corev1.EnvVar{Name: portVariable, Value: "6443"})},
+		"listproxy's host already":           {change: setEnv(corev1.EnvVar{Name: hostVariable, Value: serverName}), wantInjected: true},
+		"listproxy's port already":           {change: setEnv(corev1.EnvVar{Name: portVariable, Value: "443"}), wantInjected: true},
+		"alias of another name":              {change: alias(serviceAddress, "listproxy.local"), wantInjected: true},
+		"alias of the name, another address": {change: alias("192.0.2.1", serverName)},
 		"token in a Secret":                  {change: mount(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "token"}})},
 		"CA in its own volume": {change: mount(tokenVolume, corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: rootCA},
 		})},
 		"CA in a projected volume": {change: mount(tokenVolume, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: rootCA}}},
-		}}), injected: true},
+		}}), wantInjected: true},
 	} {
 		spec := plainPodSpec()
 		tt.change(&spec)
 		text, err := yaml.Marshal(r.c.createPod(t, labels, spec).Spec)
 		expect.NoError(t, err)
 		count := func(part string) int { return strings.Count(string(text), part) }
-		type additions struct{ hosts, ports, aliases, cas int }
+		type additions struct{ hosts, ports, aliases, cas int } // counted in YAML, since any container may have them
 		got := additions{
-			hosts:   count(host + "\n    value: " + name),
-			ports:   count(port + "\n    value: \"443\""),
-			aliases: count("- " + name + "\n  ip: " + address),
+			hosts:   count(hostVariable + "\n    value: " + serverName),
+			ports:   count(portVariable + "\n    value: \"443\""),
+			aliases: count("- " + serverName + "\n  ip: " + serviceAddress),
 			cas:     count("name: listproxy-client"),
 		}
 		var want additions
-		if tt.injected {
+		if tt.wantInjected {
 			want = additions{hosts: 2, ports: 2, aliases: 1, cas: 1} // host and port in each container
 		}
 		if got != want {
@@ -374,12 +392,34 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 	r.bypassWithoutHelm(t, "service: {clusterIP: 10.0.0.100}")
 }
 
-// shell returns a function that runs command lines of the pages on this cluster, with the text as values.yaml.
-func (r *release) shell(t *testing.T, text string) func(line string) string {
+// bypassWithoutHelm runs the commands of docs/clients.md for a bypass, and those for the way back, where another tool has
+// applied the rendered manifests, so that Helm does not own the objects.
+func (r *release) bypassWithoutHelm(t *testing.T, values string) {
+	t.Helper()
+	run := r.shell(t, values)
+	bypassed := func() bool {
+		return strings.Contains(run("kubectl -n listproxy get service listproxy -o yaml"), "listproxy.io/bypass")
+	}
+	endpointSlices := func() string { return run("kubectl -n listproxy get endpointslices -o name --ignore-not-found") }
+	const install = "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
+	run(install)
+	run(findCommand(t, "helm", "--dry-run=server"))
+	if !bypassed() || !strings.Contains(endpointSlices(), "bypass") {
+		t.Errorf("the Service does not lead past listproxy: %t, %q", bypassed(), endpointSlices())
+	}
+	run(install)
+	run(findCommand(t, "kubectl", "delete endpointslice"))
+	if bypassed() || endpointSlices() != "" {
+		t.Errorf("after the way back the Service leads past listproxy: %t, %q", bypassed(), endpointSlices())
+	}
+}
+
+// shell returns a function that runs command lines of the pages on this cluster, with these values as values.yaml.
+func (r *release) shell(t *testing.T, values string) func(line string) string {
 	t.Helper()
 	admin := r.c.cp.KubeconfigPath(controlplane.Admin)
 	replacer := strings.NewReplacer("helm template", helmBinary+" template --kubeconfig "+admin, "charts/listproxy", chart,
-		"-f values.yaml", "-f "+values(t, text), "kubectl ", r.c.cp.Binaries().Kubectl+" --kubeconfig "+admin+" ")
+		"-f values.yaml", "-f "+writeValues(t, values), "kubectl ", r.c.cp.Binaries().Kubectl+" --kubeconfig "+admin+" ")
 	return func(line string) string {
 		t.Helper()
 		out, err := exec.CommandContext(t.Context(), "sh", "-ec", replacer.Replace(line)).CombinedOutput() // #nosec G204 -- of the page
@@ -399,26 +439,4 @@ func findCommand(t *testing.T, program, part string) string {
 		t.Fatalf("no page has a command line %s … %s", program, part)
 	}
 	return lines[i]
-}
-
-// bypassWithoutHelm runs the commands of docs/clients.md for a bypass, and those for the way back, where another tool has
-// applied the rendered manifests, so that Helm does not own the objects.
-func (r *release) bypassWithoutHelm(t *testing.T, text string) {
-	t.Helper()
-	run := r.shell(t, text)
-	bypassed := func() bool {
-		return strings.Contains(run("kubectl -n listproxy get service listproxy -o yaml"), "listproxy.io/bypass")
-	}
-	endpointSlices := func() string { return run("kubectl -n listproxy get endpointslices -o name --ignore-not-found") }
-	const install = "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
-	run(install)
-	run(findCommand(t, "helm", "--dry-run=server"))
-	if !bypassed() || !strings.Contains(endpointSlices(), "bypass") {
-		t.Errorf("the Service does not lead past listproxy: %t, %q", bypassed(), endpointSlices())
-	}
-	run(install)
-	run(findCommand(t, "kubectl", "delete endpointslice"))
-	if bypassed() || endpointSlices() != "" {
-		t.Errorf("after the way back the Service leads past listproxy: %t, %q", bypassed(), endpointSlices())
-	}
 }

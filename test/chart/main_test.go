@@ -102,10 +102,16 @@ func mustHelm(t *testing.T, args ...string) string {
 	return out
 }
 
-// values writes values to a file and returns its path.
-func values(t *testing.T, text string) string {
+// writeValues writes values of the chart to a file and returns its path.
+func writeValues(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "values.yaml")
-	expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return writeFile(t, "values.yaml", []byte(text))
+}
+
+// writeFile writes a file and returns its path.
+func writeFile(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	expect.NoError(t, os.WriteFile(path, content, 0o600))
 	return path
 }

@@ -41,16 +41,15 @@ func render(t *testing.T, file string, flags ...string) rendering {
 	}
 	args := []string{"install", "listproxy", chart, "--namespace", "proxies", "--dry-run=client", "--output", "json", "-f", file}
 	expect.NoError(t, json.Unmarshal([]byte(mustHelm(t, append(args, flags...)...)), &release))
-	text := strings.TrimSpace(release.Manifest) + "\n"
+	manifests := strings.TrimSpace(release.Manifest) + "\n"
 	for _, hook := range release.Hooks {
-		text += fmt.Sprintf("---\n# Source: %s\n%s\n", hook.Path, hook.Manifest)
+		manifests += fmt.Sprintf("---\n# Source: %s\n%s\n", hook.Path, hook.Manifest)
 	}
-	decoded := objects(t, text)
-	text += "---\n# Notes:\n"
+	notes := "---\n# Notes:\n"
 	for line := range strings.Lines(strings.TrimSpace(release.Info.Notes) + "\n") {
-		text += strings.TrimSpace("# "+line) + "\n"
+		notes += strings.TrimSpace("# "+line) + "\n"
 	}
-	return rendering{generated.ReplaceAllString(text, "$1: MADE"), decoded}
+	return rendering{text: generated.ReplaceAllString(manifests+notes, "$1: MADE"), objects: objects(t, manifests)}
 }
 
 // unknownKinds are kinds of other projects, which the scheme cannot decode.
@@ -108,28 +107,28 @@ func compareGolden(t *testing.T, path, text string) {
 	expect.Same(t, string(want), text)
 }
 
-// TestGolden: the rendered chart is as in the golden files, keeps the invariants, and helm lint finds nothing.
-// testdata/defaults.golden.yaml is rendered from the chart's own values. testdata/variants.golden.diff has, for each case in
-// testdata/variants.yaml, the difference to its group's base.
+// TestGolden: the rendered chart is as in the golden files, and keeps the invariants. testdata/defaults.golden.yaml is rendered
+// from the chart's own values. testdata/variants.golden.diff has, for each case in testdata/variants.yaml, the difference to its
+// group's base.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/variants.yaml")
-	expect.NoError(t, err)
-	var groups []struct {
-		With   json.RawMessage
-		Change map[string]json.RawMessage
-	}
-	expect.NoError(t, yaml.UnmarshalStrict(text, &groups))
-	mustHelm(t, "lint", "--strict", "--kube-version", "1.36.0", chart)
-	defaults := render(t, values(t, "{}"))
+	defaults := render(t, writeValues(t, "{}"))
 	defaults.checkInvariants(t)
 	compareGolden(t, "testdata/defaults.golden.yaml", defaults.text)
+
+	variants, err := os.ReadFile("testdata/variants.yaml")
+	expect.NoError(t, err)
+	var groups []struct {
+		With   json.RawMessage            // the values of the group's base
+		Change map[string]json.RawMessage // by case, the values that are added
+	}
+	expect.NoError(t, yaml.UnmarshalStrict(variants, &groups))
 	var changes strings.Builder
 	for _, group := range groups {
-		base := values(t, string(group.With))
+		base := writeValues(t, string(group.With))
 		before := difflib.SplitLines(render(t, base).text)
 		for _, name := range slices.Sorted(maps.Keys(group.Change)) {
-			r := render(t, base, "-f", values(t, string(group.Change[name])))
+			r := render(t, base, "-f", writeValues(t, string(group.Change[name])))
 			t.Run(name, r.checkInvariants)
 			diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: before, B: difflib.SplitLines(r.text)})
 			expect.NoError(t, err)
@@ -137,4 +136,10 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	compareGolden(t, "testdata/variants.golden.diff", changes.String())
+}
+
+// TestLint: helm lint finds nothing in the chart.
+func TestLint(t *testing.T) {
+	t.Parallel()
+	mustHelm(t, "lint", "--strict", "--kube-version", "1.36.0", chart)
 }

@@ -61,7 +61,7 @@ func TestRules(t *testing.T) {
 
 // TestRulesQueryKnownMetrics: every metric, label and value in a rule exists.
 func TestRulesQueryKnownMetrics(t *testing.T) {
-	known := readKnowledge(t)
+	known := readVocabulary(t)
 	for _, r := range rules(t) {
 		if r.Record != "" {
 			known.metrics[r.Record] = map[string]bool{}
@@ -101,7 +101,7 @@ func TestRunbooks(t *testing.T) {
 // TestDashboardQueriesKnownMetrics: promtool accepts every query of the dashboards, and every metric, label and value in a
 // query exists.
 func TestDashboardQueriesKnownMetrics(t *testing.T) {
-	known := readKnowledge(t)
+	known := readVocabulary(t)
 	grafanaVariables := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
 	asRules := "groups: [{name: queries, rules: ["
 	for name, text := range dashboards(t) {
@@ -130,7 +130,7 @@ func TestDashboardQueriesKnownMetrics(t *testing.T) {
 			}
 		}
 	}
-	runPromtool(t, "check", "rules", values(t, asRules+"]}]"))
+	runPromtool(t, "check", "rules", writeValues(t, asRules+"]}]"))
 }
 
 // dashboards returns the dashboards of the chart, by file name. Each must be in the ConfigMap unchanged: Helm must not render
@@ -145,7 +145,7 @@ func dashboards(t *testing.T) map[string]string {
 		expect.NoError(t, err)
 		sources[filepath.Base(file)] = string(text)
 	}
-	configMaps := ofType[*corev1.ConfigMap](render(t, values(t, "dashboards: {enabled: true}")).objects)
+	configMaps := ofType[*corev1.ConfigMap](render(t, writeValues(t, "dashboards: {enabled: true}")).objects)
 	i := slices.IndexFunc(configMaps, func(c *corev1.ConfigMap) bool { return c.Labels["grafana_dashboard"] == "1" })
 	if i < 0 || len(sources) == 0 {
 		t.Fatal("no dashboards, or no ConfigMap with the label that Grafana looks for")

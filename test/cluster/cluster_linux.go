@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -26,6 +27,11 @@ const (
 	nodeIP = "192.0.2.1"
 	// Image is listproxy's, without the tag; the chart's version is the tag.
 	Image = "ghcr.io/listproxy/listproxy"
+
+	// serviceCIDR and dnsAddress are the addresses of Services, as in controlplane's arguments and files/addons.yaml.
+	serviceCIDR, dnsAddress = "10.0.0.0/16", "10.0.0.10:53"
+	// otlpPort is Jaeger's port for traces.
+	otlpPort = "4317"
 )
 
 // files are templates of the programs' configuration files.
@@ -87,7 +93,7 @@ func (c *Cluster) configure() error {
 	for _, t := range all.Templates() {
 		out, err := os.OpenFile(filepath.Join(dir, t.Name()), os.O_CREATE|os.O_WRONLY, 0o600) // #nosec G304 -- of this package
 		if err == nil {
-			err = errors.Join(t.Execute(out, map[string]string{"Dir": dir, "Bin": c.bin, "Group": group}), out.Close())
+			err = errors.Join(t.Execute(out, map[string]string{"Dir": dir, "Bin": c.bin, "Group": cgroupName}), out.Close())
 		}
 		if err != nil {
 			return err
@@ -96,28 +102,52 @@ func (c *Cluster) configure() error {
 	return nil
 }
 
-// isolate sets up the new namespaces: mounts, an address, and copies of what programs write to.
+// isolate sets up the new namespaces.
 func (c *Cluster) isolate(ctx context.Context) error {
+	for _, step := range []func() error{mountOwn, overlayVarLib, copySettings, makeCgroups} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return setUpNetwork(ctx)
+}
+
+// mountOwn mounts what belongs to the namespaces.
+func mountOwn() error {
 	for target, filesystem := range map[string]string{"/proc": "proc", "/run": "tmpfs", "/var/log": "tmpfs"} {
 		if err := syscall.Mount(filesystem, target, filesystem, 0, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", target, err)
 		}
 	}
-	// An overlay takes what programs write to /var/lib, and goes with the namespace. dir is mounted over the overlay, so
-	// that its files stay visible outside.
+	return nil
+}
+
+// overlayVarLib mounts an overlay that takes what programs write to /var/lib, and goes with the namespace. dir is mounted over
+// the overlay, so that its files stay visible outside.
+func overlayVarLib() error {
 	for _, folder := range []string{"/run/keep", "/run/upper", "/run/work"} {
 		if err := os.Mkdir(folder, 0o755); err != nil { // #nosec G301 -- as /var/lib is
 			return err
 		}
 	}
-	if err := errors.Join(
-		syscall.Mount(dir, "/run/keep", "", syscall.MS_BIND, ""),
-		syscall.Mount("overlay", "/var/lib", "overlay", 0, "lowerdir=/var/lib,upperdir=/run/upper,workdir=/run/work"),
-		syscall.Mount("/run/keep", dir, "", syscall.MS_BIND, ""),
-	); err != nil {
-		return fmt.Errorf("a copy of /var/lib: %w", err)
+	for _, mount := range []struct {
+		source, target, filesystem string
+		flags                      uintptr
+		data                       string
+	}{
+		{source: dir, target: "/run/keep", flags: syscall.MS_BIND},
+		{source: "overlay", target: "/var/lib", filesystem: "overlay", data: "lowerdir=/var/lib,upperdir=/run/upper,workdir=/run/work"},
+		{source: "/run/keep", target: dir, flags: syscall.MS_BIND},
+	} {
+		if err := syscall.Mount(mount.source, mount.target, mount.filesystem, mount.flags, mount.data); err != nil {
+			return fmt.Errorf("a copy of /var/lib: %w", err)
+		}
 	}
-	// kubelet writes these settings of the whole machine, so it gets copies.
+	return nil
+}
+
+// copySettings gives kubelet copies of the settings of the whole machine that it writes.
+func copySettings() error {
 	for _, setting := range []string{
 		"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 	} {
@@ -133,17 +163,27 @@ func (c *Cluster) isolate(ctx context.Context) error {
 			return fmt.Errorf("a copy of %s: %w", path, err)
 		}
 	}
-	for _, group := range groups() {
+	return nil
+}
+
+// makeCgroups makes the control groups of pods.
+func makeCgroups() error {
+	for _, path := range cgroups() {
 		// With version 2 of control groups, controllers must be enabled; version 1 has no such file.
 		for _, controller := range []string{"cpuset", "cpu", "memory", "pids", "hugetlb"} {
-			_ = os.WriteFile(filepath.Join(filepath.Dir(group), "cgroup.subtree_control"), []byte("+"+controller), 0o600)
+			_ = os.WriteFile(filepath.Join(filepath.Dir(path), "cgroup.subtree_control"), []byte("+"+controller), 0o600)
 		}
-		if err := os.Mkdir(group, 0o700); err != nil {
+		if err := os.Mkdir(path, 0o700); err != nil {
 			return err
 		}
 	}
-	for _, args := range []string{"link set lo up", "address add " + nodeIP + "/32 dev lo", "route add 10.0.0.0/16 dev lo src " + nodeIP} {
-		if out, err := exec.CommandContext(ctx, "ip", strings.Fields(args)...).CombinedOutput(); err != nil { // #nosec G204 -- as above
+	return nil
+}
+
+// setUpNetwork gives the loopback interface the node's address and the route to Services.
+func setUpNetwork(ctx context.Context) error {
+	for _, args := range []string{"link set lo up", "address add " + nodeIP + "/32 dev lo", "route add " + serviceCIDR + " dev lo src " + nodeIP} {
+		if out, err := exec.CommandContext(ctx, "ip", strings.Fields(args)...).CombinedOutput(); err != nil { // #nosec G204 -- of this package
 			return fmt.Errorf("ip %s: %w: %s", args, err, out)
 		}
 	}
@@ -162,7 +202,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		name   string
 		user   string // of its kubeconfig
 		groups []string
-		args   []string
+		// configHasKubeconfig reports that the program's configuration file names the kubeconfig, and not a flag.
+		configHasKubeconfig bool
+		args                []string
 	}{
 		{name: "kube-controller-manager", user: "system:kube-controller-manager", args: []string{
 			"--leader-elect=false", "--use-service-account-credentials", "--root-ca-file=" + c.CAPath(),
@@ -173,7 +215,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		{name: "kubelet", user: "system:node:node", groups: []string{"system:nodes"}, args: []string{
 			"--config=" + dir + "/kubelet.yaml", "--hostname-override=node", "--node-ip=" + nodeIP, "--root-dir=" + dir + "/kubelet",
 		}},
-		{name: "kube-proxy", user: "system:kube-proxy", args: []string{"--config=" + dir + "/kube-proxy.yaml", "--hostname-override=node"}},
+		{name: "kube-proxy", user: "system:kube-proxy", configHasKubeconfig: true, args: []string{"--config=" + dir + "/kube-proxy.yaml", "--hostname-override=node"}},
 	} {
 		cert, key, err := c.IssueCert(p.user, p.groups...)
 		if err != nil {
@@ -185,7 +227,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		if err := controlplane.WriteKubeconfig(kubeconfig, config); err != nil {
 			return err
 		}
-		if p.name != "kube-proxy" { // files/kube-proxy.yaml has its kubeconfig
+		if !p.configHasKubeconfig {
 			p.args = append(p.args, "--kubeconfig="+kubeconfig)
 		}
 		if err := c.run(p.name, p.args...); err != nil {
@@ -201,9 +243,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 	}
 	// kube-apiserver cannot resolve names of Services, so it sends its traces to this port.
-	traces, err := net.Listen("tcp", "127.0.0.1:4317")
+	traces, err := net.Listen("tcp", "127.0.0.1:"+otlpPort)
 	if err == nil {
-		go forward(traces, "jaeger.tracing:4317")
+		go forward(traces, "jaeger.tracing:"+otlpPort)
 	}
 	return err
 }
@@ -230,32 +272,40 @@ func (c *Cluster) importImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(released) != 1 {
+		return fmt.Errorf("the release has %d images, want one: %q", len(released), released)
+	}
 	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(c.Chart), "listproxy-"), ".tgz")
 	return ctr("images", "import", "--index-name="+Image+":"+version, released[0])
 }
 
 // run starts a program. When the program ends, so does the cluster.
 func (c *Cluster) run(name string, args ...string) error {
-	log, err := os.Create(filepath.Join(dir, name+".log"))
+	output, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(filepath.Join(c.bin, name), args...) // #nosec G204 -- of this package
 	cmd.Env = []string{"PATH=" + c.bin + ":" + os.Getenv("PATH"), "HOME=" + dir}
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	go func() {
 		err := cmd.Wait()
-		output, _ := os.ReadFile(log.Name())
-		c.cancel(fmt.Errorf("%s has ended: %w\n%s", name, err, output[max(0, len(output)-4096):]))
+		text, _ := os.ReadFile(output.Name())
+		c.cancel(fmt.Errorf("%s has ended: %w\n%s", name, err, binaries.Tail(text)))
 	}()
 	return nil
 }
 
-// Forward forwards connections of the nth port that [Enter] opened outside, from 0 on, to a Service, as "name.namespace:80".
-// It returns the address outside.
+// Dialer resolves names with the cluster's DNS.
+var Dialer = net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, dnsAddress)
+}}}
+
+// Forward forwards connections at the nth inherited port, which [Enter] opened outside, from 0 on, to a Service, as
+// "name.namespace:80". It returns the address outside.
 func Forward(n int, service string) (string, error) {
 	const firstInherited = 3                                                  // file descriptor of exec.Cmd.ExtraFiles[0]
 	l, err := net.FileListener(os.NewFile(uintptr(firstInherited+n), "port")) // #nosec G115 -- a small number
@@ -265,11 +315,6 @@ func Forward(n int, service string) (string, error) {
 	go forward(l, service)
 	return l.Addr().String(), nil
 }
-
-// Dialer resolves names with the cluster's DNS.
-var Dialer = net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, network, "10.0.0.10:53")
-}}}
 
 // forward forwards connections of a listener to a Service, as "name.namespace:80".
 func forward(l net.Listener, service string) {

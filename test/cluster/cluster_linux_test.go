@@ -66,26 +66,26 @@ func TestCluster(t *testing.T) {
 		{"CONNECT", checkConnect},
 		{"pods as clients", checkClientPods},
 		{"restart", func(t *testing.T, c *tester) {
-			besideClients(t, c.through, c.direct, func() {
+			whileClientsWork(t, c.through, c.direct, func() {
 				c.kubectl(t, "rollout restart deployment/listproxy -n listproxy")
 				c.kubectl(t, "rollout status deployment/listproxy -n listproxy --timeout=5m")
 			})
 		}},
 		{"upgrade", func(t *testing.T, c *tester) {
-			besideClients(t, c.through, c.direct, func() { c.install(t, "podAnnotations.upgraded=yes") })
+			whileClientsWork(t, c.through, c.direct, func() { c.install(t, "podAnnotations.upgraded=yes") })
 		}},
 		{"killed", checkKilled},
 		{"certificate", checkCertificate},
 		{"token", checkToken},
 		{"policy", func(t *testing.T, c *tester) {
 			const leases = "policy.extraResources[0]."
-			besideClients(t, c.through, c.direct, func() {
+			whileClientsWork(t, c.through, c.direct, func() {
 				c.install(t, leases+"group=coordination.k8s.io,"+leases+"resource=leases,"+leases+"cache=onDemand")
 			})
 		}},
 		{"drain", checkDrain},
 		{"autoscaling", func(t *testing.T, c *tester) {
-			besideClients(t, c.through, c.direct, func() {
+			whileClientsWork(t, c.through, c.direct, func() {
 				c.install(t, "autoscaling.enabled=true,autoscaling.minReplicas=3")
 				poll.Until(t, patience, "three replicas are ready", func() bool {
 					return c.kubectl(t, "get deployment listproxy -n listproxy -o jsonpath={.status.readyReplicas}") == "3"

@@ -22,7 +22,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// crowd is an informer and clients that poll, page and write, all of one server.
+// crowd is an informer and clients that poll, page and write, all at one server.
 type crowd struct {
 	informer cache.SharedIndexInformer
 
@@ -31,22 +31,22 @@ type crowd struct {
 	failures []string
 }
 
-// besideClients runs a crowd at listproxy, and one at kube-apiserver, while do runs. No request may fail at listproxy, but
-// for errors that contain one of the allowed texts. In the end both informers must have the same pods.
-func besideClients(t *testing.T, through, direct *rest.Config, do func(), allowed ...string) {
+// whileClientsWork runs a crowd at listproxy, and one at kube-apiserver, while disturb runs. No request may fail at listproxy,
+// but for errors that contain one of the tolerated texts. In the end both informers must have the same pods.
+func whileClientsWork(t *testing.T, through, direct *rest.Config, disturb func(), tolerated ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var clients errgroup.Group
 	proxied, control := startCrowd(ctx, t, through, &clients), startCrowd(ctx, t, direct, &clients)
-	do()
+	disturb()
 	poll.Until(t, patience, "both informers have the same pods", func() bool { return maps.Equal(proxied.stored(), control.stored()) })
 	cancel()
 	_ = clients.Wait()
 	t.Logf("through listproxy: %v, %d failed", proxied.requests, len(proxied.failures))
 	t.Logf("directly: %v, %d failed", control.requests, len(control.failures))
 	unexpected := slices.DeleteFunc(proxied.failures, func(failure string) bool {
-		return slices.ContainsFunc(allowed, func(text string) bool { return strings.Contains(failure, text) })
+		return slices.ContainsFunc(tolerated, func(text string) bool { return strings.Contains(failure, text) })
 	})
 	if len(unexpected) > 0 {
 		t.Errorf("%d requests failed through listproxy, and %d directly; the first: %s", len(unexpected), len(control.failures), unexpected[0])
@@ -63,6 +63,7 @@ func startCrowd(ctx context.Context, t *testing.T, cfg *rest.Config, clients *er
 	expect.NoError(t, informers.Start(ctx, c.informer))
 	poll.Until(t, patience, "the informer has synced", c.informer.HasSynced)
 	configMaps := client.CoreV1().ConfigMaps(team)
+	const pause = 100 * time.Millisecond // of each client between two requests
 	for name, send := range map[string]func() error{
 		"poll": func() error {
 			_, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
@@ -92,7 +93,7 @@ func startCrowd(ctx context.Context, t *testing.T, cfg *rest.Config, clients *er
 		},
 	} {
 		clients.Go(func() error {
-			for range poll.Ticks(ctx, time.Second/10) {
+			for range poll.Ticks(ctx, pause) {
 				err := send()
 				if ctx.Err() != nil {
 					break // cut off, not failed

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,8 +21,8 @@ import (
 const (
 	// dir is the only directory that the cluster writes to outside. It holds keys.
 	dir = "/var/lib/listproxy-cluster"
-	// group is the control group of all pods, below /sys/fs/cgroup or each of its controllers.
-	group = "listproxy-cluster"
+	// cgroupName is the control group of all pods, below /sys/fs/cgroup or each of its controllers.
+	cgroupName = "listproxy-cluster"
 	// lockSocket is an abstract socket, which allows one cluster on the machine. It goes with its process.
 	lockSocket = "@listproxy-cluster"
 	// insideEnv is set for processes inside.
@@ -50,7 +49,7 @@ func Missing() (descriptions []string) {
 	if found, _ := filepath.Glob("/usr/include/seccomp.h"); found == nil {
 		add("/usr/include/seccomp.h, of the package libseccomp-dev: runc is built with it")
 	}
-	if len(groups()) == 0 {
+	if len(cgroups()) == 0 {
 		add("control groups below /sys/fs/cgroup")
 	}
 	for _, path := range []string{filepath.Dir(dir), "."} {
@@ -63,8 +62,8 @@ func Missing() (descriptions []string) {
 	return descriptions
 }
 
-// Enter runs this program again, inside and with the same arguments, until that ends or ctx does, and returns its exit code.
-// It opens so many ports outside for [Forward]. Before it returns, it removes the cluster.
+// Enter runs this program again with the same arguments, inside the cluster's namespaces, and returns its exit code. If ctx ends,
+// it stops the program and returns 0. It opens so many ports outside for [Forward]. Before it returns, it removes the cluster.
 func Enter(ctx context.Context, log func(string), ports int) (code int, err error) {
 	lock, err := net.Listen("unix", lockSocket)
 	if err != nil {
@@ -83,8 +82,9 @@ func Enter(ctx context.Context, log func(string), ports int) (code int, err erro
 		return 1, err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...) // #nosec G204 G702 -- this very program
-	cmd.Env = append(os.Environ(), insideEnv+"="+strconv.Itoa(ports), "TMPDIR="+dir)
+	cmd.Env = append(os.Environ(), insideEnv+"=1", "TMPDIR="+dir)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	// The program inherits sockets that listen in the network outside.
 	for range ports {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
@@ -116,13 +116,13 @@ func Enter(ctx context.Context, log func(string), ports int) (code int, err erro
 	return 0, err
 }
 
-// groups returns the paths of the cluster's control groups: one, or with version 1 one for each controller.
-func groups() (paths []string) {
+// cgroups returns the paths of the cluster's control groups: one, or with version 1 one for each controller.
+func cgroups() (paths []string) {
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
 		fields := strings.Fields(line)
 		if mountPoint, filesystem := fields[1], fields[2]; strings.HasPrefix(filesystem, "cgroup") {
-			paths = append(paths, filepath.Join(mountPoint, group))
+			paths = append(paths, filepath.Join(mountPoint, cgroupName))
 		}
 	}
 	return paths
@@ -131,8 +131,8 @@ func groups() (paths []string) {
 // cleanUp removes the control groups and the directory. It tries again while processes of the namespaces are ending.
 func cleanUp() error {
 	return poll.Try(context.Background(), time.Minute, time.Second/10, "removing the cluster", func() error {
-		var failed error
-		for _, root := range groups() {
+		var errs error
+		for _, root := range cgroups() {
 			var nested []string
 			_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 				if err == nil && entry.IsDir() {
@@ -141,9 +141,9 @@ func cleanUp() error {
 				return nil
 			})
 			for _, path := range slices.Backward(nested) {
-				failed = errors.Join(failed, syscall.Rmdir(path))
+				errs = errors.Join(errs, syscall.Rmdir(path))
 			}
 		}
-		return errors.Join(failed, os.RemoveAll(dir))
+		return errors.Join(errs, os.RemoveAll(dir))
 	})
 }

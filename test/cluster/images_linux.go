@@ -2,10 +2,10 @@ package cluster
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +15,9 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// programs run on the node, besides those of package controlplane, or make and install the release.
-var programs = []string{
+// tools are programs that binaries.Tool builds: they run on the node, or make and install the release. Package controlplane has
+// the others.
+var tools = []string{
 	"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local",
 	"kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler", "helm", "cyclonedx-gomod", "release-image",
 }
@@ -27,7 +28,7 @@ var images = []struct {
 	program string
 	name    string
 	env     []string
-	isTool  bool // built by binaries.Tool
+	isTool  bool // built by binaries.Tool; pack builds pause, and binaries.ControlPlane kubectl
 }{
 	{program: "pause", name: "localhost/pause:1"},
 	{program: "kubectl", name: "localhost/kubectl:1"},
@@ -41,7 +42,7 @@ func Build(ctx context.Context, log func(string)) error {
 	if _, _, err := binaries.ControlPlane(ctx, log, ""); err != nil {
 		return err
 	}
-	for _, name := range programs {
+	for _, name := range tools {
 		if _, err := binaries.Tool(ctx, log, name); err != nil {
 			return err
 		}
@@ -57,7 +58,7 @@ func Build(ctx context.Context, log func(string)) error {
 	return nil
 }
 
-// binDir returns the folder of programs.
+// binDir returns the folder of all programs.
 func binDir() (string, error) {
 	root, err := binaries.RepoRoot()
 	return filepath.Join(root, "bin"), err
@@ -70,10 +71,11 @@ func pack(ctx context.Context) error {
 		return err
 	}
 	pause := filepath.Join(bin, "pause")
-	goBuild := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", pause, "./test/cluster/cmd/pause") // #nosec G204 -- as above
+	goBuild := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", pause, "./test/cluster/cmd/pause") // #nosec G204 -- of this file
 	release := exec.CommandContext(ctx, "test/release/release")
 	for _, cmd := range []*exec.Cmd{goBuild, release} {
 		cmd.Dir = filepath.Dir(bin)
+		// DIST and PLATFORMS are for the release.
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "DIST="+filepath.Join(dir, "dist"), "PLATFORMS=linux/"+runtime.GOARCH)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", cmd.Path, err, out)
@@ -94,45 +96,41 @@ func packOne(path, name, program string, env []string) error {
 	if err != nil {
 		return err
 	}
-	layer := path + ".layer"
-	err = archive(layer, 0o755, map[string][]byte{"program": content})
-	defer func() { _ = os.Remove(layer) }()
+	layer, err := archive(0o755, map[string][]byte{"program": content})
 	if err != nil {
-		return err
-	}
-	files := map[string][]byte{}
-	if files["layer.tar"], err = os.ReadFile(layer); err != nil { // #nosec G304 -- just written
 		return err
 	}
 	type object = map[string]any
 	config, err := json.Marshal(object{
 		"os": "linux", "architecture": runtime.GOARCH, "config": object{"Entrypoint": []string{"/program"}, "Env": env},
-		"rootfs": object{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(files["layer.tar"]))}},
+		"rootfs": object{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	if err != nil {
 		return err
 	}
-	files["config.json"] = config
-	files["manifest.json"], err = json.Marshal([]object{{
-		"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"},
-	}})
-	return errors.Join(err, archive(path, 0o644, files))
-}
-
-// archive writes files of one mode to a tar.
-func archive(path string, mode int64, files map[string][]byte) error {
-	out, err := os.Create(path) // #nosec G304 -- the caller's own
+	manifest, err := json.Marshal([]object{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
 	if err != nil {
 		return err
 	}
-	w := tar.NewWriter(out)
+	image, err := archive(0o644, map[string][]byte{"layer.tar": layer, "config.json": config, "manifest.json": manifest})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, image, 0o600)
+}
+
+// archive returns a tar with files of one mode.
+func archive(mode int64, files map[string][]byte) ([]byte, error) {
+	var packed bytes.Buffer
+	w := tar.NewWriter(&packed)
 	for name, content := range files {
 		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content))}); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := w.Write(content); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return errors.Join(w.Close(), out.Close())
+	err := w.Close()
+	return packed.Bytes(), err
 }

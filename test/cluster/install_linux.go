@@ -15,7 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// Namespace is listproxy's, where pods must be restricted (Pod Security Standards). The Helm release has the same name.
+// Namespace is the namespace of listproxy, which enforces the restricted Pod Security Standard. The Helm release has the same
+// name.
 const Namespace = "listproxy"
 
 // ClusterIP is the address of listproxy's Service, as in docs/clients.md.
@@ -37,14 +38,14 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 // Install creates the namespace, installs the chart with values (as --set takes them), or upgrades it, and waits until all
 // replicas are ready. It returns the notes that Helm prints.
 func (c *Cluster) Install(ctx context.Context, values ...string) (notes string, err error) {
-	const namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: " + Namespace +
+	const namespaceManifest = "{apiVersion: v1, kind: Namespace, metadata: {name: " + Namespace +
 		", labels: {pod-security.kubernetes.io/enforce: restricted}}}"
-	if err := c.Apply(ctx, namespace); err != nil {
+	if err := c.Apply(ctx, namespaceManifest); err != nil {
 		return "", err
 	}
 	args := []string{
 		"upgrade", "--install", Namespace, c.Chart, "--wait", "--timeout=5m",
-		"--set=service.clusterIP=" + ClusterIP + ",tracing.endpoint=http://jaeger.tracing:4317",
+		"--set=service.clusterIP=" + ClusterIP + ",tracing.endpoint=http://jaeger.tracing:" + otlpPort, // so that every installation has traces
 	}
 	for _, value := range values {
 		args = append(args, "--set="+value)
@@ -52,7 +53,7 @@ func (c *Cluster) Install(ctx context.Context, values ...string) (notes string, 
 	return c.Helm(ctx, args...)
 }
 
-// Through returns a copy of a client configuration for kube-apiserver that leads to listproxy.
+// Through returns a copy of direct whose requests go to listproxy's Service, with listproxy's CA.
 func (c *Cluster) Through(ctx context.Context, direct *rest.Config) (*rest.Config, error) {
 	admin, err := kubernetes.NewForConfig(c.RESTConfig(controlplane.Admin))
 	if err != nil {
@@ -64,6 +65,6 @@ func (c *Cluster) Through(ctx context.Context, direct *rest.Config) (*rest.Confi
 	}
 	through := rest.CopyConfig(direct)
 	through.Host, through.CAData = "https://"+ClusterIP, secret.Data["ca.crt"]
-	through.ServerName = "listproxy.listproxy.svc"
+	through.ServerName = Namespace + "." + Namespace + ".svc"
 	return through, nil
 }

@@ -66,8 +66,8 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args .
 // URL returns the address at which the API server listens: https, host and port.
 func (s *APIServer) URL() string { return "https://" + s.port.address() }
 
-// Use sets the version for the next start, as "1.32.13", which a module beside tools/ must pin ("": that of tools/). args
-// replace those of [Options].
+// Use sets the version ("1.32.13"; "": that of tools/) and the arguments of the next start. A module beside tools/ must pin the
+// version. args replace those of [Options].
 func (s *APIServer) Use(ctx context.Context, version string, args ...string) error {
 	paths, _, err := binaries.ControlPlane(ctx, s.cp.options.Log, version)
 	if err != nil {
@@ -159,8 +159,8 @@ func (s *APIServer) withProcess(f func(*process) error) error {
 	return f(s.process)
 }
 
-// end ends the API server for good.
-func (s *APIServer) end() {
+// close kills the API server and releases its port. It cannot be started again.
+func (s *APIServer) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true

@@ -20,8 +20,8 @@ var (
 	errNotRunning = errors.New("not running")
 )
 
-// VersionEnv is the environment variable with the version of kube-apiserver, as in LISTPROXY_TEST_KUBERNETES=1.32.13. A
-// module beside tools/ must pin that version. The default is the version that tools/ pins.
+// VersionEnv is the environment variable with the version of kube-apiserver, as in LISTPROXY_TEST_KUBERNETES=1.32.13. There must
+// be a module beside tools/ that pins it. The default is the version that tools/ pins.
 const VersionEnv = "LISTPROXY_TEST_KUBERNETES"
 
 // kineEnv is the environment variable that replaces etcd by a version of kine, as in LISTPROXY_TEST_KINE=0.17.5. Methods
@@ -33,7 +33,7 @@ type Options struct {
 	// APIServerArgs follow the usual arguments of kube-apiserver. They override flags before them, but lists (feature
 	// gates) add up.
 	APIServerArgs []string
-	// ServiceAccounts enables the admission plugin of this name: each pod gets the token of its service account, which must
+	// ServiceAccounts enables the admission plugin ServiceAccount: each pod gets the token of its service account, which must
 	// exist. Nothing creates default service accounts.
 	ServiceAccounts bool
 	// Log receives lines about what is built and started, from any goroutine. nil: no log.
@@ -70,12 +70,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 		options.Log = func(string) {}
 	}
 	cp := &ControlPlane{options: options}
-	var err error
-	cp.paths, cp.version, err = binaries.ControlPlane(ctx, options.Log, os.Getenv(VersionEnv))
-	if version := os.Getenv(kineEnv); version != "" && err == nil {
-		cp.kine = true
-		cp.paths.Etcd, err = binaries.Tool(ctx, options.Log, "kine-"+version)
-	}
+	err := cp.prepareBinaries(ctx)
 	if err == nil {
 		err = cp.start(ctx)
 	}
@@ -84,6 +79,20 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
 	return cp, nil
+}
+
+// prepareBinaries makes sure that all programs are there.
+func (cp *ControlPlane) prepareBinaries(ctx context.Context) (err error) {
+	if cp.paths, cp.version, err = binaries.ControlPlane(ctx, cp.options.Log, os.Getenv(VersionEnv)); err != nil {
+		return err
+	}
+	version := os.Getenv(kineEnv)
+	if version == "" {
+		return nil
+	}
+	cp.kine = true
+	cp.paths.Etcd, err = binaries.Tool(ctx, cp.options.Log, "kine-"+version)
+	return err
 }
 
 func (cp *ControlPlane) start(ctx context.Context) error {
@@ -138,7 +147,7 @@ func (cp *ControlPlane) whileRunning(ctx context.Context, do func(context.Contex
 	return do(ctx)
 }
 
-// Stop ends all processes and removes the directory. It may be called more than once.
+// Stop ends all processes, and has the reaper remove the directory. It may be called more than once.
 func (cp *ControlPlane) Stop() {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -148,9 +157,9 @@ func (cp *ControlPlane) Stop() {
 	cp.stopped = true
 	// Nothing is kept, so no process needs an orderly end. API servers end before etcd, so that they do not log errors.
 	for _, s := range cp.servers {
-		s.end()
+		s.close()
 	}
-	cp.etcd.kill()
+	cp.etcd.kill() // nil, if the start has failed before: then this does nothing
 	if cp.reaper != nil {
 		cp.reaper.reap()
 	}

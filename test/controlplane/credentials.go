@@ -50,43 +50,24 @@ func newCredentials(dir string) (c *credentials, err error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := newKey() // signs and verifies service account tokens
+	accountKey, accountPublic, err := newAccountKey()
 	if err != nil {
 		return nil, err
 	}
-	accountKey, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		return nil, err
-	}
-	accountPublic, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, err
-	}
-	var lines strings.Builder
+	var lines strings.Builder // of the token file
 	for _, u := range Users() {
-		if u.token {
-			c.tokens[u.Name] = rand.Text()
-			secrets.Suite.Add("the token of "+u.Name, c.tokens[u.Name])
-			fmt.Fprintf(&lines, "%s,%s,%s,%q\n", c.tokens[u.Name], u.login, "uid-"+u.login, strings.Join(u.groups, ","))
+		line, err := c.add(u)
+		if err != nil {
+			return nil, err
 		}
-		if u.cert {
-			cert, key, err := c.issuer.Issue(pkix.Name{CommonName: u.login, Organization: u.groups}, nil)
-			if err != nil {
-				return nil, err
-			}
-			c.certs[u.Name] = keyPair{cert, key}
-		}
-		// Who has no token can only be impersonated by a proxy. (The others' names are theirs to say.)
-		if u.cert && !u.token {
-			secrets.Suite.AddIdentity("the name of "+u.Name+", who logs in with a certificate,", u.login)
-		}
+		lines.WriteString(line)
 	}
 	for name, content := range map[string][]byte{
 		caFile:            c.issuer.PEM(),
 		servingCertFile:   servingCert,
 		servingKeyFile:    servingKey,
 		accountKeyFile:    accountKey,
-		accountPublicFile: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: accountPublic}),
+		accountPublicFile: accountPublic,
 		tokenFile:         []byte(lines.String()),
 	} {
 		secrets.Suite.AddKey("the key in "+name, content)
@@ -95,4 +76,37 @@ func newCredentials(dir string) (c *credentials, err error) {
 		}
 	}
 	return c, nil
+}
+
+// newAccountKey returns a key that signs service account tokens, and the public key that verifies them, in PEM.
+func newAccountKey() (private, public []byte, err error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	if private, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), err
+}
+
+// add creates the token and the certificate of a user, and returns the user's line in the token file, if there is a token.
+func (c *credentials) add(u User) (line string, err error) {
+	if u.token {
+		c.tokens[u.Name] = rand.Text()
+		secrets.Suite.Add("the token of "+u.Name, c.tokens[u.Name])
+		line = fmt.Sprintf("%s,%s,%s,%q\n", c.tokens[u.Name], u.login, "uid-"+u.login, strings.Join(u.groups, ","))
+	}
+	if !u.cert {
+		return line, nil
+	}
+	cert, key, err := c.issuer.Issue(pkix.Name{CommonName: u.login, Organization: u.groups}, nil)
+	c.certs[u.Name] = keyPair{cert, key}
+	if !u.token {
+		// listproxy names the user of a certificate in Impersonate-* headers, so that name might leak. It does not know the
+		// name of a token's user.
+		secrets.Suite.AddIdentity("the name of "+u.Name+", who logs in with a certificate,", u.login)
+	}
+	return line, err
 }

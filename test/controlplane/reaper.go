@@ -15,7 +15,7 @@ import (
 const runningFile = "running"
 
 // reaperScript waits for the end of its standard input, then kills the processes of the
-// directory $1 and removes it. It tries again while dying processes still write there.
+// directory $1 and removes it. It tries again, for ten seconds, while dying processes still write there.
 const reaperScript = `
 trap '' HUP INT TERM
 while read -r _; do :; done

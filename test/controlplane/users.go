@@ -21,7 +21,9 @@ const (
 )
 
 const (
-	groupMasters         = "system:masters"
+	groupMasters = "system:masters"
+	// groupUnauthenticated keeps its members out of system:authenticated, so that they have not even the right to discovery and
+	// to a SelfSubjectAccessReview.
 	groupUnauthenticated = "system:unauthenticated"
 )
 
@@ -54,8 +56,6 @@ func Users() []User {
 			Name: Carol, Rights: "what every authenticated user may: discovery, and reviews of her own rights",
 			login: Carol, token: true,
 		},
-		// Who is in this group is not put into system:authenticated and so has not even the
-		// right to discovery and to a SelfSubjectAccessReview.
 		{
 			Name: Nobody, Rights: "nothing, not even a review of the own rights",
 			login: Nobody, groups: []string{groupUnauthenticated}, token: true,

@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 )
 
-// tools are the paths of programs by name: those that make a release, and krew.
+// tools has the path of each program that the tests run, by its name: those that make a release, and krew. TestMain fills it.
 var tools = map[string]string{"helm": "", "cyclonedx-gomod": "", "release-image": "", "krew": ""}
 
 func TestMain(m *testing.M) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -22,13 +23,12 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 
 	log(task + " …")
 	partial := filepath.Join(bin, "."+t.name+".partial")
-	args := []string{"build"}
+	verb := []string{"build"}
 	if t.test {
-		args = []string{"test", "-c"}
+		verb = []string{"test", "-c"}
 	}
-	args = append(append(args, "-tags", t.tags), buildFlags(version, partial)...)
-	_, err = goCommand(ctx, module, t.cgo, append(args, t.pkg)...)
-	if err != nil {
+	args := slices.Concat(verb, []string{"-tags", t.tags}, buildFlags(version, partial), []string{t.pkg})
+	if _, err := goCommand(ctx, module, t.cgo, args...); err != nil {
 		_ = os.Remove(partial)
 		return fmt.Errorf("%s: %w", task, err)
 	}
@@ -58,10 +58,11 @@ func buildFlags(version, output string) []string {
 func goCommand(ctx context.Context, module string, cgo bool, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- arguments from this package
 	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	cgoEnabled := "CGO_ENABLED=0"
 	if cgo {
-		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+		cgoEnabled = "CGO_ENABLED=1"
 	}
+	cmd.Env = append(os.Environ(), cgoEnabled, "GOWORK=off", "GOFLAGS=")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -17,10 +17,13 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
+// The two forwarded Services for which there are kubeconfigs.
+const apiServer, listproxy = "kube-apiserver", "listproxy"
+
 // forwarded are the Services that are reachable from outside, each at one of the ports that cluster.Enter opens.
 var forwarded = []struct{ name, service string }{
-	{"kube-apiserver", "kubernetes.default:443"},
-	{"listproxy", "listproxy.listproxy:443"},
+	{apiServer, "kubernetes.default:443"},
+	{listproxy, "listproxy.listproxy:443"},
 	{"status page", "listproxy-admin.listproxy:8081"},
 	{"Jaeger", "jaeger.tracing:16686"},
 	{"Prometheus", "prometheus.monitoring:9090"},
@@ -39,15 +42,16 @@ func main() {
 	os.Exit(code)
 }
 
-func run(ctx context.Context) (int, error) {
+// run shows the cluster, inside, or enters it. It returns the exit code of the program inside.
+func run(ctx context.Context) (code int, err error) {
 	if cluster.Inside() {
 		return 0, show(ctx)
 	}
 	if missing := cluster.Missing(); len(missing) > 0 {
-		return 1, fmt.Errorf("this machine lacks:\n  %s", strings.Join(missing, "\n  "))
+		return 0, fmt.Errorf("this machine lacks:\n  %s", strings.Join(missing, "\n  "))
 	}
 	if err := cluster.Build(ctx, log); err != nil {
-		return 1, err
+		return 0, err
 	}
 	return cluster.Enter(ctx, log, len(forwarded))
 }
@@ -84,9 +88,9 @@ func show(ctx context.Context) error {
 		return err
 	}
 	kubeconfigs := map[string]string{}
-	for name, config := range map[string]*rest.Config{"kube-apiserver": direct, "listproxy": through} {
+	for name, config := range map[string]*rest.Config{apiServer: direct, listproxy: through} {
 		config.Host = "https://" + addresses[name]
-		kubeconfigs[name] = filepath.Join(filepath.Dir(c.Dir()), name+".kubeconfig")
+		kubeconfigs[name] = filepath.Join(filepath.Dir(c.Dir()), name+".kubeconfig") // beside the control plane's files
 		if err := controlplane.WriteKubeconfig(kubeconfigs[name], config); err != nil {
 			return err
 		}
@@ -100,11 +104,11 @@ In another terminal:
   %[3]s get --raw '/api/v1/pods?resourceVersion=0' -v=6
 
 What listproxy has in memory   http://%[4]s/statusz
-Its traces, in Jaeger          http://%[5]s/api/traces?service=listproxy (Jaeger's pages are not in what Go modules build)
+Its traces, in Jaeger          http://%[5]s/api/traces?service=listproxy (built from its Go module, Jaeger has no web pages)
 Its metrics, in Prometheus     http://%[6]s/api/v1/query?query=listproxy_requests_total
 
 Ctrl-C removes all of it.
-`, kubeconfigs["kube-apiserver"], kubeconfigs["listproxy"], c.Binaries().Kubectl,
+`, kubeconfigs[apiServer], kubeconfigs[listproxy], c.Binaries().Kubectl,
 		addresses["status page"], addresses["Jaeger"], addresses["Prometheus"])
 	<-ctx.Done()
 	return context.Cause(ctx)

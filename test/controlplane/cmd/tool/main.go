@@ -37,8 +37,12 @@ func run(ctx context.Context, args []string) error {
 
 func tool(ctx context.Context, name string) (string, error) {
 	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	if version, ok := strings.CutPrefix(name, "kube-apiserver"); ok {
-		paths, _, err := binaries.ControlPlane(ctx, log, strings.TrimPrefix(version, "-"))
+	version, isOtherVersion := strings.CutPrefix(name, "kube-apiserver-")
+	if name == "kube-apiserver" {
+		version = "" // the one that tools/ pins
+	}
+	if name == "kube-apiserver" || isOtherVersion {
+		paths, _, err := binaries.ControlPlane(ctx, log, version)
 		return paths.KubeAPIServer, err
 	}
 	return binaries.Tool(ctx, log, name)

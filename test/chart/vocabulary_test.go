@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
-// knowledge is what queries can ask for.
-type knowledge struct {
+// vocabulary has the metrics, labels and values that a query may name.
+type vocabulary struct {
 	metrics map[string]map[string]bool // each metric's labels
 	pages   string                     // the documentation, which has every value of a label as a word
 }
@@ -28,12 +28,15 @@ var metricRows = regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|(
 // minMetrics is far below their number: fewer mean that metricRows no longer matches the page.
 const minMetrics = 20
 
-// readKnowledge reads docs/reference.md, which another test compares with the code, and the metrics that every Go process
+// readVocabulary reads docs/reference.md, which another test compares with the code, and the metrics that every Go process
 // has.
-func readKnowledge(t *testing.T) knowledge {
+func readVocabulary(t *testing.T) vocabulary {
 	t.Helper()
 	reference := pages.Read(t, "docs/reference.md")
-	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, pages: reference + pages.Read(t, "docs/observability.md")}
+	v := vocabulary{
+		metrics: map[string]map[string]bool{"up": {}}, // Prometheus' own
+		pages:   reference + pages.Read(t, "docs/observability.md"),
+	}
 	for _, row := range metricRows.FindAllStringSubmatch(reference, -1) {
 		name, metricType, labelNames := row[1], row[2], row[3]
 		labels := map[string]bool{}
@@ -41,26 +44,26 @@ func readKnowledge(t *testing.T) knowledge {
 			labels[label] = true
 		}
 		if metricType != "histogram" {
-			k.metrics[name] = labels
+			v.metrics[name] = labels
 			continue
 		}
-		k.metrics[name+"_count"], k.metrics[name+"_sum"] = labels, labels
-		k.metrics[name+"_bucket"] = maps.Clone(labels)
-		k.metrics[name+"_bucket"]["le"] = true
+		v.metrics[name+"_count"], v.metrics[name+"_sum"] = labels, labels
+		v.metrics[name+"_bucket"] = maps.Clone(labels)
+		v.metrics[name+"_bucket"]["le"] = true
 	}
-	if len(k.metrics) < minMetrics {
-		t.Fatalf("%d metrics in docs/reference.md, want at least %d", len(k.metrics), minMetrics)
+	if len(v.metrics) < minMetrics {
+		t.Fatalf("%d metrics in docs/reference.md, want at least %d", len(v.metrics), minMetrics)
 	}
 	families, err := telemetry.NewMetrics("").Gather()
 	expect.NoError(t, err)
 	for _, family := range families {
-		k.metrics[family.GetName()] = map[string]bool{}
+		v.metrics[family.GetName()] = map[string]bool{}
 	}
 	// A process has these on Linux only.
 	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes"} {
-		k.metrics[name] = map[string]bool{}
+		v.metrics[name] = map[string]bool{}
 	}
-	return k
+	return v
 }
 
 // Parts of PromQL.
@@ -74,35 +77,38 @@ var (
 
 // unknown returns a sentence for each metric, label and value in a query that does not exist. promtool checks the
 // grammar, so finding names by regular expressions is enough.
-func (k knowledge) unknown(query string) (sentences []string) {
+func (v vocabulary) unknown(query string) (sentences []string) {
 	add := func(format string, args ...any) { sentences = append(sentences, fmt.Sprintf(format, args...)) }
+	// Labels and values in {…}.
 	for _, s := range selectors.FindAllStringSubmatch(query, -1) {
 		for _, m := range matchers.FindAllStringSubmatch(s[2], -1) {
 			metric, label, values := s[1], m[1], m[2]
 			if slices.Contains(targetLabels, label) {
 				continue
 			}
-			if !k.metrics[metric][label] {
+			if !v.metrics[metric][label] {
 				add("%s has no label %s", metric, label)
 			}
 			for value := range strings.SplitSeq(values, "|") {
-				if !regexp.MustCompile(`\b` + regexp.QuoteMeta(value) + `\b`).MatchString(k.pages) {
+				if !regexp.MustCompile(`\b` + regexp.QuoteMeta(value) + `\b`).MatchString(v.pages) {
 					add("no page has the value %s=%q of %s", label, value, metric)
 				}
 			}
 		}
 	}
+	// Metrics.
 	query = selectors.ReplaceAllString(query, "$1")
 	labels := map[string]bool{} // of all metrics in the query
 	for _, name := range names.FindAllString(groupings.ReplaceAllString(query, ""), -1) {
 		if strings.HasSuffix(name, "(") || slices.Contains(operators, name) {
 			continue
 		}
-		if k.metrics[name] == nil {
+		if v.metrics[name] == nil {
 			add("there is no metric %s", name)
 		}
-		maps.Copy(labels, k.metrics[name])
+		maps.Copy(labels, v.metrics[name])
 	}
+	// Labels of by (…), on (…) and the like.
 	for _, group := range groupings.FindAllStringSubmatch(query, -1) {
 		for _, label := range names.FindAllString(group[1], -1) {
 			if !labels[label] && !slices.Contains(targetLabels, label) {

@@ -167,7 +167,7 @@ func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 		c.keep(key, s)
 		return s, nil
 	})
-	if s := result.(*segment); s.holds(f, objects) {
+	if s, ok := result.(*segment); ok && s.holds(f, objects) { // it is a segment
 		return s
 	}
 	return c.compress(f, objects, cached) // the flight was that of another segment with the same hashes

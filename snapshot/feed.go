@@ -244,7 +244,7 @@ func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, er
 	if ev.Type == wire.Deleted && !f.watches {
 		return ch, nil // only watches need the deleted object
 	}
-	item, err := f.source.Encoding().Cut(itemForm, ev.Object)
+	item, err := f.source.Encoding().ItemOf(itemForm, ev.Object)
 	if err != nil {
 		return stateChange{}, err
 	}

@@ -53,7 +53,7 @@ const (
 
 // Size returns an estimate of the bytes of memory that the object takes.
 func (o *Object) Size() int64 {
-	size := len(o.Bytes) + len(o.Key) + ObjectOverhead + o.Labels.Size()
+	size := len(o.Bytes) + len(o.Key) + ObjectOverhead + o.Labels.UnsharedSize()
 	for _, value := range o.Fields {
 		size += len(value) + fieldOverhead
 	}

@@ -25,7 +25,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		expect.NoError(t, err)
 		return l
 	}
-	envelope, _, err := wire.LearnEnvelope(src.Encoding(), listWith("").Body, "application/json", "")
+	envelope, err := wire.LearnEnvelope(src.Encoding(), listWith("").Body, "application/json", "")
 	expect.NoError(t, err)
 	envelope.Sharded = true
 	state := ListState{Envelope: envelope, Revision: 9}

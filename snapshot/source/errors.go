@@ -47,7 +47,7 @@ func IsBusy(err error) bool {
 // A 401 counts: the credentials are listproxy's own, so the upstream cannot check them now. (An error that
 // breaks off a stream of HTTP/2, as after a ping without an answer, is a [wire.ErrEnded] and not a [net.Error].)
 func IsUpstreamFailure(err error) bool {
-	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
+	return wire.IsNetworkFailure(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }
 
 // Backoff returns the pauses between tries: from 0.1 to 10 seconds, and up to half of that more at random.

@@ -95,7 +95,7 @@ func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool,
 // EnvelopeOf returns the envelope of a list with objects. What such a list does not show is copied from known, the envelope
 // of another list of the same collection.
 func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
-	envelope, _, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
+	envelope, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context
 	if err != nil {
 		return nil, err
 	}
-	envelope, _, err := wire.LearnEnvelope(s.Encoding(), emptyList, "", "")
+	envelope, err := wire.LearnEnvelope(s.Encoding(), emptyList, "", "")
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ func (c *cluster) write() {
 		c.span.To = revision
 		c.broadcaster.Publish(c.span)
 	case exists && deletes:
-		bytes, err := wire.AtRevision(encoding, old.Bytes, revision)
+		bytes, err := wire.ReviseItem(encoding, old.Bytes, revision)
 		expect.NoError(c.t, err)
 		c.state.Remove(o.Key)
 		c.change(revision, index.Change{Before: old, After: index.NewObject(0, o.Key, revision, bytes), Deleted: true})

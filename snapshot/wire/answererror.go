@@ -17,7 +17,8 @@ import (
 type AnswerError struct {
 	Code    int
 	Message string
-	// RetryAfter is the time that the upstream asks its clients to wait before the next request; 0 if it does not ask.
+	// RetryAfter is the time that the upstream asks its clients to wait before the next request, at most maxRetryAfter; 0 if it
+	// does not ask.
 	RetryAfter time.Duration
 }
 
@@ -25,18 +26,12 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the upstream answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message)
 }
 
-// IsCut reports whether err is a failure of the network: no answer came, or an answer broke off.
-func IsCut(err error) bool {
-	_, isNetError := errors.AsType[net.Error](err)
-	return isNetError || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
-// ReadAnswerError returns the AnswerError of an answer. It reads the body up to a bound that no Status exceeds, and does
-// not close it.
+// ReadAnswerError returns the AnswerError of an answer. It reads at most 64 KiB of the body, since a Status has less,
+// and does not close it.
 func ReadAnswerError(resp *http.Response) *AnswerError {
 	e := &AnswerError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
 	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
-		e.Message = statusMessage(body)
+		e.Message = readStatus(body).Message
 	}
 	return e
 }
@@ -53,24 +48,29 @@ func retryAfter(h http.Header) time.Duration {
 	return min(maxRetryAfter, time.Duration(seconds)*time.Second)
 }
 
-// statusMessage returns the message of a Status in JSON or protobuf, or "".
-func statusMessage(body []byte) string {
-	if w, err := parseWrapper(body); err == nil {
-		status, _ := w.status() // the message is only for people, so an error does not matter
-		return status.message
+// readStatus returns a Status in JSON or protobuf; the zero Status if text is none.
+func readStatus(text []byte) (status metav1.Status) {
+	if w, err := parseWrapper(text); err == nil {
+		_ = status.Unmarshal(w.object)
+	} else if json.Unmarshal(text, &status) != nil {
+		return metav1.Status{}
 	}
-	var status metav1.Status
-	if json.Unmarshal(body, &status) == nil {
-		return status.Message
-	}
-	return ""
+	return status
 }
 
-// asError returns the error for the Status in an ERROR event, with which the upstream says why a watch ends.
-func (m ObjectMeta) asError() error {
-	answer := &AnswerError{Code: m.code, Message: m.message}
+// eventError returns the error for the Status in an ERROR event, with which the upstream says why a watch ends.
+func eventError(object []byte) error {
+	status := readStatus(object)
+	answer := &AnswerError{Code: int(status.Code), Message: status.Message}
 	if answer.Code == 0 {
 		answer.Code = http.StatusInternalServerError
 	}
 	return fmt.Errorf("the watch ended with an error: %w", answer)
+}
+
+// IsNetworkFailure reports whether err says that no answer came, or that an answer broke off. (With io.EOF the connection
+// was closed before an answer.)
+func IsNetworkFailure(err error) bool {
+	_, isNetError := errors.AsType[net.Error](err)
+	return isNetError || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

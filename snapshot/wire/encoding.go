@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// Encoding splits lists and events of the upstream into their parts. The bytes of objects are kept, never decoded and
+// Encoding splits lists and events of the upstream into their parts, and says how to write them. The bytes of objects are kept, never decoded and
 // encoded again. Both encodings refuse bytes that they do not completely understand, with errShape or an
 // [InconsistencyError].
 type Encoding interface {
 	// List splits a whole list. The items are parts of body.
 	List(body []byte) (List, error)
-	// Record reads the bytes of the next event of a watch into the memory of buf. It returns them, or [ErrEnded].
+	// Record appends the bytes of the next event of a watch to buf, and returns them, or an error. That is [ErrEnded], or
+	// an InconsistencyError if the event is too large.
 	Record(in *bufio.Reader, buf []byte) ([]byte, error)
 	// Event parses a record. The result does not use the record's memory. For an ERROR event, the error is an
 	// [AnswerError].
@@ -22,23 +23,23 @@ type Encoding interface {
 	// Item reads the metadata of a list's item. It refuses an item with two names or two revisions, of which a client
 	// could read either.
 	Item(item []byte) (ObjectMeta, error)
-	// Cut returns the object of an event as a list holds it. The result uses the memory of inEvent, which it may change.
-	Cut(form ItemForm, inEvent []byte) ([]byte, error)
+	// ItemOf returns the object of an event as an item of a list. It may change and keep the memory of inEvent.
+	ItemOf(form ItemForm, inEvent []byte) ([]byte, error)
 	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
 	// after use the item's memory.
 	Revise(item []byte, revision uint64) (before, revised, after []byte, err error)
 	// Values reads the fields of a list's item, in the order of paths.
 	Values(paths *FieldPaths, item []byte) ([]string, error)
-	// appendEventHead appends the bytes before a list's item of size bytes in an event. The first skip bytes of the item
-	// must be left out of the event. eventEnd returns the bytes after the item.
+
+	// appendEventHead is [Envelope.AppendEventHead], and eventEnd is [Envelope.EventEnd].
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
 	eventEnd() string
 	// shapes returns the ways in which API servers write a list.
 	shapes() []shape
 }
 
-// maxEvent is the largest size of an event, in bytes. etcd accepts requests of 1.5 MiB by default, and JSON may be a few
-// times longer than what is stored.
+// maxEvent is the largest size of an event, in bytes. It is far above what etcd stores: 1.5 MiB by default, of which JSON may
+// make a few times more.
 const maxEvent = 64 << 20
 
 // ErrEnded means that a watch ended at its timeout, or that the connection failed.
@@ -63,17 +64,15 @@ type ObjectMeta struct {
 	Labels           Labels
 	// EndsInitial reports whether the object is that of the bookmark after the initial events of a streaming list.
 	EndsInitial bool
-	// code and message are those of a Status.
-	code    int
-	message string
 }
 
 // List has the parts of a list.
 type List struct {
-	APIVersion, kind string
-	Meta             ListMeta
-	Items            [][]byte
-	itemsNull        bool // in JSON: null instead of an array
+	APIVersion string
+	Meta       ListMeta
+	Items      [][]byte
+	kind       string
+	itemsNull  bool // in JSON: null instead of an array
 }
 
 // ListMeta has the metadata of a list.
@@ -88,8 +87,9 @@ type ListMeta struct {
 	Shards string
 }
 
-// offset returns the index at which part begins in whole; part must be a slice of whole. Slicing moves the beginning of
-// a slice, and leaves the end of its memory. So the beginning has moved by the difference of the capacities.
+// offset returns the index at which part begins in whole. part must be a slice of whole, made without a third index. Slicing
+// moves the beginning of a slice, and leaves the end of its memory. So the beginning has moved by the difference of the
+// capacities.
 func offset(whole, part []byte) int { return cap(whole) - cap(part) }
 
 // initialEventsEnd is metav1.InitialEventsAnnotationKey.
@@ -100,7 +100,7 @@ func parseRevision(text string) (uint64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	rev, err := strconv.ParseUint(text, 10, 63)
+	rev, err := strconv.ParseUint(text, 10, 63) // revisions of etcd are of type int64
 	if err != nil {
 		return 0, fmt.Errorf("%w: resourceVersion %q is not a number", errShape, text)
 	}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,8 +25,8 @@ const UIDField = "object.metadata.uid"
 // AllShards is a shard selector that selects everything.
 const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
 
-// Envelope has everything that the upstream writes in a list of one collection, except the objects, and what it accepts in
-// selectors. It must not be changed once it is shared.
+// Envelope says how the upstream writes the lists of one collection: it has all bytes of a list, except the objects'. It also
+// has the fields that the upstream accepts in selectors. It must not be changed once it is shared.
 type Envelope struct {
 	// Encoding is the encoding of lists and events.
 	Encoding Encoding
@@ -34,11 +35,10 @@ type Envelope struct {
 	// Headers are the headers that come with every list, besides Content-Type and Audit-Id.
 	Headers http.Header
 
-	APIVersion, kind string
-	shape            shape
+	APIVersion string
 	// EmptyItems is the text that the upstream writes for no items, in JSON.
 	EmptyItems string
-	// Item is the difference between an object in an event and an item of a list.
+	// Item is the form of items. It is not known before an object was seen.
 	Item ItemForm
 	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
@@ -46,6 +46,9 @@ type Envelope struct {
 	Sharded bool
 	// Paths has the paths of the other fields that the upstream accepts in a selector.
 	Paths *FieldPaths
+
+	kind  string
+	shape shape // one of Encoding.shapes
 }
 
 // shape is a way to write a list.
@@ -73,33 +76,32 @@ type ItemForm struct {
 // ErrForm means that lists or events have an unknown form, so the collection is not cached.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns the envelope of a real list, and the list. It returns [ErrForm] if the list, written with the
-// envelope, does not have the same bytes. emptyItems is the text for no items, if it is known from an empty list.
-func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, List, error) {
+// LearnEnvelope returns the envelope of a list that the upstream wrote. It returns [ErrForm] if the list, written with the
+// envelope, does not have the same bytes. emptyItems is the text for no items, if it is known from an empty list. If it is
+// "" and the list has items, it is taken to be "[]".
+func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.List(body)
 	if err != nil {
-		return nil, l, fmt.Errorf("%w: %w", ErrForm, err)
-	}
-	if l.itemsNull {
-		emptyItems = "null"
-	} else if emptyItems == "" {
-		emptyItems = "[]"
+		return nil, fmt.Errorf("%w: %w", ErrForm, err)
 	}
 	e := &Envelope{
 		Encoding:    encoding,
 		ContentType: contentType,
 		APIVersion:  l.APIVersion,
 		kind:        l.kind,
-		EmptyItems:  emptyItems,
+		EmptyItems:  cmp.Or(emptyItems, "[]"),
 		Paths:       NewFieldPaths(nil),
+	}
+	if l.itemsNull {
+		e.EmptyItems = "null"
 	}
 	for _, candidate := range encoding.shapes() {
 		e.shape = candidate
 		if bytes.Equal(e.Render(l.Meta, l.Items), body) {
-			return e, l, nil
+			return e, nil
 		}
 	}
-	return nil, l, fmt.Errorf("%w: a list has an unknown form", ErrForm)
+	return nil, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
 // AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, with the bytes that
@@ -143,21 +145,28 @@ func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 // their values are kept with the objects.
 func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	for _, term := range selector.Requirements() {
-		switch {
-		case term.Field == NameField:
-		case term.Field == NamespaceField && e.HasNamespaceField:
-		case term.Field == UIDField: // Paths may have it for selectors of shards
-			return false
-		case e.Paths.Find(term.Field) >= 0:
-		default:
+		if !e.acceptsField(term.Field) {
 			return false
 		}
 	}
 	return true
 }
 
-// AgreesWith reports whether lists and events are written with the same bytes and headers by e and by other. Item may be
-// known in other only.
+// acceptsField reports whether a field selector may name a field.
+func (e *Envelope) acceptsField(name string) bool {
+	switch name {
+	case NameField:
+		return true
+	case NamespaceField:
+		return e.HasNamespaceField
+	case UIDField: // Paths may have it for selectors of shards
+		return false
+	}
+	return e.Paths.Find(name) >= 0
+}
+
+// AgreesWith reports whether other, of the same Encoding, writes lists and events with the same bytes and headers as e, and
+// accepts the same selectors. If e.Item is not known, other.Item may be anything.
 func (e *Envelope) AgreesWith(other *Envelope) bool {
 	sameList := e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
 		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape && e.EmptyItems == other.EmptyItems
@@ -171,7 +180,7 @@ func LearnItem(encoding Encoding, inList []byte, ev Event) (ItemForm, error) {
 	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
 	for _, lead := range []string{"", fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)} {
 		form.lead = lead
-		object, err := encoding.Cut(form, bytes.Clone(ev.Object)) // a clone, since Cut may change it
+		object, err := encoding.ItemOf(form, bytes.Clone(ev.Object)) // a clone, since ItemOf may change it
 		if err == nil && bytes.Equal(object, inList) {
 			return form, nil
 		}

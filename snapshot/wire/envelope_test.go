@@ -73,7 +73,7 @@ var jsonLists = map[string]struct {
 // TestLearnJSONEnvelope: LearnEnvelope accepts lists as API servers write them, and returns ErrForm for other bodies.
 func TestLearnJSONEnvelope(t *testing.T) {
 	for name, tt := range jsonLists {
-		if _, _, err := LearnEnvelope(jsonEncoding{}, []byte(tt.body), media.JSONType, ""); !errors.Is(err, tt.wantErr) {
+		if _, err := LearnEnvelope(jsonEncoding{}, []byte(tt.body), media.JSONType, ""); !errors.Is(err, tt.wantErr) {
 			t.Errorf("%s: got error %v, want %v", name, err, tt.wantErr)
 		}
 	}
@@ -91,7 +91,7 @@ func eventWith(t *testing.T, e Encoding, object string) Event {
 	return ev
 }
 
-// TestLearnItem: with the ItemForm that LearnItem returns, Cut makes the object in a list from the object in an event. If
+// TestLearnItem: with the ItemForm that LearnItem returns, ItemOf makes the object in a list from the object in an event. If
 // the two objects differ in more than the form, LearnItem returns ErrForm.
 func TestLearnItem(t *testing.T) {
 	pod := samplePod("a")
@@ -133,18 +133,18 @@ func TestLearnItem(t *testing.T) {
 			if err != nil {
 				return
 			}
-			got, err := tt.encoding.Cut(form, []byte(tt.inEvent))
+			got, err := tt.encoding.ItemOf(form, []byte(tt.inEvent))
 			expect.NoError(t, err)
 			expect.Same(t, tt.inList, string(got))
 		})
 	}
 }
 
-// TestCutOfAnotherForm: Cut returns an InconsistencyError for an object that does not have the ItemForm.
-func TestCutOfAnotherForm(t *testing.T) {
+// TestItemOfAnotherForm: ItemOf returns an InconsistencyError for an object that does not have the ItemForm.
+func TestItemOfAnotherForm(t *testing.T) {
 	form, err := LearnItem(jsonEncoding{}, []byte(podInList), eventWith(t, jsonEncoding{}, podInEvent))
 	expect.NoError(t, err)
-	if got, err := (jsonEncoding{}).Cut(form, []byte(widget)); !errors.As(err, new(InconsistencyError)) {
+	if got, err := (jsonEncoding{}).ItemOf(form, []byte(widget)); !errors.As(err, new(InconsistencyError)) {
 		t.Errorf("got %s and error %v, want an InconsistencyError", got, err)
 	}
 }

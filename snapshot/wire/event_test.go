@@ -46,7 +46,7 @@ func sampleRecords() map[string]sampleRecord {
 		"protobuf": {
 			encoding: protobufEncoding{},
 			form:     pod,
-			bytes:    appendEvent(nil, protobufEncoding{}, Deleted, pod, object),
+			bytes:    (&Envelope{Encoding: protobufEncoding{}, Item: pod}).AppendEvent(nil, Deleted, object),
 		},
 	}
 }
@@ -61,7 +61,7 @@ func readEvent(t *testing.T, e Encoding, stream []byte) Event {
 	return ev
 }
 
-// TestAppendEvent: AppendEvent writes an event with the upstream's bytes. AtRevision changes the revision of an item, and
+// TestAppendEvent: AppendEvent writes an event with the upstream's bytes. ReviseItem changes the revision of an item, and
 // changes it back to the same bytes.
 func TestAppendEvent(t *testing.T) {
 	for name, tt := range sampleRecords() {
@@ -70,19 +70,19 @@ func TestAppendEvent(t *testing.T) {
 			if !ev.Reproducible {
 				t.Error("the event is not Reproducible")
 			}
-			item, err := tt.encoding.Cut(tt.form, ev.Object)
+			item, err := tt.encoding.ItemOf(tt.form, ev.Object)
 			expect.NoError(t, err)
 			envelope := &Envelope{Encoding: tt.encoding, Item: tt.form}
 			if got := envelope.AppendEvent(nil, ev.Type, item); !bytes.Equal(got, tt.bytes) {
 				t.Errorf("AppendEvent writes %q\nwant %q", got, tt.bytes)
 			}
 			for _, revision := range []uint64{ev.Meta.Revision, 1, 1234567, 1<<63 - 1} {
-				revised, err := AtRevision(tt.encoding, item, revision)
+				revised, err := ReviseItem(tt.encoding, item, revision)
 				expect.NoError(t, err)
 				meta, err := tt.encoding.Item(revised)
 				expect.NoError(t, err)
 				expect.Same(t, revision, meta.Revision)
-				back, err := AtRevision(tt.encoding, revised, ev.Meta.Revision)
+				back, err := ReviseItem(tt.encoding, revised, ev.Meta.Revision)
 				expect.NoError(t, err)
 				expect.Same(t, string(item), string(back))
 			}
@@ -90,12 +90,12 @@ func TestAppendEvent(t *testing.T) {
 	}
 }
 
-// TestNoRevisionToChange: AtRevision returns an error for an item without a revision.
+// TestNoRevisionToChange: ReviseItem returns an error for an item without a revision.
 func TestNoRevisionToChange(t *testing.T) {
 	for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
 		for _, withoutRevision := range []string{"", "{}", `{"metadata":{}}`, "\x0a\x00", "\x0a"} {
-			if got, err := AtRevision(e, []byte(withoutRevision), 5); err == nil {
-				t.Errorf("%T: AtRevision of %q: got %q, want an error", e, withoutRevision, got)
+			if got, err := ReviseItem(e, []byte(withoutRevision), 5); err == nil {
+				t.Errorf("%T: ReviseItem of %q: got %q, want an error", e, withoutRevision, got)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func TestNoRevisionToChange(t *testing.T) {
 func TestErrorEvent(t *testing.T) {
 	const code, message = 410, "too old"
 	status := encodeProtobuf(t, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: code, Message: message})
-	expect.Same(t, message, statusMessage(status))
+	expect.Same(t, message, readStatus(status).Message)
 	for e, record := range map[Encoding][]byte{
 		protobufEncoding{}: protobufEvent(t, "ERROR", status),
 		jsonEncoding{}: []byte(
@@ -166,7 +166,7 @@ func TestBookmark(t *testing.T) {
 	}{
 		"JSON": {encoding: jsonEncoding{}, record: []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":` +
 			`{"resourceVersion":"27","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}` + "\n")},
-		"protobuf": {encoding: protobufEncoding{}, record: appendEvent(nil, protobufEncoding{}, Bookmarked, form, object)},
+		"protobuf": {encoding: protobufEncoding{}, record: (&Envelope{Encoding: protobufEncoding{}, Item: form}).AppendEvent(nil, Bookmarked, object)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev := readEvent(t, tt.encoding, tt.record)
@@ -195,9 +195,9 @@ func TestBookmark(t *testing.T) {
 	}
 }
 
-// FuzzAtRevision: AtRevision returns an item with the revision. Back at its own revision, the item does not change any
+// FuzzReviseItem: ReviseItem returns an item with the revision. Back at its own revision, the item does not change any
 // more.
-func FuzzAtRevision(f *testing.F) {
+func FuzzReviseItem(f *testing.F) {
 	for _, item := range []string{`{"metadata":{"resourceVersion":"1"}}`, "\x0a\x05\x32\x0312", "\x0a\x08\x0a\x01a\x32\x0312"} {
 		f.Add([]byte(item), uint64(17))
 	}
@@ -211,16 +211,16 @@ func FuzzAtRevision(f *testing.F) {
 			if err != nil || original.Revision == 0 {
 				continue
 			}
-			revised, err := AtRevision(e, item, revision)
+			revised, err := ReviseItem(e, item, revision)
 			if err != nil {
 				continue
 			}
 			if meta, err := e.Item(revised); err != nil || meta.Revision != revision {
 				t.Fatalf("%T: %q at revision %d is %q: %d, %v", e, item, revision, revised, meta.Revision, err)
 			}
-			back, err := AtRevision(e, revised, original.Revision)
+			back, err := ReviseItem(e, revised, original.Revision)
 			expect.NoError(t, err)
-			if again, err := AtRevision(e, back, original.Revision); err != nil || !bytes.Equal(again, back) {
+			if again, err := ReviseItem(e, back, original.Revision); err != nil || !bytes.Equal(again, back) {
 				t.Fatalf("%T: %q at its own revision is %q, %v", e, back, again, err)
 			}
 		}

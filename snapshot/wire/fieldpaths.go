@@ -8,7 +8,7 @@ import (
 )
 
 // FieldPaths finds the values of fields in an object, in one pass over the object. It is immutable. If one of the fields
-// is indexed, it is the first.
+// is indexed, it is the first, so that its value is the first of an object's values.
 //
 // For example, the paths of spec.nodeName and spec.restartPolicy in JSON are a root with the child "spec". This has the
 // children "nodeName" for field 0 and "restartPolicy" for field 1.
@@ -21,18 +21,19 @@ type FieldPaths struct {
 // pathNode is a node of the tree of all paths. Its key in the parent is the name of a JSON member, or the number of a
 // protobuf field.
 type pathNode[K comparable] struct {
-	// fields are the indexes of the fields whose path ends here. They are several if a value has several names.
-	fields   []int
+	// ends are the indexes of the fields whose path ends here: several if a value has several names.
+	ends     []int
 	children map[K]*pathNode[K]
 }
 
 // NewFieldPaths returns the paths to fields, in this order, except that the indexed field comes first.
-func NewFieldPaths(all []Field) *FieldPaths {
-	p := &FieldPaths{fields: slices.Clone(all), json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
-	if i := slices.IndexFunc(all, func(f Field) bool { return f.Indexed }); i > 0 {
-		p.fields = slices.Insert(slices.Delete(p.fields, i, i+1), 0, all[i])
+func NewFieldPaths(fields []Field) *FieldPaths {
+	ordered := slices.Clone(fields)
+	if i := slices.IndexFunc(fields, func(f Field) bool { return f.Indexed }); i > 0 {
+		ordered = slices.Insert(slices.Delete(ordered, i, i+1), 0, fields[i])
 	}
-	for i, f := range p.fields {
+	p := &FieldPaths{fields: ordered, json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
+	for i, f := range ordered {
 		p.json.add(f.JSON, i)
 		p.protobuf.add(f.Protobuf, i)
 	}
@@ -51,10 +52,13 @@ func (n *pathNode[K]) add(path []K, field int) {
 		}
 		n = n.children[step]
 	}
-	n.fields = append(n.fields, field)
+	n.ends = append(n.ends, field)
 }
 
-// HasIndexed reports whether there is an indexed field, which is the first.
+// isEnd reports whether the path of a field ends here.
+func (n *pathNode[K]) isEnd() bool { return len(n.ends) > 0 }
+
+// HasIndexed reports whether there is an indexed field.
 func (p *FieldPaths) HasIndexed() bool {
 	return len(p.fields) > 0 && p.fields[0].Indexed
 }
@@ -74,15 +78,9 @@ func (p *FieldPaths) equal(other *FieldPaths) bool {
 	return slices.EqualFunc(p.fields, other.fields, Field.equal)
 }
 
-// equal reports whether both fields are the same, with the same paths.
-func (f Field) equal(other Field) bool {
-	return f.Name == other.Name && f.Zero == other.Zero && f.Indexed == other.Indexed &&
-		slices.Equal(f.JSON, other.JSON) && slices.Equal(f.Protobuf, other.Protobuf)
-}
-
 // WithUID returns the paths of p and the path to [UIDField].
 func (p *FieldPaths) WithUID() *FieldPaths {
-	uid := Field{Name: UIDField, JSON: []string{"metadata", "uid"}, Protobuf: []protowire.Number{1, 5}}
+	uid := Field{Name: UIDField, JSON: []string{"metadata", "uid"}, Protobuf: []protowire.Number{metadataField, uidField}}
 	return NewFieldPaths(append(slices.Clone(p.fields), uid))
 }
 

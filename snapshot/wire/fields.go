@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -35,32 +36,24 @@ type Field struct {
 // Another version of kube-apiserver may have fields that are not listed. Not every type has metadata.namespace: nodes,
 // namespaces, resourceslices and all types of certificates.k8s.io refuse it.
 func BuiltinFields(gvr schema.GroupVersionResource) []Field {
-	switch gvr.Version + " " + gvr.GroupResource().String() {
+	switch gvr.Version + " " + gvr.GroupResource().String() { // "version resource.group"
 	case "v1 pods":
-		nodeName := builtin("spec.nodeName", 2, 10)
-		nodeName.Indexed = true
-		// spec.host is the name from before Kubernetes 1.0. kube-apiserver's index serves it, too.
-		host := builtin("spec.nodeName", 2, 10)
-		host.Name = "spec.host"
-		// kube-apiserver's internal type has hostNetwork in the security context; in requests and answers it is here.
-		hostNetwork := builtin("spec.hostNetwork", 2, 11)
-		hostNetwork.Zero = "false"
 		return []Field{
-			nodeName,
-			host,
+			builtin("spec.nodeName", 2, 10).withIndex(),
+			// spec.host is the name from before Kubernetes 1.0. kube-apiserver's index serves it, too.
+			builtin("spec.nodeName", 2, 10).withName("spec.host"),
 			builtin("spec.restartPolicy", 2, 3),
 			builtin("spec.schedulerName", 2, 19),
 			builtin("spec.serviceAccountName", 2, 8),
-			hostNetwork,
+			// kube-apiserver's internal type has hostNetwork in the security context; in requests and answers it is here.
+			builtin("spec.hostNetwork", 2, 11).withZero("false"),
 			builtin("status.phase", 3, 1),
 			// kube-apiserver selects by the first of podIPs, which is also the value of podIP.
 			builtin("status.podIP", 3, 6),
 			builtin("status.nominatedNodeName", 3, 11),
 		}
 	case "v1 nodes":
-		unschedulable := builtin("spec.unschedulable", 2, 4)
-		unschedulable.Zero = "false"
-		return []Field{unschedulable}
+		return []Field{builtin("spec.unschedulable", 2, 4).withZero("false")}
 	case "v1 namespaces":
 		return []Field{builtin("status.phase", 3, 1)}
 	case "v1 secrets":
@@ -68,14 +61,9 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	case "v1 services":
 		return []Field{builtin("spec.clusterIP", 2, 3), builtin("spec.type", 2, 4)}
 	case "v1 replicationcontrollers":
-		replicas := builtin("status.replicas", 3, 1)
-		replicas.Zero = "0"
-		return []Field{replicas}
+		return []Field{builtin("status.replicas", 3, 1).withZero("0")}
 	case "v1 jobs.batch":
-		successful := builtin("status.succeeded", 3, 5)
-		successful.Name = "status.successful"
-		successful.Zero = "0"
-		return []Field{successful}
+		return []Field{builtin("status.succeeded", 3, 5).withName("status.successful").withZero("0")}
 	case "v1 certificatesigningrequests.certificates.k8s.io":
 		return []Field{builtin("spec.signerName", 2, 7)}
 	case "v1beta1 clustertrustbundles.certificates.k8s.io", "v1alpha1 clustertrustbundles.certificates.k8s.io":
@@ -83,14 +71,36 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	case "v1beta1 podcertificaterequests.certificates.k8s.io":
 		return []Field{builtin("spec.signerName", 2, 1), builtin("spec.podName", 2, 2), builtin("spec.nodeName", 2, 6)}
 	case "v1 resourceslices.resource.k8s.io", "v1beta2 resourceslices.resource.k8s.io", "v1beta1 resourceslices.resource.k8s.io":
-		nodeName := builtin("spec.nodeName", 2, 3)
-		nodeName.Indexed = true
-		return []Field{nodeName, builtin("spec.driver", 2, 1)}
+		return []Field{builtin("spec.nodeName", 2, 3).withIndex(), builtin("spec.driver", 2, 1)}
 	}
 	return nil
 }
 
-// builtin returns a field with a path in protobuf. The field's name is its path in JSON.
+// builtin returns a field with a path in protobuf, whose name is its path in JSON, and whose zero value is "".
 func builtin(name string, protobuf ...protowire.Number) Field {
 	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
+}
+
+// withName returns the field with a name that is not its path.
+func (f Field) withName(name string) Field {
+	f.Name = name
+	return f
+}
+
+// withZero returns the field with a zero value.
+func (f Field) withZero(zero string) Field {
+	f.Zero = zero
+	return f
+}
+
+// withIndex returns the field as an indexed one.
+func (f Field) withIndex() Field {
+	f.Indexed = true
+	return f
+}
+
+// equal reports whether both fields are the same, with the same paths.
+func (f Field) equal(other Field) bool {
+	return f.Name == other.Name && f.Zero == other.Zero && f.Indexed == other.Indexed &&
+		slices.Equal(f.JSON, other.JSON) && slices.Equal(f.Protobuf, other.Protobuf)
 }

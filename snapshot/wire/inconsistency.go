@@ -8,7 +8,7 @@ type InconsistencyError struct{ message string }
 
 func (e InconsistencyError) Error() string { return "the feed contradicts itself: " + e.message }
 
-// Inconsistent returns an [InconsistencyError].
+// Inconsistent returns an [InconsistencyError] with a message in the manner of fmt.Sprintf.
 func Inconsistent(format string, args ...any) error {
 	return InconsistencyError{message: fmt.Sprintf(format, args...)}
 }

@@ -3,7 +3,6 @@ package wire
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -129,12 +128,8 @@ func (jsonEncoding) Event(line []byte) (Event, error) {
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
-	if ev.Type == "ERROR" {
-		var status struct{ Message string }
-		if json.Unmarshal(ev.Object, &status) == nil {
-			ev.Meta.message = status.Message
-		}
-		return Event{}, ev.Meta.asError()
+	if ev.Type == errorType {
+		return Event{}, eventError(ev.Object)
 	}
 	ev.Reproducible = jsonEncoding{}.isReproducible(line, ev)
 	ev.Object = bytes.Clone(ev.Object) // the next event is read into the memory of line
@@ -147,8 +142,8 @@ func (jsonEncoding) Item(item []byte) (ObjectMeta, error) {
 	return s.meta()
 }
 
-// Cut implements Encoding.
-func (jsonEncoding) Cut(form ItemForm, inEvent []byte) ([]byte, error) {
+// ItemOf implements Encoding.
+func (jsonEncoding) ItemOf(form ItemForm, inEvent []byte) ([]byte, error) {
 	if form.lead == "" {
 		return inEvent, nil
 	}
@@ -172,10 +167,6 @@ func (s *jsonScanner) meta() (ObjectMeta, error) {
 			m.Kind, err = s.stringOrNull()
 		case "metadata":
 			err = s.metadata(&m)
-		case "code": // of a Status; in a custom resource it may be anything
-			value, err := s.value()
-			m.code, _ = strconv.Atoi(string(value))
-			return err
 		default:
 			_, err = s.value()
 			return err
@@ -289,9 +280,9 @@ func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 		child := node.children[string(key)]
 		switch {
 		case child == nil:
-		case len(child.fields) > 0:
+		case child.isEnd():
 			text, err := s.scalar()
-			for _, field := range child.fields {
+			for _, field := range child.ends {
 				values[field] = text
 			}
 			return err

@@ -19,8 +19,8 @@ type Labels struct {
 
 var _ labels.Labels = Labels{}
 
-// MakeLabels returns a set of labels. pairs has their keys and values in turn; MakeLabels does not keep its memory. A key
-// that appears twice is an error.
+// MakeLabels returns a set of labels. pairs has key, value, key, value and so on; MakeLabels does not keep its
+// memory. A key that appears twice is an error.
 func MakeLabels(pairs [][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil
@@ -32,11 +32,13 @@ func MakeLabels(pairs [][]byte) (Labels, error) {
 		}
 		size += len(s) + 1
 	}
+
 	order := make([]int, 0, len(pairs)/2) // the indexes of the keys in pairs, sorted by key
 	for i := 0; i < len(pairs); i += 2 {
 		order = append(order, i)
 	}
 	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(pairs[a], pairs[b]) })
+
 	text := make([]byte, 0, size)
 	for i, at := range order {
 		key, value := pairs[at], pairs[at+1]
@@ -52,8 +54,8 @@ func MakeLabels(pairs [][]byte) (Labels, error) {
 // maxSharedLabels is the size, in bytes, up to which a set of labels is assumed to be shared between objects.
 const maxSharedLabels = 256
 
-// Size returns the number of bytes of memory that the set takes; 0 if other objects probably share it.
-func (s Labels) Size() int {
+// UnsharedSize returns the number of bytes of memory that the set takes; 0 if other objects probably share it.
+func (s Labels) UnsharedSize() int {
 	if n := len(s.text()); n > maxSharedLabels {
 		return n
 	}

@@ -24,17 +24,37 @@ var _ Encoding = protobufEncoding{}
 // protobufMagic is the magic number before every wrapper.
 const protobufMagic = "k8s\x00"
 
+// The numbers of fields, by message.
 const (
-	// metadataField and itemsField are the numbers of the metadata in every type, and of the items in every list.
-	metadataField = 1
-	itemsField    = 2
+	metadataField = 1 // in every type
+	itemsField    = 2 // in every list
 
-	// These are the numbers of fields in metav1.ObjectMeta.
+	// metav1.ObjectMeta
 	nameField        = 1
 	namespaceField   = 3
+	uidField         = 5
 	revisionField    = 6
 	labelsField      = 11
 	annotationsField = 12
+
+	// runtime.Unknown, the wrapper
+	typeMetaField        = 1
+	objectField          = 2
+	contentEncodingField = 3
+	contentTypeField     = 4
+
+	// runtime.TypeMeta
+	apiVersionField = 1
+	kindField       = 2
+
+	// metav1.WatchEvent, and the runtime.RawExtension in it
+	eventTypeField   = 1
+	eventObjectField = 2
+	rawField         = 1
+
+	// an entry of a map
+	keyField   = 1
+	valueField = 2
 )
 
 // wireField is one field of a message.
@@ -73,7 +93,7 @@ func wireFields(message []byte, yield func(wireField) error) error {
 	return nil
 }
 
-// isBytes reports whether the field has a number and a content.
+// isBytes reports whether f is the field with a number, and has a content.
 func (f wireField) isBytes(number protowire.Number) bool {
 	return f.number == number && f.wireType == protowire.BytesType
 }
@@ -96,15 +116,17 @@ func parseWrapper(text []byte) (wrapper, error) {
 	if !found {
 		return w, fmt.Errorf("%w: no protobuf wrapper", errShape)
 	}
+	hasType := false
 	err := wireFields(message, func(f wireField) error {
 		switch {
-		case f.isBytes(1):
+		case f.isBytes(typeMetaField) && !hasType:
+			hasType = true
 			return w.parseType(f.content)
-		case f.isBytes(2) && w.object == nil:
+		case f.isBytes(objectField) && w.object == nil:
 			w.object = f.content
-		case (f.isBytes(3) || f.isBytes(4)) && len(f.content) == 0:
-			// contentEncoding and contentType, which API servers leave empty
-		default:
+		case (f.isBytes(contentEncodingField) || f.isBytes(contentTypeField)) && len(f.content) == 0:
+			// API servers leave both empty
+		default: // also for a repeated type or object
 			return f.unexpected("a wrapper")
 		}
 		return nil
@@ -190,11 +212,11 @@ func (e protobufEncoding) Event(record []byte) (Event, error) {
 	var ev Event
 	err := wireFields(record, func(f wireField) error {
 		switch {
-		case f.isBytes(1) && ev.Type == "":
+		case f.isBytes(eventTypeField) && ev.Type == "":
 			ev.Type = intern(string(f.content))
-		case f.isBytes(2) && ev.Object == nil:
+		case f.isBytes(eventObjectField) && ev.Object == nil:
 			return wireFields(f.content, func(f wireField) error { // runtime.RawExtension
-				if !f.isBytes(1) {
+				if !f.isBytes(rawField) {
 					return f.unexpected("an event's object")
 				}
 				ev.Object = f.content
@@ -211,34 +233,24 @@ func (e protobufEncoding) Event(record []byte) (Event, error) {
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
-	if ev.Type == "ERROR" {
-		return Event{}, ev.Meta.asError()
+	if ev.Type == errorType {
+		return Event{}, eventError(ev.Object)
 	}
 	ev.Reproducible = e.isReproducible(record, ev)
 	ev.Object = bytes.Clone(ev.Object) // the next event is read into the memory of record
 	return ev, ev.check()
 }
 
-// meta reads the metadata of an object in its wrapper, or the code and the message of a Status.
+// meta reads the metadata of an object in its wrapper.
 func (e protobufEncoding) meta(wrapped []byte) (ObjectMeta, error) {
 	w, err := parseWrapper(wrapped)
 	if err != nil {
 		return ObjectMeta{}, err
 	}
-	if w.kind == "Status" && w.apiVersion == "v1" {
-		return w.status()
-	}
 	m, err := e.Item(w.object)
 	m.APIVersion = w.apiVersion
 	m.Kind = w.kind
 	return m, err
-}
-
-// status reads the code and the message of a Status.
-func (w wrapper) status() (ObjectMeta, error) {
-	var s metav1.Status
-	err := s.Unmarshal(w.object)
-	return ObjectMeta{APIVersion: w.apiVersion, Kind: w.kind, code: int(s.Code), message: s.Message}, err
 }
 
 // Item implements Encoding. It skips most of the metadata, so it takes half as long as apimachinery's Unmarshal.
@@ -260,34 +272,26 @@ func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
 
 // parseProtobuf parses a metav1.ObjectMeta.
 func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
-	var labels [][]byte // keys and values in turn
-	seen := uint64(0)   // the bits of the numbers of the fields that were read and may not be repeated
+	var labels [][]byte // key, value, key, value
+	seen := uint64(0)   // see uniqueContent
 	err := wireFields(metadata, func(f wireField) (err error) {
-		switch f.number {
-		case nameField, namespaceField, revisionField:
-			if f.wireType != protowire.BytesType || seen&(1<<f.number) != 0 {
-				return f.unexpected("metadata")
-			}
-			seen |= 1 << f.number
-		case labelsField, annotationsField:
-			if f.wireType != protowire.BytesType {
-				return f.unexpected("metadata")
-			}
-		}
+		var content, key, value []byte
 		switch f.number {
 		case nameField:
-			m.Name = string(f.content)
+			content, err = f.uniqueContent(&seen)
+			m.Name = string(content)
 		case namespaceField:
-			m.Namespace = intern(string(f.content))
+			content, err = f.uniqueContent(&seen)
+			m.Namespace = intern(string(content))
 		case revisionField:
-			m.Revision, err = parseRevision(string(f.content))
+			if content, err = f.uniqueContent(&seen); err == nil {
+				m.Revision, err = parseRevision(string(content))
+			}
 		case labelsField:
-			var key, value []byte
-			key, value, err = parseMapEntry(f.content)
+			key, value, err = f.mapEntry()
 			labels = append(labels, key, value)
 		case annotationsField:
-			var key, value []byte
-			key, value, err = parseMapEntry(f.content)
+			key, value, err = f.mapEntry()
 			if string(key) == initialEventsEnd {
 				m.EndsInitial = string(value) == "true"
 			}
@@ -300,13 +304,26 @@ func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
 	return err
 }
 
-// parseMapEntry parses an entry of a map of strings.
-func parseMapEntry(entry []byte) (key, value []byte, err error) {
-	err = wireFields(entry, func(f wireField) error {
+// uniqueContent returns the content of a field of metadata that must not be repeated. seen has the bits of the numbers of
+// such fields that were read.
+func (f wireField) uniqueContent(seen *uint64) ([]byte, error) {
+	if f.wireType != protowire.BytesType || *seen&(1<<f.number) != 0 {
+		return nil, f.unexpected("metadata")
+	}
+	*seen |= 1 << f.number
+	return f.content, nil
+}
+
+// mapEntry parses a field of metadata that is an entry of a map of strings.
+func (f wireField) mapEntry() (key, value []byte, err error) {
+	if f.wireType != protowire.BytesType {
+		return nil, nil, f.unexpected("metadata")
+	}
+	err = wireFields(f.content, func(f wireField) error {
 		switch {
-		case f.isBytes(1):
+		case f.isBytes(keyField):
 			key = f.content
-		case f.isBytes(2):
+		case f.isBytes(valueField):
 			value = f.content
 		default:
 			return f.unexpected("a map")
@@ -316,8 +333,8 @@ func parseMapEntry(entry []byte) (key, value []byte, err error) {
 	return key, value, err
 }
 
-// Cut implements Encoding: a list has objects without their wrappers.
-func (protobufEncoding) Cut(_ ItemForm, inEvent []byte) ([]byte, error) {
+// ItemOf implements Encoding: a list has objects without their wrappers.
+func (protobufEncoding) ItemOf(_ ItemForm, inEvent []byte) ([]byte, error) {
 	w, err := parseWrapper(inEvent)
 	if err != nil {
 		return nil, Inconsistent("an object in a watch event: %v", err)
@@ -341,21 +358,22 @@ func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message
 		if child == nil {
 			return nil
 		}
-		if len(child.fields) == 0 {
+		if !child.isEnd() {
 			if f.wireType != protowire.BytesType {
 				return f.unexpected("a message on the path to a selectable field")
 			}
 			return protobufValues(paths, child, f.content, values)
 		}
-		text, err := f.scalar(paths.fields[child.fields[0]].Zero)
-		for _, field := range child.fields {
+		text, err := f.scalar(paths.fields[child.ends[0]].Zero) // all that end here are of one type
+		for _, field := range child.ends {
 			values[field] = text
 		}
 		return err
 	})
 }
 
-// scalar returns the field's value as field selectors compare it. The type is that of zero, which is [Field.Zero].
+// scalar returns the field's value as field selectors compare it. zero is the [Field.Zero], which tells the type: "" of a
+// string, "false" of a boolean, "0" of a number.
 func (f wireField) scalar(zero string) (string, error) {
 	switch {
 	case zero == "" && f.wireType == protowire.BytesType:

@@ -18,7 +18,9 @@ type protobufShape struct{}
 // shapes implements Encoding.
 func (protobufEncoding) shapes() []shape { return []shape{protobufShape{}} }
 
+// appendHead implements shape.
 func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, itemsSize int) []byte {
+	// The numbers are those of metav1.ListMeta.
 	listMeta := appendWireString(nil, 1, "")                                        // selfLink
 	listMeta = appendWireString(listMeta, 2, strconv.FormatUint(meta.Revision, 10)) // resourceVersion
 	listMeta = appendWireString(listMeta, 3, meta.Continue)                         // continue
@@ -29,59 +31,63 @@ func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, items
 	if meta.Shards != "" {
 		listMeta = appendWireBytes(listMeta, 5, appendWireString(nil, 1, meta.Shards)) // shardInfo.selector
 	}
-	typeMeta := appendWireString(nil, 1, e.APIVersion)
-	typeMeta = appendWireString(typeMeta, 2, e.kind)
+	typeMeta := appendWireString(nil, apiVersionField, e.APIVersion)
+	typeMeta = appendWireString(typeMeta, kindField, e.kind)
 	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize
 
 	dst = append(dst, protobufMagic...)
-	dst = appendWireBytes(dst, 1, typeMeta)
-	dst = appendWireLength(dst, 2, listSize)
+	dst = appendWireBytes(dst, typeMetaField, typeMeta)
+	dst = appendWireLength(dst, objectField, listSize)
 	return appendWireBytes(dst, metadataField, listMeta)
 }
 
+// separator implements shape.
 func (protobufShape) separator() string { return "" }
 
+// appendItemHead implements shape.
 func (protobufShape) appendItemHead(dst []byte, size int) []byte {
 	return appendWireLength(dst, itemsField, size)
 }
 
+// appendTail implements shape.
 func (protobufShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, _ int) []byte {
 	return append(dst, wrapperEnd...)
 }
 
-// wrapperEnd is the empty contentEncoding and the empty contentType of a wrapper, fields 3 and 4.
+// wrapperEnd is the empty contentEncoding and the empty contentType of a wrapper.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
-// tagSize is the size of a field's tag, since all fields that are written here have numbers below 16.
+// tagSize is the size of the tag of a field with a number below 16, as all fields have that are written here.
 const tagSize = 1
 
-// lengthPrefix is the number of bytes of the length before each event.
+// lengthPrefix is the size of the length that comes before each event.
 const lengthPrefix = 4
 
-// appendEventHead implements Encoding. An event is a WatchEvent with the type in field 1. In field 2 it has a
-// RawExtension around the object in its wrapper.
+// appendEventHead implements Encoding. It writes this, up to the item:
+//
+//	length, WatchEvent{type, RawExtension{magic, Unknown{TypeMeta{apiVersion, kind}, item, wrapperEnd}}}
 func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int) {
 	typeMetaSize := tagSize + protowire.SizeBytes(len(form.APIVersion)) + tagSize + protowire.SizeBytes(len(form.Kind))
-	rawSize := tagSize + protowire.SizeBytes(size)
-	wrapperSize := len(protobufMagic) + tagSize + protowire.SizeBytes(typeMetaSize) + rawSize + len(wrapperEnd)
+	objectSize := tagSize + protowire.SizeBytes(size)
+	wrapperSize := len(protobufMagic) + tagSize + protowire.SizeBytes(typeMetaSize) + objectSize + len(wrapperEnd)
 	extensionSize := tagSize + protowire.SizeBytes(wrapperSize)
 	eventSize := tagSize + protowire.SizeBytes(len(eventType)) + tagSize + protowire.SizeBytes(extensionSize)
 
 	dst = binary.BigEndian.AppendUint32(dst, uint32(eventSize)) // #nosec G115 -- maxEvent bounds what is kept
-	dst = appendWireString(dst, 1, eventType)
-	dst = appendWireLength(dst, 2, extensionSize)
-	dst = appendWireLength(dst, 1, wrapperSize)
+	dst = appendWireString(dst, eventTypeField, eventType)
+	dst = appendWireLength(dst, eventObjectField, extensionSize)
+	dst = appendWireLength(dst, rawField, wrapperSize)
 	dst = append(dst, protobufMagic...)
-	dst = appendWireLength(dst, 1, typeMetaSize)
-	dst = appendWireString(dst, 1, form.APIVersion)
-	dst = appendWireString(dst, 2, form.Kind)
-	return appendWireLength(dst, 2, size), 0 // the item is written whole
+	dst = appendWireLength(dst, typeMetaField, typeMetaSize)
+	dst = appendWireString(dst, apiVersionField, form.APIVersion)
+	dst = appendWireString(dst, kindField, form.Kind)
+	return appendWireLength(dst, objectField, size), 0 // the item is written whole
 }
 
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible reports whether a record is what appendEvent writes for this event.
+// isReproducible reports whether a record is what AppendEvent writes for this event.
 func (e protobufEncoding) isReproducible(record []byte, ev Event) bool {
 	w, err := parseWrapper(ev.Object)
 	if err != nil {
@@ -95,8 +101,9 @@ func (e protobufEncoding) isReproducible(record []byte, ev Event) bool {
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
-// Revise implements Encoding. The length of the metadata may change, too. So the middle part begins with this length, and
-// has the metadata up to the revision. These bytes are few: the name, the namespace and the like.
+// Revise implements Encoding. A revision of another length changes the length of the metadata, which comes first. So the
+// middle part begins with the tag and the length of the metadata, and ends with the revision. These bytes are few: the name,
+// the namespace and the like.
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
 	metadata, metadataAt, err := onlyField(item, metadataField)
 	if err != nil {
@@ -106,11 +113,11 @@ func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, a
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	field := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
-	restSize := len(metadata) - oldAt - tagSize - protowire.SizeBytes(len(old)) // of the metadata, after the revision
+	newRevision := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
+	afterRevision := len(metadata) - oldAt - tagSize - protowire.SizeBytes(len(old)) // bytes of the metadata
 	metadataEnd := metadataAt + tagSize + protowire.SizeBytes(len(metadata))
-	head := appendWireLength(nil, metadataField, oldAt+len(field)+restSize)
-	return item[:metadataAt], slices.Concat(head, metadata[:oldAt], field), item[metadataEnd-restSize:], nil
+	metadataHead := appendWireLength(nil, metadataField, oldAt+len(newRevision)+afterRevision)
+	return item[:metadataAt], slices.Concat(metadataHead, metadata[:oldAt], newRevision), item[metadataEnd-afterRevision:], nil
 }
 
 // onlyField returns the content of the only field with a number, and the index at which the field begins in the message.
@@ -125,7 +132,7 @@ func onlyField(message []byte, number protowire.Number) (content []byte, at int,
 			return f.unexpected("an object")
 		}
 		content = f.content
-		// If the length has more bytes than it needs, there is no tag at this index.
+		// This is right if the length has no more bytes than it needs. Else there is no tag at this index (see below).
 		at = offset(message, content) - protowire.SizeVarint(uint64(len(content))) - tagSize
 		return nil
 	})

@@ -24,7 +24,7 @@ func Labels(pairs ...string) wire.Labels {
 // Envelope returns the JSON envelope of a type whose objects can be selected by fields.
 func Envelope(kind, apiVersion string, fields ...wire.Field) *wire.Envelope {
 	list := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[]}`+"\n", kind, apiVersion)
-	envelope, _, err := wire.LearnEnvelope(wire.EncodingOf(media.JSON), list, media.JSONType, "")
+	envelope, err := wire.LearnEnvelope(wire.EncodingOf(media.JSON), list, media.JSONType, "")
 	if err != nil {
 		panic(err)
 	}

@@ -50,20 +50,20 @@ func testForm(t testing.TB) Form {
 	}
 }
 
-// cluster writes pods, and publishes each write to a broadcaster.
+// cluster is a cluster of pods whose changes are published to a broadcaster.
 type cluster struct {
 	t           testing.TB
 	random      *rand.Rand
-	span        Span
+	span        Span // the published history
 	state       index.Tree
-	log         []logged // every change, in order
+	log         []logged // all changes, in order
 	broadcaster *Broadcaster
 	definition  definition
 }
 
-// definition has the result of Options.Defined, and counts the calls.
+// definition decides what Options.Defined returns, and counts the calls.
 type definition struct {
-	doubtful atomic.Bool
+	doubtful atomic.Bool // Defined returns false
 	calls    atomic.Int64
 }
 
@@ -169,7 +169,7 @@ func (c *cluster) renew() {
 	c.broadcaster.Renew(*c.broadcaster.Form(), c.span)
 }
 
-// queries returns one query for each property by which watchers are put into buckets, and for each selector.
+// queries returns a query for each property by which watchers are put into buckets, and for each kind of selector.
 func queries(t testing.TB) map[string]index.Query {
 	t.Helper()
 	selector := func(text string) labels.Selector {
@@ -238,7 +238,7 @@ func selects(q index.Query, o *index.Object) bool {
 	return inScope && (q.Labels == nil || q.Labels.Matches(o.Labels)) && (q.Fields == nil || q.Fields.Matches(set))
 }
 
-// inBubble runs a test of a cluster in a bubble of time.
+// inBubble runs a test of a cluster in a bubble of fake time.
 func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newCluster(t, 1)) })
@@ -250,7 +250,7 @@ type bookmark struct {
 	events   int
 }
 
-// client is a watcher, and what it has delivered. It is closed at the end of the test, if not before.
+// client is a watcher, and what it has taken. It is closed at the end of the test, if not before.
 type client struct {
 	*Watcher
 	closing   sync.Once
@@ -291,8 +291,8 @@ func (c *cluster) watchNamespace(n int, namespace string, o Options) []*client {
 // Close is [Watcher.Close], once.
 func (w *client) Close(why Ending) { w.closing.Do(func() { w.Watcher.Close(why) }) }
 
-// take reads the events that are there, and reports whether there were any. It runs in goroutines of its own, in which a
-// test must not be ended by Fatal, so it panics if what it reads is malformed.
+// take takes the events that are there, and reports whether there were any. Tests call it in goroutines in which they must not
+// be ended by Fatal, so it panics if the events are malformed.
 func (w *client) take(ctx context.Context) bool {
 	var b Batch
 	w.end = w.Take(ctx, &b)
@@ -322,7 +322,7 @@ func (w *client) take(ctx context.Context) bool {
 	return b.Events > 0
 }
 
-// takeAll reads events until the watch ends.
+// takeAll takes events until the watch ends.
 func (w *client) takeAll(ctx context.Context) {
 	for w.end == "" {
 		if !w.take(ctx) && w.end == "" {
@@ -331,7 +331,7 @@ func (w *client) takeAll(ctx context.Context) {
 	}
 }
 
-// follow reads events in a goroutine until the watch ends. Then it sends the time of the end.
+// follow takes events in a goroutine until the watch ends. Then it sends the time of the end.
 func (w *client) follow(t *testing.T, ended chan<- time.Time) {
 	t.Helper()
 	go func() {

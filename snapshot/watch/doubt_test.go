@@ -11,64 +11,63 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestDefinedCalls: usually one call of Defined serves all clients to which a change must be delivered. While the
-// result is false, each of these clients calls it again after a pause, however many changes come meanwhile, and ends in
-// the end. Changes that are not to be delivered need no call.
+// TestDefinedCalls: clients share the calls of Defined, so that a change for many clients takes few calls. While Defined is
+// false, each client calls it once more in each definedPollInterval, however many changes come, and ends after definedTimeout.
+// A change that concerns no client takes no call.
 func TestDefinedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		const clients, changes = 100, 100
-		all, idle := c.watchNamespace(clients, "n1", Options{}), c.watchNamespace(1, "n2", Options{})[0]
+		all := c.watchNamespace(clients, "n1", Options{})
+		elsewhere := c.watchNamespace(1, "n2", Options{})[0]
 		ended := make(chan time.Time, clients)
-		idle.take(t.Context())
+		elsewhere.take(t.Context()) // the beginning
 		for _, w := range all {
 			w.follow(t, ended)
 		}
 		synctest.Wait()
-		called := c.definition.calls.Load()
+		callsBefore := c.definition.calls.Load()
 		expectCalls := func(most int64, when string) {
 			t.Helper()
-			if n := c.definition.calls.Load() - called; n > most {
-				t.Errorf("%d calls of Defined %s, want at most %d", n, when, most)
+			calls := c.definition.calls.Load()
+			if n := calls - callsBefore; n > most {
+				t.Errorf("%s: got %d calls of Defined, want at most %d", when, n, most)
 			}
-			called = c.definition.calls.Load()
+			callsBefore = calls
 		}
 		c.add("n1")
 		synctest.Wait()
-		expectCalls(clients/2, "for one change") // one, and those that began before it had returned
+		expectCalls(clients/2, "one change") // one call, and those that began before it had returned
 		c.definition.doubtful.Store(true)
 		for range changes {
 			c.add("n1")
 			synctest.Wait()
 		}
-		expectCalls(2*clients, "at once")
+		expectCalls(2*clients, "many changes while Defined is false") // at the first change, and one that was under way
 		time.Sleep(definedTimeout + maxEndSpread + time.Second)
 		for range all {
 			<-ended
 		}
 		for _, w := range all {
 			if len(w.events) != 1 || w.end != EndLost {
-				t.Errorf("got %d events and the ending %q, want 1 and %q", len(w.events), w.end, EndLost)
+				t.Errorf("a client got %d events and the ending %q, want 1 and %q", len(w.events), w.end, EndLost)
 			}
 		}
-		expectCalls(2*clients*int64(definedTimeout/definedPollInterval), "until all have ended")
+		expectCalls(2*clients*int64(definedTimeout/definedPollInterval), "until all clients have ended")
 		for range changes {
 			c.add("n1")
 			time.Sleep(time.Second)
 		}
-		expectCalls(0, "for changes that no client is waiting for")
+		expectCalls(0, "changes that concern no client")
 	})
 }
 
-// TestNothingPinned: an object that is no longer in the history is freed, though a client that goes on has got it.
+// TestNothingPinned: an object that is no longer in the history is freed, though a client whose watch goes on has got it.
 func TestNothingPinned(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To})
-		object := func() weak.Pointer[index.Object] {
-			c.add("n1")
-			object := c.log[0].After
-			c.add("n2")
-			return weak.Make(object)
-		}()
+		c.add("n1")
+		object := weak.Make(c.log[0].After) // what was added; no variable keeps it
+		c.add("n2")
 		synctest.Wait()
 		if !w.take(t.Context()) || len(w.events) != 2 {
 			t.Fatalf("got %q, want two events", w.events)
@@ -79,54 +78,57 @@ func TestNothingPinned(t *testing.T) {
 		synctest.Wait()
 		runtime.GC()
 		if object.Value() != nil {
-			t.Error("the object is still in memory")
+			t.Error("the object is still in memory, want it freed")
 		}
 	})
 }
 
-// TestBookmarkAfterDoubt: a bookmark that is due while Defined is false is delivered soon after it is true again,
-// though nothing else happens.
+// TestBookmarkAfterDoubt: a bookmark that is due while Defined is false is delivered soon after Defined is true again, though
+// nothing else happens.
 func TestBookmarkAfterDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watchNamespace(1, "n1", Options{Bookmarks: true})[0]
-		w.take(t.Context())
+		w.take(t.Context()) // the beginning
 		c.definition.doubtful.Store(true)
 		c.add("n2")
 		time.Sleep(bookmarkInterval + bookmarkJitter)
 		if w.take(t.Context()) {
-			t.Errorf("bookmarks %v while Defined is false, want none", w.bookmarks)
+			t.Errorf("while Defined is false: got the bookmarks %v, want none", w.bookmarks)
 		}
 		c.definition.doubtful.Store(false)
-		w.Wait(t.Context()) // for the timer that woke it
-		w.Wait(t.Context()) // for the pause between two calls
+		w.Wait(t.Context()) // wakes for the bookmark's timer
+		w.Wait(t.Context()) // wakes after definedPollInterval, to call Defined again
 		w.take(t.Context())
 		if want := []bookmark{{revision: c.span.To}}; !slices.Equal(w.bookmarks, want) {
-			t.Errorf("bookmarks %v, want %v", w.bookmarks, want)
+			t.Errorf("after that: got the bookmarks %v, want %v", w.bookmarks, want)
 		}
 	})
 }
 
-// TestTightMemory: if the history is cut after each change, before a client has got the change, nothing is delivered while
-// Defined is false, and a watch that no change concerns goes on.
-func TestTightMemory(t *testing.T) {
-	for _, doubtful := range []bool{false, true} {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			w := c.watchNamespace(1, "n1", Options{})[0]
-			unconcerned := c.watchNamespace(1, "n3", Options{})[0]
-			w.take(t.Context())
-			unconcerned.take(t.Context())
-			c.definition.doubtful.Store(doubtful)
-			for range 3 {
-				c.add("n1")
-				c.trim(1)
-			}
-			synctest.Wait()
-			if w.take(t.Context()) && doubtful {
-				t.Errorf("got %q while Defined is false", w.events)
-			}
-			if unconcerned.take(t.Context()); unconcerned.end != "" {
-				t.Errorf("a watch that no change concerns ends as %s", unconcerned.end)
-			}
+// TestHistoryCutAfterEachChange: if the history is cut after each change, before a client has got the change, a watch that no
+// change concerns goes on. While Defined is false, no change is delivered.
+func TestHistoryCutAfterEachChange(t *testing.T) {
+	for name, isDefined := range map[string]bool{"Defined is true": true, "Defined is false": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				concerned := c.watchNamespace(1, "n1", Options{})[0]
+				elsewhere := c.watchNamespace(1, "n3", Options{})[0]
+				concerned.take(t.Context()) // the beginning
+				elsewhere.take(t.Context())
+				c.definition.doubtful.Store(!isDefined)
+				for range 3 {
+					c.add("n1")
+					c.trim(1)
+				}
+				synctest.Wait()
+				concerned.take(t.Context()) // if Defined is true, it may get changes, or not
+				if !isDefined && len(concerned.events) > 0 {
+					t.Errorf("got the events %q, want none", concerned.events)
+				}
+				if elsewhere.take(t.Context()); elsewhere.end != "" {
+					t.Errorf("a watch that no change concerns: got the ending %q, want none", elsewhere.end)
+				}
+			})
 		})
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestModel: whatever happens to a broadcaster, at random, each client gets in order the events that its query selects,
-// from its revision on; nothing new while Defined is false, and everything soon after. A bookmark names no revision up to
-// which an event is missing, and no bookmark is missing. A watch ends only for a reason that the model knows.
+// TestModel: whatever happens to a broadcaster, at random, each client gets the events that its query selects, in order and from
+// its revision on: nothing new while Defined is false, and everything soon after. No event up to the revision of a bookmark is
+// missing, and no bookmark is. A watch ends only for a reason that the model knows.
 func TestModel(t *testing.T) {
 	const seeds, steps = 24, 150
 	for seed := range uint64(seeds) {
@@ -33,7 +33,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model is what can be known of a broadcaster without looking into it.
+// model knows what a broadcaster must do, without looking into it.
 type model struct {
 	*cluster
 	// doubtBegan is the time at which Defined became false, and confirmed the cluster's revision then.
@@ -46,8 +46,8 @@ type model struct {
 	// cutBefore is the revision up to which changes were forgotten before they could be dispatched.
 	cutBefore uint64
 	followers []*follower
-	endings   []Ending // those with which the broadcaster was ended
-	aborted   bool
+	endings   []Ending // the endings with which the broadcaster was ended
+	aborted   bool     // Abort was called
 }
 
 // follower is a client, and what it must have got.
@@ -56,54 +56,55 @@ type follower struct {
 	name    string // of its query
 	options Options
 	begunAt time.Time
-	asleep  bool // until it is woken
+	asleep  bool // it has taken everything, and was not woken since
 	// extraBookmarks is the number of bookmarks that came before their time.
 	extraBookmarks int
-	// undispatchedTo is the newest revision when it read changes that were not dispatched yet. They become due again.
+	// undispatchedTo is the newest revision at the time when the client took changes that were not dispatched yet. These
+	// changes wake it again.
 	undispatchedTo uint64
-	// checked are the numbers of events and bookmarks that were compared already.
+	// checked has the numbers of events and bookmarks that were compared already.
 	checked struct{ events, bookmarks int }
-	// want are the events that it must get of the first wantLogged changes of the log.
+	// want has the events that the client must get for the first wantLogged changes of the log.
 	want       []wantEvent
 	wantLogged int
 }
 
-// step does one random thing.
+// step does one random thing, each with the chance of its weight.
 func (m *model) step() {
 	isEven := func() bool { return m.random.IntN(2) == 0 }
-	switch m.random.IntN(20) {
-	case 0, 1, 2, 3, 4:
-		m.write()
-	case 5, 6, 7, 8:
-		m.begin()
-	case 9, 10, 11:
-		some := slices.DeleteFunc(m.open(), func(*follower) bool { return isEven() })
-		m.read(1+m.random.IntN(3), some...)
-	case 12:
-		m.trim(1 + m.random.IntN(10))
-	case 13:
-		m.forget()
-	case 14:
-		m.setDoubtful(isEven())
-	case 15:
-		pauses := []time.Duration{0, definedPollInterval / 2, time.Second, definedTimeout / 2, time.Minute}
-		time.Sleep(pauses[m.random.IntN(len(pauses))])
-	case 16:
-		if all := m.open(); len(all) > 0 {
-			all[0].end = EndGone
-		}
-	case 17:
-		if isCut := m.random.IntN(4) == 0; isCut {
-			m.writeAndCut()
-		} else {
-			m.readUndispatched()
-		}
-	case 18:
-		m.settle([]time.Duration{0, bookmarkInterval + bookmarkJitter}[m.random.IntN(2)])
-	case 19:
-		if m.random.IntN(4) == 0 {
+	pauses := []time.Duration{0, definedPollInterval / 2, time.Second, definedTimeout / 2, time.Minute}
+	steps := []struct {
+		weight int
+		run    func()
+	}{
+		{20, m.write},
+		{16, m.begin},
+		{12, func() {
+			some := slices.DeleteFunc(m.open(), func(*follower) bool { return isEven() })
+			m.read(1+m.random.IntN(3), some...)
+		}},
+		{4, func() { m.trim(1 + m.random.IntN(10)) }},
+		{4, m.forget},
+		{4, func() { m.setDoubtful(isEven()) }},
+		{4, func() { time.Sleep(pauses[m.random.IntN(len(pauses))]) }},
+		{4, m.loseOldestClient},
+		{3, m.readUndispatched},
+		{1, m.writeAndCut},
+		{1, func() {
 			m.renew()
 			m.confirmed, m.retainedAfter = m.span.To, m.span.To
+		}},
+		{4, func() { m.settle([]time.Duration{0, bookmarkInterval + bookmarkJitter}[m.random.IntN(2)]) }},
+	}
+	total := 0
+	for _, s := range steps {
+		total += s.weight
+	}
+	left := m.random.IntN(total)
+	for _, s := range steps {
+		if left -= s.weight; left < 0 {
+			s.run()
+			break
 		}
 	}
 	if isEven() {
@@ -111,6 +112,13 @@ func (m *model) step() {
 		m.checkWakes()
 	}
 	m.closeEnded()
+}
+
+// loseOldestClient lets the client of the oldest open watch go away.
+func (m *model) loseOldestClient() {
+	if all := m.open(); len(all) > 0 {
+		all[0].end = EndGone
+	}
 }
 
 // checkWakes checks that no client was woken for a change that does not concern it.

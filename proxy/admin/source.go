@@ -43,9 +43,11 @@ type Source struct {
 
 	Collections collections
 	// Eager returns the state of the eager collections. Some may not exist yet.
-	Eager       func() []proxy.EagerStats
+	Eager func() []proxy.EagerStats
+	// Compression returns the counts of the compressor of lists.
 	Compression func() gzip.CompressorStats
-	Reviews     func() auth.Stats
+	// Reviews returns the counts of callers' rights that were asked for.
+	Reviews func() auth.Stats
 	// Inflight returns the state of each limiter, by what it limits.
 	Inflight func() map[string]limits.Stats
 	// Connections has the connections of each port, by the port's name.
@@ -91,15 +93,15 @@ func (s *Source) Read() Status {
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
-	metricsErr := status.readMetrics(s.Metrics)
+	status.readMetrics(s.Metrics)
 
 	for _, c := range s.Checks() {
-		if c.Name == upstreamCheck { // for readiness not every failure of the API server counts (see Checks), here it does
+		if c.Name == upstreamCheck { // here every failure of the API server counts, but not for readiness: see Checks
 			c.OK = health.Condition == upstream.ConditionOK
 		}
 		status.Checks = append(status.Checks, c)
 	}
-	status.Checks = append(status.Checks, checkMetrics(metricsErr), checkFeeds(status.Collections))
+	status.Checks = append(status.Checks, checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()
 	return status
@@ -137,14 +139,6 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	return collection
 }
 
-// checkMetrics returns the check that the metrics can be read. err is nil if they can.
-func checkMetrics(err error) Check {
-	if err != nil {
-		return newCheck("metrics", false, "some could not be read: "+err.Error())
-	}
-	return newCheck("metrics", true, "")
-}
-
 // checkFeeds returns the check that no collection is stale. If a collection is unavailable for another reason, its feed
 // has no fault: the collection is loading, for example, or may not be listed.
 func checkFeeds(collections []Collection) Check {
@@ -169,12 +163,9 @@ const (
 // noLimit is above any real memory limit. Without a limit the runtime reports 8 EiB.
 const noLimit = 1 << 60
 
-// readMetrics sets the counts and sizes that are read from metrics. It sets none if it returns an error.
-func (s *Status) readMetrics(metrics prometheus.Gatherer) error {
-	families, err := metrics.Gather()
-	if err != nil {
-		return err
-	}
+// readMetrics sets the counts and sizes that are read from metrics.
+func (s *Status) readMetrics(metrics prometheus.Gatherer) {
+	families, _ := metrics.Gather() // what cannot be read is left out, and logged at each scrape
 	reasons := map[string]Reason{}
 	for _, family := range families {
 		for _, series := range family.GetMetric() {
@@ -196,7 +187,6 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) error {
 	s.Lists.setShare()
 	s.Watches.setShare()
 	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons))
-	return nil
 }
 
 // countRequests adds the requests of one series of [metricRequests] to the counts of s and to reasons, if they are lists

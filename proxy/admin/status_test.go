@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"net/http"
 	"net/http/httptest"
@@ -215,12 +214,6 @@ func TestChecks(t *testing.T) {
 		"a mismatch": {change: func(_ *Source, c *fakeCollections) {
 			c.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{pods: {Count: 1}}
 		}},
-		"metrics that cannot be read": {
-			change: func(s *Source, _ *fakeCollections) {
-				s.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
-			},
-			wantFailed: "metrics", wantMessage: "broken",
-		},
 		"an API server that refuses listproxy's account": {
 			change: func(s *Source, _ *fakeCollections) {
 				s.Health = func() upstream.Diagnosis { return unauthorized }

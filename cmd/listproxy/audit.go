@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// auditOptions has the file of the audit log and its rotation. The flags are named as in kube-apiserver, where a maxsize
-// of 0 means 100 megabytes; here it means that the file is not rotated.
+// auditOptions has the file of the audit log and its rotation. The flags have the names and meanings that they have in
+// kube-apiserver. By default nothing is rotated.
 type auditOptions struct {
 	config observe.AuditConfig
 }

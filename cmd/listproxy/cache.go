@@ -130,14 +130,14 @@ func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, erro
 	var eager []proxy.EagerCollection
 	for _, name := range names {
 		e, err := parseEagerName(name)
+		if err == nil {
+			err = checkEager(p, e)
+		}
+		if err == nil && slices.Contains(eager, e) {
+			err = errors.New("is named twice")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%q %w", name, err)
-		}
-		if err := checkEager(p, e); err != nil {
-			return nil, fmt.Errorf("%q %w", name, err)
-		}
-		if slices.Contains(eager, e) {
-			return nil, fmt.Errorf("%q is named twice", name)
 		}
 		eager = append(eager, e)
 	}
@@ -148,16 +148,16 @@ func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, erro
 // other groups. A slash and a representation may follow; JSON is the default. An error continues a sentence that begins
 // with the name.
 func parseEagerName(name string) (proxy.EagerCollection, error) {
-	target, representation, hasRepresentation := strings.Cut(name, "/")
+	resource, representation, hasRepresentation := strings.Cut(name, "/")
 	e := proxy.EagerCollection{
-		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: target},
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource},
 		Representation:       media.JSON,
 	}
 	if hasRepresentation {
 		e.Representation = media.Representation(representation)
 	}
-	if strings.Contains(target, ".") {
-		parsed, _ := schema.ParseResourceArg(target)
+	if strings.Contains(resource, ".") {
+		parsed, _ := schema.ParseResourceArg(resource)
 		if parsed == nil {
 			return e, errors.New("has no group: write resource.version.group, like deployments.v1.apps, " +
 				"or only the resource for the core group")

@@ -50,9 +50,9 @@ const errorLogInterval = time.Minute
 // a collector on localhost, which nobody has set up. An error names the variable, and quotes no headers, since these may
 // have credentials.
 //
-// If NewTraces returns a provider, it has also set the process's only handler of errors of OpenTelemetry's libraries. It
-// logs at most one error a minute, for example that spans cannot be sent, or that a sampler is unknown. Then all spans are
-// sampled.
+// If NewTraces returns a provider, it has also set the process's handler of errors of OpenTelemetry's libraries, which
+// logs at most one error a minute: that spans cannot be sent, or that the sampler is unknown. With an unknown sampler the
+// libraries sample all spans.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {

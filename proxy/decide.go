@@ -107,7 +107,7 @@ func (h *Handler) forwardUnreviewed(who *caller, a *answer, want *wantedState) (
 	}
 	a.provesRight = true
 	var known bool
-	a.right, known = h.Authorizer.Remembered(who.Identity, &a.attributes)
+	a.ruling, known = h.Authorizer.Remembered(who.Identity, &a.attributes)
 	if known {
 		return reason.None
 	}
@@ -171,10 +171,10 @@ type answer struct {
 	after    uint64
 	snapshot snapshot.Snapshot
 	query    index.Query
-	// entry, collection and right say what must still be true when the answer is written ([lastCheck]).
+	// entry, collection and ruling say what must still be true when the answer is written ([lastCheck]).
 	entry      cluster.Entry
 	collection *snapshot.Collection
-	right      auth.Right
+	ruling     auth.Ruling
 	// user is the caller, and impersonated the user whom the caller impersonates, if any. Both are set for the audit log
 	// only.
 	user         user.Info
@@ -209,13 +209,13 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 // review returns None if the caller has the right to the answer. If a has no right that is still valid, review asks
 // kube-apiserver, and sets the right. So a second review of a request usually costs nothing.
 func (h *Handler) review(ctx context.Context, who *caller, a *answer) reason.Reason {
-	if h.Authorizer.ValidFor(&a.right, time.Now()) > 0 {
+	if h.Authorizer.ValidFor(&a.ruling, time.Now()) > 0 {
 		return reason.None
 	}
 	ctx, span := observe.StartStep(ctx, observe.SpanReview)
 	defer span.End()
 	var err error
-	a.right, err = h.Authorizer.Review(ctx, &who.Caller, &a.attributes)
+	a.ruling, err = h.Authorizer.Review(ctx, &who.Caller, &a.attributes)
 	switch {
 	case errors.Is(err, auth.ErrNoSeat):
 		return reason.UnknownCaller
@@ -223,14 +223,14 @@ func (h *Handler) review(ctx context.Context, who *caller, a *answer) reason.Rea
 		h.logRateLimited("a caller's right could not be reviewed", err)
 		return reason.ReviewFailed
 	}
-	switch a.right.Decision() {
+	switch a.ruling.Decision() {
 	case auth.Yes, auth.AlreadyDone:
 		return reason.None
 	case auth.Unauthenticated:
 		return reason.UnknownCaller
 	case auth.Warned:
 		return reason.Credentials
-	case auth.NotPermitted:
+	case auth.ImpersonationForbidden:
 		return reason.NotPermitted
 	}
 	return reason.NotAllowed

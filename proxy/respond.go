@@ -190,7 +190,7 @@ func (h *Handler) conditions(a *answer) *conditions {
 	current := &conditions{
 		now:     now,
 		memory:  a.collection.Validity(),
-		allowed: h.Authorizer.ValidFor(&a.right, now) > 0,
+		allowed: h.Authorizer.ValidFor(&a.ruling, now) > 0,
 	}
 	current.entry, current.whyNoEntry = h.Cluster.Lookup(resourceOf(a.asked))
 	return current

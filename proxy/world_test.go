@@ -335,7 +335,7 @@ func (w *modelWorld) caller(t *testing.T) *caller {
 	t.Helper()
 	identity := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
 	return &caller{
-		Caller:    auth.Caller{Identity: identity, Accepted: true, Flow: auth.FlowOf(identity, true, "")},
+		Caller:    auth.Caller{Identity: identity, Accepted: true, Flow: auth.FlowOf(identity)},
 		verdict:   auth.Accepted,
 		lastProbe: w.handler.Collections.LastProbe(), seat: &limits.Grant{},
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"crypto/x509"
-	"errors"
 	"net/http"
 	"sync/atomic"
 
@@ -22,6 +21,8 @@ import (
 //
 //   - A verified certificate identifies the same user as at kube-apiserver. A token in the same request is ignored:
 //     kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
+//   - A caller with a certificate that is not accepted, and without a token, is refused. With a token, the certificate is
+//     ignored.
 //   - Otherwise the Authorization header identifies the caller, if there is exactly one ([policy.ReadAuthorization]). If
 //     its value is a plain token, the caller may impersonate a user.
 //   - Otherwise the caller is unknown.
@@ -82,17 +83,10 @@ var (
 	}
 	unimpersonableRefusal = &Refusal{
 		Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-		Message: "The user of this client certificate cannot be passed on: its name, uid, groups and extra must be neither " +
-			"empty nor hold control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token.",
+		Message: "The user of this client certificate cannot be passed on: its name, uid, groups and extra must not be empty, " +
+			"hold control characters, or begin or end with a space, and it must not be system:anonymous. " +
+			"Use another certificate, or a token.",
 	}
-)
-
-var (
-	// errNameless means that the certificate has no common name. A kube-apiserver that trusts front proxies, as nearly all
-	// do, refuses it, since it is not a front proxy's.
-	errNameless = errors.New("the client certificate names nobody")
-	// errTooManyCertificates means that the certificates cost too much to verify (isCheapToVerify).
-	errTooManyCertificates = errors.New("the client shows too many certificates, or two with one subject")
 )
 
 // Authenticate returns the identity of r's caller, or the refusal with which to answer r. The identity of an unknown caller
@@ -101,11 +95,11 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	if a.certificates == nil {
 		return a.identifyByHeader(r), nil
 	}
-	verified, err := a.verifyCertificate(r)
+	verified, ok := a.verifyCertificate(r)
 	switch {
 	case verified != nil:
 		return a.identifyVerified(r, verified)
-	case err != nil && !hasToken(r):
+	case !ok && !hasToken(r):
 		return Identity{}, unverifiedRefusal
 	}
 	return a.identifyByHeader(r), nil
@@ -118,33 +112,37 @@ func hasToken(r *http.Request) bool {
 	if policy.HasBearerToken(r.Header.Get("Authorization")) {
 		return true
 	}
+	// The protocol authenticator calls find with the token, if there is one. As find accepts no token, the request stays
+	// unchanged.
 	found := false
 	find := func(context.Context, string) (*authenticator.Response, bool, error) {
 		found = true
-		return nil, false, nil // leaves the request unchanged
+		return nil, false, nil
 	}
 	_, _, _ = websocket.NewProtocolAuthenticator(authenticator.TokenFunc(find)).AuthenticateRequest(r)
 	return found
 }
 
-// verifyCertificate returns the user whom the client's certificate names, or nil without an error if the client has shown
-// none. An error means that the certificate is not accepted. As at kube-apiserver, every request verifies it, so a
-// connection does not outlive the trust in its CA.
-func (a *Authenticator) verifyCertificate(r *http.Request) (user.Info, error) {
+// verifyCertificate returns the user whom the client's certificate names; nil if the client has shown none. ok is false if
+// the certificate is not accepted. As at kube-apiserver, every request verifies it, so a connection does not outlive the
+// trust in its CA.
+func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, ok bool) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return nil, nil
+		return nil, true
 	}
 	if !isCheapToVerify(r.TLS.PeerCertificates) {
-		return nil, errTooManyCertificates
+		return nil, false
 	}
 	response, ok, err := a.certificates.AuthenticateRequest(r)
 	if err != nil {
-		return nil, err
+		return nil, false
 	}
 	if !ok {
-		return nil, errNameless
+		// The certificate has no common name. kube-apiserver refuses it, too, if it trusts front proxies, as nearly all do:
+		// no front proxy has such a certificate.
+		return nil, false
 	}
-	return response.User, nil
+	return response.User, true
 }
 
 // maxCertificates bounds the certificates that a client may show: its own, and those up to a CA.
@@ -166,13 +164,13 @@ func isCheapToVerify(shown []*x509.Certificate) bool {
 // header, it is not empty, and its token, if any, is not ambiguous.
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
-	credentials, token := policy.ReadAuthorization(values)
-	if len(values) != 1 || values[0] == "" || credentials == policy.AmbiguousToken {
-		return Identity{credentials: credentials}
+	kind, token := policy.ReadAuthorization(values)
+	if len(values) != 1 || values[0] == "" || kind == policy.AmbiguousToken {
+		return Identity{kind: kind}
 	}
-	id := a.identifyByConnection(r, values[0], credentials, token)
-	if named, ok := readImpersonation(r.Header); ok && credentials == policy.PlainToken {
-		return a.secret.identifyImpersonating(id, named)
+	id := a.identifyCached(r, values[0], kind, token)
+	if impersonated, ok := readImpersonation(r.Header); ok && kind == policy.PlainToken {
+		return a.secret.identifyImpersonating(id, impersonated)
 	}
 	return id
 }
@@ -180,22 +178,23 @@ func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 // lastIdentityKey is the context key of the identity of a connection's last request: an *atomic.Pointer[Identity].
 type lastIdentityKey struct{}
 
-// WithConnection returns the context of a new connection. It remembers the identity of the connection's last request.
+// WithConnection returns a context for the requests of a new connection, in which [Authenticator.Authenticate] keeps the
+// identity of the last one.
 func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lastIdentityKey{}, &atomic.Pointer[Identity]{})
 }
 
-// identifyByConnection returns the identity of a caller who sends this Authorization header. It reuses that of the
-// connection's last request, if the header is the same: comparing headers costs less than an HMAC.
-func (a *Authenticator) identifyByConnection(r *http.Request, header string, credentials policy.CredentialKind, token string) Identity {
+// identifyCached returns the identity of a caller who sends this Authorization header. If the last request of the connection
+// sent the same header, its identity is used again: comparing headers costs less than an HMAC.
+func (a *Authenticator) identifyCached(r *http.Request, header string, kind policy.CredentialKind, token string) Identity {
 	last, ok := r.Context().Value(lastIdentityKey{}).(*atomic.Pointer[Identity])
 	if !ok {
-		return a.secret.identify(header, credentials, token)
+		return a.secret.identify(header, kind, token)
 	}
 	if id := last.Load(); id != nil && subtle.ConstantTimeCompare([]byte(*id.authorization), []byte(header)) == 1 {
 		return *id
 	}
-	id := a.secret.identify(header, credentials, token)
+	id := a.secret.identify(header, kind, token)
 	last.Store(&id)
 	return id
 }
@@ -206,7 +205,7 @@ func (a *Authenticator) identifyVerified(r *http.Request, info user.Info) (Ident
 	if hasImpersonation(r.Header) {
 		return Identity{}, impersonationRefusal
 	}
-	impersonated, ok := impersonable(info)
+	impersonated, ok := userToImpersonate(info)
 	if !ok {
 		return Identity{}, unimpersonableRefusal
 	}

@@ -45,9 +45,9 @@ func known(id Identity) *Caller {
 }
 
 // allowed reports whether Review says yes to a known caller.
-func (r *Authorizer) allowed(ctx context.Context, id Identity, a *Attributes) (bool, error) {
-	right, err := r.Review(ctx, known(id), a)
-	return right.Decision() == Yes, err
+func (a *Authorizer) allowed(ctx context.Context, id Identity, attrs *Attributes) (bool, error) {
+	ruling, err := a.Review(ctx, known(id), attrs)
+	return ruling.Decision() == Yes, err
 }
 
 // reviewAnswer is an answer of the upstream to a review, and the decision that must follow.

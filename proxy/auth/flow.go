@@ -10,51 +10,52 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-// maxReadToken is the length, in bytes, of the longest token whose subject is read.
-const maxReadToken = 64 << 10
+// maxParsedToken bounds the length, in bytes, of a token that is parsed for its subject.
+const maxParsedToken = 64 << 10
 
-// The first word that is hashed into a flow distinguishes users, token subjects and addresses.
+// The first word that is hashed into a flow keeps the flows of users, token subjects and addresses apart.
 const (
-	userFlow    = "user"
-	subjectFlow = "subject"
-	addressFlow = "address"
+	userPrefix    = "user"
+	subjectPrefix = "subject"
+	addressPrefix = "address"
 )
 
-// FlowOf returns the flow of a caller's requests. accepted says whether kube-apiserver accepts the caller's credentials.
-// All requests of a flow share the flow's part of the limits.
+// FlowOf returns the flow of the requests of a caller whom kube-apiserver accepts. All requests of a flow share the flow's
+// part of the limits. Nobody gets more by using many tokens, if the user is known. The flow is
 //
-// If the user is known, the flow is the user's, so that nobody gets more by using many tokens. The user is the name in a
-// verified certificate, or the issuer and subject of a JSON web token, which are true since kube-apiserver has accepted
-// the token. Any other accepted token has a flow of its own.
-//
-// Callers who are not accepted have one flow for each IPv4 address or IPv6 network (/64), since made-up tokens cost their
-// sender nothing.
-func FlowOf(id Identity, accepted bool, remoteAddr string) limits.Flow {
-	if !accepted {
-		return hashFlow(addressFlow, limits.NetworkOf(remoteAddr))
-	}
-	if id.VerifiedUser() != nil {
-		return hashFlow(userFlow, id.VerifiedUser().Name)
+//   - of a verified client certificate: that of the user's name
+//   - of a JSON web token: that of its issuer and subject, which can be trusted since kube-apiserver has accepted the token
+//   - otherwise: that of the credentials themselves
+func FlowOf(id Identity) limits.Flow {
+	if verified := id.VerifiedUser(); verified != nil {
+		return hashFlow(userPrefix, verified.Name)
 	}
 	if id.token != nil {
 		if issuer, subject, ok := tokenSubject(*id.token); ok {
-			return hashFlow(subjectFlow, issuer, subject)
+			return hashFlow(subjectPrefix, issuer, subject)
 		}
 	}
 	return limits.Flow(id.callerKey)
 }
 
+// FlowOfAddress returns the flow of the requests of all callers at an address who are not accepted. There is one flow for
+// each IPv4 address or IPv6 network (/64), since made-up tokens cost their sender nothing.
+func FlowOfAddress(remoteAddr string) limits.Flow {
+	return hashFlow(addressPrefix, limits.NetworkOf(remoteAddr))
+}
+
+// hashFlow returns the hash of words, each with its length: ("a", "bc") and ("ab", "c") are two flows.
 func hashFlow(words ...string) (flow limits.Flow) {
 	h := sha256.New()
 	writeStrings(h, words...)
-	h.Sum(flow[:0])
+	h.Sum(flow[:0]) // fills flow
 	return flow
 }
 
 // tokenSubject returns the issuer and subject of a JSON web token (RFC 7519). It does not verify the token, which
 // kube-apiserver must have accepted. ok is false for any other token.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
-	if len(token) > maxReadToken || strings.Count(token, ".") != 2 {
+	if len(token) > maxParsedToken || strings.Count(token, ".") != 2 {
 		return "", "", false
 	}
 	_, rest, _ := strings.Cut(token, ".")

@@ -23,8 +23,8 @@ import (
 //     Impersonate-* headers. A forwarded request has these headers already.
 //   - a user whom listproxy has verified. Requests are sent with listproxy's credentials, and with Impersonate-* headers
 //     that name this user.
-//   - nobody: the zero Identity, or one of ambiguous credentials. The decision of an Authorizer is No, and requests are
-//     forwarded unchanged.
+//   - nobody: the request has no Authorization header, or ambiguous ones. The decision of an Authorizer is No, and requests
+//     are forwarded unchanged. The zero Identity is nobody, too.
 //   - listproxy's own account (see [Identity.IsOwn]).
 //
 // Whatever is remembered about a caller is stored under a key of the caller. So no credential is kept longer than its
@@ -32,15 +32,16 @@ import (
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user, whatever the verb.
 type Identity struct {
-	// authorization is the Authorization header, and token its token; nil if it has no plain token. If an Identity is an
-	// unexported field of a struct, fmt does not call its Format method. Then fmt would print strings, but of pointers it
-	// prints only the addresses.
+	// authorization is the Authorization header; nil if there is not exactly one. token is its token; nil if it has no
+	// plain token. They are pointers on purpose: fmt does not call Format for an unexported field of another struct, and
+	// would print strings, but prints only the addresses of pointers.
 	authorization, token *string
-	// impersonated is the user whom listproxy has verified, and named the user whom the caller's own headers name.
-	impersonated, named *user.DefaultInfo
-	// credentials says which credentials the request's headers have.
-	credentials policy.CredentialKind
-	// key identifies the caller together with the named user, callerKey the caller alone.
+	// verified is the user whom listproxy has verified; nil if there is none.
+	verified *user.DefaultInfo
+	// impersonated is the user whom the caller's own Impersonate-* headers name; nil if there is none.
+	impersonated *user.DefaultInfo
+	kind         policy.CredentialKind
+	// key identifies the caller together with the impersonated user, callerKey the caller alone.
 	key, callerKey Key
 	// own reports whether this is listproxy's own account.
 	own bool
@@ -53,35 +54,35 @@ type Key [sha256.Size]byte
 const (
 	prefixToken         = 't'
 	prefixAuthorization = 'a' // an Authorization header without a plain token
-	prefixVerifiedUser  = 's'
+	prefixVerifiedUser  = 'v'
 	prefixImpersonating = 'i' // a token, and the user whom its caller impersonates
 )
 
 // Key returns the key of the caller, together with the user whom the caller impersonates, if any.
 func (id Identity) Key() Key { return id.key }
 
-// VerifiedUser returns the user as whom listproxy sends requests with its own credentials. It returns nil if the
-// caller's credentials are sent.
-func (id Identity) VerifiedUser() *user.DefaultInfo { return id.impersonated }
+// VerifiedUser returns the user whom listproxy has verified. listproxy sends this user's requests with its own credentials,
+// and impersonates the user. VerifiedUser returns nil if the caller's credentials are sent.
+func (id Identity) VerifiedUser() *user.DefaultInfo { return id.verified }
 
-// ImpersonatedUser returns the user whom the Impersonate-* headers name to the upstream, whether listproxy or the caller writes them;
-// nil without such headers.
+// ImpersonatedUser returns the user whom Impersonate-* headers name to the upstream: the verified user, for whom listproxy
+// writes them, or the user whom the caller's own headers name. It returns nil if no such headers are sent.
 func (id Identity) ImpersonatedUser() *user.DefaultInfo {
-	if id.impersonated != nil {
-		return id.impersonated
+	if id.verified != nil {
+		return id.verified
 	}
-	return id.named
+	return id.impersonated
 }
 
-// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own account, or the
-// caller without the named user.
+// Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own
+// account, or the caller without Impersonate-* headers.
 func (id Identity) Impersonator() Identity {
-	if id.impersonated != nil {
+	if id.verified != nil {
 		return Identity{own: true}
 	}
-	if id.named != nil {
-		id.named = nil
-		id.credentials = policy.PlainToken
+	if id.impersonated != nil {
+		id.impersonated = nil
+		id.kind = policy.PlainToken
 		id.key = id.callerKey
 	}
 	return id
@@ -93,8 +94,8 @@ func (id Identity) IsOwn() bool { return id.own }
 // Present sets the headers in h that show the upstream who the caller is. For nobody and for listproxy's own account, it
 // sets none.
 func (id Identity) Present(h http.Header) {
-	if named := id.ImpersonatedUser(); named != nil {
-		setImpersonation(h, named)
+	if u := id.ImpersonatedUser(); u != nil {
+		impersonate(h, u)
 	}
 	if id.authorization != nil {
 		h.Set("Authorization", *id.authorization)
@@ -102,19 +103,20 @@ func (id Identity) Present(h http.Header) {
 }
 
 // Known reports whether id is somebody: a caller with one Authorization header, a verified user, or listproxy's account.
-func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil || id.own }
+func (id Identity) Known() bool { return id.authorization != nil || id.verified != nil || id.own }
 
-// HasToken reports whether the upstream sees a token in the caller's Authorization header.
+// HasToken reports whether the upstream sees a token in the caller's Authorization header. An Authorization header of another
+// kind, such as Basic, has none.
 func (id Identity) HasToken() bool {
-	return id.authorization != nil && id.credentials != policy.NoToken
+	return id.authorization != nil && id.kind != policy.NoToken
 }
 
-// CredentialKind returns the argument for policy.Parse.
+// CredentialKind says how the caller identifies itself, for policy.Parse.
 func (id Identity) CredentialKind() policy.CredentialKind {
-	if id.impersonated != nil {
+	if id.verified != nil {
 		return policy.VerifiedCertificate
 	}
-	return id.credentials
+	return id.kind
 }
 
 var _ fmt.Formatter = Identity{}
@@ -131,13 +133,13 @@ func newIdentitySecret() (s identitySecret) {
 	return s
 }
 
-// identify returns the identity of a caller who sends this Authorization header. credentials and token are what
+// identify returns the identity of a caller who sends this Authorization header. kind and token are what
 // [policy.ReadAuthorization] returns for it.
-func (s *identitySecret) identify(authorization string, credentials policy.CredentialKind, token string) Identity {
-	id := Identity{authorization: &authorization, credentials: credentials}
+func (s *identitySecret) identify(authorization string, kind policy.CredentialKind, token string) Identity {
+	id := Identity{authorization: &authorization, kind: kind}
 	prefix := byte(prefixAuthorization)
 	credential := authorization
-	if credentials == policy.PlainToken {
+	if kind == policy.PlainToken {
 		id.token = &token
 		prefix = prefixToken
 		credential = token // so the case of the scheme does not matter
@@ -152,20 +154,22 @@ func (s *identitySecret) identify(authorization string, credentials policy.Crede
 
 // identifyUser returns the identity of a user whom listproxy has verified.
 func (s *identitySecret) identifyUser(u *user.DefaultInfo) Identity {
-	key := s.userKey(u, prefixVerifiedUser)
-	return Identity{impersonated: u, key: key, callerKey: key}
+	key := s.userKey([]byte{prefixVerifiedUser}, u)
+	return Identity{verified: u, key: key, callerKey: key}
 }
 
 // identifyImpersonating returns the identity of a caller who impersonates u. id is the caller's, with a plain token.
 func (s *identitySecret) identifyImpersonating(id Identity, u *user.DefaultInfo) Identity {
-	id.named = u
-	id.credentials = policy.TokenWithImpersonation
-	id.key = s.userKey(u, append([]byte{prefixImpersonating}, id.callerKey[:]...)...)
+	id.impersonated = u
+	id.kind = policy.TokenWithImpersonation
+	prefix := append([]byte{prefixImpersonating}, id.callerKey[:]...)
+	id.key = s.userKey(prefix, u)
 	return id
 }
 
-// userKey returns an HMAC of prefix and u. The first byte of prefix must determine the length of prefix.
-func (s *identitySecret) userKey(u *user.DefaultInfo, prefix ...byte) (key Key) {
+// userKey returns an HMAC of prefix and u. The first byte of prefix must determine its length, so that no two inputs are
+// equal.
+func (s *identitySecret) userKey(prefix []byte, u *user.DefaultInfo) (key Key) {
 	mac := hmac.New(sha256.New, s[:])
 	_, _ = mac.Write(prefix)
 	writeStrings(mac, u.Name, u.UID)

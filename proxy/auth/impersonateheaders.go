@@ -24,14 +24,14 @@ func hasImpersonation(h http.Header) bool {
 	return false
 }
 
-// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true if there are such headers, and
-// listproxy would write exactly the same headers for this user. Then kube-apiserver neither refuses any of them nor ignores
-// any, as it ignores a second user, for example. And no key of an extra occurs in two spellings.
-func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
+// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true only if listproxy itself would write
+// exactly these headers for this user. That rules out headers that kube-apiserver would refuse or ignore (a second
+// Impersonate-User, for example), and two spellings of one extra's key.
+func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) {
 	if !hasImpersonation(h) {
 		return nil, false
 	}
-	named = &user.DefaultInfo{
+	impersonated = &user.DefaultInfo{
 		Name:   h.Get("Impersonate-User"),
 		UID:    h.Get("Impersonate-Uid"),
 		Groups: h["Impersonate-Group"],
@@ -44,28 +44,31 @@ func readImpersonation(h http.Header) (named *user.DefaultInfo, ok bool) {
 		}
 		given[name] = values
 		if escaped, isExtra := strings.CutPrefix(name, "Impersonate-Extra-"); isExtra {
-			key, _ := url.PathUnescape(strings.ToLower(escaped)) // as kube-apiserver reads it
-			named.Extra[key] = values
+			// Like kube-apiserver: in lower case first, then unescaped. A malformed key becomes "", which canBeNamed refuses.
+			key, _ := url.PathUnescape(strings.ToLower(escaped))
+			impersonated.Extra[key] = values
 		}
 	}
 	written := http.Header{}
-	setImpersonation(written, named)
-	return named, isNamedExactly(named) && reflect.DeepEqual(written, given)
+	impersonate(written, impersonated)
+	return impersonated, canBeNamed(impersonated) && reflect.DeepEqual(written, given)
 }
 
-// impersonable returns the user to impersonate for info. ok is false if Impersonate-* headers cannot name info exactly.
+// userToImpersonate returns the user to impersonate for info, the user of a verified client certificate. ok is false if
+// Impersonate-* headers cannot name this user exactly.
 //
-// The user has the same rights as with the client certificate at kube-apiserver, which puts every authenticated user into
-// system:authenticated. So that group is added here. Without any group, kube-apiserver would add the groups of a service
-// account if the user has the name of one (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
-func impersonable(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
+// Impersonated, the user must have the rights that kube-apiserver would give to the certificate itself. kube-apiserver puts
+// every authenticated user into system:authenticated, so that group is added here. Besides, to a user without any group and
+// with the name of a service account, kube-apiserver would add the groups of that account
+// (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
 	impersonated = &user.DefaultInfo{
 		Name:   info.GetName(),
 		UID:    info.GetUID(),
 		Groups: slices.Clone(info.GetGroups()),
 		Extra:  info.GetExtra(),
 	}
-	if !isNamedExactly(impersonated) {
+	if !canBeNamed(impersonated) {
 		return nil, false
 	}
 	hasAuthenticationGroup := slices.ContainsFunc(impersonated.Groups, func(group string) bool {
@@ -77,15 +80,20 @@ func impersonable(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
 	return impersonated, true
 }
 
-// isNamedExactly reports whether Impersonate-* headers can name u exactly: each value must arrive unchanged. The user must
-// not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
-func isNamedExactly(u *user.DefaultInfo) bool {
-	validUID := u.UID == "" || arrivesUnchanged(u.UID)
-	if u.Name == user.Anonymous || !arrivesUnchanged(u.Name) || !validUID || !allArriveUnchanged(u.Groups) {
+// canBeNamed reports whether Impersonate-* headers can name u so that kube-apiserver sees exactly u: each value must arrive
+// unchanged. The user must not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
+func canBeNamed(u *user.DefaultInfo) bool {
+	if u.Name == user.Anonymous || !arrivesUnchanged(u.Name) {
+		return false
+	}
+	if u.UID != "" && !arrivesUnchanged(u.UID) {
+		return false
+	}
+	if !allArriveUnchanged(u.Groups) {
 		return false
 	}
 	for key, values := range u.Extra {
-		isLowerCase := key == strings.ToLower(key) // as kube-apiserver reads every key
+		isLowerCase := key == strings.ToLower(key) // kube-apiserver turns the header's name into lower case
 		if key == "" || !isLowerCase || !allArriveUnchanged(values) {
 			return false
 		}
@@ -102,9 +110,9 @@ func arrivesUnchanged(value string) bool {
 	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }
 
-// setImpersonation removes Authorization and all Impersonate-* headers from h, in any spelling, and adds Impersonate-*
-// headers that name u.
-func setImpersonation(h http.Header, u *user.DefaultInfo) {
+// impersonate removes Authorization and all Impersonate-* headers from h, in any spelling, and adds Impersonate-* headers that
+// name u.
+func impersonate(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
 		if strings.EqualFold(name, "Authorization") || policy.IsImpersonationHeader(name) {
 			delete(h, name)

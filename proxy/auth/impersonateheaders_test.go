@@ -40,8 +40,8 @@ func describeUser(u user.Info) map[string][]string {
 	return all
 }
 
-// FuzzImpersonate: kube-apiserver reads the same user from the headers that setImpersonation writes for a user from
-// impersonable, and system:authenticated as a group. The caller's own identity headers are removed.
+// FuzzImpersonate: kube-apiserver reads the same user from the headers that impersonate writes for a user from
+// userToImpersonate, and system:authenticated as a group. The caller's own identity headers are removed.
 func FuzzImpersonate(f *testing.F) {
 	f.Add("alice", "uid", "g", "h", "key", "value") // every property
 	f.Add("alice", "", "", "", "", "")
@@ -65,12 +65,12 @@ func FuzzImpersonate(f *testing.F) {
 		if key+value != "" {
 			given.Extra = map[string][]string{key: {value, "2"}}
 		}
-		sent, ok := impersonable(given)
+		sent, ok := userToImpersonate(given)
 		if !ok {
 			return
 		}
 		h := http.Header{"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"}}
-		setImpersonation(h, sent)
+		impersonate(h, sent)
 		want := describeUser(given)
 		if !slices.Contains(given.Groups, user.AllAuthenticated) && !slices.Contains(given.Groups, user.AllUnauthenticated) {
 			want["groups"] = append(slices.Clone(given.Groups), user.AllAuthenticated)
@@ -123,7 +123,7 @@ var impersonationHeaders = map[string]bool{
 }
 
 // FuzzReadImpersonation: kube-apiserver reads the same user as readImpersonation, from the caller's headers and from those that
-// setImpersonation writes for the user.
+// impersonate writes for the user.
 func FuzzReadImpersonation(f *testing.F) {
 	for lines, want := range impersonationHeaders {
 		if got := checkImpersonation(f, lines); got != want {
@@ -147,7 +147,7 @@ func checkImpersonation(t testing.TB, lines string) (ok bool) {
 		return false
 	}
 	written := http.Header{}
-	setImpersonation(written, named)
+	impersonate(written, named)
 	got := describeUser(readUpstream(t, r.Header))
 	expect.Same(t, got, describeUser(readUpstream(t, written)))
 	want := describeUser(named)

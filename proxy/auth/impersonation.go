@@ -18,40 +18,42 @@ import (
 // because of many groups, counts as not permitted.
 const maxImpersonationQuestions = 64
 
-// impersonation returns the answers that prove that the impersonator (the caller, or listproxy's own account) may do what
-// a describes as the named user; nil if the answers prove no such right. The review as that user proves nothing about it:
-// with constrained impersonation (KEP-5284), an impersonator may be allowed to create reviews as jane, but not to list as
+// proveImpersonation returns the answers that prove that the impersonator (the caller, or listproxy's own account) may do
+// what attrs describe as the impersonated user; nil if there is no such right. The review as that user proves nothing about
+// it: with constrained impersonation (KEP-5284), an impersonator may be allowed to create reviews as jane, but not to list as
 // her.
 //
 // kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) allows impersonation by one of two rights:
 //
 //   - to "impersonate" the name, each group, the uid and each value of an extra;
-//   - to "impersonate:user-info" for all of these, and "impersonate-on:user-info:VERB" for the request. The former right
-//     is not asked for: if the impersonator lacked it, and could not "impersonate", the review as the user would have
-//     been refused.
+//   - to "impersonate:user-info" for all of these, and "impersonate-on:user-info:VERB" for the request. Only the second is
+//     asked for: the caller's review was sent as the user, and answered, which proves "impersonate:user-info" if the
+//     impersonator cannot "impersonate".
 //
-// kube-apiserver has other modes of constrained impersonation for nodes and for service accounts. Requests as these are
-// answered only if the first right is there, and forwarded otherwise.
-func (r *Authorizer) impersonation(ctx context.Context, who *Caller, a *Attributes) ([]answer[Decision], error) {
-	named := who.Identity.ImpersonatedUser()
+// For nodes and for service accounts, kube-apiserver has other modes of constrained impersonation, about which listproxy does
+// not ask. So requests as these are forwarded unless the impersonator has the first right.
+func (a *Authorizer) proveImpersonation(
+	ctx context.Context, who *Caller, attrs *Attributes,
+) ([]answer[Decision], error) {
+	impersonated := who.Identity.ImpersonatedUser()
 	impersonator := *who
 	impersonator.Identity = who.Identity.Impersonator()
-	proof, err := r.askAll(ctx, &impersonator, questionsToImpersonate(named))
-	if err != nil || proof != nil || hasOtherMode(named.Name) {
+	proof, err := a.askAll(ctx, &impersonator, questionsToImpersonate(impersonated))
+	if err != nil || proof != nil || isNodeOrServiceAccount(impersonated.Name) {
 		return proof, err
 	}
-	constrained := *a
-	constrained.Verb = "impersonate-on:user-info:" + a.Verb
-	return r.askAll(ctx, &impersonator, []Attributes{constrained})
+	constrained := *attrs
+	constrained.Verb = "impersonate-on:user-info:" + attrs.Verb
+	return a.askAll(ctx, &impersonator, []Attributes{constrained})
 }
 
 // askAll returns the answers to the questions if all are Yes; otherwise nil.
-func (r *Authorizer) askAll(ctx context.Context, who *Caller, questions []Attributes) (answers []answer[Decision], err error) {
+func (a *Authorizer) askAll(ctx context.Context, who *Caller, questions []Attributes) (answers []answer[Decision], err error) {
 	if len(questions) > maxImpersonationQuestions {
 		return nil, nil
 	}
 	for _, question := range questions {
-		answered, err := r.ask(ctx, who, &question)
+		answered, err := a.ask(ctx, who, &question)
 		if err != nil || answered.value != Yes {
 			return nil, err
 		}
@@ -67,11 +69,12 @@ func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 			Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Subresource: subresource, Name: name,
 		}
 	}
-	questions := []Attributes{question("", "users", "", u.Name)}
+	first := question("", "users", "", u.Name)
 	if namespace, account, err := serviceaccount.SplitUsername(u.Name); err == nil {
-		questions[0] = question("", "serviceaccounts", "", account)
-		questions[0].Namespace = namespace
+		first = question("", "serviceaccounts", "", account)
+		first.Namespace = namespace
 	}
+	questions := []Attributes{first}
 	for _, group := range u.Groups {
 		questions = append(questions, question("", "groups", "", group))
 	}
@@ -86,8 +89,9 @@ func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 	return questions
 }
 
-// hasOtherMode reports whether constrained impersonation of a user with this name is not in the mode user-info.
-func hasOtherMode(name string) bool {
+// isNodeOrServiceAccount reports whether a user with this name is one for whom constrained impersonation has another mode
+// than user-info.
+func isNodeOrServiceAccount(name string) bool {
 	_, _, err := serviceaccount.SplitUsername(name)
 	return err == nil || strings.HasPrefix(name, "system:node:")
 }

@@ -214,7 +214,7 @@ func TestImpersonation(t *testing.T) {
 				identity Identity
 				refusals []Decision
 			}{
-				{name: "listproxy's account", identity: verified, refusals: []Decision{No, NotPermitted}},
+				{name: "listproxy's account", identity: verified, refusals: []Decision{No, ImpersonationForbidden}},
 				{name: "the caller, by headers", identity: proxytest.IdentifyAs(callers, h), refusals: []Decision{No}},
 			} {
 				wantYes := tt.upstreamAllows && !tt.stricter
@@ -250,7 +250,7 @@ func TestImpersonationEnds(t *testing.T) {
 			}
 			return answerYes(r)
 		}, ReviewConfig{TTL: ttl})
-		review := func(namespace string) (*Right, error) {
+		review := func(namespace string) (*Ruling, error) {
 			asked := listPods()
 			asked.Namespace = namespace
 			right, err := r.Review(t.Context(), known(jane), asked)

@@ -19,16 +19,17 @@ const (
 	// maxKey is the length, in bytes, of the longest key under which an answer is remembered. A question with a very long
 	// selector has a longer key: only the requests that wait for its answer share the answer.
 	maxKey = 4 << 10
-	// maxAttempts is the number of times that a request asks because the answer is no longer valid when it comes.
+	// maxAttempts is the number of times that a request asks at most. It asks again if the answer is no longer valid when it
+	// comes.
 	maxAttempts = 3
-	// ownAnswerTTL is the time for which an answer is valid for the request that asked for it, counted from its arrival,
-	// even beyond the TTL. Otherwise a TTL of 0, or a slow upstream, would leave no time to use the answer.
+	// ownAnswerTTL is the time for which an answer is valid for the requests that came before the question was sent, counted
+	// from the answer's arrival, even beyond the TTL. Otherwise a TTL of 0, or a slow upstream, would leave no time to use
+	// the answer.
 	ownAnswerTTL = time.Second
-	// revokedTTL is the time for which an answer is valid, counted from the question, if rights on which it may depend
-	// were revoked. So under a stream of revocations a question is asked once a second.
+	// revokedTTL replaces a longer TTL, also ownAnswerTTL, if rights on which the answer may depend were revoked. So under a
+	// stream of revocations a question is asked once a second.
 	revokedTTL = time.Second
-	// maxRevoked bounds the namespaces with remembered revocations. No etcd writes to more namespaces while answers are
-	// valid.
+	// maxRevoked bounds the namespaces with remembered revocations. It is more than etcd can write while answers are valid.
 	maxRevoked = 256 << 10
 	// authorizerLag is the time after a revocation in which an API server may still decide by the old state, since its
 	// authorizers read from informers.
@@ -59,13 +60,13 @@ type ReviewConfig struct {
 	TTL time.Duration
 	// Timeout bounds the time for one question, including the wait for a seat. Zero means ten seconds.
 	Timeout time.Duration
-	// AsOf returns the time as of which the age of an answer counts: its argument, which is now, or during an outage the
-	// time at which the upstream last answered. An outage counts for MaxOutage at most. nil means that there are no
-	// outages.
+	// AsOf returns the time at which the age of answers is measured, given the time now: during an outage, the time at which
+	// the upstream last answered, so that answers do not age, but at most MaxOutage ago. Nil means the time now.
 	//
 	// In an outage, answers are valid for twice the TTL. Otherwise a caller who comes regularly would have none if the
 	// answer had just expired when the outage began.
-	AsOf      func(time.Time) time.Time
+	AsOf func(now time.Time) time.Time
+	// MaxOutage is the longest outage for which AsOf lets answers not age. They are remembered for so much longer.
 	MaxOutage time.Duration
 }
 
@@ -87,10 +88,19 @@ type answer[V any] struct {
 	ttl   time.Duration
 }
 
-// reviewCache asks the upstream, and remembers the answers. Requests with the same question at the same time wait for one
-// answer, which comes even if the request that was first is over. An answer is valid for the TTL from its question on (but
-// see ownAnswerTTL). If rights in its scope were revoked after the question, or less than authorizerLag before, it is
-// valid for revokedTTL. A reviewCache is safe for concurrent use.
+// question is a question to the upstream about a caller.
+type question[V any] struct {
+	who *Caller
+	// key is the key under which the answer is remembered.
+	key   string
+	scope scope
+	// send asks the upstream.
+	send func(context.Context) (V, error)
+}
+
+// reviewCache asks the upstream, and remembers the answers. Requests of one flow that ask the same question at the same time
+// wait for one answer, which comes even if the first of them is over. An answer is valid for the TTL from its question on,
+// with the exceptions in validFor and ownAnswerTTL. A reviewCache is safe for concurrent use.
 type reviewCache[V any] struct {
 	ttl, timeout, maxOutage time.Duration
 	asOf                    func(time.Time) time.Time // may be nil, see ReviewConfig
@@ -123,107 +133,70 @@ func newReviewCache[V any](cfg ReviewConfig, maxAnswers int) *reviewCache[V] {
 	return c
 }
 
-// get returns the remembered answer for key, or the answer that ask gets from the upstream. The context of ask does not end
-// with ctx. An error is that of ask or of ctx, [ErrNoSeat], a [limits.Overload], or errOutdated.
-func (c *reviewCache[V]) get(
-	ctx context.Context, who *Caller, key string, scope scope, ask func(context.Context) (V, error),
-) (answer[V], error) {
+// get returns the remembered answer to a question, or the upstream's. The context of q.send does not end with ctx. An error
+// is that of q.send or of ctx, [ErrNoSeat], a [limits.Overload], or errOutdated.
+func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], error) {
 	began := time.Now()
-	if known, ok := c.remembered(key, began); ok {
+	if known, ok := c.remembered(q.key, began); ok {
 		c.hits.Add(1)
 		return known, nil
 	}
 	c.misses.Add(1)
 	for range maxAttempts {
-		// Only requests of one flow share a question, since it waits for a seat in that flow's turn.
-		flight := c.flights.DoChan(string(who.Flow[:])+key, func() (any, error) {
-			return c.ask(context.WithoutCancel(ctx), who, key, scope, ask)
-		})
-		select {
-		case <-ctx.Done():
-			return answer[V]{}, fmt.Errorf("the caller left before the upstream had answered: %w", ctx.Err())
-		case result := <-flight:
-			if result.Err != nil {
-				// Perhaps an outage has begun, in which remembered answers are valid for longer.
-				if known, ok := c.remembered(key, time.Now()); ok {
-					return known, nil
-				}
-				return answer[V]{}, result.Err
+		got, err := c.await(ctx, q)
+		now := time.Now()
+		if err != nil {
+			// Perhaps an outage has begun, in which remembered answers are valid for longer.
+			if known, ok := c.remembered(q.key, now); ok {
+				return known, nil
 			}
-			got, _ := result.Val.(answer[V])
-			now := time.Now()
-			if !got.asked.Before(began) {
-				got.ttl = max(got.ttl, clock.Age(got.asked, now)+ownAnswerTTL)
-			}
-			if c.validFor(&got, now) > 0 {
-				return got, nil
-			}
+			return answer[V]{}, err
+		}
+		if !got.asked.Before(began) { // the question was sent after this request came
+			got.ttl = max(got.ttl, clock.Age(got.asked, now)+ownAnswerTTL)
+		}
+		if c.validFor(&got, now) > 0 {
+			return got, nil
 		}
 	}
 	return answer[V]{}, errOutdated
 }
 
-// remembered returns the remembered answer for key. ok is false if there is none that is still valid.
-func (c *reviewCache[V]) remembered(key string, now time.Time) (known answer[V], ok bool) {
-	value, _ := c.answers.Get(key)
-	known, ok = value.(answer[V])
-	return known, ok && c.validFor(&known, now) > 0
-}
-
-// validFor returns the time for which an answer is still valid; 0 if it is not.
-func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
-	ttl := a.ttl
-	for _, namespace := range a.scope {
-		value, _ := c.revoked.Get(namespace)
-		revokedAt, revoked := value.(time.Time)
-		if revoked && !revokedAt.Before(a.asked.Add(-authorizerLag)) {
-			ttl = min(ttl, revokedTTL)
-		}
+// await waits for the upstream's answer to a question, which it asks unless the question is in flight.
+func (c *reviewCache[V]) await(ctx context.Context, q question[V]) (answer[V], error) {
+	// Only requests of one flow share a question, since it waits for a seat in that flow's turn.
+	flight := c.flights.DoChan(string(q.who.Flow[:])+q.key, func() (any, error) {
+		return c.ask(context.WithoutCancel(ctx), q)
+	})
+	select {
+	case <-ctx.Done():
+		return answer[V]{}, fmt.Errorf("the caller left before the upstream had answered: %w", ctx.Err())
+	case result := <-flight:
+		got, _ := result.Val.(answer[V])
+		return got, result.Err
 	}
-	if c.asOf != nil {
-		if lastAnswer := c.asOf(now); lastAnswer.Before(now) { // in an outage
-			ttl *= 2
-			now = lastAnswer
-		}
-	}
-	return max(0, ttl-clock.Age(a.asked, now))
 }
 
-// recordRevocation notes that rights were revoked in a namespace, or in all namespaces if it is "".
-func (c *reviewCache[V]) recordRevocation(namespace string) {
-	longerThanAnswers := 2*c.ttl + c.timeout + c.maxOutage + ownAnswerTTL + authorizerLag
-	c.revoked.Add(namespace, time.Now(), longerThanAnswers)
-}
-
-// ask waits for a seat, calls ask, and remembers the answer.
-func (c *reviewCache[V]) ask(
-	ctx context.Context, who *Caller, key string, scope scope, ask func(context.Context) (V, error),
-) (answer[V], error) {
+// ask waits for a seat, asks the upstream, and remembers the answer.
+func (c *reviewCache[V]) ask(ctx context.Context, q question[V]) (answer[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	seat, err := c.acquireSeat(ctx, who)
+	seat, err := c.acquireSeat(ctx, q.who)
 	if err != nil {
 		return answer[V]{}, err
 	}
 	defer seat.Release()
 	asked := time.Now()
-	value, err := ask(ctx)
+	value, err := q.send(ctx)
 	if err != nil {
 		return answer[V]{}, err
 	}
-	return c.remember(key, answer[V]{value: value, scope: scope, asked: asked, ttl: c.ttl}), nil
+	a := answer[V]{value: value, scope: q.scope, asked: asked, ttl: c.ttl}
+	c.remember(q.key, a)
+	return a, nil
 }
 
-// remember remembers an answer, unless the answer to a later question is remembered. It returns the given answer.
-func (c *reviewCache[V]) remember(key string, a answer[V]) answer[V] {
-	known, _ := c.remembered(key, a.asked)
-	if c.ttl > 0 && len(key) <= maxKey && !known.asked.After(a.asked) {
-		c.answers.Add(key, a, 2*c.ttl+c.maxOutage)
-	}
-	return a
-}
-
-// acquireSeat waits for a seat in the turn of the caller's flow. The error for a caller who is not accepted is ErrNoSeat.
+// acquireSeat waits for a seat in the turn of the caller's flow. For a caller who is not accepted, every error is ErrNoSeat.
 func (c *reviewCache[V]) acquireSeat(ctx context.Context, who *Caller) (limits.Grant, error) {
 	if !who.Accepted {
 		seat, err := c.newcomers.Acquire(ctx, who.Flow, 1)
@@ -237,4 +210,56 @@ func (c *reviewCache[V]) acquireSeat(ctx context.Context, who *Caller) (limits.G
 		err = fmt.Errorf("the turn to ask the upstream did not come: %w", err)
 	}
 	return seat, err
+}
+
+// kept returns the answer that is kept for key, valid or not.
+func (c *reviewCache[V]) kept(key string) (a answer[V], ok bool) {
+	value, _ := c.answers.Get(key)
+	a, ok = value.(answer[V])
+	return a, ok
+}
+
+// remembered returns the remembered answer for key. ok is false if there is none that is still valid.
+func (c *reviewCache[V]) remembered(key string, now time.Time) (known answer[V], ok bool) {
+	known, ok = c.kept(key)
+	return known, ok && c.validFor(&known, now) > 0
+}
+
+// remember keeps an answer for later requests, unless the TTL is 0, the key is too long, or the answer to a later question
+// is kept.
+func (c *reviewCache[V]) remember(key string, a answer[V]) {
+	if c.ttl <= 0 || len(key) > maxKey {
+		return
+	}
+	if later, ok := c.kept(key); ok && later.asked.After(a.asked) {
+		return
+	}
+	c.answers.Add(key, a, 2*c.ttl+c.maxOutage)
+}
+
+// validFor returns the time for which an answer is still valid; 0 if it is not valid. If rights in its scope were revoked
+// after the question, or less than authorizerLag before, its TTL is revokedTTL at most. In an outage the TTL is doubled, and
+// the answer does not age.
+func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
+	ttl := a.ttl
+	for _, namespace := range a.scope {
+		value, _ := c.revoked.Get(namespace)
+		revokedAt, revoked := value.(time.Time)
+		if revoked && !revokedAt.Before(a.asked.Add(-authorizerLag)) {
+			ttl = min(ttl, revokedTTL)
+		}
+	}
+	if c.asOf != nil {
+		if asOf := c.asOf(now); asOf.Before(now) { // in an outage
+			ttl *= 2
+			now = asOf
+		}
+	}
+	return max(0, ttl-clock.Age(a.asked, now))
+}
+
+// recordRevocation notes that rights were revoked in a namespace, or in all namespaces if it is "".
+func (c *reviewCache[V]) recordRevocation(namespace string) {
+	longerThanAnswers := 2*c.ttl + c.timeout + c.maxOutage + ownAnswerTTL + authorizerLag
+	c.revoked.Add(namespace, time.Now(), longerThanAnswers)
 }

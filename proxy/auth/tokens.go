@@ -24,11 +24,11 @@ const (
 type Verdict int
 
 const (
-	// Unasked means that the API server has not judged the token, or not within the last hour.
+	// Unasked means that the API server has not judged the token, or not within acceptedTTL.
 	Unasked Verdict = iota
 	// Accepted means that the API server has accepted the token, or that listproxy has verified the caller itself.
 	Accepted
-	// Refused means that the API server has answered 401 to the token within the last ten seconds.
+	// Refused means that the API server has answered 401 to the token within refusedTTL.
 	Refused
 	// Anonymous means that the caller has no token.
 	Anonymous
@@ -51,44 +51,48 @@ func NewTokens() *Tokens {
 	}
 }
 
-// VerdictOn returns the verdict on a caller's credentials, and the flow of the caller's requests: that of the user or token if
-// the verdict is Accepted, otherwise that of the address.
+// VerdictOn returns the verdict on a caller's credentials, and the flow of the caller's requests: [FlowOf] the caller if the
+// verdict is Accepted, otherwise that of the address.
 func (t *Tokens) VerdictOn(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	switch {
 	case id.VerifiedUser() != nil:
-		return Accepted, FlowOf(id, true, remoteAddr)
+		return Accepted, FlowOf(id)
 	case !id.HasToken():
-		return Anonymous, FlowOf(id, false, remoteAddr)
+		return Anonymous, FlowOfAddress(remoteAddr)
 	}
-	if flow, ok := t.accepted.Get(id.callerKey); ok {
-		flow, _ := flow.(limits.Flow)
+	if kept, ok := t.accepted.Get(id.callerKey); ok {
+		flow, _ := kept.(limits.Flow)
 		return Accepted, flow
 	}
 	if _, ok := t.refused.Get(id.callerKey); ok {
-		return Refused, FlowOf(id, false, remoteAddr)
+		return Refused, FlowOfAddress(remoteAddr)
 	}
-	return Unasked, FlowOf(id, false, remoteAddr)
+	return Unasked, FlowOfAddress(remoteAddr)
 }
 
 // RecordAnswer remembers the verdict that follows from the API server's answer to a request with this method and status.
 // No verdict follows if the request asked for an upgrade, since its token may be in a WebSocket header.
 func (t *Tokens) RecordAnswer(id Identity, upgrade bool, method string, status int) {
+	if upgrade || !id.HasToken() {
+		return
+	}
 	switch {
-	case upgrade || !id.HasToken():
 	case status == http.StatusUnauthorized:
 		t.accepted.Remove(id.callerKey)
 		t.refused.Add(id.callerKey, nil, refusedTTL)
 	case provesAuthentication(method, status):
-		if _, known := t.accepted.Get(id.callerKey); !known { // else its flow and its time stay
-			t.refused.Remove(id.callerKey)
-			t.accepted.Add(id.callerKey, FlowOf(id, true, ""), acceptedTTL)
+		if _, known := t.accepted.Get(id.callerKey); known {
+			return // the token keeps its flow, and the time of its verdict
 		}
+		t.refused.Remove(id.callerKey)
+		t.accepted.Add(id.callerKey, FlowOf(id), acceptedTTL)
 	}
 }
 
-// provesAuthentication reports whether kube-apiserver gives such an answer only to callers whom it has authenticated. These
-// answers come before authentication (DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server): 400 to a malformed timeout,
-// the answer to a CORS preflight, and 429 and 5xx from a server that is overloaded or shuts down.
+// provesAuthentication reports whether kube-apiserver gives an answer with this status only to callers whom it has
+// authenticated. That holds for a 2xx (but for the answer to a CORS preflight) and a 403. Before authentication it gives
+// 400 to a malformed timeout, and 429 and 5xx while it is overloaded or shuts down (DefaultBuildHandlerChain in
+// k8s.io/apiserver/pkg/server).
 func provesAuthentication(method string, status int) bool {
 	if method == http.MethodOptions {
 		return false

@@ -33,7 +33,7 @@ var errNoIdentity = errors.New("the caller has no credentials to ask with")
 type WhoAmI struct {
 	send     SendAs
 	endpoint string
-	// reviews has the users. They are shared and must not be changed.
+	// reviews remembers the user of each identity. The users are shared: they must not be changed.
 	reviews *reviewCache[*user.DefaultInfo]
 }
 
@@ -47,15 +47,19 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 	}
 }
 
-// User returns the user as whom the upstream authenticates the caller. The caller must not change the user. An error means
-// that the upstream could not be asked, or did not answer. The error contains neither the credential nor the user.
+// User returns the user as whom the upstream authenticates the caller. The user is shared: do not change it. An error means
+// that the caller has no identity, or that the upstream gave no usable answer. The error contains neither the credential nor
+// the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.Known() {
 		return nil, errNoIdentity
 	}
 	key := who.Identity.Key()
-	send := func(ctx context.Context) (*user.DefaultInfo, error) { return w.sendReview(ctx, who.Identity) }
-	answer, err := w.reviews.get(ctx, who, string(key[:]), scope{}, send)
+	answer, err := w.reviews.get(ctx, question[*user.DefaultInfo]{
+		who:  who,
+		key:  string(key[:]),
+		send: func(ctx context.Context) (*user.DefaultInfo, error) { return w.sendReview(ctx, who.Identity) },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -64,15 +68,15 @@ func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 
 // sendReview sends a SelfSubjectReview, and returns the user in the answer.
 func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
-	question := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
-	code, _, body, err := sendQuestion(ctx, w.send, id, w.endpoint, question, maxWhoAmIBody)
-	switch {
+	review := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
+	reply, err := sendQuestion(ctx, w.send, id, w.endpoint, review, maxWhoAmIBody)
+	switch code := reply.code; {
 	case code != 0 && code != http.StatusCreated && code != http.StatusOK:
 		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", code)
 	case err != nil:
 		return nil, fmt.Errorf("the question who a caller is: %w", err)
 	}
-	return readWhoAmI(body)
+	return readWhoAmI(reply.body)
 }
 
 func selfSubjectReviewType() metav1.TypeMeta {

@@ -185,9 +185,6 @@ func (u unreliableTransport) delay(ctx context.Context) bool {
 	return clock.Sleep(ctx, latency)
 }
 
-// WrappedRoundTripper lets client-go find the transport that closes idle connections.
-func (u unreliableTransport) WrappedRoundTripper() http.RoundTripper { return u.RoundTripper }
-
 // RoundTrip implements http.RoundTripper.
 func (u unreliableTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	token := r.Header.Get("Authorization")

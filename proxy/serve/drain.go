@@ -11,7 +11,8 @@ import (
 const (
 	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
-	// lastFlush is the default of [Drain.LastFlush].
+	// lastFlush is the time that the server has to send its last frames after all handlers have returned: net/http counts an
+	// HTTP/2 connection as idle, and Shutdown may close it, shortly before it has sent them.
 	lastFlush = 250 * time.Millisecond
 	// cutTime is the time in which cut requests must return, so that metrics and logs record their end.
 	cutTime = time.Second
@@ -23,10 +24,6 @@ const (
 //
 // It is safe for concurrent use.
 type Drain struct {
-	// LastFlush is the time that the server has to send its last frames after all handlers have returned: net/http counts
-	// an HTTP/2 connection as idle, and may close it, shortly before it has sent them. Tests change it.
-	LastFlush time.Duration
-
 	server     *http.Server
 	endWatches func(spread time.Duration)
 	cancelAll  context.CancelFunc // ends all requests
@@ -39,9 +36,7 @@ type Drain struct {
 // endWatches begins to end all watches, spread over the given time.
 func NewDrain(server *http.Server, endWatches func(spread time.Duration)) *Drain {
 	base, cancelAll := context.WithCancel(context.Background())
-	d := &Drain{
-		LastFlush: lastFlush, server: server, endWatches: endWatches, cancelAll: cancelAll, idle: make(chan struct{}, 1),
-	}
+	d := &Drain{server: server, endWatches: endWatches, cancelAll: cancelAll, idle: make(chan struct{}, 1)}
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	server.Handler = d.countRunning(server.Handler)
 	return d
@@ -97,7 +92,7 @@ func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(d.LastFlush): // before it, Shutdown could close a connection too early
+	case <-time.After(lastFlush):
 	}
 	return d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
 }

@@ -22,9 +22,6 @@ type observedTransport struct {
 	base    *url.URL // of the API server
 }
 
-// WrappedRoundTripper lets client-go find the transport that closes idle connections.
-func (o observedTransport) WrappedRoundTripper() http.RoundTripper { return o.RoundTripper }
-
 // RoundTrip implements [http.RoundTripper].
 func (o observedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	sent := time.Now()

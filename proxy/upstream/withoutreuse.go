@@ -24,6 +24,3 @@ func (c closingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Close = true
 	return c.RoundTripper.RoundTrip(r)
 }
-
-// WrappedRoundTripper lets client-go find the transport that closes idle connections.
-func (c closingTransport) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }

@@ -73,7 +73,7 @@ func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer
 	if err != nil {
 		return apiServer{}, err
 	}
-	transports.OnAnswer(health.CallerAnswered)
+	transports.OnAnswer(health.RecordCallerAnswer)
 	return apiServer{ownConfig: health.Observe(config), transports: transports, health: health}, nil
 }
 

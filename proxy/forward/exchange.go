@@ -80,8 +80,8 @@ var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request
 func (x *exchange) withTrace(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		// The transport looks for a connection: for the first time, or again because the API server has not looked at the
-		// last attempt, or because the request is a read. So nothing was carried out yet. (Of an attempt that was ended
-		// nothing is known.)
+		// last attempt, or because the request is a read. So nothing was carried out yet, unless end has broken an attempt
+		// off.
 		GetConn: func(string) { x.mayHaveArrived = x.attempts > maxAttempts },
 		// The transport has a connection, and sends: the request may arrive from now on.
 		GotConn: func(httptrace.GotConnInfo) {
@@ -150,7 +150,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 
 // mayBeOfBackend reports whether a 401 may be that of a pod, a Service, a kubelet or an aggregated API server, and not
 // kube-apiserver's own. kube-apiserver names a FlowSchema in its answer once it knows the caller (k8s.io/apiserver,
-// WithPriorityAndFairness), so its own 401 has no such header.
+// WithPriorityAndFairness), so its own 401 has no such header. Of the 401s to requests for a proxy none can be told apart.
 func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 	info := kubehttp.RequestOf(x.request).Info
 	return info.Subresource == "proxy" || info.Verb == "proxy" ||
@@ -181,28 +181,29 @@ func (x *exchange) adaptHeader(res *http.Response, refusesCredentials bool) {
 	}
 }
 
-// fail ends an exchange without a usable answer of the API server. It answers the caller itself, if somebody can read the
-// answer. It is a [httputil.ReverseProxy.ErrorHandler].
+// fail ends an exchange without a usable answer of the API server. It answers the caller itself, or panics with
+// [http.ErrAbortHandler] if nobody can read an answer. Its parameters are those of [httputil.ReverseProxy.ErrorHandler].
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	r, bodyErr := x.request, x.body.failure()
+	r := x.request
+	bodyErr := x.body.failure()
 	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded) // net/http then ends the context, too
 	if r.Context().Err() != nil && !bodyIsLate {
 		// The client has gone, or listproxy has ended the request: nobody reads an answer, or may repeat the request.
-		x.logCallersEnd(err.Error())
+		x.logEndByCaller(err.Error())
 		panic(http.ErrAbortHandler)
 	}
 	if x.switched { // the connection no longer speaks HTTP
-		x.logUpstreamsEnd(err.Error())
+		x.logEndByUpstream(err.Error())
 		panic(http.ErrAbortHandler)
 	}
 	clear(w.Header())
 	maps.Copy(w.Header(), x.ownHeader)
 	if bodyErr != nil || !x.rewritten {
-		x.logCallersEnd(err.Error())
+		x.logEndByCaller(err.Error())
 		refuseMalformed(w, r, bodyIsLate)
 		return
 	}
-	x.logUpstreamsEnd(err.Error())
+	x.logEndByUpstream(err.Error())
 	if errors.Is(err, errNotKept) {
 		kubehttp.WriteTooManyRequests(w, r)
 		return
@@ -246,18 +247,18 @@ func (x *exchange) failureMessage(err error) (message string, mayRepeat bool) {
 func (x *exchange) Write(line []byte) (int, error) {
 	cause := strings.TrimSpace(string(line))
 	if x.request.Context().Err() != nil {
-		x.logCallersEnd(cause)
+		x.logEndByCaller(cause)
 	} else {
-		x.logUpstreamsEnd(cause)
+		x.logEndByUpstream(cause)
 	}
 	return len(line), nil
 }
 
-// logCallersEnd logs that the caller, or the end of listproxy, has ended the exchange early.
-func (x *exchange) logCallersEnd(cause string) { x.logEnd(slog.LevelDebug, cause) }
+// logEndByCaller logs that the caller, or the end of listproxy, has ended the exchange early.
+func (x *exchange) logEndByCaller(cause string) { x.logEnd(slog.LevelDebug, cause) }
 
-// logUpstreamsEnd logs that the API server has ended the exchange early. The number of such lines is limited.
-func (x *exchange) logUpstreamsEnd(cause string) {
+// logEndByUpstream logs that the API server has ended the exchange early. The number of such lines is limited.
+func (x *exchange) logEndByUpstream(cause string) {
 	x.forwarder.logLimiter.Do(func() { x.logEnd(slog.LevelWarn, cause) })
 }
 

@@ -32,7 +32,7 @@ type Upstream interface {
 }
 
 // Forwarder passes requests to the API server, and its answers back. Each part is passed on as soon as it comes; only
-// answers that make sense as a whole ([kubehttp.Request.Whole]) are held back until they are complete or a buffer is
+// answers that make sense as a whole ([kubehttp.Request.Bufferable]) are held back until they are complete or a buffer is
 // full. It is safe for concurrent use.
 //
 // The request that arrives at the API server differs from the caller's only in
@@ -74,8 +74,8 @@ func New(up Upstream, logger *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, base: up.URL(), log: logger, logLimiter: telemetry.NewLogLimiter()}
 }
 
-// ServeAs forwards r as a request of id. reserve reserves memory for r's body, which may have to be sent again. If it is
-// nil, the body is not kept.
+// ServeAs forwards r, whose target must be a path, as a request of id. reserve reserves memory for r's body, which may have
+// to be sent again. If it is nil, the body is not kept.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, reserve Reserve) {
 	if reason, message := whyRefused(r, id); reason != "" {
 		refuse(w, r, reason, message)
@@ -117,16 +117,13 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 // whyRefused returns the reason why a request must not be forwarded, and the message to its sender. The reason is empty
 // if the request may be forwarded.
 func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
-	if !strings.HasPrefix(r.RequestURI, "/") {
-		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
-	}
 	if name := identityHeaderInConnection(r.Header); name != "" {
 		return observe.RefusedConnection,
 			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
 	upgrade := kubehttp.RequestOf(r).Upgrade
-	isKubernetes := strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1")
-	if id.VerifiedUser() != nil && upgrade != "" && !isKubernetes {
+	isKnown := strings.EqualFold(upgrade, "websocket") || strings.EqualFold(upgrade, "SPDY/3.1") // as for exec
+	if id.VerifiedUser() != nil && upgrade != "" && !isKnown {
 		return observe.RefusedUpgrade,
 			"The connection can be upgraded to websocket and SPDY/3.1 only: it would carry listproxy's own credentials. " +
 				"Use a token."

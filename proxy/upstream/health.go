@@ -21,7 +21,7 @@ import (
 
 // Health knows the condition of the upstream. Every ten seconds it probes GET /readyz with listproxy's own credentials. It
 // also observes the answers to listproxy's other requests ([Health.Observe]): an upstream that answers them is not
-// unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line in the log.
+// unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line of the log.
 //
 // A failure counts when two probes have found it, five seconds apart. The first good answer ends it. Health is safe for
 // concurrent use.
@@ -38,7 +38,8 @@ type Health struct {
 // Diagnosis is what is known about the condition of the upstream.
 type Diagnosis struct {
 	Condition Condition
-	Since     time.Time
+	// Since is the time at which the condition began.
+	Since time.Time
 	// Answered is the time at which the upstream last sent anything, even an error; zero if it never has.
 	Answered time.Time
 	// Problem is the reason why the condition is not OK. Whatever looks like a credential is masked.
@@ -84,9 +85,9 @@ func (h *Health) Observe(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// CallerAnswered tells h the status of an answer to a caller's request. During an outage such an answer can end it.
-// Otherwise the call does nothing, so that callers' requests take no lock.
-func (h *Health) CallerAnswered(status int) {
+// RecordCallerAnswer records the status of an answer to a caller's request, which can end an outage. Without an outage it
+// does nothing, so that callers' requests take no lock.
+func (h *Health) RecordCallerAnswer(status int) {
 	if h.Outage().Ongoing {
 		h.traffic.recordAnswer(status)
 	}

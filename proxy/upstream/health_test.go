@@ -341,7 +341,7 @@ func TestOutages(t *testing.T) {
 		want("refused for a minute", true)
 		rig.set(answering(http.StatusForbidden, ""))
 		rig.get(t, "/version")
-		rig.CallerAnswered(http.StatusInternalServerError)
+		rig.RecordCallerAnswer(http.StatusInternalServerError)
 		want("the first answers are refusals and errors", true)
 		rig.set(answering(http.StatusOK, "ok"))
 		rig.get(t, "/version")
@@ -357,7 +357,7 @@ func TestOutages(t *testing.T) {
 		rig.set(refusing)
 		rig.get(t, "/version")
 		synctest.Wait()
-		rig.CallerAnswered(http.StatusNotFound)
+		rig.RecordCallerAnswer(http.StatusNotFound)
 		want("a caller was answered", false)
 		rig.set(answering(http.StatusOK, "ok"))
 		// While one request waits, probes are answered: the server is only slow.

@@ -176,7 +176,7 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 	for name, spoil := range tests {
 		up, err := New(upstream.Config())
 		expect.NoError(t, err)
-		transports := up.current.Load().transports()
+		transports := up.current.Load().plain.all
 		if err := verifyAnonymous(transports); err != nil {
 			t.Errorf("%s: %v without credentials", name, err)
 		}

@@ -44,18 +44,13 @@ func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generat
 	return g, nil
 }
 
-// transports returns the transports of both sets.
-func (g *generation) transports() []*http.Transport {
-	all := slices.Clone(g.plain.all)
-	if g.impersonating != nil {
-		all = append(all, g.impersonating.all...)
-	}
-	return all
-}
-
 // closeIdle closes the connections that no request uses. The others close when their requests have ended.
 func (g *generation) closeIdle() {
-	for _, transport := range g.transports() {
+	all := g.plain.all
+	if g.impersonating != nil {
+		all = slices.Concat(all, g.impersonating.all)
+	}
+	for _, transport := range all {
 		transport.CloseIdleConnections()
 	}
 }

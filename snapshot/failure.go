@@ -73,12 +73,12 @@ func (f *feed) dropOrKeep(err error, now time.Time) (minimum time.Duration) {
 		f.loadAnew(reason.FirstObject)
 	case isOtherTimeline:
 		f.drop(reason.Warming, reason.WentBack)
-		return Skew
+		return Skew // until then, some API servers may still have the old timeline
 	case isInconsistent:
 		f.drop(reason.Warming, reason.Contradiction)
 	case source.Answered(err, http.StatusNotFound):
 		f.drop(reason.Warming, reason.NotFound)
-	case source.Answered(err, http.StatusNotAcceptable):
+	case source.Answered(err, http.StatusNotAcceptable): // the resource does not have this representation
 		f.drop(reason.Form, reason.Other)
 		return wait.Jitter(unlikelyRetry, 1)
 	case errors.Is(err, wire.ErrForm):
@@ -87,14 +87,14 @@ func (f *feed) dropOrKeep(err error, now time.Time) (minimum time.Duration) {
 	case errors.Is(err, errFull):
 		f.drop(reason.Memory, reason.Memory)
 		return f.overflows.Step()
-	case source.Answered(err, http.StatusForbidden):
+	case source.Answered(err, http.StatusForbidden): // an API server that has just started refuses everybody for a moment
 		if now.Sub(f.forbiddenSince) >= refusalGrace || !f.collection.known() {
 			f.drop(reason.NotPermitted, reason.NotPermitted)
 			return f.refusals.Step()
 		}
-	case errors.Is(err, errSlow):
+	case errors.Is(err, errSlow): // another load would hardly be faster
 		return wait.Jitter(unlikelyRetry, 1)
-	case source.Answered(err, http.StatusGone):
+	case source.Answered(err, http.StatusGone): // the upstream has forgotten later changes
 		f.loadAnew(reason.Expired)
 	case errors.Is(err, errReloadRequested):
 		f.loadAnew(reason.Upstream)
@@ -165,8 +165,8 @@ const (
 	maxDoubtPause = 2 * time.Minute
 	// stableAfter is the age of a state from which on the next overflow or doubt counts as the first one again.
 	stableAfter = maxOverflowPause
-	// refusalGrace is the duration for which a state is kept after a 403: an API server that has just started refuses
-	// everybody until it has read its roles.
+	// refusalGrace is the duration for which a state is kept after a 403. In that time an API server that has just started
+	// has read its roles.
 	refusalGrace = 15 * time.Second
 )
 

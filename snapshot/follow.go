@@ -34,10 +34,10 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	}
 	c := f.collection
 	f.freshness.Await(time.Now(), c.awaitedProbe.Load())
-	sent := c.probes.Next()
-	f.freshness.ProbeSent(sent)
+	probe := c.probes.Next()
+	f.freshness.ProbeSent(probe)
 	c.publishFreshness(f.freshness)
-	current, err := f.probe(ctx, sent)
+	current, err := f.runProbe(ctx, probe)
 	f.freshness.StreamClosed() // no stream is read yet; read tells Freshness when one is
 	if err != nil {
 		return nil, err
@@ -144,9 +144,9 @@ func (r *reader) act(ctx context.Context) (err error) {
 
 // sendProbe sends a probe. No other may be in flight.
 func (r *reader) sendProbe(ctx context.Context) {
-	sent := r.collection.probes.Next()
-	r.freshness.ProbeSent(sent)
-	r.probeCall.start(ctx, func(ctx context.Context) (probeResult, error) { return r.probe(ctx, sent) })
+	probe := r.collection.probes.Next()
+	r.freshness.ProbeSent(probe)
+	r.probeCall.start(ctx, func(ctx context.Context) (probeResult, error) { return r.runProbe(ctx, probe) })
 }
 
 // openProgressWatch opens a progress watch. No other may be in flight.
@@ -183,7 +183,7 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 	case <-r.collection.probeRequests:
 		r.freshness.RequestProbe()
 		return false, nil
-	case <-r.alarm.C: // act does what is due
+	case <-r.alarm.C: // the next act does what is due
 		return false, nil
 	case <-ctx.Done():
 		return false, ctx.Err()

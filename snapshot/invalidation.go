@@ -85,7 +85,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
 	var dropped []*runningCollection
 	c.mu.Lock()
-	c.changes = c.changes.withLatest(Change{At: now, Of: i.Scope.String(), What: i.What, Cause: i.Cause})
+	c.changes = c.changes.withLatest(Change{At: now, Scope: i.Scope.String(), What: i.What, Cause: i.Cause})
 	for key, r := range c.all {
 		if i.Scope.selects(key) {
 			dropped = append(dropped, r)

@@ -102,26 +102,26 @@ func TestChanges(t *testing.T) {
 	begun := time.Now()
 	var c changes
 	for i, change := range []Change{
-		{Of: "widgets.example.com", Cause: CauseDefinition, What: "one"},
-		{Of: "all", Cause: CauseServers},
-		{Of: "example.com/v1", Cause: CauseCatalog},
-		{Of: "widgets.example.com", Cause: CauseServers},
-		{Of: "widgets.example.com", Cause: CauseDefinition, What: "another"},
+		{Scope: "widgets.example.com", Cause: CauseDefinition, What: "one"},
+		{Scope: "all", Cause: CauseServers},
+		{Scope: "example.com/v1", Cause: CauseCatalog},
+		{Scope: "widgets.example.com", Cause: CauseServers},
+		{Scope: "widgets.example.com", Cause: CauseDefinition, What: "another"},
 	} {
 		change.At = begun.Add(time.Duration(i))
 		c = c.withLatest(change)
 	}
 	expect.Same(t, changes{
-		{At: begun.Add(4), Of: "widgets.example.com", Cause: CauseDefinition, What: "another"},
-		{At: begun.Add(3), Of: "widgets.example.com", Cause: CauseServers},
-		{At: begun.Add(2), Of: "example.com/v1", Cause: CauseCatalog},
-		{At: begun.Add(1), Of: "all", Cause: CauseServers},
+		{At: begun.Add(4), Scope: "widgets.example.com", Cause: CauseDefinition, What: "another"},
+		{At: begun.Add(3), Scope: "widgets.example.com", Cause: CauseServers},
+		{At: begun.Add(2), Scope: "example.com/v1", Cause: CauseCatalog},
+		{At: begun.Add(1), Scope: "all", Cause: CauseServers},
 	}, c)
 	for i := range 2 * maxChanges {
-		c = c.withLatest(Change{Of: fmt.Sprint(i)})
+		c = c.withLatest(Change{Scope: fmt.Sprint(i)})
 	}
 	expect.Same(t, maxChanges, len(c))
-	expect.Same(t, fmt.Sprint(2*maxChanges-1), c[0].Of)
+	expect.Same(t, fmt.Sprint(2*maxChanges-1), c[0].Scope)
 }
 
 // TestScopeNames: String of a Scope returns the name by which users know its resources.

@@ -30,7 +30,7 @@ func (c *Collections) tidy(now time.Time) {
 		if r.view.Load().isWatched() {
 			r.Touch() // a collection with watches is not idle
 		}
-		r.endWatchesIfStreamDead(now)
+		r.endWatchesIfStreamDead()
 	}
 	c.dropIdle(now)
 	c.shortenHistories()

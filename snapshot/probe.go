@@ -25,16 +25,16 @@ type probeResult struct {
 	probe    source.Probe
 }
 
-// probe reads the upstream's current revision, as the probe sent. It returns an [otherTimelineError] if the revision is
-// below the highest one that was seen before.
-func (f *feed) probe(ctx context.Context, sent source.Probe) (probeResult, error) {
+// runProbe reads the upstream's current revision for a probe. It returns an [otherTimelineError] if the revision is below
+// the highest one that was seen before.
+func (f *feed) runProbe(ctx context.Context, probe source.Probe) (probeResult, error) {
 	seenBefore := f.collection.highestRevision() // before the request, since the stream may raise it meanwhile
 	revision, err := f.readRevision(ctx, f.source)
 	if err != nil {
 		return probeResult{}, err
 	}
 	revision, err = f.confirmRevision(ctx, revision, seenBefore)
-	return probeResult{revision: revision, probe: sent}, err
+	return probeResult{revision: revision, probe: probe}, err
 }
 
 // readRevision reads the upstream's current revision from a source.

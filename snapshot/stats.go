@@ -10,7 +10,7 @@ import (
 
 // CollectionStats describes a collection at one time, for metrics and for the status page.
 type CollectionStats struct {
-	Resource CollectionKey
+	Key CollectionKey
 	// Unavailable is the reason why lists of the newest state are forwarded; None if they can be answered.
 	Unavailable reason.Reason
 	// Objects is the number of objects in the newest state; 0 if there is none.
@@ -26,8 +26,8 @@ type CollectionStats struct {
 	CurrentAt time.Time
 	// Window is the time for which states are kept.
 	Window time.Duration
-	// Used is the time of the last request for the collection.
-	Used time.Time
+	// LastUse is the time of the last request for the collection.
+	LastUse time.Time
 	// Losses counts, by cause, the states that were lost, or had to be loaded anew, since listproxy started. It does not
 	// count idle collections that were dropped.
 	//
@@ -58,13 +58,13 @@ func (c *Collection) stats() CollectionStats {
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	s := CollectionStats{
-		Resource:    c.key,
+		Key:         c.key,
 		Unavailable: c.whyNeverConsistent(v, time.Now()),
 		Interval:    v.Interval,
 		Bytes:       c.usedBytes,
 		CurrentAt:   v.provenBy.Sent,
 		Window:      c.limits.History,
-		Used:        *c.lastUse.Load(),
+		LastUse:     *c.lastUse.Load(),
 		Losses:      c.counts.lossesByCause(),
 		Watches:     c.counts.watches.Stats(),
 	}
@@ -83,19 +83,19 @@ const maxChanges = 20
 // Change is an event that made collections untrue or doubtful, as the status page shows it.
 type Change struct {
 	At time.Time
-	// Of names the collections, as Scope.String does.
-	Of string
+	// Scope names the collections, as [Scope.String] does.
+	Scope string
 	// What says what has changed; it may be empty.
 	What  string
 	Cause Cause
 }
 
-// changes are the last changes, the latest first. Of those with the same Of and Cause there is only the latest.
+// changes are the last changes, the latest first. Of those with the same Scope and Cause there is only the latest.
 type changes []Change
 
 // withLatest returns a copy of c to which the latest change was added.
 func (c changes) withLatest(latest Change) changes {
-	others := slices.DeleteFunc(slices.Clone(c), func(old Change) bool { return old.Of == latest.Of && old.Cause == latest.Cause })
+	others := slices.DeleteFunc(slices.Clone(c), func(old Change) bool { return old.Scope == latest.Scope && old.Cause == latest.Cause })
 	return append(changes{latest}, others[:min(len(others), maxChanges-1)]...)
 }
 

@@ -33,8 +33,8 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 		if same {
 			return nil
 		}
-		// A pause helps only if there is no change to compare, and a Lease may still come.
-		if lastChange != nil || !mayBeKnownSoon || pauses == leasePauses {
+		canCompare := lastChange != nil // otherwise only a Lease can prove the timeline
+		if canCompare || !mayBeKnownSoon || pauses == leasePauses {
 			return f.compareLastChange(ctx)
 		}
 		if !clock.Sleep(ctx, leasePause) {

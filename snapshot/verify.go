@@ -44,7 +44,7 @@ type verification struct {
 func (c *Collections) Verify(scope Scope, what string) {
 	now := time.Now()
 	c.mu.Lock()
-	c.changes = c.changes.withLatest(Change{At: now, Of: scope.String(), What: what, Cause: CauseServers})
+	c.changes = c.changes.withLatest(Change{At: now, Scope: scope.String(), What: what, Cause: CauseServers})
 	c.mu.Unlock()
 	c.requireVerification(scope, now)
 }

@@ -103,13 +103,13 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 //
 // An old state alone does not end watches. Nobody promises that a watch is up to date, and an upstream that is too busy
 // for probes would have to answer each watch that ends here.
-func (c *Collection) endWatchesIfStreamDead(now time.Time) {
+func (c *Collection) endWatchesIfStreamDead() {
 	v := c.view.Load()
 	if !v.isWatched() {
 		return
 	}
 	m := c.now()
-	silence := clock.Age(c.freshness.Load().StreamSentAt(), m.outage.AsOf(now, m.bound))
+	silence := clock.Age(c.freshness.Load().StreamSentAt(), m.outage.AsOf(m.at, m.bound))
 	isSilent := silence >= max(m.bound, source.BookmarkEvery)
 	isOld := v.age(m) >= m.bound // no probe has shown that nothing happened
 	if isSilent && isOld {
@@ -148,8 +148,8 @@ func (c *Collection) replaceBroadcaster(broadcaster *watch.Broadcaster, end func
 
 // PaceEnds plans the ends of forwarded watches. It spreads them together with the ends of watches from memory; see
 // [watch.Pacer.Plan].
-func (c *Collections) PaceEnds(watches int, longest time.Duration) (after, within time.Duration) {
-	return c.pacer.Plan(time.Now(), watches, longest)
+func (c *Collections) PaceEnds(watches int, within time.Duration) (delay, spread time.Duration) {
+	return c.pacer.Plan(time.Now(), watches, within)
 }
 
 // EndWatches ends all watches from memory in order, within a time, because the process ends.

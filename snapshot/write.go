@@ -65,8 +65,8 @@ func (ch stateChange) change(old *index.Object) index.Change {
 	return index.Change{Before: old, After: ch.object}
 }
 
-// applyTo changes a state, and returns the object that the change replaces or removes, or nil. After an error the state must
-// not be used: the change may have been made.
+// applyTo makes the change in a state, and returns the object that it replaces or removes, or nil. (A Tree refers to its
+// nodes, so the caller's state changes.) After an error the state must not be used: the change may have been made.
 func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 	if ch.kind == wire.Deleted {
 		old := state.Remove(ch.key)

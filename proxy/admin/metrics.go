@@ -133,7 +133,7 @@ func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	exists := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections.Stats() {
 		sendCollection(ch, c, now)
-		key := proxy.EagerCollection{GroupVersionResource: c.Resource.GroupVersionResource, Representation: c.Resource.Representation}
+		key := proxy.EagerCollection{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Resource.Representation}
 		exists[key] = true
 	}
 	for _, e := range s.Eager() {
@@ -145,7 +145,7 @@ func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 
 // sendCollection sends the metrics of one collection.
 func sendCollection(ch chan<- prometheus.Metric, c snapshot.CollectionStats, now time.Time) {
-	labels := []string{c.Resource.GroupResource().String(), c.Resource.Version, string(c.Resource.Representation)}
+	labels := []string{c.Key.GroupResource().String(), c.Key.Version, string(c.Key.Representation)}
 	labelsWith := func(label string) []string { return slices.Concat(labels, []string{label}) }
 	send(ch, collectionLive, oneIf(c.Unavailable == reason.None), labelsWith(observe.OrNone(string(c.Unavailable)))...)
 	send(ch, collectionObjects, c.Objects, labels...)

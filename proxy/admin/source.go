@@ -83,7 +83,7 @@ func (s *Source) Read() Status {
 	}
 	for _, c := range s.Collections.Changes() {
 		status.Changes = append(status.Changes, Change{
-			Object: c.Of, Cause: string(c.Cause), Description: c.What, Age: now.Sub(c.At).Seconds(),
+			Object: c.Scope, Cause: string(c.Cause), Description: c.What, Age: now.Sub(c.At).Seconds(),
 		})
 	}
 	for key, mismatches := range s.Collections.Mismatches() {
@@ -123,9 +123,9 @@ func secondsSince(then, now time.Time) float64 { return max(0, now.Sub(then).Sec
 
 func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	collection := Collection{
-		Resource: c.Resource.GroupResource().String(), Version: c.Resource.Version, Representation: string(c.Resource.Representation),
+		Resource: c.Key.GroupResource().String(), Version: c.Key.Version, Representation: string(c.Key.Representation),
 		State: StateLive, From: c.From, To: c.To, Objects: c.Objects, Bytes: c.Bytes, Watches: c.Watches.Open,
-		Idle: now.Sub(c.Used).Seconds(), Window: c.Window.Seconds(),
+		Idle: now.Sub(c.LastUse).Seconds(), Window: c.Window.Seconds(),
 	}
 	if c.Unavailable != reason.None {
 		collection.State = string(c.Unavailable)

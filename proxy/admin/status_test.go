@@ -64,8 +64,8 @@ func keyOf(group, resource string, representation media.Representation) snapshot
 func liveStats(key snapshot.CollectionKey, age time.Duration) snapshot.CollectionStats {
 	now := time.Now()
 	return snapshot.CollectionStats{
-		Resource: key, Objects: 3, Bytes: 24 << 20, Interval: snapshot.Interval{From: 6, To: 9},
-		CurrentAt: now.Add(-age), Oldest: now.Add(-75 * time.Second), Used: now.Add(-time.Second),
+		Key: key, Objects: 3, Bytes: 24 << 20, Interval: snapshot.Interval{From: 6, To: 9},
+		CurrentAt: now.Add(-age), Oldest: now.Add(-75 * time.Second), LastUse: now.Add(-time.Second),
 		Watches: watch.Stats{Open: 12}, Window: 150 * time.Second,
 	}
 }
@@ -131,10 +131,10 @@ func newTroubledSource(t *testing.T) *Source {
 	}
 	collections.stats = []snapshot.CollectionStats{
 		liveStats(keyOf("", "pods", media.JSON), 420*time.Millisecond),
-		{Resource: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, Used: time.Now(), Window: 150 * time.Second},
+		{Key: keyOf("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, LastUse: time.Now(), Window: 150 * time.Second},
 		staleStats("nodes"),
 	}
-	collections.changes = []snapshot.Change{{At: started, Of: hostile, What: hostile, Cause: snapshot.CauseDefinition}}
+	collections.changes = []snapshot.Change{{At: started, Scope: hostile, What: hostile, Cause: snapshot.CauseDefinition}}
 	collections.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{
 		keyOf("", hostile, media.JSON): {Count: 2, Last: started},
 	}
@@ -209,7 +209,7 @@ func TestChecks(t *testing.T) {
 			wantFailed: "feeds", wantMessage: "of 2 of the collections",
 		},
 		"a collection that may not be listed": {change: func(_ *Source, c *fakeCollections) {
-			c.stats = []snapshot.CollectionStats{{Resource: pods, Unavailable: reason.NotPermitted}}
+			c.stats = []snapshot.CollectionStats{{Key: pods, Unavailable: reason.NotPermitted}}
 		}},
 		"a mismatch": {change: func(_ *Source, c *fakeCollections) {
 			c.mismatches = map[snapshot.CollectionKey]snapshot.Mismatches{pods: {Count: 1}}

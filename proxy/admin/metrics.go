@@ -133,7 +133,7 @@ func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	exists := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections.Stats() {
 		sendCollection(ch, c, now)
-		key := proxy.EagerCollection{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Resource.Representation}
+		key := proxy.EagerCollection{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Key.Representation}
 		exists[key] = true
 	}
 	for _, e := range s.Eager() {

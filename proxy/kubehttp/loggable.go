@@ -20,20 +20,14 @@ const masked = "?"
 // have a credential. So Describe leaves out the query (that of an exec has a command) and the names of objects. Of a path
 // that is not a resource's it returns only the first segment, if that is well-known, and otherwise "other".
 func Describe(r *http.Request) string {
-	target, _ := DescribeWithNamespace(r)
-	return target
-}
-
-// DescribeWithNamespace returns the same as [Describe], and the namespace, if any, by which an operator finds the client.
-func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 	info := RequestOf(r).Info
 	if !info.IsResourceRequest {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch first {
 		case "api", "apis", "openapi", "version", "healthz", "livez", "readyz", "metrics", "logs", "debug", ".well-known":
-			return "/" + first, ""
+			return "/" + first
 		}
-		return "other", ""
+		return "other"
 	}
 	var words []string
 	for _, word := range []string{info.Verb, info.Resource, info.Subresource, info.APIVersion, info.APIGroup} {
@@ -41,10 +35,16 @@ func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 			words = append(words, maskUnless(loggedWord, word))
 		}
 	}
-	if info.Namespace != "" {
-		namespace = maskUnless(loggedNamespace, info.Namespace)
+	return strings.Join(words, " ")
+}
+
+// LoggedNamespace returns the namespace of a request, by which an operator finds the client; "" if there is none.
+func LoggedNamespace(r *http.Request) string {
+	namespace := RequestOf(r).Info.Namespace
+	if namespace == "" {
+		return ""
 	}
-	return strings.Join(words, " "), namespace
+	return maskUnless(loggedNamespace, namespace)
 }
 
 // maskUnless returns a word of a path if it matches the pattern; otherwise masked.

@@ -185,7 +185,7 @@ func TestDescribe(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL = &url.URL{Path: path}
-		target, namespace := DescribeWithNamespace(r)
+		target, namespace := Describe(r), LoggedNamespace(r)
 		if got := [2]string{target, namespace}; got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}

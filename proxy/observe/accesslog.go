@@ -17,18 +17,17 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 		return
 	}
 	r := rec.request
-	target, namespace := kubehttp.DescribeWithNamespace(r)
 	method, _ := spanMethod(r.Method) // a caller can make up methods
 	attrs := []slog.Attr{
 		slog.String("method", method),
-		slog.String("target", target),
+		slog.String("target", kubehttp.Describe(r)),
 		slog.String("listener", kubehttp.ListenerOf(r.Context())),
 		slog.Int("code", rec.response.Code),
 		slog.Int64("bytes", rec.response.Bytes),
 		slog.Duration("duration", time.Since(rec.receivedAt)),
 		slog.String("userAgent", telemetry.UserAgent(r.UserAgent())),
 	}
-	if namespace != "" {
+	if namespace := kubehttp.LoggedNamespace(r); namespace != "" {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
 	if kubehttp.RequestOf(r).EndableWatch {

@@ -110,7 +110,7 @@ type answer struct {
 }
 
 // run requests the list until it comes from memory. It returns a [forwardedError] if the list is forwarded for a reason
-// that does not pass by itself, or still for another reason when wait is over.
+// that does not pass by itself, or that has not passed when wait is over.
 func (t *trial) run(ctx context.Context, wait time.Duration) error {
 	deadline := time.Now().Add(wait)
 	for {

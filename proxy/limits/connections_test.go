@@ -15,45 +15,50 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// dialed is a listener to which the connections of a test come.
-type dialed chan net.Conn
+// pipeListener accepts the connections that a test sends.
+type pipeListener chan net.Conn
 
-func (d dialed) Accept() (net.Conn, error) {
-	conn, ok := <-d
+func (l pipeListener) Accept() (net.Conn, error) {
+	conn, ok := <-l
 	if !ok {
 		return nil, net.ErrClosed
 	}
 	return conn, nil
 }
 
-func (dialed) Close() error   { return nil }
-func (dialed) Addr() net.Addr { return nil }
+func (pipeListener) Close() error   { return nil }
+func (pipeListener) Addr() net.Addr { return nil }
 
-// addressed is a connection from an address.
-type addressed struct {
+// connFrom is a connection from an address.
+type connFrom struct {
 	net.Conn
 	remote string
 }
 
-func (a addressed) RemoteAddr() net.Addr {
-	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(a.remote), 1))
+func (c connFrom) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.remote), 1))
 }
 
-// TestConnections: at the bound of three, a new connection replaces one that waits for a request: of the network with
-// most of these, the one that has waited longest. If all have a request, the new one waits; what ends its wait is a
-// connection that ends, or that waits for its next request.
+// TestConnections: at the bound, a new connection replaces one that waits for a request: of the network with most of these, the
+// one that has waited longest. (A network is an address of IPv4, or a /64 of IPv6.) If all have a request, the new one waits
+// until a connection ends, or waits for its next request.
 func TestConnections(t *testing.T) {
+	const maxOpen = 3
 	for name, tt := range map[string]struct {
-		steps    string // separated by commas: who dials (an address), or what becomes of the connection with a number
+		// steps are separated by ", ", and 400 ms apart. "10.0.0.1": that address dials. "2 active": this is the state of the
+		// third connection. "2 asked": it gets a request over HTTP/2. "wait": only the time passes.
+		steps    string
 		wantOpen string // the numbers of the connections that are open afterwards
 	}{
-		"the one that has waited longest goes": {steps: "10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", wantOpen: "123"},
-		"the network with most loses one":      {steps: "10.0.0.2, 10.0.0.1, 10.0.0.1, 10.0.0.3", wantOpen: "023"},
-		"the new one counts":                   {steps: "10.0.0.1, 0 active, 10.0.0.2, 10.0.0.3, 10.0.0.3, 10.0.0.3", wantOpen: "014"},
-		"an IPv6 host has one network":         {steps: "10.0.0.2, 2001:db8::1, 2001:db8::2, 10.0.0.3", wantOpen: "023"},
-		"of equal networks the longest wait": {
+		// Which connection is replaced.
+		"the one that has waited longest goes":      {steps: "10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", wantOpen: "123"},
+		"the network with most loses one":           {steps: "10.0.0.2, 10.0.0.1, 10.0.0.1, 10.0.0.3", wantOpen: "023"},
+		"the new connection counts for its network": {steps: "10.0.0.1, 0 active, 10.0.0.2, 10.0.0.3, 10.0.0.3, 10.0.0.3", wantOpen: "014"},
+		"an IPv6 host has one network":              {steps: "10.0.0.2, 2001:db8::1, 2001:db8::2, 10.0.0.3", wantOpen: "023"},
+		"of two networks with as many, the one with the longest wait loses one": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 10.0.0.4", wantOpen: "023",
 		},
+		// Connections with a request.
 		"one with a request stays": {steps: "10.0.0.1, 0 active, 10.0.0.1, 10.0.0.2, 10.0.0.3", wantOpen: "023"},
 		"all have a request":       {steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4", wantOpen: "012"},
 		"all have a request, and one ends": {
@@ -65,17 +70,19 @@ func TestConnections(t *testing.T) {
 		"answered, and in use again": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 0 active, 1 active, 10.0.0.4", wantOpen: "013",
 		},
+		// States that change nothing.
 		"another state changes nothing": {steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 new, 10.0.0.4", wantOpen: "123"},
 		"closed twice":                  {steps: "10.0.0.1, 0 closed, 0 closed, 0 idle, 10.0.0.2, 10.0.0.3, 10.0.0.4", wantOpen: "123"},
+		// Over HTTP/2, a connection counts as in use until answerEndDelay after an answer.
 		"answered over HTTP/2 just now": {
 			steps: "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4", wantOpen: "012",
 		},
 		"answered over HTTP/2 a second ago": {
-			steps:    "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4, 1 active, 1 active",
+			steps:    "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4, wait, wait",
 			wantOpen: "123",
 		},
 		"answered over HTTP/2, and in use again": {
-			steps:    "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 0 active, 10.0.0.4, 2 active",
+			steps:    "10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 0 active, 10.0.0.4, wait",
 			wantOpen: "012",
 		},
 		"a request comes on a closed connection": {
@@ -84,7 +91,7 @@ func TestConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				bound, incoming := NewConnections(3), make(dialed)
+				bound, incoming := NewConnections(maxOpen), make(pipeListener)
 				listener := bound.Listen(incoming)
 				var accepted []net.Conn
 				ended := make(chan error)
@@ -100,37 +107,37 @@ func TestConnections(t *testing.T) {
 				}()
 				for step := range strings.SplitSeq(tt.steps, ", ") {
 					number, what, isState := strings.Cut(step, " ")
-					if !isState {
+					switch {
+					case isState:
+						apply(accepted[number[0]-'0'], what)
+					case step != "wait":
 						here, there := net.Pipe()
 						t.Cleanup(func() { _ = there.Close() })
-						incoming <- addressed{here, step}
-					} else {
-						apply(accepted[number[0]-'0'], what)
+						incoming <- connFrom{Conn: here, remote: step}
 					}
 					time.Sleep(400 * time.Millisecond)
 					synctest.Wait()
 				}
 				open := ""
 				for i, conn := range accepted {
-					if NoteRequest(conn, &http.Request{}) {
+					if isOpen := NoteRequest(conn, &http.Request{}); isOpen {
 						open += fmt.Sprint(i)
 					}
 				}
 				expect.Same(t, tt.wantOpen, open)
-				if bound.Open() != int64(len(open)) || bound.Limit() != 3 {
-					t.Errorf("%d connections of %d are open, want %d of 3", bound.Open(), bound.Limit(), len(open))
-				}
+				expect.Same(t, int64(len(open)), bound.Open())
+				expect.Same(t, maxOpen, bound.Limit())
 				expect.NoError(t, listener.Close())
 				close(incoming)
 				if err := <-ended; !errors.Is(err, net.ErrClosed) {
-					t.Errorf("the listener ended with %v", err)
+					t.Errorf("Accept ended with %v, want %v", err, net.ErrClosed)
 				}
 				for _, conn := range accepted {
 					apply(conn, "closed")
 				}
-				if bound.Open() != 0 || len(bound.idle) != 0 {
-					t.Errorf("%d are open, of %d networks some are idle", bound.Open(), len(bound.idle))
-				}
+				// All have closed.
+				expect.Same(t, int64(0), bound.Open())
+				expect.Same(t, 0, len(bound.idle))
 			})
 		})
 	}
@@ -147,7 +154,9 @@ func apply(conn net.Conn, what string) {
 		NoteState(conn, http.StateIdle)
 	case "asked":
 		NoteRequest(conn, &http.Request{ProtoMajor: 2})
-	default:
+	case "new":
 		NoteState(conn, http.StateNew)
+	default:
+		panic("no such step: " + what)
 	}
 }

@@ -12,46 +12,45 @@ import (
 	"time"
 )
 
-func newLimiter(tb testing.TB, config LimiterConfig) *Limiter {
-	tb.Helper()
-	return NewLimiter(config)
-}
-
-// wantIdle wants nothing to be held and nobody to wait.
+// wantIdle requires that nothing is held, and that nobody waits.
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
-	if s := l.Stats(); s.InUse != 0 || s.Waiting != 0 || len(l.flows) != 0 || l.waitingFlows.Len() != 0 {
-		t.Errorf("not given back: %+v", s)
+	if s := l.Stats(); s.InUse != 0 || s.Waiting != 0 {
+		t.Errorf("got %+v, want nothing in use, and nobody waiting", s)
+	}
+	if len(l.flows) != 0 || l.waitingFlows.Len() != 0 {
+		t.Errorf("the limiter remembers %d flows, of which %d wait, want none", len(l.flows), l.waitingFlows.Len())
 	}
 }
 
-// asked is a request to a [Limiter], in a goroutine of its own.
-type asked struct {
-	of    Flow
+// acquiring is a call of Acquire or Resume, in a goroutine of its own.
+type acquiring struct {
+	flow  Flow
 	leave context.CancelFunc
-	over  chan struct{} // closed when Acquire has returned
+	done  chan struct{} // closed when the call has returned
 	grant Grant
 	err   error
 }
 
-func ask(t *testing.T, l *Limiter, of byte, cost int64) *asked {
-	a := &asked{of: Flow{of}}
-	a.wait(t, func(ctx context.Context) { a.grant, a.err = l.Acquire(ctx, a.of, cost) })
+// acquire starts a call of Acquire.
+func acquire(t *testing.T, l *Limiter, flow byte, cost int64) *acquiring {
+	a := &acquiring{flow: Flow{flow}}
+	a.start(t, func(ctx context.Context) { a.grant, a.err = l.Acquire(ctx, a.flow, cost) })
 	return a
 }
 
-// wait has a request wait for a grant until it leaves.
-func (a *asked) wait(t *testing.T, acquire func(context.Context)) {
+// start runs call, until a leaves.
+func (a *acquiring) start(t *testing.T, call func(context.Context)) {
 	ctx, leave := context.WithCancel(t.Context())
-	a.leave, a.over = leave, make(chan struct{})
+	a.leave, a.done = leave, make(chan struct{})
 	go func() {
-		acquire(ctx)
-		close(a.over)
+		call(ctx)
+		close(a.done)
 	}()
 	synctest.Wait()
 }
 
-// What becomes of a request. A refused one is in its error.
+// The states of a request. That of a refused one is its error.
 const (
 	waits    = "waits"
 	holds    = "holds"
@@ -59,9 +58,10 @@ const (
 	released = "released"
 )
 
-func (a *asked) state() string {
+// state returns the state of the request.
+func (a *acquiring) state() string {
 	select {
-	case <-a.over:
+	case <-a.done:
 	default:
 		return waits
 	}
@@ -76,99 +76,106 @@ func (a *asked) state() string {
 	return holds
 }
 
-// model is what a [Limiter] does, said in the plainest way: a list of requests, searched from the beginning
-// each time.
+// model does what a [Limiter] does in the plainest way: with a list of requests that is searched from the beginning each time.
 type model struct {
 	config LimiterConfig
 	all    []*modelRequest // in the order of arrival
 }
 
 type modelRequest struct {
-	of    byte
+	flow  byte
 	cost  int64
-	until time.Time
+	until time.Time // the end of its wait
 	state string
 }
 
-// in returns the requests of that state, and of that flow unless it is 0.
-func (m *model) in(state string, of byte) (all []*modelRequest) {
+// anyFlow stands for all flows, which are numbered from 1.
+const anyFlow = 0
+
+// inState returns the requests of a flow in a state.
+func (m *model) inState(state string, flow byte) (all []*modelRequest) {
 	for _, r := range m.all {
-		if r.state == state && (of == 0 || r.of == of) {
+		if r.state == state && (flow == anyFlow || r.flow == flow) {
 			all = append(all, r)
 		}
 	}
 	return all
 }
 
-// held is what a flow holds, or all do.
-func (m *model) held(of byte) (sum int64) {
-	for _, r := range m.in(holds, of) {
+// held returns what a flow holds.
+func (m *model) held(flow byte) (sum int64) {
+	for _, r := range m.inState(holds, flow) {
 		sum += r.cost
 	}
 	return sum
 }
 
+// perFlow returns the most that a flow may hold.
 func (m *model) perFlow() int64 { return (m.config.Capacity + 1) / 2 }
 
-// next is the request that is granted next: the oldest one of the neediest flow that may hold it.
+// next returns the request that is granted next: the oldest one of the flow that holds least, if the flow may hold it.
 func (m *model) next() (next *modelRequest) {
-	for _, r := range m.in(waits, 0) {
-		oldest := r == m.in(waits, r.of)[0]
-		if oldest && m.held(r.of)+r.cost <= m.perFlow() && (next == nil || m.held(r.of) < m.held(next.of)) {
+	for _, r := range m.inState(waits, anyFlow) {
+		oldest := r == m.inState(waits, r.flow)[0]
+		if oldest && m.held(r.flow)+r.cost <= m.perFlow() && (next == nil || m.held(r.flow) < m.held(next.flow)) {
 			next = r
 		}
 	}
 	return next
 }
 
-// become changes what a request does, and grants what can be granted then.
-func (m *model) become(r *modelRequest, state string) {
+// setState sets the state of a request, and grants what can be granted then.
+func (m *model) setState(r *modelRequest, state string) {
 	r.state = state
-	for next := m.next(); next != nil && m.held(0)+next.cost <= m.config.Capacity; next = m.next() {
+	for next := m.next(); next != nil && m.held(anyFlow)+next.cost <= m.config.Capacity; next = m.next() {
 		next.state = holds
 	}
 }
 
-func (m *model) ask(of byte, cost int64) {
-	r := &modelRequest{of: of, cost: min(max(cost, 1), m.perFlow())}
+// acquire adds a request, as Acquire does.
+func (m *model) acquire(flow byte, cost int64) {
+	r := &modelRequest{flow: flow, cost: min(max(cost, 1), m.perFlow())}
 	m.all = append(m.all, r)
 	m.wait(r)
 	switch {
 	case r.state != waits:
-	case m.waiting(of) > max(1, m.config.MaxWaiting/flowsToFillQueue):
+	case m.waiting(flow) > max(1, m.config.MaxWaiting/flowsToFillQueue):
 		r.state = OverloadCallerQueueFull.Error()
-	case m.waiting(0) > m.config.MaxWaiting:
+	case m.waiting(anyFlow) > m.config.MaxWaiting:
 		r.state = OverloadQueueFull.Error()
 	}
 }
 
-// wait has the last request wait, if it may wait at all.
+// wait makes the last request wait, if it may wait at all.
 func (m *model) wait(r *modelRequest) {
 	r.until = time.Now().Add(m.config.MaxWait)
-	if m.become(r, waits); r.state == waits && m.config.MaxWait == 0 {
+	m.setState(r, waits)
+	if r.state == waits && m.config.MaxWait == 0 {
 		r.state = OverloadTimeOut.Error()
 	}
 }
 
-// waiting is how many requests of a flow, or of all, wait for anything.
-func (m *model) waiting(of byte) int { return len(m.in(waits, of)) + len(m.in(paused, of)) }
+// waiting returns the number of requests of a flow that wait or are paused.
+func (m *model) waiting(flow byte) int {
+	return len(m.inState(waits, flow)) + len(m.inState(paused, flow))
+}
 
-// pause has a request give back what it holds, if there is a place to wait.
+// pause makes a request give back what it holds, if there is a place to wait.
 func (m *model) pause(r *modelRequest) {
-	if m.waiting(0) < m.config.MaxWaiting && m.waiting(r.of) < max(1, m.config.MaxWaiting/flowsToFillQueue) {
-		m.become(r, paused)
+	if m.waiting(anyFlow) < m.config.MaxWaiting && m.waiting(r.flow) < max(1, m.config.MaxWaiting/flowsToFillQueue) {
+		m.setState(r, paused)
 	}
 }
 
-// expire has requests leave that have waited for too long.
+// expire refuses the requests that have waited for too long.
 func (m *model) expire() {
-	for waiting := m.in(waits, 0); len(waiting) > 0 && !waiting[0].until.After(time.Now()); waiting = m.in(waits, 0) {
-		m.become(waiting[0], OverloadTimeOut.Error())
+	for waiting := m.inState(waits, anyFlow); len(waiting) > 0 && !waiting[0].until.After(time.Now()); waiting = m.inState(waits, anyFlow) {
+		m.setState(waiting[0], OverloadTimeOut.Error())
 	}
 }
 
-// TestLimiterAgainstModel plays random histories. Beside the model's own word it checks what must
-// hold whatever the model says: the capacity, and the half of one flow.
+// TestLimiterAgainstModel: in random histories, each request has the same state in a Limiter as in the model. No more than the
+// capacity is held, and no more than half of it by one flow.
 func TestLimiterAgainstModel(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) { playAgainstModel(t, seed) })
@@ -181,42 +188,46 @@ func TestLimiterAgainstModel(t *testing.T) {
 func playAgainstModel(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	config := LimiterConfig{Capacity: 1 + random.Int64N(12), MaxWaiting: random.IntN(40), MaxWait: time.Duration(random.IntN(4)) * 5 * time.Second}
-	maxCost := 1 + random.Int64N(config.Capacity+2) // of 1, all fit everywhere
-	m, l := &model{config: config}, newLimiter(t, config)
-	var all []*asked // as m.all
-	check := func(what string) {
+	maxCost := 1 + random.Int64N(config.Capacity+2) // up to more than the capacity
+	m, l := &model{config: config}, NewLimiter(config)
+	var all []*acquiring // as m.all
+	check := func(when string) {
 		t.Helper()
 		synctest.Wait()
-		flows := map[Flow]int64{}
+		heldByFlow := map[Flow]int64{}
 		for i, a := range all {
 			got := a.state()
 			if want := m.all[i].state; got != want {
-				t.Fatalf("%+v, %s: request %d of flow %d: %s, by the model %s", config, what, i, a.of[0], got, want)
+				t.Fatalf("%+v, %s: request %d of flow %d: got state %s, want %s", config, when, i, a.flow[0], got, want)
 			}
 			if got == holds {
-				flows[a.of] += a.grant.cost
+				heldByFlow[a.flow] += a.grant.cost
 			}
 		}
-		for of, held := range flows {
+		for flow, held := range heldByFlow {
 			if held > m.perFlow() {
-				t.Fatalf("%s: flow %d holds %d", what, of[0], held)
+				t.Fatalf("%s: flow %d holds %d, want at most %d", when, flow[0], held, m.perFlow())
 			}
 		}
-		if s := l.Stats(); s.InUse != m.held(0) || s.InUse > config.Capacity || s.Waiting != m.waiting(0) {
-			t.Fatalf("%+v, %s: %+v", config, what, s)
+		s := l.Stats()
+		if s.InUse > config.Capacity {
+			t.Fatalf("%+v, %s: %d are in use", config, when, s.InUse)
+		}
+		if s.InUse != m.held(anyFlow) || s.Waiting != m.waiting(anyFlow) {
+			t.Fatalf("%+v, %s: got %+v, want %d in use and %d waiting", config, when, s, m.held(anyFlow), m.waiting(anyFlow))
 		}
 	}
-	// one returns a random request of that state, for the model and the limiter.
-	one := func(state string) (*modelRequest, *asked) {
-		some := m.in(state, 0)
+	// randomIn returns a random request in a state, of the model and of the limiter.
+	randomIn := func(state string) (*modelRequest, *acquiring) {
+		some := m.inState(state, anyFlow)
 		if len(some) == 0 {
 			return nil, nil
 		}
 		r := some[random.IntN(len(some))]
 		return r, all[slices.Index(m.all, r)]
 	}
-	release := func(r *modelRequest, a *asked) {
-		m.become(r, released)
+	release := func(r *modelRequest, a *acquiring) {
+		m.setState(r, released)
 		a.grant.Release()
 		a.grant.Release() // only the first counts
 	}
@@ -224,37 +235,38 @@ func playAgainstModel(t *testing.T, seed uint64) {
 		time.Sleep(time.Millisecond) // no two deadlines are passed at once, so their order is known
 		m.expire()
 		synctest.Wait()
-		holding, held := one(holds)
-		waiting, awaited := one(waits)
-		pausing, away := one(paused)
+		modelHolding, holding := randomIn(holds)
+		modelWaiting, waiting := randomIn(waits)
+		modelPaused, pausing := randomIn(paused)
 		switch n := random.IntN(14); {
 		case n < 5:
 			flow, cost := byte(1+random.IntN(4)), random.Int64N(maxCost+1)
-			m.ask(flow, cost)
-			all = append(all, ask(t, l, flow, cost))
+			m.acquire(flow, cost)
+			all = append(all, acquire(t, l, flow, cost))
 		case n < 8 && holding != nil:
-			release(holding, held)
+			release(modelHolding, holding)
 		case n < 9 && waiting != nil:
-			m.become(waiting, context.Canceled.Error())
-			awaited.leave()
+			m.setState(modelWaiting, context.Canceled.Error())
+			waiting.leave()
 		case n < 11 && holding != nil:
-			m.pause(holding)
-			held.grant.Pause()
+			m.pause(modelHolding)
+			holding.grant.Pause()
 		case n < 13 && pausing != nil: // it is the last one now
-			at := slices.Index(m.all, pausing)
-			m.all, all = append(slices.Delete(m.all, at, at+1), pausing), append(slices.Delete(all, at, at+1), away)
-			m.wait(pausing)
-			away.wait(t, func(ctx context.Context) { away.err = away.grant.Resume(ctx) })
+			at := slices.Index(m.all, modelPaused)
+			m.all = append(slices.Delete(m.all, at, at+1), modelPaused)
+			all = append(slices.Delete(all, at, at+1), pausing)
+			m.wait(modelPaused)
+			pausing.start(t, func(ctx context.Context) { pausing.err = pausing.grant.Resume(ctx) })
 		case n == 13 && pausing != nil:
-			release(pausing, away)
+			release(modelPaused, pausing)
 		case waiting != nil:
-			time.Sleep(time.Until(m.in(waits, 0)[0].until))
+			time.Sleep(time.Until(m.inState(waits, anyFlow)[0].until))
 			m.expire()
 		}
 		check(fmt.Sprintf("step %d", i))
 	}
 	for _, state := range []string{holds, paused} {
-		for r, a := one(state); r != nil; r, a = one(state) {
+		for r, a := randomIn(state); r != nil; r, a = randomIn(state) {
 			release(r, a)
 			check("the end")
 		}
@@ -262,17 +274,21 @@ func playAgainstModel(t *testing.T, seed uint64) {
 	wantIdle(t, l)
 }
 
-// TestLongRunningRequestsDoNotWait: they have a total, and one flow half of it.
+// TestLongRunningRequestsDoNotWait: long-running requests beyond their total, or beyond half of it for one flow, are refused at
+// once. Short requests have no bound if none is given.
 func TestLongRunningRequestsDoNotWait(t *testing.T) {
 	l := New(Config{LongRunning: 5})
 	var grants []Grant
-	for _, want := range []struct {
-		of  byte
-		err error
-	}{{1, nil}, {1, nil}, {1, nil}, {1, OverloadTimeOut}, {2, nil}, {2, nil}, {3, OverloadTimeOut}} {
-		grant, err := l.LongRunning.Acquire(t.Context(), Flow{want.of}, 1)
-		if !errors.Is(err, want.err) {
-			t.Errorf("flow %d: %v, want %v", want.of, err, want.err)
+	for _, tt := range []struct {
+		flow    byte
+		wantErr error
+	}{
+		{flow: 1}, {flow: 1}, {flow: 1}, {flow: 1, wantErr: OverloadTimeOut},
+		{flow: 2}, {flow: 2}, {flow: 3, wantErr: OverloadTimeOut},
+	} {
+		grant, err := l.LongRunning.Acquire(t.Context(), Flow{tt.flow}, 1)
+		if !errors.Is(err, tt.wantErr) {
+			t.Errorf("flow %d: got error %v, want %v", tt.flow, err, tt.wantErr)
 		}
 		grants = append(grants, grant)
 	}
@@ -287,9 +303,10 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestLimiterRace has everything happen at once. Run it with the race detector.
+// TestLimiterRace: no more than the capacity is held when all happens at once. (Run it with the race detector.)
 func TestLimiterRace(t *testing.T) {
-	l := newLimiter(t, LimiterConfig{Capacity: 3, MaxWaiting: 100, MaxWait: time.Millisecond})
+	const capacity = 3
+	l := NewLimiter(LimiterConfig{Capacity: capacity, MaxWaiting: 100, MaxWait: time.Millisecond})
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
@@ -297,8 +314,8 @@ func TestLimiterRace(t *testing.T) {
 			for range 200 {
 				ctx, leave := context.WithTimeout(t.Context(), time.Duration(random.IntN(1000))*time.Microsecond)
 				grant, err := l.Acquire(ctx, Flow{byte(i % 5)}, random.Int64N(3))
-				if err == nil && l.Stats().InUse > 3 {
-					t.Error("more is held than there is")
+				if err == nil && l.Stats().InUse > capacity {
+					t.Errorf("more than %d are in use", capacity)
 				}
 				grant.Release()
 				leave()
@@ -309,22 +326,23 @@ func TestLimiterRace(t *testing.T) {
 	wantIdle(t, l)
 }
 
-// TestBodiesLeaveRoom: callers whose bodies do not come keep no large answer from anybody else.
+// TestBodiesLeaveRoom: all bodies together take at most half of the bytes, so that another caller still gets a large answer.
 func TestBodiesLeaveRoom(t *testing.T) {
-	const all = 128 << 20
+	const all, size = 128 << 20, 3 << 20
 	l := New(Config{Bytes: all})
 	kept := int64(0)
-	for of := range byte(3) {
-		for size, ok := int64(3<<20), true; ok; kept += size {
-			if _, ok = l.TryAcquireBody(Flow{of}, size); !ok {
+	for flow := range byte(3) {
+		for {
+			if _, ok := l.TryAcquireBody(Flow{flow}, size); !ok {
 				break
 			}
+			kept += size
 		}
 	}
 	if kept < all/4 || kept > all/2 {
-		t.Errorf("bodies of %d of %d bytes are kept", kept, all)
+		t.Errorf("bodies of %d bytes are kept, want a quarter to a half of %d", kept, all)
 	}
 	if _, err := l.AcquireAnswer(t.Context(), Flow{9}, all/2); err != nil {
-		t.Errorf("an answer of half of all bytes: %v", err)
+		t.Errorf("an answer of half of all bytes got error %v", err)
 	}
 }

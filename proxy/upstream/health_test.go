@@ -52,54 +52,54 @@ func streaming(stream *io.PipeReader) proxytest.Transport {
 // healthRig has a Health of an API server whose answers a test chooses.
 type healthRig struct {
 	*Health
-	probes atomic.Pointer[proxytest.Transport] // answers the probes
-	others atomic.Pointer[proxytest.Transport] // answers listproxy's other requests
-	probed atomic.Int64                        // the number of probes
-	log    *logbuffer.Buffer
-	own    *http.Client // sends listproxy's other requests
+	probeTransport   atomic.Pointer[proxytest.Transport] // answers the probes
+	requestTransport atomic.Pointer[proxytest.Transport] // answers listproxy's other requests
+	requester        *http.Client                        // sends these
+	probes           atomic.Int64                        // the number of probes
+	log              *logbuffer.Buffer
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (rig *healthRig) RoundTrip(r *http.Request) (*http.Response, error) {
-	transport := rig.others.Load()
+	transport := rig.requestTransport.Load()
 	if r.URL.Path == "/at/readyz" {
-		rig.probed.Add(1)
-		transport = rig.probes.Load()
+		rig.probes.Add(1)
+		transport = rig.probeTransport.Load()
 	}
 	return (*transport)(r)
 }
 
-// set makes transport answer all requests from now on.
-func (rig *healthRig) set(transport proxytest.Transport) {
-	rig.probes.Store(&transport)
-	rig.others.Store(&transport)
+// answerAllBy makes transport answer all requests from now on.
+func (rig *healthRig) answerAllBy(transport proxytest.Transport) {
+	rig.probeTransport.Store(&transport)
+	rig.requestTransport.Store(&transport)
 }
 
-// run runs test in a synctest bubble, with an API server that at first answers by transport.
-func run(t *testing.T, transport proxytest.Transport, test func(*testing.T, *healthRig)) {
+// withHealthRig runs test in a synctest bubble, with an API server that at first answers by transport.
+func withHealthRig(t *testing.T, transport proxytest.Transport, test func(*testing.T, *healthRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		rig := &healthRig{log: &logbuffer.Buffer{}}
-		rig.set(transport)
+		rig.answerAllBy(transport)
 		rig.Health = &Health{
 			client:    &http.Client{Transport: rig},
 			base:      &url.URL{Scheme: "https", Host: "api", Path: "/at"},
 			log:       slog.New(slog.NewTextHandler(rig.log, nil)),
 			diagnosis: Diagnosis{Condition: ConditionUnknown, Since: time.Now()},
 		}
-		rig.own = &http.Client{Transport: observedTransport{RoundTripper: rig, traffic: &rig.traffic, base: rig.base}}
+		rig.requester = &http.Client{Transport: observedTransport{RoundTripper: rig, traffic: &rig.traffic, base: rig.base}}
 		proxytest.RunInBubble(t, rig.Run)
 		test(t, rig)
 	})
 }
 
-// await waits until the upstream's condition is c, and fails if that takes longer than within.
+// await waits until the upstream's condition is c, and ends the test if that takes longer than within.
 func (rig *healthRig) await(t *testing.T, c Condition, within time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	for rig.Diagnosis().Condition != c {
 		if time.Since(begun) > within {
-			t.Fatalf("the condition is %s, not %s, after %v: %s", rig.Diagnosis().Condition, c, within, rig.log)
+			t.Fatalf("after %v the condition is %s, want %s; the log:\n%s", within, rig.Diagnosis().Condition, c, rig.log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -110,7 +110,7 @@ func (rig *healthRig) get(t *testing.T, path string) io.ReadCloser {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api/at"+path, nil)
 	expect.NoError(t, err)
-	res, err := rig.own.Do(r)
+	res, err := rig.requester.Do(r)
 	if err != nil {
 		return nil
 	}
@@ -120,68 +120,74 @@ func (rig *healthRig) get(t *testing.T, path string) io.ReadCloser {
 // maxDelay bounds the time after which a failure, or its end, is known.
 const maxDelay = 20 * time.Second
 
-// TestHealthTellsEachFailureOnce: each failure is known within twenty seconds. The log has one line for it, however long
+// TestHealthTellsEachFailureOnce: each failure is known within maxDelay. The log has one line for it, however long
 // it lasts, and one for its end. Meanwhile there are no more probes than usual, and a replica that was OK before stays
 // ready.
 func TestHealthTellsEachFailureOnce(t *testing.T) {
 	unready := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed\nreadyz check failed"
 	for name, tt := range map[string]struct {
-		transport   proxytest.Transport
-		want        Condition
-		wantProblem string
+		transport     proxytest.Transport
+		wantCondition Condition
+		wantProblem   string
 	}{
-		"connection refused": {transport: refusing, want: ConditionUnreachable, wantProblem: "connection refused"},
-		"no answer":          {transport: frozen, want: ConditionUnreachable, wantProblem: "deadline exceeded"},
+		"connection refused": {transport: refusing, wantCondition: ConditionUnreachable, wantProblem: "connection refused"},
+		"no answer":          {transport: frozen, wantCondition: ConditionUnreachable, wantProblem: "deadline exceeded"},
 		"another CA": {
-			transport: failing(x509.UnknownAuthorityError{}), want: ConditionUnreachable, wantProblem: "unknown authority",
+			transport: failing(x509.UnknownAuthorityError{}), wantCondition: ConditionUnreachable, wantProblem: "unknown authority",
 		},
-		"unknown account": {transport: answering(http.StatusUnauthorized, ""), want: ConditionUnauthorized, wantProblem: "401"},
+		"unknown account": {transport: answering(http.StatusUnauthorized, ""), wantCondition: ConditionUnauthorized, wantProblem: "401"},
 		"account without rights": {
-			transport: answering(http.StatusForbidden, ""), want: ConditionForbidden, wantProblem: "allows nothing",
+			transport: answering(http.StatusForbidden, ""), wantCondition: ConditionForbidden, wantProblem: "allows nothing",
 		},
 		"etcd is away": {
-			transport:   answering(http.StatusInternalServerError, unready),
-			want:        ConditionNotReady,
-			wantProblem: "/readyz answers 500",
+			transport:     answering(http.StatusInternalServerError, unready),
+			wantCondition: ConditionNotReady,
+			wantProblem:   "/readyz answers 500",
 		},
 		"a redirect": {
-			transport:   answering(http.StatusFound, "<html></html>"),
-			want:        ConditionNotReady,
-			wantProblem: "302, which no kube-apiserver does",
+			transport:     answering(http.StatusFound, "<html></html>"),
+			wantCondition: ConditionNotReady,
+			wantProblem:   "302, which no kube-apiserver does",
 		},
 		"a wrong path": {
-			transport:   answering(http.StatusNotFound, ""),
-			want:        ConditionNotReady,
-			wantProblem: "404, which no kube-apiserver does",
+			transport:     answering(http.StatusNotFound, ""),
+			wantCondition: ConditionNotReady,
+			wantProblem:   "404, which no kube-apiserver does",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+			withHealthRig(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 				rig.await(t, ConditionOK, time.Second)
-				time.Sleep(17 * time.Second)
-				rig.set(tt.transport)
-				rig.await(t, tt.want, maxDelay)
-				before := rig.probed.Load()
-				time.Sleep(10 * time.Minute)
-				if n := rig.probed.Load() - before; n < 40 || n > 60 {
-					t.Errorf("there were %d probes in ten minutes, want about 50", n)
+				time.Sleep(probeInterval + 7*time.Second) // between two probes
+				rig.answerAllBy(tt.transport)
+				rig.await(t, tt.wantCondition, maxDelay)
+				const lasts = 10 * time.Minute
+				before := rig.probes.Load()
+				time.Sleep(lasts)
+				const least, most = int64(lasts / (probeInterval + probeTimeout + time.Second)), int64(lasts / probeInterval)
+				if n := rig.probes.Load() - before; n < least || n > most {
+					t.Errorf("there were %d probes in %v, want %d to %d", n, lasts, least, most)
 				}
-				s := rig.Diagnosis()
-				expect.Says(t, s.Problem, tt.wantProblem)
-				if s.Condition != tt.want || s.NeverOK || s.Advice == "" || time.Since(s.Since) < 10*time.Minute {
-					t.Errorf("the state is %+v, want %s for ten minutes, with advice", s, tt.want)
+				failed := rig.Diagnosis()
+				expect.Same(t, tt.wantCondition, failed.Condition)
+				expect.Same(t, false, failed.NeverOK)
+				expect.Says(t, failed.Problem, tt.wantProblem)
+				if failed.Advice == "" || time.Since(failed.Since) < lasts {
+					t.Errorf("the diagnosis is %+v, want advice, and a failure that has lasted for %v", failed, lasts)
 				}
-				rig.set(answering(http.StatusOK, "ok"))
+				rig.answerAllBy(answering(http.StatusOK, "ok"))
 				rig.await(t, ConditionOK, maxDelay)
-				if s = rig.Diagnosis(); s.NeverOK || s.Problem != "" || s.Advice != "" || time.Since(s.Answered) > time.Second {
-					t.Errorf("after the failure the state is %+v, want OK without a problem", s)
+				ok := rig.Diagnosis()
+				if time.Since(ok.Answered) > time.Second {
+					t.Errorf("the upstream was answered %v ago, want just now", time.Since(ok.Answered))
 				}
+				expect.Same(t, Diagnosis{Condition: ConditionOK, Since: ok.Since, Answered: ok.Answered}, ok)
 				lines := strings.Split(strings.TrimSpace(rig.log.String()), "\n")
 				if len(lines) != 3 {
 					t.Fatalf("the log has %d lines, want 3:\n%s", len(lines), rig.log)
 				}
 				expect.Says(t, lines[0], `level=INFO msg="kube-apiserver answers" state=ok`)
-				expect.Says(t, lines[1], "level=WARN", " do=", "state="+string(tt.want))
+				expect.Says(t, lines[1], "level=WARN", " do=", "state="+string(tt.wantCondition))
 				expect.Says(t, lines[2], "level=INFO")
 			})
 		})
@@ -191,68 +197,76 @@ func TestHealthTellsEachFailureOnce(t *testing.T) {
 // TestHealthOfAMoment: a failure of less than five seconds does not count: a load balancer may be changing API servers, or
 // an API server that has just started does not know anybody's rights yet. Nor does a 429 count, however long it lasts.
 func TestHealthOfAMoment(t *testing.T) {
-	for _, moment := range []struct {
+	const moment = 4900 * time.Millisecond
+	for name, tt := range map[string]struct {
 		transport proxytest.Transport
 		lasts     time.Duration
 	}{
-		{transport: failing(io.EOF), lasts: 4900 * time.Millisecond},
-		{transport: answering(http.StatusForbidden, ""), lasts: 4900 * time.Millisecond},
-		{transport: answering(http.StatusTooManyRequests, ""), lasts: time.Minute},
+		"no answer":         {transport: failing(io.EOF), lasts: moment},
+		"forbidden":         {transport: answering(http.StatusForbidden, ""), lasts: moment},
+		"too many requests": {transport: answering(http.StatusTooManyRequests, ""), lasts: time.Minute},
 	} {
-		run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+		withHealthRig(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 			rig.await(t, ConditionOK, time.Second)
 			for range 100 {
-				rig.set(moment.transport)
+				rig.answerAllBy(tt.transport)
 				_ = rig.get(t, "/api/v1/pods")
-				time.Sleep(moment.lasts)
+				time.Sleep(tt.lasts)
 				if c := rig.Diagnosis().Condition; c != ConditionOK {
-					t.Fatalf("the condition is %s, want OK", c)
+					t.Fatalf("%s for %v: the condition is %s, want OK", name, tt.lasts, c)
 				}
-				rig.set(answering(http.StatusOK, "ok"))
+				rig.answerAllBy(answering(http.StatusOK, "ok"))
 				expect.NoError(t, rig.get(t, "/api/v1/pods").Close())
-				time.Sleep(2*probeInterval + 777*time.Millisecond)
+				time.Sleep(2*probeInterval + 777*time.Millisecond) // not a multiple of probeInterval, so that the phase varies
 			}
 		})
 	}
 }
 
-// TestHealthFromTheStart: a failure from the start on is known and logged, too. NeverOK says that it may be this replica's
-// own.
+// TestHealthFromTheStart: a failure from the start on is known and logged, too. NeverOK is then set: the fault may be in this
+// replica's configuration, and not in the upstream.
 func TestHealthFromTheStart(t *testing.T) {
-	for want, transport := range map[Condition]proxytest.Transport{
-		ConditionUnreachable:  failing(io.EOF),
-		ConditionUnauthorized: answering(http.StatusUnauthorized, ""),
-		ConditionForbidden:    answering(http.StatusForbidden, ""),
+	for name, tt := range map[string]struct {
+		transport     proxytest.Transport
+		wantCondition Condition
+		wantAnswered  bool // the upstream has sent something
+	}{
+		"no answer":       {transport: failing(io.EOF), wantCondition: ConditionUnreachable},
+		"unknown account": {transport: answering(http.StatusUnauthorized, ""), wantCondition: ConditionUnauthorized, wantAnswered: true},
+		"no rights":       {transport: answering(http.StatusForbidden, ""), wantCondition: ConditionForbidden, wantAnswered: true},
 	} {
-		run(t, transport, func(t *testing.T, rig *healthRig) {
-			rig.await(t, want, 6*time.Second)
-			s := rig.Diagnosis()
-			if wasAnswered := want != ConditionUnreachable; !s.NeverOK || s.Answered.IsZero() == wasAnswered {
-				t.Errorf("the state is %+v, want NeverOK and answered %t", s, wasAnswered)
+		withHealthRig(t, tt.transport, func(t *testing.T, rig *healthRig) {
+			rig.await(t, tt.wantCondition, confirmInterval+time.Second)
+			got := rig.Diagnosis()
+			if !got.NeverOK {
+				t.Errorf("%s: NeverOK is not set", name)
 			}
-			if n := strings.Count(rig.log.String(), "\n"); n != 1 {
-				t.Errorf("the log has %d lines, want 1:\n%s", n, rig.log)
+			if got.Answered.IsZero() == tt.wantAnswered {
+				t.Errorf("%s: last answered at %v, want an answer: %t", name, got.Answered, tt.wantAnswered)
 			}
+			expect.Same(t, 1, strings.Count(rig.log.String(), "\n"))
 		})
 	}
 }
 
 // TestHealthOfTheBusy: while a watch receives bytes, a probe without an answer is not a failure.
 func TestHealthOfTheBusy(t *testing.T) {
-	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+	withHealthRig(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
 		stream, events := io.Pipe()
-		rig.others.Store(new(streaming(stream)))
+		rig.requestTransport.Store(new(streaming(stream)))
 		body := rig.get(t, "/api/v1/pods?watch=1")
-		rig.probes.Store(new(proxytest.Transport(frozen)))
-		for range 600 {
+		rig.probeTransport.Store(new(proxytest.Transport(frozen)))
+		for range int(10 * time.Minute / time.Second) {
 			go func() { _, _ = events.Write([]byte("x")) }()
 			_, err := body.Read(make([]byte, 1))
 			expect.NoError(t, err)
 			time.Sleep(time.Second)
 		}
-		if s := rig.Diagnosis(); s.Condition != ConditionOK || time.Since(s.Answered) > 2*time.Second {
-			t.Errorf("the state is %+v, want OK and answered just now", s)
+		got := rig.Diagnosis()
+		expect.Same(t, ConditionOK, got.Condition)
+		if time.Since(got.Answered) > 2*time.Second {
+			t.Errorf("the upstream was answered %v ago, want at most 2s", time.Since(got.Answered))
 		}
 		expect.NoError(t, body.Close())
 		// A probe during which the last byte came counts as answered.
@@ -263,11 +277,12 @@ func TestHealthOfTheBusy(t *testing.T) {
 // TestHealthOfTheAccount: an account that may not read /readyz, or one resource, is OK as long as it may watch another
 // resource. It is forbidden when it may read no resource any more, even if it may read discovery, as everybody may.
 func TestHealthOfTheAccount(t *testing.T) {
-	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+	withHealthRig(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
 		stream, _ := io.Pipe()
+		// mayRead lets the account read one resource; "": none.
 		mayRead := func(path string) {
-			rig.others.Store(new(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+			rig.requestTransport.Store(new(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 				switch r.URL.Path {
 				case "/at" + path:
 					return streaming(stream)(r)
@@ -280,13 +295,13 @@ func TestHealthOfTheAccount(t *testing.T) {
 		mayRead("/api/v1/pods")
 		watch := rig.get(t, "/api/v1/pods")
 		expect.NoError(t, rig.get(t, "/apis/apps/v1/deployments").Close())
-		rig.probes.Store(new(answering(http.StatusForbidden, "")))
+		rig.probeTransport.Store(new(answering(http.StatusForbidden, "")))
 		time.Sleep(time.Hour)
 		if c := rig.Diagnosis().Condition; c != ConditionOK {
 			t.Errorf("while the account may watch one resource the condition is %s, want OK", c)
 		}
-		rig.probes.Store(new(answering(http.StatusOK, "ok")))
-		mayRead("nothing")
+		rig.probeTransport.Store(new(answering(http.StatusOK, "ok")))
+		mayRead("")
 		expect.NoError(t, watch.Close())
 		expect.NoError(t, watch.Close()) // a second Close must not count
 		expect.NoError(t, rig.get(t, "/api/v1/pods").Close())
@@ -304,95 +319,130 @@ func TestHealthOfTheAccount(t *testing.T) {
 	})
 }
 
-// TestOutages: an outage begins when a request gets no answer, or an answer breaks off, and no other request is answered
-// meanwhile. Any answer ends the outage, but refusals and errors only after startupTime: an API server that has just
-// started gives them. An event of an open watch does not end an outage: a kube-apiserver that is shutting down keeps its
-// watches to the last.
-func TestOutages(t *testing.T) {
-	run(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
-		ends := 0
-		rig.OnOutageEnd(func() {
-			ends++
-			_ = rig.Diagnosis() // the function may ask for anything
-		})
-		want := func(when string, lasts bool) {
-			t.Helper()
-			synctest.Wait()
-			if rig.Outage().Ongoing != lasts {
-				t.Errorf("%s: the outage is %+v, want it to last: %t", when, rig.Outage(), lasts)
+// beginOutage begins an outage while a watch is open. It returns the other end of the watch's answer.
+func (rig *healthRig) beginOutage(t *testing.T) (events *io.PipeWriter) {
+	t.Helper()
+	rig.await(t, ConditionOK, time.Second)
+	stream, events := io.Pipe()
+	rig.answerAllBy(streaming(stream))
+	body := rig.get(t, "/api/v1/pods")
+	go func() { _, _ = io.Copy(io.Discard, body) }()
+	t.Cleanup(func() { _ = events.Close() })
+	time.Sleep(time.Second)
+	rig.answerAllBy(refusing)
+	rig.get(t, "/version")
+	return events
+}
+
+// TestOutageBegins: an outage begins when a request gets no answer, or an answer breaks off, and no other request is answered
+// meanwhile.
+func TestOutageBegins(t *testing.T) {
+	for name, tt := range map[string]struct {
+		do          func(t *testing.T, rig *healthRig)
+		wantOngoing bool
+	}{
+		"all requests are answered": {do: func(t *testing.T, rig *healthRig) { rig.get(t, "/version") }},
+		"a request gets no answer": {do: func(t *testing.T, rig *healthRig) {
+			rig.answerAllBy(refusing)
+			rig.get(t, "/version")
+		}, wantOngoing: true},
+		"an answer breaks off": {do: func(t *testing.T, rig *healthRig) {
+			in, out := io.Pipe()
+			rig.answerAllBy(streaming(in))
+			body := rig.get(t, "/api/v1/pods")
+			_ = out.CloseWithError(io.ErrUnexpectedEOF)
+			_, _ = io.ReadAll(body)
+		}, wantOngoing: true},
+		"a request gets no answer, while probes are answered: the server is only slow": {do: func(t *testing.T, rig *healthRig) {
+			rig.requestTransport.Store(new(proxytest.Transport(func(*http.Request) (*http.Response, error) {
+				time.Sleep(2 * probeInterval)
+				return nil, context.DeadlineExceeded
+			})))
+			rig.get(t, "/version")
+		}},
+		"a request is given up": {do: func(t *testing.T, rig *healthRig) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			rig.answerAllBy(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() })
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api/at/version", nil)
+			expect.NoError(t, err)
+			if res, err := rig.requester.Do(r); err == nil {
+				_ = res.Body.Close()
 			}
-		}
-		rig.await(t, ConditionOK, time.Second)
-		rig.get(t, "/version")
-		want("all requests are answered", false)
-		in, out := io.Pipe()
-		rig.set(streaming(in))
-		body := rig.get(t, "/api/v1/pods")
-		lastHeard := time.Now()
-		_ = out.CloseWithError(io.ErrUnexpectedEOF)
-		_, _ = io.ReadAll(body)
-		want("a stream broke off", true)
-		rig.set(refusing)
-		rig.get(t, "/version")
-		if got := rig.Outage().LastHeard; !got.Equal(lastHeard) {
-			t.Errorf("the upstream was heard %v ago, want %v", time.Since(got), time.Since(lastHeard))
-		}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withHealthRig(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+				rig.OnOutageEnd(func() { t.Error("an outage has begun and ended") })
+				rig.await(t, ConditionOK, time.Second)
+				tt.do(t, rig)
+				synctest.Wait()
+				expect.Same(t, tt.wantOngoing, rig.Outage().Ongoing)
+			})
+		})
+	}
+}
+
+// TestOutageEnds: any answer ends an outage, but refusals and errors only after startupTime: an API server that has just started
+// gives them. An event of an open watch does not end it: a kube-apiserver that is shutting down keeps its watches to the last.
+func TestOutageEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		do          func(t *testing.T, rig *healthRig, events *io.PipeWriter)
+		wantOngoing bool
+	}{
+		"refused for a minute": {do: func(*testing.T, *healthRig, *io.PipeWriter) { time.Sleep(time.Minute) }, wantOngoing: true},
+		"an event of an open watch": {do: func(_ *testing.T, _ *healthRig, events *io.PipeWriter) {
+			_, _ = events.Write([]byte("an event"))
+		}, wantOngoing: true},
+		"the first answers are refusals and errors": {do: func(t *testing.T, rig *healthRig, _ *io.PipeWriter) {
+			time.Sleep(time.Minute)
+			rig.answerAllBy(answering(http.StatusForbidden, ""))
+			rig.get(t, "/version")
+			rig.RecordCallerAnswer(http.StatusInternalServerError)
+		}, wantOngoing: true},
+		"refusals go on after startupTime": {do: func(_ *testing.T, rig *healthRig, _ *io.PipeWriter) {
+			rig.answerAllBy(answering(http.StatusForbidden, ""))
+			time.Sleep(startupTime + probeInterval + confirmInterval)
+		}},
+		"an answer": {do: func(t *testing.T, rig *healthRig, _ *io.PipeWriter) {
+			rig.answerAllBy(answering(http.StatusOK, "ok"))
+			rig.get(t, "/version")
+		}},
+		"an answer to a caller": {do: func(_ *testing.T, rig *healthRig, _ *io.PipeWriter) {
+			synctest.Wait()
+			rig.RecordCallerAnswer(http.StatusNotFound)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withHealthRig(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+				ends := 0
+				rig.OnOutageEnd(func() {
+					ends++
+					_ = rig.Diagnosis() // the function may ask for anything
+				})
+				tt.do(t, rig, rig.beginOutage(t))
+				synctest.Wait()
+				expect.Same(t, tt.wantOngoing, rig.Outage().Ongoing)
+				wantEnds := 1
+				if tt.wantOngoing {
+					wantEnds = 0
+				}
+				expect.Same(t, wantEnds, ends)
+			})
+		})
+	}
+}
+
+// TestOutage: the outage has the time at which the upstream was last heard before it, and the time of its end.
+func TestOutage(t *testing.T) {
+	withHealthRig(t, answering(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+		rig.beginOutage(t)
+		lastHeard := time.Now().Add(-time.Second) // see beginOutage
 		time.Sleep(time.Minute)
-		want("refused for a minute", true)
-		rig.set(answering(http.StatusForbidden, ""))
+		expect.Same(t, lastHeard, rig.Outage().LastHeard)
+		rig.answerAllBy(answering(http.StatusOK, "ok"))
 		rig.get(t, "/version")
-		rig.RecordCallerAnswer(http.StatusInternalServerError)
-		want("the first answers are refusals and errors", true)
-		rig.set(answering(http.StatusOK, "ok"))
-		rig.get(t, "/version")
-		want("the upstream answers", false)
-		if got := rig.Outage(); ends != 1 || !got.LastHeard.Equal(lastHeard) || !got.Ended.Equal(time.Now()) {
-			t.Errorf("OnOutageEnd was called %d times, want 1; the outage is %+v", ends, got)
-		}
-		rig.set(refusing)
-		rig.get(t, "/version")
-		rig.set(answering(http.StatusForbidden, ""))
-		time.Sleep(startupTime + probeInterval + confirmInterval)
-		want("refusals go on after startupTime", false)
-		rig.set(refusing)
-		rig.get(t, "/version")
-		synctest.Wait()
-		rig.RecordCallerAnswer(http.StatusNotFound)
-		want("a caller was answered", false)
-		rig.set(answering(http.StatusOK, "ok"))
-		// While one request waits, probes are answered: the server is only slow.
-		slow := make(chan struct{})
-		rig.others.Store(new(proxytest.Transport(func(*http.Request) (*http.Response, error) {
-			<-slow
-			return nil, context.DeadlineExceeded
-		})))
-		go func() { rig.get(t, "/version") }()
-		time.Sleep(probeInterval * 2)
-		before := ends
-		close(slow)
-		want("a request took too long", false)
-		expect.Same(t, before, ends)
-		in, out = io.Pipe()
-		rig.set(streaming(in))
-		body = rig.get(t, "/api/v1/pods")
-		go func() { _, _ = io.Copy(io.Discard, body) }()
-		rig.set(refusing)
-		rig.get(t, "/version")
-		_, _ = out.Write([]byte("an event"))
-		want("no request is answered, but a watch goes on", true)
-		_ = out.Close()
-		rig.set(answering(http.StatusOK, "ok"))
-		rig.get(t, "/version")
-		want("the upstream answers again", false)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		rig.set(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() })
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api/at/version", nil)
-		expect.NoError(t, err)
-		res, err := rig.own.Do(r)
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		want("a request was given up", false)
+		expect.Same(t, lastHeard, rig.Outage().LastHeard)
+		expect.Same(t, time.Now(), rig.Outage().Ended)
 	})
 }

@@ -32,6 +32,9 @@ import (
 // rotatingName is the name of a rotating API server in its certificates.
 const rotatingName = "api.test"
 
+// notUpgraded is the argument for an answer to an ordinary request.
+const notUpgraded = false
+
 // rotating is an API server whose certificate changes, and the Transports to it. It answers 401 to any client certificate
 // but the accepted one.
 type rotating struct {
@@ -45,7 +48,7 @@ type rotating struct {
 	first, second *x509.Certificate // client certificates of listproxy
 }
 
-// startRotating returns a server with a certificate that ca has signed. The configuration has ca in a file.
+// startRotating returns a server with a certificate that ca has signed. Its cfg names a file with ca.
 func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	t.Helper()
 	r := &rotating{
@@ -84,11 +87,10 @@ func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 func (r *rotating) connect(t *testing.T) {
 	t.Helper()
 	var err error
-	if r.Transports, err = New(r.cfg); err != nil {
-		t.Fatal(err)
-	}
+	r.Transports, err = New(r.cfg)
+	expect.NoError(t, err)
 	expect.NoError(t, r.Impersonate(r.cfg))
-	r.RecordAnswer(r.known, false, http.MethodGet, http.StatusOK)
+	r.RecordAnswer(r.known, notUpgraded, http.MethodGet, http.StatusOK)
 	t.Cleanup(func() { r.current.Load().closeIdle() })
 }
 
@@ -115,7 +117,7 @@ func (r *rotating) writeClient(t *testing.T, client *x509.Certificate) {
 func (r *rotating) reload(t *testing.T) {
 	t.Helper()
 	if changed, err := r.update(); err != nil || !changed {
-		t.Errorf("update returns %t, %v; want true", changed, err)
+		t.Errorf("update returns %t and error %v, want true", changed, err)
 	}
 }
 
@@ -140,7 +142,7 @@ func (r *rotating) checkEach(t *testing.T, when string) {
 	t.Helper()
 	for transport, err := range r.getByEach(t) {
 		if err != nil {
-			t.Errorf("%s, %s: %v", when, transport, err)
+			t.Errorf("%s, %s: got error %v", when, transport, err)
 		}
 	}
 }
@@ -214,13 +216,13 @@ func TestRotatedFiles(t *testing.T) {
 	r.current.Load().closeIdle()
 	for transport, err := range r.getByEach(t) {
 		if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
-			t.Errorf("with a CA that was removed, %s: %v; want an unknown authority", transport, err)
+			t.Errorf("with a CA that was removed, %s: got error %v, want an unknown authority", transport, err)
 		}
 	}
 }
 
-// TestFilesAreFollowed: Run uses the new content of a file. While that cannot be used, the one before stays in use, and
-// the log says so once.
+// TestFilesAreFollowed: Run makes new transports after a change of a file, and only then. While the new content cannot be used, the
+// transports stay as they are, and the log says so once for each content.
 func TestFilesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "ca")
@@ -229,24 +231,26 @@ func TestFilesAreFollowed(t *testing.T) {
 		expect.NoError(t, err)
 		var log logbuffer.Buffer
 		proxytest.RunInBubble(t, func(ctx context.Context) { up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil))) })
-		later := func() *generation {
+		awaitReload := func() *generation {
 			time.Sleep(2*kubehttp.ReloadInterval + time.Millisecond)
 			synctest.Wait()
 			return up.current.Load()
 		}
-		first := later()
+		first := awaitReload()
 		for _, bad := range []string{"", "no certificate"} {
 			write(t, file, []byte(bad))
-			if later() != first {
-				t.Errorf("%q was taken for a CA", bad)
+			if awaitReload() != first {
+				t.Errorf("the transports are new after a change to %q, which is no CA", bad)
 			}
 		}
-		if got := strings.Count(log.String(), "cannot be used"); got != 2 {
-			t.Errorf("the log has %d lines about two contents:\n%s", got, log.String())
-		}
+		expect.Same(t, 2, strings.Count(log.String(), "cannot be used"))
 		write(t, file, certificatePEM(proxytest.NewCA(t).Cert))
-		if second := later(); second == first || second != later() {
-			t.Error("the transports must be new after a change of the file, and only then")
+		second := awaitReload()
+		if second == first {
+			t.Error("the transports are not new after a change of the file")
+		}
+		if second != awaitReload() {
+			t.Error("the transports are new without a change of the file")
 		}
 	})
 }

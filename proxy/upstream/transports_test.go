@@ -27,7 +27,7 @@ import (
 // TestAddress: New reads the upstream's address as client-go does, and refuses one without TLS or with credentials.
 func TestAddress(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
-	for host, want := range map[string]string{ // empty: New refuses the host
+	for host, wantURL := range map[string]string{ // "": New refuses the host
 		"https://api:6443":                  "https://api:6443",
 		"https://api:6443/":                 "https://api:6443",
 		"https://rancher/k8s/clusters/c-1/": "https://rancher/k8s/clusters/c-1",
@@ -44,15 +44,15 @@ func TestAddress(t *testing.T) {
 		config.Host = host
 		up, err := New(config)
 		switch {
-		case (err != nil) != (want == ""):
-			t.Errorf("%q: %v, want the URL %q", host, err, want)
+		case (err != nil) != (wantURL == ""):
+			t.Errorf("%q: got error %v, want the URL %q", host, err, wantURL)
 		case err != nil:
 			proxytest.AssertNotContains(t, err.Error(), "hunter2")
 		default:
-			expect.Same(t, want, up.URL().String())
+			expect.Same(t, wantURL, up.URL().String())
 			// Behind a path there may be other API servers, which a caller's path could reach.
 			if err := up.Impersonate(config); (err != nil) != (up.URL().Path != "") {
-				t.Errorf("%q, with listproxy's own credentials: %v", host, err)
+				t.Errorf("%q, with listproxy's own credentials: got error %v, want one: %t", host, err, up.URL().Path != "")
 			}
 		}
 	}
@@ -73,25 +73,27 @@ func impersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
 // impersonate the caller. It does not use the connections of callers' own requests, nor, before the caller is accepted,
 // that of the other reviews.
 func TestSentAsTheCaller(t *testing.T) {
-	var got http.Header
-	var on string
-	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { got, on = r.Header.Clone(), r.RemoteAddr })
+	var header http.Header // of the last request
+	var connection string  // of the last request
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) {
+		header, connection = r.Header.Clone(), r.RemoteAddr
+	})
 	up := impersonating(t, api)
 	identities := auth.NewAuthenticator(nil)
 	for name, tt := range map[string]struct {
-		id          auth.Identity
-		want        [3]string // Authorization, Impersonate-User, Impersonate-Group
-		connections int       // of six requests
+		id              auth.Identity
+		wantHeaders     [3]string // Authorization, Impersonate-User, Impersonate-Group
+		wantConnections int       // of six requests
 	}{
 		"by a token": {
-			id:          proxytest.Identify(identities, "Bearer of-a-caller"),
-			want:        [3]string{"Bearer of-a-caller"},
-			connections: 3,
+			id:              proxytest.Identify(identities, "Bearer of-a-caller"),
+			wantHeaders:     [3]string{"Bearer of-a-caller"},
+			wantConnections: 3,
 		},
 		"by a certificate": {
-			id:          proxytest.Jane(auth.NewAuthenticator(nil)),
-			want:        [3]string{"Bearer of-listproxy", "jane", user.AllAuthenticated},
-			connections: 2,
+			id:              proxytest.Jane(auth.NewAuthenticator(nil)),
+			wantHeaders:     [3]string{"Bearer of-listproxy", "jane", user.AllAuthenticated},
+			wantConnections: 2,
 		},
 	} {
 		connections := map[string]bool{}
@@ -101,15 +103,14 @@ func TestSentAsTheCaller(t *testing.T) {
 			res, err := up.SendAs(t.Context(), tt.id, r)
 			expect.NoError(t, err)
 			expect.NoError(t, res.Body.Close())
-			if has := [3]string{got.Get("Authorization"), got.Get("Impersonate-User"), got.Get("Impersonate-Group")}; has != tt.want {
-				t.Errorf("%s: the headers are %q, want %q", name, has, tt.want)
-			}
-			connections[on] = true
+			got := [3]string{header.Get("Authorization"), header.Get("Impersonate-User"), header.Get("Impersonate-Group")}
+			expect.Same(t, tt.wantHeaders, got)
+			connections[connection] = true
 			expect.NoError(t, get(t, up, up.RoundTripper(tt.id, &kubehttp.Request{}), tt.id, ""))
-			connections[on] = true
+			connections[connection] = true
 		}
-		if len(connections) != tt.connections {
-			t.Errorf("%s: %d connections, want %d", name, len(connections), tt.connections)
+		if len(connections) != tt.wantConnections {
+			t.Errorf("%s: got %d connections, want %d", name, len(connections), tt.wantConnections)
 		}
 	}
 }
@@ -125,40 +126,40 @@ func TestCallersAreSpread(t *testing.T) {
 		return proxytest.Identify(identities, proxytest.WebToken(fmt.Sprintf(`{"iss":"us","sub":%q}`, subject), signature))
 	}
 	for name, tt := range map[string]struct {
-		caller   func(i int) auth.Identity
-		min, max int
+		caller              func(i int) auth.Identity
+		wantLeast, wantMost int // connections
 	}{
 		"opaque tokens": {
-			caller: func(i int) auth.Identity { return proxytest.Identify(identities, fmt.Sprint("Bearer ", i)) },
-			min:    lanes / 2, max: lanes,
+			caller:    func(i int) auth.Identity { return proxytest.Identify(identities, fmt.Sprint("Bearer ", i)) },
+			wantLeast: lanes / 2, wantMost: lanes,
 		},
 		"tokens of different subjects": {
-			caller: func(i int) auth.Identity { return tokenOf(fmt.Sprint(i), "x") },
-			min:    lanes / 2, max: lanes,
+			caller:    func(i int) auth.Identity { return tokenOf(fmt.Sprint(i), "x") },
+			wantLeast: lanes / 2, wantMost: lanes,
 		},
 		"tokens of one subject": {
-			caller: func(i int) auth.Identity { return tokenOf("one", fmt.Sprint(i)) },
-			min:    1, max: 1,
+			caller:    func(i int) auth.Identity { return tokenOf("one", fmt.Sprint(i)) },
+			wantLeast: 1, wantMost: 1,
 		},
 		"certificates": {
 			caller: func(i int) auth.Identity {
 				return identities.IdentityOf(&user.DefaultInfo{Name: fmt.Sprint(i), Groups: []string{"g"}})
 			},
-			min: lanes / 2, max: lanes,
+			wantLeast: lanes / 2, wantMost: lanes,
 		},
 	} {
 		connections.Clear()
 		for i := range callers {
 			id := tt.caller(i)
-			up.RecordAnswer(id, false, http.MethodGet, http.StatusOK)
+			up.RecordAnswer(id, notUpgraded, http.MethodGet, http.StatusOK)
 			for range 2 {
 				expect.NoError(t, get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, ""))
 			}
 		}
 		var used int
 		connections.Range(func(any, any) bool { used++; return true })
-		if used < tt.min || used > tt.max {
-			t.Errorf("%s: %d callers use %d connections, want %d to %d", name, callers, used, tt.min, tt.max)
+		if used < tt.wantLeast || used > tt.wantMost {
+			t.Errorf("%s: %d callers use %d connections, want %d to %d", name, callers, used, tt.wantLeast, tt.wantMost)
 		}
 	}
 }
@@ -178,11 +179,11 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 		expect.NoError(t, err)
 		transports := up.current.Load().plain.all
 		if err := verifyAnonymous(transports); err != nil {
-			t.Errorf("%s: %v without credentials", name, err)
+			t.Errorf("%s: got error %v without credentials", name, err)
 		}
 		spoil(transports[len(transports)-1])
 		if verifyAnonymous(transports) == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: got no error", name)
 		}
 	}
 }
@@ -190,13 +191,13 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 // TestNetworkProxyIsForTheUpstream: whether a request goes through a network proxy depends on the upstream's address, not
 // on the caller.
 func TestNetworkProxyIsForTheUpstream(t *testing.T) {
-	for upstream, except := range map[string]string{
+	for upstream, noProxy := range map[string]string{
 		"https://10.0.0.1:6443":   "10.0.0.1:6443",
 		"https://10.0.0.1":        "10.0.0.1:443",
 		"https://[fd00::1]:6443":  "fd00::/8",
 		"https://api.test:6443/a": "api.test:6443",
 	} {
-		find := (&httpproxy.Config{HTTPSProxy: "http://proxy.test:3128", NoProxy: except}).ProxyFunc()
+		find := (&httpproxy.Config{HTTPSProxy: "http://proxy.test:3128", NoProxy: noProxy}).ProxyFunc()
 		up, err := New(&rest.Config{
 			Host:  upstream,
 			Proxy: func(r *http.Request) (*url.URL, error) { return find(r.URL) },
@@ -206,11 +207,11 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 		})
 		expect.NoError(t, err)
 		known := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
-		up.RecordAnswer(known, false, http.MethodGet, http.StatusOK)
+		up.RecordAnswer(known, notUpgraded, http.MethodGet, http.StatusOK)
 		for _, id := range []auth.Identity{known, proxytest.Identify(auth.NewAuthenticator(nil), "Bearer unknown")} {
 			err := get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, "")
 			if err == nil || !strings.Contains(err.Error(), "to "+net.JoinHostPort(up.URL().Hostname(), cmp.Or(up.URL().Port(), "443"))) {
-				t.Errorf("%s with the exception %s, accepted %t: %v", upstream, except, id == known, err)
+				t.Errorf("%s without a proxy for %s, accepted %t: got error %v, want a direct connection", upstream, noProxy, id == known, err)
 			}
 		}
 	}

@@ -402,7 +402,7 @@ func TestOutageEnds(t *testing.T) {
 		}, wantOngoing: true},
 		"refusals go on after startupTime": {do: func(_ *testing.T, rig *healthRig, _ *io.PipeWriter) {
 			rig.answerAllBy(answering(http.StatusForbidden, ""))
-			time.Sleep(startupTime + probeInterval + confirmInterval)
+			time.Sleep(startupTime + 2*probeInterval) // the first of them comes with the next probe
 		}},
 		"an answer": {do: func(t *testing.T, rig *healthRig, _ *io.PipeWriter) {
 			rig.answerAllBy(answering(http.StatusOK, "ok"))

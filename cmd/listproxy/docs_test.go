@@ -17,8 +17,19 @@ import (
 // page is a documentation page of this repository.
 type page struct {
 	path, text string
-	// isRecord marks a page about the past: the changelog, or results. It may name what no longer exists.
+	// isRecord marks the changelog and the results, which may mention flags and tests that are gone.
 	isRecord bool
+}
+
+// minMatches is the least number of things that a test must find in the pages. If there are fewer, its pattern is wrong.
+const minMatches = 10
+
+// expectMatches fails the test if it has found too few things in the pages.
+func expectMatches(t *testing.T, things string, found int) {
+	t.Helper()
+	if found < minMatches {
+		t.Errorf("got %d %s in the pages, want at least %d: is the pattern wrong?", found, things, minMatches)
+	}
 }
 
 // readPages returns all documentation pages.
@@ -49,29 +60,45 @@ func commands(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// TestMentionedFlags: every flag that a page mentions is a flag of some command.
+// foreignFlags are the flags of other programs that pages mention.
+var foreignFlags = map[string][]string{
+	"bin/bench": {"before"},
+	"cobra":     {"help", "version"},
+	"cosign":    {"certificate"},
+	"docker":    {"build-arg"},
+	"helm":      {"take-ownership"},
+	"kube-apiserver": {
+		"etcd-servers-overrides", "requestheader-client-ca-file", "requestheader-username-headers", "tracing-config-file",
+		"watch-cache-sizes",
+	},
+	"kubectl": {"as", "force-conflicts", "watch"},
+}
+
+// TestMentionedFlags: every flag that a page mentions is a flag of some command of listproxy, or one of foreignFlags.
 func TestMentionedFlags(t *testing.T) {
-	// Flags of cobra, kubectl, curl, docker, cosign, Helm, kube-apiserver and bin/bench.
-	const foreign = "help version as before build-arg certificate etcd-servers-overrides force-conflicts " +
-		"requestheader-client-ca-file requestheader-username-headers take-ownership tracing-config-file watch watch-cache-sizes"
 	known := map[string]bool{}
-	for name := range strings.FieldsSeq(foreign) {
-		known[name] = true
+	for _, names := range foreignFlags {
+		for _, name := range names {
+			known[name] = true
+		}
 	}
 	for _, cmd := range commands(newCommand()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
 	}
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
+	mentions := 0
 	for _, p := range readPages(t) {
 		for _, match := range mention.FindAllStringSubmatch(p.text, -1) {
+			mentions++
 			if name := match[1]; !known[name] && !p.isRecord {
 				t.Errorf("%s mentions --%s, which is not a flag of any command", p.path, name)
 			}
 		}
 	}
+	expectMatches(t, "flags", mentions)
 }
 
-// TestMentionedTests: every test that a page names exists. Only the changelog may name tests that are gone.
+// TestMentionedTests: every test that a page names exists.
 func TestMentionedTests(t *testing.T) {
 	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -80,27 +107,29 @@ func TestMentionedTests(t *testing.T) {
 			return err
 		}
 		source, err := os.ReadFile(file) // #nosec G304 G122 -- of this repository
+		if err != nil {
+			return err
+		}
 		for _, match := range function.FindAllSubmatch(source, -1) {
 			known[string(match[1])] = true
 		}
-		return err
+		return nil
 	}))
 	mention := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
 	mentions := 0
 	for _, p := range readPages(t) {
 		for _, match := range mention.FindAllStringSubmatch(p.text, -1) {
 			mentions++
-			if name := match[1]; !known[name] && filepath.Base(p.path) != "CHANGELOG.md" {
+			if name := match[1]; !known[name] && !p.isRecord {
 				t.Errorf("%s names the test %s, which does not exist", p.path, name)
 			}
 		}
 	}
-	if mentions < 10 {
-		t.Errorf("the pages name %d tests, want at least 10: is the pattern wrong?", mentions)
-	}
+	expectMatches(t, "tests", mentions)
 }
 
-// TestLinksInPages: every link to a file of this repository leads to a file and, if it names one, to a heading.
+// TestLinksInPages: every link to a file of this repository leads to a file that exists and, if it names a heading, to one that
+// the file has.
 func TestLinksInPages(t *testing.T) {
 	codeBlock := regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	pages := readPages(t)
@@ -134,71 +163,87 @@ func TestLinksInPages(t *testing.T) {
 	}
 }
 
-// anchorsOf returns the anchors of a page: those of its headings, as GitHub makes them, and <a name>.
+// anchorsOf returns the anchors of a page: those of its headings, as GitHub makes them, and those of <a name>.
 func anchorsOf(text string) (anchors []string) {
-	heading := regexp.MustCompile(`(?m)^#+ (.*)$|<a name="?(\S+?)"?></a>`)
+	heading, named := regexp.MustCompile(`(?m)^#+ (.*)$`), regexp.MustCompile(`<a name="?(\S+?)"?></a>`)
 	punctuation := regexp.MustCompile(`[^\pL\pN _-]`)
 	for _, match := range heading.FindAllStringSubmatch(text, -1) {
 		words := strings.ToLower(punctuation.ReplaceAllString(match[1], ""))
-		anchors = append(anchors, match[2], strings.ReplaceAll(words, " ", "-"))
+		anchors = append(anchors, strings.ReplaceAll(words, " ", "-"))
+	}
+	for _, match := range named.FindAllStringSubmatch(text, -1) {
+		anchors = append(anchors, match[1])
 	}
 	return anchors
 }
 
 // TestDecisions: each page in docs/decisions has its four parts, and at most 250 words.
 func TestDecisions(t *testing.T) {
-	const maxWords, minPages = 250, 10
+	const maxWords = 250
 	count := 0
 	for _, p := range readPages(t) {
 		if filepath.Base(filepath.Dir(p.path)) != "decisions" {
 			continue
 		}
 		count++
-		expect.Says(t, p.text, "**Context.**", "**Decision.**", "**Measured.**", "**What would change our mind.**")
-		if words := len(strings.Fields(p.text)); words > maxWords {
-			t.Errorf("%s has %d words, want at most %d", p.path, words, maxWords)
-		}
+		t.Run(filepath.Base(p.path), func(t *testing.T) {
+			expect.Says(t, p.text, "**Context.**", "**Decision.**", "**Measured.**", "**What would change our mind.**")
+			if words := len(strings.Fields(p.text)); words > maxWords {
+				t.Errorf("got %d words, want at most %d", words, maxWords)
+			}
+		})
 	}
-	if count < minPages {
-		t.Errorf("there are %d decisions, want at least %d: is the pattern wrong?", count, minPages)
-	}
+	expectMatches(t, "decisions", count)
 }
 
-// TestCommandsInPages: listproxy accepts each command line of its own that a page shows, and each make has a target.
-// (TestReadmeWalk in test/e2e/operators runs the command lines of the README's trial.)
+// TestCommandsInPages: listproxy accepts each "listproxy ..." command line that a page shows, and the Makefile has the target of
+// each "make TARGET". (TestReadmeWalk in test/e2e/operators runs the command lines of the README's trial.)
 func TestCommandsInPages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	expect.NoError(t, err)
-	commandLine := regexp.MustCompile(
-		`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
-	value := regexp.MustCompile(`\{\{.*?\}\}`) // of a template
-	found := map[string]int{}                  // by program
+	ofListproxy, ofMake := 0, 0
 	for _, p := range readPages(t) {
-		code := strings.ReplaceAll(codeOf(p), "\\\n", " ")
-		for _, match := range commandLine.FindAllStringSubmatch(code, -1) {
-			program, line := match[1], match[2]
-			for _, end := range []string{" #", " > ", " | "} {
-				line, _, _ = strings.Cut(line, end)
-			}
-			line = strings.TrimRight(line, ")& ")
-			words := splitWords(value.ReplaceAllString(line, "x"))
-			found[program]++
+		for _, c := range commandLinesOf(p) {
 			switch {
-			case program == "make":
-				if !strings.Contains(string(makefile), "\n"+words[0]+":") {
-					t.Errorf("%s has make %s, and there is no such target", p.path, words[0])
+			case c.program == "make":
+				ofMake++
+				if !strings.Contains(string(makefile), "\n"+c.args[0]+":") {
+					t.Errorf("%s has make %s, and there is no such target", p.path, c.args[0])
 				}
-			case words[0] == "is": // a sentence, not a command line
-			default:
-				if err := checkCommandLine(words); err != nil {
-					t.Errorf("%s has listproxy %s, which is refused: %v", p.path, line, err)
+			case c.args[0] != "is": // "listproxy is ..." begins a sentence
+				ofListproxy++
+				if err := checkCommandLine(c.args); err != nil {
+					t.Errorf("%s has listproxy %q, which is refused: %v", p.path, c.args, err)
 				}
 			}
 		}
 	}
-	if found["listproxy"] < 10 || found["make"] < 10 {
-		t.Errorf("the pages have the command lines %v, want at least 10 each: is the pattern wrong?", found)
+	expectMatches(t, "command lines of listproxy", ofListproxy)
+	expectMatches(t, "command lines of make", ofMake)
+}
+
+// commandLine is a command line of listproxy or make.
+type commandLine struct {
+	program string
+	args    []string
+}
+
+// commandLinesOf returns the command lines of listproxy and make that a page shows.
+func commandLinesOf(p page) (found []commandLine) {
+	// It begins a line, also after "$ ", "(umask 077; ", a pipe, or bin/.
+	pattern := regexp.MustCompile(
+		`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
+	templateValue := regexp.MustCompile(`\{\{.*?\}\}`)
+	code := strings.ReplaceAll(codeOf(p), "\\\n", " ")
+	for _, match := range pattern.FindAllStringSubmatch(code, -1) {
+		program, line := match[1], match[2]
+		for _, end := range []string{" #", " > ", " | "} {
+			line, _, _ = strings.Cut(line, end)
+		}
+		line = strings.TrimRight(line, ")& ")
+		found = append(found, commandLine{program: program, args: splitWords(templateValue.ReplaceAllString(line, "x"))})
 	}
+	return found
 }
 
 // codeOf returns the code blocks of a Markdown page, and the whole text of any other page.
@@ -226,7 +271,7 @@ func checkCommandLine(args []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
-// splitWords splits a command line into words, as a shell does.
+// splitWords splits a command line at spaces. A whole word may stand in single quotes; other quoting is not understood.
 func splitWords(line string) []string {
 	words := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(line, -1)
 	for i := range words {
@@ -235,7 +280,7 @@ func splitWords(line string) []string {
 	return words
 }
 
-// TestDocumentedOutput: the commands in docs/policy.md print what the page shows.
+// TestDocumentedOutput: each listproxy command in docs/policy.md prints what the page shows below it.
 func TestDocumentedOutput(t *testing.T) {
 	t.Chdir("../..")
 	text, err := os.ReadFile("docs/policy.md")
@@ -246,9 +291,11 @@ func TestDocumentedOutput(t *testing.T) {
 		t.Fatal("docs/policy.md has no command: is the pattern wrong?")
 	}
 	for _, block := range blocks {
-		commandLine, want := block[1], block[2]
-		got, err := execute(t, splitWords(commandLine)...)
-		expect.NoError(t, err)
-		expect.Same(t, want, got)
+		line, want := block[1], block[2]
+		t.Run(line, func(t *testing.T) {
+			got, err := execute(t, splitWords(line)...)
+			expect.NoError(t, err)
+			expect.Same(t, want, got)
+		})
 	}
 }

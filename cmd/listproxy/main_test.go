@@ -27,8 +27,8 @@ func policyFile(t *testing.T, body string) string {
 	return path
 }
 
-// TestWrongCommandLines: a command line that cannot be right is refused with an error that says what is wrong, and
-// nothing is printed.
+// TestWrongCommandLines: listproxy refuses a command line that cannot be right, with an error that says what is wrong, and prints
+// nothing.
 func TestWrongCommandLines(t *testing.T) {
 	wrongPolicy := policyFile(t, "defaults:\n  cache: sometimes\n"+
 		"resources:\n- {group: '', resource: pods, historyWindow: 1}\n")
@@ -71,16 +71,16 @@ func TestWrongCommandLines(t *testing.T) {
 	}
 }
 
-// TestCommandLinesThatOnlyPrint: commands and flags that ask for help or the version do not fail.
+// TestCommandLinesThatOnlyPrint: commands and flags for help and the version print a text, and do not fail.
 func TestCommandLinesThatOnlyPrint(t *testing.T) {
 	for _, line := range []string{"help", "help policy check", "policy", "policy --help", "--version"} {
 		if out, err := execute(t, strings.Fields(line)...); err != nil || out == "" {
-			t.Errorf("listproxy %s prints %q with the error %v, want a text", line, out, err)
+			t.Errorf("listproxy %s: got the text %q and error %v, want a text and none", line, out, err)
 		}
 	}
 }
 
-// TestUserAgent: the access log of another listproxy shows the User-Agent of listproxy try, and does not mask it.
+// TestUserAgent: a listproxy that is tried out does not mask the User-Agent of listproxy try in its access log.
 func TestUserAgent(t *testing.T) {
 	if telemetry.UserAgent(userAgent("listproxy-try")) == telemetry.Masked {
 		t.Errorf("the User-Agent %q is masked", userAgent("listproxy-try"))

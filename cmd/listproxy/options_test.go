@@ -34,7 +34,7 @@ func parse(args ...string) (*options, error) {
 	return o, o.Validate()
 }
 
-// TestBytes: flags for bytes accept quantities.
+// TestBytes: --cache-bytes and --max-inflight-bytes accept quantities.
 func TestBytes(t *testing.T) {
 	o, err := parse("--cache-bytes", "512Mi", "--max-inflight-bytes", "64Mi")
 	expect.NoError(t, err)
@@ -42,8 +42,7 @@ func TestBytes(t *testing.T) {
 	expect.Same(t, int64(64<<20), o.limits.bytes.Value())
 }
 
-// TestEager: --eager names collections. They are loaded in the order and in the representations in which they are
-// named.
+// TestEager: --eager names collections, each with a representation (json if none is named). They keep their order.
 func TestEager(t *testing.T) {
 	o, err := parse("--eager", "pods/protobuf,pods",
 		"--eager", "deployments.v1.apps/metadata-json,widgets.v1beta1.example.com")
@@ -59,7 +58,7 @@ func TestEager(t *testing.T) {
 	}, o.cache.eagerCollections)
 }
 
-// TestFiles: flags that name files turn on what needs them.
+// TestFiles: --client-ca-file turns on client certificates, --audit-log-path the audit log, and --config sets the policy.
 func TestFiles(t *testing.T) {
 	ca, _, err := serve.SelfSigned(t.TempDir(), nil)
 	expect.NoError(t, err)
@@ -99,7 +98,7 @@ func TestSelfSignedHosts(t *testing.T) {
 	}
 }
 
-// TestWrongOptions: a value that cannot be right is refused. The error names the flag, and says what is right.
+// TestWrongOptions: Validate refuses a value that cannot be right. The error names the flag, and says what is right.
 func TestWrongOptions(t *testing.T) {
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
 	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
@@ -196,18 +195,18 @@ func TestPluralNames(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: the memory limit follows from --cache-bytes, as docs/operate.md says.
+// TestMemoryLimit: the memory limit follows from --cache-bytes, as docs/operate.md says. Without a bound there is none.
 func TestMemoryLimit(t *testing.T) {
-	const gi = 1 << 30
-	for _, tt := range []struct{ stored, wantMin, wantMax int64 }{
-		{stored: 0, wantMin: math.MaxInt64, wantMax: math.MaxInt64},
-		{stored: math.MaxInt64, wantMin: math.MaxInt64, wantMax: math.MaxInt64},
-		{stored: 2 * gi, wantMin: 3 * gi, wantMax: 4 * gi},
-		{stored: 16 * gi, wantMin: 27 * gi, wantMax: 28 * gi},
-		{stored: 1, wantMin: otherMemory, wantMax: otherMemory + 1<<20},
+	const gibibyte, none = 1 << 30, math.MaxInt64
+	for cacheBytes, want := range map[int64]struct{ min, max int64 }{
+		0:             {min: none, max: none},
+		math.MaxInt64: {min: none, max: none},
+		2 * gibibyte:  {min: 3 * gibibyte, max: 4 * gibibyte},
+		16 * gibibyte: {min: 27 * gibibyte, max: 28 * gibibyte},
+		1:             {min: otherMemory, max: otherMemory + 1<<20},
 	} {
-		if got := memoryLimit(tt.stored); got < tt.wantMin || got > tt.wantMax {
-			t.Errorf("memoryLimit(%d) is %d, want from %d to %d", tt.stored, got, tt.wantMin, tt.wantMax)
+		if got := memoryLimit(cacheBytes); got < want.min || got > want.max {
+			t.Errorf("memoryLimit(%d): got %d, want %d to %d", cacheBytes, got, want.min, want.max)
 		}
 	}
 }
@@ -240,16 +239,16 @@ func TestWrongKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestForbidPrompts: an exec plugin of listproxy's own account cannot prompt.
+// TestForbidPrompts: after forbidPrompts, an exec plugin of listproxy's own account cannot read from standard input.
 func TestForbidPrompts(t *testing.T) {
 	cfg := &rest.Config{ExecProvider: &api.ExecConfig{InteractiveMode: api.IfAvailableExecInteractiveMode}}
 	forbidPrompts(cfg)
 	if !cfg.ExecProvider.StdinUnavailable {
-		t.Error("the plugin may read from standard input")
+		t.Error("the plugin may read from standard input, want not")
 	}
 }
 
-// TestSetPingEnv: setPingEnv keeps what the environment already has.
+// TestSetPingEnv: setPingEnv sets the read-idle timeout of HTTP/2 to 5 s, and keeps values that the environment has.
 func TestSetPingEnv(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "")
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "7")
@@ -258,14 +257,14 @@ func TestSetPingEnv(t *testing.T) {
 	expect.Same(t, "7", os.Getenv("HTTP2_PING_TIMEOUT_SECONDS"))
 }
 
-// TestFlagsInForce: /flagz shows the values of all flags, defaults included.
+// TestFlagsInForce: flagsInForce (/flagz) returns the values of all flags, defaults included.
 func TestFlagsInForce(t *testing.T) {
 	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
 	expect.NoError(t, err)
 	got := flagsInForce(o.flags)
 	for _, want := range []string{"secure-port=1234", "eager=[pods,nodes]", "history-window=2m30s", "watches=false"} {
 		if !slices.Contains(got, want) {
-			t.Errorf("the flags in force are %q, want %s among them", got, want)
+			t.Errorf("got the flags %q, want %s among them", got, want)
 		}
 	}
 }

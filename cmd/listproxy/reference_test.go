@@ -13,36 +13,47 @@ import (
 
 const referencePage = "../../docs/reference.md"
 
-// TestReference: docs/reference.md has the flags and commands of --help, and each flag is in one section.
-func TestReference(t *testing.T) {
+// optionsWithFlags returns options whose flags are in their sections of the help.
+func optionsWithFlags() *options {
 	o := defaultOptions()
 	o.AddFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
+	return o
+}
+
+// TestSections: each flag of listproxy is in one section of the help.
+func TestSections(t *testing.T) {
+	sectionsOf := map[string]int{} // the number of sections by flag
+	for _, section := range optionsWithFlags().sections.FlagSets {
+		section.VisitAll(func(f *pflag.Flag) { sectionsOf[f.Name]++ })
+	}
+	newCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		if n := sectionsOf[f.Name]; n != 1 {
+			t.Errorf("--%s: got %d sections, want 1", f.Name, n)
+		}
+	})
+}
+
+// TestReference: docs/reference.md has the flags of listproxy by section, and all commands.
+func TestReference(t *testing.T) {
+	o := optionsWithFlags()
 	var flags strings.Builder
-	sections := map[string]int{} // by the name of a flag
 	for i, name := range o.sections.Order {
 		if i > 0 {
 			flags.WriteString("\n")
 		}
-		section := o.sections.FlagSets[name]
-		fmt.Fprintf(&flags, "**%s**\n\n%s", strings.ToUpper(name[:1])+name[1:], flagTable(section))
-		section.VisitAll(func(f *pflag.Flag) { sections[f.Name]++ })
+		fmt.Fprintf(&flags, "**%s**\n\n%s", strings.ToUpper(name[:1])+name[1:], flagTable(o.sections.FlagSets[name]))
 	}
-	newCommand().Flags().VisitAll(func(f *pflag.Flag) {
-		if n := sections[f.Name]; n != 1 {
-			t.Errorf("--%s is in %d sections, want 1", f.Name, n)
-		}
-	})
 	reference.Check(t, referencePage, "flags", flags.String())
 	reference.Check(t, referencePage, "commands", commandTable())
 }
 
-// commandTable returns a table with a row for each command that has no subcommands. Cobra's own commands are left out.
+// commandTable returns a table of commands: name, flags, usage. It has no commands with subcommands, and none of cobra's own.
 func commandTable() string {
 	table := reference.Head("command", "flags", "")
 	for _, cmd := range commands(newCommand()) {
 		path, _, _ := strings.Cut(cmd.UseLine(), " [flags]")
-		isCobras := strings.HasPrefix(path, "listproxy completion") || strings.HasPrefix(path, "listproxy help")
-		if cmd.HasSubCommands() || isCobras {
+		isOfCobra := strings.HasPrefix(path, "listproxy completion") || strings.HasPrefix(path, "listproxy help")
+		if cmd.HasSubCommands() || isOfCobra {
 			continue
 		}
 		var names []string
@@ -52,7 +63,7 @@ func commandTable() string {
 	return table
 }
 
-// flagTable returns a table with a row for each flag.
+// flagTable returns a table of flags: name and value, default, usage.
 func flagTable(flags *pflag.FlagSet) string {
 	table := reference.Head("flag", "default", "")
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -73,7 +84,8 @@ func formatDefault(f *pflag.Flag) string {
 		return ""
 	}
 	if d, err := time.ParseDuration(value); err == nil && d != 0 {
-		value = strings.Replace(strings.Replace(d.String(), "m0s", "m", 1), "h0m", "h", 1)
+		value = strings.Replace(d.String(), "m0s", "m", 1)
+		value = strings.Replace(value, "h0m", "h", 1) // of 1h0m0s
 	}
 	return "`" + value + "`"
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestAnalyzeCommand: the command reports on all logs that it can read. It fails if it cannot read one of them to its
-// end, or if one has no event. The report is text, or JSON.
+// TestAnalyzeCommand: the command reports, as text or as JSON, on every log that it can read. It fails if it cannot read one to
+// its end, or if one has no event.
 func TestAnalyzeCommand(t *testing.T) {
 	dir := t.TempDir()
-	file := func(name, text string) string {
+	writeFile := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	line := event(listURI, nil)
-	log := file("audit.log", line+line+"not an event\n")
-	empty := file("empty.log", "")
-	truncated := file("truncated.log.gz", "\x1f\x8b\x08\x00") // the beginning of gzip's header
+	log := writeFile("audit.log", line+line+"not an event\n")
+	empty := writeFile("empty.log", "")
+	truncated := writeFile("truncated.log.gz", "\x1f\x8b\x08\x00") // the beginning of gzip's header
 	newCommand := func() *cobra.Command {
 		return NewCommand(func(string) (*policy.Config, error) { return policy.DefaultConfig(), nil })
 	}
@@ -33,7 +33,7 @@ func TestAnalyzeCommand(t *testing.T) {
 		name      string
 		files     []string
 		wantError bool
-		wantSays  []string // the error included
+		wantSays  []string // in the output or the error
 	}{
 		{
 			name: "one log", files: []string{log},
@@ -55,8 +55,8 @@ func TestAnalyzeCommand(t *testing.T) {
 		})
 	}
 	t.Run("JSON", func(t *testing.T) {
-		const wantError = false
-		out := clitest.Run(t, wantError, newCommand(), "--output", "json", log)
+		out, _, err := clitest.Execute(t, newCommand(), "--output", "json", log)
+		expect.NoError(t, err)
 		var report Report
 		expect.NoError(t, json.Unmarshal([]byte(out), &report))
 		expect.Same(t, Answers{Count: 2, FromMemory: 2}, report.Totals.Lists)

@@ -39,8 +39,8 @@ func contexts() api.Config {
 	}
 }
 
-// TestKubeconfig: the command prints the chosen context of a kubeconfig, which then leads to the proxy and trusts the
-// given CA. There is a warning if the user has a client certificate.
+// TestKubeconfig: listproxy kubeconfig prints the chosen context of a kubeconfig, with the proxy as server or proxy-url, and the
+// given CA. It warns if the user has a client certificate.
 func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "config")
@@ -100,8 +100,8 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// TestKubeconfigRefuses: a command line or a kubeconfig that cannot be right gives an error that says what to change,
-// and prints no kubeconfig.
+// TestKubeconfigRefuses: for a command line or a kubeconfig that cannot be right, listproxy kubeconfig returns an error that says
+// what to change, and prints nothing.
 func TestKubeconfigRefuses(t *testing.T) {
 	dir := t.TempDir()
 	source, missing := filepath.Join(dir, "config"), filepath.Join(dir, "missing")
@@ -127,8 +127,11 @@ func TestKubeconfigRefuses(t *testing.T) {
 		from + " --certificate-authority=" + source:        "there is no certificate",
 	} {
 		out, _, err := clitest.Execute(t, NewKubeconfigCommand(ca), strings.Fields(args)...)
-		if err == nil || !strings.Contains(err.Error(), wantSays) || out != "" {
-			t.Errorf("%q prints %q with the error %v, want only an error with %q", args, out, err, wantSays)
+		if err == nil || !strings.Contains(err.Error(), wantSays) {
+			t.Errorf("%q: got error %v, want one with %q", args, err, wantSays)
+		}
+		if out != "" {
+			t.Errorf("%q: got the output %q, want none", args, out)
 		}
 	}
 }

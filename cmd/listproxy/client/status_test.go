@@ -46,8 +46,8 @@ func serveStatus(t *testing.T, healthy bool) string {
 	return servePage(t, http.StatusOK, string(body))
 }
 
-// TestStatusCommand: listproxy status prints what the status page says. It fails if listproxy is not healthy or does
-// not answer. Its output, the error included, cannot command a terminal and has no password.
+// TestStatusCommand: listproxy status prints what the status page says. It fails if listproxy is not healthy or does not answer.
+// Its output and its error have no control characters and no password.
 func TestStatusCommand(t *testing.T) {
 	healthy := serveStatus(t, true)
 	closed := httptest.NewServer(nil)
@@ -56,7 +56,7 @@ func TestStatusCommand(t *testing.T) {
 		name      string
 		address   string
 		wantError bool
-		wantSays  []string // the error included
+		wantSays  []string // in the output or the error
 	}{
 		{
 			name:    "healthy",
@@ -113,7 +113,7 @@ func TestStatusCommand(t *testing.T) {
 			out := clitest.Run(t, test.wantError, NewStatusCommand(), "--address", test.address)
 			expect.Says(t, out, test.wantSays...)
 			if strings.ContainsAny(out, "\x1b\x7f") || strings.Contains(out, "s3cr3t") {
-				t.Errorf("the output %q has control characters or the password", out)
+				t.Errorf("got the output %q, want no control characters and no password", out)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestTryCommand: listproxy try says where the list came from, and why it was forwarded. It asks again while the reason
+// TestTryCommand: listproxy try says whether its list came from memory, or why it was forwarded. It asks again while the reason
 // is one that passes by itself. It fails if the list did not come from memory, and never prints the token.
 func TestTryCommand(t *testing.T) {
 	const (
@@ -26,7 +26,7 @@ func TestTryCommand(t *testing.T) {
 		cacheStatuses []string // of the answers in their order; further answers have the last one
 		args          []string
 		wantError     bool
-		wantSays      []string // the error included
+		wantSays      []string // in the output or the error
 	}{
 		{
 			name: "from memory", cacheStatuses: []string{hit},

@@ -46,6 +46,9 @@ const (
 // modelStart is the time at which every synctest bubble starts.
 var modelStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// firstRelease is the release of all API servers at first.
+const firstRelease = "v1.36.0"
+
 // model is a running listproxy with its control plane, and a record of what has happened.
 type model struct {
 	t      *testing.T
@@ -58,19 +61,22 @@ type model struct {
 
 	mu         sync.Mutex // guards the fields below
 	log        []string
-	counts     map[string]int // by what is counted
-	restoredAt time.Time      // when the etcd that was restored last could be reached; zero until then
-	arriving   map[int]int    // the number of answers on their way to listproxy, by the timeline of their request
+	counts     map[string]int // how often each thing happened, by its name
+	restoredAt time.Time      // the end of the last restore; zero during one, and if there was none
+	onTheWay   map[int]int    // the number of answers on their way to listproxy, by the timeline of their request
 }
 
-// newModel starts listproxy before a control plane with servers. Requests that listproxy sends for itself go through
-// wrap. The model ends with the test.
+// currentTimeline returns etcd's current timeline.
+func (m *model) currentTimeline() int { return m.plane.Timelines() - 1 }
+
+// newModel starts listproxy in front of a control plane with so many servers. Requests that listproxy sends for itself go
+// through the transport that wrap returns. The model ends with the test.
 func newModel(t *testing.T, servers int, wrap func(*model, http.RoundTripper) http.RoundTripper) *model {
 	m := &model{
-		t: t, plane: inmemory.New(t), front: inmemory.NewListener(), counts: map[string]int{}, arriving: map[int]int{},
+		t: t, plane: inmemory.New(t), front: inmemory.NewListener(), counts: map[string]int{}, onTheWay: map[int]int{},
 	}
 	for range servers {
-		m.plane.AddServer("v1.36.0").Start("v1.36.0")
+		m.plane.AddServer(firstRelease).Start(firstRelease)
 	}
 	m.plane.Allow("alice", true)
 	m.plane.Allow("carol", true)
@@ -210,13 +216,13 @@ func (m *model) writeWidget() {
 // TestModel: whatever happens to the control plane, each list and each event from memory is one that some API server
 // could have sent. When all faults are over, lists come from memory again.
 func TestModel(t *testing.T) {
-	worlds := 12
+	runs := 12
 	if testing.Short() {
-		worlds = 3
+		runs = 3
 	}
 	counts := map[string]int{}
-	for range worlds {
-		synctest.Test(t, func(t *testing.T) { runWorld(t, counts) })
+	for range runs {
+		synctest.Test(t, func(t *testing.T) { runModel(t, counts) })
 		if t.Failed() {
 			break
 		}
@@ -226,18 +232,18 @@ func TestModel(t *testing.T) {
 		"Any", "NotOlderThan", "Exact", "Consistent", "Continue", "streaming list", "watch", "events",
 	} {
 		if counts[what] == 0 && !t.Failed() {
-			t.Errorf("%q was never from memory, want it at least once", what)
+			t.Errorf("%q: never came from memory, want it at least once", what)
 		}
 	}
 }
 
-// runWorld runs one model through 25 faults, and adds what the model has counted to counts.
-func runWorld(t *testing.T, counts map[string]int) {
+// runModel runs one model through many faults, and adds what the model has counted to counts.
+func runModel(t *testing.T, counts map[string]int) {
 	var isHealthy atomic.Bool
 	m := newModel(t, 1+rand.IntN(3), func(m *model, next http.RoundTripper) http.RoundTripper {
 		return unreliableTransport{RoundTripper: next, model: m, isHealthy: &isHealthy}
 	})
-	for range 20 {
+	for range 20 { // some widgets to begin with
 		m.writeWidget()
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -248,7 +254,8 @@ func runWorld(t *testing.T, counts map[string]int) {
 	}
 	clients.Go(func() { m.runWriter(ctx) })
 	time.Sleep(15 * time.Second) // listproxy cannot know what a definition was before it started
-	for range 25 {
+	const faults = 25
+	for range faults {
 		if !t.Failed() {
 			m.runFault()
 		}
@@ -264,26 +271,26 @@ func runWorld(t *testing.T, counts map[string]int) {
 	}
 }
 
-// checkRecovery ends all faults, and fails the test unless lists come from memory after twenty minutes.
+// checkRecovery ends all faults, and fails the test unless lists come from memory some time later.
 func (m *model) checkRecovery() {
+	const recoveryTime = 20 * time.Minute
 	for _, s := range m.plane.Servers() {
 		s.Heal()
 	}
-	time.Sleep(20 * time.Minute)
+	time.Sleep(recoveryTime)
 	for _, semantics := range []string{"Any", "Consistent"} {
 		before := m.countOf(semantics)
 		m.list(context.Background(), listRequest{user: "alice", semantics: semantics}, "")
 		if m.countOf(semantics) == before {
-			m.failf("twenty minutes after the last fault, lists with the semantics %s are still forwarded", semantics)
+			m.failf("%v after the last fault, lists with the semantics %s are still forwarded", recoveryTime, semantics)
 		}
 	}
 }
 
-// TestNoRedirectIsFollowed: a request with listproxy's own credentials is sent to one server and path only. No client
-// of listproxy's own follows a redirect, not even to the same address.
+// TestNoRedirectIsFollowed: no client with listproxy's own credentials follows a redirect, not even one to the same server.
 func TestNoRedirectIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var redirected sync.Map // by path; the second request for a path is answered, so that its client goes on
+		var redirected sync.Map // the paths whose first request was redirected; further requests are answered
 		m := newModel(t, 1, func(_ *model, next http.RoundTripper) http.RoundTripper {
 			return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 				if r.Header.Get("Authorization") == "Bearer alice" {
@@ -311,7 +318,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 			"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", rbac + "roles", rbac + "rolebindings",
 		} {
 			if _, ok := redirected.Load(path); !ok {
-				t.Errorf("listproxy did not request %s, so its client was not tested", path)
+				t.Errorf("listproxy did not request %s, so the client for it was not tested", path)
 			}
 		}
 	})

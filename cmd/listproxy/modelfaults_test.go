@@ -20,9 +20,10 @@ import (
 // runFault lets a random fault happen, and then some time pass. Some faults are in the list twice: they are more
 // frequent.
 func (m *model) runFault() {
+	noFault := func() {}
 	fault := oneOf(
 		m.restartServer, m.restartServer, m.freezeServer, m.hangServer, m.refuseRequests, m.changeDefinition, m.restoreEtcd,
-		m.revokeOrGrant, m.revokeOrGrant, m.replaceServers, m.writeBurst, func() {},
+		m.revokeOrGrant, m.revokeOrGrant, m.replaceServers, m.writeBurst, noFault,
 	)
 	fault()
 	pause(4 * time.Minute)
@@ -37,7 +38,7 @@ func (m *model) nextRelease() string {
 }
 
 func (m *model) restartServer() {
-	release := "v1.36.0"
+	release := firstRelease
 	if oneIn(2) {
 		release = m.nextRelease()
 	}
@@ -113,8 +114,8 @@ func (m *model) writeBurst() {
 	lists.Wait()
 }
 
-// restoreEtcd stops all servers, restores etcd to an older revision, and starts the servers. Half of the times, writes
-// take etcd past its old revision before the last server is up.
+// restoreEtcd stops all servers, restores etcd to an older revision, and starts the servers. Writes after some of the starts may
+// take etcd past its old revision while other servers are still down.
 func (m *model) restoreEtcd() {
 	servers := m.plane.Servers()
 	for _, s := range servers {
@@ -123,25 +124,54 @@ func (m *model) restoreEtcd() {
 	const minRevision = 102 // at which etcd has the definition of widgets
 	head := m.plane.Revision()
 	restored := max(head-int64(rand.IntN(30)), minRevision)
-	m.setLastRestore(time.Time{})
+	m.beginRestore()
 	m.plane.Restore(restored)
 	pause(30 * time.Second)
 	for _, s := range servers {
-		s.Start("v1.36.0")
+		s.Start(firstRelease)
 		if oneIn(2) {
 			for range rand.IntN(60) {
 				m.writeWidget()
 			}
 		}
 	}
-	m.setLastRestore(time.Now())
+	m.endRestore()
 	m.logf("etcd was restored from revision %d to %d, and is at %d", head, restored, m.plane.Revision())
 }
 
-func (m *model) setLastRestore(at time.Time) {
+// beginRestore records that no server of the restored etcd can be reached until endRestore.
+func (m *model) beginRestore() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.restoredAt = at
+	m.restoredAt = time.Time{}
+}
+
+// endRestore records that the servers of the restored etcd can be reached.
+func (m *model) endRestore() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.restoredAt = time.Now()
+}
+
+// countOnTheWay adds to the number of answers on their way to listproxy whose requests were sent in a timeline.
+func (m *model) countOnTheWay(timeline, added int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.onTheWay[timeline] += added
+}
+
+// isOldAnswerOnTheWay reports whether an answer of an earlier timeline is still on its way to listproxy, so that listproxy
+// cannot know yet that that timeline has ended.
+func (m *model) isOldAnswerOnTheWay() bool {
+	current := m.currentTimeline()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for timeline, n := range m.onTheWay {
+		if timeline < current && n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // unreliableTransport delays listproxy's own requests for widgets, their answers, and each line of an answer. Until it
@@ -152,34 +182,20 @@ type unreliableTransport struct {
 	isHealthy *atomic.Bool
 }
 
-// addArriving adds n to the number of answers on their way to listproxy whose requests were sent in a timeline.
-func (m *model) addArriving(timeline, n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.arriving[timeline] += n
-}
+// A fault of an unreliableTransport happens once in so many times, on average.
+const (
+	slowOdds  = 30 // a delay is long
+	lossOdds  = 40 // an answer is lost
+	breakOdds = 40 // an answer is broken off after a line
+)
 
-// hasOldArriving reports whether an answer of an earlier timeline is still on its way to listproxy, so that listproxy
-// cannot know of its end.
-func (m *model) hasOldArriving() bool {
-	current := m.plane.Timelines() - 1
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for timeline, n := range m.arriving {
-		if timeline < current && n > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// fails returns true once in n times, on average, but never when the transport is healthy.
-func (u unreliableTransport) fails(n int) bool { return !u.isHealthy.Load() && oneIn(n) }
+// fails reports whether a fault with these odds happens. None does when the transport is healthy.
+func (u unreliableTransport) fails(odds int) bool { return !u.isHealthy.Load() && oneIn(odds) }
 
 // delay sleeps for a random latency. It returns false if ctx ends before.
 func (u unreliableTransport) delay(ctx context.Context) bool {
 	latency := rand.N(40 * time.Millisecond)
-	if u.fails(30) {
+	if u.fails(slowOdds) {
 		latency = rand.N(3 * time.Second)
 	}
 	return clock.Sleep(ctx, latency)
@@ -196,42 +212,42 @@ func (u unreliableTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	if !u.delay(ctx) {
 		return nil, ctx.Err()
 	}
-	timeline := u.model.plane.Timelines() - 1
+	timeline := u.model.currentTimeline()
 	resp, err := u.RoundTripper.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	u.model.addArriving(timeline, 1)
-	if !u.delay(ctx) || u.fails(40) {
-		u.model.addArriving(timeline, -1)
+	u.model.countOnTheWay(timeline, 1)
+	if !u.delay(ctx) || u.fails(lossOdds) { // the answer is lost on its way
+		u.model.countOnTheWay(timeline, -1)
 		_ = resp.Body.Close()
 		return nil, errors.Join(ctx.Err(), io.ErrUnexpectedEOF)
 	}
-	body, late := io.Pipe()
-	from := resp.Body
+	reader, writer := io.Pipe()
+	original := resp.Body
 	go func() {
-		defer u.model.addArriving(timeline, -1)
-		u.copyLines(ctx, late, from)
+		defer u.model.countOnTheWay(timeline, -1)
+		u.copyLines(ctx, writer, original)
 	}()
-	resp.Body = body
+	resp.Body = reader
 	return resp, nil
 }
 
-// copyLines copies body to late with delays, until body ends or a fault breaks it off. It closes both.
-func (u unreliableTransport) copyLines(ctx context.Context, late *io.PipeWriter, body io.ReadCloser) {
-	defer func() { _ = body.Close() }()
-	lines := bufio.NewReader(body)
+// copyLines copies a body line by line, with delays, until the body ends or a fault breaks it off. It closes both.
+func (u unreliableTransport) copyLines(ctx context.Context, to *io.PipeWriter, from io.ReadCloser) {
+	defer func() { _ = from.Close() }()
+	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadString('\n')
 		if line != "" {
 			u.delay(ctx)
-			_, _ = io.WriteString(late, line) // it fails if the reader is gone; then body ends, too
+			_, _ = io.WriteString(to, line) // it fails if the reader is gone; then from ends, too
 		}
-		if err == nil && u.fails(40) {
+		if err == nil && u.fails(breakOdds) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			_ = late.CloseWithError(err)
+			_ = to.CloseWithError(err)
 			return
 		}
 	}

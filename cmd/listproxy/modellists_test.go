@@ -17,7 +17,9 @@ import (
 )
 
 var (
-	formPattern     = regexp.MustCompile(`"spec":\{"definition":(\d+),"release":"([^"]*)"`)
+	// formPattern finds the form of an object: the generation of its definition, and the release that wrote it.
+	formPattern = regexp.MustCompile(`"spec":\{"definition":(\d+),"release":"([^"]*)"`)
+	// envelopePattern finds a list's continue token and its revision.
 	envelopePattern = regexp.MustCompile(
 		`"kind":"WidgetList","metadata":\{"continue":"([^"]*)",(?:"remainingItemCount":\d+,)?"resourceVersion":"(\d+)"\}\}\n$`)
 )
@@ -28,15 +30,18 @@ type listRequest struct {
 	user      string
 	semantics string // "Any", "NotOlderThan", "Exact", "Consistent" or "Continue"
 	revision  int64  // for all semantics but Any and Consistent
-	// hasShard adds a shardSelector. These API servers do not know the parameter, and return all objects.
+	// hasShard adds a shardSelector for the namespace "two". These API servers ignore the parameter, so listproxy must, too.
 	hasShard bool
+}
 
-	// The fields below describe the time at which the request is sent.
-	sentAt    time.Time
-	head      int64 // etcd's revision
-	timelines int   // the number of etcd's timelines
-	isOutage  bool  // no API server answers listproxy
-	isLate    bool  // an answer of an earlier timeline is still on its way to listproxy
+// sentList is a list that a client has requested, and what was so at that time.
+type sentList struct {
+	listRequest
+	at                  time.Time
+	head                int64 // etcd's revision
+	timelines           int   // the number of etcd's timelines
+	isOutage            bool  // no API server answered listproxy
+	isOldAnswerOnTheWay bool  // an answer of an earlier timeline was still on its way to listproxy
 }
 
 // query returns the parameters of the request. token is for Continue.
@@ -49,7 +54,6 @@ func (q listRequest) query(token string) url.Values {
 		values.Set("limit", strconv.Itoa(q.Limit))
 	}
 	if q.hasShard {
-		// This shard has the namespace "two" only.
 		const shard = "shardRange(object.metadata.namespace, '0x5000000000000000', '0x6000000000000000')"
 		values.Set("shardSelector", shard)
 	}
@@ -68,11 +72,10 @@ func (q listRequest) query(token string) url.Values {
 // list requests a list, and checks it if it is from memory. It returns the revision and the continue token of the list;
 // the revision is 0 if there was none.
 func (m *model) list(ctx context.Context, q listRequest, token string) (revision int64, next string) {
-	q.sentAt = time.Now()
-	q.head = m.plane.Revision()
-	q.timelines = m.plane.Timelines()
-	q.isOutage = m.isOutage()
-	q.isLate = m.hasOldArriving()
+	sent := sentList{
+		listRequest: q, at: time.Now(), head: m.plane.Revision(), timelines: m.plane.Timelines(),
+		isOutage: m.isOutage(), isOldAnswerOnTheWay: m.isOldAnswerOnTheWay(),
+	}
 	resp, err := m.get(ctx, q.user, widgetsPath(q.Namespace), q.query(token))
 	if err != nil {
 		m.count("no answer")
@@ -94,7 +97,7 @@ func (m *model) list(ctx context.Context, q listRequest, token string) (revision
 	revision, _ = strconv.ParseInt(envelope[2], 10, 64)
 	if fromMemory {
 		m.count(q.semantics)
-		m.checkList(q, revision, string(body))
+		m.checkList(sent, revision, string(body))
 	} else {
 		m.count("forwarded " + q.semantics)
 		_, why, _ := strings.Cut(resp.Header.Get("Cache-Status"), "detail=")
@@ -103,61 +106,63 @@ func (m *model) list(ctx context.Context, q listRequest, token string) (revision
 	return revision, envelope[1]
 }
 
-// checkList fails the test unless some API server could have sent the list.
-func (m *model) checkList(q listRequest, revision int64, body string) {
+// checkList fails the test unless some API server could have sent this list now: its objects at its revision, as new as the
+// semantics require, in a form that a server still writes, to a user who may list.
+func (m *model) checkList(q sentList, revision int64, body string) {
 	now := time.Now()
 	if q.semantics == "Any" {
 		q.Limit = 0 // kube-apiserver's watch cache ignores the limit
 	}
-	forms := formsOf(body)
-	current := m.plane.Timelines() - 1
-	timeline, ok := m.timelineOf(q.List, revision, body, forms)
-	switch {
-	case !ok:
+	written := formsOf(body)
+	current := m.currentTimeline()
+	timeline, ok := m.timelineOf(q.List, revision, body, written)
+	if !ok {
 		m.failf("%+v: no timeline has this list at revision %d: %s\nwant: %s", q, revision, body,
-			m.plane.WriteList(current, inmemory.Widgets, revision, q.List, forms.at))
-	case timeline == current:
+			m.plane.WriteList(current, inmemory.Widgets, revision, q.List, written.at))
+		return
+	}
+	if timeline == current {
 		headAt := func(at time.Time) uint64 { return unsigned(m.plane.HeadAt(at)) }
 		if err := q.expected(now, m.plane.Timelines()).Judge(unsigned(revision), headAt); err != nil {
 			m.failf("%+v: %v", q, err)
 		}
-	case !m.mayBeFromOldTimeline(q, now):
-		m.failf("%+v: a list of the timeline before etcd was restored (%v ago), at revision %d: %s",
+	} else if !m.mayBeFromOldTimeline(q, now) {
+		m.failf("%+v: a list of a timeline before etcd was last restored (%v ago), at revision %d: %s",
 			q, now.Sub(m.lastRestore()), revision, body)
 	}
-	m.checkForms(fmt.Sprintf("%+v", q), forms)
+	m.checkForms(fmt.Sprintf("%+v", q), written)
 	if !m.plane.AllowedSince(q.user, now.Add(-modelListRevocation)) {
 		m.failf("%+v: answered although the right was revoked more than %v ago", q, modelListRevocation)
 	}
 }
 
 // timelineOf returns the newest timeline that has the list in body at a revision.
-func (m *model) timelineOf(l inmemory.List, revision int64, body string, forms forms) (timeline int, ok bool) {
-	for timeline := m.plane.Timelines() - 1; timeline >= 0; timeline-- {
-		if m.plane.WriteList(timeline, inmemory.Widgets, revision, l, forms.at) == body {
+func (m *model) timelineOf(l inmemory.List, revision int64, body string, written forms) (timeline int, ok bool) {
+	for timeline := m.currentTimeline(); timeline >= 0; timeline-- {
+		if m.plane.WriteList(timeline, inmemory.Widgets, revision, l, written.at) == body {
 			return timeline, true
 		}
 	}
 	return 0, false
 }
 
-// mayBeFromOldTimeline reports whether a list that comes now may be one of the timeline before the last restore.
-func (m *model) mayBeFromOldTimeline(q listRequest, now time.Time) bool {
+// mayBeFromOldTimeline reports whether a list that comes now may show a state of before etcd's last restore.
+func (m *model) mayBeFromOldTimeline(q sentList, now time.Time) bool {
 	restoredAt := m.lastRestore()
 	if restoredAt.IsZero() {
-		return true // no server of the restored etcd answers yet
+		return true // no server of the restored etcd can be reached yet
+	}
+	if q.at.Before(restoredAt) || q.isOldAnswerOnTheWay {
+		return true
 	}
 	age := now.Sub(restoredAt)
-	switch {
-	case q.sentAt.Before(restoredAt), q.isLate:
-		return true
-	case q.isOutage && age < modelNoticeLag:
-		return true
+	if q.isOutage && age < modelNoticeLag {
+		return true // listproxy has not noticed yet that servers answer again
 	}
 	return q.semantics == "Any" && age < modelMaxAge
 }
 
-// lastRestore returns the time at which the etcd that was restored last could be reached, or zero until then.
+// lastRestore returns the time at which the servers of the etcd that was last restored could be reached; zero until then.
 func (m *model) lastRestore() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,7 +170,7 @@ func (m *model) lastRestore() time.Time {
 }
 
 // expected returns what the list must be if it comes now. timelines is the number of timelines now.
-func (q listRequest) expected(now time.Time, timelines int) (want oracle.List) {
+func (q sentList) expected(now time.Time, timelines int) (want oracle.List) {
 	switch q.semantics {
 	case "Any":
 		want.Holds = now.Add(-modelMaxAge)
@@ -190,8 +195,8 @@ type forms []inmemory.Form
 
 func formsOf(body string) (all forms) {
 	for _, match := range formPattern.FindAllStringSubmatch(body, -1) {
-		generation, _ := strconv.Atoi(match[1])
-		all = append(all, inmemory.Form{Definition: generation, Release: match[2]})
+		definition, _ := strconv.Atoi(match[1])
+		all = append(all, inmemory.Form{Definition: definition, Release: match[2]})
 	}
 	return all
 }
@@ -205,9 +210,9 @@ func (f forms) at(i int) inmemory.Form {
 }
 
 // checkForms fails the test unless a server that was up lately could have written objects in these forms.
-func (m *model) checkForms(what string, forms forms) {
+func (m *model) checkForms(what string, written forms) {
 	now := time.Now()
-	for _, f := range forms {
+	for _, f := range written {
 		if !m.plane.MayWrite(f, now.Add(-modelDefinitionLag), now.Add(-modelReleaseLag)) {
 			m.failf("%s: no server writes %+v any more", what, f)
 			return
@@ -217,13 +222,13 @@ func (m *model) checkForms(what string, forms forms) {
 
 // runLister lists widgets until ctx ends: random requests, and the further pages of their lists.
 func (m *model) runLister(ctx context.Context, user string) {
-	var newest int64 // the revision of the last list
+	var lastRevision int64 // of the last list; 0: there was none
 	for ctx.Err() == nil {
 		pause(20 * time.Second)
-		q := randomListRequest(user, newest)
+		q := randomListRequest(user, lastRevision)
 		revision, token := m.list(ctx, q, "")
 		if revision > 0 {
-			newest = revision
+			lastRevision = revision
 		}
 		for token != "" && ctx.Err() == nil {
 			pause(30 * time.Second)
@@ -239,12 +244,12 @@ func (m *model) runLister(ctx context.Context, user string) {
 	}
 }
 
-// randomListRequest returns a request for a first page. known is a revision that the client has seen, or 0.
-func randomListRequest(user string, known int64) listRequest {
+// randomListRequest returns a request for a first page. lastRevision is a revision that the client has seen, or 0.
+func randomListRequest(user string, lastRevision int64) listRequest {
 	q := listRequest{user: user, semantics: oneOf("Any", "Consistent"), hasShard: oneIn(20)}
-	if known > 0 && oneIn(3) {
+	if lastRevision > 0 && oneIn(3) {
 		q.semantics = oneOf("NotOlderThan", "Exact")
-		q.revision = known
+		q.revision = lastRevision
 	}
 	q.Namespace = oneOf("", "", "one", "two")
 	q.Color = oneOf("", "", "red")

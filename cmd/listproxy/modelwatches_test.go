@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
+// eventPattern finds the type of an event, and its object's name, namespace and revision. A bookmark has no name.
 var eventPattern = regexp.MustCompile(
 	`^\{"type":"([A-Z]+)",.*?(?:"name":"([^"]*)","namespace":"([^"]*)",)?"resourceVersion":"(\d+)"`)
 
@@ -49,7 +50,7 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 	f := &follower{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
 	f.head = m.plane.Revision()
-	f.mayBeOld = m.isOutage() || m.hasOldArriving()
+	f.mayBeOld = m.isOutage() || m.isOldAnswerOnTheWay()
 	resp, err := m.get(ctx, user, widgetsPath(s.Namespace), f.query())
 	if err != nil {
 		return 0
@@ -62,7 +63,7 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 		}
 		return 0
 	}
-	f.timeline = m.plane.Timelines() - 1
+	f.timeline = m.currentTimeline()
 	if m.plane.Timelines() != timelines {
 		f.head = 0 // it was a revision of another timeline
 	}
@@ -87,8 +88,8 @@ type follower struct {
 	m    *model
 	user string
 	inmemory.Select
-	hasBookmarks bool // the client asked for bookmarks
-	fromMemory   bool
+	hasBookmarks bool  // the client asked for bookmarks
+	fromMemory   bool  // the watch is from memory
 	head         int64 // etcd's revision when the watch was requested
 	timeline     int   // the timeline of the last event
 	// mayBeOld reports that listproxy could not know the current timeline when the watch was requested (no API server
@@ -139,7 +140,7 @@ func (f *follower) kind() string {
 func (f *follower) receive(line string) bool {
 	if !eventPattern.MatchString(line) { // an error, such as 410
 		if f.fromMemory {
-			f.m.failf("%v: got %s", f, line)
+			f.m.failf("%v: got a line that is no event: %s", f, line)
 		}
 		return false
 	}
@@ -153,7 +154,7 @@ func (f *follower) receive(line string) bool {
 	}
 	isBookmark := e.Type == watch.Bookmark
 	if isBookmark && line != inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial) {
-		f.m.failf("%v: got the bookmark %s", f, line)
+		f.m.failf("%v: got the bookmark %s, want %s", f, line, inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial))
 	}
 	if f.from == 0 && !isBookmark {
 		if f.hasBookmarks { // otherwise the end of the initial events cannot be seen
@@ -235,13 +236,16 @@ func (f *follower) check(timeline int, events []oracle.Event) error {
 	return want.Judge(events, ended)
 }
 
-// possibleTimelines returns the timelines that an event at a revision may belong to, the likeliest first. It is the
-// current timeline if that has every event so far. Until listproxy must know that etcd was restored, it may also be the
-// timeline before, up to its end, for a watch whose initial events are complete. A watch that
-// may be old follows the timeline before from any revision.
+// possibleTimelines returns the timelines that an event at a revision may belong to, the likeliest first:
+//
+//   - the watch's own timeline alone, if the current one does not have every event so far;
+//   - else the current one, and, until listproxy must know that etcd was restored, also the one before, up to its end, if that
+//     has every event so far. A streaming list whose initial events are not complete is of the current one.
+//
+// A watch that may be old counts as one that has every event so far, in either timeline.
 func (f *follower) possibleTimelines(revision int64) []int {
 	plane := f.m.plane
-	current := plane.Timelines() - 1
+	current := f.m.currentTimeline()
 	previous := current - 1
 	hasAllEvents := func(timeline int) bool {
 		return f.mayBeOld || plane.SameUpTo(inmemory.Widgets, timeline, current, f.revision)
@@ -266,7 +270,7 @@ func (f *follower) possibleTimelines(revision int64) []int {
 // an object that is new to this client may not be new in the timeline. The client leaves the watch after this event.
 func (f *follower) mayCross(e oracle.Event) bool {
 	plane := f.m.plane
-	current := plane.Timelines() - 1
+	current := f.m.currentTimeline()
 	revision := int64(e.Revision) // #nosec G115 -- etcd's revisions fit
 	if f.from == 0 || !f.fromMemory || f.timeline == current {
 		return false

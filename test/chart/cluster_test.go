@@ -155,15 +155,19 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// checkRestricted: the namespace refuses a pod without a security context, so that the chart's pods, which it has accepted, are
+// checkRestricted: the namespace accepts a pod like the chart's, and refuses it without its security context, which is not
 // restricted.
 func checkRestricted(t *testing.T, r *release) {
 	t.Helper()
-	lax := r.deployment(t).Spec.Template.Spec
-	lax.SecurityContext = nil
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lax"}, Spec: lax}
-	_, err := r.c.admin.CoreV1().Pods(r.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	if err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
+	create := func(name string, spec corev1.PodSpec) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+		_, err := r.c.admin.CoreV1().Pods(r.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		return err
+	}
+	spec := r.deployment(t).Spec.Template.Spec
+	expect.NoError(t, create("restricted", spec))
+	spec.SecurityContext = nil
+	if err := create("lax", spec); err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
 		t.Errorf("a pod that is not restricted: got %v, want a violation of PodSecurity", err)
 	}
 }

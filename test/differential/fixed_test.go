@@ -9,6 +9,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
+// anyShare of the answers may come from memory: the tests here only compare.
+const anyShare = 0
+
 // touch writes an object of a resource and returns the revision of the write.
 func touch(t *testing.T, r cluster.Resource) uint64 {
 	t.Helper()
@@ -36,7 +39,7 @@ func TestAccept(t *testing.T) {
 		}
 		c.compare(t.Context(), q.accepting("application/json", "application/yaml"))
 	}
-	finish(t, c.report, 0)
+	finish(t, c.report, anyShare)
 }
 
 // TestGzipThreshold: listproxy compresses lists from the same size on as kube-apiserver, in every representation.
@@ -47,10 +50,10 @@ func TestGzipThreshold(t *testing.T) {
 	for _, accept := range []string{
 		asJSON, asProtobuf, asJSON + asMetadata, asProtobuf + asMetadata, asJSON + ";pretty=1", asJSON + ";pretty=1" + asMetadata,
 	} {
-		fill := threshold / 2 // bytes, corrected until the body has the target's size
-		for _, target := range []int{threshold - 1, threshold, threshold + 1} {
+		fill := threshold / 2 // bytes of the object, corrected until the list has the wanted size
+		for _, wantSize := range []int{threshold - 1, threshold, threshold + 1} {
 			var q question
-			for got := -1; got != target; {
+			for size := -1; size != wantSize; {
 				shared.DeleteNow(t.Context(), configMaps, namespace, "filler")
 				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
 					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", fill)}}})
@@ -58,8 +61,8 @@ func TestGzipThreshold(t *testing.T) {
 				q = exactly(configMaps, namespace, shared.Users[0], revision).accepting(accept)
 				a, err := c.direct.ask(t.Context(), q)
 				expect.NoError(t, err)
-				got = len(a.Body)
-				fill += target - got
+				size = len(a.Body)
+				fill += wantSize - size
 			}
 			for _, encoding := range []string{"gzip", "gzip;q=1", "br,gzip", "identity"} {
 				q.Header.Set("Accept-Encoding", encoding)
@@ -68,7 +71,7 @@ func TestGzipThreshold(t *testing.T) {
 		}
 	}
 	shared.DeleteNow(t.Context(), configMaps, namespace, "filler")
-	finish(t, c.report, 0)
+	finish(t, c.report, anyShare)
 }
 
 // TestIndexEnd: if the last pod of a node fills a page, and pods of other nodes follow, listproxy gives a token exactly if
@@ -101,5 +104,5 @@ func TestIndexEnd(t *testing.T) {
 			}
 		}
 	}
-	finish(t, c.report, 0)
+	finish(t, c.report, anyShare)
 }

@@ -215,17 +215,22 @@ func (g *generator) oddWatch(w *watchRequest) {
 	accept := func(value string) func() { return func() { w.Header.Set("Accept", value) } }
 	pick(
 		g,
+		// Values that cannot be read.
 		set("resourceVersion", "abc"), set("resourceVersion", "-1"), set("resourceVersion", "1.5"), set("resourceVersion", " 1"),
 		set("timeoutSeconds", ""), set("timeoutSeconds", "abc"), set("timeoutSeconds", "-1"), set("timeoutSeconds", "1.5"),
 		set("limit", "x"), set("resourceVersionMatch", "Exact"), set("resourceVersionMatch", "Other"), set("resourceVersionMatch", ""),
+		// Parameters that must come together, or must not.
 		func() { w.Query.Del("sendInitialEvents"); w.Query.Set("resourceVersionMatch", "NotOlderThan") },
 		func() { w.Query.Set("sendInitialEvents", "true"); w.Query.Del("resourceVersionMatch") },
 		func() { w.Query.Set("continue", "x"); w.Query.Set("resourceVersionMatch", "NotOlderThan") },
+		// Selectors that are refused.
 		set("labelSelector", "tier in ("), set("labelSelector", "=x"), set("fieldSelector", "spec.unknown=x"), set("fieldSelector", "bad"),
 		set("fieldSelector", "metadata.name>a"),
+		// Representations that no watch has, or that are forwarded.
 		accept("application/yaml"), accept("application/yaml,application/json"), accept("text/plain"), accept("application/json;as=Unknown;v=v1;g=meta.k8s.io"),
 		accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v9"),
 		accept("application/cbor"), accept("application/cbor-seq,application/json"), accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+		// Unusual spellings.
 		func() { w.RawQuery = "watch=%zz" },
 		func() { // the old path of watches, which custom resources do not have
 			w.Path = strings.Replace(w.Resource.Path(w.Namespace), "/v1/", "/v1/watch/", 1)

@@ -209,7 +209,7 @@ var records struct {
 func attacksByProtocol() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
-		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(), "reads": forwardedReads(),
+		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(),
 		"resources": resourceAttacks(), "certificates": certificateAttacks(),
 	}
 	byHTTP1, byHTTP2 := http1Attacks(), http2Attacks()

@@ -35,15 +35,10 @@
 //
 //	go test -run 'TestAttacks/by/http1/identity' -v ./test/e2e/attacks
 //
-// # Crowding out
+// # What is tested elsewhere
 //
-// TestCrowding (Linux only: it needs all of 127.0.0.0/8) has a control plane of its own. One caller asks for more than its
-// share: with made-up tokens, without rights, with watches that are cancelled at once, or with answers that it does not read.
-// Meanwhile another caller, the worker, lists, watches, writes, and reads its writes in a watch, from another address. The
-// worker must get everything that it asks for, from memory, with every event. No speed is measured. Afterwards the numbers
-// of goroutines and file descriptors must be what they were. Unit tests and test/faults cover reviews without an answer,
-// slow bodies, long headers, answers with a window of 0, chains of certificates, silent connections, and a crowd at a
-// resource that is being loaded.
+// Unit tests and test/faults cover callers who ask for too much: reviews without an answer, slow bodies, long headers, answers
+// with a window of 0, chains of certificates, silent connections, and a crowd at a resource that is being loaded.
 //
 // Some headers are seen neither in an answer nor in the audit log: FuzzForward of package proxy/forward shows that
 // kube-apiserver does not get them. Other tests of that package show that requests of unknown callers, after which

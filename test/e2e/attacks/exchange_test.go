@@ -82,9 +82,9 @@ var (
 	ownIdentifier = regexp.MustCompile(`^(a[0-9]{5}\.|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$)`)
 )
 
-// comparable returns an outcome without what may differ between two outcomes of one attack. Where the other outcome is from
+// withoutVarying returns an outcome without what may differ between two outcomes of one attack. Where the other outcome is from
 // memory, which has no headers of kube-apiserver's flow control, these headers are dropped as well.
-func (o outcome) comparable(other outcome) outcome {
+func (o outcome) withoutVarying(other outcome) outcome {
 	out := outcome{End: o.End}
 	for i, a := range o.Answers {
 		a.Header = a.Header.Clone()
@@ -114,7 +114,7 @@ func (o outcome) comparable(other outcome) outcome {
 // diff returns how got differs from want, which is kube-apiserver's outcome. If mayClose, the connection may have been closed
 // after any answer.
 func diff(want, got outcome, mayClose bool) string {
-	w, g := want.comparable(got), got.comparable(got)
+	w, g := want.withoutVarying(got), got.withoutVarying(got)
 	for i := 1; i < min(len(w.Answers), len(g.Answers)); i++ {
 		// A follower with a wrong certificate is refused by listproxy in its own words.
 		if w.Answers[i].Status == http.StatusUnauthorized && g.Answers[i].rejectsCertificate() {

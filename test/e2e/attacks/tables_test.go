@@ -420,34 +420,6 @@ func watchAttacks() []attack {
 	)
 }
 
-// forwardedReads are harmless: they read what listproxy always forwards.
-func forwardedReads() []attack {
-	const maps = "/api/v1/namespaces/team-a/configmaps"
-	out := targets(
-		podOfA, podOfA+"?pretty=true&resourceVersion=0", podOfA+"/status", podOfA+"/log?container=main",
-		podOfA+"/proxy/index.html?q=1",
-		"/api/v1/nodes/none/proxy/healthz", maps+"/none", maps+"/%6fpen%2F?x=%zz",
-		"/apis/apps/v1/namespaces/team-a/deployments/none/scale", "/api/v1/events?resourceVersion=0", "/api/v1/endpoints",
-		"/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/openapi/v3/apis/batch/v1",
-		"/version", "/livez?verbose", "/.well-known/openid-configuration", "/nowhere",
-	)
-	const accept = "Accept: "
-	for _, read := range []struct{ target, header string }{
-		{podOfA, accept + "application/yaml"},
-		{podOfA, accept + "application/vnd.kubernetes.protobuf"},
-		{podOfA, accept + "application/cbor"}, // no Tables, whose ages differ
-		{maps, "Accept-Encoding: gzip"},
-		{podsOfA, accept + "application/yaml"},
-		{podsOfA, accept + "application/json;drop=metadata.managedFields"},
-		{"/apis", accept + "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"},
-		{"/openapi/v2", accept + "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
-		{"/openapi/v3/apis/batch/v1", "If-None-Match: *"},
-	} {
-		out = append(out, attack{name: read.target + " " + read.header, target: read.target, header: []string{read.header}})
-	}
-	return withUsers([]string{admin}, out...)
-}
-
 // resourceAttacks try to learn which resources exist and which are kept, and ask for paths of the admin port, none of which
 // may be reached at the port for clients.
 func resourceAttacks() []attack {

@@ -37,13 +37,12 @@ func startCache(t *testing.T, name, binary string, cluster *rest.Config) *cluste
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary) // #nosec G204 -- the tests' own words
 	cmd.Env, cmd.WaitDelay = environment(t, cluster, t.TempDir()), time.Second
-	in, err1 := cmd.StdinPipe()
-	out, err2 := cmd.StdoutPipe()
+	in, err := cmd.StdinPipe()
+	expect.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	expect.NoError(t, err)
 	errorLog := &logbuffer.Buffer{}
 	cmd.Stderr = errorLog
-	if err1 != nil || err2 != nil {
-		t.Fatal(err1, err2)
-	}
 	expect.NoError(t, cmd.Start())
 	stop := func() {
 		_ = in.Close() // the program ends with its input
@@ -66,14 +65,14 @@ func (k *clusterCache) facts(t *testing.T) (all []string) {
 	return all
 }
 
-// agrees waits until the cache has the same as another.
-func (k *clusterCache) agrees(t *testing.T, with *clusterCache) {
+// awaitSameAs waits until the cache has the same as another.
+func (k *clusterCache) awaitSameAs(t *testing.T, other *clusterCache) {
 	t.Helper()
-	k.awaitEqual(t, func() string { return cmp.Diff(with.facts(t), k.facts(t)) })
+	k.awaitEqual(t, func() string { return cmp.Diff(other.facts(t), k.facts(t)) })
 }
 
-// has waits until the cache has these objects of the load, each at its revision, and no others.
-func (k *clusterCache) has(t *testing.T, want []string) {
+// awaitObjects waits until the cache has these objects of the load, each at its revision, and no others.
+func (k *clusterCache) awaitObjects(t *testing.T, want []string) {
 	t.Helper()
 	k.awaitEqual(t, func() string {
 		return cmp.Diff(want, slices.DeleteFunc(k.facts(t), func(fact string) bool {
@@ -114,8 +113,8 @@ func TestClusterCache(t *testing.T) {
 	var through []*clusterCache
 	for name, p := range map[string]*harness.Proxy{"through listproxy": off, "with both switches": switched} {
 		first := startCache(t, name, binary, p.RESTConfig(admin))
-		direct.has(t, load.facts(t))
-		first.agrees(t, direct)
+		direct.awaitObjects(t, load.facts(t))
+		first.awaitSameAs(t, direct)
 		first.stop()
 		through = append(through, startCache(t, name, binary, p.RESTConfig(admin)))
 	}
@@ -124,9 +123,9 @@ func TestClusterCache(t *testing.T) {
 			load.change(t, turn)
 		}
 		objects := load.facts(t)
-		direct.has(t, objects)
+		direct.awaitObjects(t, objects)
 		for _, k := range through {
-			k.agrees(t, direct)
+			k.awaitSameAs(t, direct)
 		}
 		t.Logf("kube-apiserver %s, turn %d: all caches have %d objects", plane.Version(), turn, len(objects))
 	}

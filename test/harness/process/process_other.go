@@ -20,11 +20,11 @@ func CPU(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("the CPU time of process %d: %w", pid, err)
 	}
-	return ofPS(strings.TrimSpace(string(out)))
+	return parsePS(strings.TrimSpace(string(out)))
 }
 
-// ofPS reads the CPU time that ps shows: [hours:]minutes:seconds[.hundredths].
-func ofPS(text string) (time.Duration, error) {
+// parsePS reads the CPU time that ps shows: [hours:]minutes:seconds[.hundredths].
+func parsePS(text string) (time.Duration, error) {
 	var sum float64
 	for part := range strings.SplitSeq(text, ":") {
 		n, err := strconv.ParseFloat(part, 64)

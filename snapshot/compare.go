@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -48,10 +47,8 @@ type comparedTo struct {
 //
 // compare stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any
 // other error means that there is no verdict.
-func (c *Collections) compare(
-	ctx context.Context, r *runningCollection, start string, maxPages int, changedAt time.Time,
-) (compared comparedTo, err error) {
-	compared.next = start
+func (c *Collections) compare(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedTo, error) {
+	compared := comparedTo{next: start}
 	for range maxPages {
 		v := r.view.Load()
 		switch {
@@ -60,14 +57,14 @@ func (c *Collections) compare(
 		case v.loadAskedAt.After(changedAt):
 			return comparedTo{revision: v.To}, nil
 		}
-		compared.revision = v.To
 		begun := time.Now()
-		compared.next, err = c.comparePage(ctx, r, v.snapshot(), compared.next)
+		next, err := c.comparePage(r, v.snapshot(), compared.next)
+		compared = comparedTo{next: next, revision: v.To}
 		if err != nil || compared.next == "" {
 			return compared, err
 		}
-		if !clock.Sleep(ctx, max(minPause, pauseFactor*time.Since(begun))) {
-			return compared, context.Cause(ctx)
+		if !clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) {
+			return compared, c.ctx.Err()
 		}
 	}
 	return compared, nil
@@ -75,10 +72,10 @@ func (c *Collections) compare(
 
 // comparePage compares the page of s that begins with the key start. It returns the key with which the next page begins,
 // also after an error.
-func (c *Collections) comparePage(ctx context.Context, r *runningCollection, s Snapshot, start string) (next string, err error) {
+func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string) (next string, err error) {
 	comparison := source.Comparison{Source: c.source(r.key)}
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
-	next, err = comparison.ComparePage(ctx, s.listState(), start, limit)
+	next, err = comparison.ComparePage(c.ctx, s.listState(), start, limit)
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	if !differs {
 		return next, err
@@ -88,10 +85,10 @@ func (c *Collections) comparePage(ctx context.Context, r *runningCollection, s S
 		// A definition may just have changed: listproxy may learn of the change as late as any API server.
 		pause = Skew
 	}
-	if !clock.Sleep(ctx, pause) {
-		return next, ctx.Err()
+	if !clock.Sleep(c.ctx, pause) {
+		return next, c.ctx.Err()
 	}
-	_, secondErr := comparison.ComparePage(ctx, s.listState(), start, limit)
+	_, secondErr := comparison.ComparePage(c.ctx, s.listState(), start, limit)
 	if secondErr == nil {
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}

@@ -47,7 +47,7 @@ func (c *Collections) longestUnchecked() (found *runningCollection) {
 // selfCheck compares the next pages of a collection with the upstream. If they differ, the collection is dropped and loaded
 // again.
 func (c *Collections) selfCheck(r *runningCollection) {
-	compared, err := c.compare(c.ctx, r, r.checkFrom, checkPages, time.Now())
+	compared, err := c.compare(r, r.checkFrom, checkPages, time.Now())
 	if c.ctx.Err() != nil {
 		return
 	}

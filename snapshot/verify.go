@@ -76,7 +76,7 @@ func (c *Collections) verifyLoop() {
 		if r == nil {
 			continue
 		}
-		compared, err := c.compare(c.ctx, r, firstKey, allPages, requiredAt)
+		compared, err := c.compare(r, firstKey, allPages, requiredAt)
 		if c.ctx.Err() == nil {
 			c.endVerification(r, requiredAt, compared.revision, err)
 		}

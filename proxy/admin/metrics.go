@@ -64,7 +64,7 @@ var (
 		observe.LabelReason)
 
 	stored = gauge("listproxy_stored_bytes",
-		"Bytes that all collections store together, including what is reserved for those that load.")
+		"Bytes that all collections store together, including the states that are being loaded.")
 	storedLimit        = gauge("listproxy_stored_limit_bytes", "The bound on listproxy_stored_bytes (--cache-bytes); 0 is no bound.")
 	compressionSize    = gauge("listproxy_compression_size_bytes", "Bytes kept of compressed segments.")
 	compressionLookups = counter("listproxy_compression_lookups_total",

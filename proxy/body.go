@@ -193,7 +193,7 @@ func writeParts(out *bufio.Writer, b *body) error {
 func writeIndented(out *bufio.Writer, b *body) error {
 	var indenter wire.Indenter
 	for part := range b.parts {
-		if err := indenter.Write(out, part); err != nil {
+		if err := indenter.Indent(out, part); err != nil {
 			return err
 		}
 	}

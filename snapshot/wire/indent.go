@@ -10,12 +10,13 @@ import (
 // text. The zero value is at the beginning of a text. White space around the text is left out: kube-apiserver indents
 // lists without the line break at their end.
 //
-// The JSON must be valid. For other input the output is undefined.
+// The JSON must be valid. For other input the output is undefined. If a write to the output fails, the following ones fail,
+// too (bufio.Writer keeps its error), so only some errors are looked at.
 type Indenter struct {
 	// depth is the number of objects and arrays around the position.
 	depth int
-	// opened reports whether an object or an array has begun, and neither content nor its end was written.
-	opened bool
+	// afterOpening reports whether the last token was { or [.
+	afterOpening bool
 }
 
 // MaxIndentDepth is the deepest nesting of JSON that kube-apiserver indents: json.Indent has this bound.
@@ -27,12 +28,12 @@ var errIndentDepth = errors.New("JSON that is nested too deeply to be indented")
 // runtime/serializer/json).
 const indentStep = 2
 
-// someSpaces is enough for most lines. Others need it several times.
+// someSpaces is as much as most lines need. Others need it several times.
 var someSpaces = strings.Repeat(" ", indentStep*64)
 
-// Write writes the next piece of the text, indented. Pieces may end anywhere but within a string. It returns an error
+// Indent writes the next piece of the text, indented. Pieces may end anywhere but within a string. It returns an error
 // if the text is nested deeper than MaxIndentDepth, or out fails.
-func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
+func (in *Indenter) Indent(out *bufio.Writer, piece []byte) error {
 	for len(piece) > 0 {
 		n := tokenLength(piece)
 		if err := in.writeToken(out, piece[:n]); err != nil {
@@ -69,12 +70,12 @@ func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	if closes {
 		in.depth = max(0, in.depth-1)
 	}
-	isFirst := in.opened && !closes // in an object or an array
-	isEnd := closes && !in.opened   // of an object or an array with content
-	if isFirst || isEnd {
+	beginsContent := in.afterOpening && !closes
+	endsContent := closes && !in.afterOpening
+	if beginsContent || endsContent {
 		in.breakLine(out)
 	}
-	in.opened = c == '{' || c == '['
+	in.afterOpening = c == '{' || c == '['
 	_, err := out.Write(token)
 	switch c {
 	case '{', '[':
@@ -90,7 +91,7 @@ func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	return err
 }
 
-// breakLine begins a line. If out fails, its next write does, too.
+// breakLine begins a line.
 func (in *Indenter) breakLine(out *bufio.Writer) {
 	_ = out.WriteByte('\n')
 	for spaces := indentStep * in.depth; spaces > 0; spaces -= len(someSpaces) {

@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// indentPieces returns JSON that Indenter.Write has indented in pieces. A piece ends after a token if isEnd of the index is
+// indentPieces returns JSON that Indenter.Indent has indented in pieces. A piece ends after a token if isEnd of the index is
 // true.
 func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, error) {
 	var got bytes.Buffer
@@ -22,11 +22,11 @@ func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, 
 	for i := 0; i < len(text); {
 		i += tokenLength(text[i:])
 		if isEnd(i) {
-			errs = append(errs, indenter.Write(out, text[begin:i]))
+			errs = append(errs, indenter.Indent(out, text[begin:i]))
 			begin = i
 		}
 	}
-	errs = append(errs, indenter.Write(out, text[begin:]), out.Flush())
+	errs = append(errs, indenter.Indent(out, text[begin:]), out.Flush())
 	return got.String(), errors.Join(errs...)
 }
 

@@ -60,7 +60,8 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 			m.HasRemaining = true
 			m.Remaining, err = s.integer()
 		case "shardInfo":
-			err = s.object(func([]byte) (err error) { // the member "selector"; LearnEnvelope finds any other
+			// Its only member is "selector". With another one, no envelope could write the list.
+			err = s.object(func([]byte) (err error) {
 				m.Shards, err = s.stringOrNull()
 				return err
 			})
@@ -86,45 +87,24 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		buf = append(buf, part...)
-		if err == nil {
+		switch {
+		case err == nil:
 			return buf, nil
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			if err == io.EOF && len(buf) > 0 {
-				err = io.ErrUnexpectedEOF // a part of a line is not an event, but not an inconsistency either
+		case errors.Is(err, bufio.ErrBufferFull):
+			if len(buf) > maxEvent {
+				return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 			}
+		case errors.Is(err, io.EOF) && len(buf) > 0: // a part of a line is not an event, but not an inconsistency either
+			return buf, fmt.Errorf("%w: %w", ErrEnded, io.ErrUnexpectedEOF)
+		default:
 			return buf, fmt.Errorf("%w: %w", ErrEnded, err)
-		}
-		if len(buf) > maxEvent {
-			return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 		}
 	}
 }
 
 // Event implements Encoding. A complete line that is not an event is an [InconsistencyError].
 func (jsonEncoding) Event(line []byte) (Event, error) {
-	var ev Event
-	s := jsonScanner{text: line}
-	err := s.object(func(key []byte) (err error) {
-		switch {
-		case string(key) == "type" && ev.Type == "":
-			ev.Type, err = s.stringOrNull()
-		case string(key) == "object" && ev.Object == nil:
-			s.peek()
-			begin := s.at
-			ev.Meta, err = s.meta()
-			ev.Object = line[begin:s.at]
-		default:
-			err = fmt.Errorf("%w: an event with a member %q", errShape, key)
-		}
-		return err
-	})
-	if err == nil && ev.Object == nil {
-		err = fmt.Errorf("%w: an event without an object", errShape)
-	}
-	if err == nil {
-		err = s.end()
-	}
+	ev, err := parseJSONEvent(line)
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
@@ -136,10 +116,36 @@ func (jsonEncoding) Event(line []byte) (Event, error) {
 	return ev, ev.check()
 }
 
+// parseJSONEvent parses a line. The event's object uses the memory of line.
+func parseJSONEvent(line []byte) (ev Event, err error) {
+	s := jsonScanner{text: line}
+	err = s.object(func(key []byte) (err error) {
+		switch {
+		case string(key) == "type" && ev.Type == "":
+			ev.Type, err = s.stringOrNull()
+		case string(key) == "object" && ev.Object == nil:
+			s.skipSpace()
+			begin := s.at
+			ev.Meta, err = s.objectMeta()
+			ev.Object = line[begin:s.at]
+		default:
+			err = fmt.Errorf("%w: an event with an unknown or a second member %q", errShape, key)
+		}
+		return err
+	})
+	if err != nil {
+		return ev, err
+	}
+	if ev.Object == nil {
+		return ev, fmt.Errorf("%w: an event without an object", errShape)
+	}
+	return ev, s.end()
+}
+
 // Item implements Encoding.
 func (jsonEncoding) Item(item []byte) (ObjectMeta, error) {
 	s := jsonScanner{text: item}
-	return s.meta()
+	return s.objectMeta()
 }
 
 // ItemOf implements Encoding.
@@ -155,8 +161,8 @@ func (jsonEncoding) ItemOf(form ItemForm, inEvent []byte) ([]byte, error) {
 	return inEvent, nil
 }
 
-// meta reads an object for its metadata.
-func (s *jsonScanner) meta() (ObjectMeta, error) {
+// objectMeta reads an object for its metadata.
+func (s *jsonScanner) objectMeta() (ObjectMeta, error) {
 	var m ObjectMeta
 	var seen seenKeys
 	err := s.object(func(key []byte) (err error) {
@@ -166,10 +172,9 @@ func (s *jsonScanner) meta() (ObjectMeta, error) {
 		case "kind":
 			m.Kind, err = s.stringOrNull()
 		case "metadata":
-			err = s.metadata(&m)
+			err = s.metadataInto(&m)
 		default:
-			_, err = s.value()
-			return err
+			return s.skip()
 		}
 		if err != nil {
 			return err
@@ -179,8 +184,8 @@ func (s *jsonScanner) meta() (ObjectMeta, error) {
 	return m, err
 }
 
-// metadata reads the metadata of an object.
-func (s *jsonScanner) metadata(m *ObjectMeta) error {
+// metadataInto reads the metadata of an object into m.
+func (s *jsonScanner) metadataInto(m *ObjectMeta) error {
 	var seen seenKeys
 	return s.object(func(key []byte) (err error) {
 		switch string(key) {
@@ -195,8 +200,7 @@ func (s *jsonScanner) metadata(m *ObjectMeta) error {
 		case "annotations":
 			m.EndsInitial, err = s.endsInitial()
 		default:
-			_, err = s.value()
-			return err
+			return s.skip()
 		}
 		if err != nil {
 			return err
@@ -271,7 +275,7 @@ func (jsonEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
 	return values, s.fields(paths.json, values)
 }
 
-// fields reads an object for the values of fields. node is the object's node in the tree of paths.
+// fields reads an object, and sets the values of the fields in it. node is the object's node in the tree of paths.
 func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
 		if s.null() {
@@ -279,25 +283,23 @@ func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 		}
 		child := node.children[string(key)]
 		switch {
-		case child == nil:
-		case child.isEnd():
+		case child != nil && child.isEnd():
 			text, err := s.scalar()
 			for _, field := range child.ends {
 				values[field] = text
 			}
 			return err
-		case s.peek() == '{':
+		case child != nil && s.skipSpace() == '{':
 			return s.fields(child, values)
 		}
-		_, err := s.value() // without any of the fields
-		return err
+		return s.skip() // there is no selectable field in it
 	})
 }
 
 // scalar reads a single value, and returns it as field selectors compare it: the content of a string, true, false, or a
 // number as it is written.
 func (s *jsonScanner) scalar() (string, error) {
-	switch s.peek() {
+	switch s.skipSpace() {
 	case '"':
 		text, err := s.stringOrNull()
 		return intern(text), err

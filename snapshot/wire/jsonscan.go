@@ -19,12 +19,15 @@ type jsonScanner struct {
 	at   int
 	// depth is the number of objects and arrays around the position, without those that skip is reading.
 	depth int
-	// closing has the brackets that close the objects and arrays that skip is reading, the innermost last.
-	closing []byte
+	// brackets are those that close the objects and arrays that skip is reading, the innermost last.
+	brackets []byte
 }
 
-// errShape means that bytes are not what an API server would send in their place.
-var errShape = errors.New("not in the expected form")
+// errShape means that bytes are not what an API server would send in their place. errNoString means that they are no string.
+var (
+	errShape    = errors.New("not in the expected form")
+	errNoString = fmt.Errorf("%w: a string was wanted", errShape)
+)
 
 // maxDepth is the deepest accepted nesting of JSON: encoding/json has the same bound.
 const maxDepth = 10000
@@ -44,14 +47,14 @@ func members(object []byte, yield func(key string, value []byte) error) error {
 
 // end returns an error if anything but white space follows.
 func (s *jsonScanner) end() error {
-	s.peek()
+	s.skipSpace()
 	if s.at < len(s.text) {
 		return errShape
 	}
 	return nil
 }
 
-// object reads an object. It reads the key of each member, and calls member, which must read the value.
+// object reads an object. It reads the key of each member, and calls member; member must read the value.
 func (s *jsonScanner) object(member func(key []byte) error) error {
 	return s.entries('{', '}', func() error {
 		key, err := s.key()
@@ -62,17 +65,16 @@ func (s *jsonScanner) object(member func(key []byte) error) error {
 	})
 }
 
-// array reads an array. It calls element for each element, which element must read.
+// array reads an array. It calls element at each element; element must read it.
 func (s *jsonScanner) array(element func() error) error { return s.entries('[', ']', element) }
 
-// entries reads an object or an array, as its brackets say. It calls entry for each member or element, which entry must
-// read.
+// entries reads an object or an array, as its brackets say. It calls entry at each member or element; entry must read it.
 func (s *jsonScanner) entries(opening, closing byte, entry func() error) error {
-	if s.peek() != opening || s.depth == maxDepth {
+	if s.skipSpace() != opening || s.depth == maxDepth {
 		return errShape
 	}
 	s.at++
-	if s.peek() == closing {
+	if s.skipSpace() == closing {
 		s.at++
 		return nil
 	}
@@ -81,7 +83,7 @@ func (s *jsonScanner) entries(opening, closing byte, entry func() error) error {
 		if err := entry(); err != nil {
 			return err
 		}
-		switch s.peek() {
+		switch s.skipSpace() {
 		case ',':
 			s.at++
 		case closing:
@@ -96,15 +98,11 @@ func (s *jsonScanner) entries(opening, closing byte, entry func() error) error {
 
 // key reads the key of a member, and the colon.
 func (s *jsonScanner) key() ([]byte, error) {
-	if s.peek() != '"' {
-		return nil, errShape
+	key, err := s.quoted()
+	if err != nil {
+		return nil, err
 	}
-	key, err := s.bytesOrNull()
-	if err != nil || s.peek() != ':' {
-		return nil, errShape
-	}
-	s.at++
-	return key, nil
+	return key, s.skipColon()
 }
 
 // stringOrNull reads a string; null counts as the empty string.
@@ -118,15 +116,18 @@ func (s *jsonScanner) bytesOrNull() ([]byte, error) {
 	if s.null() {
 		return nil, nil
 	}
-	if s.peek() != '"' {
-		return nil, fmt.Errorf("%w: a string was wanted", errShape)
-	}
+	return s.quoted()
+}
+
+// quoted reads a string. It mostly returns a part of the text.
+func (s *jsonScanner) quoted() ([]byte, error) {
+	s.skipSpace()
 	begin := s.at
-	plain, valid := s.skipString()
-	if !valid {
-		return nil, errShape
+	isPlain, err := s.skipString()
+	if err != nil {
+		return nil, err
 	}
-	if plain {
+	if isPlain {
 		return s.text[begin+1 : s.at-1], nil
 	}
 	var text string
@@ -138,7 +139,7 @@ func (s *jsonScanner) bytesOrNull() ([]byte, error) {
 
 // null reports whether the value is null, and reads it in this case.
 func (s *jsonScanner) null() bool {
-	if s.peek() != 'n' || !bytes.HasPrefix(s.text[s.at:], []byte("null")) {
+	if s.skipSpace() != 'n' || !bytes.HasPrefix(s.text[s.at:], []byte("null")) {
 		return false
 	}
 	s.at += len("null")
@@ -147,7 +148,7 @@ func (s *jsonScanner) null() bool {
 
 // value reads any value, and returns its text.
 func (s *jsonScanner) value() ([]byte, error) {
-	s.peek()
+	s.skipSpace()
 	begin := s.at
 	err := s.skip()
 	return s.text[begin:s.at], err
@@ -155,31 +156,24 @@ func (s *jsonScanner) value() ([]byte, error) {
 
 // skip reads any value. It does not recurse, since loads spend much of their time here.
 func (s *jsonScanner) skip() error {
-	s.closing = s.closing[:0]
+	s.brackets = s.brackets[:0]
 	for {
-		switch opening := s.peek(); opening {
+		switch first := s.skipSpace(); first {
 		case '{', '[':
-			if s.depth+len(s.closing) == maxDepth {
-				return errShape
+			isEmpty, err := s.skipOpening(first)
+			if err != nil {
+				return err
 			}
-			closing := opening + 2 // in ASCII, } and ] come two after { and [
-			s.at++
-			if s.peek() == closing { // it is empty
-				s.at++
-				break
+			if !isEmpty {
+				continue // with the first value in it
 			}
-			if opening == '{' && !s.skipKey() {
-				return errShape
-			}
-			s.closing = append(s.closing, closing)
-			continue // with the first value in it
 		case '"':
-			if _, valid := s.skipString(); !valid {
-				return errShape
+			if _, err := s.skipString(); err != nil {
+				return err
 			}
 		default:
-			if !s.skipScalar() {
-				return errShape
+			if err := s.skipScalar(); err != nil {
+				return err
 			}
 		}
 		isComplete, err := s.skipToNextValue()
@@ -189,21 +183,40 @@ func (s *jsonScanner) skip() error {
 	}
 }
 
+// skipOpening reads an empty object or array whole. Of any other it reads what comes before the first value: the opening
+// bracket, and the key in an object.
+func (s *jsonScanner) skipOpening(opening byte) (isEmpty bool, err error) {
+	if s.depth+len(s.brackets) == maxDepth {
+		return false, errShape
+	}
+	closing := opening + 2 // in ASCII, } and ] come two after { and [
+	s.at++
+	if s.skipSpace() == closing {
+		s.at++
+		return true, nil
+	}
+	s.brackets = append(s.brackets, closing)
+	if opening == '{' {
+		err = s.skipKey()
+	}
+	return false, err
+}
+
 // skipToNextValue reads what skip finds after a value: closing brackets, and then a comma and the next key. isComplete
 // reports whether the value that skip reads ended there. Otherwise another value follows.
 func (s *jsonScanner) skipToNextValue() (isComplete bool, err error) {
-	for len(s.closing) > 0 {
-		closing := s.closing[len(s.closing)-1]
-		switch s.peek() {
+	for len(s.brackets) > 0 {
+		closing := s.brackets[len(s.brackets)-1]
+		switch s.skipSpace() {
 		case ',':
 			s.at++
-			if closing == '}' && !s.skipKey() {
-				return false, errShape
+			if closing == '}' {
+				err = s.skipKey()
 			}
-			return false, nil
+			return false, err
 		case closing:
 			s.at++
-			s.closing = s.closing[:len(s.closing)-1]
+			s.brackets = s.brackets[:len(s.brackets)-1]
 		default:
 			return false, errShape
 		}
@@ -211,21 +224,27 @@ func (s *jsonScanner) skipToNextValue() (isComplete bool, err error) {
 	return true, nil
 }
 
-// skipKey reads the key of a member, and the colon. It returns false if they are not valid.
-func (s *jsonScanner) skipKey() bool {
-	if s.peek() != '"' {
-		return false
+// skipKey reads the key of a member, and the colon.
+func (s *jsonScanner) skipKey() error {
+	s.skipSpace()
+	if _, err := s.skipString(); err != nil {
+		return err
 	}
-	if _, valid := s.skipString(); !valid || s.peek() != ':' {
-		return false
-	}
-	s.at++
-	return true
+	return s.skipColon()
 }
 
-// peek reads white space, and returns the byte after it without reading it. At the end of the text it returns 0, which
-// is not valid JSON either.
-func (s *jsonScanner) peek() byte {
+// skipColon reads a colon.
+func (s *jsonScanner) skipColon() error {
+	if s.skipSpace() != ':' {
+		return errShape
+	}
+	s.at++
+	return nil
+}
+
+// skipSpace reads white space, and returns the byte behind it, which it does not read. At the end of the text it returns 0,
+// which is not valid JSON either.
+func (s *jsonScanner) skipSpace() (next byte) {
 	for ; s.at < len(s.text); s.at++ {
 		switch c := s.text[s.at]; c {
 		case ' ', '\t', '\n', '\r':
@@ -236,29 +255,32 @@ func (s *jsonScanner) peek() byte {
 	return 0
 }
 
-// skipString reads a string. plain reports whether the string consists of the bytes between its quotation marks. It may
-// not if it has escapes, or if it is not UTF-8, where clients read U+FFFD.
-func (s *jsonScanner) skipString() (plain, valid bool) {
-	plain = true
+// skipString reads a string. isPlain reports whether its value is just the bytes between its quotation marks: it has neither
+// escapes nor bytes beyond ASCII. (Of those that are not UTF-8, clients read U+FFFD.)
+func (s *jsonScanner) skipString() (isPlain bool, err error) {
+	if s.at == len(s.text) || s.text[s.at] != '"' {
+		return false, errNoString
+	}
+	isPlain = true
 	for i := s.at + 1; i < len(s.text); i++ {
 		switch c := s.text[i]; {
 		case c == '"':
 			s.at = i + 1
-			return plain, true
+			return isPlain, nil
 		case c == '\\':
 			n := escapeLength(s.text[i:])
 			if n == 0 {
-				return false, false
+				return false, errShape
 			}
 			i += n - 1
-			plain = false
+			isPlain = false
 		case c < ' ':
-			return false, false
+			return false, errShape
 		case c >= utf8.RuneSelf:
-			plain = false // it is not decoded here
+			isPlain = false
 		}
 	}
-	return false, false
+	return false, errShape
 }
 
 // escapeLength returns the length of the escape sequence at the beginning of text; 0 if there is no valid one.
@@ -275,11 +297,14 @@ func escapeLength(text []byte) int {
 	return 0
 }
 
-// skipScalar reads true, false, null or a number, and reports whether it is valid.
-func (s *jsonScanner) skipScalar() bool {
+// skipScalar reads true, false, null or a number.
+func (s *jsonScanner) skipScalar() error {
 	begin := s.at
 	for s.at < len(s.text) && strings.IndexByte(",]} \t\r\n", s.text[s.at]) < 0 {
 		s.at++
 	}
-	return json.Valid(s.text[begin:s.at])
+	if !json.Valid(s.text[begin:s.at]) {
+		return errShape
+	}
+	return nil
 }

@@ -6,24 +6,30 @@ import (
 	"strconv"
 )
 
-// kube-apiserver writes lists in JSON in two ways. structShape is for built-in types: the keys are in the order of Go's
+// kube-apiserver writes lists in JSON in two shapes. structShape is for built-in types: the keys are in the order of Go's
 // structs, and the items have no kind and apiVersion. sortedShape is for custom resources: the keys are sorted, there is
 // always a "continue", and the items have kind and apiVersion.
+//
+// strconv.AppendQuote quotes kinds, versions, tokens and selectors as kube-apiserver does: they are printable ASCII without
+// <, > and &. LearnEnvelope refuses a list with others, since its bytes differ.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }
 )
 
-// jsonItems has the methods that are the same in both ways.
+// jsonItems has the methods that are the same in both shapes.
 type jsonItems struct{}
 
+// separator implements shape.
 func (jsonItems) separator() string { return "," }
 
+// appendItemHead implements shape.
 func (jsonItems) appendItemHead(dst []byte, _ int) []byte { return dst }
 
 // shapes implements Encoding.
 func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape{}} }
 
+// appendHead implements shape.
 func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"kind":`...)
 	dst = strconv.AppendQuote(dst, e.kind)
@@ -48,6 +54,7 @@ func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) 
 	return appendItemsHead(append(dst, '}'), e, n)
 }
 
+// appendTail implements shape.
 func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte {
 	if n > 0 {
 		dst = append(dst, ']')
@@ -55,12 +62,14 @@ func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte
 	return append(dst, "}\n"...)
 }
 
+// appendHead implements shape.
 func (sortedShape) appendHead(dst []byte, e *Envelope, _ ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"apiVersion":`...)
 	dst = strconv.AppendQuote(dst, e.APIVersion)
 	return appendItemsHead(dst, e, n)
 }
 
+// appendTail implements shape. It writes no shardInfo: LearnEnvelope would refuse a list with one.
 func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []byte {
 	if n > 0 {
 		dst = append(dst, ']')
@@ -78,7 +87,8 @@ func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []b
 	return append(dst, "\"}}\n"...)
 }
 
-// appendItemsHead appends the key of the items and the bytes before the first of n items; all of it if there are none.
+// appendItemsHead appends the key of the items and the bytes before the first of n items; or the key and the whole value if
+// there are none.
 func appendItemsHead(dst []byte, e *Envelope, n int) []byte {
 	dst = append(dst, `,"items":`...)
 	if n == 0 {
@@ -109,7 +119,7 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether a record is what appendEvent writes for this event.
+// isReproducible reports whether a record is what AppendEvent writes for this event.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&
@@ -118,24 +128,29 @@ func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 
 // Revise implements Encoding.
 func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
-	from, to := -1, -1 // of the value of resourceVersion in item
-	err = members(item, func(key string, metadata []byte) error {
+	old, err := revisionIn(item)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	at := offset(item, old)
+	return item[:at], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[at+len(old):], nil
+}
+
+// revisionIn returns the part of an object that is the value of resourceVersion, with its quotation marks.
+func revisionIn(object []byte) (value []byte, err error) {
+	err = members(object, func(key string, metadata []byte) error {
 		if key != "metadata" {
 			return nil
 		}
-		return members(metadata, func(key string, value []byte) error {
+		return members(metadata, func(key string, v []byte) error {
 			if key == "resourceVersion" {
-				from = offset(item, value)
-				to = from + len(value)
+				value = v
 			}
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, nil, nil, err
+	if err == nil && value == nil {
+		err = fmt.Errorf("%w: an object without resourceVersion", errShape)
 	}
-	if from < 0 {
-		return nil, nil, nil, fmt.Errorf("%w: an object without resourceVersion", errShape)
-	}
-	return item[:from], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[to:], nil
+	return value, err
 }

@@ -351,7 +351,7 @@ func (protobufEncoding) Values(paths *FieldPaths, item []byte) ([]string, error)
 	return values, protobufValues(paths, paths.protobuf, item, values)
 }
 
-// protobufValues reads a message for the values of fields. node is the message's node in the tree of paths.
+// protobufValues reads a message, and sets the values of the fields in it. node is the message's node in the tree of paths.
 func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
 	return wireFields(message, func(f wireField) error {
 		child := node.children[f.number]

@@ -14,12 +14,12 @@ import (
 type Accept struct {
 	// builtin and custom are the API server's choices for built-in and for custom resources.
 	builtin, custom choice
-	// ambiguous reports whether the header has several readings.
+	// ambiguous reports whether the header has several readings: then it is forwarded for any resource.
 	ambiguous bool
 }
 
-// choice is what the API server chooses from the header. The zero value means that the API server writes a form that is
-// not kept, or answers 406, or that its choice is not certain.
+// choice is what the API server chooses from the header. The zero value means that the API server writes a representation
+// that is not kept in memory, or answers 406, or may know a parameter that listproxy does not know.
 type choice struct {
 	representation media.Representation
 	// pretty reports whether the chosen clause asks for indented JSON.
@@ -30,11 +30,8 @@ type choice struct {
 // result depends on the algorithm. Go sorts up to 12 elements by insertion, as the API server does, too.
 const maxAcceptClauses = 12
 
-// Representation returns the form in which the API server would write the list, or
-// the reason why the request has to be forwarded.
-//
-// custom says whether the resource is a custom one. Custom resources have no protobuf (except of their metadata), and no
-// routes of their own in the server's router.
+// Representation returns the representation in which the API server would write the list, or the reason why the request has
+// to be forwarded. custom says whether the resource is a custom one: these have no protobuf, except of their metadata.
 func (a Accept) Representation(custom bool) (media.Representation, reason.Reason) {
 	representation := a.choiceFor(custom).representation
 	switch {
@@ -54,9 +51,9 @@ func (a Accept) choiceFor(custom bool) choice {
 	return a.builtin
 }
 
-// reasonForAll returns None if the header can be answered for custom or for built-in resources; otherwise the reason why
-// the request has to be forwarded.
-func (a Accept) reasonForAll() reason.Reason {
+// reasonForAnyResource returns None if a list of some resource, custom or built-in, can be answered with this header;
+// otherwise the reason why the request has to be forwarded.
+func (a Accept) reasonForAnyResource() reason.Reason {
 	if _, why := a.Representation(true); why == reason.None {
 		return reason.None
 	}
@@ -72,7 +69,7 @@ func parseAccept(values []string, watch bool) Accept {
 	case len(values) == 0 || values[0] == "":
 		plain := choice{representation: media.JSON}
 		return Accept{builtin: plain, custom: plain}
-	case strings.Count(values[0], ",") >= maxAcceptClauses:
+	case strings.Count(values[0], ",")+1 > maxAcceptClauses:
 		return Accept{ambiguous: true}
 	}
 	clauses := goautoneg.ParseAccept(values[0])
@@ -102,15 +99,13 @@ func routed(accept string) bool {
 	return false
 }
 
-// negotiate chooses the first clause that can be answered, as the API server does, even a clause of quality 0.
-//
-// A clause is skipped only if no API server can answer it. Any other clause that listproxy does not know ends the search
-// without a choice, since the upstream may know that clause.
+// negotiate takes the first clause, as the API server does, even at quality 0. It skips a clause only if no API server can
+// answer it. A clause that listproxy does not know is not skipped, since the upstream may know it: there is no choice then.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
 		result := represent(clause, watch)
 		if custom && result.representation == media.Protobuf {
-			continue
+			continue // no API server has protobuf of a custom resource
 		}
 		return result
 	}
@@ -129,24 +124,25 @@ func represent(clause goautoneg.Accept, watch bool) choice {
 	default:
 		return choice{}
 	}
-	unknown := len(clause.Params) // the parameters that were not read yet, without q
+	unread := len(clause.Params) // the parameters that were not read yet; q is not among them
 	result := choice{representation: plain, pretty: clause.Params["pretty"] == "1"}
 	if result.pretty {
-		unknown--
+		unread--
 	}
 	kind := "PartialObjectMetadataList"
 	if watch {
 		kind = "PartialObjectMetadata"
 		if clause.Params["stream"] == "watch" {
-			unknown--
+			unread--
 		}
 	}
 	asMetadata := clause.Params["as"] == kind && clause.Params["g"] == "meta.k8s.io" && clause.Params["v"] == "v1"
 	if asMetadata {
 		result.representation = metadata
-		unknown -= 3 // as, g and v
+		unread -= 3 // as, g and v
 	}
-	if unknown > 0 { // or another transformation, like a list as PartialObjectMetadata, which gets a 406
+	if unread > 0 {
+		// A parameter is not known, or asks for another transformation. (A list as PartialObjectMetadata gets a 406.)
 		return choice{}
 	}
 	return result

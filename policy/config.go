@@ -42,9 +42,9 @@ type ConsistentLists string
 const (
 	// ConsistentNever means that all these lists are forwarded.
 	ConsistentNever ConsistentLists = "false"
-	// ConsistentOn means that large lists are answered from memory. Small lists are forwarded, a few at a time, since
-	// kube-apiserver answers them sooner than memory can be proven to have the newest state. More small lists than these
-	// few are answered from memory.
+	// ConsistentOn means that large lists are answered from memory. Of small lists, a few at a time are forwarded, since
+	// kube-apiserver answers them sooner than memory can be proven to have the newest state. The others are answered from
+	// memory.
 	ConsistentOn ConsistentLists = "true"
 	// ConsistentAlways means that all these lists are answered from memory.
 	ConsistentAlways ConsistentLists = "always"
@@ -74,7 +74,7 @@ type Rule struct {
 // namespaces, custom whether it is a custom resource.
 //
 // With a reason other than None, the request must be forwarded: the namespace, the Accept header or the selectors do not
-// fit such a resource. If the selectors do not, the representation is that which the client asks for.
+// fit such a resource.
 func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
@@ -83,7 +83,7 @@ func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Repr
 	if why != reason.None {
 		return "", why
 	}
-	return representation, list.CheckSelectors(namespaced, r.LimitAtZero)
+	return representation, list.CheckSelectors(namespaced, r.LimitAtZero) // some selectors do not go with a limit
 }
 
 // AnswersWatches reports whether watches are answered from memory. It is false where --watches decides: see
@@ -107,18 +107,18 @@ func DefaultConfig() *Config {
 	return &Config{defaults: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: BuiltIn}}
 }
 
-// Switches are flags of the process. Each decides for the resources whose rule does not have the setting.
+// Switches are flags of the process that decide for the resources whose rule does not have the setting.
 type Switches struct {
-	// Consistent is --consistent-lists.
-	Consistent ConsistentLists
+	// ConsistentLists is --consistent-lists.
+	ConsistentLists ConsistentLists
 	// Watches is --watches.
 	Watches bool
 }
 
-// WithSwitches returns a copy of the policy with the flags' values in the settings that a rule does not have.
+// WithSwitches returns a copy of the policy with the switches in the settings that a rule does not have.
 func (c *Config) WithSwitches(s Switches) *Config {
 	fill := func(r Rule) Rule {
-		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.Consistent)
+		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.ConsistentLists)
 		if r.Watches == nil {
 			r.Watches = &s.Watches
 		}
@@ -133,8 +133,8 @@ func (c *Config) WithSwitches(s Switches) *Config {
 	return &filled
 }
 
-// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. But
-// Secrets and Events are kept only by a rule of their own. group is empty for the core group. RuleFor does not allocate.
+// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. The
+// latter two never keep Secrets and Events. group is empty for the core group. RuleFor does not allocate.
 func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
@@ -143,9 +143,9 @@ func (c *Config) RuleFor(group, resource string) Rule {
 	if !ok {
 		rule = c.defaults
 	}
-	if needsOwnRule(group, resource) && rule.Cache != CacheNever { // else the Source of the never stays
+	if isKeptByOwnRuleOnly(group, resource) && rule.Cache != CacheNever {
 		rule.Cache = CacheNever
-		rule.Source = BuiltIn
+		rule.Source = BuiltIn // if the file itself says never, Source tells where
 	}
 	return rule
 }
@@ -153,9 +153,9 @@ func (c *Config) RuleFor(group, resource string) Rule {
 // Targets returns the resources that the file has rules for, in its order.
 func (c *Config) Targets() []schema.GroupResource { return slices.Clone(c.order) }
 
-// needsOwnRule reports whether a resource is never kept by the rule for its group or by the defaults. For Secrets, this is
-// because listproxy's memory then needs as much protection as etcd. For Events, see isEvents.
-func needsOwnRule(group, resource string) bool {
+// isKeptByOwnRuleOnly reports whether a resource is never kept by the rule for its group or by the defaults: Secrets, since
+// listproxy's memory then needs as much protection as etcd, and Events, which not even a rule of their own may keep.
+func isKeptByOwnRuleOnly(group, resource string) bool {
 	return (group == "" && resource == "secrets") || isEvents(group, resource)
 }
 
@@ -168,10 +168,11 @@ func isEvents(group, resource string) bool {
 
 // Evaluation is what follows from a request and the policy alone, before rights and state are looked up.
 type Evaluation struct {
-	// Decision follows from the request and the rule. If its Reason is Consistent, its Semantics is set, too.
+	// Decision follows from the request and the rule. If its Reason is Consistent, its Semantics is set, too, for metrics and
+	// the access log.
 	Decision
-	// PolicyReason is the reason why the policy forbids an answer from memory, or None. Only callers whom kube-apiserver has
-	// authenticated may learn it.
+	// PolicyReason is NotCached if the policy keeps the resource out of memory, otherwise None. It is no Reason of the
+	// Decision, since only callers whom kube-apiserver has authenticated may learn it.
 	PolicyReason reason.Reason
 	Rule         Rule
 }

@@ -16,18 +16,18 @@ func EncodeContinue(revision uint64, start string) string {
 // DecodeContinue reads a continue token. It returns the start key relative to the scope, without a leading slash. The
 // revision is not 0. It may be negative: -1 means the newest state.
 //
-// ok is true only if kube-apiserver writes exactly these bytes: with a leading slash in the key, as its cache does, or
-// without, as its reads of etcd do. (JSON and base64 both have many spellings for one value.) ok is false if the key has
-// a segment "..", "." or "", since the key could lead out of the scope.
-func DecodeContinue(token string) (revision int64, start string, ok bool) {
+// ok is true only if encoding the result again gives the same bytes, in one of the two ways in which kube-apiserver writes
+// the key: with a leading slash, as its cache does, or without, as its reads of etcd do. (JSON and base64 both have many
+// spellings for one value.) ok is false if the key has a segment "..", "." or "", since the key could lead out of the scope.
+func DecodeContinue(token string) (start string, revision int64, ok bool) {
 	start, revision, err := storage.DecodeContinue(token, "")
 	if err != nil || start == "" {
-		return 0, "", false
+		return "", 0, false
 	}
 	if token != encodeToken(revision, "/"+start) && token != encodeToken(revision, start) {
-		return 0, "", false
+		return "", 0, false
 	}
-	return revision, start, true
+	return start, revision, true
 }
 
 // encodeToken writes the token with the start key exactly as given.

@@ -30,7 +30,7 @@ func encode(json string) string {
 // token, and then as the upstream reads it.
 func checkToken(t *testing.T, token string) {
 	t.Helper()
-	revision, start, ok := DecodeContinue(token)
+	start, revision, ok := DecodeContinue(token)
 	key, upstreamRevision, err := storage.DecodeContinue(token, "/registry/pods/")
 	upstreamStart := strings.TrimPrefix(key, "/registry/pods/")
 	written := false
@@ -86,7 +86,7 @@ func FuzzEncodeContinue(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, revision uint64, start string) {
 		token := EncodeContinue(revision, start)
-		got, gotStart, ok := DecodeContinue(token)
+		gotStart, got, ok := DecodeContinue(token)
 		// Only a valid key of the storage must be read again.
 		isKey := start != "" && utf8.ValidString(start) && path.Clean("/"+start) == "/"+start
 		if !isKey || revision > math.MaxInt64 {

@@ -33,7 +33,8 @@ const (
 	maxHistoryWindow = time.Hour
 )
 
-// document is a policy file. The comments of its fields are in docs/reference.md (TestReference).
+// document is a policy file. The comments of its fields, and of the fields below, are for users: docs/reference.md has them
+// word for word (TestReference).
 type document struct {
 	// APIVersion is `listproxy.io/v1alpha1`.
 	APIVersion string `json:"apiVersion"`
@@ -42,11 +43,11 @@ type document struct {
 	// Defaults is what holds for every resource without a rule of its own.
 	Defaults *settings `json:"defaults"`
 	// Resources is a list of rules, in any order, each for a resource in all its versions.
-	Resources []statement `json:"resources"`
+	Resources []writtenRule `json:"resources"`
 }
 
-// statement is a rule as written in the file.
-type statement struct {
+// writtenRule is a rule as written in the file.
+type writtenRule struct {
 	// Group is the API group without its version, required; "" is the core group.
 	Group *string `json:"group"`
 	// Resource is the plural name, required; "*" is every resource of the group.
@@ -58,14 +59,14 @@ type statement struct {
 // defaults, else it has its default.
 type settings struct {
 	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded,
-	// not-cached). Default: onDemand; never for Secrets, unless a rule that names them sets it, and for Events.
+	// with the reason not-cached). Default: onDemand; never for Secrets, unless a rule that names them sets it, and for Events.
 	Cache CacheMode `json:"cache"`
 	// HistoryWindow is how far back a revision can be asked for, 1s to 1h. Default: --history-window.
 	// More costs memory for every object that changes.
 	HistoryWindow any `json:"historyWindow"`
 	// LimitAtZero is what limit means in a list with resourceVersion=0. ignore (default): nothing, the
 	// whole list is written, as kube-apiserver does. honour: a page is written, with a continue token;
-	// gentler, but not what kube-apiserver would answer, and clients that do not ask for the next page
+	// lighter on memory and network, but not what kube-apiserver would answer, and clients that do not ask for the next page
 	// miss objects.
 	LimitAtZero LimitAtZero `json:"limitAtZero"`
 	// ConsistentLists is which lists that name no resourceVersion are answered from memory: true, always
@@ -81,7 +82,9 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	var d document
 	errs := d.read(data)
 	if len(errs) == 0 {
-		errs = d.validate()
+		for _, err := range d.validate() {
+			errs = append(errs, err)
+		}
 	}
 	for i, err := range errs {
 		errs[i] = fmt.Errorf("%s: %w", name, err)
@@ -94,101 +97,108 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 
 // read sets d to the only document in data, and returns the errors in its form.
 func (d *document) read(data []byte) []error {
-	var text []byte // the document as JSON
+	text, err := onlyDocument(data)
+	if err != nil {
+		return []error{err}
+	}
+	errs, err := json.UnmarshalStrict(text, d)
+	if err != nil {
+		return []error{err}
+	}
+	return errs
+}
+
+// onlyDocument returns as JSON the only YAML document in data that is not empty.
+func onlyDocument(data []byte) (text []byte, err error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
 		part, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil {
-			part, err = yaml.YAMLToJSONStrict(part)
+		if err != nil {
+			return nil, err
 		}
-		switch {
-		case err != nil:
-			return []error{err}
-		case bytes.Equal(part, []byte("null")): // it has comments only
-		case text != nil:
-			return []error{errors.New("a second document begins with ---: one file holds one policy")}
-		default:
-			text = part
+		asJSON, err := yaml.YAMLToJSONStrict(part)
+		if err != nil {
+			return nil, err
 		}
+		if bytes.Equal(asJSON, []byte("null")) { // it has comments only
+			continue
+		}
+		if text != nil {
+			return nil, errors.New("a second document begins with ---: one file holds one policy")
+		}
+		text = asJSON
 	}
 	if text == nil {
-		return []error{fmt.Errorf("the file is empty: it begins with \"apiVersion: %s\" and \"kind: %s\"",
-			ConfigAPIVersion, ConfigKind)}
+		return nil, fmt.Errorf("the file is empty: it begins with \"apiVersion: %s\" and \"kind: %s\"",
+			ConfigAPIVersion, ConfigKind)
 	}
-	faults, err := json.UnmarshalStrict(text, d)
-	if err != nil {
-		return []error{err}
-	}
-	return faults
+	return text, nil
 }
 
 // validate returns the errors in the document's values.
-func (d *document) validate() (errs []error) {
-	var faults field.ErrorList
-	for _, head := range []struct{ name, value, want string }{
-		{"apiVersion", d.APIVersion, ConfigAPIVersion}, {"kind", d.Kind, ConfigKind},
-	} {
-		if head.value != head.want {
-			faults = append(faults, field.NotSupported(field.NewPath(head.name), head.value, []string{head.want}))
-		}
+func (d *document) validate() field.ErrorList {
+	var errs field.ErrorList
+	if d.APIVersion != ConfigAPIVersion {
+		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), d.APIVersion, []string{ConfigAPIVersion}))
+	}
+	if d.Kind != ConfigKind {
+		errs = append(errs, field.NotSupported(field.NewPath("kind"), d.Kind, []string{ConfigKind}))
 	}
 	if d.Defaults != nil {
-		faults = append(faults, d.Defaults.validate(field.NewPath("defaults"))...)
+		errs = append(errs, d.Defaults.validate(field.NewPath("defaults"))...)
 	}
 	found := map[schema.GroupResource]bool{}
-	for i, s := range d.Resources {
+	for i, rule := range d.Resources {
 		path := field.NewPath("resources").Index(i)
-		faults = append(faults, s.validate(path)...)
-		if found[s.target()] {
-			faults = append(faults, field.Duplicate(path, s.target().String()))
+		errs = append(errs, rule.validate(path)...)
+		if found[rule.target()] {
+			errs = append(errs, field.Duplicate(path, rule.target().String()))
 		}
-		found[s.target()] = true
-	}
-	for _, fault := range faults {
-		errs = append(errs, fault)
+		found[rule.target()] = true
 	}
 	return errs
 }
 
-// versionForm matches versions of an API, which some write in place of the group.
-var versionForm = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
+// apiVersionPattern matches a version without a group ("v1"), which some write for the core group.
+var apiVersionPattern = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
-func (s statement) validate(path *field.Path) field.ErrorList {
-	var faults field.ErrorList
+func (w writtenRule) validate(path *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	group := path.Child("group")
 	switch {
-	case s.Group == nil:
-		faults = append(faults, field.Required(group, `the API group without its version, "" for the core group`))
-	case *s.Group == "core", versionForm.MatchString(*s.Group):
-		faults = append(faults, field.Invalid(group, *s.Group, `the core group has an empty name: write ""`))
-	case *s.Group != "" && len(validation.IsDNS1123Subdomain(*s.Group)) > 0:
-		faults = append(faults, field.Invalid(group, *s.Group, `write the API group without its version, "" for the core group`))
+	case w.Group == nil:
+		errs = append(errs, field.Required(group, `the API group without its version, "" for the core group`))
+	case *w.Group == "core", apiVersionPattern.MatchString(*w.Group):
+		errs = append(errs, field.Invalid(group, *w.Group, `the core group has an empty name: write ""`))
+	case *w.Group != "" && len(validation.IsDNS1123Subdomain(*w.Group)) > 0:
+		errs = append(errs, field.Invalid(group, *w.Group, `write the API group without its version, "" for the core group`))
 	}
-	if s.Resource != AllResources && len(validation.IsDNS1035Label(s.Resource)) > 0 {
-		faults = append(faults, field.Invalid(path.Child("resource"), s.Resource,
+	if w.Resource != AllResources && len(validation.IsDNS1035Label(w.Resource)) > 0 {
+		errs = append(errs, field.Invalid(path.Child("resource"), w.Resource,
 			`write the plural name in lower case, "*" for all of the group`))
 	}
-	if isEvents(s.target().Group, s.Resource) && s.Cache == CacheOnDemand {
-		faults = append(faults, field.Invalid(path.Child("cache"), s.Cache, "events cannot be kept: their watches get no "+
+	if isEvents(w.target().Group, w.Resource) && w.Cache == CacheOnDemand {
+		errs = append(errs, field.Invalid(path.Child("cache"), w.Cache, "events cannot be kept: their watches get no "+
 			"bookmarks, so nobody could say how far they are known; write never, or leave it out"))
 	}
-	return append(faults, s.settings.validate(path)...)
+	return append(errs, w.settings.validate(path)...)
 }
 
 func (s settings) validate(path *field.Path) field.ErrorList {
-	faults := slices.Concat(
+	errs := slices.Concat(
 		oneOf(path.Child("cache"), s.Cache, CacheOnDemand, CacheNever),
 		oneOf(path.Child("limitAtZero"), s.LimitAtZero, LimitIgnored, LimitHonoured),
-		oneOf(path.Child("consistentLists"), s.consistent(), ConsistentNever, ConsistentOn, ConsistentAlways),
+		oneOf(path.Child("consistentLists"), s.consistentLists(), ConsistentNever, ConsistentOn, ConsistentAlways),
 	)
-	if window := s.window(); s.HistoryWindow != nil && (window < minHistoryWindow || window > maxHistoryWindow) {
-		faults = append(faults, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
+	window := s.window() // 0 if it is not a duration, which is too short, too
+	if s.HistoryWindow != nil && (window < minHistoryWindow || window > maxHistoryWindow) {
+		errs = append(errs, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
 			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minHistoryWindow, maxHistoryWindow)))
 	}
-	return faults
+	return errs
 }
 
 // oneOf returns an error if value is neither empty nor allowed.
@@ -199,25 +209,26 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
 
-// window returns the history window; 0 if it is not given, or not a duration.
+// window returns the history window; 0 if it is not given, or not a duration. HistoryWindow is not a string, so that a number
+// gets the error of validate, and not the decoder's.
 func (s settings) window() time.Duration {
 	text, _ := s.HistoryWindow.(string)
 	window, _ := time.ParseDuration(text)
 	return window
 }
 
-// consistent returns the value of consistentLists, which YAML reads as a boolean or as a string; empty if not given.
-func (s settings) consistent() ConsistentLists {
+// consistentLists returns the setting, which YAML reads as a boolean or as a string; empty if it is not given.
+func (s settings) consistentLists() ConsistentLists {
 	if s.ConsistentLists == nil {
 		return ""
 	}
 	return ConsistentLists(fmt.Sprint(s.ConsistentLists))
 }
 
-func (s statement) target() schema.GroupResource {
-	target := schema.GroupResource{Resource: s.Resource}
-	if s.Group != nil {
-		target.Group = *s.Group
+func (w writtenRule) target() schema.GroupResource {
+	target := schema.GroupResource{Resource: w.Resource}
+	if w.Group != nil {
+		target.Group = *w.Group
 	}
 	return target
 }
@@ -231,16 +242,17 @@ func (d *document) config(name string) *Config {
 		c.defaults = d.Defaults.inherit(c.defaults, name+": defaults")
 	}
 	source := func(i int) string { return fmt.Sprintf("%s: resources[%d]", name, i) }
-	for i, s := range d.Resources {
-		c.order = append(c.order, s.target())
-		if s.Resource == AllResources {
-			c.rules[s.target()] = s.inherit(c.defaults, source(i))
+	for i, rule := range d.Resources {
+		c.order = append(c.order, rule.target())
+		if rule.Resource == AllResources {
+			c.rules[rule.target()] = rule.inherit(c.defaults, source(i))
 		}
 	}
-	for i, s := range d.Resources {
-		if s.Resource != AllResources {
-			base := c.RuleFor(s.target().Group, s.Resource) // of the group, since target has no rule yet
-			c.rules[s.target()] = s.inherit(base, source(i))
+	for i, rule := range d.Resources {
+		if rule.Resource != AllResources {
+			// The target has no rule yet: this is the rule for its group, or the defaults.
+			base := c.RuleFor(rule.target().Group, rule.Resource)
+			c.rules[rule.target()] = rule.inherit(base, source(i))
 		}
 	}
 	return c
@@ -252,7 +264,7 @@ func (s settings) inherit(base Rule, source string) Rule {
 		Cache:           cmp.Or(s.Cache, base.Cache),
 		HistoryWindow:   cmp.Or(s.window(), base.HistoryWindow),
 		LimitAtZero:     cmp.Or(s.LimitAtZero, base.LimitAtZero),
-		ConsistentLists: cmp.Or(s.consistent(), base.ConsistentLists),
+		ConsistentLists: cmp.Or(s.consistentLists(), base.ConsistentLists),
 		Watches:         cmp.Or(s.Watches, base.Watches), // nil if neither has it
 		Source:          source,
 	}

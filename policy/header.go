@@ -18,8 +18,8 @@ func IsImpersonationHeader(name string) bool {
 	return len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix)
 }
 
-// checkPlainRequest returns None if the request has no body, no upgrade, and no header that changes how the next hop or
-// the upstream answers. Headers that the API server ignores on lists, like Range and If-None-Match, do not matter.
+// checkPlainRequest returns None if the request has no body, no upgrade, and no header that is meant for this hop or changes
+// the upstream's answer. Headers that the API server ignores on lists, like Range and If-None-Match, do not matter.
 func checkPlainRequest(r *http.Request) reason.Reason {
 	// A ContentLength of -1 means a body of unknown length.
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
@@ -69,8 +69,8 @@ const (
 // ReadAuthorization reads the values of a request's Authorization headers. It returns NoToken, AmbiguousToken, or
 // PlainToken with the token. A plain token is written "Bearer <token>", in visible ASCII: every parser reads it alike.
 //
-// kube-apiserver ignores everything after a second space. If that were plain, one token could be written in any number of
-// ways, and each would seem to be another caller.
+// kube-apiserver ignores everything after a second space. If such a value were plain, one token could be written in any
+// number of ways, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:
@@ -79,7 +79,7 @@ func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 		return NoToken, ""
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
-	invisible := func(r rune) bool { return r <= ' ' || r > '~' } // that includes a second space
+	invisible := func(r rune) bool { return r <= ' ' || r > '~' } // also a second space
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsFunc(token, invisible) {
 		return AmbiguousToken, ""
 	}
@@ -95,16 +95,18 @@ func HasBearerToken(authorization string) bool {
 }
 
 // checkIdentity returns None if the request identifies exactly one caller: by one token, with or without a user whom the
-// caller impersonates, or by a certificate that listproxy has verified. Unless the caller impersonates a user, no header
-// may ask for that.
-func checkIdentity(h http.Header, credentials CredentialKind) reason.Reason {
-	for name := range h {
-		if credentials != TokenWithImpersonation && IsImpersonationHeader(name) {
-			return reason.Credentials
+// caller impersonates, or by a certificate that listproxy has verified. With any other kind than TokenWithImpersonation,
+// there must be no Impersonate-* header.
+func checkIdentity(h http.Header, kind CredentialKind) reason.Reason {
+	switch kind {
+	case TokenWithImpersonation:
+		return reason.None
+	case PlainToken, VerifiedCertificate:
+		for name := range h {
+			if IsImpersonationHeader(name) {
+				return reason.Credentials
+			}
 		}
-	}
-	switch credentials {
-	case PlainToken, TokenWithImpersonation, VerifiedCertificate:
 		return reason.None
 	}
 	return reason.Credentials

@@ -14,7 +14,8 @@ import (
 const dnsLabel = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?`
 
 // canonicalPath matches the paths of lists, as EscapedPath returns them. A path that spells a character as %xx does not
-// match. RequestInfo and the upstream's router agree on what each of these paths means, but for one exception in parsePath.
+// match. RequestInfo and the upstream's router agree on what each of these paths means, with one exception, which parsePath
+// handles.
 var canonicalPath = regexp.MustCompile(
 	`^/(?:api|apis/` + dnsLabel + `(?:\.` + dnsLabel + `)*)/` + dnsLabel + `/(?:namespaces/` + dnsLabel + `/)?` + dnsLabel + `$`)
 
@@ -24,7 +25,7 @@ func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.
 	switch {
 	case r.Method != http.MethodGet, !info.IsResourceRequest:
 		return reason.NotList
-	case info.Verb == "watch":
+	case info.Verb == "watch": // the deprecated path /watch/; parseQuery reads the parameter watch
 		return reason.Watch
 	case info.Verb != "list", info.Subresource != "", info.Name != "":
 		return reason.NotList

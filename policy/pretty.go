@@ -3,13 +3,16 @@ package policy
 import (
 	"strconv"
 	"strings"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // Indented reports whether the API server would indent the answer: it is JSON, and Pretty is true or the chosen clause of
 // the Accept header asks for indentation. custom says whether the resource is a custom one.
 func (r *Request) Indented(custom bool) bool {
 	chosen := r.Accept.choiceFor(custom)
-	return (r.Pretty || chosen.pretty) && chosen.representation != "" && !chosen.representation.IsProtobuf()
+	isJSON := chosen.representation == media.JSON || chosen.representation == media.MetadataJSON
+	return isJSON && (r.Pretty || chosen.pretty)
 }
 
 // parsePretty reads the parameter as the API server does (k8s.io/apiserver, endpoints/handlers/negotiation,
@@ -22,8 +25,9 @@ func parsePretty(value string, defaultPretty bool) bool {
 	return err == nil && pretty
 }
 
-// isHuman reports whether the API server takes the client for a person's, and indents JSON without being asked.
-func isHuman(userAgent string) bool {
+// isHumanClient reports whether the API server assumes that a person reads the answer, as with curl, and indents JSON by
+// default.
+func isHumanClient(userAgent string) bool {
 	return strings.HasPrefix(userAgent, "curl") ||
 		strings.HasPrefix(userAgent, "Wget") ||
 		strings.HasPrefix(userAgent, "Mozilla/5.0")

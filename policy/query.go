@@ -19,13 +19,13 @@ func parseQuery(raw string, req *Request) reason.Reason {
 		return reason.NotCanonical
 	}
 	// The watch parameter is read first, since it decides which other parameters are known.
-	watch, canonical := readWatchParameter(values)
+	watch, usual := readWatchParameter(values)
 	req.Watch = watch
-	if !canonical {
-		return reason.Watch // the API server takes the request for a watch, however the parameter is written
+	if !usual { // it is a watch then, however the parameter is written
+		return reason.Watch
 	}
 	parsed := *req
-	set := parsed.setListParameter
+	set := parsed.setListParameter // sets fields of parsed
 	if watch {
 		set = parsed.setWatchParameter
 	}
@@ -44,7 +44,8 @@ func parseQuery(raw string, req *Request) reason.Reason {
 // setListParameter checks one query parameter of a list, and sets the field for it, if any. It returns false if the
 // request must be forwarded: the parameter is unknown, or its value is not canonical.
 //
-// To the API server, an empty string is an unset parameter, but an empty number is an error.
+// To the API server, an empty string is an unset parameter, but an empty number is an error. So empty strings are accepted
+// here, and empty numbers are not.
 func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
@@ -68,8 +69,8 @@ func (r *Request) setListParameter(name, value string) bool {
 		}
 		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal returns nothing above MaxInt64
 	case "timeout":
-		// The timeout is the request's deadline at the API server, and 0 its default. listproxy does not keep deadlines, so
-		// requests with a very short one are left to the API server.
+		// The timeout is the request's deadline at the API server; 0 means the default. listproxy keeps no deadlines, which
+		// nobody notices unless they are very short.
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
@@ -78,12 +79,12 @@ func (r *Request) setListParameter(name, value string) bool {
 		return ok
 	case "watch":
 		// The Java client sends watch=false with its lists.
-		watch, canonical := parseBool(value)
-		return canonical && !watch
+		watch, usual := parseBool(value)
+		return usual && !watch
 	case "allowWatchBookmarks":
 		// A list ignores this parameter of watches.
-		_, canonical := parseBool(value)
-		return canonical
+		_, usual := parseBool(value)
+		return usual
 	case "pretty":
 		r.Pretty = parsePretty(value, r.Pretty)
 	default:
@@ -93,8 +94,8 @@ func (r *Request) setListParameter(name, value string) bool {
 }
 
 // parseBool returns the boolean that the API server reads from a parameter: true, except for "0" and "false" in any case.
-// canonical reports whether it is in one of the spellings that clients use. (The Python client capitalizes.)
-func parseBool(value string) (yes, canonical bool) {
+// usual reports whether it is in one of the spellings that clients use. (The Python client capitalizes.)
+func parseBool(value string) (yes, usual bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":
 		return true, true

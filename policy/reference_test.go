@@ -26,7 +26,7 @@ func TestReference(t *testing.T) {
 		return true
 	})
 	table := reference.Head("field", "")
-	for _, of := range []struct{ name, prefix string }{{"document", ""}, {"statement", "resources[]."}, {"settings", "…."}} {
+	for _, of := range []struct{ name, prefix string }{{"document", ""}, {"writtenRule", "resources[]."}, {"settings", "…."}} {
 		for _, field := range structs[of.name].Fields.List {
 			if field.Tag == nil {
 				continue // what is embedded

@@ -11,22 +11,27 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Request is a list or a watch that was completely understood. The review, the lookup and the answer all use this value.
+// Request is what [Parse] has read of a request. If Parse has returned None, it is a list or a watch that was completely
+// understood. The review of the caller's right, the choice of the collection and the answer are all made from it, never from
+// the http.Request.
 type Request struct {
+	// From the path:
+
 	// Group is empty for the core group.
 	Group, Version, Resource string
 	// Namespace is empty for a list of the whole resource.
 	Namespace string
-	// Name is the name in a field selector metadata.name=NAME; empty without such a selector. The API server authorizes
-	// the list for this name.
-	Name string
-	// Accept gives the representation of the answer, once the kind of resource is known.
-	Accept  Accept
+
+	// From the query:
+
 	Options ListOptions
 	// Watch reports whether the request is a watch.
 	Watch bool
 	// WatchOptions are the parameters that only a watch has. They are zero for a list.
 	WatchOptions WatchOptions
+	// Name is the name in a field selector metadata.name=NAME; empty without such a selector. The API server authorizes
+	// the list for this name.
+	Name string
 	// LabelSelector and FieldSelector are the client's own text, which the review has to carry.
 	LabelSelector, FieldSelector string
 	// Labels and Fields are the parsed selectors. They are never nil, and select everything if the client gave none.
@@ -35,10 +40,15 @@ type Request struct {
 	Fields fields.Selector
 	// Shards is nil if the client wants the objects of all shards.
 	Shards sharding.Selector
+
+	// From the headers:
+
+	// Accept gives the representation of the answer, once it is known whether the resource is custom.
+	Accept Accept
 	// Gzip reports whether the API server would compress a large answer.
 	Gzip bool
-	// Pretty reports whether the API server would indent JSON even if the Accept header does not ask for indentation. The
-	// parameter pretty decides that, or the User-Agent if there is no such parameter. See [Request.Indented].
+	// Pretty reports whether the parameter pretty, or without it the User-Agent, asks for indented JSON. The Accept header
+	// may ask for it, too: see [Request.Indented].
 	Pretty bool
 }
 
@@ -56,8 +66,8 @@ func (r *Request) Verb() string {
 // was understood. Only such a request may be answered from memory. With any other reason, the Request has only what
 // was read before that reason was found: it is for logs and metrics.
 //
-// What depends on the kind of the resource is decided later, by [Accept.Representation], [Request.Indented] and
-// [Request.CheckSelectors].
+// What depends on whether the resource is custom or has namespaces is decided later, by [Accept.Representation],
+// [Request.Indented] and [Request.CheckSelectors].
 //
 // Header names must be canonical, as net/http's server makes them. Parse neither changes r nor reads its body.
 func Parse(r *http.Request, info *request.RequestInfo, credentials CredentialKind) (*Request, reason.Reason) {
@@ -65,7 +75,7 @@ func Parse(r *http.Request, info *request.RequestInfo, credentials CredentialKin
 	if why := parsePath(r, info, req); why != reason.None {
 		return req, why
 	}
-	req.Pretty = isHuman(r.UserAgent()) // the default, which the parameter pretty overrides
+	req.Pretty = isHumanClient(r.UserAgent()) // the default, which the parameter pretty overrides
 	if why := parseQuery(r.URL.RawQuery, req); why != reason.None {
 		return req, why
 	}
@@ -80,5 +90,5 @@ func Parse(r *http.Request, info *request.RequestInfo, credentials CredentialKin
 	if why := parseSelectors(req); why != reason.None {
 		return req, why
 	}
-	return req, req.Accept.reasonForAll()
+	return req, req.Accept.reasonForAnyResource()
 }

@@ -8,17 +8,17 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// requestInfos reads paths as kube-apiserver does in its default configuration. It is never written to.
-var requestInfos = request.RequestInfoFactory{
+// requestInfoFactory reads paths as kube-apiserver does in its default configuration. It is never written to.
+var requestInfoFactory = request.RequestInfoFactory{
 	APIPrefixes:          sets.NewString("api", "apis"),
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
 // RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver,
-// RequestInfoFactory). No other function does so: all decisions rest on the same reading of a request.
+// RequestInfoFactory). It is the only place where a path is read, so that all decisions rest on one reading.
 //
-// The factory also reads watch and fieldSelector from a query, less strictly than this package does, and logs what it
-// cannot decode. So callers should give u without a query. u must not be nil.
+// The factory would also read watch and fieldSelector from a query, less strictly than this package does, and log what it
+// cannot decode. So callers pass u without its query. u must not be nil.
 func RequestInfo(method string, u *url.URL) (*request.RequestInfo, error) {
-	return requestInfos.NewRequestInfo(&http.Request{Method: method, URL: u})
+	return requestInfoFactory.NewRequestInfo(&http.Request{Method: method, URL: u})
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxSelectorLength bounds the text of each selector, in bytes. So it bounds the values of a label, too.
+	// maxSelectorLength bounds the text of each selector, in bytes. That also bounds the values in "key in (…)".
 	maxSelectorLength = 4096
 	// maxRequirements bounds the requirements of each selector, since every object is matched with every requirement.
 	maxRequirements = 64
@@ -36,7 +36,7 @@ func parseSelectors(req *Request) reason.Reason {
 	if parsed.Fields, ok = parseFields(req.FieldSelector); !ok {
 		return reason.NotCanonical
 	}
-	if name, ok := parsed.Fields.RequiresExactMatch(nameField); ok {
+	if name, named := parsed.Fields.RequiresExactMatch(nameField); named {
 		// No object can have such a name. The API server authorizes such a list without a name, and reads the whole
 		// range.
 		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
@@ -53,7 +53,7 @@ func parseLabels(raw string) (selector labels.Selector, ok bool) {
 	if raw == "" {
 		return labels.Everything(), true
 	}
-	if !isReasonable(raw) {
+	if !fitsReview(raw) {
 		return nil, false
 	}
 	selector, err := labels.Parse(raw)
@@ -71,7 +71,7 @@ func parseFields(raw string) (selector fields.Selector, ok bool) {
 	if raw == "" {
 		return fields.Everything(), true
 	}
-	if !isReasonable(raw) {
+	if !fitsReview(raw) {
 		return nil, false
 	}
 	selector, err := fields.ParseSelector(raw)
@@ -82,8 +82,8 @@ func parseFields(raw string) (selector fields.Selector, ok bool) {
 	return selector, len(selector.Requirements()) <= maxRequirements
 }
 
-// isReasonable reports whether a selector is short enough, and is UTF-8, so that a review can carry it.
-func isReasonable(raw string) bool {
+// fitsReview reports whether a selector is short enough, and is UTF-8, so that a review can carry it.
+func fitsReview(raw string) bool {
 	return len(raw) <= maxSelectorLength && utf8.ValidString(raw)
 }
 
@@ -101,7 +101,7 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 		return "", "", false
 	}
 	if !namespaced {
-		return "", r.Name, r.Namespace == ""
+		return "", r.Name, r.Namespace == "" // the path of such a resource has no namespace
 	}
 	namespace = r.Namespace
 	if namespace == "" {
@@ -114,18 +114,14 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// CheckSelectors returns None if kube-apiserver reads all objects of the request's scope, or the one of [Request.Single],
-// and answers with those that match the selectors. Otherwise CheckSelectors returns the reason to forward the request.
-// namespaced says whether the resource has namespaces, atZero what a limit at resourceVersion=0 means. Whether the
-// resource has the fields of the selector is not checked here.
+// CheckSelectors returns None if kube-apiserver's answer is what the selectors select of the objects of the request's scope,
+// or of the one object of [Request.Single]. Otherwise it returns the reason to forward the request. namespaced says whether
+// the resource has namespaces. Whether the resource has the fields of the selector is not checked here.
 //
-// kube-apiserver does otherwise in these cases (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3):
-//
-//   - In a list over all namespaces, metadata.namespace=x makes x the scope of the first page, but not of later pages.
-//   - Resources without namespaces either refuse metadata.namespace or do not know its value. PodCertificateRequests
-//     refuse it though they have namespaces.
-//   - A revision with a limit is exact, but not if a single object is read: the newest object is the answer then.
-func (r *Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reason {
+// kube-apiserver does otherwise in the cases below (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3).
+func (r *Request) CheckSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
+	// Resources without namespaces either refuse metadata.namespace or do not know its value. PodCertificateRequests refuse it
+	// though they have namespaces.
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.NotCanonical
 	}
@@ -133,17 +129,19 @@ func (r *Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Rea
 		return reason.None // the other cases are about pages: every event of a watch is matched with the selectors
 	}
 	o := r.Options
-	atAny := o.ResourceVersion == "0"
+	atZero := o.ResourceVersion == "0"
 	if _, _, single := r.Single(namespaced); single {
-		hasRevision := o.ResourceVersion != "" && !atAny
+		// A revision with a limit is exact, but not if a single object is read: the newest object is the answer then.
+		hasRevision := o.ResourceVersion != "" && !atZero
 		if hasRevision && o.Limit > 0 && o.ResourceVersionMatch == "" {
 			return reason.NotCanonical
 		}
 		return reason.None
 	}
-	limited := o.Limit > 0 && (!atAny || atZero == LimitHonoured)
+	// In a list over all namespaces, metadata.namespace=x makes x the scope of the first page, but not of later pages.
+	limited := o.Limit > 0 && (!atZero || limitAtZero == LimitHonoured)
 	paged := limited || o.Continue != ""
-	if _, exact := r.Fields.RequiresExactMatch(namespaceField); exact && r.Namespace == "" && paged {
+	if _, oneNamespace := r.Fields.RequiresExactMatch(namespaceField); oneNamespace && r.Namespace == "" && paged {
 		return reason.NotCanonical
 	}
 	return reason.None

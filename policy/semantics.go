@@ -4,7 +4,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Semantics says which state a list must have, in the words of the Kubernetes API concepts page.
+// Semantics says which state a list or watch asks for, in the words of the Kubernetes API concepts page.
 type Semantics string
 
 const (
@@ -18,6 +18,8 @@ const (
 	Exact Semantics = "exact"
 	// Continue is the state at the revision of a continue token, beginning with the token's start key.
 	Continue Semantics = "continue"
+	// After is, for a watch, the changes after a revision.
+	After Semantics = "after"
 )
 
 // The values of resourceVersionMatch.
@@ -38,7 +40,7 @@ type ListOptions struct {
 
 // Decision says what to do with a list or watch: serve it from memory, or forward it.
 type Decision struct {
-	// Serve reports whether the request may be answered from memory. If not, only Reason is set.
+	// Serve reports whether the request may be answered from memory. If not, only Reason is set (but see [Evaluation]).
 	Serve     bool
 	Semantics Semantics
 	// Revision is the revision for NotOlderThan, Exact, Continue and After; otherwise 0.
@@ -55,57 +57,43 @@ type Decision struct {
 	Reason reason.Reason
 }
 
-// Decide decides what to do with a list or watch. The policy's rule says what a limit at resourceVersion=0 means (atZero),
-// and which lists of the newest state may be answered from memory (consistent).
-func (r *Request) Decide(atZero LimitAtZero, consistent ConsistentLists) Decision {
+// Decide decides what to do with a list or watch. limitAtZero and consistentLists are the settings of the resource's rule.
+func (r *Request) Decide(limitAtZero LimitAtZero, consistentLists ConsistentLists) Decision {
 	if r.Watch {
 		return decideWatch(r.Options, r.WatchOptions)
 	}
-	return decideList(r.Options, atZero, consistent)
+	return decideList(r.Options, limitAtZero, consistentLists)
 }
 
 // decideList maps list options to semantics as kube-apiserver 1.36 does (k8s.io/apiserver: storage/cacher/delegator,
 // storage.ValidateListOptions, and apimachinery's internalversion validation). A list with any other options is
-// forwarded. For a revision, see parseDecimal.
-func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) Decision {
-	match := o.ResourceVersionMatch
-	rv := o.ResourceVersion
-	revision, isRevision := parseDecimal(rv)
-	continues := o.Continue != ""
+// forwarded.
+func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists ConsistentLists) Decision {
+	revision, isRevision := parseDecimal(o.ResourceVersion)
 	switch {
-	// The upstream refuses these.
-	case match != "" && match != matchNotOlderThan && match != matchExact:
+	case isRefused(o):
 		return forward(reason.NotCanonical)
-	case match != "" && (rv == "" || continues):
-		return forward(reason.NotCanonical)
-	case match == matchExact && rv == "0":
-		return forward(reason.NotCanonical)
-	case continues && rv != "" && rv != "0":
-		return forward(reason.NotCanonical)
-	case o.Limit < 0:
-		return forward(reason.NotCanonical)
-
-	case continues && rv == "0":
+	case o.Continue != "" && o.ResourceVersion == "0":
 		// This is valid, but kube-apiserver's cache and its storage disagree about the limit.
 		return forward(reason.NotCanonical)
-	case continues:
+	case o.Continue != "":
 		return decideContinue(o)
 
-	case rv == "" && (consistent == ConsistentOn || consistent == ConsistentAlways):
+	case o.ResourceVersion == "" && (consistentLists == ConsistentOn || consistentLists == ConsistentAlways):
 		return Decision{Serve: true, Semantics: Consistent, Limit: o.Limit}
-	case rv == "":
+	case o.ResourceVersion == "":
 		return forward(reason.Consistent)
-	case rv == "0" && atZero == LimitHonoured:
+	case o.ResourceVersion == "0" && limitAtZero == LimitHonoured:
 		return Decision{Serve: true, Semantics: Any, Limit: o.Limit}
-	case rv == "0":
+	case o.ResourceVersion == "0":
 		// The limit is ignored, as by kube-apiserver. A client that relies on that does not ask for a next page, so a page
 		// would hide objects from it.
 		return Decision{Serve: true, Semantics: Any}
 	case !isRevision:
 		return forward(reason.NotCanonical)
-	case match == matchExact:
+	case o.ResourceVersionMatch == matchExact:
 		return Decision{Serve: true, Semantics: Exact, Revision: revision, Limit: o.Limit}
-	case match == "" && o.Limit > 0:
+	case o.ResourceVersionMatch == "" && o.Limit > 0:
 		// The rule from before resourceVersionMatch existed: with a limit, the revision is exact.
 		return Decision{Serve: true, Semantics: Exact, Revision: revision, Limit: o.Limit}
 	default:
@@ -113,19 +101,28 @@ func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) D
 	}
 }
 
+// isRefused reports whether kube-apiserver refuses a list with these options.
+func isRefused(o ListOptions) bool {
+	match := o.ResourceVersionMatch
+	rv := o.ResourceVersion
+	continues := o.Continue != ""
+	return match != "" && match != matchNotOlderThan && match != matchExact ||
+		match != "" && (rv == "" || continues) ||
+		match == matchExact && rv == "0" ||
+		continues && rv != "" && rv != "0" ||
+		o.Limit < 0
+}
+
 // decideContinue decides what to do with a continuation by the revision in its token.
 func decideContinue(o ListOptions) Decision {
-	revision, start, ok := DecodeContinue(o.Continue)
+	start, revision, ok := DecodeContinue(o.Continue)
 	switch {
-	case !ok:
-		// Malformed, or written differently from how kube-apiserver writes it.
+	case !ok: // malformed, or written differently from how kube-apiserver writes it
 		return forward(reason.NotCanonical)
-	case revision <= 0:
-		// The revision -1 asks for the newest state from the start key on.
+	case revision < 0: // kube-apiserver writes -1 for the newest state, from the start key on
 		return forward(reason.Consistent)
-	default:
-		return Decision{Serve: true, Semantics: Continue, Revision: uint64(revision), Limit: o.Limit, Start: start}
 	}
+	return Decision{Serve: true, Semantics: Continue, Revision: uint64(revision), Limit: o.Limit, Start: start}
 }
 
 // forward returns the decision to forward a request for a reason.

@@ -57,7 +57,7 @@ func checkWithUpstream(t *testing.T, o ListOptions) {
 		Recursive:            true,
 	})
 	revision, canonical := parseDecimal(o.ResourceVersion)
-	tokenRevision, _, validToken := DecodeContinue(o.Continue) // see checkToken
+	_, tokenRevision, validToken := DecodeContinue(o.Continue) // see checkToken
 	want := Decision{Serve: true, Revision: uint64(exact), Limit: o.Limit}
 	switch {
 	case refused, o.ResourceVersion != "" && (!canonical || o.Continue != ""), o.Continue != "" && !validToken:

@@ -8,9 +8,6 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// After is the semantics of a watch for the changes after a revision.
-const After Semantics = "after"
-
 // WatchOptions are the parameters of a watch that a list does not have.
 type WatchOptions struct {
 	// SendInitialEvents is "true", "false", or empty if the client did not give the parameter. With "true" the watch is a
@@ -25,33 +22,34 @@ type WatchOptions struct {
 // maxWatchTimeout is the longest timeout of a watch that is answered from memory.
 const maxWatchTimeout = 24 * time.Hour
 
-// readWatchParameter reports whether the request is a watch. canonical is false if a watch parameter that says so has an
-// unusual spelling, or occurs twice. (If the parameter says no, setListParameter checks the spelling.)
-func readWatchParameter(query url.Values) (watch, canonical bool) {
+// readWatchParameter reports whether the request is a watch, and if so, whether the parameter watch is given once and in a
+// usual spelling. For a list, usual is true: setListParameter checks the spelling.
+func readWatchParameter(query url.Values) (watch, usual bool) {
 	values, found := query["watch"]
 	if !found {
 		return false, true
 	}
-	watch, canonical = parseBool(values[0]) // the API server reads the first value
+	watch, usual = parseBool(values[0]) // the API server reads the first value
 	if !watch {
 		return false, true
 	}
-	return true, canonical && len(values) == 1
+	return true, usual && len(values) == 1
 }
 
-// setWatchParameter is setListParameter for the query parameters of a watch.
+// setWatchParameter sets the field for one query parameter of a watch, if any. It returns false if the watch must be
+// forwarded, since kube-apiserver may refuse the value or read it differently.
 func (r *Request) setWatchParameter(name, value string) bool {
 	switch name {
 	case "watch":
 		return true // readWatchParameter has checked it
 	case "allowWatchBookmarks":
-		bookmarks, canonical := parseBool(value)
+		bookmarks, usual := parseBool(value)
 		r.WatchOptions.Bookmarks = bookmarks
-		return canonical
+		return usual
 	case "sendInitialEvents":
-		send, canonical := parseBool(value)
+		send, usual := parseBool(value)
 		r.WatchOptions.SendInitialEvents = strconv.FormatBool(send)
-		return canonical
+		return usual
 	case "timeoutSeconds":
 		seconds, ok := parseDecimal(value)
 		if !ok || seconds > uint64(maxWatchTimeout/time.Second) {
@@ -60,7 +58,7 @@ func (r *Request) setWatchParameter(name, value string) bool {
 		r.WatchOptions.Timeout = time.Duration(seconds) * time.Second // #nosec G115 -- bounded
 		return true
 	case "continue":
-		return false // whether kube-apiserver refuses it depends on the other parameters
+		return false // kube-apiserver refuses it or not, depending on the other parameters
 	}
 	return r.setListParameter(name, value)
 }

@@ -219,7 +219,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.denied})
 			})
 			h.Policy = policy.DefaultConfig().WithSwitches(policy.Switches{
-				Consistent: cmp.Or(tt.consistentLists, policy.ConsistentOn), Watches: true,
+				ConsistentLists: cmp.Or(tt.consistentLists, policy.ConsistentOn), Watches: true,
 			})
 			tt.upstream.code = cmp.Or(tt.upstream.code, http.StatusOK)
 			h.Forward = forward.New(tt.upstream, proxytest.DiscardLog())

@@ -240,7 +240,7 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 		Draining:    func() bool { return false },
 		Unreachable: func() bool { return false },
 
-		Policy: policy.DefaultConfig().WithSwitches(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}),
+		Policy: policy.DefaultConfig().WithSwitches(policy.Switches{ConsistentLists: policy.ConsistentAlways, Watches: true}),
 
 		ConsistentWait: 3 * time.Second,
 

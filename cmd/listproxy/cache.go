@@ -92,7 +92,7 @@ func (o *cacheOptions) Validate() error {
 	if err != nil {
 		return err
 	}
-	o.policy = asWritten.WithSwitches(policy.Switches{Consistent: o.consistent, Watches: o.watches})
+	o.policy = asWritten.WithSwitches(policy.Switches{ConsistentLists: o.consistent, Watches: o.watches})
 	if o.eagerCollections, err = parseEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}

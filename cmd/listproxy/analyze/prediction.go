@@ -64,7 +64,7 @@ type predictor struct {
 }
 
 func newPredictor(p *policy.Config) predictor {
-	switches := policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}
+	switches := policy.Switches{ConsistentLists: policy.ConsistentAlways, Watches: true}
 	return predictor{asWritten: p, withSwitches: p.WithSwitches(switches)}
 }
 

@@ -428,27 +428,6 @@ func TestUselessLogs(t *testing.T) {
 	}
 }
 
-// TestMaxCounters: a tally counts all requests, with at most maxCounters counters and one more for all other clients.
-func TestMaxCounters(t *testing.T) {
-	tally := newTally()
-	const requests = 2 * maxCounters
-	for i := range requests {
-		key := counterKey{
-			rowKey:     rowKey{client: client{userAgent: "tool", user: fmt.Sprint("user-", i)}, resource: "pods"},
-			prediction: prediction{verb: verbList, answeredBy: byMemory},
-		}
-		tally.counter(key).completed++
-	}
-	var got int64
-	for _, counter := range tally.counters {
-		got += counter.requests()
-	}
-	if n := len(tally.counters); n > maxCounters+1 {
-		t.Errorf("got %d counters, want at most %d", n, maxCounters+1)
-	}
-	expect.Same(t, int64(requests), got)
-}
-
 // TestNames: in a report, names that clients choose for themselves have no escape sequences of terminals, no credentials, and at
 // most maxName characters. All nodes are one user.
 func TestNames(t *testing.T) {

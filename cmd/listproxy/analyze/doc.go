@@ -14,7 +14,7 @@
 // # Invariants
 //
 //   - Package policy parses the requests of events, as it does for the proxy. There is no second parser.
-//   - Memory is bounded, whatever the log: lines, names, and the number of clients and rows.
+//   - Memory grows with the number of clients and resources, not with the length of the log. Lines and names are bounded.
 //   - A line without an event is counted, and is not an error. A log without any list or watch is an error, which says
 //     what to do.
 //   - Names that clients choose for themselves are bounded and masked before they are kept.

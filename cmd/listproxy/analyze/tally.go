@@ -6,13 +6,6 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// maxCounters is the number of counters up to which a tally tells clients and resources apart. Further keys count for
-// otherClients, which has at most one more counter for each prediction.
-const maxCounters = 50_000
-
-// otherClients stands for the clients and resources that came when the tally was full.
-var otherClients = rowKey{client: client{userAgent: "(others)", user: "(others)"}, resource: "?"}
-
 // rowKey is what the requests of one row of the report have in common.
 type rowKey struct {
 	client   client
@@ -36,7 +29,7 @@ type counter struct {
 // requests returns the number of requests.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
-// tally counts requests. Its memory is bounded.
+// tally counts requests. Its size grows with the number of clients, resources and predictions.
 type tally struct {
 	counters    map[counterKey]*counter
 	first, last time.Time // when the first and the last request were received; zero if no event says when
@@ -46,13 +39,18 @@ func newTally() *tally { return &tally{counters: map[counterKey]*counter{}} }
 
 // add counts an event whose request has the prediction p.
 func (t *tally) add(e *auditEvent, p prediction) {
-	c := t.counter(counterKey{
+	key := counterKey{
 		rowKey: rowKey{
 			client:   newClient(e.UserAgent, e.User.Username),
 			resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource),
 		},
 		prediction: p,
-	})
+	}
+	c := t.counters[key]
+	if c == nil {
+		c = &counter{}
+		t.counters[key] = c
+	}
 	if e.Verb == verbWatch && e.Stage == auditv1.StageResponseStarted {
 		c.opened++
 	} else {
@@ -71,17 +69,4 @@ func (t *tally) add(e *auditEvent, p prediction) {
 	if received.After(t.last) {
 		t.last = received
 	}
-}
-
-// counter returns the counter for a key; that of otherClients if the key is new and the tally is full.
-func (t *tally) counter(key counterKey) *counter {
-	if t.counters[key] == nil && len(t.counters) >= maxCounters {
-		key.rowKey = otherClients
-	}
-	c := t.counters[key]
-	if c == nil {
-		c = &counter{}
-		t.counters[key] = c
-	}
-	return c
 }

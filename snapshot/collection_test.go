@@ -27,7 +27,7 @@ func liveCollection(limits Limits) *Collection {
 
 // loadState lets a collection begin with a state whose stream is read.
 func loadState(c *Collection, state index.Tree, revision uint64) {
-	c.install(&stateLoad{state: state, revision: revision, envelope: samples.Envelope("PodList", "v1"), askedBy: c.probes.Next()}, false)
+	c.install(&stateLoad{state: state, revision: revision, envelope: samples.Envelope("PodList", "v1"), askedBy: c.probes.Next()})
 	c.setStreaming(true)
 }
 

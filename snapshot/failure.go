@@ -57,11 +57,11 @@ func (f *feed) handleFailure(err error, now time.Time) retryPause {
 func (f *feed) dropOrKeep(err error, now time.Time) (minimum time.Duration) {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
-	if f.mustLoad && f.collection.known() { // these errors of a load say nothing of the known state
+	if f.mustLoad && f.collection.known() { // a load beside the known state has failed
 		switch {
-		case isInconsistent:
+		case isInconsistent: // this says nothing of the known state
 			return 0
-		case errors.Is(err, wire.ErrForm):
+		case errors.Is(err, wire.ErrForm): // nor does this
 			return wait.Jitter(unlikelyRetry, 1)
 		case errors.Is(err, errFull): // without the known state there may be room; lists wait for the load
 			f.drop(reason.Warming, reason.Memory)

@@ -206,7 +206,8 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 		return nil, err
 	}
 	l.watchForm = watchForm
-	f.collection.install(l, f.bringWatchesUpToDate(ctx, l))
+	l.watchesUpToDate = f.bringWatchesUpToDate(ctx, l)
+	f.collection.install(l)
 	f.envelope = l.envelope
 	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)
 	return l.stream, nil

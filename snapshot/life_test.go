@@ -216,7 +216,7 @@ func (l *life) load(s step) error {
 	l.collection.install(&stateLoad{
 		state: state, size: size, revision: l.upstream, envelope: l.envelope,
 		watchForm: &watch.Form{}, askedBy: probeSentAt(l.collection, askedAt),
-	}, false)
+	})
 	l.beginState(askedAt)
 	l.collection.setStreaming(true)
 	return nil

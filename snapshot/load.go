@@ -272,6 +272,8 @@ type stateLoad struct {
 	size int64
 	// stream goes on from the state; nil if the state comes in pages.
 	stream *source.Stream
+	// watchesUpToDate reports whether clients' watches have delivered all changes that led to the state.
+	watchesUpToDate bool
 }
 
 // count adds bytes to the size. It returns errFull if the state grows while the budget is crowded.

@@ -78,8 +78,8 @@ func TestWatchesOverALoad(t *testing.T) {
 				}
 				c.install(&stateLoad{
 					state: state, revision: revision, envelope: envelope, watchForm: &watch.Form{Envelope: envelope},
-					askedBy: c.probes.Next(),
-				}, tt.watchesUpToDate)
+					askedBy: c.probes.Next(), watchesUpToDate: tt.watchesUpToDate,
+				})
 			}
 			write := func(kind, key string, revision uint64) {
 				expect.NoError(t, c.apply(stateChange{kind: kind, key: key, revision: revision, object: object(key, revision)}))

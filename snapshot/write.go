@@ -12,9 +12,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// install replaces all that was known by a state that was loaded. Clients' watches end, unless they are up to date: they
-// have delivered all changes that led to the state.
-func (c *Collection) install(l *stateLoad, watchesUpToDate bool) {
+// install replaces all that was known by a state that was loaded. Clients' watches end, unless they are up to date.
+func (c *Collection) install(l *stateLoad) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -38,7 +37,7 @@ func (c *Collection) install(l *stateLoad, watchesUpToDate bool) {
 		loadAskedAt: l.askedBy.Sent,
 		streaming:   true, // after a load in pages, the watch is opened at once
 	}
-	if old.broadcaster != nil && watchesUpToDate {
+	if old.broadcaster != nil && l.watchesUpToDate {
 		v.broadcaster = old.broadcaster
 		v.broadcaster.Renew(*l.watchForm, watch.Span{Versions: c.versions, From: l.revision, To: l.revision})
 	} else {

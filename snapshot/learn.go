@@ -52,9 +52,9 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 }
 
 // learnWatch learns the form of the upstream's watches, and of the bookmark that ends the initial events, from a
-// streaming list of nothing (see watchNothing). It returns nil if no watches are served. An upstream without streaming lists
-// answers with an error, or never sends that bookmark: then Form.InitialEnd is nil, and only watches from a revision on are
-// served. In the second case states are loaded in pages for a while, too.
+// streaming list of nothing (see watchNothing). It returns nil if no watches are served. An upstream without streaming
+// lists answers with an error, or never sends that bookmark: then Form.InitialEndBookmark is nil, and only watches from a
+// revision on are served. If the bookmark never comes, states are loaded in pages for a while, too.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
 	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // of an empty collection it is not known yet
 	if !f.watches || !canWriteEvents {
@@ -67,7 +67,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	switch {
 	case err == nil:
 		return form, nil
-	case errors.Is(err, errNoEnd):
+	case errors.Is(err, errNoEndBookmark):
 		f.noStreamingBefore = time.Now().Add(noStreamingFor)
 	case source.IsAnswer(err) && !refusesResource(err): // the upstream has no streaming lists
 	default:
@@ -107,15 +107,15 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 	return f.source.Watch(ctx, namespace, query, timeout)
 }
 
-// learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns errNoEnd if
-// the stream ends at its timeout without that bookmark, or sends another one first. It returns nil without an error if
-// listproxy could not write the bookmark with the same bytes.
+// learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns
+// errNoEndBookmark if the stream ends at its timeout without that bookmark, or sends another one first. It returns nil
+// without an error if listproxy could not write the bookmark with the same bytes.
 func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
 		if !ok {
 			if s.EndedAtTimeout(time.Now()) {
-				return nil, errNoEnd
+				return nil, errNoEndBookmark
 			}
 			return nil, s.Err
 		}
@@ -124,7 +124,7 @@ func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Boo
 			return nil, nil //nolint:nilerr // no form that can be written
 		}
 		if !ev.Meta.EndsInitial { // kube-apiserver sends no other bookmark before it
-			return nil, errNoEnd
+			return nil, errNoEndBookmark
 		}
 		return b, nil
 	case <-ctx.Done():

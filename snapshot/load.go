@@ -42,8 +42,8 @@ const (
 
 var (
 	errSlow = fmt.Errorf("a state did not come within %v", loadTimeout)
-	// errNoEnd says that a streaming list did not end with its bookmark.
-	errNoEnd = errors.New("a streaming list did not send the bookmark that ends it")
+	// errNoEndBookmark says that a streaming list did not end with its bookmark.
+	errNoEndBookmark = errors.New("a streaming list did not send the bookmark that ends it")
 )
 
 // load reads a complete state by a streaming list, or else page by page. Only a few feeds begin to load at the same
@@ -66,7 +66,7 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 		return l, err
 	}
 	f.log.Info("the streaming list was refused, or ended early or not at all: the state is loaded page by page", "error", err)
-	lacksEnd := errors.Is(err, errNoEnd)
+	lacksEnd := errors.Is(err, errNoEndBookmark)
 	l, err = f.loadWith(ctx, learned, f.loadPages)
 	if err == nil && lacksEnd {
 		f.noStreamingBefore = time.Now().Add(noStreamingFor)
@@ -92,7 +92,7 @@ func (f *feed) takeLoadSlot(ctx context.Context) (giveBack func(), err error) {
 //   - It does not send the bookmark that ends it.
 func canLoadPages(err error) bool {
 	isRefused := source.IsAnswer(err) && !refusesResource(err)
-	return isRefused || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEnd)
+	return isRefused || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEndBookmark)
 }
 
 // refusesResource reports whether an error of a streaming list or a watch shows that the upstream would refuse any list of
@@ -160,7 +160,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 				return nil
 			}
 		case <-silence.C:
-			return fmt.Errorf("%w within %v", errNoEnd, loadSilence)
+			return fmt.Errorf("%w within %v", errNoEndBookmark, loadSilence)
 		case <-timeout.C:
 			return errSlow
 		case <-ctx.Done():

@@ -95,7 +95,8 @@ type changes []Change
 
 // withLatest returns a copy of c to which the latest change was added.
 func (c changes) withLatest(latest Change) changes {
-	others := slices.DeleteFunc(slices.Clone(c), func(old Change) bool { return old.Scope == latest.Scope && old.Cause == latest.Cause })
+	isSame := func(old Change) bool { return old.Scope == latest.Scope && old.Cause == latest.Cause }
+	others := slices.DeleteFunc(slices.Clone(c), isSame)
 	return append(changes{latest}, others[:min(len(others), maxChanges-1)]...)
 }
 

@@ -119,7 +119,7 @@ func (b *bench) restart(ctx context.Context, upstream string, r *result) (err er
 	if err != nil {
 		return err
 	}
-	pods, err := b.readPods(ctx, controlplane.TeamA, 10)
+	pods, err := b.readPods(ctx, controlplane.TeamA, changingPods)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func watches(ctx context.Context, b *bench) error {
 
 // measureWatches has a crowd watch the same pods at a side, and returns the row of an event and that of an idle watch.
 func (b *bench) measureWatches(ctx context.Context, at side) (event, watch *result, err error) {
-	pods, err := b.readPods(ctx, controlplane.TeamA, 10)
+	pods, err := b.readPods(ctx, controlplane.TeamA, changingPods)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -30,6 +30,9 @@ func (b *bench) readPods(ctx context.Context, namespace string, n int) ([]*corev
 	return pods, nil
 }
 
+// changingPods is the number of pods that change while something is measured.
+const changingPods = 10
+
 // unlimited changes are made until the context ends.
 const unlimited = 0
 
@@ -86,7 +89,7 @@ type writing int
 const (
 	// quiet writes a namespace, which is in no answer that is compared.
 	quiet writing = iota
-	// busy writes ten of the pods and a config map, too.
+	// busy writes changingPods and a config map, too.
 	busy
 )
 
@@ -94,7 +97,7 @@ const (
 func (b *bench) startWrites(ctx context.Context, what writing) (stop func() error, err error) {
 	var pods []*corev1.Pod
 	if what == busy {
-		if pods, err = b.readPods(ctx, controlplane.TeamA, 10); err != nil {
+		if pods, err = b.readPods(ctx, controlplane.TeamA, changingPods); err != nil {
 			return nil, err
 		}
 	}

@@ -23,8 +23,8 @@ func Execute(t *testing.T, cmd *cobra.Command, args ...string) (out, errs string
 	return stdout.String(), stderr.String(), err
 }
 
-// Run executes a command and returns all that it wrote, and the text of its error. The test fails unless the command returns
-// an error exactly if wantErr.
+// Run executes a command and returns all that it wrote, with the text of its error. It fails the test if the command returns no
+// error though wantErr, or one though not.
 func Run(t *testing.T, wantErr bool, cmd *cobra.Command, args ...string) string {
 	t.Helper()
 	out, errs, err := Execute(t, cmd, args...)
@@ -38,11 +38,11 @@ func Run(t *testing.T, wantErr bool, cmd *cobra.Command, args ...string) string 
 	return out
 }
 
-// Refused fails the test unless err has all these words.
-func Refused(t *testing.T, err error, words ...string) {
+// Refused ends the test if err is nil, and fails it for each part that is missing in the text of err.
+func Refused(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("accepted")
+		t.Fatalf("got no error, want one with %q", parts)
 	}
-	expect.Says(t, err.Error(), words...)
+	expect.Says(t, err.Error(), parts...)
 }

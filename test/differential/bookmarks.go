@@ -35,9 +35,9 @@ func templateOf(w watchRequest, e oracle.Event) (template, string) {
 	return template{w.Resource.GroupVersionResource.String(), w.eventsIn(), e.EndsInitial, len(revision)}, string(masked)
 }
 
-// differ adds the bookmarks among the events that kube-apiserver served and listproxy proxied. It returns how one differs
+// compare adds the bookmarks among the events that kube-apiserver served and listproxy proxied. It returns how one differs
 // from an earlier one of its sort, of either side.
-func (t *templates) differ(w watchRequest, served, proxied []oracle.Event) *difference {
+func (t *templates) compare(w watchRequest, served, proxied []oracle.Event) *difference {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen == nil {
@@ -57,8 +57,8 @@ func (t *templates) differ(w watchRequest, served, proxied []oracle.Event) *diff
 	return nil
 }
 
-// unserved reports whether listproxy has sent a bookmark of a sort that kube-apiserver has not sent yet.
-func (t *templates) unserved(w watchRequest, proxied []oracle.Event) bool {
+// hasUnserved reports whether listproxy has sent a bookmark of a sort that kube-apiserver has not sent yet.
+func (t *templates) hasUnserved(w watchRequest, proxied []oracle.Event) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.ContainsFunc(proxied, func(e oracle.Event) bool {

@@ -136,10 +136,10 @@ func (a pair) oneTimedOut() bool {
 func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok bool) {
 	const pause = 50 * time.Millisecond
 	started := time.Now()
-	answers, found := c.once(ctx, q)
+	answers, found := c.compareOnce(ctx, q)
 	for found != nil && answers.oneTimedOut() && time.Since(started) < patience && clock.Sleep(ctx, pause) {
 		c.report.count("asked again")
-		answers, found = c.once(ctx, q)
+		answers, found = c.compareOnce(ctx, q)
 	}
 	if ctx.Err() != nil {
 		return answers, false
@@ -179,9 +179,9 @@ func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 	return err == nil && len(list.Objects) == 0
 }
 
-// once sends a question to both sides once and returns how the answers differ. If the answer changes with time,
+// compareOnce sends a question to both sides once and returns how the answers differ. If the answer changes with time,
 // kube-apiserver is asked for the list at exactly the revision of listproxy's answer.
-func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *difference) {
+func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair, _ *difference) {
 	asked := time.Now()
 	var err error
 	if answers.proxy, err = c.proxy.ask(ctx, q); err != nil {

@@ -115,22 +115,23 @@ func stateOf(body []byte, w watchRequest) (map[string][]byte, error) {
 
 // stateOfProtobuf is stateOf for a list in protobuf. kind is that of the objects.
 func stateOfProtobuf(body []byte, kind runtime.TypeMeta) (map[string][]byte, error) {
+	const itemsField = 2 // of every list
 	var list runtime.Unknown
 	if err := list.Unmarshal(bytes.TrimPrefix(body, magic)); err != nil {
 		return nil, err
 	}
 	state := map[string][]byte{}
 	for rest := list.Raw; len(rest) > 0; {
-		number, wire, n := protowire.ConsumeTag(rest)
-		if n < 0 || wire != protowire.BytesType {
+		field, kindOfValue, tagLength := protowire.ConsumeTag(rest)
+		if tagLength < 0 || kindOfValue != protowire.BytesType {
 			return nil, fmt.Errorf("not a list: %q", rest)
 		}
-		content, m := protowire.ConsumeBytes(rest[n:])
-		if m < 0 {
+		content, contentLength := protowire.ConsumeBytes(rest[tagLength:])
+		if contentLength < 0 {
 			return nil, fmt.Errorf("not a list: %q", rest)
 		}
-		rest = rest[n+m:]
-		if number != 2 {
+		rest = rest[tagLength+contentLength:]
+		if field != itemsField {
 			continue
 		}
 		var o metav1.PartialObjectMetadata

@@ -104,21 +104,11 @@ func (g *generator) watch() (watchRequest, bool) {
 	}
 	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // no such path exists
 	w.initial = pick(g, absent, absent, yes, yes, no)
-	usual := !g.oneIn(3)
-	if usual { // as a client sends it, in most cases by the admin
-		if !g.oneIn(8) {
-			w.User = w.admin
-		}
-		w.bookmarks = !g.oneIn(6)
-		w.start = pick(g, fromWithin, fromWithin, fromWithin, fromZero, fromZero, fromUnset, fromFuture)
-		w.Query.Set("watch", "true")
+	isUsual := !g.oneIn(3)
+	if isUsual {
+		g.beginUsually(&w)
 	} else {
-		w.bookmarks = !g.oneIn(3)
-		w.start = pick(
-			g, fromUnset, fromUnset, fromZero, fromZero, fromZero, fromWithin, fromWithin, fromWithin, fromWithin, fromWithin, fromFuture,
-			fromDistant, fromOld, fromZeros,
-		)
-		w.Query.Set("watch", g.spelled(&w, yes))
+		g.beginUnusually(&w)
 	}
 	if !g.startAt(&w) {
 		return w, false
@@ -138,13 +128,33 @@ func (g *generator) watch() (watchRequest, bool) {
 	} else if g.oneIn(3) {
 		w.Query.Set("timeoutSeconds", pick(g, "0", "300", "599"))
 	}
-	if !usual {
+	if !isUsual {
 		g.addIneffective(&w)
 		if g.oneIn(4) {
 			g.oddWatch(&w)
 		}
 	}
 	return w, true
+}
+
+// beginUsually makes a watch begin as clients send it, in most cases the admin.
+func (g *generator) beginUsually(w *watchRequest) {
+	if !g.oneIn(8) {
+		w.User = w.admin
+	}
+	w.bookmarks = !g.oneIn(6)
+	w.start = pick(g, fromWithin, fromWithin, fromWithin, fromZero, fromZero, fromUnset, fromFuture)
+	w.Query.Set("watch", "true")
+}
+
+// beginUnusually makes a watch begin at any start.
+func (g *generator) beginUnusually(w *watchRequest) {
+	w.bookmarks = !g.oneIn(3)
+	w.start = pick(
+		g, fromUnset, fromUnset, fromZero, fromZero, fromZero, fromWithin, fromWithin, fromWithin, fromWithin, fromWithin, fromFuture,
+		fromDistant, fromOld, fromZeros,
+	)
+	w.Query.Set("watch", g.spelled(w, yes))
 }
 
 // spelled returns a choice in one of the spellings that kube-apiserver accepts.

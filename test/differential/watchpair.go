@@ -150,7 +150,7 @@ func (p *watchPair) count() {
 // learnBookmarks compares a bookmark of a sort that only listproxy has sent so far: it has kube-apiserver send one.
 func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 	proxied, _, _ := p.proxied.received()
-	if !p.c.sent.unserved(p.request, proxied) {
+	if !p.c.sent.hasUnserved(p.request, proxied) {
 		return nil
 	}
 	q := p.request.watchFrom(p.expected.UpTo)
@@ -170,10 +170,10 @@ func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 	case <-ctx.Done():
 	}
 	served, _, _ := s.received()
-	if d := p.c.sent.differ(p.request, served, nil); d != nil {
+	if d := p.c.sent.compare(p.request, served, nil); d != nil {
 		return d
 	}
-	if p.c.sent.unserved(p.request, proxied) {
+	if p.c.sent.hasUnserved(p.request, proxied) {
 		p.c.report.count("bookmarks of a sort that only listproxy has sent")
 	}
 	return nil
@@ -267,7 +267,7 @@ func (p *watchPair) compareEvents() *difference {
 	if err := expected.Judge(proxied, proxiedEnded); err != nil {
 		return newDifference(wrongEvents, "%v", err)
 	}
-	return p.c.sent.differ(p.request, served, proxied)
+	return p.c.sent.compare(p.request, served, proxied)
 }
 
 // isRefused reports whether the events end with an ERROR.

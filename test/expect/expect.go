@@ -24,12 +24,12 @@ func Same(t testing.TB, want, got any, options ...cmp.Option) {
 	}
 }
 
-// Says fails the test for each of words that is not in text.
-func Says(t testing.TB, text string, words ...string) {
+// Says fails the test for each of parts that text lacks.
+func Says(t testing.TB, text string, parts ...string) {
 	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%q is missing in:\n%s", word, text)
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is missing in:\n%s", part, text)
 		}
 	}
 }

@@ -154,15 +154,15 @@ const (
 
 // runSlowClients has clients ask for many lists, of which they read little or nothing.
 func (s *scene) runSlowClients() time.Time {
-	s.besideSlowClients(pods.Path(""), s.viaConfig.BearerToken, func() {
+	s.whileSlowClientsRead(pods.Path(""), s.viaConfig.BearerToken, func() {
 		s.waitDuringFault()
 		s.awaitCompared("beside slow and stuck clients")
 	})
 	return time.Now()
 }
 
-// besideSlowClients calls do while clients, all with the same token, read lists of any version slowly or not at all.
-func (s *scene) besideSlowClients(path, token string, do func()) {
+// whileSlowClientsRead calls do while clients, all with the same token, read lists of any version slowly or not at all.
+func (s *scene) whileSlowClientsRead(path, token string, do func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()

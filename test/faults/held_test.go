@@ -42,42 +42,42 @@ func TestHeldMemory(t *testing.T) {
 	expect.NoError(t, err)
 	program, err := faultCase{withoutRace: true}.buildProgram("") // the race detector takes memory of its own
 	expect.NoError(t, err)
-	var chunksWritten atomic.Int64
 	for name, tt := range map[string]struct {
-		clients, bytesEach int
-		request            string
-		answer             func(w http.ResponseWriter, r *http.Request) // nil: listproxy itself answers
+		clients, wantBytesEach int
+		request                string
+		// answer answers in kube-apiserver's place, and counts what it has written in progress; nil: listproxy itself answers.
+		answer func(w http.ResponseWriter, r *http.Request, progress *atomic.Int64)
 	}{
-		"idle connections": {clients: 100, bytesEach: perConnection, request: "OPTIONS *"},
+		"idle connections": {clients: 100, wantBytesEach: perConnection, request: "OPTIONS *"},
 		"forwarded watches": {
-			clients: 300, bytesEach: perConnection + perWatch, request: "GET /api/v1/configmaps?labelSelector=held&watch=true",
-			answer: func(w http.ResponseWriter, r *http.Request) {
+			clients: 300, wantBytesEach: perConnection + perWatch, request: "GET /api/v1/configmaps?labelSelector=held&watch=true",
+			answer: func(w http.ResponseWriter, r *http.Request, _ *atomic.Int64) {
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 			},
 		},
 		"answers that nobody reads": {
-			clients: 200, bytesEach: perConnection + perAnswer, request: "GET /openapi/v2",
-			answer: func(w http.ResponseWriter, _ *http.Request) {
+			clients: 200, wantBytesEach: perConnection + perAnswer, request: "GET /openapi/v2",
+			answer: func(w http.ResponseWriter, _ *http.Request, progress *atomic.Int64) {
 				chunk := bytes.Repeat([]byte("a"), 4<<10)
 				for range 4 * mib / len(chunk) {
 					if _, err := w.Write(chunk); err != nil {
 						return
 					}
-					chunksWritten.Add(1)
+					progress.Add(1)
 				}
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var arrived atomic.Int64
+			var arrived, progress atomic.Int64
 			between := hop.Run(t, quietStage.plane.URL(), quietStage.plane.CA(), hop.Odd{})
 			between.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				if hop.Own(r) || !strings.Contains(tt.request, r.URL.Path) {
 					return false
 				}
 				arrived.Add(1)
-				tt.answer(w, r)
+				tt.answer(w, r, &progress)
 				return true
 			})
 			p := harness.RunProxy(t, harness.ProxyOptions{
@@ -87,36 +87,49 @@ func TestHeldMemory(t *testing.T) {
 			before, _, err := process.Memory(p.PID())
 			expect.NoError(t, err)
 			for i := range tt.clients {
-				conn, err := dial(p.Address(), p.CA(), i)
-				expect.NoError(t, err)
-				t.Cleanup(func() { _ = conn.Close() })
-				_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
-					tt.request, quietStage.plane.Token(controlplane.Admin))
-				if err == nil && tt.answer == nil {
-					_, err = io.ReadAtLeast(conn, make([]byte, 1024), 1)
-				}
-				expect.NoError(t, err)
+				hold(t, p, i, tt.request, tt.answer == nil)
 			}
 			poll.Until(t, patience, "all requests have arrived", func() bool {
 				return tt.answer == nil || int(arrived.Load()) == tt.clients
 			})
-			var peak, lastPeak, lastChunks int64
-			stable := 0
-			poll.Until(t, patience, "memory and answers have stopped growing", func() bool {
-				_, peak, err = process.Memory(p.PID())
-				expect.NoError(t, err)
-				chunks := chunksWritten.Load()
-				stable++
-				if peak > lastPeak || chunks != lastChunks {
-					lastPeak, lastChunks, stable = peak, chunks, 0
-				}
-				return stable >= stableSamples
-			})
-			got, want := float64(peak-before), float64(tt.clients*tt.bytesEach+firstUse)
+			peak := awaitStablePeak(t, p, &progress)
+			got, want := float64(peak-before), float64(tt.clients*tt.wantBytesEach+firstUse)
 			t.Logf("%d clients: %d MiB resident, %d before; each %.1f KiB", tt.clients, peak>>20, before>>20, got/float64(tt.clients)/1024)
 			if got > want {
 				t.Errorf("the clients take %.1f MiB, want at most %.1f", got/mib, want/mib)
 			}
 		})
 	}
+}
+
+// hold sends a request over a connection that stays open until the test ends. It reads the beginning of the answer, or nothing.
+func hold(t *testing.T, p *harness.Proxy, client int, request string, readsAnswer bool) {
+	t.Helper()
+	conn, err := dial(p.Address(), p.CA(), client)
+	expect.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
+		request, quietStage.plane.Token(controlplane.Admin))
+	if err == nil && readsAnswer {
+		_, err = io.ReadAtLeast(conn, make([]byte, 1024), 1)
+	}
+	expect.NoError(t, err)
+}
+
+// awaitStablePeak waits until memory and progress have stopped growing, and returns the peak of memory.
+func awaitStablePeak(t *testing.T, p *harness.Proxy, progress *atomic.Int64) (peak int64) {
+	t.Helper()
+	var lastProgress int64
+	stable := 0
+	poll.Until(t, patience, "memory and answers have stopped growing", func() bool {
+		_, nowPeak, err := process.Memory(p.PID())
+		expect.NoError(t, err)
+		nowProgress := progress.Load()
+		stable++
+		if nowPeak > peak || nowProgress != lastProgress {
+			peak, lastProgress, stable = nowPeak, nowProgress, 0
+		}
+		return stable >= stableSamples
+	})
+	return peak
 }

@@ -102,31 +102,64 @@ func (s *scene) writeLarge(method string) {
 func (s *scene) listLarge() time.Time {
 	s.Helper()
 	p := s.proxies.All()[0]
-	representations := []load.Representation{load.AsJSON, load.AsProtobuf}
-	// Memory need not have room for both representations; lists of the other are forwarded.
-	awaitHit := func(when string) {
-		s.must(poll.Retry(s.Context(), "large objects from memory "+when, func() error {
-			var hit bool
-			var errs []error
-			for _, r := range representations {
-				q := question{Collection: collection{Kind: revisionKind, Representation: r}, Namespace: s.namespaces[1], Query: ask.AnyVersion}
-				err := s.requireHit(s.Context(), q)
-				hit, errs = hit || err == nil, append(errs, err)
-				s.askAndForget(s.Context(), q, 0) // has its answer compared
-			}
-			if hit {
-				return nil
-			}
-			return errors.Join(errs...)
-		}))
-	}
-	awaitHit("at the beginning")
-	via := ask.MustNew(s, s.viaConfig, patience)
+	s.awaitLargeHit("at the beginning")
 	var reading errgroup.Group
-	var hits atomic.Int64
+	hits := s.startReaders(&reading)
+	s.writeLarge(http.MethodPatch)
+	s.must(reading.Wait())
+	token := s.plane.RESTConfig(controlplane.Feed).BearerToken // another caller than ours, with its own share of the limits
+	s.whileSlowClientsRead(revisionKind.Path(""), token, func() {
+		s.writeLarge(http.MethodPatch)
+		s.awaitLargeHit("beside slow and stuck clients")
+		s.awaitCompared("beside slow and stuck clients")
+	})
+	s.awaitLargeHit("at the end")
+	if hits.Load() == 0 {
+		s.Error("no large list came from memory")
+	}
+	_, peak, err := process.Memory(p.PID())
+	s.must(err)
+	harness.Log(fmt.Sprintf("faults: %s: of %d whole lists %d from memory; at most %d MiB resident, of %d",
+		s.namespaces[0], readers*readsEach, hits.Load(), peak>>20, memoryLimit>>20))
+	if peak > memoryLimit {
+		s.Errorf("%d MiB were resident, want at most %d", peak>>20, memoryLimit>>20)
+	}
+	return time.Now()
+}
+
+// largeRepresentations are those in which large lists are read. Memory need not have room for both; lists of the other are
+// forwarded.
+var largeRepresentations = []load.Representation{load.AsJSON, load.AsProtobuf}
+
+// awaitLargeHit waits until large objects come from memory in one of the representations. It has the answers compared.
+func (s *scene) awaitLargeHit(when string) {
+	s.Helper()
+	s.must(poll.Retry(s.Context(), "large objects from memory "+when, func() error {
+		var isHit bool
+		var errs []error
+		for _, r := range largeRepresentations {
+			q := question{Collection: collection{Kind: revisionKind, Representation: r}, Namespace: s.namespaces[1], Query: ask.AnyVersion}
+			err := s.requireHit(s.Context(), q)
+			isHit = isHit || err == nil
+			errs = append(errs, err)
+			s.askAndForget(s.Context(), q, 0)
+		}
+		if isHit {
+			return nil
+		}
+		return errors.Join(errs...)
+	}))
+}
+
+// startReaders starts clients that read whole large lists, and returns the number of those from memory so far.
+func (s *scene) startReaders(reading *errgroup.Group) *atomic.Int64 {
+	s.Helper()
+	via := ask.MustNew(s, s.viaConfig, patience)
+	hits := &atomic.Int64{}
 	encodings := []string{"identity", "gzip"}
-	for i := range readers {
-		accept, encoding := representations[i%len(representations)].Accept, encodings[i/len(representations)]
+	for i := range readers { // in each representation and each encoding
+		accept := largeRepresentations[i%len(largeRepresentations)].Accept
+		encoding := encodings[i/len(largeRepresentations)]
 		reading.Go(func() error {
 			for range readsEach {
 				if err := poll.Retry(s.Context(), "a large list", func() error {
@@ -145,24 +178,5 @@ func (s *scene) listLarge() time.Time {
 			return nil
 		})
 	}
-	s.writeLarge(http.MethodPatch)
-	s.must(reading.Wait())
-	token := s.plane.RESTConfig(controlplane.Feed).BearerToken // another caller than ours, with its own share of the limits
-	s.besideSlowClients(revisionKind.Path(""), token, func() {
-		s.writeLarge(http.MethodPatch)
-		awaitHit("beside slow and stuck clients")
-		s.awaitCompared("beside slow and stuck clients")
-	})
-	awaitHit("at the end")
-	if hits.Load() == 0 {
-		s.Error("no large list came from memory")
-	}
-	_, peak, err := process.Memory(p.PID())
-	s.must(err)
-	harness.Log(fmt.Sprintf("faults: %s: of %d whole lists %d from memory; at most %d MiB resident, of %d",
-		s.namespaces[0], readers*readsEach, hits.Load(), peak>>20, memoryLimit>>20))
-	if peak > memoryLimit {
-		s.Errorf("%d MiB were resident, want at most %d", peak>>20, memoryLimit>>20)
-	}
-	return time.Now()
+	return hits
 }

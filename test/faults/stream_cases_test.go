@@ -21,9 +21,10 @@ func streamCases() []faultCase {
 		{
 			name: "connections_cut", suite: makeTest, inSoak: true, wantHistoryKept: true, wantNobodyRejected: true,
 			args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
+				const pause = 300 * time.Millisecond // in which connections come back
 				for begun := time.Now(); time.Since(begun) < *duration; {
 					s.hop.CutAll()
-					clock.Sleep(s.Context(), 300*time.Millisecond)
+					clock.Sleep(s.Context(), pause)
 				}
 				s.hop.CutAll()
 				return time.Now()
@@ -71,7 +72,7 @@ func streamCases() []faultCase {
 		{name: "watches_garbled", suite: makeTestAll, inSoak: true, fault: func(s *scene) time.Time {
 			return s.rewriteWatches(func(r *http.Request, line []byte) ([]byte, error) {
 				switch {
-				case !hop.Own(r) || rand.IntN(3) > 0:
+				case !hop.Own(r) || rand.IntN(3) > 0: // two of three events are as they were
 					return line, nil
 				case strings.HasPrefix(string(line), "{"):
 					return append(line[:len(line)/2:len(line)/2], "\x00garbage\n"...), nil

@@ -175,8 +175,8 @@ func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 // A way changes a client's configuration for kube-apiserver into one that leads there directly, or through a listproxy.
 type way func(direct *rest.Config) *rest.Config
 
-// as returns a client that goes this way and logs in as a user.
-func (w way) as(t *testing.T, user string) *ask.Client {
+// clientOf returns a client that goes this way and logs in as a user.
+func (w way) clientOf(t *testing.T, user string) *ask.Client {
 	t.Helper()
 	return ask.MustNew(t, w(cp.RESTConfig(user)), patience)
 }

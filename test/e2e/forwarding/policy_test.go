@@ -35,7 +35,7 @@ resources:
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{
 		"--config", config, "--eager", "podtemplates,podtemplates/protobuf",
 	}})
-	directly := direct.as(t, controlplane.Admin)
+	directly := direct.clientOf(t, controlplane.Admin)
 	via := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
 
 	t.Run("--eager: loaded before the first request, in each representation", func(t *testing.T) {

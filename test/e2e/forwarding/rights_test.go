@@ -40,8 +40,8 @@ func impersonator(t *testing.T) *rest.Config {
 	return config
 }
 
-// byCertificate returns a client that goes this way and logs in with a certificate. No listproxy may log the user's name.
-func (w way) byCertificate(t *testing.T, user string, groups ...string) *ask.Client {
+// clientByCertificate returns a client that goes this way and logs in with a certificate. No listproxy may log the user's name.
+func (w way) clientByCertificate(t *testing.T, user string, groups ...string) *ask.Client {
 	t.Helper()
 	config := cp.RESTConfig(controlplane.Anonymous)
 	var err error
@@ -55,7 +55,7 @@ func (w way) byCertificate(t *testing.T, user string, groups ...string) *ask.Cli
 // certificates, in its own words.
 func TestMayNotImpersonate(t *testing.T) {
 	for name, via := range map[string]way{"server": viaServer, "proxy-url": viaProxyURL} {
-		master := via.byCertificate(t, "master-in-vain", "system:masters")
+		master := via.clientByCertificate(t, "master-in-vain", "system:masters")
 		for path, wantReason := range map[string]string{
 			"/api/v1/pods?resourceVersion=0": "not-allowed", "/api/v1/pods": "consistent", "/version": "not-list",
 		} {
@@ -86,7 +86,7 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "userextras/"+credentialID),
 	)...)
 	list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
-	janes := []*ask.Client{viaServer.byCertificate(t, user, group), viaProxyURL.byCertificate(t, user, group)}
+	janes := []*ask.Client{viaServer.clientByCertificate(t, user, group), viaProxyURL.clientByCertificate(t, user, group)}
 	for _, jane := range janes {
 		getUntil(t, "the account may review as jane", jane, list, func(a ask.Answer) bool {
 			if a.FromMemory() {
@@ -123,7 +123,7 @@ func TestRightsFollowRBAC(t *testing.T) {
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", longTTL, "--eager", "pods"},
 	})
 	ns, elsewhere := newNamespace(t), newNamespace(t)
-	list, carol := "/api/v1/namespaces/"+ns+"/pods?resourceVersion=0", way(own.RESTConfig).as(t, controlplane.Carol)
+	list, carol := "/api/v1/namespaces/"+ns+"/pods?resourceVersion=0", way(own.RESTConfig).clientOf(t, controlplane.Carol)
 	requireForbidden(t, get(t, carol, list), "not-allowed")
 	revoke := grant(t, controlplane.Grant{
 		To: []string{controlplane.Carol}, Namespace: ns, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
@@ -146,6 +146,6 @@ func TestRightsFollowRBAC(t *testing.T) {
 	expect.Same(t, before, countReviews())
 	revoke()
 	isForbidden := func(a ask.Answer) bool { return a.Code == http.StatusForbidden }
-	getUntil(t, "kube-apiserver knows the revocation", direct.as(t, controlplane.Carol), list, isForbidden)
+	getUntil(t, "kube-apiserver knows the revocation", direct.clientOf(t, controlplane.Carol), list, isForbidden)
 	requireForbidden(t, getUntil(t, "carol may no longer list", carol, list, isForbidden), "not-allowed")
 }

@@ -202,7 +202,7 @@ func TestShapes(t *testing.T) {
 	for i := range eventsAfterRV {
 		newConfigMap(t, ns, fmt.Sprintf("map-later-%d", i), nil)
 	}
-	page, err := ask.ReadList(get(t, direct.as(t, controlplane.Admin), path+"?limit=10").Body)
+	page, err := ask.ReadList(get(t, direct.clientOf(t, controlplane.Admin), path+"?limit=10").Body)
 	expect.NoError(t, err)
 	fill := strings.NewReplacer("{rv}", revision, "{token}", page.Next)
 
@@ -274,7 +274,7 @@ func (s shape) send(t *testing.T, via way, target string) (_ response, cacheStat
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client := via.overHTTP(s.httpMajor).as(t, controlplane.Admin)
+	client := via.overHTTP(s.httpMajor).clientOf(t, controlplane.Admin)
 	client.Header = http.Header{"Accept": nil}
 	maps.Copy(client.Header, s.header)
 	res, err := client.Open(ctx, http.MethodGet, target, nil)

@@ -239,12 +239,12 @@ type event struct {
 	due  time.Time // when it is forwarded
 }
 
-// read reads events in advance, so that a delay does not add up from event to event.
-func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
+// readAhead reads events in advance, so that a delay does not add up from event to event.
+func (h *Hop) readAhead(r *http.Request, from *events.Reader) <-chan event {
 	const maxAhead = 1 << 12
-	read := make(chan event, maxAhead)
+	ahead := make(chan event, maxAhead)
 	go func() {
-		defer close(read)
+		defer close(ahead)
 		for {
 			line, err := from.Frame()
 			e := event{line: line, err: err, due: time.Now()}
@@ -252,7 +252,7 @@ func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 				e.due = e.due.Add(delay(r))
 			}
 			select {
-			case read <- e:
+			case ahead <- e:
 			case <-r.Context().Done():
 				return
 			}
@@ -261,12 +261,12 @@ func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 			}
 		}
 	}()
-	return read
+	return ahead
 }
 
 // pass forwards a watch event by event.
 func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to *io.PipeWriter) {
-	for e := range h.read(r, from) {
+	for e := range h.readAhead(r, from) {
 		line, err := e.line, e.err
 		if err == nil && !clock.Sleep(r.Context(), time.Until(e.due)) {
 			err = r.Context().Err()

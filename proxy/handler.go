@@ -166,10 +166,8 @@ func (h *Handler) withSeat(next http.Handler) http.Handler {
 
 // admit waits for the request's seat. It returns false if it has refused the request.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request, who *caller) bool {
-	longRunning := kubehttp.RequestOf(r).LongRunning
-	observe.RecordOf(r.Context()).SetLongRunning(longRunning)
 	limiter := h.Limits.Short
-	if longRunning {
+	if kubehttp.RequestOf(r).LongRunning {
 		limiter = h.Limits.LongRunning
 	}
 	seat, err := limiter.Acquire(r.Context(), who.Flow, 1)

@@ -38,7 +38,6 @@ func TestRequestsAreCounted(t *testing.T) {
 		s.WriteHeader(http.StatusGone)
 	})
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s observetest.Seen) {
-		s.SetLongRunning(true)
 		s.SetDecision(&policy.Request{}, "", reason.Watch)
 		s.SetSent(http.StatusSwitchingProtocols, 0) // the connection is hijacked
 	})

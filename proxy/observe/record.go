@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // Record is the record of one request: the decision about it, and the answer. [Observer.Observe] puts the record into
@@ -23,7 +24,6 @@ type Record struct {
 	request  *http.Request // its context has the record and the span
 
 	receivedAt      time.Time
-	longRunning     bool
 	labels          requestLabels // the code, resource and verb are set at the end
 	handlerReturned bool          // without a panic
 	ignored         bool          // neither counted nor logged
@@ -62,9 +62,6 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 // ReceivedAt returns the time at which the request came.
 func (rec *Record) ReceivedAt() time.Time { return rec.receivedAt }
 
-// SetLongRunning records whether the request is long-running. The duration of a long-running request is not counted.
-func (rec *Record) SetLongRunning(long bool) { rec.longRunning = long }
-
 // Ignore keeps the request from being counted and logged.
 func (rec *Record) Ignore() { rec.ignored = true }
 
@@ -91,15 +88,14 @@ func (rec *Record) SetDecision(asked *policy.Request, semantics policy.Semantics
 // SetMemoryAnswer records the answer from memory that is about to be written.
 func (rec *Record) SetMemoryAnswer(answer MemoryAnswer) { rec.memory = answer }
 
-// ForwardTransport returns a transport that sends the request with next, each time in a span. The caller must call end at
-// the end of the answer.
+// ForwardTransport returns a transport that sends one request with next, in a span. The caller must call end at the end of
+// the answer.
 func (rec *Record) ForwardTransport(next http.RoundTripper) (_ http.RoundTripper, end func()) {
 	if rec.observer == nil {
 		return next, func() {}
 	}
 	endSpan := func() {}
 	send := func(r *http.Request) (res *http.Response, err error) {
-		endSpan() // of the try before
 		res, endSpan, err = rec.observer.spans.send(SpanForward, next, r)
 		return res, err
 	}
@@ -126,7 +122,7 @@ func (rec *Record) end() {
 	rec.labels.verb = verbLabel(rec.request)
 	rec.labels.code = codeLabel(rec.response.Code)
 	rec.observer.metrics.count(&rec.labels, rec.response.Bytes, rec.memory.Bytes)
-	if !rec.longRunning {
+	if !kubehttp.RequestOf(rec.request).LongRunning {
 		rec.observer.metrics.observeDuration(&rec.labels, time.Since(rec.receivedAt))
 	}
 	if span.IsRecording() {

@@ -75,8 +75,8 @@ func New(cfg *rest.Config) (*Transports, error) {
 // OnAnswer sets a function that is called with the status of each answer. It must be called before any request is sent.
 func (t *Transports) OnAnswer(onAnswer func(status int)) { t.onAnswer = onAnswer }
 
-// RecordAnswer records the status of the API server's answer to a caller's request. It replaces [auth.Tokens.RecordAnswer], which
-// it calls.
+// RecordAnswer records the status of the API server's answer to a caller's request. It takes the place of
+// [auth.Tokens.RecordAnswer], which it calls.
 func (t *Transports) RecordAnswer(id auth.Identity, upgrade bool, method string, status int) {
 	if t.onAnswer != nil {
 		t.onAnswer(status)
@@ -110,8 +110,6 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 	transports := t.transportsFor(id)
 	verdict, flow := t.VerdictOn(id, "") // the flow of an accepted caller does not depend on the address
 	switch {
-	case transports == nil:
-		return refusingTransport{}
 	case r.Upgrade != "":
 		return transports.http1 // an upgrade takes over the connection
 	case verdict != auth.Accepted:
@@ -126,17 +124,13 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
 	verdict, _ := t.VerdictOn(id, "")
-	switch {
-	case transports == nil:
-		return refusingTransport{}
-	case verdict != auth.Accepted:
+	if verdict != auth.Accepted {
 		return transports.http1 // a 401 would close an HTTP/2 connection, see unknownCallers; these bodies are small
 	}
 	return transports.sendAs
 }
 
-// transportsFor returns the transports for a caller. They are nil if the caller is impersonated, and listproxy impersonates
-// nobody.
+// transportsFor returns the transports for a caller.
 func (t *Transports) transportsFor(id auth.Identity) *transportSet {
 	if id.VerifiedUser() != nil {
 		return t.current.Load().impersonating

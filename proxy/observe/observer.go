@@ -41,7 +41,8 @@ func New(traces *sdktrace.TracerProvider, registry prometheus.Registerer) *Obser
 // the handler counts the request, and writes a line of the access log if log is enabled for [telemetry.LevelAccess].
 func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		record := o.begin(w, r)
+		record := &Record{observer: o, receivedAt: time.Now(), response: CountingWriter{ResponseWriter: w}}
+		record.request = r.WithContext(context.WithValue(r.Context(), recordKey{}, record))
 		defer func() { // also after a panic, by which next breaks an answer off
 			record.end()
 			if log.Enabled(r.Context(), telemetry.LevelAccess) {

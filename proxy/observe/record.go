@@ -51,14 +51,6 @@ func RecordOf(ctx context.Context) *Record {
 	return &Record{receivedAt: time.Now()}
 }
 
-// begin returns the record of a new request. The record must be ended.
-func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
-	record := &Record{observer: o, receivedAt: time.Now(), response: CountingWriter{ResponseWriter: w}}
-	record.labels.resource = OtherLabel
-	record.request = r.WithContext(context.WithValue(r.Context(), recordKey{}, record))
-	return record
-}
-
 // ReceivedAt returns the time at which the request came.
 func (rec *Record) ReceivedAt() time.Time { return rec.receivedAt }
 

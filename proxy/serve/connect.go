@@ -35,14 +35,13 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return raiseHeaderValueLimit(&http.Server{
-		Handler:           observer.Observe(newConnectHandler(tunnels), log),
-		TLSConfig:         tlsConfig,
-		Protocols:         protocols,
-		ReadHeaderTimeout: connectTimeout,
-		// These are for refusals. A tunnel has the deadlines of the server that accepts it.
+		Handler:   observer.Observe(newConnectHandler(tunnels), log),
+		TLSConfig: tlsConfig,
+		Protocols: protocols,
+		// ReadTimeout bounds the time of the head, too, and the idle time after a refusal. A tunnel has the deadlines of the
+		// server that accepts it.
 		ReadTimeout:    connectTimeout,
 		WriteTimeout:   connectTimeout,
-		IdleTimeout:    connectTimeout,
 		MaxHeaderBytes: connectHeaderBytes,
 		ErrorLog:       serverErrorLog(log),
 

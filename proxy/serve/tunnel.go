@@ -70,12 +70,7 @@ func (t *Tunnels) Close() error {
 }
 
 // Addr implements [net.Listener].
-func (t *Tunnels) Addr() net.Addr { return tunnelAddr{} }
-
-type tunnelAddr struct{}
-
-func (tunnelAddr) Network() string { return "tunnel" }
-func (tunnelAddr) String() string  { return "tunnel" }
+func (t *Tunnels) Addr() net.Addr { return &net.UnixAddr{Name: "tunnel", Net: "tunnel"} }
 
 // tunnelConn is a tunnel's connection with the client. Its RemoteAddr is the client's.
 type tunnelConn struct {

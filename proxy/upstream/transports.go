@@ -160,10 +160,14 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 	if proxy == nil {
 		proxy = http.ProxyFromEnvironment // as client-go does
 	}
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	}
 	return &http.Transport{
 		// The URL of a request has a path that the caller chose: the network proxy is chosen without it.
 		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
-		DialContext:           dialer(cfg),
+		DialContext:           dial,
 		TLSClientConfig:       tlsConfig.Clone(),
 		TLSHandshakeTimeout:   tlsHandshakeTimeout,
 		ExpectContinueTimeout: expectContinueTimeout,
@@ -184,18 +188,6 @@ func overHTTP2(t *http.Transport, pingAfter, pingTimeout time.Duration) *http.Tr
 		SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamReceiveBuffer,
 	}
 	return t
-}
-
-func dialer(cfg *rest.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
-	dial := cfg.Dial
-	if dial == nil {
-		return (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
-	}
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-		defer cancel()
-		return dial(ctx, network, address)
-	}
 }
 
 // verifyAnonymous returns an error if a transport for callers' requests holds credentials, or may hold some that cannot be

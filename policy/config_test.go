@@ -24,7 +24,8 @@ func mustParse(t testing.TB, body string) *Config {
 	return c
 }
 
-// TestEveryField: ParseConfig reads every field, in YAML and in JSON, with comments and document marks around.
+// TestEveryField: ParseConfig reads every field, in YAML and in JSON, with comments and document marks around, and
+// consistentLists in its three spellings.
 func TestEveryField(t *testing.T) {
 	want := Rule{
 		Cache:           CacheOnDemand,
@@ -64,7 +65,7 @@ func TestEveryField(t *testing.T) {
 }
 
 // TestRuleFor: each setting comes from the most specific rule that has it, in any order of the file, else from the built-in
-// policy. Only a rule that names Secrets keeps them, and no rule keeps Events.
+// policy. Only a rule that names Secrets keeps them, and no rule keeps Events. Source names the rule that decided Cache.
 func TestRuleFor(t *testing.T) {
 	const rules = `resources:
 - {group: apps, resource: deployments, historyWindow: 3s}
@@ -78,17 +79,18 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		return Rule{Cache: cache, HistoryWindow: history, LimitAtZero: LimitHonoured, Watches: &watches, Source: source}
 	}
 	builtIn := func(cache CacheMode) Rule { return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: BuiltIn} }
-	resource := func(group, name string, cache CacheMode) string {
-		return fmt.Sprintf("resources: [{group: %q, resource: %q, cache: %s}]", group, name, cache)
+	oneRule := func(group, resource string, cache CacheMode) string {
+		return fmt.Sprintf("resources: [{group: %q, resource: %q, cache: %s}]", group, resource, cache)
 	}
 	fromFirstRule := func(cache CacheMode) Rule {
 		return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: "p: resources[0]"}
 	}
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		file     string // after its head
 		resource string
 		want     Rule
 	}{
+		// Without a rule.
 		{file: "", resource: "pods", want: builtIn(CacheOnDemand)},
 		{file: "", resource: "secrets", want: builtIn(CacheNever)},
 		{file: "", resource: "events", want: builtIn(CacheNever)},
@@ -96,6 +98,7 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		{file: "", resource: "secrets.example.com", want: builtIn(CacheOnDemand)},
 		{file: "", resource: "events.example.com", want: builtIn(CacheOnDemand)},
 
+		// The rule of the resource, the wildcard of its group, the defaults.
 		{file: rules, resource: "deployments.apps", want: ruleOf(CacheOnDemand, 3*time.Second, false, "p: resources[0]")},
 		{file: rules, resource: "daemonsets.apps", want: ruleOf(CacheOnDemand, 2*time.Second, false, "p: resources[1]")},
 		{file: rules, resource: "jobs.batch", want: ruleOf(CacheOnDemand, time.Second, true, "p: defaults")},
@@ -105,120 +108,124 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		{file: rules, resource: "events", want: ruleOf(CacheNever, time.Second, true, "p: resources[2]")},
 		{file: rules, resource: "events.events.k8s.io", want: ruleOf(CacheNever, time.Second, true, BuiltIn)},
 
+		// No wildcard keeps Secrets or Events. A rule that names them decides.
 		{file: "defaults: {cache: onDemand}", resource: "secrets", want: builtIn(CacheNever)},
-		{file: resource("", "*", CacheOnDemand), resource: "secrets", want: builtIn(CacheNever)},
-		{file: resource("", "*", CacheOnDemand), resource: "events", want: builtIn(CacheNever)},
-		{file: resource("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: builtIn(CacheNever)},
-		{file: resource("", "secrets", CacheOnDemand), resource: "secrets", want: fromFirstRule(CacheOnDemand)},
-		{file: resource("", "events", CacheNever), resource: "events", want: fromFirstRule(CacheNever)},
+		{file: oneRule("", "*", CacheOnDemand), resource: "secrets", want: builtIn(CacheNever)},
+		{file: oneRule("", "*", CacheOnDemand), resource: "events", want: builtIn(CacheNever)},
+		{file: oneRule("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: builtIn(CacheNever)},
+		{file: oneRule("", "secrets", CacheOnDemand), resource: "secrets", want: fromFirstRule(CacheOnDemand)},
+		{file: oneRule("", "events", CacheNever), resource: "events", want: fromFirstRule(CacheNever)},
 	} {
-		gr := schema.ParseGroupResource(test.resource)
-		if diff := cmp.Diff(test.want, mustParse(t, test.file).RuleFor(gr.Group, gr.Resource)); diff != "" {
-			t.Errorf("%s in %q (-want +got):\n%s", gr, test.file, diff)
+		gr := schema.ParseGroupResource(tt.resource)
+		if diff := cmp.Diff(tt.want, mustParse(t, tt.file).RuleFor(gr.Group, gr.Resource)); diff != "" {
+			t.Errorf("%s in %q (-want +got):\n%s", gr, tt.file, diff)
 		}
 	}
-	if diff := cmp.Diff(DefaultConfig().defaults, mustParse(t, "").defaults); diff != "" {
-		t.Errorf("without a file (-want +got):\n%s", diff)
-	}
-	expect.Same(t, "deployments.apps", mustParse(t, rules).Targets()[0].String())
+}
+
+// TestTargets: Targets returns what the rules are about, in their order, wildcards included.
+func TestTargets(t *testing.T) {
+	c := mustParse(t, "resources: [{group: apps, resource: deployments, cache: never}, {group: '', resource: '*', cache: never}]\n")
+	expect.Same(t, []schema.GroupResource{{Group: "apps", Resource: "deployments"}, {Resource: "*"}}, c.Targets())
 }
 
 // TestWrongConfig: each error names the file and the field, and says what is wrong and what to write instead.
 func TestWrongConfig(t *testing.T) {
 	rule := func(fields string) string { return head + "resources:\n- {" + fields + "}\n" }
 	pods := func(fields string) string { return rule("group: '', resource: pods, " + fields) }
-	for name, test := range map[string]struct {
+	for name, tt := range map[string]struct {
 		text       string
-		wantErrors []string // each is the beginning of an error, and other words in it, joined with |
+		wantErrors [][]string // of each error, in their order: words that it must have
 	}{
-		"empty file":    {text: "", wantErrors: []string{"the file is empty|apiVersion: listproxy.io/v1alpha1"}},
-		"invalid YAML":  {text: "{", wantErrors: []string{"yaml: line 1"}},
-		"a field twice": {text: head + "kind: Policy\n", wantErrors: []string{"|kind"}},
-		"unknown field": {text: head + "default: {}\n", wantErrors: []string{`unknown field "default"`}},
+		"empty file":    {text: "", wantErrors: [][]string{{"the file is empty", "apiVersion: listproxy.io/v1alpha1"}}},
+		"invalid YAML":  {text: "{", wantErrors: [][]string{{"yaml: line 1"}}},
+		"a field twice": {text: head + "kind: Policy\n", wantErrors: [][]string{{"kind"}}},
+		"unknown field": {text: head + "default: {}\n", wantErrors: [][]string{{`unknown field "default"`}}},
 		"two documents": {
-			text: head + "---\n" + head, wantErrors: []string{"a second document begins with ---|one policy"},
+			text: head + "---\n" + head, wantErrors: [][]string{{"a second document begins with ---", "one policy"}},
 		},
 		"resources as an object": {
-			text: head + "resources: {pods: {}}\n", wantErrors: []string{"|cannot unmarshal object|resources"},
+			text: head + "resources: {pods: {}}\n", wantErrors: [][]string{{"cannot unmarshal object", "resources"}},
 		},
 		"no apiVersion and no kind": {
 			text: "defaults: {cache: never}\n",
-			wantErrors: []string{
-				`apiVersion: Unsupported value: ""|listproxy.io/v1alpha1`,
-				`kind: Unsupported value: ""|Policy`,
+			wantErrors: [][]string{
+				{`apiVersion: Unsupported value: ""`, `listproxy.io/v1alpha1`},
+				{`kind: Unsupported value: ""`, `Policy`},
 			},
 		},
 		"a rule without group and resource": {
 			text: rule("cache: never"),
-			wantErrors: []string{
-				`resources[0].group: Required value|"" for the core group`,
-				`resources[0].resource: Invalid value|"*"`,
+			wantErrors: [][]string{
+				{`resources[0].group: Required value`, `"" for the core group`},
+				{`resources[0].resource: Invalid value`, `"*"`},
 			},
 		},
 		"core as the group": {
 			text:       rule("group: core, resource: pods, cache: never"),
-			wantErrors: []string{`resources[0].group: Invalid value: "core"|write ""`},
+			wantErrors: [][]string{{`resources[0].group: Invalid value: "core"`, `write ""`}},
 		},
 		"a version as the group": {
 			text:       rule("group: v1, resource: pods, cache: never"),
-			wantErrors: []string{`resources[0].group: Invalid value: "v1"|write ""`},
+			wantErrors: [][]string{{`resources[0].group: Invalid value: "v1"`, `write ""`}},
 		},
 		"a group with its version": {
 			text:       rule("group: apps/v1, resource: deployments, cache: never"),
-			wantErrors: []string{`resources[0].group: Invalid value: "apps/v1"|without its version`},
+			wantErrors: [][]string{{`resources[0].group: Invalid value: "apps/v1"`, `without its version`}},
 		},
 		"a kind as the resource": {
 			text:       rule("group: '', resource: Pod, cache: never"),
-			wantErrors: []string{`resources[0].resource: Invalid value: "Pod"|lower case`},
+			wantErrors: [][]string{{`resources[0].resource: Invalid value: "Pod"`, `lower case`}},
 		},
 		"unknown cache": {
 			text:       pods("cache: always"),
-			wantErrors: []string{`resources[0].cache: Unsupported value: "always"|"onDemand", "never"`},
+			wantErrors: [][]string{{`resources[0].cache: Unsupported value: "always"`, `"onDemand", "never"`}},
 		},
 		"unknown consistentLists": {
 			text:       pods("consistentLists: sometimes"),
-			wantErrors: []string{`resources[0].consistentLists: Unsupported value: "sometimes"|"always"`},
+			wantErrors: [][]string{{`resources[0].consistentLists: Unsupported value: "sometimes"`, `"always"`}},
 		},
 		"historyWindow without a unit": {
 			text:       pods("historyWindow: 60"),
-			wantErrors: []string{"resources[0].historyWindow: Invalid value: 60|a duration with its unit, 2m30s"},
+			wantErrors: [][]string{{"resources[0].historyWindow: Invalid value: 60", "a duration with its unit, 2m30s"}},
 		},
 		"historyWindow too short": {
 			text:       pods("historyWindow: 999ms"),
-			wantErrors: []string{`resources[0].historyWindow: Invalid value: "999ms"|from 1s to 1h0m0s`},
+			wantErrors: [][]string{{`resources[0].historyWindow: Invalid value: "999ms"`, `from 1s to 1h0m0s`}},
 		},
 		"Events on demand": {
 			text:       rule("group: '', resource: events, cache: onDemand"),
-			wantErrors: []string{"resources[0].cache: Invalid value|events cannot be kept|bookmarks"},
+			wantErrors: [][]string{{"resources[0].cache: Invalid value", "events cannot be kept", "bookmarks"}},
 		},
 		"two rules for a resource": {
 			text:       pods("cache: never") + "- {group: '', resource: pods, historyWindow: 1m}\n",
-			wantErrors: []string{`resources[1]: Duplicate value: "pods"`},
+			wantErrors: [][]string{{`resources[1]: Duplicate value: "pods"`}},
 		},
 		"several errors": {
 			text: head + "defaults: {cache: x, historyWindow: 2}\nresources:\n" +
 				"- {group: core, resource: Pod, cache: x}\n- cache: never\n",
-			wantErrors: []string{
-				"defaults.cache", "defaults.historyWindow", "resources[0].group", "resources[0].resource",
-				"resources[0].cache", "resources[1].group", "resources[1].resource",
+			wantErrors: [][]string{
+				{"defaults.cache"},
+				{"defaults.historyWindow"},
+				{"resources[0].group"},
+				{"resources[0].resource"},
+				{"resources[0].cache"},
+				{"resources[1].group"},
+				{"resources[1].resource"},
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := ParseConfig("p", []byte(test.text))
+			c, err := ParseConfig("p", []byte(tt.text))
 			if err == nil || c != nil {
 				t.Fatalf("got %+v and the error %v, want only an error", c, err)
 			}
 			errs := strings.Split(err.Error(), "\np: ")
-			if len(errs) != len(test.wantErrors) {
-				t.Fatalf("got %d errors, want %d:\n%v", len(errs), len(test.wantErrors), err)
+			if len(errs) != len(tt.wantErrors) {
+				t.Fatalf("got %d errors, want %d:\n%v", len(errs), len(tt.wantErrors), err)
 			}
-			for i, want := range test.wantErrors {
-				words, got := strings.Split(want, "|"), strings.TrimPrefix(errs[i], "p: ")
-				if !strings.HasPrefix(got, words[0]) {
-					t.Errorf("%q does not begin with %q", got, words[0])
-				}
-				expect.Says(t, got, words[1:]...)
+			for i, words := range tt.wantErrors {
+				expect.Says(t, errs[i], words...)
 			}
 		})
 	}
@@ -228,13 +235,11 @@ func TestWrongConfig(t *testing.T) {
 // and never keep Events.
 func FuzzParseConfig(f *testing.F) {
 	example, err := os.ReadFile("../docs/policy.example.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.NoError(f, err)
 	f.Add(example)
 	for _, body := range []string{
 		"", "defaults: {cache: never, historyWindow: 1h}\n",
-		"resources:\n- {group: '', resource: pods, cache: eager, representations: [json]}\n",
+		"resources:\n- {group: '', resource: pods, cache: eager, representations: [json]}\n", // an unknown value and field
 		"resources:\n- {group: '', resource: secrets, cache: onDemand}\n" +
 			"- &a {group: '', resource: '*', historyWindow: 0}\n- *a\n",
 		"? [a]\n: {b: !!binary x}\n<<: 1\n---\n",
@@ -257,9 +262,10 @@ func FuzzParseConfig(f *testing.F) {
 			if isEvents(target.Group, target.Resource) && rule.Cache != CacheNever {
 				t.Errorf("%s: got the rule %+v, want them never kept", target, rule)
 			}
-			badWindow := rule.HistoryWindow != 0 && (rule.HistoryWindow < time.Second || rule.HistoryWindow > time.Hour)
-			if rule.Source == "" || badWindow || rule.Cache != CacheNever && rule.Cache != CacheOnDemand {
-				t.Errorf("%s: got the rule %+v, want a rule within bounds", target, rule)
+			isWindow := rule.HistoryWindow == 0 || rule.HistoryWindow >= time.Second && rule.HistoryWindow <= time.Hour
+			isCache := rule.Cache == CacheNever || rule.Cache == CacheOnDemand
+			if rule.Source == "" || !isWindow || !isCache {
+				t.Errorf("%s: got the rule %+v, want a source, a cache mode, and no historyWindow or one from 1s to 1h", target, rule)
 			}
 		}
 	})
@@ -269,7 +275,7 @@ func FuzzParseConfig(f *testing.F) {
 // answered from memory.
 func TestEvaluateForwarded(t *testing.T) {
 	const table = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n"
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		target  string
 		watches bool // the switch
 		want    reason.Reason
@@ -279,10 +285,10 @@ func TestEvaluateForwarded(t *testing.T) {
 		{target: "/api/v1/pods?watch=true", watches: false, want: reason.Watch},
 		{target: "/api/v1/pods?watch=true", watches: true, want: reason.Representation},
 	} {
-		request, why := parse(read(t, get(test.target, alice, table)))
-		got := DefaultConfig().WithSwitches(Switches{Watches: test.watches}).Evaluate(request, why)
-		if got.Reason != test.want || got.Serve {
-			t.Errorf("%s, watches %t: got %+v, want reason %s", test.target, test.watches, got.Decision, test.want)
+		request, why := parse(read(t, get(tt.target, alice, table)))
+		got := DefaultConfig().WithSwitches(Switches{Watches: tt.watches}).Evaluate(request, why)
+		if got.Reason != tt.want || got.Serve {
+			t.Errorf("%s, watches %t: got %+v, want reason %s", tt.target, tt.watches, got.Decision, tt.want)
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// upstreamToken returns the token that kube-apiserver's cache writes.
+// upstreamToken returns the token as kube-apiserver's watch cache writes it: its start begins with a slash, unlike that of
+// etcd's tokens.
 func upstreamToken(t testing.TB, start string, revision int64) string {
 	t.Helper()
 	token, err := storage.EncodeContinue("/registry/pods/"+start, "/registry/pods", revision)
@@ -26,27 +27,35 @@ func encode(json string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(json))
 }
 
-// checkToken requires that DecodeContinue reads a token exactly if kube-apiserver's cache or its reads of etcd write the
-// token, and then as the upstream reads it.
+// readUpstream returns how kube-apiserver reads a token. ok reports whether kube-apiserver writes it, from its cache or from
+// etcd.
+func readUpstream(t *testing.T, token string) (revision int64, start string, ok bool) {
+	t.Helper()
+	key, revision, err := storage.DecodeContinue(token, "/registry/pods/")
+	start = strings.TrimPrefix(key, "/registry/pods/")
+	if err != nil || start == "" {
+		return 0, "", false
+	}
+	etcdToken, err := storage.EncodeContinue(key, "/registry/pods/", revision)
+	if err == nil && token == etcdToken || token == upstreamToken(t, start, revision) {
+		return revision, start, true
+	}
+	return 0, "", false
+}
+
+// checkToken checks the rule of FuzzDecodeContinue for one token.
 func checkToken(t *testing.T, token string) {
 	t.Helper()
 	start, revision, ok := DecodeContinue(token)
-	key, upstreamRevision, err := storage.DecodeContinue(token, "/registry/pods/")
-	upstreamStart := strings.TrimPrefix(key, "/registry/pods/")
-	written := false
-	if err == nil && upstreamStart != "" {
-		ofEtcd, err := storage.EncodeContinue(key, "/registry/pods/", upstreamRevision)
-		written = err == nil && token == ofEtcd || token == upstreamToken(t, upstreamStart, upstreamRevision)
-	}
-	if ok != written || ok && (revision != upstreamRevision || start != upstreamStart) {
-		t.Errorf("%q is read as (%d, %q, %t), upstream as (%d, %q), %v, and written by it: %t",
-			token, revision, start, ok, upstreamRevision, upstreamStart, err, written)
+	wantRevision, wantStart, wantOK := readUpstream(t, token)
+	if ok != wantOK || ok && (revision != wantRevision || start != wantStart) {
+		t.Errorf("%q is read as (%d, %q, %t), want (%d, %q, %t)", token, revision, start, ok, wantRevision, wantStart, wantOK)
 	}
 }
 
-// FuzzDecodeContinue: see checkToken.
+// FuzzDecodeContinue: DecodeContinue accepts a token if and only if kube-apiserver writes it, from its cache or from etcd, and
+// reads the same revision and start from it.
 func FuzzDecodeContinue(f *testing.F) {
-	const good = `{"v":"meta.k8s.io/v1","rv":1,"start":"/n"}`
 	at := func(revision string) string { return `{"v":"meta.k8s.io/v1","rv":` + revision + `,"start":"/n"}` }
 	from := func(start string) string { return `{"v":"meta.k8s.io/v1","rv":1,"start":"` + start + `"}` }
 	for _, json := range []string{
@@ -56,7 +65,7 @@ func FuzzDecodeContinue(f *testing.F) {
 		from(`/a\u003cb\u2028`),
 		`{"v":"meta.k8s.io/v1","rv":0,"start":"/../x"}`,
 		// Other spellings.
-		`{"v":"meta.k8s.io/v1", "rv":1,"start":"/n"}`, good + " ", `{"rv":1,"v":"meta.k8s.io/v1","start":"/n"}`,
+		`{"v":"meta.k8s.io/v1", "rv":1,"start":"/n"}`, at("1") + " ", `{"rv":1,"v":"meta.k8s.io/v1","start":"/n"}`,
 		`{"V":"meta.k8s.io/v1","rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"/n","x":1}`,
 		`{"v":"meta.k8s.io/v1","rv":1,"rv":2,"start":"/n"}`, from(`/\u006e`), from("/n\x00"), from("/a<b"), from("/\xff"),
 		at("1e3"), at("9223372036854775808"), at("-0"),
@@ -69,7 +78,8 @@ func FuzzDecodeContinue(f *testing.F) {
 		f.Add(encode(json), json)
 	}
 	token := encode(from("/na"))
-	unusedBits := token[:len(token)-1] + string(token[len(token)-1]+1) // which lenient base64 decoders ignore
+	// The last letter of base64 has two bits that stand for nothing. Lenient decoders ignore them.
+	unusedBits := token[:len(token)-1] + string(token[len(token)-1]+1)
 	for _, token := range []string{"", "not a token", "e30=", token + "=", "\n" + token, unusedBits} {
 		f.Add(token, "")
 	}
@@ -87,7 +97,7 @@ func FuzzEncodeContinue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, revision uint64, start string) {
 		token := EncodeContinue(revision, start)
 		gotStart, got, ok := DecodeContinue(token)
-		// Only a valid key of the storage must be read again.
+		// Other starts are no keys of etcd, and greater revisions do not occur.
 		isKey := start != "" && utf8.ValidString(start) && path.Clean("/"+start) == "/"+start
 		if !isKey || revision > math.MaxInt64 {
 			return

@@ -26,8 +26,10 @@ func TestReference(t *testing.T) {
 		return true
 	})
 	table := reference.Head("field", "")
-	for _, of := range []struct{ name, prefix string }{{"document", ""}, {"writtenRule", "resources[]."}, {"settings", "…."}} {
-		for _, field := range structs[of.name].Fields.List {
+	for _, part := range []struct{ structName, prefix string }{
+		{structName: "document"}, {structName: "writtenRule", prefix: "resources[]."}, {structName: "settings", prefix: "…."},
+	} {
+		for _, field := range structs[part.structName].Fields.List {
 			if field.Tag == nil {
 				continue // what is embedded
 			}
@@ -36,7 +38,7 @@ func TestReference(t *testing.T) {
 			if !ok {
 				t.Errorf("the comment of %s does not begin with its name and is", name)
 			}
-			table += reference.Row("`"+of.prefix+name+"`", meaning)
+			table += reference.Row("`"+part.prefix+name+"`", meaning)
 		}
 	}
 	reference.Check(t, "../docs/reference.md", "policy", table)

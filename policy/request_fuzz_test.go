@@ -67,21 +67,21 @@ func checkParse(t *testing.T, r *http.Request) {
 	if err := scheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &options); err != nil {
 		t.Fatalf("the upstream refuses the parameters of %q: %v", r.RequestURI, err)
 	}
-	upstream := ListOptions{
+	wantOptions := ListOptions{
 		ResourceVersion:      options.ResourceVersion,
 		ResourceVersionMatch: string(options.ResourceVersionMatch),
 		Continue:             options.Continue,
 		Limit:                options.Limit,
 	}
-	expect.Same(t, upstream, got.Options)
-	ofWatch := WatchOptions{Bookmarks: options.AllowWatchBookmarks && options.Watch}
+	expect.Same(t, wantOptions, got.Options)
+	wantWatch := WatchOptions{Bookmarks: options.AllowWatchBookmarks && options.Watch}
 	if options.SendInitialEvents != nil {
-		ofWatch.SendInitialEvents = strconv.FormatBool(*options.SendInitialEvents)
+		wantWatch.SendInitialEvents = strconv.FormatBool(*options.SendInitialEvents)
 	}
 	if options.TimeoutSeconds != nil && options.Watch {
-		ofWatch.Timeout = time.Duration(*options.TimeoutSeconds) * time.Second
+		wantWatch.Timeout = time.Duration(*options.TimeoutSeconds) * time.Second
 	}
-	expect.Same(t, ofWatch, got.WatchOptions)
+	expect.Same(t, wantWatch, got.WatchOptions)
 	if options.LabelSelector == nil {
 		options.LabelSelector = labels.Everything()
 	}
@@ -89,16 +89,16 @@ func checkParse(t *testing.T, r *http.Request) {
 		options.FieldSelector = fields.Everything()
 	}
 	if got.Labels.String() != options.LabelSelector.String() || got.Fields.String() != options.FieldSelector.String() {
-		t.Errorf("selectors %q and %q, upstream %q and %q", got.Labels, got.Fields, options.LabelSelector, options.FieldSelector)
+		t.Errorf("got the selectors %q and %q, the upstream reads %q and %q", got.Labels, got.Fields, options.LabelSelector, options.FieldSelector)
 	}
 
 	checkAccept(t, r.Header["Accept"], got.Watch)
 	if got.Watch {
-		checkWatchWithUpstream(t, got.Options, got.WatchOptions)
+		checkWatch(t, got.Options, got.WatchOptions)
 		return
 	}
 	checkPretty(t, r, got)
-	checkWithUpstream(t, got.Options)
+	checkList(t, got.Options)
 }
 
 // FuzzParse: the API server reads a request that Parse accepts in the same way. The target and the headers are mutated
@@ -144,10 +144,12 @@ func FuzzAuthorization(f *testing.F) {
 		}))
 		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
 		credentials, token := ReadAuthorization(h["Authorization"])
-		why := checkIdentity(h, credentials)
-		sameToken := authenticated && token == seen
-		if why == reason.None && !sameToken || (why == reason.None) != (credentials == PlainToken) {
-			t.Errorf("%q: got reason %q and the token %q, but the upstream sees %q", value, why, token, seen)
+		accepted := checkIdentity(h, credentials) == reason.None
+		if accepted != (credentials == PlainToken) {
+			t.Errorf("%q: accepted %t, want %t", value, accepted, credentials == PlainToken)
+		}
+		if accepted && (!authenticated || token != seen) {
+			t.Errorf("%q: got the token %q, but the upstream sees %q", value, token, seen)
 		}
 	})
 }

@@ -136,7 +136,7 @@ func TestParseForwards(t *testing.T) {
 	for _, method := range []string{"HEAD", "POST", "DELETE", "OPTIONS", "get"} {
 		texts[reason.NotList] = append(texts[reason.NotList], strings.Replace(get("/api/v1/pods", alice), "GET", method, 1))
 	}
-	for reason, targets := range map[reason.Reason][]string{
+	for why, targets := range map[reason.Reason][]string{
 		reason.NotList: {
 			// Documents.
 			"/", "/healthz", "/api", "/api/v1", "/apis/apps", "/apis/apps/v1", "/openapi/v2", "/apix/v1/pods",
@@ -189,10 +189,10 @@ func TestParseForwards(t *testing.T) {
 		},
 	} {
 		for _, target := range targets {
-			texts[reason] = append(texts[reason], get(target, alice))
+			texts[why] = append(texts[why], get(target, alice))
 		}
 	}
-	for reason, headers := range map[reason.Reason][]string{
+	for why, headers := range map[reason.Reason][]string{
 		reason.NotCanonical: {
 			"Connection: Upgrade\r\nUpgrade: websocket", "Upgrade: websocket", "Upgrade:", "Connection: Upgrade",
 			"Connection: keep-alive, Authorization", "Connection: close\r\nConnection: X-Remote-User",
@@ -208,7 +208,7 @@ func TestParseForwards(t *testing.T) {
 		},
 	} {
 		for _, header := range headers {
-			texts[reason] = append(texts[reason], get("/api/v1/pods", alice, header+"\r\n"))
+			texts[why] = append(texts[why], get("/api/v1/pods", alice, header+"\r\n"))
 		}
 	}
 	for want, requests := range texts {

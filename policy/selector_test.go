@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// getSelected returns the request of a list of path with these selectors, and options as query parameters.
+// getSelected returns a request for a list of path with these selectors, and with options as further query parameters.
 func getSelected(path, labelSelector, fieldSelector string, options ...string) string {
 	query := url.Values{}
 	if labelSelector != "" {
@@ -30,25 +30,48 @@ func getSelected(path, labelSelector, fieldSelector string, options ...string) s
 // fieldSelectors has field selectors by the reason that Parse returns for them.
 var fieldSelectors = map[reason.Reason][]string{
 	reason.None: {
+		// One name, in any spelling and among other requirements.
 		"metadata.name=x", "metadata.name==x", "spec.nodeName=n,metadata.name=x", ",metadata.name=x,",
 		"metadata.name=x,metadata.name=x", "metadata.name=y,metadata.name=x", "metadata.name=x,metadata.name!=x",
 		"metadata.name=x,metadata.name=y/z", "metadata.name=x,metadata.name==y",
+		// Names that no object has, but that are path segments.
 		"metadata.name=X_y:z", "metadata.name=..x", `metadata.name=a\,b`, "metadata.name=x ",
+		// No name.
 		"", "metadata.name!=x", "metadata.name!=", "metadata.name =x", "name=x", "spec.nodeName=n", "=,spec.nodeName=n",
-		"a=" + strings.Repeat("b", 4094), strings.Repeat("a=b,", 63) + "a=b",
+		// At the bounds.
+		"a=" + strings.Repeat("b", maxSelectorLength-2), strings.Repeat("a=b,", maxRequirements-1) + "a=b",
 	},
 	reason.NotCanonical: {
+		// An empty name, or one that is not a path segment.
 		"metadata.name=x,metadata.name=", "metadata.name=", "metadata.name==", "metadata.name=.", "metadata.name=..",
-		"metadata.name=a/b", "metadata.name=100%", "=", ",", " ", "x", "metadata.name=x=y", `metadata.name=x\`, "metadata.name=\xff",
-		"a=" + strings.Repeat("b", 4095), strings.Repeat("a=b,", 64) + "a=b", strings.Repeat("a!=b,", 64) + "c!=d, ",
+		"metadata.name=a/b", "metadata.name=100%",
+		// Not a selector.
+		"=", ",", " ", "x", "metadata.name=x=y", `metadata.name=x\`, "metadata.name=\xff",
+		// Beyond the bounds.
+		"a=" + strings.Repeat("b", maxSelectorLength-1), strings.Repeat("a=b,", maxRequirements) + "a=b",
+		strings.Repeat("a!=b,", maxRequirements) + "c!=d, ",
 	},
 }
 
-// TestCheckSelectors: for every combination of these, Single and CheckSelectors agree with the API server's own code.
+// TestFieldSelectors: parse accepts the field selectors that kube-apiserver reads in one way, and forwards the others as
+// NotCanonical.
+func TestFieldSelectors(t *testing.T) {
+	for want, selectors := range fieldSelectors {
+		for _, selector := range selectors {
+			if _, got := parse(read(t, getSelected("/api/v1/pods", "", selector))); got != want {
+				t.Errorf("%q: got reason %q, want %q", selector, got, want)
+			}
+		}
+	}
+}
+
+// TestCheckSelectors: for each path, field selector and options below, Single finds the object that the API server reads, and
+// CheckSelectors forwards the list if the API server reads another scope or revision (checkScope).
 func TestCheckSelectors(t *testing.T) {
 	token := "continue=" + EncodeContinue(5, "ns/x\x00")
 	for path, namespaced := range map[string]bool{
 		"/api/v1/pods": true, "/api/v1/namespaces/ns/pods": true, "/api/v1/nodes": false,
+		// The upstream refuses metadata.namespace for these, and not for a resource of this name in another group.
 		"/apis/certificates.k8s.io/v1beta1/podcertificaterequests": true, "/apis/example.com/v1/podcertificaterequests": true,
 	} {
 		for _, selector := range []string{
@@ -72,51 +95,89 @@ func TestCheckSelectors(t *testing.T) {
 	}
 }
 
+// scope is what the API server reads for a list: the single object of a name, or all objects of a namespace ("": of all).
+type scope struct {
+	namespace, name string
+	single          bool
+}
+
+// predicateOf returns the selectors of r as the API server's storage gets them.
+func predicateOf(r *Request) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: r.Labels, Field: r.Fields, Limit: r.Options.Limit, Continue: r.Options.Continue}
+}
+
+// upstreamScope returns what the API server reads for r, by its own code.
+func upstreamScope(r *Request, namespaced bool) scope {
+	predicate, namespace := predicateOf(r), r.Namespace
+	if selected, ok := predicate.MatchesSingleNamespace(); ok && namespace == "" && len(validation.IsDNS1123Label(selected)) == 0 {
+		namespace = selected
+	}
+	name, single := predicate.MatchesSingle()
+	isValid := name != "" && len(content.IsPathSegmentName(name)) == 0
+	hasNamespace := !namespaced || namespace != ""
+	return scope{namespace: namespace, name: name, single: single && isValid && hasNamespace}
+}
+
 // checkScope requires that Single finds the object that the API server reads, and that CheckSelectors forwards the list if
 // the API server reads another scope or another revision.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
-	predicate := storage.SelectionPredicate{Label: r.Labels, Field: r.Fields, Limit: r.Options.Limit, Continue: r.Options.Continue}
-	namespace := r.Namespace
-	if narrow, ok := predicate.MatchesSingleNamespace(); ok && namespace == "" && len(validation.IsDNS1123Label(narrow)) == 0 {
-		namespace = narrow
+	if r.Watch || !namespaced && r.Namespace != "" {
+		return // the upstream matches every event of a watch with its selectors, and has no such path
 	}
-	name, single := predicate.MatchesSingle()
-	single = single && name != "" && len(content.IsPathSegmentName(name)) == 0 && (!namespaced || namespace != "")
-	if !namespaced && r.Namespace != "" || r.Watch {
-		return // the upstream has no such path, and matches every event of a watch with its selectors
-	}
-	gotNamespace, gotName, ok := r.Single(namespaced)
-	if ok != single || ok && (gotName != name || namespaced && gotNamespace != namespace) {
-		t.Errorf("%+v: single %t, %q/%q; upstream %t, %q/%q", r, ok, gotNamespace, gotName, single, namespace, name)
-	}
-	// The upstream refuses the field for PodCertificateRequests.
-	refused := r.selectsNamespace() && (!namespaced || r.Group == "certificates.k8s.io")
+	want := upstreamScope(r, namespaced)
+	checkSingle(t, r, namespaced, want)
 	for _, atZero := range []LimitAtZero{LimitIgnored, LimitHonoured} {
-		decision := r.Decide(atZero, ConsistentAlways)
-		if !decision.Serve {
-			continue
+		if decision := r.Decide(atZero, ConsistentAlways); decision.Serve {
+			checkForwarded(t, r, namespaced, atZero, want, decision)
 		}
-		paged := decision.Limit > 0 || decision.Semantics == Continue
-		narrowed := !single && namespace != r.Namespace && paged // the first page has another scope than later pages
-		// The revision that the upstream reads depends on whether it reads a single object.
-		exact, _, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
-			ResourceVersion:      r.Options.ResourceVersion,
-			ResourceVersionMatch: metav1.ResourceVersionMatch(r.Options.ResourceVersionMatch),
-			Predicate:            predicate,
-			Recursive:            !single,
-		})
-		wantsExact := decision.Semantics == Exact || decision.Semantics == Continue
-		otherRevision := err != nil || wantsExact != (exact != 0)
-		unusual := refused || narrowed || otherRevision
-		why := r.CheckSelectors(namespaced, atZero)
-		// CheckSelectors may forward more: it does not see whether the first page was narrowed, or a name is valid.
-		_, selectsNamespace := r.Fields.RequiresExactMatch("metadata.namespace")
-		mayForward := selectsNamespace && paged && r.Namespace == ""
-		if unusual && why == reason.None || !unusual && !mayForward && why != reason.None {
-			t.Errorf("%+v, limit at 0 %s: got reason %q; the upstream refuses the selector: %t, narrows pages: %t, reads another revision: %t",
-				r, atZero, why, refused, narrowed, otherRevision)
-		}
+	}
+}
+
+// checkSingle requires that Single finds the single object of want, or none.
+func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
+	t.Helper()
+	namespace, name, single := r.Single(namespaced)
+	if single != want.single {
+		t.Errorf("%+v: Single finds an object: %t, want %t", r, single, want.single)
+	}
+	if !single || !want.single {
+		return
+	}
+	if name != want.name || namespaced && namespace != want.namespace {
+		t.Errorf("%+v: Single finds %q/%q, want %q/%q", r, namespace, name, want.namespace, want.name)
+	}
+}
+
+// checkForwarded requires that CheckSelectors forwards a list that is served otherwise if the upstream refuses the selector, or
+// reads another scope (want) or revision.
+func checkForwarded(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, want scope, decision Decision) {
+	t.Helper()
+	// The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests (of this group, the
+	// only resource that the tests have).
+	isRefused := r.selectsNamespace() && (!namespaced || r.Group == "certificates.k8s.io")
+	isPaged := decision.Limit > 0 || decision.Semantics == Continue
+	pagesDiffer := !want.single && want.namespace != r.Namespace && isPaged // the first page has another scope than later ones
+	// The revision that the upstream reads depends on whether it reads a single object.
+	revision, _, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
+		ResourceVersion:      r.Options.ResourceVersion,
+		ResourceVersionMatch: metav1.ResourceVersionMatch(r.Options.ResourceVersionMatch),
+		Predicate:            predicateOf(r),
+		Recursive:            !want.single,
+	})
+	wantsExact := decision.Semantics == Exact || decision.Semantics == Continue
+	otherRevision := err != nil || wantsExact != (revision != 0)
+	mustForward := isRefused || pagesDiffer || otherRevision
+	// CheckSelectors may forward more: it does not see whether the first page was narrowed, or a name is valid.
+	_, selectsNamespace := r.Fields.RequiresExactMatch("metadata.namespace")
+	mayForward := selectsNamespace && isPaged && r.Namespace == ""
+	why := r.CheckSelectors(namespaced, atZero)
+	switch {
+	case mustForward && why == reason.None:
+		t.Errorf("%+v, limit at 0 %s: is served, but the upstream refuses the selector: %t, has pages that differ: %t, reads another revision: %t",
+			r, atZero, isRefused, pagesDiffer, otherRevision)
+	case !mustForward && !mayForward && why != reason.None:
+		t.Errorf("%+v, limit at 0 %s: is forwarded as %s, though the upstream reads the same", r, atZero, why)
 	}
 }
 
@@ -124,18 +185,19 @@ func checkScope(t *testing.T, r *Request, namespaced bool) {
 // the object that it reads (checkScope).
 func FuzzSelectors(f *testing.F) {
 	f.Add("app in (a,b),!c,d>1", "metadata.name=x,metadata.namespace=ns", "limit=5&resourceVersion=7")
-	for want, selectors := range fieldSelectors {
+	for _, selectors := range fieldSelectors {
 		for _, selector := range selectors {
-			if _, got := parse(read(f, getSelected("/api/v1/pods", "", selector))); got != want {
-				f.Errorf("%q: got reason %q, want %q", selector, got, want)
-			}
 			f.Add("a=b", selector, "limit=5")
 		}
 	}
 	for _, labelSelector := range []string{
+		// Each operator.
 		"", "app", "app==web,tier", "app!=web", "app notin (db,web)", "!app", "empty=", "empty in ()", "tier>0,tier<2", "app>web",
+		// Other spellings, and no selectors.
 		"example.com/x=y", " app = web , tier ", ",", "a b", "a in", "a in (b", "a=b=c", "-a", "a=-", "/a", "\xff", "a=\xff",
-		strings.Repeat("app,", 63) + "app", strings.Repeat("a,", 64) + "a", "a in (" + strings.Repeat("b,", 2048) + "b)",
+		// At the bounds, and beyond them.
+		strings.Repeat("app,", maxRequirements-1) + "app", strings.Repeat("a,", maxRequirements) + "a",
+		"a in (" + strings.Repeat("b,", maxSelectorLength/2) + "b)",
 	} {
 		f.Add(labelSelector, "", "")
 	}

@@ -1,17 +1,16 @@
 package policy
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/test/expect"
 )
 
 const (
@@ -21,28 +20,28 @@ const (
 
 // The values of resourceVersion and resourceVersionMatch that are combined.
 var (
-	versions = []string{"", "0", "5000", "00", "-1", "x", tooLarge}
-	matches  = []string{"", "NotOlderThan", "Exact", "Bogus"}
+	testedVersions = []string{"", "0", "5000", "00", "-1", "x", tooLarge}
+	testedMatches  = []string{"", "NotOlderThan", "Exact", "Bogus"}
 )
 
-// TestDecideTable: for every combination of options, decideList agrees with the API server's own code.
-func TestDecideTable(t *testing.T) {
-	for _, match := range matches {
-		for _, version := range versions {
+// TestDecideListAgreesWithUpstream: for every combination of options, decideList agrees with the API server's own code.
+func TestDecideListAgreesWithUpstream(t *testing.T) {
+	for _, match := range testedMatches {
+		for _, version := range testedVersions {
 			for _, token := range []string{"", upstreamToken(t, goodStart, 4711), upstreamToken(t, goodStart, -1), "not a token"} {
 				for _, limit := range []int64{0, 3} {
-					o := ListOptions{ResourceVersion: version, ResourceVersionMatch: match, Continue: token, Limit: limit}
-					t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) { checkWithUpstream(t, o) })
+					checkList(t, ListOptions{ResourceVersion: version, ResourceVersionMatch: match, Continue: token, Limit: limit})
 				}
 			}
 		}
 	}
 }
 
-// checkWithUpstream requires that decideList serves a list exactly if the API server's two validations, that of its
-// handlers (422) and that of its storage (400), accept the options, and the options have their canonical spelling. It
-// must then have the revision that the storage reads. LimitHonoured only changes the limit at resourceVersion=0.
-func checkWithUpstream(t *testing.T, o ListOptions) {
+// checkList requires that decideList serves a list exactly if the API server's two validations accept it (that of its
+// handlers, 422, and that of its storage, 400), it is spelled canonically, and it names a revision. (ConsistentNever forwards
+// the others.) Revision, start and semantics must be those that the storage reads. LimitHonoured differs only at
+// resourceVersion=0, where it keeps the limit.
+func checkList(t *testing.T, o ListOptions) {
 	t.Helper()
 	refused := len(validation.ValidateListOptions(&internalversion.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
@@ -50,37 +49,47 @@ func checkWithUpstream(t *testing.T, o ListOptions) {
 		Continue:             o.Continue,
 		Limit:                o.Limit,
 	}, true)) > 0
-	exact, key, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
+	readRevision, startKey, storageErr := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
 		Predicate:            storage.SelectionPredicate{Continue: o.Continue, Limit: o.Limit},
 		Recursive:            true,
 	})
 	revision, canonical := parseDecimal(o.ResourceVersion)
-	_, tokenRevision, validToken := DecodeContinue(o.Continue) // see checkToken
-	want := Decision{Serve: true, Revision: uint64(exact), Limit: o.Limit}
+	badVersion := o.ResourceVersion != "" && !canonical
+	bothGiven := o.ResourceVersion != "" && o.Continue != ""
+	_, tokenRevision, validToken := DecodeContinue(o.Continue) // -1 in a token that continues at the newest state
+	badToken := o.Continue != "" && !validToken
+	want := Decision{Serve: true, Revision: uint64(readRevision), Limit: o.Limit}
+	// A list without a revision is forwarded as consistent before the storage's validation.
 	switch {
-	case refused, o.ResourceVersion != "" && (!canonical || o.Continue != ""), o.Continue != "" && !validToken:
+	case refused, badVersion, bothGiven, badToken:
 		want = forward(reason.NotCanonical)
 	case o.ResourceVersion == "" && tokenRevision <= 0:
 		want = forward(reason.Consistent)
-	case err != nil:
+	case storageErr != nil:
 		want = forward(reason.NotCanonical)
 	case o.Continue != "":
 		want.Semantics = Continue
-		want.Start = strings.TrimPrefix(key, "/pods/")
-	case exact != 0:
+		want.Start = strings.TrimPrefix(startKey, "/pods/")
+	case readRevision != 0:
 		want.Semantics = Exact
 	case revision == 0:
 		want.Semantics = Any
-		want.Limit = 0
 	default:
 		want.Semantics = NotOlderThan
 		want.Revision = revision
 	}
-	expect.Same(t, want, decideList(o, LimitIgnored, ConsistentNever))
+	wantIgnored := want
 	if want.Semantics == Any {
-		want.Limit = o.Limit
+		wantIgnored.Limit = 0
 	}
-	expect.Same(t, want, decideList(o, LimitHonoured, ConsistentNever))
+	check := func(atZero LimitAtZero, want Decision) {
+		t.Helper()
+		if diff := cmp.Diff(want, decideList(o, atZero, ConsistentNever)); diff != "" {
+			t.Errorf("%+v, limit at 0 %s (-want +got):\n%s", o, atZero, diff)
+		}
+	}
+	check(LimitIgnored, wantIgnored)
+	check(LimitHonoured, want)
 }

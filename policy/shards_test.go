@@ -1,6 +1,10 @@
 package policy
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
+)
 
 // The ranges of the lower and the upper half of all hashes.
 const (
@@ -15,12 +19,14 @@ func TestParseShards(t *testing.T) {
 		uid + lower + ")": uid + lower + ")",
 		"  shardRange(object.metadata.namespace,'0x0000000000000000','0x8000000000000000')||" + namespace + upper + ") ": namespace + lower + ") || " + namespace + upper + ")",
 
+		// No selector of shards, or more than one field.
 		"":                 "",
 		"x":                "",
 		uid + lower:        "",
 		uid + lower + "))": "",
-		uid + lower + ") && " + uid + upper + ")":            "",
-		uid + lower + ") || " + namespace + upper + ")":      "", // ranges of two fields
+		uid + lower + ") && " + uid + upper + ")":       "",
+		uid + lower + ") || " + namespace + upper + ")": "", // ranges of two fields
+		// Numbers that are not 16 digits, ranges that are empty or too large.
 		uid + "'0x8', '0x9')":                                "",
 		uid + "'0x800000000000000G', '0x9000000000000000')":  "",
 		uid + "'0x8000000000000000', '0x8000000000000000')":  "", // an empty range
@@ -29,8 +35,10 @@ func TestParseShards(t *testing.T) {
 		"\u00a0" + uid + lower + ")":                         "",
 	} {
 		got, ok := parseShards(raw)
-		if ok != (want != "") || ok && got.String() != want {
-			t.Errorf("%q: got %v, %t, want %q", raw, got, ok, want)
+		if ok != (want != "") {
+			t.Errorf("%q: read: %t, want %t", raw, ok, want != "")
+		} else if ok {
+			expect.Same(t, want, got.String())
 		}
 	}
 }

@@ -10,20 +10,37 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestAllAreDocumented: each constant in the source is a lower-case word: an RFC 8941 token for the Cache-Status header,
-// and a metric label. It is in Forwarding, from which documentation and metrics take it, or a cause in
-// docs/observability.md.
-func TestAllAreDocumented(t *testing.T) {
+// allReasons returns the constants in the source.
+func allReasons(t *testing.T) (all []Reason) {
+	t.Helper()
 	source, err := os.ReadFile("reason.go")
 	expect.NoError(t, err)
-	page, err := os.ReadFile("../../docs/observability.md")
-	expect.NoError(t, err)
-	word := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	for _, constant := range regexp.MustCompile(` Reason += "(.+)"`).FindAllSubmatch(source, -1) {
-		r := Reason(constant[1])
+		all = append(all, Reason(constant[1]))
+	}
+	if len(all) == 0 {
+		t.Fatal("reason.go has no constants in the form that this test reads")
+	}
+	return all
+}
+
+// TestReasonsAreWords: each reason is a lower-case word, for it is an RFC 8941 token in the Cache-Status header, and a metric
+// label.
+func TestReasonsAreWords(t *testing.T) {
+	word := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	for _, r := range allReasons(t) {
 		if !word.MatchString(string(r)) {
 			t.Errorf("%q is not a lower-case word", r)
 		}
+	}
+}
+
+// TestAllAreDocumented: each reason is in Forwarding, from which documentation and metrics take it, or is named as a cause in
+// docs/observability.md.
+func TestAllAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/observability.md")
+	expect.NoError(t, err)
+	for _, r := range allReasons(t) {
 		if !slices.Contains(Forwarding(), r) && !strings.Contains(string(page), "`"+string(r)+"`") {
 			t.Errorf("%s is neither in Forwarding nor in docs/observability.md", r)
 		}

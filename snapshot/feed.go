@@ -123,7 +123,7 @@ func (f *feed) session(ctx context.Context) sessionEnd {
 	return end
 }
 
-// noteProgress makes the next pauses short again after a session that has made progress.
+// noteProgress makes the next pauses short again if the session shows that earlier failures are over.
 func (f *feed) noteProgress(end sessionEnd) {
 	// A kube-apiserver that has just started ends a watch that is more than ten events behind. What it has sent before is
 	// progress, and a pause would put us further behind.

@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap is the longest time between the end of a watch at its timeout and the answer to the next watch after which
-// both are taken to be of one timeline without a proof: nobody can stop etcd, restore a backup and start etcd in that time.
+// If a watch is answered within maxOrderlyGap after the last one ended at its timeout, both are taken to be of one timeline
+// without a proof: nobody can stop etcd, restore a backup and start etcd in that time.
 const maxOrderlyGap = 10 * time.Second
 
 // resume opens a watch that goes on from the interval's end. Before, it asks the upstream for its revision: a watch

@@ -46,6 +46,28 @@ var (
 	errNoEndBookmark = errors.New("a streaming list did not send the bookmark that ends it")
 )
 
+// stateLoad is a state that is being loaded, or has been. It is either installed, or discarded.
+type stateLoad struct {
+	budget *budget
+	// envelope and watchForm are the forms in which the upstream writes lists and events. watchForm is nil if no watches are
+	// served.
+	envelope  *wire.Envelope
+	watchForm *watch.Form
+	// meanSize is the estimated mean size of an object in bytes.
+	meanSize int64
+	state    index.Tree
+	revision uint64
+	// askedBy is the request for the state. The state is as new as that: kube-apiserver answers a list or a streaming
+	// list of the newest state with what etcd has when the request comes, or later.
+	askedBy source.Probe
+	// size is the number of bytes of the objects that have come. The budget counts them.
+	size int64
+	// stream goes on from the state; nil if the state comes in pages.
+	stream *source.Stream
+	// watchesUpToDate reports whether clients' watches have delivered all changes that led to the state.
+	watchesUpToDate bool
+}
+
 // load reads a complete state by a streaming list, or else page by page. Only a few feeds begin to load at the same
 // time. A state that would not fit is not loaded: the error is errFull.
 func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, error) {
@@ -252,28 +274,6 @@ func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 		return fmt.Errorf("the loaded state could not be compared with the upstream's: %w", err)
 	}
 	return nil
-}
-
-// stateLoad is a state that is being loaded, or has been. It is either installed, or discarded.
-type stateLoad struct {
-	budget *budget
-	// envelope and watchForm are the forms in which the upstream writes lists and events. watchForm is nil if no watches are
-	// served.
-	envelope  *wire.Envelope
-	watchForm *watch.Form
-	// meanSize is the estimated mean size of an object in bytes.
-	meanSize int64
-	state    index.Tree
-	revision uint64
-	// askedBy is the request for the state. The state is as new as that: kube-apiserver answers a list or a streaming
-	// list of the newest state with what etcd has when the request comes, or later.
-	askedBy source.Probe
-	// size is the number of bytes of the objects that have come. The budget counts them.
-	size int64
-	// stream goes on from the state; nil if the state comes in pages.
-	stream *source.Stream
-	// watchesUpToDate reports whether clients' watches have delivered all changes that led to the state.
-	watchesUpToDate bool
 }
 
 // count adds bytes to the size. It returns errFull if the state grows while the budget is crowded.

@@ -10,7 +10,7 @@ import (
 // checkpointsPerHistory is the number of checkpoints that are kept for the whole history.
 const checkpointsPerHistory = 256
 
-// checkpoint says that the interval ended at a revision at a time.
+// checkpoint says at which revision the interval ended at a time.
 type checkpoint struct {
 	at       time.Time
 	revision uint64

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -38,27 +37,19 @@ func digest(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// writeStatus writes the status as JSON if the request asks for JSON, otherwise as a page.
+// writeStatus writes the status as JSON if the request asks for JSON, otherwise as a page. It ignores errors: every Status
+// can be written, so an error means that the client has gone.
 func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
-	var body bytes.Buffer // all of the answer, so that an error can still become a 500
-	var err error
-	contentType := "text/html; charset=utf-8"
+	w.Header().Set("Vary", "Accept")
 	if asksForJSON(r) {
-		contentType = "application/json"
-		encoder := json.NewEncoder(&body)
+		w.Header().Set("Content-Type", "application/json")
+		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		err = encoder.Encode(status)
-	} else {
-		err = page.Execute(&body, status)
-	}
-	if err != nil {
-		writeText(w, http.StatusInternalServerError, "the status cannot be written: "+err.Error())
+		_ = encoder.Encode(status)
 		return
 	}
-	w.Header().Set("Vary", "Accept")
-	w.Header().Set("Content-Type", contentType)
-	// An error means that the client has gone.
-	_, _ = w.Write(body.Bytes())
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_ = page.Execute(w, status)
 }
 
 // asksForJSON reports whether a request has ?format=json, or accepts JSON but not HTML.

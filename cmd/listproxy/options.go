@@ -47,7 +47,7 @@ type optionGroup interface {
 	Validate() error
 }
 
-// titledGroup is a group with its title in --help and in docs/reference.md, which says what users look for.
+// titledGroup is a group with its title in --help and in docs/reference.md. A title is what users look for.
 type titledGroup struct {
 	title string
 	optionGroup
@@ -106,7 +106,7 @@ func byteQuantity(text string) resource.QuantityValue {
 // lacks its unit: 512 for 512Mi.
 const minBytes = 64 << 10
 
-// checkBytes returns an error if the value of a flag cannot be a bound on bytes: it is at least minBytes, or 0 for none.
+// checkBytes returns an error unless the value of a flag is 0, for no bound, or at least minBytes.
 func checkBytes(flag string, value resource.QuantityValue) error {
 	if bytes := value.Value(); bytes == 0 || bytes >= minBytes {
 		return nil

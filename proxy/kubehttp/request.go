@@ -75,8 +75,8 @@ func Parse(r *http.Request) *Request {
 // is true for all resources of Kubernetes' own groups, except for long-running requests. Other groups may belong to an
 // aggregated API server that streams its answers.
 func (r *Request) Bufferable() bool {
-	ofKubernetes := !strings.Contains(r.Info.APIGroup, ".") || strings.HasSuffix(r.Info.APIGroup, ".k8s.io")
-	return r.Info.IsResourceRequest && !r.LongRunning && ofKubernetes
+	isKubernetesGroup := !strings.Contains(r.Info.APIGroup, ".") || strings.HasSuffix(r.Info.APIGroup, ".k8s.io")
+	return r.Info.IsResourceRequest && !r.LongRunning && isKubernetesGroup
 }
 
 // asksToWatch reports whether kube-apiserver reads a query as that of a watch. It reads the first watch parameter, even if

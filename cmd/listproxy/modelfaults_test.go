@@ -161,7 +161,7 @@ func (m *model) countOnTheWay(timeline, added int) {
 }
 
 // isOldAnswerOnTheWay reports whether an answer of an earlier timeline is still on its way to listproxy, so that listproxy
-// cannot know yet that that timeline has ended.
+// cannot know yet that the timeline has ended.
 func (m *model) isOldAnswerOnTheWay() bool {
 	current := m.currentTimeline()
 	m.mu.Lock()

@@ -33,35 +33,27 @@ func TestWrongCommandLines(t *testing.T) {
 	wrongPolicy := policyFile(t, "defaults:\n  cache: sometimes\n"+
 		"resources:\n- {group: '', resource: pods, historyWindow: 1}\n")
 	for line, wantSays := range map[string][]string{
-		"--no-such-flag":   {"unknown flag: --no-such-flag"},
-		"no-such-command":  {`unknown command "no-such-command"`},
-		"--log-level loud": {"--log-level"},
+		"--no-such-flag":  {"unknown flag: --no-such-flag"},
+		"no-such-command": {`unknown command "no-such-command"`},
 
 		"--bind-address 1.2.3.4:443": {"without the port"},
 		"--cache-bytes 2GB":          {"512Mi or 2Gi"},
 
 		"kubeconfig --no-such-flag":            {"unknown flag"},
-		"kubeconfig extra":                     {"extra"},
 		"kubeconfig --kubeconfig no-such-file": {"no-such-file"},
 		"policy nosuch":                        {`unknown command "nosuch"`},
-		"policy --no-such-flag":                {"unknown flag"},
 		"policy check":                         {"accepts 1 arg(s), received 0"},
-		"policy check --no-such-flag":          {"unknown flag"},
 		"policy check no-such-file":            {"no-such-file"},
 		"policy check " + wrongPolicy:          {wrongPolicy + ": defaults.cache", ": resources[0].historyWindow"},
-		"status extra":                         {"extra"},
-		"status --address ftp://x":             {"http://127.0.0.1:8081"},
 		"status --output yaml":                 {"unknown flag: --output"},
 		"try a b":                              {"accepts at most 1 arg"},
 		"try pods":                             {`"pods" is not a path`},
 		"try --wait -1s":                       {"--wait -1s"},
 		"analyze":                              {"name the logs to read"},
-		"analyze no-such-file":                 {"no-such-file"},
 		"analyze --output yaml x":              {`--output "yaml": choose`},
 		"analyze --top -1 x":                   {"--top -1"},
 		"analyze --config no-such-file x":      {"no-such-file"},
 		"completion bash extra":                {"extra"},
-		"completion bash --no-such-flag":       {"unknown flag"},
 	} {
 		t.Run(line, func(t *testing.T) {
 			out, err := execute(t, strings.Fields(line)...)

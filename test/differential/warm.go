@@ -26,7 +26,7 @@ func (c *comparator) warmUp(ctx context.Context) error {
 		}
 	}
 	err := c.awaitHits(ctx, all)
-	c.cluster.Ledger.Begin()
+	c.cluster.Ledger.PickFromNow()
 	return err
 }
 

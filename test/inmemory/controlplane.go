@@ -19,13 +19,13 @@ import (
 // ControlPlane is an etcd and the API servers before it, behind one address.
 type ControlPlane struct {
 	*Etcd
-	// certified has the certificate of all servers.
-	certified *httptest.Server
+	// certificate is closed: only the certificate of it is used, for all servers.
+	certificate *httptest.Server
 
 	mu          sync.Mutex // guards the following fields, and those of the servers
 	servers     []*Server
 	connections int        // so far
-	definition  int        // the newest generation
+	generation  int        // the newest one of the definition of widgets
 	forms       []usedForm // all that servers have ever written
 	rights      []right    // all changes, in order
 	requests    int        // so far, for Audit-Id
@@ -50,9 +50,9 @@ const Own = "listproxy"
 // New returns a control plane without a server.
 func New(t testing.TB) *ControlPlane {
 	t.Helper()
-	certified := httptest.NewTLSServer(nil)
-	certified.Close()
-	c := &ControlPlane{Etcd: newEtcd(), certified: certified}
+	certificate := httptest.NewTLSServer(nil)
+	certificate.Close()
+	c := &ControlPlane{Etcd: newEtcd(), certificate: certificate}
 	c.Put(services, Object{
 		Name: "v1.example.com", moreMeta: `"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"},`,
 		more: `,"spec":{"group":"example.com","version":"v1"}`,
@@ -63,7 +63,7 @@ func New(t testing.TB) *ControlPlane {
 
 // Config returns Own's configuration for the servers.
 func (c *ControlPlane) Config() *rest.Config {
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.certified.Certificate().Raw})
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.certificate.Certificate().Raw})
 	return &rest.Config{
 		Host: "https://upstream", BearerToken: Own, TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: "example.com"},
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
@@ -101,48 +101,53 @@ func (c *ControlPlane) Up() int {
 // maxLag is the longest time until a server learns of a changed definition.
 const maxLag = 8 * time.Second
 
+// definitionOfWidgets is the definition without its metadata.
+const definitionOfWidgets = `,"spec":{"group":"example.com","names":{"kind":"Widget","plural":"widgets"},"scope":"Namespaced",` +
+	`"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]},` +
+	`"status":{"acceptedNames":{"kind":"Widget","plural":"widgets"},"conditions":[{"type":"Established","status":"True"}],` +
+	`"storedVersions":["v1"]}`
+
 // Define changes the definition of widgets. Each server learns of the change after a random time up to maxLag.
 func (c *ControlPlane) Define() {
 	c.mu.Lock()
-	c.definition++
-	generation, servers := c.definition, slices.Clone(c.servers)
+	c.generation++
+	generation, servers := c.generation, slices.Clone(c.servers)
 	c.mu.Unlock()
 	c.Put(definitions, Object{
 		Name: "widgets.example.com", moreMeta: fmt.Sprintf(`"generation":%d,`, generation),
-		more: `,"spec":{"group":"example.com","names":{"kind":"Widget","plural":"widgets"},"scope":"Namespaced",` +
-			`"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]},` +
-			`"status":{"acceptedNames":{"kind":"Widget","plural":"widgets"},"conditions":[{"type":"Established","status":"True"}],"storedVersions":["v1"]}`,
+		more: definitionOfWidgets,
 	})
 	for _, s := range servers {
 		time.AfterFunc(rand.N(maxLag), func() { s.learn(generation) })
 	}
 }
 
-// updateForms updates forms with those that the servers write from now on.
+// updateForms ends the forms that no server writes any more, and begins those that some server writes from now on.
 func (c *ControlPlane) updateForms() {
-	now, writes := time.Now(), map[Form]bool{}
+	now, written := time.Now(), map[Form]bool{}
 	for _, s := range c.Servers() {
 		if s.IsUp() {
-			writes[s.seen().form] = true
+			written[s.current().form] = true
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, f := range c.forms {
-		if f.until.IsZero() && !writes[f.Form] {
+		switch {
+		case !f.until.IsZero(): // it ended before
+		case written[f.Form]:
+			delete(written, f.Form) // it goes on
+		default:
 			c.forms[i].until = now
 		}
-		if f.until.IsZero() {
-			delete(writes, f.Form)
-		}
 	}
-	for f := range writes {
+	for f := range written {
 		c.forms = append(c.forms, usedForm{Form: f, since: now})
 	}
 }
 
-// MayWrite reports whether servers may have written a form since two times: its definition since the first, and its release
-// since the second.
+// MayWrite reports whether an answer may be of the form f: some server has written f's definition after definitionSince, and
+// some server f's release after releaseSince.
 func (c *ControlPlane) MayWrite(f Form, definitionSince, releaseSince time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +170,7 @@ func (c *ControlPlane) Allow(user string, allowed bool) {
 // Allowed reports whether a user may list all widgets.
 func (c *ControlPlane) Allowed(user string) bool { return c.AllowedSince(user, time.Now()) }
 
-// AllowedSince reports whether a user was allowed to list all widgets at any time since then.
+// AllowedSince reports whether a user was allowed to list all widgets at the time since, or at any time after it.
 func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	if user == Own {
 		return true
@@ -176,9 +181,9 @@ func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	for _, r := range c.rights {
 		switch {
 		case r.user != user:
-		case !r.since.After(since):
+		case !r.since.After(since): // the last of these held at that time
 			allowed = r.allowed
-		default:
+		default: // it held at some time after
 			allowed = allowed || r.allowed
 		}
 	}

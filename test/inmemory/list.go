@@ -67,7 +67,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 		fail(w, http.StatusNotAcceptable, "NotAcceptable")
 		return
 	}
-	at, head := s.seen().revision, s.plane.Revision()
+	at, head := s.current().revision, s.plane.Revision()
 	isExact := q.match == "Exact" || q.match == "" && q.revision > 0 && q.Limit > 0
 	switch {
 	case isExact && q.revision < s.plane.compacted():
@@ -82,13 +82,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 		at = head
 	case q.revision == 0:
 		q.Limit = 0 // the watch cache ignores a limit
-	case !s.reaches(r.Context(), q.revision, 3*time.Second):
+	case !s.awaitRevision(r.Context(), q.revision, 3*time.Second):
 		fail(w, http.StatusGatewayTimeout, "Timeout")
 		return
 	default:
-		at = s.seen().revision
+		at = s.current().revision
 	}
-	form, onlyMetadata := s.seen().form, strings.Contains(accept, "PartialObjectMetadataList")
+	form, onlyMetadata := s.current().form, strings.Contains(accept, "PartialObjectMetadataList")
 	_, _ = io.WriteString(w, s.plane.write(s.plane.Timelines()-1, k, at, q.List, onlyMetadata, func(int) Form { return form }))
 }
 

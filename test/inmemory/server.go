@@ -20,12 +20,12 @@ type Server struct {
 	plane *ControlPlane
 
 	// plane.mu guards the following fields.
-	listener *Listener // nil if the server is not up
-	http     *http.Server
+	listener *Listener    // nil if the server is not up
+	server   *http.Server // nil before the first start
 	starts   int
 	state    serverState
-	status   int           // if not 0, of the answers to all requests
-	hangs    chan struct{} // if not nil, requests wait until it is closed
+	refusal  int           // the status of all answers; 0: they are as usual
+	hangs    chan struct{} // requests wait until it is closed; nil: they do not wait
 }
 
 // serverState is the state of a server at one time.
@@ -41,7 +41,10 @@ type serverState struct {
 func (c *ControlPlane) AddServer(release string) *Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &Server{name: fmt.Sprintf("apiserver-%d", len(c.servers)), plane: c, state: serverState{form: Form{Release: release}, changed: make(chan struct{})}}
+	s := &Server{
+		name: fmt.Sprintf("apiserver-%d", len(c.servers)), plane: c,
+		state: serverState{form: Form{Release: release}, changed: make(chan struct{})},
+	}
 	c.servers = append(c.servers, s)
 	return s
 }
@@ -53,8 +56,8 @@ func (s *Server) IsUp() bool {
 	return s.listener != nil
 }
 
-// seen returns the current state.
-func (s *Server) seen() serverState {
+// current returns the current state.
+func (s *Server) current() serverState {
 	head := s.plane.Revision()
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
@@ -73,12 +76,17 @@ func (s *Server) Start(release string) {
 	listener, began := NewListener(), s.plane.Revision()
 	server := &http.Server{
 		Handler: http.HandlerFunc(s.serve), ErrorLog: log.New(io.Discard, "", 0), Protocols: protocols, ReadHeaderTimeout: time.Minute,
-		TLSConfig: &tls.Config{Certificates: s.plane.certified.TLS.Certificates, MinVersion: tls.VersionTLS13},
+		TLSConfig: &tls.Config{Certificates: s.plane.certificate.TLS.Certificates, MinVersion: tls.VersionTLS13},
 	}
 	s.plane.mu.Lock()
 	s.starts++
-	s.state.began, s.state.frozen, s.state.form = began, false, Form{s.plane.definition, release}
-	s.status, s.hangs, s.http, s.listener = 0, nil, server, listener
+	s.state.began = began
+	s.state.frozen = false
+	s.state.form = Form{Definition: s.plane.generation, Release: release}
+	s.refusal = 0
+	s.hangs = nil
+	s.server = server
+	s.listener = listener
 	holder := fmt.Sprintf("%s_%d", s.name, s.starts)
 	s.plane.mu.Unlock()
 	go func() { _ = server.ServeTLS(listener, "", "") }()
@@ -89,7 +97,7 @@ func (s *Server) Start(release string) {
 // Stop stops the server and closes its connections. It does nothing if the server is not up.
 func (s *Server) Stop() {
 	s.plane.mu.Lock()
-	up, server := s.listener != nil, s.http
+	up, server := s.listener != nil, s.server
 	s.listener = nil
 	s.plane.mu.Unlock()
 	if !up {
@@ -100,7 +108,7 @@ func (s *Server) Stop() {
 	s.plane.updateForms()
 }
 
-// change changes the state by do. It ends Hang, and wakes watches.
+// change ends Hang, calls do, which may change the state, and wakes watches.
 func (s *Server) change(do func()) {
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
@@ -114,9 +122,9 @@ func (s *Server) change(do func()) {
 }
 
 // Heal ends Freeze, Hang and Refuse.
-func (s *Server) Heal() { s.change(func() { s.state.frozen, s.status = false, 0 }) }
+func (s *Server) Heal() { s.change(func() { s.state.frozen, s.refusal = false, 0 }) }
 
-// Freeze makes the watch cache stay at the current revision.
+// Freeze makes the watch cache stay at the current revision. It ends Hang.
 func (s *Server) Freeze() {
 	at := s.plane.Revision()
 	s.change(func() { s.state.frozen, s.state.revision = true, at })
@@ -125,8 +133,8 @@ func (s *Server) Freeze() {
 // Hang makes the server accept requests and not answer.
 func (s *Server) Hang() { s.change(func() { s.hangs = make(chan struct{}) }) }
 
-// Refuse makes the server answer all requests with a status.
-func (s *Server) Refuse(status int) { s.change(func() { s.status = status }) }
+// Refuse makes the server answer all requests with a status. It ends Hang.
+func (s *Server) Refuse(status int) { s.change(func() { s.refusal = status }) }
 
 // learn makes the server write by a definition, unless it knows a newer one.
 func (s *Server) learn(generation int) {
@@ -134,12 +142,12 @@ func (s *Server) learn(generation int) {
 	s.plane.updateForms()
 }
 
-// reaches waits until the watch cache has reached a revision. It reports false at the end of timeout or ctx.
-func (s *Server) reaches(ctx context.Context, revision int64, timeout time.Duration) bool {
+// awaitRevision waits until the watch cache has reached a revision. It returns false at the end of timeout or ctx.
+func (s *Server) awaitRevision(ctx context.Context, revision int64, timeout time.Duration) bool {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		written, now := s.plane.Etcd.next(), s.seen()
+		written, now := s.plane.Etcd.next(), s.current()
 		if now.revision >= revision {
 			return true
 		}
@@ -157,7 +165,7 @@ func (s *Server) reaches(ctx context.Context, revision int64, timeout time.Durat
 // serve answers a request.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.plane.mu.Lock()
-	hangs, status := s.hangs, s.status
+	hangs, refusal := s.hangs, s.refusal
 	s.plane.requests++
 	w.Header().Set("Audit-Id", fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.plane.requests))
 	s.plane.mu.Unlock()
@@ -172,9 +180,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	user, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch {
-	case status != 0:
+	case refusal != 0:
 		w.Header().Set("Retry-After", "1")
-		fail(w, status, "")
+		fail(w, refusal, "")
 	case r.Method == http.MethodPost:
 		s.review(w, r, user)
 	default:
@@ -206,7 +214,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 	}
 	document := documents[r.URL.Path]
 	if r.URL.Path == "/version" {
-		document = fmt.Sprintf(`{"major":"1","minor":"36","gitVersion":%q}`, s.seen().form.Release)
+		document = fmt.Sprintf(`{"major":"1","minor":"36","gitVersion":%q}`, s.current().form.Release)
 	}
 	if document == "" {
 		fail(w, http.StatusNotFound, "NotFound")
@@ -234,7 +242,7 @@ func statusOf(code int, reason string) string {
 	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":%q,"code":%d}`, reason, code)
 }
 
-// review answers a SelfSubjectAccessReview, which must ask for a list of widgets.
+// review answers every SelfSubjectAccessReview as if it asked for a list of all widgets.
 func (s *Server) review(w http.ResponseWriter, r *http.Request, user string) {
 	var asked authorizationv1.SelfSubjectAccessReview
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {

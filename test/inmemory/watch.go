@@ -31,7 +31,7 @@ func Bookmark(k Kind, revision int64, endsInitial bool) string {
 // beginWatch sends the initial events of a watch, if it has any, and returns the revision from which it goes on. It is not ok if
 // the watch is over.
 func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Duration, send func(line string)) (at int64, ok bool) {
-	state, values := s.seen(), r.URL.Query()
+	state, values := s.current(), r.URL.Query()
 	streaming := values.Get("sendInitialEvents") == "true"
 	if !streaming && q.revision > 0 {
 		if q.revision < max(state.began, s.plane.compacted()) {
@@ -44,10 +44,10 @@ func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Durat
 	if minRevision < 0 { // a consistent state
 		minRevision = s.plane.Revision()
 	}
-	if !s.reaches(r.Context(), minRevision, timeout) {
+	if !s.awaitRevision(r.Context(), minRevision, timeout) {
 		return 0, false
 	}
-	at = s.seen().revision
+	at = s.current().revision
 	for _, o := range s.plane.List(s.plane.Timelines()-1, k, at, q.Select) {
 		send(Event{"ADDED", o, o.Revision}.Write(k, state.form))
 	}
@@ -72,7 +72,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	}
 	w.WriteHeader(http.StatusOK)
 	send("")
-	form := s.seen().form // for the whole watch
+	form := s.current().form // for the whole watch
 	at, ok := s.beginWatch(r, k, q, timeout, send)
 	if !ok {
 		return
@@ -85,7 +85,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	}
 	oldFormEnds := ends // unless the definition changes
 	for {
-		written, state := s.plane.Etcd.next(), s.seen()
+		written, state := s.plane.Etcd.next(), s.current()
 		if state.revision > at {
 			for _, ev := range s.plane.Events(s.plane.Timelines()-1, k, at, state.revision, q.Select) {
 				send(ev.Write(k, form))

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -32,8 +33,8 @@ type write struct {
 	at       time.Time
 }
 
-// Confirmed adds a write that the API server has just confirmed. It ignores the revision 0.
-func (l *Ledger[Kind]) Confirmed(kind Kind, revision uint64) {
+// Confirm adds a write that the API server has just confirmed. It ignores the revision 0.
+func (l *Ledger[Kind]) Confirm(kind Kind, revision uint64) {
 	if revision == 0 {
 		return
 	}
@@ -105,16 +106,17 @@ func highest(writes []write, at time.Time) (revision uint64) {
 	return revision
 }
 
-// Begin makes Pick choose no revision from before now, for tests that memory did not keep older ones for. Older writes must
+// PickFromNow makes Pick choose no revision from before now, since memory may not have kept older states. Older writes must
 // still be seen.
-func (l *Ledger[Kind]) Begin() {
+func (l *Ledger[Kind]) PickFromNow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pickFrom = time.Now()
 }
 
-// Pick returns the revision of a random write not older than age and Begin, with recent writes more often. The write is of
-// the kind, or now and then of any kind, since lists may ask for any revision. It is not ok if there is none.
+// Pick returns the revision of a random write that is not older than age and the last PickFromNow. The write is of the kind,
+// or, one in four times, of any kind, since lists may ask for any revision. One in five times, it is one of the last three. It
+// is not ok if there is none.
 func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (_ uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +150,7 @@ func (l *Ledger[Kind]) Recent() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// OldestRecent returns the lowest revision that a call of Recent some time ago may have returned, or 0.
+// OldestRecent returns the lowest revision that Recent may have returned before the last writes (as many as recent), or 0.
 func (l *Ledger[Kind]) OldestRecent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,5 +158,5 @@ func (l *Ledger[Kind]) OldestRecent() uint64 {
 	if len(last) == 0 {
 		return 0
 	}
-	return slices.MinFunc(last, func(a, b write) int { return int(a.revision) - int(b.revision) }).revision
+	return slices.MinFunc(last, func(a, b write) int { return cmp.Compare(a.revision, b.revision) }).revision
 }

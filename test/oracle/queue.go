@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// pollInterval is the time between two looks at a queue.
+// pollInterval is the time between two polls of a queue.
 const pollInterval = 20 * time.Millisecond
 
 // Queue has jobs for workers, in order. The zero Queue is empty. Safe for concurrent use.
@@ -32,7 +32,7 @@ func (q *Queue[T]) Add(job T) {
 	q.undone[&job] = true
 }
 
-// Work does jobs by so many workers until ctx ends, and returns when the last worker has ended.
+// Work calls do for each job, by so many workers, until ctx ends. It returns when the last worker has ended.
 func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Context, T)) {
 	var all sync.WaitGroup
 	for range workers {
@@ -50,7 +50,7 @@ func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Contex
 	all.Wait()
 }
 
-// Drain waits until all jobs that were added before are done. It returns an error if that takes longer than patience.
+// Drain waits until all jobs that were added before the call are done. It returns an error if that takes longer than patience.
 func (q *Queue[T]) Drain(ctx context.Context, patience time.Duration) error {
 	q.mu.Lock()
 	before := maps.Clone(q.undone)

@@ -68,7 +68,7 @@ func analyze(t *testing.T, p *policy.Config, log string) Report {
 }
 
 // TestPredict: for each request of an audit log, the report says which form of list or watch it is, who would answer it, and,
-// if that is kube-apiserver, for what reason.
+// if that is kube-apiserver, for what reason. (Package policy tests the decisions.)
 func TestPredict(t *testing.T) {
 	asUser := func(name string) func(*auditv1.Event) {
 		return func(e *auditv1.Event) { e.User.Username = name }
@@ -80,7 +80,6 @@ func TestPredict(t *testing.T) {
 	const (
 		selectedAt12  = "/api/v1/namespaces/a/pods?labelSelector=a%3Db&resourceVersion=12&resourceVersionMatch=NotOlderThan"
 		streamingList = "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-		changesOnly   = "/api/v1/pods?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
 	)
 	nextPage := "/api/v1/pods?limit=5&continue=" + policy.EncodeContinue(1234, "team-a/pod-1\x00")
 	for _, test := range []struct {
@@ -92,21 +91,16 @@ func TestPredict(t *testing.T) {
 		want string
 	}{
 		{name: "any version", uri: listURI, want: "any memory"},
-		{name: "any version, with a limit", uri: listURI + "&limit=500", want: "any memory"},
 		{name: "any version, impersonating", uri: listURI, change: impersonating, want: "any memory"},
-		{name: "any version, by kubectl", uri: listURI, change: byKubectl, want: "any memory"},
 		{name: "not older than 12, with a selector", uri: selectedAt12, want: "not-older-than memory"},
 		{name: "exactly 12", uri: "/api/v1/pods?resourceVersion=12&limit=5", want: "exact memory"},
 		{name: "next page", uri: nextPage, want: "continue memory"},
 		{name: "newest state", uri: "/api/v1/pods", want: "consistent consistent-lists"},
-		{name: "newest state, with a limit", uri: "/api/v1/pods?limit=500", want: "consistent consistent-lists"},
 		{
 			name: "newest state, as a table", uri: "/api/v1/pods?limit=500", change: byKubectl,
 			want: "consistent kube-apiserver representation",
 		},
 		{name: "Secrets of any version", uri: "/api/v1/secrets?resourceVersion=0", want: "any kube-apiserver not-cached"},
-		{name: "newest Secrets", uri: "/api/v1/secrets", want: "consistent kube-apiserver not-cached"},
-		{name: "newest Events", uri: "/api/v1/events", want: "consistent kube-apiserver not-cached"},
 		{
 			name: "aggregated resource", uri: "/apis/metrics.k8s.io/v1beta1/pods?resourceVersion=0",
 			want: "any kube-apiserver unknown-resource",
@@ -114,37 +108,18 @@ func TestPredict(t *testing.T) {
 		{name: "forbidden", uri: listURI, change: forbidden, want: "any kube-apiserver refused"},
 		{name: "anonymous", uri: listURI, change: anonymous, want: "any kube-apiserver credentials"},
 		{name: "unknown parameter", uri: listURI + "&unheard=of", want: "unknown kube-apiserver not-canonical"},
-		{
-			name: "exactly 0", uri: listURI + "&resourceVersionMatch=Exact",
-			want: "unknown kube-apiserver not-canonical",
-		},
-		{name: "resource with a capital", uri: "/api/v1/Pods?resourceVersion=0", want: "unknown kube-apiserver not-canonical"},
 		{name: "malformed URI", uri: "http://[", want: "unknown kube-apiserver not-canonical"},
 
 		{name: "watch from 12", uri: watchURI, want: "watch watches"},
-		{name: "watch without initial events", uri: changesOnly, want: "watch watches"},
 		{name: "streaming list", uri: streamingList, want: "streaming-list watches"},
 		{name: "watch without a version", uri: "/api/v1/pods?watch=true", want: "streaming-list watches"},
-		{
-			name: "watch, impersonating", uri: "/api/v1/pods?watch=true", change: impersonating,
-			want: "streaming-list watches",
-		},
 		{
 			name: "watch, anonymous", uri: "/api/v1/pods?watch=true", change: anonymous,
 			want: "streaming-list kube-apiserver credentials",
 		},
 		{
-			name: "watch of Events", uri: "/api/v1/events?watch=true&resourceVersion=12",
-			want: "watch kube-apiserver not-cached",
-		},
-		{name: "watch by path", uri: "/api/v1/watch/pods", want: "unknown kube-apiserver watch"},
-		{
 			name: "watch=yes", uri: "/api/v1/pods?watch=yes&resourceVersion=12",
 			want: "unknown kube-apiserver watch",
-		},
-		{
-			name: "initial events without a match", uri: watchURI + "&sendInitialEvents=true",
-			want: "unknown kube-apiserver not-canonical",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -292,7 +267,8 @@ func TestTooLongLine(t *testing.T) {
 	expect.Same(t, bufio.ErrTooLong.Error(), r.Files[0].Problem)
 }
 
-// TestExports: readLog finds the events inside the records that exporters of logs write.
+// TestExports: readLog finds the events inside the records that exporters of logs write: after words, in objects, in lists, and
+// in strings that hold JSON.
 func TestExports(t *testing.T) {
 	list, watch := strings.TrimSuffix(event(listURI, nil), "\n"), strings.TrimSuffix(event(watchURI, nil), "\n")
 	quote := func(s string) string {
@@ -313,11 +289,6 @@ func TestExports(t *testing.T) {
 	checkCounts(t, []logCase{
 		{name: "EKS, exported to S3", log: "2026-11-20T10:00:00.000Z " + list, want: oneList},
 		{
-			name: "EKS, aws logs tail",
-			log:  "2026-11-20T10:00:00+00:00 kube-apiserver-audit-0123 " + list,
-			want: oneList,
-		},
-		{
 			name: "EKS, a subscription",
 			log: `{"messageType":"DATA_MESSAGE","logGroup":"/aws/eks/it/cluster","logEvents":[` +
 				`{"id":"1","timestamp":1,"message":` + quote(list) + `},{"id":"2","message":` + quote(watch) + `}]}`,
@@ -331,18 +302,6 @@ func TestExports(t *testing.T) {
 		{
 			name: "EKS, Logs Insights",
 			log:  `{"@timestamp":"2026-11-20 10:00:00.000","@message":` + sortMembers(list) + `}`,
-			want: oneList,
-		},
-		{
-			name: "EKS, a log shipper",
-			log:  `{"message":` + quote(list) + `,"logGroup":"/aws/eks/it/cluster"}`,
-			want: oneList,
-		},
-		{
-			name: "AKS, a storage account",
-			log: `{"time":"2026-11-20T10:00:00Z","category":"kube-audit",` +
-				`"operationName":"Microsoft.ContainerService/managedClusters/diagnosticLogs/Read",` +
-				`"properties":{"log":` + quote(list) + `,"stream":"stdout","pod":"kube-apiserver-0"}}`,
 			want: oneList,
 		},
 		{
@@ -367,7 +326,6 @@ func TestExports(t *testing.T) {
 			log:  `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[` + list + `,` + watch + `]}`,
 			want: oneListAndWatch,
 		},
-		{name: "log of a container runtime", log: "2026-11-20T10:00:00.000000000Z stdout F " + list, want: oneList},
 		{name: "JSON array", log: "[" + list + "," + watch + "]", want: oneListAndWatch},
 		{
 			name: "more arrays than maxDepth",

@@ -92,10 +92,6 @@ func TestStatusCommand(t *testing.T) {
 			wantSays: []string{"no status: {}", "--address"},
 		},
 		{
-			name: "malformed JSON", address: servePage(t, http.StatusOK, "{"), wantError: true,
-			wantSays: []string{"--address"},
-		},
-		{
 			name: "unknown scheme", address: "ftp://x", wantError: true,
 			wantSays: []string{"--address", "http://127.0.0.1:8081"},
 		},

@@ -42,7 +42,7 @@ func (c *Cluster) write(ctx context.Context, r Resource, w request) (ask.Answer,
 	a, err := c.send(ctx, w.method, path, body)
 	if err == nil {
 		revision, _ := a.Revision()
-		c.Ledger.Confirmed(r.GroupResource(), revision)
+		c.Ledger.Confirm(r.GroupResource(), revision)
 	}
 	return a, err
 }

@@ -69,7 +69,7 @@ func (l *Load) Write(ctx context.Context, c *ask.Client, kind kinds.Kind, method
 		return a, err
 	}
 	revision, err := a.Revision()
-	l.Ledger.Confirmed(kind, revision)
+	l.Ledger.Confirm(kind, revision)
 	return a, err
 }
 

@@ -177,12 +177,10 @@ func (h *Handler) findLoaded(ctx context.Context, collection *snapshot.Collectio
 func (h *Handler) proveNewest(
 	ctx context.Context, collection *snapshot.Collection, want *wantedState,
 ) (snapshot.Snapshot, reason.Reason) {
-	ctx, span := observe.StartStep(ctx, observe.SpanProof)
-	defer span.End()
-	report := h.Observer.MeasureProof(ctx)
+	ctx, end := h.Observer.StartProof(ctx)
 	want.seat.Pause()
 	snap, why := collection.Consistent(ctx, want.lastProbe, h.proofWait(want))
-	span.SetAttributes(observe.ProofResultAttribute(report(why)))
+	end(why)
 	return snap, why
 }
 

@@ -40,7 +40,8 @@ func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
 			s.SetDecision(&policy.Request{Version: "v1", Resource: "pods"}, "", why)
 		})
 	}
-	o.MeasureProof(t.Context())(reason.NotProven)
+	_, endProof := o.StartProof(t.Context())
+	endProof(reason.NotProven)
 	upstream := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		return proxytest.JSONResponse(r, http.StatusOK, "{}\n"), nil
 	})

@@ -57,12 +57,12 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// MeasureProof measures how long the request of ctx waits for the proof of the newest state. The caller must call done
-// when the wait ends, with the reason why there is no proof, or [reason.None]. done returns the result for
-// [ProofResultAttribute].
-func (o *Observer) MeasureProof(ctx context.Context) (done func(why reason.Reason) (result string)) {
+// StartProof begins the span of a wait for the proof of the newest state, and returns the context of that step. The caller
+// must call end when the wait is over, with the reason why there is no proof, or [reason.None].
+func (o *Observer) StartProof(ctx context.Context) (_ context.Context, end func(why reason.Reason)) {
 	start := time.Now()
-	return func(why reason.Reason) string {
+	ctx, span := StartStep(ctx, spanProof)
+	return ctx, func(why reason.Reason) {
 		result := string(why)
 		switch {
 		case why == reason.None:
@@ -71,6 +71,7 @@ func (o *Observer) MeasureProof(ctx context.Context) (done func(why reason.Reaso
 			result = proofCallerGone
 		}
 		o.metrics.proofSeconds.WithLabelValues(result).Observe(time.Since(start).Seconds())
-		return result
+		span.SetAttributes(attrProofResult.String(result))
+		span.End()
 	}
 }

@@ -171,15 +171,17 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestMeasureProof: Observer.MeasureProof counts waits for a proof by their result.
-func TestMeasureProof(t *testing.T) {
+// TestStartProof: Observer.StartProof counts waits for a proof by their result.
+func TestStartProof(t *testing.T) {
 	o, metrics := observetest.New(nil)
-	expect.Same(t, "proven", o.MeasureProof(t.Context())(reason.None))
-	expect.Same(t, "not-proven", o.MeasureProof(t.Context())(reason.NotProven))
+	for _, why := range []reason.Reason{reason.None, reason.NotProven} {
+		_, end := o.StartProof(t.Context())
+		end(why)
+	}
 	ctx, leave := context.WithCancel(t.Context())
-	end := o.MeasureProof(ctx)
+	_, end := o.StartProof(ctx)
 	leave()
-	expect.Same(t, "gone", end(reason.NotProven))
+	end(reason.NotProven)
 	expect.Same(t, []string{"result=gone 1", "result=not-proven 1", "result=proven 1"},
 		proxytest.Series(proxytest.Gather(t, metrics)["listproxy_proof_duration_seconds"]))
 }

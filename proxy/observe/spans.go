@@ -35,7 +35,7 @@ var (
 const (
 	SpanReview   = "review"
 	SpanSnapshot = "snapshot"
-	SpanProof    = "proof"
+	spanProof    = "proof"
 	SpanWrite    = "write"
 	SpanWatch    = "watch"
 	SpanForward  = "forward"
@@ -46,9 +46,6 @@ const (
 func WatchEndAttributes(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
-
-// ProofResultAttribute returns the attribute that the span of a proof of the newest state gets at its end.
-func ProofResultAttribute(result string) attribute.KeyValue { return attrProofResult.String(result) }
 
 // StartStep begins the span of a step of the request of ctx, and returns the context of the step. The caller must end
 // the span. If the request's span is not recorded, the call costs nothing.

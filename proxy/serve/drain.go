@@ -66,8 +66,8 @@ func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// With a cancelled context, the server's Shutdown closes listeners and idle connections, sends GOAWAY on HTTP/2 connections, and
-	// does not wait.
+	// With a cancelled context, the server's Shutdown closes listeners and idle connections, sends GOAWAY on HTTP/2
+	// connections, and does not wait.
 	cancelled, stop := context.WithCancel(ctx)
 	stop()
 	_ = d.server.Shutdown(cancelled)

@@ -132,8 +132,7 @@ func (s *watchStream) follow(a *answer) reason.Reason {
 		Defined:   func() bool { return h.Cluster.IsCurrent(resource, entry) },
 	})
 	if s.watcher == nil { // the history no longer reaches back to a.after, or the state was lost meanwhile
-		const gapless = true
-		return cmp.Or(a.collection.WhyNotFollow(a.after, gapless), reason.Warming)
+		return cmp.Or(a.collection.WhyNotFollow(a.after), reason.Warming)
 	}
 	return lastCheck(a, h.conditions(a))
 }

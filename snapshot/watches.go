@@ -26,9 +26,10 @@ func (c *Collection) Follow(
 	return c.await(ctx, maxWait, reason.NotProven, (*View).replaced, find)
 }
 
-// WhyNotFollow returns the reason why [Collection.Follow] would find no state now; None if it would find one. It does not
-// wait, and does not count as a use of the collection.
-func (c *Collection) WhyNotFollow(revision uint64, gapless bool) reason.Reason {
+// WhyNotFollow returns the reason why [Collection.Follow], with gapless, would find no state now; None if it would find one.
+// It does not wait, and does not count as a use of the collection.
+func (c *Collection) WhyNotFollow(revision uint64) reason.Reason {
+	const gapless = true
 	_, why := c.view.Load().follow(c.now(), revision, gapless)
 	return why
 }

@@ -99,10 +99,10 @@ func TestWatchesOverALoad(t *testing.T) {
 			}
 			if tt.loads {
 				load(50, object("a", 20), object("b", 30))
-				if why := c.WhyNotFollow(30, true); why != reason.History {
+				if why := c.WhyNotFollow(30); why != reason.History {
 					t.Errorf("a watch from before the load: got reason %q, want %q", why, reason.History)
 				}
-				if why := c.WhyNotFollow(50, true); why != reason.None {
+				if why := c.WhyNotFollow(50); why != reason.None {
 					t.Errorf("a watch from the load on: got reason %q, want none", why)
 				}
 			}
@@ -267,7 +267,7 @@ func TestWatchesOutliveProbes(t *testing.T) {
 			if _, end := takeAll(t, watcher); tt.wantEnd == "" && end != "" {
 				t.Errorf("long after the bound: got the ending %q, want none", end)
 			}
-			if why := c.WhyNotFollow(9, true); why != tt.wantBegin {
+			if why := c.WhyNotFollow(9); why != tt.wantBegin {
 				t.Errorf("another watch: got reason %q, want %q", why, tt.wantBegin)
 			}
 			u.mu.Lock()

@@ -53,65 +53,55 @@ func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.Roun
 
 func (cannedUpstream) RecordAnswer(auth.Identity, bool, string, int) {}
 
-// TestWhoAnswers: Cache-Status says whether memory or the upstream has answered, and why the request was forwarded. Memory only
-// says yes. A caller whom the upstream has refused, or who is anonymous, learns nothing about memory. A caller with an
+// TestWhoAnswers: Cache-Status says who answered and why memory did not. Whatever memory may not or cannot answer is forwarded,
+// never refused. A caller whom the upstream has refused, or who is anonymous, gets only "unknown-caller". A caller with an
 // unknown token is reviewed, and then answered from memory.
 func TestWhoAnswers(t *testing.T) {
 	const upstreamBody = "of the upstream"
 	exactly := "resourceVersion=%s&resourceVersionMatch=Exact"
 	restAt999 := "limit=1&continue=" + policy.EncodeContinue(999, "n/w")
-	for _, tt := range []struct {
-		query     string
-		verdict   *auth.Verdict // nil: Accepted
-		denied    bool          // the review says no
-		unaudited bool          // the audit log cannot be written
-		draining  bool          // the process is about to end
-		slow      bool          // the proof takes longer than a list waits for it
-		reviewed  bool          // the right is remembered, so the answer must not wait
-		wantCode  int           // of the upstream's answer; 0: the upstream is not asked
-		want      string        // Cache-Status, after "listproxy; "
+	for name, tt := range map[string]struct {
+		query        string
+		verdict      *auth.Verdict // nil: Accepted
+		denied       bool          // the review says no
+		unaudited    bool          // the audit log cannot be written
+		draining     bool          // the process is about to end
+		slow         bool          // the proof takes longer than a list waits for it
+		reviewed     bool          // the right is remembered, so the answer must not wait
+		upstreamCode int           // 0: the upstream is not asked
+		want         string        // Cache-Status, after "listproxy; "
 	}{
-		{query: "resourceVersion=0", want: "hit; detail=any"},
-		{query: fmt.Sprintf(exactly, now), want: "hit; detail=exact"},
-		{query: "watch=true&timeoutSeconds=1&resourceVersion=" + now, want: "hit; detail=after"},
-		{query: fmt.Sprintf(exactly, "3"), wantCode: http.StatusOK, want: "fwd=miss; detail=history"},
-		{query: fmt.Sprintf(exactly, "3"), wantCode: http.StatusGone, want: "fwd=miss; detail=history"},
-		{query: fmt.Sprintf(exactly, "999"), wantCode: http.StatusOK, want: "fwd=miss; detail=not-proven"},
-		{query: restAt999, reviewed: true, wantCode: http.StatusOK, want: "fwd=miss; detail=not-proven"},
-		{query: "resourceVersion=0", denied: true, wantCode: http.StatusOK, want: "fwd=bypass; detail=not-allowed"},
-		{
-			query: "resourceVersion=0", denied: true,
-			wantCode: http.StatusForbidden, want: "fwd=bypass; detail=not-allowed",
+		"any version":             {query: "resourceVersion=0", want: "hit; detail=any"},
+		"the newest version":      {query: fmt.Sprintf(exactly, newestRevision), want: "hit; detail=exact"},
+		"a watch":                 {query: "watch=true&timeoutSeconds=1&resourceVersion=" + newestRevision, want: "hit; detail=after"},
+		"an older version":        {query: fmt.Sprintf(exactly, "3"), upstreamCode: 200, want: "fwd=miss; detail=history"},
+		"an expired version":      {query: fmt.Sprintf(exactly, "3"), upstreamCode: 410, want: "fwd=miss; detail=history"},
+		"a version to come":       {query: fmt.Sprintf(exactly, "999"), upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
+		"a page of one to come":   {query: restAt999, reviewed: true, upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
+		"no right, by the review": {query: "resourceVersion=0", denied: true, upstreamCode: 200, want: "fwd=bypass; detail=not-allowed"},
+		"no right, by both":       {query: "resourceVersion=0", denied: true, upstreamCode: 403, want: "fwd=bypass; detail=not-allowed"},
+		"no audit log":            {query: "resourceVersion=0", unaudited: true, upstreamCode: 200, want: "fwd=bypass; detail=audit"},
+		"a watch while the process ends": {
+			query: "watch=true&resourceVersion=0", draining: true, upstreamCode: 200, want: "fwd=bypass; detail=watch",
 		},
-		{query: "resourceVersion=0", unaudited: true, wantCode: http.StatusOK, want: "fwd=bypass; detail=audit"},
-		{
-			query: "watch=true&resourceVersion=" + now, draining: true,
-			wantCode: http.StatusOK, want: "fwd=bypass; detail=watch",
+		"a list while the process ends": {query: "resourceVersion=0", draining: true, want: "hit; detail=any"},
+		"the newest state, slowly":      {slow: true, upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
+		"a bad limit":                   {query: "limit=x", upstreamCode: 400, want: "fwd=bypass; detail=not-canonical"},
+		"an unknown parameter":          {query: "nobody=knows", upstreamCode: 200, want: "fwd=bypass; detail=not-canonical"},
+		"a token that the upstream has refused": {
+			query: "resourceVersion=0", verdict: new(auth.Refused), upstreamCode: 401, want: "fwd=bypass; detail=unknown-caller",
 		},
-		{
-			query: "watch=true&resourceVersion=0", draining: true,
-			wantCode: http.StatusOK, want: "fwd=bypass; detail=watch",
+		"no credentials": {
+			query: "resourceVersion=0", verdict: new(auth.Anonymous), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller",
 		},
-		{query: "resourceVersion=0", draining: true, want: "hit; detail=any"},
-		{slow: true, wantCode: http.StatusOK, want: "fwd=miss; detail=not-proven"},
-		{query: "limit=x", wantCode: http.StatusBadRequest, want: "fwd=bypass; detail=not-canonical"},
-		{query: "nobody=knows", wantCode: http.StatusOK, want: "fwd=bypass; detail=not-canonical"},
-		{
-			query: "resourceVersion=0", verdict: new(auth.Refused),
-			wantCode: http.StatusUnauthorized, want: "fwd=bypass; detail=unknown-caller",
-		},
-		{
-			query: "resourceVersion=0", verdict: new(auth.Anonymous),
-			wantCode: http.StatusForbidden, want: "fwd=bypass; detail=unknown-caller",
-		},
-		{query: "resourceVersion=0", verdict: new(auth.Unasked), want: "hit; detail=any"},
+		"an unknown token": {query: "resourceVersion=0", verdict: new(auth.Unasked), want: "hit; detail=any"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
 			h := w.handler
 			h.Observer, _ = observetest.New(nil)
-			upstream := cannedUpstream{code: cmp.Or(tt.wantCode, http.StatusOK), body: upstreamBody}
+			upstream := cannedUpstream{code: cmp.Or(tt.upstreamCode, http.StatusOK), body: upstreamBody}
 			h.Forward = forward.New(upstream, proxytest.DiscardLog())
 			if tt.denied {
 				w.setReviews(t, 0, func(r *http.Request) (*http.Response, error) {
@@ -120,11 +110,9 @@ func TestWhoAnswers(t *testing.T) {
 			}
 			h.Draining = func() bool { return tt.draining }
 			if tt.slow {
-				w.mu.Lock() // its feed is running
-				w.probeDelay = 2 * h.ConsistentWait
-				w.mu.Unlock()
+				w.delayProbes(2 * h.ConsistentWait)
 			}
-			who := w.caller(t)
+			who := w.newCaller(t)
 			if tt.verdict != nil {
 				who.verdict = *tt.verdict
 			}
@@ -144,11 +132,12 @@ func TestWhoAnswers(t *testing.T) {
 			begun := time.Now()
 			out := answer(tt.query)
 			if waited := time.Since(begun); tt.reviewed && waited > 0 {
-				t.Errorf("%s: the answer waited for %v, want 0", tt.query, waited)
+				t.Errorf("the answer waited for %v, want 0", waited)
 			}
 			expect.Same(t, []string{"listproxy; " + tt.want}, out.Header()[kubehttp.CacheStatusHeader])
-			if tt.wantCode != 0 && (out.Code != tt.wantCode || out.Body.String() != upstreamBody) {
-				t.Errorf("%s: got %d %s, want the upstream's %d", tt.query, out.Code, out.Body, tt.wantCode)
+			if tt.upstreamCode != 0 {
+				expect.Same(t, tt.upstreamCode, out.Code)
+				expect.Same(t, upstreamBody, out.Body.String())
 			}
 		})
 	}
@@ -164,10 +153,11 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		notAllowed = "fwd=bypass; detail=not-allowed"
 		unknown    = "fwd=bypass; detail=unknown-caller"
 		tooOld     = "resourceVersionMatch=Exact&resourceVersion=3"
+		rightTTL   = 10 * time.Second
 	)
 	for name, tt := range map[string]struct {
 		query           string
-		consistentLists policy.ConsistentLists // "": true
+		consistentLists policy.ConsistentLists // "": ConsistentOn
 		upstream        cannedUpstream
 		unasked         bool           // the token is unknown
 		denied          bool           // reviews say no
@@ -178,25 +168,26 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		wantReviews       int    // for the first list
 		wantSecondReviews int    // for the second list
 	}{
-		"small": {wantFirst: consistent},
-		"small, always proven": {
+		// A list of the newest state of a small collection is forwarded.
+		"newest state": {wantFirst: consistent},
+		"newest state, always proven": {
 			consistentLists: policy.ConsistentAlways, wantFirst: "hit; detail=consistent", wantReviews: 1,
 		},
-		"small, never from memory": {consistentLists: policy.ConsistentNever, wantFirst: consistent, wantSecondReviews: 1},
-		"small, a new token":       {unasked: true, wantFirst: consistent, wantReviews: 1},
-		"small, forbidden":         {upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecondReviews: 1},
-		"small, an invalid token":  {upstream: cannedUpstream{code: 401}, wantFirst: unknown, wantSecondReviews: 1},
-		"small, overload":          {upstream: cannedUpstream{code: 429}, wantFirst: notAllowed, wantSecondReviews: 1},
-		"small, with a warning": {
+		"newest state, never from memory": {consistentLists: policy.ConsistentNever, wantFirst: consistent, wantSecondReviews: 1},
+		"newest state, a new token":       {unasked: true, wantFirst: consistent, wantReviews: 1},
+		"newest state, forbidden":         {upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecondReviews: 1},
+		"newest state, an invalid token":  {upstream: cannedUpstream{code: 401}, wantFirst: unknown, wantSecondReviews: 1},
+		"newest state, overload":          {upstream: cannedUpstream{code: 429}, wantFirst: notAllowed, wantSecondReviews: 1},
+		"newest state, with a warning": {
 			upstream: cannedUpstream{warning: "299 - \"x\""}, wantFirst: consistent, wantSecondReviews: 1,
 		},
-		"small, the right expired": {
+		"newest state, the right expired": { // 11 s after it was asked
 			upstream: cannedUpstream{delay: 6 * time.Second}, pause: 5 * time.Second, wantFirst: consistent, wantSecondReviews: 1,
 		},
-		"small, the right did not expire": {
+		"newest state, the right did not expire": { // 9 s after it was asked
 			upstream: cannedUpstream{delay: 4 * time.Second}, pause: 5 * time.Second, wantFirst: consistent,
 		},
-		"small, rights are revoked": {
+		"newest state, rights are revoked": {
 			change: func(h *Handler) { h.Authorizer.RecordRevocation("") }, pause: 2 * time.Second, wantFirst: consistent, wantSecondReviews: 1,
 		},
 		"not in memory": {query: tooOld, wantFirst: history},
@@ -214,7 +205,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
 			h, reviews, identity := w.handler, 0, proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
-			w.setReviews(t, 10*time.Second, func(r *http.Request) (*http.Response, error) {
+			w.setReviews(t, rightTTL, func(r *http.Request) (*http.Response, error) {
 				reviews++
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.denied})
 			})
@@ -226,7 +217,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			list := func(query string, verdict auth.Verdict) (cacheStatus string, newReviews int) {
 				before := reviews
 				out := httptest.NewRecorder()
-				who := w.caller(t)
+				who := w.newCaller(t)
 				who.verdict = verdict
 				who.Identity = identity
 				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord)
@@ -253,15 +244,15 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 
 // TestReviewsAskForTheRequest: the review has all attributes that the upstream would authorize, as the client wrote them.
 func TestReviewsAskForTheRequest(t *testing.T) {
-	const all, one = "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/n/widgets"
+	const allNamespaces, oneNamespace = "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/n/widgets"
 	for target, want := range map[string]authorizationv1.ResourceAttributes{
-		all + "?resourceVersion=0": {Verb: "list"},
-		one + "?resourceVersion=0": {Verb: "list", Namespace: "n"},
-		one + "?resourceVersion=0&fieldSelector=metadata.name%3Dx": {
+		allNamespaces + "?resourceVersion=0": {Verb: "list"},
+		oneNamespace + "?resourceVersion=0":  {Verb: "list", Namespace: "n"},
+		oneNamespace + "?resourceVersion=0&fieldSelector=metadata.name%3Dx": {
 			Verb: "list", Namespace: "n", Name: "x",
 			FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "metadata.name=x"},
 		},
-		all + "?watch=1&resourceVersion=7&labelSelector=a+in+(b)&fieldSelector=spec.nodeName%3Dy": {
+		allNamespaces + "?watch=1&resourceVersion=7&labelSelector=a+in+(b)&fieldSelector=spec.nodeName%3Dy": {
 			Verb:          "watch",
 			LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in (b)"},
 			FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "spec.nodeName=y"},
@@ -276,7 +267,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			})
 			r := w.request(t.Context(), "")
 			r.URL, r.RequestURI = httptest.NewRequest(http.MethodGet, target, nil).URL, target
-			w.handler.decide(r, w.caller(t))
+			w.handler.decide(r, w.newCaller(t))
 			want.Group, want.Version, want.Resource = "example.com", "v1", "widgets"
 			expect.Same(t, &want, asked.ResourceAttributes)
 		})
@@ -286,25 +277,24 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 // TestNoRoom: an answer that gets no room for its bytes in time is refused with 429 and Retry-After. A watch that does not
 // begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
+	const room, wait = 10_000, 4800 * time.Millisecond
 	for query, wantRefused := range map[string]bool{
-		"resourceVersion=0":                                   true,
-		streaming + "&resourceVersion=0":                      true,
-		"watch=true&timeoutSeconds=60&resourceVersion=" + now: false,
+		"resourceVersion=0":                                              true,
+		newestStreamingList + "&resourceVersion=0":                       true,
+		"watch=true&timeoutSeconds=60&resourceVersion=" + newestRevision: false,
 	} {
 		proxytest.Bubble(t, query, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.setRoom(t, 10_000, 4800*time.Millisecond)
+			w.setRoom(t, room, wait)
 			w.load(t)
-			defer w.takeRoom(t, 10_000)()
+			defer w.takeRoom(t, room)()
 			c := w.open(t, query)
 			w.write()
-			time.Sleep(5 * time.Second)
+			time.Sleep(wait + time.Second)
 			synctest.Wait()
-			refused, retry := c.Code == http.StatusTooManyRequests, c.Header().Get("Retry-After") != ""
-			if c.why != reason.None || refused != wantRefused || retry != wantRefused {
-				t.Errorf("got the reason %q to forward, code %d and %v; want a 429 with Retry-After: %t",
-					c.why, c.Code, c.Header(), wantRefused)
-			}
+			expect.Same(t, reason.None, c.why)
+			expect.Same(t, wantRefused, c.Code == http.StatusTooManyRequests)
+			expect.Same(t, wantRefused, c.Header().Get("Retry-After") != "")
 			if !wantRefused {
 				expect.Same(t, 1, c.events(t))
 			}
@@ -338,17 +328,16 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			t.Helper()
 			w.failing = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
-			for range 100 { // take all slots of lists that are forwarded at once
+			const morePlaces = 100 // than there are for lists that are forwarded at once
+			for range morePlaces {
 				collection.TakeForwardSlot()
 			}
-			time.AfterFunc(delay, func() { w.cut(func() { w.failing = false }) })
+			time.AfterFunc(delay, func() { w.changeAndCutFeeds(func() { w.failing = false }) })
 		}},
 		"for a proof": {query: "", verdict: auth.Accepted, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
-			w.mu.Lock() // its feed is running
-			w.probeDelay = delay
-			w.mu.Unlock()
+			w.delayProbes(delay)
 		}},
 		"for a newcomer's review": {query: "resourceVersion=0", verdict: auth.Unasked, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
@@ -359,42 +348,43 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			})
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				h := w.handler
-				h.Observer, _ = observetest.New(nil)
-				h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
-				h.Limits = limits.New(limits.Config{Short: 1, Wait: 5 * time.Second})
-				tt.begin(t, w)
-				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord, h.withSeat)
-				var crowd sync.WaitGroup
-				var answers [2]*seatRecorder
-				for i := range answers {
-					who := w.caller(t)
-					who.verdict = tt.verdict
-					answers[i] = &seatRecorder{ResponseRecorder: httptest.NewRecorder(), seats: h.Limits.Short}
-					crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
-				}
-				synctest.Wait()
-				waiting := limits.Stats{Waiting: 2, Refused: map[limits.Overload]uint64{}}
-				expect.Same(t, waiting, h.Limits.Short.Stats())
-				other := w.caller(t)
-				other.Flow = limits.Flow{1}
-				answer := httptest.NewRecorder()
-				get := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil)
-				handler.ServeHTTP(answer, withCaller(get, other))
-				expect.Same(t, http.StatusOK, answer.Code)
-				expect.Same(t, waiting, h.Limits.Short.Stats())
-				crowd.Wait()
-				for _, a := range answers {
-					expect.Says(t, a.Header().Get("Cache-Status"), "; hit")
-					if a.Code != http.StatusOK || a.inUse != 1 {
-						t.Errorf("a request that waited got %d with %d seats in use, want 200 with 1", a.Code, a.inUse)
-					}
-				}
-				expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, h.Limits.Short.Stats())
-			})
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorld(t)
+			h := w.handler
+			h.Observer, _ = observetest.New(nil)
+			h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
+			h.Limits = limits.New(limits.Config{Short: 1, Wait: 5 * time.Second})
+			tt.begin(t, w)
+			handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord, h.withSeat)
+			var crowd sync.WaitGroup
+			var answers [2]*seatRecorder
+			for i := range answers {
+				who := w.newCaller(t)
+				who.verdict = tt.verdict
+				answers[i] = &seatRecorder{ResponseRecorder: httptest.NewRecorder(), seats: h.Limits.Short}
+				crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
+			}
+			synctest.Wait()
+			waiting := limits.Stats{Waiting: 2, Refused: map[limits.Overload]uint64{}}
+			expect.Same(t, waiting, h.Limits.Short.Stats())
+
+			// Another caller is answered meanwhile.
+			other := w.newCaller(t)
+			other.Flow = limits.Flow{1} // of a caller who does not share their queue
+			answer := httptest.NewRecorder()
+			get := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil)
+			handler.ServeHTTP(answer, withCaller(get, other))
+			expect.Same(t, http.StatusOK, answer.Code)
+			expect.Same(t, waiting, h.Limits.Short.Stats())
+
+			// Then both are answered, one after the other.
+			crowd.Wait()
+			for _, a := range answers {
+				expect.Says(t, a.Header().Get("Cache-Status"), "; hit")
+				expect.Same(t, http.StatusOK, a.Code)
+				expect.Same(t, int64(1), a.inUse)
+			}
+			expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, h.Limits.Short.Stats())
 		})
 	}
 }
@@ -405,20 +395,18 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
 		w.load(t)
-		before := w.caller(t)
+		before := w.newCaller(t)
 		another := w.open(t, "")
 		if <-another.done; another.why != "" {
 			t.Fatalf("a list of the newest state is forwarded: %s", another.why)
 		}
-		w.mu.Lock() // its feed is running
-		w.probeDelay = time.Second
-		w.mu.Unlock()
+		w.delayProbes(time.Second)
 		for name, tt := range map[string]struct {
 			caller   *caller
 			wantWait bool
 		}{
 			"came before": {caller: before, wantWait: false},
-			"came later":  {caller: w.caller(t), wantWait: true},
+			"came later":  {caller: w.newCaller(t), wantWait: true},
 		} {
 			begun := time.Now()
 			_, why := w.handler.decide(w.request(t.Context(), ""), tt.caller)

@@ -97,7 +97,7 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 		"another server serves the resource for a moment": {
 			change: func(w *modelWorld) {
 				w.reroute(`{"namespace":"n","name":"s","port":443}`)
-				w.reroute("")
+				w.reroute("") // back to kube-apiserver
 			},
 			want: reason.Upstream,
 		},
@@ -109,16 +109,16 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 			},
 			want: reason.Upstream,
 		},
-		"the state is dropped": {change: (*modelWorld).drop, want: reason.Warming},
+		"the state is dropped": {change: (*modelWorld).invalidateState, want: reason.Warming},
 		"the state is older than the staleness bound": {
 			change: func(w *modelWorld) {
-				w.cut(func() { w.away = true })
+				w.changeAndCutFeeds(func() { w.away = true })
 				time.Sleep(modelStaleness + time.Second)
 			},
 			want: reason.Stale,
 		},
 	} {
-		for _, query := range []string{"resourceVersion=0", streaming + "&resourceVersion=0"} {
+		for _, query := range []string{"resourceVersion=0", newestStreamingList + "&resourceVersion=0"} {
 			// With an audit log, lastCheck is called before and after the event is written; without, only after.
 			for _, audited := range []bool{true, false} {
 				proxytest.Bubble(t, fmt.Sprintf("%s, %s, audited %t", name, query, audited), func(t *testing.T) {
@@ -143,14 +143,18 @@ func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change fu
 	change(w)
 	synctest.Wait()
 	if got := request.received(t); got != "" {
-		t.Errorf("the answer did not wait for room: %s", got)
+		t.Errorf("got %q before there was room, want nothing", got)
 	}
 	release()
 	synctest.Wait()
 	forwarded := want != reason.None
+	// Nothing was written if it is forwarded.
 	got, header := request.received(t), request.Header()
-	if (got == "") != forwarded || forwarded && len(header) > 0 {
-		t.Errorf("got the answer %q with the header %v, want it forwarded: %t", got, header, forwarded)
+	if (got == "") != forwarded {
+		t.Errorf("got the answer %q, want one: %t", got, !forwarded)
+	}
+	if forwarded && len(header) > 0 {
+		t.Errorf("got the header %v, want none", header)
 	}
 	request.leave() // otherwise a watch goes on
 	<-request.done

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -28,12 +31,20 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestRefusalsAreSeen: every request that listproxy itself refuses is counted in the metrics, and logged in the access log. Its
-// answer has no Cache-Status, since neither memory nor the upstream was asked.
-func TestRefusalsAreSeen(t *testing.T) {
+// refusing has the servers of a listproxy, and what they count and log.
+type refusing struct {
+	main, connect *httptest.Server
+	metrics       prometheus.Gatherer
+	log           *logbuffer.Buffer
+	serving       sync.WaitGroup // requests; one is counted after its answer is sent
+}
+
+func newRefusing(t *testing.T) *refusing {
+	t.Helper()
+	f := &refusing{log: &logbuffer.Buffer{}}
 	o, metrics := observetest.New(nil)
-	lines := &logbuffer.Buffer{}
-	log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
+	f.metrics = metrics
+	log := telemetry.NewLogger(f.log, telemetry.FormatJSON, telemetry.LevelAccess)
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
@@ -46,81 +57,96 @@ func TestRefusalsAreSeen(t *testing.T) {
 	})), log)
 	targets, err := serve.NewTargets(&url.URL{Host: "api.example:6443"}, nil)
 	expect.NoError(t, err)
-	var serving sync.WaitGroup
 	start := func(server *http.Server) *httptest.Server {
 		inner := server.Handler
 		server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			serving.Add(1)
-			defer serving.Done()
+			f.serving.Add(1)
+			defer f.serving.Done()
 			inner.ServeHTTP(w, r)
 		})
 		return proxytest.Serve(t, server, proxytest.HTTP1)
 	}
-	main := start(serve.New(handler, nil, proxytest.DiscardLog()))
-	connect := start(serve.NewConnectServer(serve.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log))
+	f.main = start(serve.New(handler, nil, proxytest.DiscardLog()))
+	f.connect = start(serve.NewConnectServer(serve.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log))
+	return f
+}
 
-	sent, counted := 0, map[string]int{}
-	var logged []string
-	refused := func(name string, res *http.Response, code int, reason, verb string) {
-		t.Helper()
-		sent += len(proxytest.ReadAll(t, res.Body))
-		if status := res.Header.Get("Cache-Status"); res.StatusCode != code || status != "" {
-			t.Errorf("%s: %s with Cache-Status %q, want %d without one", name, res.Status, status, code)
-		}
-		counted[fmt.Sprintf("code=%d,decision=refuse,reason=%s,resource=other,semantics=none,verb=%s", code, reason, verb)]++
-		logged = append(logged, fmt.Sprintf("%s %d", reason, code))
-	}
+// TestRefusalsAreSeen: every request that listproxy refuses before it decides who answers is counted in the metrics, and logged
+// in the access log, with its reason. Its answer has no Cache-Status, since neither memory nor the upstream was asked.
+func TestRefusalsAreSeen(t *testing.T) {
+	f := newRefusing(t)
+	bodyBytes, wantSeries, wantLines := 0, map[string]int{}, []string(nil)
 	for name, tt := range map[string]struct {
-		to            *httptest.Server
-		request, body string
-		code          int
-		reason, verb  string
+		to             *httptest.Server
+		target, header string // of a request with the Host a, and further lines of its header
+		body           string
+		wantCode       int
+		wantReason     string
+		wantVerb       string // of the metric; "": other
 	}{
-		"CONNECT":  {to: main, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", code: 405, reason: "connect", verb: "other"},
-		"full URL": {to: main, request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "target", verb: "other"},
-		"asterisk": {to: main, request: "GET * HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "target", verb: "other"},
+		"CONNECT":  {to: f.main, target: "CONNECT a:1", wantCode: 405, wantReason: "connect"},
+		"full URL": {to: f.main, target: "GET http://a/x", wantCode: 400, wantReason: "target"},
+		"asterisk": {to: f.main, target: "GET *", wantCode: 400, wantReason: "target"},
 		"identity header in Connection": {
-			to: main, request: "GET /api/v1/pods HTTP/1.1\r\nHost: a\r\nConnection: authorization\r\n", code: 400,
-			reason: "connection-header", verb: "list",
+			to: f.main, target: "GET /api/v1/pods", header: "Connection: authorization\r\n",
+			wantCode: 400, wantReason: "connection-header", wantVerb: "list",
 		},
 		"malformed body": {
-			to: main, request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n",
-			body: "zz\r\n", code: 400, reason: "malformed", verb: "other",
+			to: f.main, target: "POST /api/v1/namespaces/a/pods", header: "Transfer-Encoding: chunked\r\n", body: "zz\r\n",
+			wantCode: 400, wantReason: "malformed",
 		},
-		"tunnel port: GET":               {to: connect, request: "GET /api HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "no-connect", verb: "other"},
-		"tunnel port: GET of a full URL": {to: connect, request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "no-connect", verb: "other"},
-		"tunnel port: CONNECT elsewhere": {to: connect, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", code: 403, reason: "connect", verb: "other"},
+		"tunnel port: GET":               {to: f.connect, target: "GET /api", wantCode: 400, wantReason: "no-connect"},
+		"tunnel port: GET of a full URL": {to: f.connect, target: "GET http://a/x", wantCode: 400, wantReason: "no-connect"},
+		"tunnel port: CONNECT elsewhere": {to: f.connect, target: "CONNECT a:1", wantCode: 403, wantReason: "connect"},
 		"tunnel port: CONNECT with a body": {
-			to: connect, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 1\r\n", body: "0", code: 400,
-			reason: "connect", verb: "other",
+			to: f.connect, target: "CONNECT a:1", header: "Content-Length: 1\r\n", body: "0",
+			wantCode: 400, wantReason: "connect",
 		},
 	} {
-		res, _, _ := proxytest.SendRaw(t, tt.to, tt.request+"\r\n"+tt.body)
-		refused(name, res, tt.code, tt.reason, tt.verb)
+		res, _, _ := proxytest.SendRaw(t, tt.to, tt.target+" HTTP/1.1\r\nHost: a\r\n"+tt.header+"\r\n"+tt.body)
+		bodyBytes += len(proxytest.ReadAll(t, res.Body))
+		if status := res.Header.Get("Cache-Status"); res.StatusCode != tt.wantCode || status != "" {
+			t.Errorf("%s: %s with Cache-Status %q, want %d without one", name, res.Status, status, tt.wantCode)
+		}
+		wantSeries[fmt.Sprintf("code=%d,decision=refuse,reason=%s,resource=other,semantics=none,verb=%s",
+			tt.wantCode, tt.wantReason, cmp.Or(tt.wantVerb, "other"))]++
+		wantLines = append(wantLines, fmt.Sprintf("%s %d", tt.wantReason, tt.wantCode))
 	}
+	f.serving.Wait()
+	f.checkMetrics(t, wantSeries, bodyBytes)
+	f.checkAccessLog(t, wantLines)
+}
 
-	serving.Wait()
-	got := proxytest.Gather(t, metrics)
+// checkMetrics requires these counts of requests, and this number of bytes of answers.
+func (f *refusing) checkMetrics(t *testing.T, counts map[string]int, bodyBytes int) {
+	t.Helper()
+	got := proxytest.Gather(t, f.metrics)
 	var want []string
-	for series, n := range counted {
+	for series, n := range counts {
 		want = append(want, fmt.Sprint(series, " ", n))
 	}
 	slices.Sort(want)
 	expect.Same(t, want, proxytest.Series(got["listproxy_requests_total"]))
 	expect.Same(t, []string(nil), proxytest.Series(got["listproxy_upstream_requests_total"]))
-	expect.Same(t, []string{fmt.Sprintf("decision=refuse,resource=other %d", sent)}, proxytest.Series(got["listproxy_response_body_bytes_total"]))
-	var access []string
-	for line := range strings.Lines(lines.String()) {
+	wantBytes := []string{fmt.Sprintf("decision=refuse,resource=other %d", bodyBytes)}
+	expect.Same(t, wantBytes, proxytest.Series(got["listproxy_response_body_bytes_total"]))
+}
+
+// checkAccessLog requires these lines, each "REASON CODE", in any order.
+func (f *refusing) checkAccessLog(t *testing.T, want []string) {
+	t.Helper()
+	var got []string
+	for line := range strings.Lines(f.log.String()) {
 		var entry map[string]any
 		if json.Unmarshal([]byte(line), &entry) != nil || entry["msg"] != "request" {
 			continue
 		}
-		access = append(access, fmt.Sprintf("%s %v", entry["refused"], entry["code"]))
+		got = append(got, fmt.Sprintf("%s %v", entry["refused"], entry["code"]))
 		if entry["cacheStatus"] != nil {
-			t.Errorf("the access line is %s", line)
+			t.Errorf("the access line of a refusal has a cacheStatus: %s", line)
 		}
 	}
-	slices.Sort(access)
-	slices.Sort(logged)
-	expect.Same(t, logged, access)
+	slices.Sort(got)
+	slices.Sort(want)
+	expect.Same(t, want, got)
 }

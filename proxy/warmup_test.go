@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -20,17 +21,17 @@ import (
 // TestWarmup: an eager collection is ready once it has a state, and stays ready if it loses the state.
 func TestWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newModelWorld(t)
-		setFailing := func(failing bool) {
-			w.cut(func() { w.failing = failing })
+		world := newModelWorld(t)
+		setFailingAndWait := func(failing bool) {
+			world.changeAndCutFeeds(func() { world.failing = failing })
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 		}
-		w.failing = true
+		world.failing = true // also the first load
 		eager := []EagerCollection{{
 			GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Representation: media.JSON,
 		}}
-		h := w.handler
+		h := world.handler
 		warmup := NewWarmup(eager, h.Cluster, h.Collections, proxytest.DiscardLog())
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -40,11 +41,13 @@ func TestWarmup(t *testing.T) {
 		for _, step := range []struct{ loadsFail, wantReady bool }{
 			{loadsFail: true, wantReady: false}, {loadsFail: false, wantReady: true}, {loadsFail: true, wantReady: true},
 		} {
-			setFailing(step.loadsFail)
-			if all := warmup.Stats(); len(all) != 1 || all[0].Ready != step.wantReady {
-				t.Errorf("loads fail %t: got %+v, want ready %t", step.loadsFail, all, step.wantReady)
-			} else if !step.wantReady && !strings.Contains(all[0].WhyNotLoaded, "EOF") {
-				t.Errorf("loads fail: got the reason %q, want the error EOF", all[0].WhyNotLoaded)
+			setFailingAndWait(step.loadsFail)
+			got := warmup.Stats()[0]
+			if got.Ready != step.wantReady {
+				t.Errorf("loads fail %t: got ready %t, want %t", step.loadsFail, got.Ready, step.wantReady)
+			}
+			if !step.wantReady {
+				expect.Says(t, got.WhyNotLoaded, "EOF")
 			}
 		}
 	})
@@ -53,36 +56,39 @@ func TestWarmup(t *testing.T) {
 // TestWarmupOfRefused: an eager collection that kube-apiserver has refused for a minute is ready, and stays ready. Each change
 // before it is ready is logged once, and each refusal that lasts a minute is logged with advice.
 func TestWarmupOfRefused(t *testing.T) {
-	for why, advice := range refusalAdvice {
+	for refusal, advice := range refusalAdvice {
 		var logged logbuffer.Buffer
-		w := NewWarmup([]EagerCollection{{}}, nil, nil, slog.New(slog.NewTextHandler(&logged, nil)))
+		warmup := NewWarmup([]EagerCollection{{}}, nil, nil, slog.New(slog.NewTextHandler(&logged, nil))) // record needs no cluster
 		begun := time.Now()
+		warming := string(reason.Warming)
 		for _, step := range []struct {
-			at        time.Duration
-			why       string
-			wantReady bool
-			wantLines int // in the log, in all
+			at         time.Duration
+			why        string
+			wantReady  bool
+			wantLogged bool // a line
 		}{
-			{why: why, wantLines: 1},
-			{at: 30 * time.Second, why: string(reason.Warming), wantLines: 2},
-			{at: 31 * time.Second, why: why, wantLines: 3},
-			{at: 90 * time.Second, why: why, wantLines: 3},
-			{at: 91 * time.Second, why: why, wantReady: true, wantLines: 4},
-			{at: time.Hour, why: why, wantReady: true, wantLines: 4},
-			{at: 2 * time.Hour, why: string(reason.Warming), wantReady: true, wantLines: 4},
-			{at: 3 * time.Hour, wantReady: true, wantLines: 4},
-			{at: 4 * time.Hour, why: why, wantReady: true, wantLines: 4},
-			{at: 5 * time.Hour, why: why, wantReady: true, wantLines: 5},
+			{why: refusal, wantLogged: true},
+			{at: 30 * time.Second, why: warming, wantLogged: true},
+			{at: 31 * time.Second, why: refusal, wantLogged: true},
+			{at: 90 * time.Second, why: refusal}, // for a second less than a minute
+			{at: 91 * time.Second, why: refusal, wantReady: true, wantLogged: true},
+			{at: time.Hour, why: refusal, wantReady: true},
+			{at: 2 * time.Hour, why: warming, wantReady: true},
+			{at: 3 * time.Hour, wantReady: true},
+			{at: 4 * time.Hour, why: refusal, wantReady: true},                   // not for a minute yet
+			{at: 5 * time.Hour, why: refusal, wantReady: true, wantLogged: true}, // for more than a minute
 		} {
-			w.record(&w.states[0], step.why, begun.Add(step.at))
-			lines := strings.Count(logged.String(), "\n")
-			if s := w.Stats()[0]; s.Ready != step.wantReady || s.WhyNotLoaded != step.why || lines != step.wantLines {
-				t.Errorf("%s, after %v: got %+v, want ready %t and %d lines in the log:\n%s",
-					why, step.at, s, step.wantReady, step.wantLines, logged.String())
+			before := strings.Count(logged.String(), "\n")
+			warmup.record(&warmup.states[0], step.why, begun.Add(step.at))
+			got := warmup.Stats()[0]
+			expect.Same(t, step.why, got.WhyNotLoaded)
+			if got.Ready != step.wantReady {
+				t.Errorf("%s, after %v: got ready %t, want %t", refusal, step.at, got.Ready, step.wantReady)
+			}
+			if lines := strings.Count(logged.String(), "\n") - before; (lines == 1) != step.wantLogged || lines > 1 {
+				t.Errorf("%s, after %v: got %d lines in the log, want one: %t", refusal, step.at, lines, step.wantLogged)
 			}
 		}
-		if strings.Count(logged.String(), "do=\""+advice) != 2 {
-			t.Errorf("%s: want the advice %q twice in the log:\n%s", why, advice, logged.String())
-		}
+		expect.Same(t, 2, strings.Count(logged.String(), "do=\""+advice))
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestInterruptedStates: whatever ends a watch while its client still reads the state, slowly, also ends the state: after the
-// event that is being written, no more follow, and its room is free.
-func TestInterruptedStates(t *testing.T) {
+// TestWatchEndsDuringItsState: if a watch ends while its client is still reading the initial state, no event follows the one that
+// is being written, and the room for the state is released.
+func TestWatchEndsDuringItsState(t *testing.T) {
 	const (
 		readDelay = 25 * time.Second // longer than a watcher of a lost history lives
 		room      = 10 << 20
@@ -42,10 +42,10 @@ func TestInterruptedStates(t *testing.T) {
 			change: func(_ *modelWorld, c *client) { c.leave() }, wantEnd: watch.EndGone,
 		},
 		"the history is lost": {
-			change: func(w *modelWorld, _ *client) { w.cut(func() { w.revision++ }) }, wantEnd: watch.EndLost,
+			change: func(w *modelWorld, _ *client) { w.changeAndCutFeeds(func() { w.revision++ }) }, wantEnd: watch.EndLost,
 		},
 		"the state is dropped": {
-			change: func(w *modelWorld, _ *client) { w.drop() }, wantEnd: watch.EndLost,
+			change: func(w *modelWorld, _ *client) { w.invalidateState() }, wantEnd: watch.EndLost,
 		},
 		"the definition changed": {
 			change: func(w *modelWorld, _ *client) { w.redefine() }, wantEnd: watch.EndLost,
@@ -58,8 +58,10 @@ func TestInterruptedStates(t *testing.T) {
 				w.setRoom(t, room, time.Minute)
 				w.load(t)
 				c := &client{encoding: encoding, readDelay: readDelay}
-				w.openAs(t, c, fmt.Sprint(streaming, "&resourceVersion=0&timeoutSeconds=", cmp.Or(tt.timeout, 3600)))
-				expect.Same(t, true, w.handler.Limits.Stats()["bytes"].InUse > 0)
+				w.openAs(t, c, fmt.Sprint(newestStreamingList, "&resourceVersion=0&timeoutSeconds=", cmp.Or(tt.timeout, 3600)))
+				if w.handler.Limits.Stats()["bytes"].InUse == 0 {
+					t.Error("got no room in use, want the state's")
+				}
 				time.AfterFunc(5*time.Second, func() { tt.change(w, c) })
 				expect.Same(t, tt.wantEnd, c.end(t, readDelay+time.Second))
 				expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
@@ -87,19 +89,19 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 	compressor, err := gzip.NewCompressor(0)
 	expect.NoError(t, err)
 	for _, compressed := range []bool{false, true} {
-		for checks := range 4 {
-			proxytest.Bubble(t, fmt.Sprintf("gzip %t, valid for %d checks", compressed, checks), func(t *testing.T) {
+		for validChecks := range 4 {
+			proxytest.Bubble(t, fmt.Sprintf("gzip %t, valid for %d checks", compressed, validChecks), func(t *testing.T) {
 				out := httptest.NewRecorder()
 				calls := 0
 				before := 0 // bytes written before the state became invalid
-				defined := func() bool {
+				stillDefined := func() bool {
 					calls++
-					if calls == checks+1 {
+					if calls == validChecks+1 {
 						before = out.Body.Len()
 					}
-					return calls <= checks
+					return calls <= validChecks
 				}
-				s := newStream(newBroadcaster(size), defined, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+				s := streamOfEverything(broadcasterWithOneCreation(size), stillDefined, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 				defer s.watcher.Close(watch.EndGone)
 				s.handler = &Handler{Compressor: compressor}
 				s.compressed = compressed
@@ -109,19 +111,18 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 				if compressed {
 					allowed = 100 // for the head and the end of a member; an object is longer
 				}
-				if more := out.Body.Len() - before; s.ending != watch.EndLost || more > allowed {
-					t.Errorf("got the ending %q and %d more bytes, want %q and at most %d", s.ending, more, watch.EndLost, allowed)
+				expect.Same(t, watch.EndLost, s.ending)
+				if more := out.Body.Len() - before; more > allowed {
+					t.Errorf("got %d more bytes, want at most %d", more, allowed)
 				}
 				if compressed {
 					out.Header().Set("Content-Encoding", "gzip")
 				}
 				text := plain(t, out)
-				if written := strings.Count(text, "\n"); checks > 0 && (written == 0 || written != s.events) {
+				if written := strings.Count(text, "\n"); validChecks > 0 && (written == 0 || written != s.events) {
 					t.Errorf("got %d events counted, want the %d that were written", s.events, written)
 				}
-				if s.uncompressed != len(text) {
-					t.Errorf("got %d bytes counted, want the %d that were written", s.uncompressed, len(text))
-				}
+				expect.Same(t, len(text), s.uncompressed)
 			})
 		}
 	}
@@ -137,14 +138,20 @@ const (
 // meanwhile. Then the watch ends, but not at once, since client-go would list instead of watching.
 func TestStateWhereHistoryIsShort(t *testing.T) {
 	const readDelay = 2 * time.Second
-	for _, memory := range []int64{ample, tight} {
-		proxytest.Bubble(t, fmt.Sprint(memory), func(t *testing.T) {
-			w := newTightWorld(t, memory)
+	for name, tt := range map[string]struct {
+		memory  int64
+		wantEnd watch.Ending // "": the watch goes on
+	}{
+		"ample memory":             {memory: ample},
+		"the history is forgotten": {memory: tight, wantEnd: watch.EndBehind},
+	} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorldWithMemory(t, tt.memory)
 			w.bulk = randomText(600 << 10) // more than a write buffer
 			w.setRoom(t, ample, 0)
 			w.load(t)
 			c := &client{readDelay: readDelay}
-			w.openAs(t, c, streaming+"&timeoutSeconds=3600&resourceVersion=0")
+			w.openAs(t, c, newestStreamingList+"&timeoutSeconds=3600&resourceVersion=0")
 			for range 3 {
 				time.Sleep(readDelay / 4)
 				w.write()
@@ -154,9 +161,9 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 			if !strings.Contains(c.received(t), "initial-events-end") {
 				t.Error("got a part of the state, want all of it")
 			}
-			wantEnd := map[int64]watch.Ending{ample: "", tight: watch.EndBehind}[memory]
-			if end != wantEnd || end != "" && c.ended < readDelay+time.Second {
-				t.Errorf("got the end %q after %v, want %q, and not at once", end, c.ended, wantEnd)
+			expect.Same(t, tt.wantEnd, end)
+			if end != "" && c.ended < readDelay+time.Second {
+				t.Errorf("the watch ended after %v, want a second after its state at the earliest", c.ended)
 			}
 		})
 	}
@@ -165,15 +172,21 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 // TestStreamingListThatWaitsForRoom: a streaming list that has waited for room continues after its state. If the history after
 // its state is forgotten meanwhile, it is forwarded.
 func TestStreamingListThatWaitsForRoom(t *testing.T) {
-	for _, memory := range []int64{ample, tight} {
-		proxytest.Bubble(t, fmt.Sprint(memory), func(t *testing.T) {
+	for name, tt := range map[string]struct {
+		memory  int64
+		wantWhy reason.Reason // why it is forwarded
+	}{
+		"ample memory":             {memory: ample, wantWhy: reason.None},
+		"the history is forgotten": {memory: tight, wantWhy: reason.History},
+	} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			const room, writes = 2 << 20, 3
-			w := newTightWorld(t, memory)
+			w := newModelWorldWithMemory(t, tt.memory)
 			w.bulk = randomText(600 << 10)
 			w.setRoom(t, room, time.Minute)
 			w.load(t)
 			release := w.takeRoom(t, room)
-			c := w.open(t, streaming+"&timeoutSeconds=3600&resourceVersion=0")
+			c := w.open(t, newestStreamingList+"&timeoutSeconds=3600&resourceVersion=0")
 			end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, w.revision)
 			for range writes {
 				time.Sleep(time.Second)
@@ -183,18 +196,13 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 			release()
 			synctest.Wait()
 			got := c.received(t)
-			if memory == tight {
-				if c.why != reason.History || got != "" {
-					t.Errorf("got reason %q and %d bytes, want %q and none", c.why, len(got), reason.History)
-				}
+			expect.Same(t, tt.wantWhy, c.why)
+			if tt.wantWhy != reason.None {
+				expect.Same(t, "", got)
 				return
 			}
-			const wantEvents = 1 + 1 + writes // the object, the bookmark and the changes
-			hasBookmark := strings.Contains(got, end)
-			if c.why != reason.None || !hasBookmark || c.events(t) != wantEvents {
-				t.Errorf("got reason %q and %d events, with the bookmark at the state: %t; want %d with it",
-					c.why, c.events(t), hasBookmark, wantEvents)
-			}
+			expect.Says(t, got, end)
+			expect.Same(t, 1+1+writes, c.events(t)) // the object, the bookmark and the changes
 		})
 	}
 }
@@ -210,13 +218,13 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 	}{
 		"definition unchanged": {change: func(*modelWorld) {}, wantEvents: 1},
 		"definition changed": {
-			change: func(w *modelWorld) { w.change(modelDefinitions, w.nextDefinition) }, wantEnd: watch.EndLost,
+			change: func(w *modelWorld) { w.replaceObject(modelDefinitions, w.nextDefinition) }, wantEnd: watch.EndLost,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
-			c := w.open(t, "watch=true&timeoutSeconds=3600&resourceVersion="+now)
+			c := w.open(t, "watch=true&timeoutSeconds=3600&resourceVersion="+newestRevision)
 			w.stallDefinitions()
 			time.Sleep(snapshot.Skew + time.Second)
 			synctest.Wait()

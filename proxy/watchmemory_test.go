@@ -13,26 +13,27 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// newBroadcaster returns a Broadcaster that has the creation of an object of about that size, at revision 2.
-func newBroadcaster(size int) *watch.Broadcaster {
+// broadcasterWithOneCreation returns a Broadcaster that has the creation of an object of about that size, at revision 2.
+func broadcasterWithOneCreation(size int) *watch.Broadcaster {
 	span := watch.Span{From: 1, To: 2}
-	state := index.NewTree(false)
-	span.Versions.Append(index.Version{Revision: 1, Tree: state.Clone()})
+	tree := index.NewTree(false)
+	span.Versions.Append(index.Version{Revision: 1, Tree: tree.Clone()})
 	o := index.NewObject(0, "a", 2, []byte(`{"metadata":{"name":"a"},"data":"`+strings.Repeat("x", size)+`"}`))
-	span.Versions.Append(index.Version{Revision: 2, Tree: state.Clone(), Change: index.Change{After: o}})
+	span.Versions.Append(index.Version{Revision: 2, Tree: tree.Clone(), Change: index.Change{After: o}})
 	return watch.NewBroadcaster(watch.Form{Envelope: samples.Envelope("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
-// newStream returns a watch of everything that a broadcaster has. defined is the watcher's Options.Defined.
-func newStream(broadcaster *watch.Broadcaster, defined func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
+// streamOfEverything returns a watch of everything that a broadcaster has. defined is the watcher's Options.Defined, with which
+// TestNothingOfADoubtfulState makes the state invalid.
+func streamOfEverything(broadcaster *watch.Broadcaster, defined func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
 	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: broadcaster.Form()}
 	s.ResponseWriter = w
 	s.watcher = broadcaster.Watch(watch.Options{After: 1, Timeout: time.Hour, Defined: defined})
 	return s
 }
 
-// TestLargeEventsAreNotCopied: the state and the events of a watch are written without a copy of large objects, with gzip and
-// without, since many clients may get the same large object and not read it.
+// TestLargeEventsAreNotCopied: the state and the events of a watch are written without copying large objects, compressed or not:
+// many clients may get the same object and not read it.
 func TestLargeEventsAreNotCopied(t *testing.T) {
 	const size = 1 << 20
 	state := []*index.Object{index.NewObject(0, "a", 1, []byte(`{"data":"`+strings.Repeat("y", size)+`"}`))}
@@ -49,15 +50,19 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-			s := newStream(newBroadcaster(size), func() bool { return true }, discard{http.Header{}}, r)
+			s := streamOfEverything(broadcasterWithOneCreation(size), func() bool { return true }, discard{http.Header{}}, r)
 			s.compressed = tt.compressed
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			tt.write(s)
 			runtime.ReadMemStats(&after)
 			s.watcher.Close(watch.EndGone)
-			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > size/2 || s.Bytes < size {
-				t.Errorf("got %d bytes written with %d allocated, want at least %d with at most %d", s.Bytes, allocated, size, size/2)
+			if s.Bytes < size {
+				t.Errorf("got %d bytes written, want at least %d", s.Bytes, size)
+			}
+			// A copy would allocate at least size. (The count is that of the whole process.)
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > size/2 {
+				t.Errorf("got %d bytes allocated, want at most %d", allocated, size/2)
 			}
 		})
 	}

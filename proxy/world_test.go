@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"bytes"
-	stdgzip "compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -15,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -32,7 +29,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/gzip"
-	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
@@ -46,10 +42,10 @@ const (
 	modelStaleness   = 90 * time.Second
 
 	modelPath = "/apis/example.com/v1/widgets"
-	// streaming is a streaming list of the newest state.
-	streaming = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-	// now stands for the newest revision in a query.
-	now = "NOW"
+	// newestStreamingList is the query of a streaming list of the newest state, unless a resourceVersion is added.
+	newestStreamingList = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	// newestRevision stands for the newest revision in a query.
+	newestRevision = "NEWEST"
 )
 
 var modelUpstream = &url.URL{Scheme: "https", Host: "upstream.example"}
@@ -61,11 +57,10 @@ type modelWorld struct {
 	// probeDelay is the time from a feed's probe to its answer.
 	probeDelay time.Duration
 
-	mu         sync.Mutex
-	generation int // of the definition
-	revision   int
-	// notified is the revision of definitions and APIServices.
-	notified int
+	mu                  sync.Mutex
+	generation          int // of the definition
+	revision            int // of the widgets
+	definitionsRevision int // of definitions and APIServices
 	// failing reports whether loads fail.
 	failing bool
 	// away reports whether the API server does not answer feeds.
@@ -114,24 +109,26 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
+// definition returns the definition as it is now.
 func (w *modelWorld) definition() string {
-	return proxytest.Definition("widgets", "Namespaced", w.generation, w.notified)
+	return proxytest.Definition("widgets", "Namespaced", w.generation, w.definitionsRevision)
 }
 
-// change makes object's result the object at path, for lists. Watches get no event. It returns the object.
-func (w *modelWorld) change(path string, object func() string) (changed string) {
+// replaceObject makes the object that newObject returns the only one at path, at the next revision. Only lists see it: no watch
+// gets an event.
+func (w *modelWorld) replaceObject(path string, newObject func() string) (object string) {
 	w.mu.Lock()
 	w.revision++
-	w.notified++
-	changed = object()
+	w.definitionsRevision++
+	object = newObject()
 	w.mu.Unlock()
-	w.SetObjects(path, changed)
-	return changed
+	w.SetObjects(path, object)
+	return object
 }
 
 // redefine changes the definition, with an event.
 func (w *modelWorld) redefine() {
-	w.Event(modelDefinitions, "MODIFIED", w.change(modelDefinitions, w.nextDefinition))
+	w.Event(modelDefinitions, "MODIFIED", w.replaceObject(modelDefinitions, w.nextDefinition))
 }
 
 // nextDefinition changes the definition, and returns it.
@@ -142,15 +139,16 @@ func (w *modelWorld) nextDefinition() string {
 
 // reroute makes another server answer for the group, or kube-apiserver itself if service is empty.
 func (w *modelWorld) reroute(service string) {
-	w.Event(modelServices, "MODIFIED", w.change(modelServices, func() string { return w.route(service) }))
+	w.Event(modelServices, "MODIFIED", w.replaceObject(modelServices, func() string { return w.route(service) }))
 }
 
+// route returns the APIService of the group as it is now.
 func (w *modelWorld) route(service string) string {
-	return proxytest.APIService("v1", "example.com", service, w.notified)
+	return proxytest.APIService("v1", "example.com", service, w.definitionsRevision)
 }
 
-// drop drops the state, as after a self-check.
-func (w *modelWorld) drop() {
+// invalidateState makes listproxy drop the state, as after a self-check.
+func (w *modelWorld) invalidateState() {
 	w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.CauseMismatch, Scope: snapshot.OfCollection(modelWidgets)})
 }
 
@@ -160,8 +158,8 @@ func (w *modelWorld) stallDefinitions() {
 	w.End(modelDefinitions)
 }
 
-// cut makes a change to w, and then ends the watches of feeds.
-func (w *modelWorld) cut(change func()) {
+// changeAndCutFeeds makes a change to w, and then breaks the watches of feeds off.
+func (w *modelWorld) changeAndCutFeeds(change func()) {
 	w.mu.Lock()
 	change()
 	w.mu.Unlock()
@@ -176,7 +174,7 @@ func (w *modelWorld) loseState(reloadAfter time.Duration) {
 	w.mu.Unlock()
 	w.Send(modelPath, "DELETED", unknown)
 	w.Cut(modelPath)
-	time.AfterFunc(reloadAfter, func() { w.cut(func() { w.failing = false }) })
+	time.AfterFunc(reloadAfter, func() { w.changeAndCutFeeds(func() { w.failing = false }) })
 }
 
 // write changes the object at the next revision, with an event.
@@ -196,11 +194,11 @@ var modelWidgets = snapshot.CollectionKey{
 // newModelWorld returns a modelWorld, in a bubble. Every review says yes.
 func newModelWorld(t *testing.T) *modelWorld {
 	t.Helper()
-	return newTightWorld(t, 0)
+	return newModelWorldWithMemory(t, 0)
 }
 
-// newTightWorld is newModelWorld with memory as --cache-bytes; 0 means no bound.
-func newTightWorld(t *testing.T, memory int64) *modelWorld {
+// newModelWorldWithMemory is newModelWorld with memory as --cache-bytes; 0 means no bound.
+func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 	t.Helper()
 	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100}
 	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.route("")}}
@@ -300,17 +298,12 @@ func (w *modelWorld) startAuditing(t *testing.T) *auditSink {
 	return log
 }
 
-// fullDisk is a disk without room for the audit log.
-type fullDisk struct{}
-
-func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
-func (fullDisk) Close() error              { return nil }
-
-// auditSink has what was written to the audit log.
-type auditSink struct{ strings.Builder }
-
-// Close implements [io.Closer].
-func (*auditSink) Close() error { return nil }
+// delayProbes sets the delay of probes while the feed is running.
+func (w *modelWorld) delayProbes(delay time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.probeDelay = delay
+}
 
 // load loads the resource into memory.
 func (w *modelWorld) load(t *testing.T) {
@@ -323,15 +316,15 @@ func (w *modelWorld) load(t *testing.T) {
 
 // request returns a request for the resource.
 func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
-	target := modelPath + "?" + strings.Replace(query, now, strconv.Itoa(w.revision), 1)
+	target := modelPath + "?" + strings.Replace(query, newestRevision, strconv.Itoa(w.revision), 1)
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	r.Header.Set("Authorization", "Bearer a")
 	r.Header.Set("Accept", "application/json")
 	return r
 }
 
-// caller returns the caller of a request that comes now.
-func (w *modelWorld) caller(t *testing.T) *caller {
+// newCaller returns the caller of a request that comes now.
+func (w *modelWorld) newCaller(t *testing.T) *caller {
 	t.Helper()
 	identity := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
 	return &caller{
@@ -339,131 +332,6 @@ func (w *modelWorld) caller(t *testing.T) *caller {
 		verdict:   auth.Accepted,
 		lastProbe: w.handler.Collections.LastProbe(), seat: &limits.Grant{},
 	}
-}
-
-// client has sent a request, and records the answer.
-type client struct {
-	*httptest.ResponseRecorder
-	encoding  string        // its Accept-Encoding
-	readDelay time.Duration // the time until it reads the first bytes
-
-	world *modelWorld
-	begun time.Time
-	leave context.CancelFunc
-	// done gets the time from the request to its end.
-	done chan time.Duration
-	// why is the reason to forward the request, or None.
-	why reason.Reason
-	// ended is what end has received from done.
-	ended time.Duration
-
-	mu sync.Mutex
-}
-
-// Write implements io.Writer.
-func (c *client) Write(p []byte) (int, error) {
-	time.Sleep(c.readDelay)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.readDelay = 0
-	return c.ResponseRecorder.Write(p)
-}
-
-// received returns the body that has come so far, decompressed. A compressed body must be in whole members.
-func (c *client) received(t *testing.T) string {
-	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return plain(t, c.ResponseRecorder)
-}
-
-// events returns the number of events that have come so far.
-func (c *client) events(t *testing.T) int {
-	t.Helper()
-	return strings.Count(c.received(t), "\n")
-}
-
-// plain returns the body that was written, decompressed. A compressed body must be in whole members.
-func plain(t *testing.T, out *httptest.ResponseRecorder) string {
-	t.Helper()
-	if out.Header().Get("Content-Encoding") != "gzip" {
-		return out.Body.String()
-	}
-	read, err := stdgzip.NewReader(bytes.NewReader(out.Body.Bytes()))
-	expect.NoError(t, err)
-	text, err := io.ReadAll(read)
-	if err != nil {
-		t.Errorf("got a body that is not in whole gzip members: %v", err)
-	}
-	return string(text)
-}
-
-// open sends a request of a new client, which leaves when the test ends.
-func (w *modelWorld) open(t *testing.T, query string) *client {
-	t.Helper()
-	c := &client{}
-	w.openAs(t, c, query)
-	return c
-}
-
-// openAs sends a request of c, which may have an encoding and a readDelay.
-func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
-	t.Helper()
-	ctx, leave := context.WithCancel(t.Context())
-	t.Cleanup(leave)
-	c.ResponseRecorder = httptest.NewRecorder()
-	c.world = w
-	c.begun = time.Now()
-	c.leave = leave
-	c.done = make(chan time.Duration, 1)
-	r := w.request(ctx, query)
-	r.Header.Set("Accept-Encoding", c.encoding)
-	who := w.caller(t)
-	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		found, why := w.handler.decide(r, who)
-		if why != reason.None {
-			c.why = why
-			return
-		}
-		stream, why := w.handler.answerFromMemory(out, r, who, found)
-		c.why = why
-		if stream != nil {
-			stream.serve()
-		}
-	}), w.handler.Log)
-	go func() {
-		handler.ServeHTTP(c, r)
-		c.done <- time.Since(c.begun)
-	}()
-	synctest.Wait()
-}
-
-// end waits for the end of the watch, for at most until after the request. It returns the ending that was counted; "" if
-// the watch has not ended.
-func (c *client) end(t *testing.T, until time.Duration) watch.Ending {
-	t.Helper()
-	select {
-	case c.ended = <-c.done:
-	case <-time.After(until - time.Since(c.begun)):
-		synctest.Wait() // so that the test can read what was written
-		return ""
-	}
-	if c.why != "" {
-		t.Fatalf("got the reason %s to forward, want an answer from memory", c.why)
-	}
-	for range 10 { // the collection, which has the counts, may have to be loaded again first
-		if _, why := c.world.handler.Collections.Use(modelWidgets); why == reason.None {
-			break
-		}
-		time.Sleep(20 * time.Second)
-	}
-	for _, c := range c.world.handler.Collections.Stats() {
-		for why := range c.Watches.Ended {
-			return why
-		}
-	}
-	t.Fatal("the watch has ended, but no ending was counted")
-	return ""
 }
 
 // randomText returns n letters, which gzip cannot compress much.
@@ -474,3 +342,15 @@ func randomText(n int) string {
 	}
 	return string(text)
 }
+
+// fullDisk is a disk without room for the audit log.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+func (fullDisk) Close() error              { return nil }
+
+// auditSink has what was written to the audit log.
+type auditSink struct{ strings.Builder }
+
+// Close implements [io.Closer].
+func (*auditSink) Close() error { return nil }

@@ -29,7 +29,6 @@ func crowd(ctx context.Context, b *bench) error {
 	if err := b.fillPods(ctx); err != nil {
 		return err
 	}
-	const coldName = "listproxy, cold"
 	warm, err := b.startSide(ctx, "listproxy", "--watches", "--consistent-lists=true", "--eager", "pods")
 	if err != nil {
 		return err
@@ -52,29 +51,36 @@ func crowd(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, q := range requests {
-		var rows []*result
-		for _, name := range []string{direct.name, warm.name, coldName} {
-			rows = append(rows, &result{request: q.name, side: name})
-		}
-		for range b.settings.rounds {
-			cold, err := b.startSide(ctx, coldName, "--watches", "--consistent-lists=true")
-			if err != nil {
-				return errors.Join(err, stop())
-			}
-			for i, at := range []side{direct, warm, cold} {
-				if err := b.sendCrowd(ctx, at, q, rows[i]); err != nil {
-					return errors.Join(err, stop())
-				}
-			}
-			if err := b.stopLast(); err != nil {
-				return errors.Join(err, stop())
-			}
+		rows, err := b.measureCrowd(ctx, q, warm)
+		if err != nil {
+			return errors.Join(err, stop())
 		}
 		t.add(rows...)
 		b.log("%s: %d clients", q.name, b.settings.crowd)
 	}
 	b.report(t)
 	return stop()
+}
+
+// measureCrowd returns the rows of a request: directly, at the warm listproxy, and at one that is started for each round.
+func (b *bench) measureCrowd(ctx context.Context, q request, warm side) ([]*result, error) {
+	const coldName = "listproxy, cold"
+	rows := []*result{{request: q.name, side: direct.name}, {request: q.name, side: warm.name}, {request: q.name, side: coldName}}
+	for range b.settings.rounds {
+		cold, err := b.startSide(ctx, coldName, "--watches", "--consistent-lists=true")
+		if err != nil {
+			return nil, err
+		}
+		for i, at := range []side{direct, warm, cold} {
+			if err := b.sendCrowd(ctx, at, q, rows[i]); err != nil {
+				return nil, err
+			}
+		}
+		if err := b.stopLast(); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
 }
 
 // sendCrowd has each client of the crowd send a request once, and adds the cost to a result. Clients of a request that is

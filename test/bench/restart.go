@@ -71,15 +71,16 @@ func restarts(ctx context.Context, b *bench) error {
 
 func (b *bench) pollers() int { return max(1, b.settings.crowd/informersPerPoller) }
 
-// writtenSuffix ends the names of rows during which pods are written.
-const writtenSuffix = ", written"
-
 // restartQuietAndWritten adds the rows of two restarts at each side: without and with writes of pods.
 func (b *bench) restartQuietAndWritten(ctx context.Context, name string, balancer *hop.Balancer, t *table) error {
-	for _, request := range []string{name + ", quiet", name + writtenSuffix} {
+	for _, load := range []struct {
+		name       string
+		writesPods bool
+	}{{name: "quiet"}, {name: "written", writesPods: true}} {
+		request := name + ", " + load.name
 		rows := []*result{{request: request, side: direct.name}, {request: request, side: "listproxy"}}
 		for _, r := range rows {
-			if err := b.restart(ctx, "https://"+balancer.Address(), r); err != nil {
+			if err := b.restart(ctx, "https://"+balancer.Address(), r, load.writesPods); err != nil {
 				return fmt.Errorf("%s: %s: %w", request, r.side, err)
 			}
 			b.log("%s, %s: %d whole lists, %d of %d lists from memory", request, r.side, r.wholeLists, r.hits, r.answers)
@@ -89,8 +90,8 @@ func (b *bench) restartQuietAndWritten(ctx context.Context, name string, balance
 	return nil
 }
 
-// restart measures one restart at the side of the row r, while pods are written if the row's name says so.
-func (b *bench) restart(ctx context.Context, upstream string, r *result) (err error) {
+// restart measures one restart at the side of the row r, while pods are written or not.
+func (b *bench) restart(ctx context.Context, upstream string, r *result, writesPods bool) (err error) {
 	counter, err := hop.Start(upstream, b.cp.CA(), hop.Odd{})
 	if err != nil {
 		return err
@@ -119,18 +120,26 @@ func (b *bench) restart(ctx context.Context, upstream string, r *result) (err er
 	if err != nil {
 		return err
 	}
+	wholeLists.Store(0) // without those of informers that start
+	if err := b.restartUnderLoad(ctx, cfg, r, writesPods); err != nil {
+		return err
+	}
+	r.wholeLists = int(wholeLists.Load())
+	return b.awaitInformers(ctx, all)
+}
+
+// restartUnderLoad restarts kube-apiserver while pollers list, and pods are written or not.
+func (b *bench) restartUnderLoad(ctx context.Context, cfg *rest.Config, r *result, writesPods bool) error {
 	pods, err := b.readPods(ctx, controlplane.TeamA, changingPods)
 	if err != nil {
 		return err
 	}
-
-	wholeLists.Store(0) // without those of informers that start
 	loadCtx, stopLoad := context.WithCancel(ctx)
 	var loading sync.WaitGroup
 	defer loading.Wait()
 	defer stopLoad()
 	var writeErr error
-	if strings.HasSuffix(r.request, writtenSuffix) {
+	if writesPods {
 		loading.Go(func() { _, writeErr = b.changePods(loadCtx, pods, b.settings.changes, unlimited) })
 	}
 	if err := b.startPollers(loadCtx, cfg, &loading, r); err != nil {
@@ -146,11 +155,7 @@ func (b *bench) restart(ctx context.Context, upstream string, r *result) (err er
 	clock.Sleep(ctx, time.Duration(b.settings.seconds)*time.Second)
 	stopLoad()
 	loading.Wait()
-	r.wholeLists = int(wholeLists.Load())
-	if writeErr != nil {
-		return writeErr
-	}
-	return b.awaitInformers(ctx, all)
+	return writeErr
 }
 
 // awaitInformers waits until all informers have the true state.

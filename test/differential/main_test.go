@@ -135,7 +135,7 @@ func untilEnough(t *testing.T, c *comparator, after time.Duration, minComparison
 	go func() {
 		defer cancel()
 		clock.Sleep(ctx, after)
-		if !poll.Came(t, patience, func() bool { return c.report.comparisons() >= minComparisons }) && ctx.Err() == nil {
+		if !poll.Await(t, patience, func() bool { return c.report.comparisons() >= minComparisons }) && ctx.Err() == nil {
 			t.Errorf("%d comparisons, want at least %d", c.report.comparisons(), minComparisons)
 		}
 	}()

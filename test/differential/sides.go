@@ -55,17 +55,17 @@ func (s *side) client(key clientKey) *http.Client {
 		config.Certificates = []tls.Certificate{*key.certificate}
 	}
 	s.clients[key] = &http.Client{
-		Transport:     &unzipping{http.Transport{TLSClientConfig: config, Protocols: protocols, DisableCompression: true, MaxIdleConnsPerHost: 64}},
+		Transport:     &unzipTransport{http.Transport{TLSClientConfig: config, Protocols: protocols, DisableCompression: true, MaxIdleConnsPerHost: 64}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s.clients[key]
 }
 
-// unzipping decompresses bodies, and leaves Content-Encoding in the header.
-type unzipping struct{ http.Transport }
+// unzipTransport decompresses bodies, and leaves Content-Encoding in the header.
+type unzipTransport struct{ http.Transport }
 
 // RoundTrip implements [http.RoundTripper].
-func (u *unzipping) RoundTrip(r *http.Request) (*http.Response, error) {
+func (u *unzipTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := u.Transport.RoundTrip(r)
 	if err == nil && resp.Header.Get("Content-Encoding") == "gzip" {
 		resp.Body = struct {

@@ -95,7 +95,7 @@ func (s *scene) recordKnownRevisions() (requireKnown func()) {
 // askReviewed asks a question, again while the review of the caller's rights fails. The error says why the answer is not a
 // list from memory.
 func (s *scene) askReviewed(q question, atLeast uint64) (err error) {
-	poll.Reviewed(s.Context(), patience, func() string {
+	poll.UntilReviewed(s.Context(), patience, func() string {
 		var a ask.Answer
 		if _, a, err = s.Ask(s.Context(), s.via, q, atLeast); err == nil && !a.FromMemory() {
 			err = errors.New(a.Source())

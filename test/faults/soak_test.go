@@ -115,7 +115,7 @@ func (s *scene) judgeSoak(samples []soak.Sample, faults map[string]int) {
 	for name, times := range faults {
 		_, _ = fmt.Fprintf(&report, "  %3d × %s\n", times, name)
 	}
-	growths, err := soak.Grown(samples)
+	growths, err := soak.Growths(samples)
 	if err != nil {
 		s.Error(err)
 	}

@@ -232,7 +232,7 @@ func (t *turnover) rest(number int) (samples []soak.Sample) {
 	t.listUsual()
 	for range samplesPerRest {
 		clock.Sleep(t.Context(), time.Second)
-		sample, err := soak.Take(t.Context(), t.proxies.All()[0].AdminURL())
+		sample, err := soak.TakeSample(t.Context(), t.proxies.All()[0].AdminURL())
 		t.must(err)
 		sample.Rest, sample.Upstream = number, float64(t.hop.Connections())
 		samples = append(samples, sample)

@@ -89,7 +89,7 @@ func (k *clusterCache) awaitEqual(t *testing.T, compare func() string) {
 		diff = compare()
 		return diff == ""
 	}
-	if !poll.Came(t, patience, equal) {
+	if !poll.Await(t, patience, equal) {
 		t.Fatalf("%s (-want +got):\n%s", k.name, diff)
 	}
 }

@@ -22,13 +22,13 @@ const interval = 20 * time.Millisecond
 // Until waits until done reports true, and ends the test if that takes longer than patience. what says what is then true.
 func Until(t testing.TB, patience time.Duration, what string, done func() bool) {
 	t.Helper()
-	if !Came(t, patience, done) {
+	if !Await(t, patience, done) {
 		t.Fatalf("still not: %s", what)
 	}
 }
 
-// Came waits until done reports true, and reports false if that takes longer than patience.
-func Came(t testing.TB, patience time.Duration, done func() bool) bool {
+// Await waits until done reports true, and reports false if that takes longer than patience.
+func Await(t testing.TB, patience time.Duration, done func() bool) bool {
 	t.Helper()
 	return nil == Try(t.Context(), patience, interval, "it has come", func() error {
 		if !done() {
@@ -104,10 +104,10 @@ const ReviewFailed = "listproxy; fwd=bypass; detail=" + string(reason.ReviewFail
 // token. After the answer to that list, listproxy knows the caller.
 const UnknownCaller = "listproxy; fwd=bypass; detail=" + string(reason.UnknownCaller)
 
-// Reviewed calls send, which sends a request to listproxy, again while it returns [ReviewFailed] or [UnknownCaller], or a
+// UntilReviewed calls send, which sends a request to listproxy, again while it returns [ReviewFailed] or [UnknownCaller], or a
 // text with one of these, since such answers say nothing of what is in memory. It returns after another answer, or at the
 // end of patience or ctx.
-func Reviewed(ctx context.Context, patience time.Duration, send func() (cacheStatus string)) {
+func UntilReviewed(ctx context.Context, patience time.Duration, send func() (cacheStatus string)) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {

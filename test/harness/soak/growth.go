@@ -16,7 +16,7 @@ type Measure struct {
 	Slack float64
 }
 
-// Measures returns what [Grown] looks at.
+// Measures returns what [Growths] looks at.
 func Measures() []Measure {
 	const mib = 1 << 20
 	return []Measure{
@@ -56,8 +56,8 @@ func (g Growth) String() string {
 	return fmt.Sprintf("%s: at rest %.1f, in the end %.1f (it may rise by %.1f): %s", g.Name, g.First, g.Last, g.Slack, verdict)
 }
 
-// Grown returns how each measure went, by the samples of at least two rests, in order.
-func Grown(samples []Sample) ([]Growth, error) {
+// Growths returns how each measure went, by the samples of at least two rests, in order.
+func Growths(samples []Sample) ([]Growth, error) {
 	if len(samples) == 0 || samples[0].Rest == samples[len(samples)-1].Rest {
 		return nil, errors.New("there are no two rests to compare: let it run longer")
 	}

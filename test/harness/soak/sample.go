@@ -29,8 +29,8 @@ type Sample struct {
 	Upstream float64
 }
 
-// Take makes the process with this admin URL collect its garbage, and returns a sample from its metrics.
-func Take(ctx context.Context, url string) (Sample, error) {
+// TakeSample makes the process with this admin URL collect its garbage, and returns a sample from its metrics.
+func TakeSample(ctx context.Context, url string) (Sample, error) {
 	if err := collect(ctx, url); err != nil {
 		return Sample{}, err
 	}
@@ -57,7 +57,7 @@ func Take(ctx context.Context, url string) (Sample, error) {
 	}, missing
 }
 
-// collections is the number of garbage collections of a [Take]. The second frees what a sync.Pool held, and later ones what
+// collections is the number of garbage collections of a [TakeSample]. The second frees what a sync.Pool held, and later ones what
 // finalizers and cleanups held. Each also shrinks stacks.
 const collections = 5
 

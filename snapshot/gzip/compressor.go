@@ -1,9 +1,11 @@
 package gzip
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"io"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -21,7 +23,7 @@ import (
 // answer is joined from compressed segments: Deflate streams that end on a byte can be joined, and CRC-32s can be
 // combined. If an object changes, only some pieces of its segment are compressed again (see segment).
 //
-// Whether an object ends a segment depends on its key and size alone (see endsSegment), so a change mostly leaves the
+// Whether an object ends a segment depends on its key and size alone (see firstLength), so a change mostly leaves the
 // segments around it as they are. The cache has one version of a segment, under the hash of its first and last object (see cacheKey).
 // The numbers of its objects say whether it is current: each version of each object has a number of its own.
 //
@@ -32,14 +34,10 @@ import (
 // A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses
 // it and the others wait.
 type Compressor struct {
-	flights     singleflight.Group // of segments that are being compressed
-	encoders    sync.Pool          // of *encoder
-	found, made atomic.Uint64      // for CompressorStats
-
-	// mu guards segments. It is held for reading during each use of the cache, since ristretto's Close races with its
-	// Get and Set.
-	mu       sync.RWMutex
-	segments *ristretto.Cache[uint64, *segment] // nil when nothing is kept
+	flights     singleflight.Group                 // of segments that are being compressed
+	encoders    sync.Pool                          // of *encoder
+	found, made atomic.Uint64                      // for CompressorStats
+	segments    *ristretto.Cache[uint64, *segment] // nil, which has no segments and keeps none, if the size is 0
 }
 
 const (
@@ -48,14 +46,12 @@ const (
 	// segmentTarget is the number of bytes that a segment holds on average, before compression. Smaller segments cost
 	// more lookups in the cache, and compress less well, since no segment can refer to the bytes before it.
 	segmentTarget = 128 << 10
-	// maxSegmentSize is the size at which a segment ends in any case.
-	maxSegmentSize = 4 * segmentTarget
 	// usualCompressedSize is the usual size of a compressed segment. It determines the number of the cache's counters.
 	usualCompressedSize = 16 << 10
 )
 
-// NewCompressor returns a Compressor that keeps up to about size bytes of segments; with 0 it keeps none. It must be
-// closed.
+// NewCompressor returns a Compressor that keeps up to about size bytes of segments; with 0 it keeps none. It is for the
+// whole life of the process.
 func NewCompressor(size int64) (*Compressor, error) {
 	c := &Compressor{encoders: sync.Pool{New: func() any { return newEncoder() }}}
 	if size <= 0 {
@@ -72,16 +68,6 @@ func NewCompressor(size int64) (*Compressor, error) {
 		return nil, fmt.Errorf("cannot make a cache of %d bytes for compressed segments: %w", size, err)
 	}
 	return c, nil
-}
-
-// Close drops all segments. A closed Compressor still writes, but keeps nothing.
-func (c *Compressor) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.segments != nil {
-		c.segments.Close()
-		c.segments = nil
-	}
 }
 
 // Write writes a list: the head, the objects with what the envelope puts around each, the tail. It ends at the first
@@ -121,7 +107,7 @@ func (c *Compressor) write(
 func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, proceed func() bool) (written int) {
 	for m.err == nil && written < len(objects) {
 		rest := objects[written:]
-		n := segmentLength(rest)
+		n := firstLength(rest, segmentTarget)
 		s := c.segmentOf(f, rest[:n]) // which may take long
 		if !proceed() {
 			break
@@ -135,45 +121,36 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	return written
 }
 
-// segmentLength returns the number of objects in the first segment. It depends only on these objects.
-func segmentLength(objects []*index.Object) int {
-	size := 0
+// firstLength returns the number of objects in the first segment or piece, which have target bytes on average. It depends
+// only on these objects: one ends with the first object for which KeyHash/2³² < size/target. (The products are the same in
+// integers.) So an object that ends a segment ends a piece, too, and one of target bytes ends both.
+func firstLength(objects []*index.Object, target uint64) int {
 	for i, o := range objects {
-		size += len(o.Bytes)
-		if endsSegment(o) || size >= maxSegmentSize {
+		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 {
 			return i + 1
 		}
 	}
 	return len(objects)
 }
 
-// endsSegment reports whether a segment ends with this object: if KeyHash/2³² < size/segmentTarget, in integers. So
-// segments have about segmentTarget bytes, whatever the sizes of the objects are.
-func endsSegment(o *index.Object) bool {
-	return uint64(o.KeyHash)*segmentTarget < uint64(len(o.Bytes))<<32
-}
-
 // segmentOf returns the compressed segment of the objects: the one in the cache if it is current, else a new one.
 func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
-	cached := c.find(key)
+	cached, _ := c.segments.Get(key)
 	if cached != nil && cached.holds(f, objects) {
 		c.found.Add(1)
 		return cached
 	}
-	flightKey := fmt.Sprintf("%x %x", key, contentHash(objects))
-	result, _, _ := c.flights.Do(flightKey, func() (any, error) {
+	result, _, _ := c.flights.Do(flightKey(f, objects), func() (any, error) {
 		s := c.compress(f, objects, cached)
-		c.keep(key, s)
+		_ = c.segments.Set(key, s, s.size()) // the cache may drop it at once: it prefers segments that are often read
 		return s, nil
 	})
-	if s, ok := result.(*segment); ok && s.holds(f, objects) { // it is a segment
-		return s
-	}
-	return c.compress(f, objects, cached) // the flight was that of another segment with the same hashes
+	s, _ := result.(*segment)
+	return s
 }
 
-// hashSeed is the seed of the hashes that identify segments.
+// hashSeed is the seed of cacheKey.
 var hashSeed = maphash.MakeSeed()
 
 // cacheKey returns the key of a segment in the cache: a hash of its first and last object, the collection and the
@@ -192,34 +169,13 @@ func cacheKey(f format, objects []*index.Object) uint64 {
 	})
 }
 
-// contentHash returns a hash of the objects' numbers.
-func contentHash(objects []*index.Object) uint64 {
-	var h maphash.Hash
-	h.SetSeed(hashSeed)
+// flightKey returns a text that only segments of these versions of objects have, in this format.
+func flightKey(f format, objects []*index.Object) string {
+	text := strconv.AppendBool(nil, f.events)
 	for _, o := range objects {
-		maphash.WriteComparable(&h, o.Number)
+		text = binary.LittleEndian.AppendUint64(text, o.Number)
 	}
-	return h.Sum64()
-}
-
-// find returns the segment that the cache has under a key, or nil.
-func (c *Compressor) find(key uint64) *segment {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if c.segments == nil {
-		return nil
-	}
-	s, _ := c.segments.Get(key)
-	return s
-}
-
-// keep stores a segment in the cache. The cache may drop it at once: it prefers segments that are often read.
-func (c *Compressor) keep(key uint64, s *segment) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if c.segments != nil {
-		_ = c.segments.Set(key, s, s.size())
-	}
+	return string(text)
 }
 
 // CompressorStats counts the work of a Compressor since it was made, and what it keeps now.
@@ -232,11 +188,6 @@ type CompressorStats struct {
 
 // Stats returns the counters.
 func (c *Compressor) Stats() CompressorStats {
-	s := CompressorStats{Found: c.found.Load(), Made: c.made.Load()}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if c.segments != nil {
-		s.Kept = c.segments.MaxCost() - c.segments.RemainingCost()
-	}
-	return s
+	kept := c.segments.MaxCost() - c.segments.RemainingCost()
+	return CompressorStats{Found: c.found.Load(), Made: c.made.Load(), Kept: kept}
 }

@@ -50,7 +50,7 @@ func newTestCompressor(t testing.TB, size int64) *Compressor {
 	t.Helper()
 	c, err := NewCompressor(size)
 	expect.NoError(t, err)
-	t.Cleanup(c.Close)
+	t.Cleanup(c.segments.Close)
 	return c
 }
 
@@ -112,7 +112,7 @@ func TestWritten(t *testing.T) {
 	}{
 		"small objects":                 {objectSize: 60, cacheSize: largeCache},
 		"objects of half a piece":       {objectSize: pieceTarget / 2, cacheSize: largeCache},
-		"objects longer than a segment": {objectSize: 2 * maxSegmentSize, cacheSize: largeCache},
+		"objects longer than a segment": {objectSize: 8 * segmentTarget, cacheSize: largeCache},
 		"a small cache":                 {objectSize: 900, cacheSize: 64 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -284,10 +284,10 @@ func TestEqualCacheKeys(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	objects, others := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
 	f := format{envelope: samples.Envelope("PodList", "v1")}
-	key := cacheKey(f, objects[:segmentLength(objects)])
-	c.keep(key, c.compress(f, others, nil))
+	key := cacheKey(f, objects[:firstLength(objects, segmentTarget)])
+	c.segments.Set(key, c.compress(f, others, nil), 1)
 	c.segments.Wait()
-	if c.find(key) == nil {
+	if _, found := c.segments.Get(key); !found {
 		t.Fatal("the cache has no segment under the key")
 	}
 	checkList(t, c, objects)
@@ -330,8 +330,7 @@ func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 	}
 }
 
-// TestConcurrentWrites: Write writes a list whole to each of several clients at the same time, also while the Compressor is
-// being closed.
+// TestConcurrentWrites: Write writes a list whole to each of several clients at the same time.
 func TestConcurrentWrites(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	objects := newObjects(1, 100, 6600)
@@ -339,6 +338,5 @@ func TestConcurrentWrites(t *testing.T) {
 	for range 10 {
 		writers.Go(func() { checkList(t, c, objects) })
 	}
-	c.Close()
 	writers.Wait()
 }

@@ -41,8 +41,6 @@ const (
 	// makes new tables, and reads the bytes to which the piece may refer. So with 8 KiB, compressing a list for the
 	// first time takes 1.5 times as long as with 16 KiB. With 32 KiB, compressing again after a change takes twice as long.
 	pieceTarget = 16 << 10
-	// maxPieceSize is the size at which a piece ends in any case.
-	maxPieceSize = 4 * pieceTarget
 	// pieceReference is the number of bytes to which a piece may refer at the end of the piece before it. Neighbours are
 	// mostly alike. So 8 KiB compress as well as the whole window of deflate, which has 32 KiB. They compress pods
 	// better, since references to near bytes are shorter.
@@ -109,24 +107,6 @@ func (s *segment) bytesOf(i int) []byte {
 	return s.deflated[begin:s.pieces[i].deflatedEnd]
 }
 
-// pieceLength returns the number of objects in the first piece. It depends only on these objects.
-func pieceLength(objects []*index.Object) int {
-	size := 0
-	for i, o := range objects {
-		size += len(o.Bytes)
-		if endsPiece(o) || size >= maxPieceSize {
-			return i + 1
-		}
-	}
-	return len(objects)
-}
-
-// endsPiece reports whether a piece ends with this object, in the way of endsSegment. An object that ends a segment
-// ends a piece, too.
-func endsPiece(o *index.Object) bool {
-	return uint64(o.KeyHash)*pieceTarget < uint64(len(o.Bytes))<<32
-}
-
 // compress returns a segment of the objects. It uses pieces of an earlier segment again if they are still valid;
 // earlier may be nil.
 func (c *Compressor) compress(f format, objects []*index.Object, earlier *segment) *segment {
@@ -140,7 +120,7 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	var previous []*index.Object // the objects of the piece before this one
 	from := 0                    // the first piece of earlier that may be used again
 	for len(objects) > 0 {
-		own := objects[:pieceLength(objects)]
+		own := objects[:firstLength(objects, pieceTarget)]
 		objects = objects[len(own):]
 		var p piece
 		if i, found := earlier.findReusable(from, previous, own, len(s.pieces)); found {
@@ -164,8 +144,8 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	for _, o := range own {
 		s.numbers = append(s.numbers, o.Number)
 	}
-	p.numbersEnd = int32(len(s.numbers)) // #nosec G115 -- bounded by maxSegmentSize
-	p.deflatedEnd = int32(deflatedEnd)   // #nosec G115 -- bounded by maxSegmentSize and an object's size
+	p.numbersEnd = int32(len(s.numbers)) // #nosec G115 -- far below 2³¹
+	p.deflatedEnd = int32(deflatedEnd)   // #nosec G115 -- about segmentTarget, or an object's size
 	s.pieces = append(s.pieces, p)
 	shift := crcShift(int64(p.length))
 	s.crc = crcJoin(s.crc, p.crc, shift)

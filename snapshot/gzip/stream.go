@@ -11,7 +11,7 @@ import (
 type Stream struct {
 	compressor *Compressor
 	member     member
-	buffer     []byte // used again by each Write
+	buffer     []byte // what the last Write has compressed; its memory is used again
 }
 
 // NewStream returns a Stream that writes to w.
@@ -26,21 +26,20 @@ func (s *Stream) Write(p []byte) (int, error) {
 	if s.member.err != nil {
 		return 0, s.member.err
 	}
-	compressed := s.compress(p)
+	s.compress(p)
 	s.member.crc = crc32.Update(s.member.crc, crc32.IEEETable, p)
 	s.member.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
-	s.member.write(compressed)
+	s.member.write(s.buffer)
 	return len(p), s.member.err
 }
 
-// compress returns p compressed. The result is valid until the next call.
-func (s *Stream) compress(p []byte) []byte {
+// compress sets the buffer to p, compressed.
+func (s *Stream) compress(p []byte) {
 	e := s.compressor.encoders.Get().(*encoder)
 	defer s.compressor.encoders.Put(e)
 	e.out.Reset()
 	e.deflate(p, nil)
 	s.buffer = append(s.buffer[:0], e.out.Bytes()...)
-	return s.buffer
 }
 
 // Close ends the gzip member. It does not close the underlying writer.

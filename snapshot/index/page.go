@@ -102,15 +102,16 @@ func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
 	more := false
+	stopAtFirst := func(*Object) bool { more = true; return false }
 	switch {
 	case q.ChoosesAll():
 		page.Remaining = t.Count(next, end)
 		more = page.Remaining > 0
 		page.Counted = more
 	case q.UsesIndex && t.hasIndexFor(m):
-		t.ascendIndex(m.indexedValue, next, end, func(*Object) bool { more = true; return false })
+		t.ascendIndex(m.indexedValue, next, end, stopAtFirst)
 	default:
-		more = t.Any(next, end)
+		t.Ascend(next, end, stopAtFirst)
 	}
 	if more {
 		page.Next = next[len(q.Scope.Prefix()):]

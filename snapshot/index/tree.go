@@ -286,13 +286,6 @@ func (t Tree) ascendIndex(value, from, end string, yield func(*Object) bool) {
 	})
 }
 
-// Any reports whether there is an object with from <= key < end.
-func (t Tree) Any(from, end string) bool {
-	found := false
-	t.Ascend(from, end, func(*Object) bool { found = true; return false })
-	return found
-}
-
 // Count returns the number of objects with from <= key < end. An empty end means no end.
 func (t Tree) Count(from, end string) (n int64) {
 	t.ascendRuns(from, end, func(_ run, low, high int) bool {

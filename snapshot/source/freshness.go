@@ -81,7 +81,7 @@ const (
 	// a progress watch is opened.
 	progressDelay = 100 * time.Millisecond
 	// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row,
-	// maxDoublings times at most, up to probeSchedule.pauseIfOld.
+	// maxDoublings times at most, up to Freshness.RefusalPause.
 	progressPause = time.Second
 	maxDoublings  = 10
 	// maxWithoutBookmark is the number of progress watches without a bookmark in a row after which the upstream counts as
@@ -208,7 +208,7 @@ func (f *Freshness) NoProbeBefore() time.Time { return f.noProbeBefore }
 func (f *Freshness) StreamSentAt() time.Time { return f.sentAt }
 
 // RefusalPause returns the shortest pause after a probe that was refused.
-func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pauseIfOld }
+func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pause / 2 }
 
 // StreamOpened records that another stream is read now, and forgets what concerns the last stream.
 func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{sentAt: now} }
@@ -316,7 +316,7 @@ func (f *Freshness) ProgressEnded(helped bool) {
 
 // ProgressFailed records that the progress watch has shown nothing, and that the upstream wants no other for retryAfter.
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
-	pause := max(progressPause, min(progressPause<<f.failures, f.schedule.pauseIfOld))
+	pause := max(progressPause, min(progressPause<<f.failures, f.RefusalPause()))
 	f.progressOpen = false
 	f.progressHelped = false
 	f.failures = min(f.failures+1, maxDoublings)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -109,23 +110,24 @@ func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.
 // learnEmptyList returns the envelope of an empty list, with the fields that the upstream accepts in a selector: older API
 // servers accept fewer. The envelope has no content type and no headers.
 func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
-	var accepted []wire.Field
+	all := []wire.Field{{Name: wire.NamespaceField}}
 	if !s.Resource.Representation.IsMetadata() {
-		var err error
-		if accepted, err = fields(ctx); err != nil {
+		selectable, err := fields(ctx)
+		if err != nil {
 			return nil, err
 		}
+		all = append(all, selectable...)
 	}
-	names := []string{wire.NamespaceField}
-	for _, field := range accepted {
+	var names []string
+	for _, field := range all {
 		names = append(names, field.Name)
 	}
 	ctx = WithPurpose(ctx, ForLearn)
-	acceptsNamespace := true
+	accepted := all
 	emptyList, _, err := s.Probe(ctx, names...) // a probe is an empty list; this one selects by all fields
 	if Answered(err, http.StatusBadRequest) {
 		// The upstream does not know one of the fields. They are few, so it is asked for each of them.
-		accepted, acceptsNamespace, err = s.acceptedFields(ctx, accepted)
+		accepted, err = s.acceptedFields(ctx, all)
 		if err != nil {
 			return nil, err
 		}
@@ -138,36 +140,24 @@ func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context
 	if err != nil {
 		return nil, err
 	}
-	envelope.HasNamespaceField = acceptsNamespace
-	envelope.Paths = wire.NewFieldPaths(accepted)
+	isNamespace := func(field wire.Field) bool { return field.Name == wire.NamespaceField }
+	envelope.HasNamespaceField = slices.ContainsFunc(accepted, isNamespace)
+	envelope.Paths = wire.NewFieldPaths(slices.DeleteFunc(accepted, isNamespace))
 	return envelope, nil
 }
 
-// acceptedFields returns those of the fields that the upstream accepts in a selector, and whether it accepts the namespace.
-func (s *Source) acceptedFields(ctx context.Context, fields []wire.Field) (accepted []wire.Field, acceptsNamespace bool, err error) {
-	acceptsNamespace, err = s.acceptsField(ctx, wire.NamespaceField)
-	if err != nil {
-		return nil, false, err
-	}
+// acceptedFields returns those of the fields that the upstream accepts in a selector.
+func (s *Source) acceptedFields(ctx context.Context, fields []wire.Field) (accepted []wire.Field, err error) {
 	for _, field := range fields {
-		ok, err := s.acceptsField(ctx, field.Name)
-		if err != nil {
-			return nil, false, err
-		}
-		if ok {
+		_, _, err := s.Probe(ctx, field.Name)
+		switch {
+		case err == nil:
 			accepted = append(accepted, field)
+		case !Answered(err, http.StatusBadRequest):
+			return nil, err
 		}
 	}
-	return accepted, acceptsNamespace, nil
-}
-
-// acceptsField reports whether the upstream accepts a field in a selector.
-func (s *Source) acceptsField(ctx context.Context, name string) (bool, error) {
-	_, _, err := s.Probe(ctx, name)
-	if Answered(err, http.StatusBadRequest) {
-		return false, nil
-	}
-	return err == nil, err
+	return accepted, nil
 }
 
 // findInWatch finds the event with which a watch sends an item of a list, at the same revision. found is false if no watch

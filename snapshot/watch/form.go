@@ -30,15 +30,11 @@ func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
 	b.updateForm(func(f *Form) { f.Envelope = envelope })
 }
 
-// updateForm changes a copy of the form and stores it. It calls edit again if another goroutine has changed the form
-// meanwhile.
+// updateForm changes a copy of the form and stores it.
 func (b *Broadcaster) updateForm(edit func(*Form)) {
-	for {
-		previous := b.form.Load()
-		next := *previous
-		edit(&next)
-		if b.form.CompareAndSwap(previous, &next) {
-			return
-		}
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	form := *b.form.Load()
+	edit(&form)
+	b.form.Store(&form)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -23,27 +22,11 @@ type jsonScanner struct {
 	brackets []byte
 }
 
-// errShape means that bytes are not what an API server would send in their place. errNoString means that they are no string.
-var (
-	errShape    = errors.New("not in the expected form")
-	errNoString = fmt.Errorf("%w: a string was wanted", errShape)
-)
+// errShape means that bytes are not what an API server would send in their place.
+var errShape = errors.New("not in the expected form")
 
 // maxDepth is the deepest accepted nesting of JSON: encoding/json has the same bound.
 const maxDepth = 10000
-
-// members calls yield with each member of a JSON object, in the order of the text: the unquoted key, and the value as it
-// is in the text. An error of yield ends the walk and is returned. Text after the object is ignored.
-func members(object []byte, yield func(key string, value []byte) error) error {
-	s := jsonScanner{text: object}
-	return s.object(func(key []byte) error {
-		value, err := s.value()
-		if err != nil {
-			return err
-		}
-		return yield(string(key), value)
-	})
-}
 
 // end returns an error if anything but white space follows.
 func (s *jsonScanner) end() error {
@@ -259,7 +242,7 @@ func (s *jsonScanner) skipSpace() (next byte) {
 // escapes nor bytes beyond ASCII. (Of those that are not UTF-8, clients read U+FFFD.)
 func (s *jsonScanner) skipString() (isPlain bool, err error) {
 	if s.at == len(s.text) || s.text[s.at] != '"' {
-		return false, errNoString
+		return false, errShape
 	}
 	isPlain = true
 	for i := s.at + 1; i < len(s.text); i++ {

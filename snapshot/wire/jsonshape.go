@@ -138,15 +138,17 @@ func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after
 
 // revisionIn returns the part of an object that is the value of resourceVersion, with its quotation marks.
 func revisionIn(object []byte) (value []byte, err error) {
-	err = members(object, func(key string, metadata []byte) error {
-		if key != "metadata" {
-			return nil
+	s := jsonScanner{text: object}
+	err = s.object(func(key []byte) error {
+		if string(key) != "metadata" {
+			return s.skip()
 		}
-		return members(metadata, func(key string, v []byte) error {
-			if key == "resourceVersion" {
-				value = v
+		return s.object(func(key []byte) error {
+			text, err := s.value()
+			if string(key) == "resourceVersion" {
+				value = text
 			}
-			return nil
+			return err
 		})
 	})
 	if err == nil && value == nil {

@@ -75,6 +75,7 @@ func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.
 // close closes the parts that hold resources. The audit log is closed last, since answers write their events to it.
 func (a *app) close() {
 	a.feeds.collections.Close()
+	a.feeds.compressor.Close()
 	if a.auditLog == nil {
 		return
 	}

@@ -50,8 +50,8 @@ const (
 	usualCompressedSize = 16 << 10
 )
 
-// NewCompressor returns a Compressor that keeps up to about size bytes of segments; with 0 it keeps none. It is for the
-// whole life of the process.
+// NewCompressor returns a Compressor that keeps up to about size bytes of segments; with 0 it keeps none. It must be
+// closed.
 func NewCompressor(size int64) (*Compressor, error) {
 	c := &Compressor{encoders: sync.Pool{New: func() any { return newEncoder() }}}
 	if size <= 0 {
@@ -69,6 +69,9 @@ func NewCompressor(size int64) (*Compressor, error) {
 	}
 	return c, nil
 }
+
+// Close ends the cache. Nothing may be written any more.
+func (c *Compressor) Close() { c.segments.Close() }
 
 // Write writes a list: the head, the objects with what the envelope puts around each, the tail. It ends at the first
 // error of w.

@@ -50,7 +50,7 @@ func newTestCompressor(t testing.TB, size int64) *Compressor {
 	t.Helper()
 	c, err := NewCompressor(size)
 	expect.NoError(t, err)
-	t.Cleanup(c.segments.Close)
+	t.Cleanup(c.Close)
 	return c
 }
 

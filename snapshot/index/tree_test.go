@@ -279,6 +279,18 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 	return page, found
 }
 
+// TestNodeIndexEnds: with UsesIndex, the page with the last pod of a node is the last, although other pods follow.
+func TestNodeIndexEnds(t *testing.T) {
+	m := newCheckedTree(0)
+	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
+		m.tree.Set(&Object{Key: key, Fields: []string{node, "", node, ""}})
+	}
+	for usesIndex, wantNext := range map[bool]string{true: "", false: "a/1\x00"} {
+		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), UsesIndex: usesIndex}
+		expect.Same(t, wantNext, m.tree.Page(m.envelope, q, nil).Next)
+	}
+}
+
 // TestCountWalksLittle: Count looks at no object of the runs between its ends. Set puts objects that come in order into full
 // runs.
 func TestCountWalksLittle(t *testing.T) {

@@ -124,9 +124,9 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	return written
 }
 
-// firstLength returns the number of objects in the first segment or piece, which have target bytes on average. It depends
-// only on these objects: one ends with the first object for which KeyHash/2³² < size/target. (The products are the same in
-// integers.) So an object that ends a segment ends a piece, too, and one of target bytes ends both.
+// firstLength returns the number of objects in the first segment, or in the first piece; target is the number of bytes that
+// it has on average. It ends with the first object for which KeyHash/2³² < size/target, calculated in integers. So its length
+// depends only on its own objects. An object that ends a segment ends a piece, too, and an object of target bytes ends both.
 func firstLength(objects []*index.Object, target uint64) int {
 	for i, o := range objects {
 		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 {

@@ -26,25 +26,26 @@ type Freshness struct {
 	schedule probeSchedule
 	// probe is the last probe that was sent.
 	probe Probe
-	// awaited is the number of the probe for which requests for the newest state wait, or a later one must be sent.
+	// awaited is the number of the latest probe for which somebody waits: that one, or a later one, must be sent.
 	awaited uint64
-	// awaitedAt is the time at which such a request last came.
+	// awaitedAt is the time at which a request for the newest state last began to wait.
 	awaitedAt time.Time
 	// noProbeBefore is the time before which no probe is sent, since the last one was refused or got no answer.
 	noProbeBefore time.Time
 	// noProgressBefore is the time before which no progress watch is opened, since the last one failed.
 	noProgressBefore time.Time
-	// failures is the number of progress watches in a row that have failed.
-	failures int
+	// failurePause is the pause after the last progress watch, if it failed; 0 if not.
+	failurePause time.Duration
 	// withoutBookmark is the number of progress watches in a row that ended at their timeout without a bookmark.
 	withoutBookmark int
 
 	streamState
 }
 
-// streamState is what Freshness knows only while the feed reads one stream. Who waits is known from the request to the
-// proof: a request sets Freshness.awaited or requested; the probe that is sent for it sets answerAwaited; and the answer, if
-// the state has not reached it, sets stateAwaited.
+// streamState is the part of a Freshness that is forgotten when another stream is read. From a request to its proof, one
+// field after another says that somebody waits: the request sets Freshness.awaited or requested, the probe that is sent for
+// it sets answerAwaited, and the answer, if the state has not reached it, sets stateAwaited. If that ends before the proof,
+// another probe is awaited.
 type streamState struct {
 	// sentAt is the time at which the stream last sent something, or was opened.
 	sentAt time.Time
@@ -71,8 +72,8 @@ const (
 	// ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends a bookmark two
 	// seconds before the end. (Measured with 1.36.3: it comes after 0.7 to 1.1 s.)
 	ShortWatch = 3 * time.Second
-	// BookmarkEvery is the longest time after which kube-apiserver sends a bookmark on a watch whose
-	// revision has moved (storage/cacher: once a minute, and some jitter).
+	// BookmarkEvery is the longest time after which kube-apiserver sends a bookmark on a watch whose revision has moved
+	// (storage/cacher: once a minute, and some jitter).
 	BookmarkEvery = 65 * time.Second
 	// probePause is the shortest time from one probe to the next for requests that wait for a revision, since the upstream
 	// may not have reached the revision either. It is also the shortest time after a probe that got no answer.
@@ -80,10 +81,9 @@ const (
 	// progressDelay is the time that the stream may take to reach a revision that the upstream has given, before
 	// a progress watch is opened.
 	progressDelay = 100 * time.Millisecond
-	// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row,
-	// maxDoublings times at most, up to Freshness.RefusalPause.
+	// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row, up to
+	// Freshness.RefusalPause.
 	progressPause = time.Second
-	maxDoublings  = 10
 	// maxWithoutBookmark is the number of progress watches without a bookmark in a row after which the upstream counts as
 	// sending no bookmarks, like a kube-apiserver without a watch cache for the resource. Then nothing is asked for
 	// noBookmarksPause after each such watch.
@@ -310,17 +310,16 @@ func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 func (f *Freshness) ProgressEnded(helped bool) {
 	f.progressOpen = false
 	f.progressHelped = helped
-	f.failures = 0
+	f.failurePause = 0
 	f.withoutBookmark = 0
 }
 
 // ProgressFailed records that the progress watch has shown nothing, and that the upstream wants no other for retryAfter.
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
-	pause := max(progressPause, min(progressPause<<f.failures, f.RefusalPause()))
 	f.progressOpen = false
 	f.progressHelped = false
-	f.failures = min(f.failures+1, maxDoublings)
-	f.noProgressBefore = now.Add(max(retryAfter, pause))
+	f.failurePause = max(progressPause, min(2*f.failurePause, f.RefusalPause()))
+	f.noProgressBefore = now.Add(max(retryAfter, f.failurePause))
 }
 
 // ProgressWithoutBookmark records that the progress watch has ended at its timeout, without a bookmark.

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Encoding splits lists and events of the upstream into their parts, and says how to write them. The bytes of objects are kept, never decoded and
-// encoded again. Both encodings refuse bytes that they do not completely understand, with errShape or an
-// [InconsistencyError].
+// Encoding splits lists and events of the upstream into their parts, and says how to write them. The bytes of objects are
+// kept, never decoded and encoded again. Both encodings refuse bytes that they do not completely understand, with errShape or
+// an [InconsistencyError].
 type Encoding interface {
 	// List splits a whole list. The items are parts of body.
 	List(body []byte) (List, error)

@@ -24,8 +24,8 @@ import (
 // combined. If an object changes, only some pieces of its segment are compressed again (see segment).
 //
 // Whether an object ends a segment depends on its key and size alone (see firstLength), so a change mostly leaves the
-// segments around it as they are. The cache has one version of a segment, under the hash of its first and last object (see cacheKey).
-// The numbers of its objects say whether it is current: each version of each object has a number of its own.
+// segments around it as they are. The cache has one version of a segment, under the hash of its first and last object (see
+// cacheKey). The numbers of its objects say whether it is current: each version of each object has a number of its own.
 //
 // An example: of the objects a to f, c and f end segments. A list is [a b c] , [d e f], where the comma between the
 // segments is not compressed. When b changes to b', [a b c] is found under the key of [a b' c], and its pieces without b

@@ -9,9 +9,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// signature is a Bloom filter of a set of labels, with two bits for each label. A set that lacks one
-// of a label's bits does not have the label. So a search skips most sets without reading them: of sets of eight labels that lack the label,
-// all but one in twenty.
+// signature is a Bloom filter of a set of labels, with two bits for each label. A set that lacks one of a label's bits does
+// not have the label. So a search skips most sets without reading them: of sets of eight labels that lack the label, all
+// but one in twenty.
 type signature uint64
 
 // signatureOf returns the signature of a set of labels.

@@ -32,8 +32,8 @@ func RetryPause(pause time.Duration, err error) time.Duration {
 }
 
 // IsBusy reports whether the API server itself answered that it is overloaded or cannot answer now (a 429, or any 5xx with
-// a Status): it is alive, and its watches may work. A 5xx without a Status is not the API server's own answer: a load balancer may have lost the API
-// server, and still hold its watches open.
+// a Status): it is alive, and its watches may work. A 5xx without a Status is not the API server's own answer: a load
+// balancer may have lost the API server, and still hold its watches open.
 func IsBusy(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
 	if !ok {

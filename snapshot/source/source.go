@@ -115,8 +115,9 @@ func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 }
 
 // Probe lists a single name that cannot exist, and returns the body of that empty list, and the list's revision: the
-// upstream's current revision. It costs the upstream the lookup of one key, and makes its watch cache ask etcd for the current revision. (A list with
-// limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come after the page.)
+// upstream's current revision. It costs the upstream the lookup of one key, and makes its watch cache ask etcd for the
+// current revision. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come
+// after the page.)
 //
 // The field selector also names fieldNames. The upstream answers 400 if it does not know one of these fields.
 func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Counts counts the watchers of a collection's broadcasters, their events and their endings. It is safe for concurrent use; the zero
-// value is ready for use.
+// Counts counts the watchers of a collection's broadcasters, their events and their endings. It is safe for concurrent use;
+// the zero value is ready for use.
 type Counts struct {
 	open      atomic.Int64
 	delivered atomic.Uint64

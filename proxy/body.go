@@ -22,6 +22,10 @@ const (
 	indentAnyway    = 1 << 20
 )
 
+// gzipAbove is the size in bytes above which kube-apiserver compresses a body (endpoints/handlers/responsewriters,
+// defaultGzipThresholdBytes).
+const gzipAbove = 128 * 1024
+
 // objectSlices has slices to fill with the objects of answers, for reuse.
 var objectSlices = sync.Pool{New: func() any { return new([]*index.Object) }}
 
@@ -200,6 +204,20 @@ func writeIndented(out *bufio.Writer, b *body) error {
 	return nil
 }
 
+// compressIndented writes the list b to out as indented JSON, compressed with gzip.
+func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
+	stream := h.Compressor.NewStream(out)
+	buffer := h.writers.get(stream, b.size)
+	defer buffer.release()
+	if err := writeIndented(buffer.Writer, b); err != nil {
+		return err
+	}
+	if err := buffer.Flush(); err != nil {
+		return err
+	}
+	return stream.Close()
+}
+
 // setHeaders sets the headers that kube-apiserver sends with a list or a watch.
 func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	header.Set(auditv1.HeaderAuditID, auditID)
@@ -208,4 +226,10 @@ func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, con
 		header[name] = slices.Clone(values)
 	}
 	header.Set("Content-Type", contentType)
+}
+
+// setGzipHeaders adds the headers that kube-apiserver sends with a compressed answer.
+func setGzipHeaders(header http.Header) {
+	header.Set("Content-Encoding", "gzip")
+	header.Set("Vary", "Accept-Encoding")
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
@@ -36,7 +35,9 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 		asked:      asked,
 		attributes: attributesFor(asked),
 		semantics:  evaluation.Semantics,
+		revision:   evaluation.Revision,
 		initial:    evaluation.Initial,
+		mustProve:  asked.Watch || evaluation.Rule.ConsistentLists == policy.ConsistentAlways,
 	}
 	if evaluation.Reason != reason.None {
 		return a, evaluation.Reason
@@ -50,28 +51,13 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	if why := h.lookUp(a, &evaluation); why != reason.None {
 		return a, why
 	}
-	want := &wantedState{
-		key: snapshot.CollectionKey{
-			GroupVersionResource: resourceOf(asked),
-			Namespaced:           a.entry.Namespaced,
-			Representation:       a.representation,
-		},
-		query:     a.query,
-		semantics: evaluation.Semantics,
-		revision:  evaluation.Revision,
-		isWatch:   asked.Watch,
-		initial:   evaluation.Initial,
-		mustProve: asked.Watch || evaluation.Rule.ConsistentLists == policy.ConsistentAlways,
-		lastProbe: who.lastProbe,
-		seat:      who.seat,
-	}
-	if why := h.forwardUnreviewed(who, a, want); why != reason.None {
+	if why := h.forwardUnreviewed(who, a); why != reason.None {
 		return a, why
 	}
 	if why := h.review(r.Context(), who, a); why != reason.None {
 		return a, why
 	}
-	return a, h.setState(r.Context(), a, want)
+	return a, h.setState(r.Context(), who, a)
 }
 
 // checkAccepted returns None if kube-apiserver accepts the caller's credentials, which it asks by a review if it is not
@@ -87,21 +73,26 @@ func (h *Handler) checkAccepted(ctx context.Context, who *caller, a *answer) rea
 	return reason.None
 }
 
-// lookUp sets the resource's entry, the representation and the query in a, or returns the reason to forward the request.
-func (h *Handler) lookUp(a *answer, evaluation *policy.Evaluation) (why reason.Reason) {
-	a.entry, why = h.Cluster.Lookup(resourceOf(a.asked))
+// lookUp sets the resource's entry, the collection's key and the query in a, or returns the reason to forward the request.
+func (h *Handler) lookUp(a *answer, evaluation *policy.Evaluation) reason.Reason {
+	resource := resourceOf(a.asked)
+	entry, why := h.Cluster.Lookup(resource)
 	if why != reason.None {
 		return why
 	}
-	a.representation, why = evaluation.Rule.Representation(a.asked, a.entry.Namespaced, a.entry.Custom)
-	a.query = queryFor(a.asked, evaluation.Decision, a.entry)
+	representation, why := evaluation.Rule.Representation(a.asked, entry.Namespaced, entry.Custom)
+	a.entry = entry
+	a.key = snapshot.CollectionKey{
+		GroupVersionResource: resource, Namespaced: entry.Namespaced, Representation: representation,
+	}
+	a.query = queryFor(a.asked, evaluation.Decision, entry)
 	return why
 }
 
 // forwardUnreviewed returns the reason to forward a list without a review: the decision about the caller's right is not
 // remembered, and the list would be forwarded in any case. kube-apiserver's answer to the list costs no more than a review,
 // and shows, too, whether the caller may know the reason ([forwardedList]). None means that the request must be reviewed.
-func (h *Handler) forwardUnreviewed(who *caller, a *answer, want *wantedState) (why reason.Reason) {
+func (h *Handler) forwardUnreviewed(who *caller, a *answer) (why reason.Reason) {
 	if a.asked.Watch {
 		return reason.None
 	}
@@ -111,13 +102,13 @@ func (h *Handler) forwardUnreviewed(who *caller, a *answer, want *wantedState) (
 	if known {
 		return reason.None
 	}
-	why, a.afterForward = h.reasonBeforeReview(want)
+	why, a.afterForward = h.reasonBeforeReview(who, a)
 	a.unreviewed = why != reason.None
 	return why
 }
 
 // setState sets the state that the request asks for in a, or returns the reason to forward the request.
-func (h *Handler) setState(ctx context.Context, a *answer, want *wantedState) reason.Reason {
+func (h *Handler) setState(ctx context.Context, who *caller, a *answer) reason.Reason {
 	asked := a.asked
 	paged := a.query.Limit > 0 || a.query.Start != ""
 	if asked.Shards != nil && paged {
@@ -125,12 +116,8 @@ func (h *Handler) setState(ctx context.Context, a *answer, want *wantedState) re
 		// (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
 		return reason.NotCanonical
 	}
-	found := h.find(ctx, want)
-	a.collection = found.collection
-	a.snapshot = found.snapshot
-	a.afterForward = found.afterForward
-	if found.why != reason.None {
-		return found.why
+	if why := h.find(ctx, who, a); why != reason.None {
+		return why
 	}
 	envelope := a.snapshot.Envelope
 	knowsShards := asked.Shards == nil || envelope.Sharded // the API server ignores the selector if it does not know shards
@@ -138,8 +125,8 @@ func (h *Handler) setState(ctx context.Context, a *answer, want *wantedState) re
 		return reason.NotCanonical
 	}
 	a.after = a.snapshot.Revision
-	if want.semantics == policy.After {
-		a.after = want.revision
+	if a.semantics == policy.After {
+		a.after = a.revision
 	}
 	return reason.None
 }
@@ -150,35 +137,40 @@ type answer struct {
 	asked *policy.Request
 	// attributes are the attributes of the review.
 	attributes auth.Attributes
-	semantics  policy.Semantics
-	// provesRight reports whether the caller has the right to the answer if the forwarded request gets a 200.
-	provesRight bool
+	// ruling is the result of the review.
+	ruling auth.Ruling
+
+	// Which state the request asks for:
+
+	key       snapshot.CollectionKey
+	query     index.Query
+	semantics policy.Semantics
+	revision  uint64 // for the semantics that have one
+	// initial reports whether a watch begins with the state.
+	initial bool
+	// mustProve reports whether the newest state must be proven even for a small list.
+	mustProve bool
 
 	// For a request that is forwarded:
 
-	// afterForward must be called once the request was forwarded. It may be nil.
-	afterForward func()
+	// provesRight reports whether the caller has the right to the answer if the forwarded request gets a 200.
+	provesRight bool
 	// unreviewed reports that the request is forwarded without a review, for a reason that only callers with the right to
 	// the answer may know.
 	unreviewed bool
+	// afterForward must be called once the request was forwarded. It may be nil.
+	afterForward func()
 
 	// For an answer from memory:
 
-	representation media.Representation
-	// initial reports whether a watch begins with the state.
-	initial bool
-	// after is the revision after which a watch has the changes.
-	after    uint64
-	snapshot snapshot.Snapshot
-	query    index.Query
-	// entry, collection and ruling say what must still be true when the answer is written ([lastCheck]).
 	entry      cluster.Entry
 	collection *snapshot.Collection
-	ruling     auth.Ruling
+	snapshot   snapshot.Snapshot
+	// after is the revision after which a watch has the changes.
+	after uint64
 	// user is the caller, and impersonated the user whom the caller impersonates, if any. Both are set for the audit log
 	// only.
-	user         user.Info
-	impersonated user.Info
+	user, impersonated user.Info
 }
 
 // withoutState returns a copy with what a forwarded request still needs. The state would stay in memory until kube-apiserver

@@ -133,7 +133,7 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, b
 	a.collection = nil
 	record := observe.RecordOf(r.Context())
 	record.SetMemoryAnswer(observe.MemoryAnswer{
-		Representation: a.representation, Revision: revision, Items: len(b.objects), Bytes: b.size,
+		Representation: a.key.Representation, Revision: revision, Items: len(b.objects), Bytes: b.size,
 	})
 	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
 	defer w.Finish()
@@ -157,7 +157,7 @@ func (h *Handler) audit(r *http.Request, who *caller, a *answer, b *body) reason
 		}
 		err = h.AuditLog.Write(observe.AuditEvent{
 			Request: r, Asked: a.asked, Caller: a.user, Received: observe.RecordOf(r.Context()).ReceivedAt(),
-			ID: b.auditID, Semantics: a.semantics, Representation: a.representation,
+			ID: b.auditID, Semantics: a.semantics, Representation: a.key.Representation,
 			Revision: a.snapshot.Revision, Items: len(b.objects), Impersonated: a.impersonated,
 		})
 	}

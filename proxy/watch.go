@@ -101,7 +101,7 @@ func (h *Handler) beginWatch(
 		// kube-apiserver compresses only a watch that begins with the state and has bookmarks, but then all of it.
 		compressed: form.Compressed && a.asked.Gzip && a.initial && options.Bookmarks,
 		served: observe.MemoryAnswer{
-			Representation: a.representation, Revision: a.snapshot.Revision, Items: len(state.objects),
+			Representation: a.key.Representation, Revision: a.snapshot.Revision, Items: len(state.objects),
 		},
 	}
 	if why := s.follow(a); why != reason.None {

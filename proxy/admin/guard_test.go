@@ -14,10 +14,10 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// newPort returns a port with all pages, which requests may name by hosts.
+// newPort returns the admin port's handler with all its pages; hosts are the further names by which requests may call it.
 func newPort(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
-	s, _, _ := newHealthySource(t)
+	s := newHealthySource(t)
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "up 1") })
 	return New(Config{Source: s, Metrics: metrics, Hosts: hosts, Flags: []string{"config=policy.yaml", "secure-port=8443"}})
 }
@@ -89,7 +89,9 @@ func TestGuardEndsSlowReaders(t *testing.T) {
 			}
 		}
 	})
-	server := httptest.NewServer(guard(nil, 100*time.Millisecond, endlessPage))
+	const timeout = 100 * time.Millisecond
+	var noHosts []string
+	server := httptest.NewServer(guard(noHosts, timeout, endlessPage))
 	defer server.Close()
 	resp, err := server.Client().Get(server.URL)
 	expect.NoError(t, err)
@@ -103,28 +105,30 @@ func TestGuardEndsSlowReaders(t *testing.T) {
 // it for another type.
 func TestPort(t *testing.T) {
 	port := newPort(t)
+	expect.Says(t, contentPolicy, "default-src 'none'", "frame-ancestors 'none'")
 	for _, tt := range []struct {
 		method   string // empty: GET
 		path     string
 		wantCode int
 		wantText string // a part of the body
 	}{
-		{path: "/", wantCode: 302, wantText: "statusz"},
-		{path: "/livez", wantCode: 200, wantText: "ok"},
-		{path: "/metrics", wantCode: 200, wantText: "up 1"},
-		{path: "/statusz", wantCode: 200, wantText: "✓ healthy"},
-		{method: http.MethodPost, path: "/statusz", wantCode: 405},
-		{path: "/flagz", wantCode: 200, wantText: "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
-		{path: "/api", wantCode: 404},
-		{path: "/debug/pprof/", wantCode: 200, wantText: "goroutine"},
-		{path: "/debug/pprof/goroutine?debug=1", wantCode: 200, wantText: "goroutine profile:"},
-		{path: "/debug/pprof/cmdline", wantCode: 200, wantText: "admin.test"},
-		{path: "/debug/pprof/symbol", wantCode: 200, wantText: "num_symbols"},
-		{path: "/debug/pprof/none", wantCode: 404},
+		{path: "/", wantCode: http.StatusFound, wantText: "statusz"},
+		{path: "/livez", wantCode: http.StatusOK, wantText: "ok"},
+		{path: "/metrics", wantCode: http.StatusOK, wantText: "up 1"},
+		{path: "/statusz", wantCode: http.StatusOK, wantText: "✓ healthy"},
+		{method: http.MethodPost, path: "/statusz", wantCode: http.StatusMethodNotAllowed},
+		{path: "/flagz", wantCode: http.StatusOK, wantText: "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
+		{path: "/api", wantCode: http.StatusNotFound},
+		{path: "/debug/pprof/", wantCode: http.StatusOK, wantText: "goroutine"},
+		{path: "/debug/pprof/goroutine?debug=1", wantCode: http.StatusOK, wantText: "goroutine profile:"},
+		{path: "/debug/pprof/cmdline", wantCode: http.StatusOK, wantText: "admin.test"},
+		{path: "/debug/pprof/symbol", wantCode: http.StatusOK, wantText: "num_symbols"},
+		{path: "/debug/pprof/none", wantCode: http.StatusNotFound},
 	} {
-		w := ask(port, cmp.Or(tt.method, http.MethodGet), tt.path, func(*http.Request) {})
+		method := cmp.Or(tt.method, http.MethodGet)
+		w := ask(port, method, tt.path, func(*http.Request) {})
 		if w.Code != tt.wantCode || !strings.Contains(w.Body.String(), tt.wantText) {
-			t.Errorf("%s %s answers %d %q, want %d with %q", tt.method, tt.path, w.Code, w.Body, tt.wantCode, tt.wantText)
+			t.Errorf("%s %s answers %d %q, want %d with %q", method, tt.path, w.Code, w.Body, tt.wantCode, tt.wantText)
 		}
 		for name, want := range map[string]string{
 			"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
@@ -135,15 +139,16 @@ func TestPort(t *testing.T) {
 			}
 		}
 	}
-	expect.Says(t, contentPolicy, "default-src 'none'", "frame-ancestors 'none'")
 }
 
 // TestProfilesAreLocal: only clients on the same machine get profiles, which take CPU.
 func TestProfilesAreLocal(t *testing.T) {
 	port := newPort(t)
+	const allowed, forbidden = http.StatusOK, http.StatusForbidden
 	for client, want := range map[string]int{
-		"127.0.0.1:40000": 200, "[::1]:40000": 200, "[::ffff:127.0.0.1]:40000": 200,
-		"10.1.2.3:40000": 403, "[fd00::1]:40000": 403, "[::ffff:10.1.2.3]:40000": 403, "": 403, "localhost": 403,
+		"127.0.0.1:40000": allowed, "[::1]:40000": allowed, "[::ffff:127.0.0.1]:40000": allowed,
+		"10.1.2.3:40000": forbidden, "[fd00::1]:40000": forbidden, "[::ffff:10.1.2.3]:40000": forbidden,
+		"": forbidden, "localhost": forbidden, // no addresses
 	} {
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
 			w := ask(port, http.MethodGet, path, func(r *http.Request) { r.RemoteAddr = client })

@@ -63,7 +63,7 @@ func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
 // newFullSource returns a Source with a series of every metric of state.
 func newFullSource(t *testing.T) *Source {
 	t.Helper()
-	s, _, collections := newHealthySource(t)
+	s, _, collections := newObservedSource(t)
 	pods := staleStats("pods")
 	pods.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
 	pods.Losses = map[reason.Reason]uint64{reason.Expired: 1}

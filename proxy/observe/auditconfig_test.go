@@ -13,14 +13,14 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestFile: OpenAuditLog makes the file and its folder for their owner only, and appends to an existing file. The file is
+// TestAuditFile: OpenAuditLog makes the file and its folder for their owner only, and appends to an existing file. The file is
 // rotated at MaxSize megabytes, but not if MaxSize is 0.
-func TestFile(t *testing.T) {
+func TestAuditFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	path := filepath.Join(dir, "audit.log")
 	longID := strings.Repeat("x", 600_000) // two events are more than a megabyte
 	writeThreeEvents := func(maxSize uint32) {
-		for range 3 {
+		for range 3 { // each by a log of its own, which must append
 			l, err := OpenAuditLog(AuditConfig{Path: path, MaxSize: maxSize, MaxBackups: 1})
 			expect.NoError(t, err)
 			expect.NoError(t, writeEvent(l, longID))
@@ -35,9 +35,12 @@ func TestFile(t *testing.T) {
 	writeThreeEvents(0)
 	expect.Same(t, 3, countLines())
 	writeThreeEvents(1)
-	expect.Same(t, 1, countLines())
+	expect.Same(t, 1, countLines()) // each of the three begins a new file, since two do not fit in a megabyte
 	files, err := os.ReadDir(dir)
 	expect.NoError(t, err)
+	if len(files) < 2 {
+		t.Errorf("the files are %v, want a rotated one, too", files)
+	}
 	for _, file := range files {
 		info, err := file.Info()
 		if errors.Is(err, fs.ErrNotExist) {
@@ -49,16 +52,13 @@ func TestFile(t *testing.T) {
 	info, err := os.Stat(dir)
 	expect.NoError(t, err)
 	expect.Same(t, os.FileMode(0o700)|os.ModeDir, info.Mode())
-	if len(files) < 2 {
-		t.Errorf("the files are %v, want a rotated one, too", files)
-	}
 }
 
 // TestStandardOutputWithoutReader: a process whose audit log is its standard output goes on when the reader has gone.
 // AuditLog.Write then returns an error.
 func TestStandardOutputWithoutReader(t *testing.T) {
 	const child = "LISTPROXY_TEST_AUDIT_CHILD"
-	if os.Getenv(child) != "" {
+	if os.Getenv(child) != "" { // the child: it exits with 0 if Write returned an error
 		l, err := OpenAuditLog(AuditConfig{Path: "-"})
 		expect.NoError(t, err)
 		_, err = io.ReadAll(os.Stdin) // until the parent has closed this process's standard output

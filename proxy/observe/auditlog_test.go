@@ -64,7 +64,7 @@ func TestAuditLogOnFullDisk(t *testing.T) {
 	l := NewAuditLog(file)
 	expect.NoError(t, writeEvent(l, "one"))
 	file.writeErr = errors.New("no space left on device")
-	for _, partLength := range []int{0, 10, 0, 10} {
+	for _, partLength := range []int{0, 10, 0, 10} { // nothing of the event is written, or its first 10 bytes
 		file.partLength = partLength
 		if err := writeEvent(l, "lost"); !errors.Is(err, file.writeErr) {
 			t.Errorf("Write returns %v, want %v", err, file.writeErr)
@@ -74,11 +74,10 @@ func TestAuditLogOnFullDisk(t *testing.T) {
 	expect.NoError(t, writeEvent(l, "two"))
 	expect.NoError(t, writeEvent(l, "three"))
 	expect.NoError(t, l.Close())
-	ids, parts := file.readIDs()
+	ids, otherLines := file.readIDs()
 	expect.Same(t, []string{"one", "two", "three"}, ids)
-	if parts != 2 || !file.closed {
-		t.Errorf("the file has %d parts of lines and closed is %t, want 2 and true", parts, file.closed)
-	}
+	expect.Same(t, 2, otherLines)
+	expect.Same(t, true, file.closed)
 }
 
 // TestAuditLogConcurrently: the lines of events that are written at the same time do not mix.

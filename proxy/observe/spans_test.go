@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,7 +41,8 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// TestSpanOfAList: the span of a list from memory has these attributes. It has no parent, and a link to the caller's span.
+// TestSpanOfAList: the span of a list from memory has the request, the decision and the size of the answer as attributes, and
+// nothing of its selector. It has no parent, and a link to the caller's span.
 // (test/cluster has the child spans in Jaeger.)
 func TestSpanOfAList(t *testing.T) {
 	o, ended := newTracedObserver(sdktrace.AlwaysSample())
@@ -71,7 +71,7 @@ func TestSpanOfAList(t *testing.T) {
 }
 
 // TestInstrumentSend: observe.InstrumentSend counts requests to the API server by their purpose. The span of such a request is a
-// child of the span in the context, and the request has its traceparent.
+// child of the span in the context, and the request has its traceparent. Only reviews count in the duration of reviews.
 func TestInstrumentSend(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
@@ -106,19 +106,25 @@ func TestInstrumentSend(t *testing.T) {
 // TestCallersDoNotSample: the caller's traceparent does not decide whether a request is recorded.
 func TestCallersDoNotSample(t *testing.T) {
 	const sampled, notSampled = "-01", "-00" // the flags of a traceparent
-	for _, tt := range []struct {
+	for name, tt := range map[string]struct {
 		sampler     sdktrace.Sampler
 		callerFlags string
 		wantSpans   int
 	}{
-		{sampler: sdktrace.NeverSample(), callerFlags: sampled, wantSpans: 0},
-		{sampler: sdktrace.AlwaysSample(), callerFlags: notSampled, wantSpans: 1},
+		"a caller that samples, at an observer that does not": {
+			sampler: sdktrace.NeverSample(), callerFlags: sampled, wantSpans: 0,
+		},
+		"a caller that does not sample, at an observer that does": {
+			sampler: sdktrace.AlwaysSample(), callerFlags: notSampled, wantSpans: 1,
+		},
 	} {
-		o, ended := newTracedObserver(sdktrace.ParentBased(tt.sampler))
-		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-		r.Header.Set("Traceparent", strings.TrimSuffix(proxytest.CallersTrace, sampled)+tt.callerFlags)
-		observetest.Request(o, r, func(observetest.Seen) {})
-		expect.Same(t, tt.wantSpans, len(ended()))
+		t.Run(name, func(t *testing.T) {
+			o, ended := newTracedObserver(sdktrace.ParentBased(tt.sampler))
+			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+			r.Header.Set("Traceparent", strings.TrimSuffix(proxytest.CallersTrace, sampled)+tt.callerFlags)
+			observetest.Request(o, r, func(observetest.Seen) {})
+			expect.Same(t, tt.wantSpans, len(ended()))
+		})
 	}
 }
 
@@ -172,7 +178,7 @@ func TestTunnelHasNoSpan(t *testing.T) {
 // TestFeedTransport: Observer.FeedTransport counts the requests of feeds by their purpose, counts the bytes that they
 // receive, and gives each a span without a parent.
 func TestFeedTransport(t *testing.T) {
-	const body = "{}\n{}\n{}\n" // 9 bytes
+	const body = "{}\n{}\n{}\n"
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	transport := o.FeedTransport(proxytest.Transport(func(r *http.Request) (*http.Response, error) {
@@ -189,16 +195,15 @@ func TestFeedTransport(t *testing.T) {
 		expect.NoError(t, err)
 		res, err := transport.RoundTrip(r)
 		expect.NoError(t, err)
-		if _, err := io.Copy(io.Discard, res.Body); err != nil {
-			t.Fatal(err)
-		}
+		_ = proxytest.ReadAll(t, res.Body)
 		_ = res.Body.Close()
 		if r.Header.Get("Traceparent") != "" {
 			t.Error("the transport has changed its caller's request")
 		}
 	}
 	for _, kind := range []source.Purpose{
-		source.ForList, source.ForLoad, source.ForWatch, source.ForProbe, source.ForLearn, source.ForLoad,
+		source.ForList, source.ForLoad, source.ForWatch, source.ForProbe, source.ForLearn,
+		source.ForLoad, // again, so that counts add up
 	} {
 		send(kind, media.JSON)
 	}
@@ -215,8 +220,8 @@ func TestFeedTransport(t *testing.T) {
 			"code=200,representation=metadata-protobuf,request=watch,resource=deployments.apps,version=v1 1",
 		},
 		"listproxy_feed_received_bytes_total": {
-			"representation=json,resource=deployments.apps,version=v1 54",
-			"representation=metadata-protobuf,resource=deployments.apps,version=v1 9",
+			fmt.Sprintf("representation=json,resource=deployments.apps,version=v1 %d", 6*len(body)),
+			fmt.Sprintf("representation=metadata-protobuf,resource=deployments.apps,version=v1 %d", len(body)),
 		},
 		"listproxy_upstream_requests_total": {"code=200,purpose=feed 7"},
 	} {
@@ -283,5 +288,6 @@ func TestSpansHaveNoSecrets(t *testing.T) {
 	})
 	text := fmt.Sprintf("%+v", ended())
 	proxytest.AssertNotContains(t, text, secret)
+	// There were spans to look at, and the unknown method became HTTP.
 	expect.Says(t, text, "{Name:HTTP ", "{Name:"+observe.SpanForward+" ")
 }

@@ -143,20 +143,13 @@ func TestLookup(t *testing.T) {
 	})
 }
 
-// TestIsCurrent: IsCurrent reports whether an entry is still that of its resource.
-func TestIsCurrent(t *testing.T) {
+// TestKnownResources: IsCurrent reports whether an entry is still that of its resource, and Serves whether a resource is known.
+func TestKnownResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runCluster(t, newFakeCluster(t), Config{})
 		deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 		expect.Same(t, true, c.IsCurrent(deployments, foundNamespaced.Entry))
 		expect.Same(t, false, c.IsCurrent(deployments, foundWidgets.Entry))
-	})
-}
-
-// TestServes: Serves reports whether a resource is known.
-func TestServes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := runCluster(t, newFakeCluster(t), Config{})
 		expect.Same(t, true, c.Serves("apps", "v1", "deployments"))
 		expect.Same(t, false, c.Serves("apps", "v1", "none"))
 	})

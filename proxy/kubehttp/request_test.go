@@ -12,9 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/reference"
 )
 
 // TestWhole: the answers about resources of Kubernetes' own groups may be buffered until they are complete, except those
@@ -47,24 +45,30 @@ func TestWhole(t *testing.T) {
 func TestLongRunning(t *testing.T) {
 	const pod = "/api/v1/namespaces/a/pods/b"
 	type kind struct{ LongRunning, Watch bool }
+	short, longRunning, watch := kind{}, kind{LongRunning: true}, kind{LongRunning: true, Watch: true}
 	for want, requests := range map[kind][]string{
-		{true, true}: {
+		watch: {
+			// A watch without a value, with any value but false, and repeated: the first counts.
 			"GET /api/v1/pods?watch=true", "GET /api/v1/pods?watch=1&resourceVersion=5", "GET /api/v1/pods?watch", "GET /api/v1/pods?watch=",
 			"GET /api/v1/pods?watch=yes", "GET /api/v1/pods?w%61tch=true", "GET /api/v1/pods?w%61tch=1&limit=x",
 			"GET /api/v1/pods?watch=true&watch=false", "GET /api/v1/pods?a;b&watch=true&%zz", "HEAD /api/v1/pods?watch=true",
+			// In the path, and in paths with empty segments.
 			"GET /apis/apps/v1/namespaces/a/deployments?watch=yes", "GET /api/v1/watch/pods", "GET /api/v1/watch/namespaces/a/pods/b",
-			"GET /apis/apps/v1/watch/deployments", "GET //api//v1//pods?watch=true", // read without the empty segments
+			"GET /apis/apps/v1/watch/deployments", "GET //api//v1//pods?watch=true",
 		},
-		{true, false}: {
+		longRunning: {
+			// Logs, and what streams in both directions.
 			"GET /api/v1/proxy/nodes/a", "GET " + pod + "/log", "GET " + pod + "/log?follow=true&watch=true", "GET " + pod + "/attach",
 			"POST " + pod + "/exec?command=sh", "GET " + pod + "/exec?watch=true", "POST " + pod + "/portforward",
 			"GET " + pod + "/proxy/x/y?watch=true", "DELETE " + pod + "/proxy", "GET /api/v1/nodes/a/proxy/logs/",
 			"GET /api/v1/namespaces/a/services/b/proxy", "GET /debug/pprof/profile?seconds=60",
 		},
-		{false, false}: {
+		short: {
 			"GET /api/v1/pods", "GET /api/v1/pods?labelSelector=%61", "GET /api/v1/pods?watch=false", "GET /api/v1/pods?watch=0",
 			"GET /api/v1/pods?watch=FALSE&watch=true", "GET /api/v1/pods?labelSelector=watch", "GET /api/v1/pods?Watch=true",
-			"POST /api/v1/namespaces/a/pods?watch=true", "GET " + pod + "?watch=true", // kube-apiserver does not read it either
+			// kube-apiserver ignores watch of a write, and of a named object.
+			"POST /api/v1/namespaces/a/pods?watch=true", "GET " + pod + "?watch=true",
+			// Objects and subresources, documents, and names that look like others.
 			"GET /api/v1/watch", "GET /apis/apps/v1/watch", "GET " + pod, "GET " + pod + "/status", "POST " + pod + "/eviction",
 			"POST " + pod + "/ephemeralcontainers", "GET /api/v1/namespaces/exec/pods/log", "GET /api/v1/namespaces/log", "GET /debug/pprof",
 			"GET /", "GET /version", "GET /healthz?watch=true", "GET /openapi/v3", "GET /api", "GET /apis/apps", "WATCH /x",
@@ -74,16 +78,17 @@ func TestLongRunning(t *testing.T) {
 		for _, request := range requests {
 			method, target, _ := strings.Cut(request, " ")
 			r := httptest.NewRequest(method, "http://x"+target, nil)
-			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).EndableWatch}); got != want {
+			if got := (kind{LongRunning: RequestOf(r).LongRunning, Watch: RequestOf(r).EndableWatch}); got != want {
 				t.Errorf("%s: got %+v, want %+v", request, got, want)
 			}
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "websocket")
-			if got := (kind{RequestOf(r).LongRunning, RequestOf(r).EndableWatch}); got != (kind{true, false}) {
+			if got := (kind{LongRunning: RequestOf(r).LongRunning, Watch: RequestOf(r).EndableWatch}); got != longRunning {
 				t.Errorf("%s, with an upgrade: got %+v, want long-running and no watch", request, got)
 			}
 		}
 	}
+	// Requests that no client sends do not panic, and are short.
 	for _, r := range []*http.Request{{URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
 		if RequestOf(r).LongRunning {
 			t.Errorf("%+v: got long-running, want short", r)
@@ -91,8 +96,8 @@ func TestLongRunning(t *testing.T) {
 	}
 }
 
-// TestLongRunningLogsNothing: Parse does not log a query that kube-apiserver's RequestInfo would log.
-func TestLongRunningLogsNothing(t *testing.T) {
+// TestParseLogsNothing: Parse does not log a query that kube-apiserver's RequestInfo would log.
+func TestParseLogsNothing(t *testing.T) {
 	var logged bytes.Buffer
 	state := klog.CaptureState()
 	defer state.Restore()
@@ -107,7 +112,7 @@ func TestLongRunningLogsNothing(t *testing.T) {
 	}
 }
 
-// FuzzLongRunning: LongRunning is what follows from RequestInfo for the whole request.
+// FuzzLongRunning: LongRunning, which reads only a part of the query, agrees with what policy.RequestInfo says of the whole.
 func FuzzLongRunning(f *testing.F) {
 	state := klog.CaptureState()
 	f.Cleanup(state.Restore)
@@ -125,81 +130,77 @@ func FuzzLongRunning(f *testing.F) {
 
 // TestWithRequest: later code gets what the first filter has read, even if the request has been changed since.
 func TestWithRequest(t *testing.T) {
-	changed := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	called := false
+	changesURL := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		called = true
 		r.URL = &url.URL{Path: "/api/v1/nodes"}
 		if got := RequestOf(r); !got.EndableWatch || got.Info.Resource != "pods" {
 			t.Errorf("got %+v, want a watch of pods", got)
 		}
 	})
-	WithRequest(changed).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	WithRequest(changesURL).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	if !called {
+		t.Error("the next handler was not called")
+	}
 }
 
 // TestUpgradeProtocol: UpgradeProtocol returns the value of Upgrade if Connection lists Upgrade.
 func TestUpgradeProtocol(t *testing.T) {
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		header http.Header
 		want   string
 	}{
-		"none":             {http.Header{}, ""},
-		"upgrade only":     {http.Header{"Upgrade": {"websocket"}}, ""},
-		"connection only":  {http.Header{"Connection": {"Upgrade"}}, ""},
-		"both":             {http.Header{"Connection": {"upgrade"}, "Upgrade": {"SPDY/3.1"}}, "SPDY/3.1"},
-		"one of several":   {http.Header{"Connection": {"close", "a, UPGRADE ,b"}, "Upgrade": {"websocket"}}, "websocket"},
-		"part of a word":   {http.Header{"Connection": {"upgrade-insecure"}, "Upgrade": {"websocket"}}, ""},
-		"several upgrades": {http.Header{"Connection": {"upgrade"}, "Upgrade": {"a", "b"}}, "a"},
-	}
-	for name, test := range tests {
-		if got := UpgradeProtocol(test.header); got != test.want {
-			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		"none":             {header: http.Header{}},
+		"upgrade only":     {header: http.Header{"Upgrade": {"websocket"}}},
+		"connection only":  {header: http.Header{"Connection": {"Upgrade"}}},
+		"both":             {header: http.Header{"Connection": {"upgrade"}, "Upgrade": {"SPDY/3.1"}}, want: "SPDY/3.1"},
+		"one of several":   {header: http.Header{"Connection": {"close", "a, UPGRADE ,b"}, "Upgrade": {"websocket"}}, want: "websocket"},
+		"part of a word":   {header: http.Header{"Connection": {"upgrade-insecure"}, "Upgrade": {"websocket"}}},
+		"several upgrades": {header: http.Header{"Connection": {"upgrade"}, "Upgrade": {"a", "b"}}, want: "a"},
+	} {
+		if got := UpgradeProtocol(tt.header); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}
 }
 
-// TestDescribe: a description has the words of the API in a path, and masks everything that may be a credential, wherever it
-// stands.
+// TestDescribe: Describe and LoggedNamespace show verbs, groups, resources and namespaces, and "?" in place of any other segment,
+// which may be a credential.
 func TestDescribe(t *testing.T) {
 	const (
 		bootstrap = "abcdef.0123456789abcdef"
 		id        = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 	)
-	for path, want := range map[string][2]string{
-		"/api/v1/pods":                                 {"list pods v1", ""},
-		"/api/v1/namespaces":                           {"list namespaces v1", ""},
-		"/api/v1/namespaces/team-a/pods":               {"list pods v1", "team-a"},
-		"/api/v1/namespaces/team-a/pods/web-1/log":     {"get pods log v1", "team-a"},
-		"/api/v1/namespaces/kube-system/secrets/" + id: {"get secrets v1", "kube-system"},
-		"/apis/apps/v1/namespaces/ci-4711/deployments": {"list deployments v1 apps", "ci-4711"},
+	type description struct{ Target, Namespace string }
+	for path, want := range map[string]description{
+		// Names of the API are shown.
+		"/api/v1/pods":                                 {Target: "list pods v1"},
+		"/api/v1/namespaces":                           {Target: "list namespaces v1"},
+		"/api/v1/namespaces/team-a/pods":               {Target: "list pods v1", Namespace: "team-a"},
+		"/api/v1/namespaces/team-a/pods/web-1/log":     {Target: "get pods log v1", Namespace: "team-a"},
+		"/api/v1/namespaces/kube-system/secrets/" + id: {Target: "get secrets v1", Namespace: "kube-system"},
+		"/apis/apps/v1/namespaces/ci-4711/deployments": {Target: "list deployments v1 apps", Namespace: "ci-4711"},
 		"/apis/constraints.gatekeeper.sh/v1beta1/k8spspallowprivilegeescalationcontainer": {
-			"list k8spspallowprivilegeescalationcontainer v1beta1 constraints.gatekeeper.sh", "",
+			Target: "list k8spspallowprivilegeescalationcontainer v1beta1 constraints.gatekeeper.sh",
 		},
-		"/api/v1/" + id:                                           {"list ? v1", ""},
-		"/api/v1/eyJhbGciOi":                                      {"list ? v1", ""},
-		"/apis/" + id + "/v1/pods":                                {"list pods v1 ?", ""},
-		"/api/v1/namespaces/team-a/pods/x/" + id:                  {"get pods ? v1", "team-a"},
-		"/api/v1/namespaces/" + bootstrap + "/pods":               {"list pods v1", "?"},
-		"/api/v1/namespaces/" + id + "/pods":                      {"list pods v1", id},
-		"/api/v1/namespaces/eyJhbGciOi/pods":                      {"list pods v1", "?"},
-		"/api/v1/namespaces/" + strings.Repeat("a", 64) + "/pods": {"list pods v1", "?"},
-		"/" + bootstrap:                                           {"other", ""},
-		"/healthz/x":                                              {"/healthz", ""},
+		// What may be a token is masked.
+		"/api/v1/" + id:                          {Target: "list ? v1"},
+		"/api/v1/eyJhbGciOi":                     {Target: "list ? v1"},
+		"/apis/" + id + "/v1/pods":               {Target: "list pods v1 ?"},
+		"/api/v1/namespaces/team-a/pods/x/" + id: {Target: "get pods ? v1", Namespace: "team-a"},
+		// A namespace is shown if it is a valid name.
+		"/api/v1/namespaces/" + bootstrap + "/pods":               {Target: "list pods v1", Namespace: "?"},
+		"/api/v1/namespaces/" + id + "/pods":                      {Target: "list pods v1", Namespace: id},
+		"/api/v1/namespaces/eyJhbGciOi/pods":                      {Target: "list pods v1", Namespace: "?"},
+		"/api/v1/namespaces/" + strings.Repeat("a", 64) + "/pods": {Target: "list pods v1", Namespace: "?"},
+		// Other paths.
+		"/" + bootstrap: {Target: "other"},
+		"/healthz/x":    {Target: "/healthz"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL = &url.URL{Path: path}
-		target, namespace := Describe(r), LoggedNamespace(r)
-		if got := [2]string{target, namespace}; got != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
+		if got := (description{Target: Describe(r), Namespace: LoggedNamespace(r)}); got != want {
+			t.Errorf("%s: got %+v, want %+v", path, got, want)
 		}
 	}
-}
-
-// TestReference: docs/reference.md has every reason to forward, and what to do about it.
-func TestReference(t *testing.T) {
-	table := reference.Head("detail", "fwd", "why", "if you want it from memory")
-	for _, why := range reason.Forwarding() {
-		_, fwd, _ := strings.Cut(CacheForwarded(why), "fwd=")
-		fwd, _, _ = strings.Cut(fwd, ";")
-		sentence, remedy := why.Explain()
-		table += reference.Row("`"+string(why)+"`", fwd, sentence, remedy)
-	}
-	reference.Check(t, "../../docs/reference.md", "reasons", table)
 }

@@ -144,13 +144,14 @@ type handler func(e events.Event, previous uint64) (resumeAt uint64, err error)
 
 // applyInitial returns a handler that collects initial events, and applies those after them.
 func (w *watcher) applyInitial() handler {
-	initial, complete := map[string]string{}, false
+	initial := map[string]string{}
+	isComplete := false
 	return func(e events.Event, previous uint64) (uint64, error) {
 		switch {
-		case complete || e.Type == watch.Error:
+		case isComplete || e.Type == watch.Error:
 			return w.apply(e, previous)
 		case e.EndsInitial:
-			complete = true
+			isComplete = true
 			w.mu.Lock()
 			w.objects = initial
 			w.mu.Unlock()
@@ -184,7 +185,8 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 			w.fleetingHits.Add(1)
 		}
 	}
-	after, upTo, told := revision, revision, map[uint64]bool{}
+	told := map[uint64]bool{} // revisions of events
+	after, upTo := revision, revision
 	for stream := events.NewReader(resp.Body, ask.JSON); ; {
 		e, err := stream.Next()
 		if missed := w.Ledger.Missing(w.kind, after, upTo, told); missed > 0 {
@@ -222,7 +224,8 @@ func (w *watcher) apply(e events.Event, previous uint64) (uint64, error) {
 	case watch.Bookmark:
 		return max(e.Revision, previous), nil
 	}
-	object, key := ask.IdentityOf(&e.Meta), e.Meta.Namespace+"/"+e.Meta.Name
+	object := ask.IdentityOf(&e.Meta)
+	key := e.Meta.Namespace + "/" + e.Meta.Name
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before, known := w.objects[key]

@@ -98,10 +98,10 @@ func certificateOnly() []attack {
 
 // certificateAndToken shows a certificate and the token of another user. The request is the certificate's user's.
 func certificateAndToken() []attack {
-	ofPodReaders := []string{with(readerCert, admin), with(readerCert, stranger), with(adminCert, reader)}
+	ofPodReaders := []string{withToken(readerCert, admin), withToken(readerCert, stranger), withToken(adminCert, reader)}
 	out := listsGetAndWho(
-		attack{name: "two users", users: append(ofPodReaders, with(nobodyCert, admin))},
-		hits{list: ofPodReaders, listAll: []string{with(adminCert, reader)}},
+		attack{name: "two users", users: append(ofPodReaders, withToken(nobodyCert, admin))},
+		hits{list: ofPodReaders, listAll: []string{withToken(adminCert, reader)}},
 	)
 	for _, lines := range []string{
 		"Authorization:", "Authorization: Bearer", "Authorization: Basic YWRtaW46YWRtaW4=",
@@ -127,9 +127,9 @@ func badCertificates() []attack {
 		})
 	}
 	for _, bad := range badCerts { // with a token, the request is the token's user's
-		withToken := with(bad, reader)
+		badWithToken := withToken(bad, reader)
 		out = append(out, listsGetAndWho(
-			attack{name: "invalid, and a token", users: []string{withToken, with(bad, stranger)}}, hits{list: []string{withToken}},
+			attack{name: "invalid, and a token", users: []string{badWithToken, withToken(bad, stranger)}}, hits{list: []string{badWithToken}},
 		)...)
 	}
 	return append(out, listsGetAndWho(attack{

@@ -43,8 +43,8 @@ const (
 // badCerts are the certificates that both servers refuse.
 var badCerts = []string{expiredCert, futureCert, foreignCert, serverCert, namelessCert}
 
-// with returns the name of a user who shows a certificate, and the token of another user.
-func with(certificate, token string) string { return certificate + " with the token of " + token }
+// withToken returns the name of a user who shows a certificate, and the token of another user.
+func withToken(certificate, token string) string { return certificate + " with the token of " + token }
 
 const (
 	// dora and spelled are known by their certificates only, so listproxy must not emit their names.
@@ -139,7 +139,7 @@ func furnishCertificates(ctx context.Context) error {
 		}
 		logins[user] = login{certificate: &pair, all: c.all}
 		for _, other := range []string{admin, reader, stranger} { // the same certificate with a token of another
-			logins[with(user, other)] = login{certificate: &pair, token: logins[other].token, all: c.all}
+			logins[withToken(user, other)] = login{certificate: &pair, token: logins[other].token, all: c.all}
 		}
 	}
 	return nil

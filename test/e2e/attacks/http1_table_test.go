@@ -42,6 +42,7 @@ func targetAttacks() []attack {
 	}
 	add(
 		refused,
+		// Absolute URLs and other forms of a target, and CONNECT.
 		"GET https://{host}"+podsOfA+" HTTP/1.1", "GET http://{host}"+podsOfA+" HTTP/1.1",
 		"GET https://example.com"+podsOfA+" HTTP/1.1", "GET https://admin@{host}"+podsOfA+" HTTP/1.1",
 		"GET file:///etc/passwd HTTP/1.1", "GET {host} HTTP/1.1", "GET * HTTP/1.1",
@@ -157,7 +158,7 @@ var webSocket = []string{
 func connectionAttacks() []attack {
 	const execOfNone = "/api/v1/namespaces/team-a/pods/none/exec?command=x"
 	withOneIdentity := []string{reader, anonymous, readerCert}
-	all := append(slices.Clone(withOneIdentity), with(readerCert, admin))
+	all := append(slices.Clone(withOneIdentity), withToken(readerCert, admin))
 	var out []attack
 	// Headers whose removal would change the user.
 	for _, name := range []string{
@@ -264,7 +265,7 @@ func upgradeAttacks() []attack {
 // tokensAsSubprotocol have a token as a subprotocol of WebSocket, which kube-apiserver reads if there is no Authorization.
 func tokensAsSubprotocol() []attack {
 	var out []attack
-	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, with(expiredCert, stranger)} {
+	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, withToken(expiredCert, stranger)} {
 		for protocols, hasToken := range map[string]bool{
 			"{bearer:alice}, v4.channel.k8s.io":           true,
 			"v4.channel.k8s.io, {bearer:admin}":           true,

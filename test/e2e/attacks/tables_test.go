@@ -55,7 +55,7 @@ func identityAttacks() []attack {
 		// listproxy impersonates the user of a certificate, and kube-apiserver would judge listproxy's right to impersonate
 		// others. So such a user may not impersonate anybody.
 		addByCertificate(lines, attack{
-			users: []string{adminCert, readerCert, with(readerCert, admin)}, verdict: refused, wantStatus: http.StatusForbidden,
+			users: []string{adminCert, readerCert, withToken(readerCert, admin)}, verdict: refused, wantStatus: http.StatusForbidden,
 		}, hits{})
 	}
 	for _, lines := range claims {

@@ -123,8 +123,8 @@ var patterns = map[string]pattern{
 }
 
 type pattern struct {
-	name string
-	is   *regexp.Regexp
+	name       string
+	expression *regexp.Regexp
 }
 
 var authorization = pattern{
@@ -162,8 +162,8 @@ func (r *Registry) Search(where, text string) []Leak {
 		}
 	}
 	for at, what := range occurrences(text, slices.AppendSeq(slices.Collect(maps.Keys(r.forms)), maps.Keys(patterns))...) {
-		if p, is := patterns[what]; is {
-			if p.is.MatchString(lineAt(text, at)) {
+		if p, isPattern := patterns[what]; isPattern {
+			if p.expression.MatchString(lineAt(text, at)) {
 				note(p.name, at)
 			}
 			continue
@@ -234,7 +234,7 @@ func (r *Registry) maskedLocked(text string) string {
 		text = strings.ReplaceAll(text, value, mask)
 	}
 	for _, p := range patterns {
-		text = p.is.ReplaceAllString(text, mask)
+		text = p.expression.ReplaceAllString(text, mask)
 	}
 	return text
 }

@@ -283,8 +283,13 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 		flow    byte
 		wantErr error
 	}{
-		{flow: 1}, {flow: 1}, {flow: 1}, {flow: 1, wantErr: OverloadTimeOut},
-		{flow: 2}, {flow: 2}, {flow: 3, wantErr: OverloadTimeOut},
+		{flow: 1},
+		{flow: 1},
+		{flow: 1},
+		{flow: 1, wantErr: OverloadTimeOut},
+		{flow: 2},
+		{flow: 2},
+		{flow: 3, wantErr: OverloadTimeOut},
 	} {
 		grant, err := l.LongRunning.Acquire(t.Context(), Flow{tt.flow}, 1)
 		if !errors.Is(err, tt.wantErr) {

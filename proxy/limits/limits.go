@@ -27,7 +27,7 @@ type Config struct {
 	// Beyond the bound, such requests are refused without waiting.
 	LongRunning int
 	// Bytes bounds the bytes of large answers from memory that are being written, before compression, together with the
-	// bytes of large request bodies that are kept. Large means more than Bytes / smallDivisor.
+	// bytes of large request bodies that are kept. Large means more than Bytes / 1024.
 	Bytes int64
 	// Wait bounds the time for which a short request, or a large answer, waits for its turn.
 	Wait time.Duration
@@ -40,6 +40,7 @@ const (
 	placesPerRequest = 16
 	// answerPlaces bounds the large answers that wait to be written.
 	answerPlaces = 4096
+	// smallDivisor makes an answer or body small if it has up to Config.Bytes / smallDivisor bytes.
 	smallDivisor = 1024
 )
 

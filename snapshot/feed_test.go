@@ -250,10 +250,6 @@ func TestFeedOfBrokenStreams(t *testing.T) {
 		"all watches end": {
 			upstream: allWatchesSend(cut), wantWatches: fewWatches, wantProbes: fewProbes,
 		},
-		"all watches end with an error": {
-			upstream:    allWatchesSend(errorEvent(http.StatusInternalServerError)),
-			wantWatches: fewWatches, wantProbes: fewProbes,
-		},
 		"all watches break within an event": {
 			upstream: allWatchesSend(`{"type":`), wantWatches: fewWatches, wantProbes: fewProbes,
 		},

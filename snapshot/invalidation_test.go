@@ -123,15 +123,3 @@ func TestChanges(t *testing.T) {
 	expect.Same(t, maxChanges, len(c))
 	expect.Same(t, fmt.Sprint(2*maxChanges-1), c[0].Scope)
 }
-
-// TestScopeNames: String of a Scope returns the name by which users know its resources.
-func TestScopeNames(t *testing.T) {
-	for scope, want := range map[Scope]string{
-		{}:                                  "all",
-		OfVersion(widgets.GroupVersion()):   "example.com/v1",
-		OfResource(widgets.GroupResource()): "widgets.example.com",
-		OfCollection(configMaps):            "configmaps/json",
-	} {
-		expect.Same(t, want, scope.String())
-	}
-}

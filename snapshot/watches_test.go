@@ -46,26 +46,22 @@ func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending
 	}
 }
 
-// TestWatchesOverALoad: when a state is installed, a client's watch goes on if watchesUpToDate is set and it has got all
-// earlier changes. Otherwise it ends. After a drop it ends and gets nothing more.
+// TestWatchesOverALoad: when a state is loaded, a client's watch ends as EndBehind if it has still to get earlier changes, and as
+// EndLost, without another event, if the state before was dropped. Further watches begin with the loaded state.
 func TestWatchesOverALoad(t *testing.T) {
 	object := func(key string, revision uint64) *index.Object {
 		return index.NewObject(0, key, revision, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, revision))
 	}
 	envelope := samples.Envelope("PodList", "v1")
 	for name, tt := range map[string]struct {
-		drops           bool // the state is dropped before the load
-		loads           bool // a state is loaded
-		watchesUpToDate bool // the feed knows the changes that led to it
-		takesBefore     bool // the watch takes the two changes before the load; otherwise it has them still to get
-		wantAfter       int  // so many events of the one change after the load
-		wantEnd         watch.Ending
+		takesBefore bool // the watch takes the two changes before the load
+		drops       bool // the state is dropped before the load
+		wantEvents  int  // for the change after the load
+		wantEnd     watch.Ending
 	}{
-		"no load":                            {takesBefore: true, wantAfter: 1},
-		"the watch has got all changes":      {loads: true, watchesUpToDate: true, takesBefore: true, wantAfter: 1},
-		"the watch has still to get changes": {loads: true, watchesUpToDate: true, wantEnd: watch.EndBehind},
-		"there may have been other changes":  {loads: true, takesBefore: true, wantEnd: watch.EndLost},
-		"the earlier state was dropped":      {drops: true, loads: true, watchesUpToDate: true, takesBefore: true, wantEnd: watch.EndLost},
+		"the watch has got all changes":      {takesBefore: true, wantEvents: 1},
+		"the watch has still to get changes": {wantEnd: watch.EndBehind},
+		"the earlier state was dropped":      {takesBefore: true, drops: true, wantEnd: watch.EndLost},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			limits := Limits{History: time.Minute, Staleness: time.Hour}
@@ -78,7 +74,7 @@ func TestWatchesOverALoad(t *testing.T) {
 				}
 				c.install(&stateLoad{
 					state: state, revision: revision, envelope: envelope, watchForm: &watch.Form{Envelope: envelope},
-					askedBy: c.probes.Next(), watchesUpToDate: tt.watchesUpToDate,
+					askedBy: c.probes.Next(), watchesUpToDate: true,
 				})
 			}
 			write := func(kind, key string, revision uint64) {
@@ -97,26 +93,17 @@ func TestWatchesOverALoad(t *testing.T) {
 			if tt.drops {
 				c.drop(reason.Warming)
 			}
-			if tt.loads {
-				load(50, object("a", 20), object("b", 30))
-				if why := c.WhyNotFollow(30); why != reason.History {
-					t.Errorf("a watch from before the load: got reason %q, want %q", why, reason.History)
-				}
-				if why := c.WhyNotFollow(50); why != reason.None {
-					t.Errorf("a watch from the load on: got reason %q, want none", why)
+			load(50, object("a", 20), object("b", 30))
+			for after, want := range map[uint64]reason.Reason{30: reason.History, 50: reason.None} {
+				if why := c.WhyNotFollow(after); why != want {
+					t.Errorf("a watch after %d: got reason %q, want %q", after, why, want)
 				}
 			}
 			write(wire.Modified, "a", 60)
-			events, end := takeAll(t, watcher)
-			if events != tt.wantAfter {
-				t.Errorf("after the load: got %d events, want %d", events, tt.wantAfter)
-			}
-			if end != "" && tt.takesBefore {
-				t.Errorf("a watch that has got all events ended at once as %q, want later", end)
-			}
 			time.Sleep(longestEnding)
-			if end == "" {
-				_, end = takeAll(t, watcher)
+			events, end := takeAll(t, watcher)
+			if events != tt.wantEvents {
+				t.Errorf("after the load: got %d events, want %d", events, tt.wantEvents)
 			}
 			if end != tt.wantEnd {
 				t.Errorf("got the ending %q, want %q", end, tt.wantEnd)

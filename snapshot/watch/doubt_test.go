@@ -104,31 +104,3 @@ func TestBookmarkAfterDoubt(t *testing.T) {
 		}
 	})
 }
-
-// TestHistoryCutAfterEachChange: if the history is cut after each change, before a client has got the change, a watch that no
-// change concerns goes on. While Defined is false, no change is delivered.
-func TestHistoryCutAfterEachChange(t *testing.T) {
-	for name, isDefined := range map[string]bool{"Defined is true": true, "Defined is false": false} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
-				concerned := c.watchNamespace(1, "n1", Options{})[0]
-				elsewhere := c.watchNamespace(1, "n3", Options{})[0]
-				concerned.take(t.Context()) // the beginning
-				elsewhere.take(t.Context())
-				c.definition.doubtful.Store(!isDefined)
-				for range 3 {
-					c.add("n1")
-					c.trim(1)
-				}
-				synctest.Wait()
-				concerned.take(t.Context()) // if Defined is true, it may get changes, or not
-				if !isDefined && len(concerned.events) > 0 {
-					t.Errorf("got the events %q, want none", concerned.events)
-				}
-				if elsewhere.take(t.Context()); elsewhere.end != "" {
-					t.Errorf("a watch that no change concerns: got the ending %q, want none", elsewhere.end)
-				}
-			})
-		})
-	}
-}

@@ -62,10 +62,6 @@ func TestTryCommand(t *testing.T) {
 			wantSays: []string{"does not lead to a listproxy"},
 		},
 		{
-			name: "Cache-Status of another cache", cacheStatuses: []string{"other; fwd=miss"}, wantError: true,
-			wantSays: []string{"does not lead to a listproxy"},
-		},
-		{
 			name: "redirect", code: http.StatusFound, cacheStatuses: []string{""}, wantError: true,
 			wantSays: []string{"does not lead to a listproxy"},
 		},

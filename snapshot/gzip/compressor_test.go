@@ -119,6 +119,7 @@ func TestWritten(t *testing.T) {
 			c := newTestCompressor(t, int64(tt.cacheSize))
 			random := rand.New(rand.NewPCG(uint64(tt.objectSize), 2))
 			objects := newObjects(1, 1+listSize/tt.objectSize, tt.objectSize)
+			checkList(t, c, nil)
 			next := uint64(1_000_000) // above the numbers of the first objects
 			for range lists {
 				checkList(t, c, objects)
@@ -149,11 +150,6 @@ func TestWritten(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestEmptyList: Write writes a list without objects.
-func TestEmptyList(t *testing.T) {
-	checkList(t, newTestCompressor(t, 1<<20), nil)
 }
 
 // checkEvents writes the initial events of a watch again and again: proceed returns false at the first call, then at the

@@ -279,7 +279,8 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 	return page, found
 }
 
-// TestNodeIndexEnds: with UsesIndex, the page with the last pod of a node is the last, although other pods follow.
+// TestNodeIndexEnds: with UsesIndex, the page with the last pod of a node has no next page, though other pods follow.
+// Otherwise it has one.
 func TestNodeIndexEnds(t *testing.T) {
 	m := newCheckedTree(0)
 	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {

@@ -245,3 +245,15 @@ func TestDrain(t *testing.T) {
 		}
 	})
 }
+
+// TestNoBookmarkAtTheBeginning: a watch gets no bookmark at the revision after which it begins.
+func TestNoBookmarkAtTheBeginning(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		w := c.watch(index.Query{}, Options{After: c.span.To, Bookmarks: true})
+		w.take(t.Context())
+		time.Sleep(bookmarkInterval + bookmarkJitter)
+		if w.take(t.Context()) {
+			t.Errorf("nothing has changed: got the bookmarks %v, want none", w.bookmarks)
+		}
+	})
+}

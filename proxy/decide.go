@@ -60,8 +60,7 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	return a, h.setState(r.Context(), who, a)
 }
 
-// checkAccepted returns None if kube-apiserver accepts the caller's credentials, which it asks by a review if it is not
-// known.
+// checkAccepted returns None if kube-apiserver accepts the caller's credentials. If that is not known yet, a review tells.
 func (h *Handler) checkAccepted(ctx context.Context, who *caller, a *answer) reason.Reason {
 	switch who.verdict {
 	case auth.Refused, auth.Anonymous:

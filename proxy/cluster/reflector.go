@@ -140,8 +140,8 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logEnd logs that a stream has ended with an error. It warns, once after each healthy stream, if there was none for
-// warnAfter, or at once if listproxy has never been permitted to read the resource.
+// logEnd logs that a stream has ended with an error. It warns if no stream was healthy for warnAfter, or at once if listproxy
+// has never been permitted to read the resource; but only once between two healthy streams.
 func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
@@ -167,7 +167,8 @@ func (r *reflector[V]) follow(ctx context.Context) error {
 	return err
 }
 
-// list replaces the known objects by those of a consistent list, reports the differences, and returns the list's revision.
+// list replaces the known objects by those of a list of the newest state, reports the differences, and returns the list's
+// revision.
 func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	listed := map[string]V{}
 	var changes []change[V]

@@ -81,7 +81,7 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 		expect.Same(t, http.StatusForbidden, res.StatusCode)
 		expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
 		if !res.Close {
-			t.Errorf("%s: the answer does not close the connection", protocol)
+			t.Fatalf("%s: the answer does not close the connection", protocol)
 		}
 		if rest := proxytest.ReadAll(t, reader); rest != "" {
 			t.Errorf("%s: read %q behind the answer", protocol, rest)

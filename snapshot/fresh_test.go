@@ -326,8 +326,8 @@ func TestTryForwardSmallIsBounded(t *testing.T) {
 	}
 }
 
-// TestTryForwardRest: TryForwardPage forwards a small page of a list whose revision memory has not reached, and requests a probe.
-func TestTryForwardRest(t *testing.T) {
+// TestTryForwardPage: TryForwardPage forwards a small page of a list whose revision memory has not reached, and requests a probe.
+func TestTryForwardPage(t *testing.T) {
 	c := collectionOfMany()
 	const reached, notReached = 10, 11
 	if _, forwarded := c.TryForwardPage(index.Query{Limit: 1, Start: "n/0001"}, reached); forwarded {

@@ -74,7 +74,8 @@ var foreignFlags = map[string][]string{
 	"kubectl": {"as", "force-conflicts", "watch"},
 }
 
-// TestMentionedFlags: every flag that a page mentions is a flag of some command of listproxy, or one of foreignFlags.
+// TestMentionedFlags: every flag that a page mentions is a flag of some command of listproxy, or one of foreignFlags. Records may
+// mention flags that are gone.
 func TestMentionedFlags(t *testing.T) {
 	known := map[string]bool{}
 	for _, names := range foreignFlags {
@@ -98,7 +99,7 @@ func TestMentionedFlags(t *testing.T) {
 	expectMatches(t, "flags", mentions)
 }
 
-// TestMentionedTests: every test that a page names exists.
+// TestMentionedTests: every test that a page names exists. Records may name tests that are gone.
 func TestMentionedTests(t *testing.T) {
 	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)

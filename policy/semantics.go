@@ -38,10 +38,11 @@ type ListOptions struct {
 	Limit int64
 }
 
-// Decision says what to do with a list or watch: serve it from memory, or forward it.
+// Decision says what to do with a list or watch: answer it from memory, or forward it.
 type Decision struct {
-	// Serve reports whether the request may be answered from memory. If not, only Reason is set (but see [Evaluation]).
-	Serve     bool
+	// Reason is the reason to forward the request; None if it may be answered from memory. With another reason than None
+	// nothing else is set (but see [Evaluation]).
+	Reason    reason.Reason
 	Semantics Semantics
 	// Revision is the revision for NotOlderThan, Exact, Continue and After; otherwise 0.
 	Revision uint64
@@ -53,8 +54,6 @@ type Decision struct {
 	Start string
 	// Initial reports whether a watch begins with the state.
 	Initial bool
-	// Reason is the reason to forward the request; None if Serve is true.
-	Reason reason.Reason
 }
 
 // Decide decides what to do with a list or watch. limitAtZero and consistentLists are the settings of the resource's rule.
@@ -80,24 +79,24 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 		return decideContinue(o)
 
 	case o.ResourceVersion == "" && (consistentLists == ConsistentOn || consistentLists == ConsistentAlways):
-		return Decision{Serve: true, Semantics: Consistent, Limit: o.Limit}
+		return Decision{Semantics: Consistent, Limit: o.Limit}
 	case o.ResourceVersion == "":
 		return forward(reason.Consistent)
 	case o.ResourceVersion == "0" && limitAtZero == LimitHonoured:
-		return Decision{Serve: true, Semantics: Any, Limit: o.Limit}
+		return Decision{Semantics: Any, Limit: o.Limit}
 	case o.ResourceVersion == "0":
 		// The limit is ignored, as by kube-apiserver. A client that relies on that does not ask for a next page, so a page
 		// would hide objects from it.
-		return Decision{Serve: true, Semantics: Any}
+		return Decision{Semantics: Any}
 	case !isRevision:
 		return forward(reason.NotCanonical)
 	case o.ResourceVersionMatch == matchExact:
-		return Decision{Serve: true, Semantics: Exact, Revision: revision, Limit: o.Limit}
+		return Decision{Semantics: Exact, Revision: revision, Limit: o.Limit}
 	case o.ResourceVersionMatch == "" && o.Limit > 0:
 		// The rule from before resourceVersionMatch existed: with a limit, the revision is exact.
-		return Decision{Serve: true, Semantics: Exact, Revision: revision, Limit: o.Limit}
+		return Decision{Semantics: Exact, Revision: revision, Limit: o.Limit}
 	default:
-		return Decision{Serve: true, Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
+		return Decision{Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
 	}
 }
 
@@ -122,7 +121,7 @@ func decideContinue(o ListOptions) Decision {
 	case revision < 0: // kube-apiserver writes -1 for the newest state, from the start key on
 		return forward(reason.Consistent)
 	}
-	return Decision{Serve: true, Semantics: Continue, Revision: uint64(revision), Limit: o.Limit, Start: start}
+	return Decision{Semantics: Continue, Revision: uint64(revision), Limit: o.Limit, Start: start}
 }
 
 // forward returns the decision to forward a request for a reason.

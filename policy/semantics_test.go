@@ -60,7 +60,7 @@ func checkList(t *testing.T, o ListOptions) {
 	bothGiven := o.ResourceVersion != "" && o.Continue != ""
 	_, tokenRevision, validToken := DecodeContinue(o.Continue) // -1 in a token that continues at the newest state
 	badToken := o.Continue != "" && !validToken
-	want := Decision{Serve: true, Revision: uint64(readRevision), Limit: o.Limit}
+	want := Decision{Revision: uint64(readRevision), Limit: o.Limit}
 	// A list without a revision is forwarded as consistent before the storage's validation.
 	switch {
 	case refused, badVersion, bothGiven, badToken:

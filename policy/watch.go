@@ -85,13 +85,13 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 	case o.ResourceVersionMatch != wantMatch:
 		return forward(reason.NotCanonical)
 	case o.ResourceVersion == "":
-		return Decision{Serve: true, Semantics: Consistent, Initial: initial}
+		return Decision{Semantics: Consistent, Initial: initial}
 	case o.ResourceVersion == "0":
-		return Decision{Serve: true, Semantics: Any, Initial: initial}
+		return Decision{Semantics: Any, Initial: initial}
 	case !isRevision:
 		return forward(reason.NotCanonical)
 	case w.SendInitialEvents == "true":
-		return Decision{Serve: true, Semantics: NotOlderThan, Revision: revision, Initial: true}
+		return Decision{Semantics: NotOlderThan, Revision: revision, Initial: true}
 	}
-	return Decision{Serve: true, Semantics: After, Revision: revision}
+	return Decision{Semantics: After, Revision: revision}
 }

@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // TestDecideWatchAgreesWithUpstream: for every combination of revision, match and initial events, decideWatch agrees with the API
@@ -35,14 +37,15 @@ func checkWatch(t *testing.T, list ListOptions, watch WatchOptions) {
 	refused := len(validation.ValidateListOptions(&upstream, true)) > 0
 	revision, canonical := parseDecimal(list.ResourceVersion)
 	got := decideWatch(list, watch)
-	if wantServe := !refused && (list.ResourceVersion == "" || canonical); got.Serve != wantServe || !wantServe {
-		if got.Serve != wantServe {
-			t.Errorf("%+v, %+v: got %+v, want it served: %t", list, watch, got, wantServe)
+	served := got.Reason == reason.None
+	if wantServed := !refused && (list.ResourceVersion == "" || canonical); served != wantServed || !wantServed {
+		if served != wantServed {
+			t.Errorf("%+v, %+v: got %+v, want it served: %t", list, watch, got, wantServed)
 		}
 		return
 	}
 	initial := upstream.SendInitialEvents != nil && *upstream.SendInitialEvents
-	want := Decision{Serve: true, Semantics: After, Revision: revision, Initial: initial}
+	want := Decision{Semantics: After, Revision: revision, Initial: initial}
 	switch {
 	case list.ResourceVersion == "":
 		want.Semantics = Consistent

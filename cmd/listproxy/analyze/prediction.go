@@ -137,9 +137,9 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	// settings it forwards the fewest.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAlways)
 	switch {
-	case !decision.Serve && decision.Reason == reason.Consistent: // a continuation at the newest state
+	case decision.Reason == reason.Consistent: // a continuation at the newest state
 		return form(policy.Consistent)
-	case !decision.Serve:
+	case decision.Reason != reason.None:
 		return formUnknown
 	case request.Watch && decision.Initial:
 		return formWatchWithState

@@ -229,7 +229,7 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 		Log:          proxytest.DiscardLog(),
 	})
 	served, err := cluster.New(w.Config(), cluster.Config{
-		Invalidate: collections.Invalidate, Verify: func(what string) { collections.Verify(snapshot.Scope{}, what) }, Log: proxytest.DiscardLog(),
+		Invalidate: collections.Invalidate, Verify: collections.Verify, Log: proxytest.DiscardLog(),
 	})
 	expect.NoError(t, err)
 	compressor, err := gzip.NewCompressor(0)

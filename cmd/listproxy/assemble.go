@@ -191,7 +191,7 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 	api.health.OnOutageEnd(collections.ProbeAll)
 	clusterConfig := cluster.Config{
 		Invalidate: collections.Invalidate,
-		Verify:     func(what string) { collections.Verify(snapshot.Scope{}, what) },
+		Verify:     collections.Verify,
 		// Watches keep up to date what the cluster knows. After an outage they must be opened again, which takes seconds.
 		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOfWithoutStream(now, o.cache.staleness) },
 		Log:  log,

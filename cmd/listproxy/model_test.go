@@ -315,7 +315,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 			inmemory.Widgets.Path, "/api/v1", "/readyz", "/version", "/apis/apiregistration.k8s.io/v1/apiservices",
 			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 			"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
-			rbac + "roles", rbac + "rolebindings",
+			"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", rbac + "roles", rbac + "rolebindings",
 		} {
 			if _, ok := redirected.Load(path); !ok {
 				t.Errorf("listproxy did not request %s, so the client for it was not tested", path)

@@ -196,9 +196,9 @@ var forwarding = []struct {
 	{
 		reason: Upstream,
 		sentence: "The API servers behind the upstream, or the definition of the custom resource, changed a " +
-			"moment ago; or its definition and its APIService disagree, or listproxy cannot watch the definitions now.",
-		remedy: "Passes by itself. If not, the log says what changes. If custom resources keep it, listproxy's " +
-			"account may not list and watch customresourcedefinitions.",
+			"moment ago; or they do not agree, or listproxy cannot watch the definitions now.",
+		remedy: "Passes by itself. If not, the log says what changes, or on what API servers do not agree. If " +
+			"custom resources keep it, listproxy's account may not list and watch customresourcedefinitions.",
 	},
 	{
 		reason: NotProven,

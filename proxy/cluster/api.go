@@ -76,6 +76,8 @@ type object struct {
 			Type   string `json:"type"`
 			Status string `json:"status"`
 		} `json:"conditions"`
+		// StorageVersion only:
+		CommonEncodingVersion string `json:"commonEncodingVersion"`
 	} `json:"status"`
 	// RBAC objects only. Rules, subjects and roles are compared as bytes.
 	Rules    []json.RawMessage `json:"rules"`

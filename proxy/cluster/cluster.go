@@ -23,11 +23,12 @@ import (
 type Cluster struct {
 	routes      reflector[route]      // from APIServices
 	definitions reflector[definition] // from CustomResourceDefinitions
-	servers     *serverMonitor
-	api         *api
-	config      Config
-	// discoveryDue has a value if discovery must be read.
-	discoveryDue chan struct{}
+	// storageVersionsAgree has, from StorageVersions, whether the API servers agree on a resource's version.
+	storageVersionsAgree reflector[bool]
+	servers              *serverMonitor
+	api                  *api
+	config               Config
+	discoveryDue         chan struct{} // has a value if discovery must be read
 
 	mu       sync.RWMutex
 	builtins map[schema.GroupVersion]builtinVersion // nil until discovery was read
@@ -38,9 +39,9 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
 	// learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Verify is called when the API servers behind the upstream may write resources in other bytes than before. what
-	// describes the change for people.
-	Verify func(what string)
+	// Verify is called when the API servers behind the upstream may write the resources of a scope in other bytes than
+	// before. what describes the change for people.
+	Verify func(scope snapshot.Scope, what string)
 	// AsOf returns the time at which ages are measured, given the time now: during an outage, the time of the API server's
 	// last answer, so that an outage makes nothing older. Nil means the time now.
 	AsOf func(now time.Time) time.Time
@@ -63,7 +64,7 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 	}
 	c.servers, err = newServerMonitor(account, c.api, config.Log, func(what string) {
 		c.wakeDiscovery()
-		config.Verify(what)
+		config.Verify(snapshot.Scope{}, what)
 	})
 	if err != nil {
 		return nil, err
@@ -91,6 +92,14 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 		asOf:           config.AsOf,
 		log:            config.Log,
 	}
+	c.storageVersionsAgree = reflector[bool]{
+		resource: "storageversions",
+		from:     c.api,
+		path:     storageVersionsPath,
+		read:     readStorageVersion,
+		changed:  c.storageVersionChanged,
+		log:      config.Log,
+	}
 	return c, nil
 }
 
@@ -103,7 +112,7 @@ func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, currentAt t
 func (c *Cluster) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context){
-		c.routes.run, c.definitions.run, c.servers.run, c.followDiscovery,
+		c.routes.run, c.definitions.run, c.storageVersionsAgree.run, c.servers.run, c.followDiscovery,
 	} {
 		parts.Go(func() { run(ctx) })
 	}
@@ -150,6 +159,8 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 		// them was made before the other. Or listproxy may not read definitions.
 		return Entry{}, reason.Upstream
 	case isCustom && !current: // a change of the definition would not be noticed
+		return Entry{}, reason.Upstream
+	case c.storageVersionsDiffer(gvr.GroupResource()): // the API servers may write it in different bytes
 		return Entry{}, reason.Upstream
 	case isCustom:
 		return definition.entry(gvr.Version)

@@ -81,7 +81,7 @@ func runCluster(t *testing.T, f *proxytest.FakeAPI, config Config) *Cluster {
 		config.Invalidate = func(snapshot.Invalidation) {}
 	}
 	if config.Verify == nil {
-		config.Verify = func(string) {}
+		config.Verify = func(snapshot.Scope, string) {}
 	}
 	c, err := New(f.Config(), config)
 	expect.NoError(t, err)

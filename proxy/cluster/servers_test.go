@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -174,4 +176,56 @@ func TestVersionTracker(t *testing.T) {
 			t.Errorf("%s: got %t, want %t", step.name, got, step.want)
 		}
 	}
+}
+
+// storageVersion returns the StorageVersion of a resource: the version in which all API servers write it, and the status of the
+// condition that they agree; "" for none.
+func storageVersion(name, common, agree string) string {
+	conditions := `{"type":"Other","status":"False"}`
+	if agree != "" {
+		conditions += fmt.Sprintf(`,{"type":"AllEncodingVersionsEqual","status":%q}`, agree)
+	}
+	return fmt.Sprintf(`{"kind":"StorageVersion","apiVersion":"internal.apiserver.k8s.io/v1alpha1","metadata":{"name":%q,"resourceVersion":"1"},`+
+		`"spec":{},"status":{"commonEncodingVersion":%q,"conditions":[%s]}}`, name, common, conditions)
+}
+
+// TestStorageVersions: lists of a resource are forwarded while the API servers disagree on its version, from the first
+// list on. When they agree again, or say nothing of it any more, the resource is verified.
+func TestStorageVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList", APIVersion: "internal.apiserver.k8s.io/v1alpha1", Objects: []string{
+			storageVersion("core.pods", "v1", "True"),
+			storageVersion("apps.deployments", "", "False"),
+			storageVersion("example.com.widgets", "", ""),
+			storageVersion("batch.cronjobs", "batch/v1", ""), // agreed: a common version, and no condition
+		}}
+		verified := &recorder{}
+		c := runCluster(t, f, Config{
+			Invalidate: func(snapshot.Invalidation) {},
+			Verify:     func(scope snapshot.Scope, _ string) { verified.record(scope.String()) },
+		})
+		differ := forwardedAs(reason.Upstream) // the API servers disagree
+		expectStep := func(step string, pods, deployments, widgets found, wantVerified ...string) {
+			t.Helper()
+			verified.expect(t, step, wantVerified...)
+			expectLookup(t, c, "core v1 pods", pods)
+			expectLookup(t, c, "apps v1 deployments", deployments)
+			expectLookup(t, c, "example.com v1 widgets", widgets)
+		}
+		event := func(kind, object string) { f.Event(storageVersionsPath, kind, object) }
+		expectStep("at the start", foundNamespaced, differ, differ)
+		event("MODIFIED", storageVersion("apps.deployments", "apps/v1", "True"))
+		event("MODIFIED", storageVersion("core.pods", "v2", "True")) // from one agreed version to another, which is no news
+		expectStep("deployments agree", foundNamespaced, foundNamespaced, differ, "deployments.apps")
+		event("DELETED", storageVersion("example.com.widgets", "", ""))
+		event("DELETED", storageVersion("batch.cronjobs", "batch/v1", ""))
+		expectStep("two are gone", foundNamespaced, foundNamespaced, foundWidgets, "widgets.example.com")
+		event("MODIFIED", storageVersion("core.pods", "", "False"))
+		expectStep("pods differ", differ, foundNamespaced, foundWidgets)
+		f.SetStatus(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
+		f.Cut(storageVersionsPath)
+		time.Sleep(time.Hour)
+		expectStep("the API server does not answer", differ, foundNamespaced, foundWidgets)
+	})
 }

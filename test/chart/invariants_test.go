@@ -20,6 +20,7 @@ import (
 var alwaysNeeded = []string{
 	"apiextensions.k8s.io/customresourcedefinitions",
 	"apiregistration.k8s.io/apiservices",
+	"internal.apiserver.k8s.io/storageversions",
 	"rbac.authorization.k8s.io/clusterrolebindings",
 	"rbac.authorization.k8s.io/clusterroles",
 	"rbac.authorization.k8s.io/rolebindings",

@@ -5,10 +5,11 @@ import (
 	"crypto/subtle"
 	"crypto/x509"
 	"net/http"
-	"strings"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -104,15 +105,22 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	return a.identifyByHeader(r), nil
 }
 
-// webSocketToken begins a WebSocket protocol that is a token: browsers send it in that way (k8s.io/apiserver,
-// authentication/request/websocket).
-const webSocketToken = "base64url.bearer.authorization.k8s.io."
-
-// hasToken reports whether kube-apiserver looks for a token in r: in the Authorization header, or among the protocols of a
-// WebSocket. Then kube-apiserver decides about the caller.
+// hasToken reports whether kube-apiserver finds a token in r: in the Authorization header, or among the protocols of a
+// WebSocket, where browsers send it. Then kube-apiserver decides about the caller. hasToken uses kube-apiserver's own code,
+// so that a caller with a wrong certificate is treated in the same way here and there.
 func hasToken(r *http.Request) bool {
-	return policy.HasBearerToken(r.Header.Get("Authorization")) ||
-		strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), webSocketToken)
+	if policy.HasBearerToken(r.Header.Get("Authorization")) {
+		return true
+	}
+	// The protocol authenticator calls find with the token, if there is one. As find accepts no token, the request stays
+	// unchanged.
+	found := false
+	find := func(context.Context, string) (*authenticator.Response, bool, error) {
+		found = true
+		return nil, false, nil
+	}
+	_, _, _ = websocket.NewProtocolAuthenticator(authenticator.TokenFunc(find)).AuthenticateRequest(r)
+	return found
 }
 
 // verifyCertificate returns the user whom the client's certificate names; nil if the client has shown none. ok is false if

@@ -79,7 +79,7 @@ type shared struct {
 	budget *budget
 	outage func() clock.Outage  // [Config.Outage]
 	pacer  *watch.Pacer         // spreads the ends of watches
-	probes *source.ProbeNumbers // numbers the probes
+	probes *source.ProbeCounter // numbers the probes
 	// loadSlots is a semaphore: a feed sends a value before it loads, and receives one afterwards.
 	loadSlots chan struct{}
 }

@@ -17,7 +17,7 @@ import (
 
 // liveCollection returns a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
-	s := shared{budget: &budget{}, outage: noOutage, probes: &source.ProbeNumbers{}}
+	s := shared{budget: &budget{}, outage: noOutage, probes: &source.ProbeCounter{}}
 	c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})

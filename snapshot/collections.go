@@ -119,7 +119,7 @@ func NewCollections(config Config) *Collections {
 	c := &Collections{
 		config: config,
 		shared: shared{
-			budget: &budget{limit: config.Bytes}, outage: config.Outage, pacer: &watch.Pacer{}, probes: &source.ProbeNumbers{},
+			budget: &budget{limit: config.Bytes}, outage: config.Outage, pacer: &watch.Pacer{}, probes: &source.ProbeCounter{},
 			loadSlots: make(chan struct{}, maxLoads),
 		},
 		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),

@@ -189,7 +189,7 @@ func newLife() *life {
 	l := &life{budget: &budget{}, envelope: samples.Envelope("PodList", "v1")}
 	limits := Limits{History: modelHistory, Staleness: modelStaleness}
 	outage := func() clock.Outage { return l.outage }
-	s := shared{budget: l.budget, outage: outage, pacer: &watch.Pacer{}, probes: &source.ProbeNumbers{}}
+	s := shared{budget: l.budget, outage: outage, pacer: &watch.Pacer{}, probes: &source.ProbeCounter{}}
 	l.collection = newCollection(CollectionKey{}, limits, s, &collectionCounts{})
 	l.trimmedAt = time.Now()
 	l.setUpstream(modelStart)

@@ -239,7 +239,7 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	if !l.envelope.Item.Known {
 		return errObject
 	}
-	m, err := f.source.Encoding().Item(item)
+	m, err := f.source.Encoding().ParseItem(item)
 	if err != nil {
 		return wire.Inconsistent("an item cannot be decoded: %v", err)
 	}

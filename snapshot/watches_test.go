@@ -65,7 +65,7 @@ func TestWatchesOverALoad(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			limits := Limits{History: time.Minute, Staleness: time.Hour}
-			s := shared{budget: &budget{}, outage: noOutage, pacer: &watch.Pacer{}, probes: &source.ProbeNumbers{}}
+			s := shared{budget: &budget{}, outage: noOutage, pacer: &watch.Pacer{}, probes: &source.ProbeCounter{}}
 			c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
 			load := func(revision uint64, objects ...*index.Object) {
 				state := index.NewTree(false)

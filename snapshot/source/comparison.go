@@ -87,7 +87,7 @@ func (c *Comparison) ComparePage(ctx context.Context, s ListState, start string,
 func (c *Comparison) compareObjects(objects []*index.Object, items [][]byte) *MismatchError {
 	var otherBytes *MismatchError
 	for i, item := range items {
-		m, err := c.Source.Encoding().Item(item)
+		m, err := c.Source.Encoding().ParseItem(item)
 		if err != nil {
 			return &MismatchError{Difference: fmt.Sprintf("object %d of a page cannot be read upstream", i+1)}
 		}

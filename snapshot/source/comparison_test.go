@@ -21,7 +21,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		const list = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"x"%s},"items":[%s]}` + "\n"
 		l := ListResponse{Body: fmt.Appendf(nil, list, members, item), Header: http.Header{"Content-Type": {"application/json"}}}
 		var err error
-		l.List, err = src.Encoding().List(l.Body)
+		l.List, err = src.Encoding().ParseList(l.Body)
 		expect.NoError(t, err)
 		return l
 	}

@@ -2,6 +2,8 @@ package source
 
 import (
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -44,10 +46,18 @@ func IsBusy(err error) bool {
 }
 
 // IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, and not of the request.
-// A 401 counts: the credentials are listproxy's own, so the upstream cannot check them now. (An error that
-// breaks off a stream of HTTP/2, as after a ping without an answer, is a [wire.ErrEnded] and not a [net.Error].)
+// A 401 counts: the credentials are listproxy's own, so the upstream cannot check them now.
 func IsUpstreamFailure(err error) bool {
-	return wire.IsNetworkFailure(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
+	return isNetworkFailure(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
+}
+
+// isNetworkFailure reports whether err says that no answer came, or that an answer broke off. Any error of an http.Client
+// counts, since it is a [url.Error], which is a [net.Error]. io.EOF says that the connection was closed before an answer. An
+// error that breaks off a stream of HTTP/2, for example after a ping without an answer, does not count: it is a
+// [wire.ErrEnded] and not a net.Error.
+func isNetworkFailure(err error) bool {
+	_, isNetError := errors.AsType[net.Error](err)
+	return isNetError || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // Backoff returns the pauses between tries: from 0.1 to 10 seconds, and up to half of that more at random.

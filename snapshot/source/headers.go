@@ -9,13 +9,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// listHeaders are the headers, in addition to Content-Type and Audit-Id, that kube-apiserver sends with a list to every
-// caller: Strict-Transport-Security with --strict-transport-security-directives, Warning if the resource is deprecated.
+// listHeaders are the headers that kube-apiserver sends with a list to every caller, besides Content-Type and Audit-Id.
+// Cache-Control always comes, Strict-Transport-Security with --strict-transport-security-directives, and Warning if the
+// resource is deprecated.
 var listHeaders = []string{"Cache-Control", "Strict-Transport-Security", "Warning"}
 
-// Headers returns the headers of a list that every caller gets with such a list. kube-apiserver also sends warnings about
-// the caller's credentials, for example about a token from a Secret. Here the caller is listproxy. So if the list has
-// warnings, Headers asks the upstream for those about listproxy's credentials (one request), and leaves them out.
+// Headers returns the listHeaders of a list, without those that are for listproxy alone: kube-apiserver also warns a caller
+// about the caller's credentials, for example about a token from a Secret. Here the caller is listproxy. So if the list has
+// warnings, Headers sends one request to learn the warnings about listproxy's credentials, and leaves them out.
 func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, error) {
 	kept := http.Header{}
 	for _, name := range listHeaders {
@@ -26,20 +27,21 @@ func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, e
 	if len(kept["Warning"]) == 0 {
 		return kept, nil
 	}
-	own, err := s.credentialWarnings(ctx)
+	ownWarnings, err := s.credentialWarnings(ctx)
 	if err != nil {
 		return nil, err
 	}
-	kept["Warning"] = slices.DeleteFunc(kept["Warning"], func(w string) bool { return slices.Contains(own, w) })
+	kept["Warning"] = slices.DeleteFunc(kept["Warning"], func(w string) bool { return slices.Contains(ownWarnings, w) })
 	if len(kept["Warning"]) == 0 {
 		delete(kept, "Warning")
 	}
 	return kept, nil
 }
 
-// credentialWarnings returns the warnings about listproxy's own credentials. An answer to GET
-// /version has just these: it is no resource that could be deprecated. A 403 from the API server has them as well; a 429
-// or 5xx may come from a load balancer, and is an error.
+// credentialWarnings returns the warnings about listproxy's own credentials. It reads them from an answer to GET /version,
+// which has no others: /version is no resource that could be deprecated. kube-apiserver gives these warnings when it
+// authenticates a request, so a 403 or a 404 has them as well. A 401 may lack them, and a 429 or 5xx may come from a load
+// balancer: these are errors.
 func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -52,7 +54,8 @@ func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("asking the upstream for warnings about listproxy's credentials: %w", err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
+	switch code := resp.StatusCode; {
+	case code == http.StatusUnauthorized, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return nil, wire.ReadAnswerError(resp)
 	}
 	return resp.Header.Values("Warning"), nil

@@ -25,7 +25,7 @@ const (
 
 // TestHeadersFail: Headers fails for a list with warnings if listproxy cannot learn which of them are for its own token.
 func TestHeadersFail(t *testing.T) {
-	for _, code := range []int{http.StatusTooManyRequests, http.StatusBadGateway} {
+	for _, code := range []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway} {
 		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
 		if got, err := s.Headers(t.Context(), ListResponse{Header: http.Header{"Warning": {tokenWarning}}}); err == nil {
 			t.Errorf("the version is answered %d: got headers %q, want an error", code, got)

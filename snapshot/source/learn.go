@@ -165,7 +165,7 @@ func (s *Source) acceptedFields(ctx context.Context, fields []wire.Field) (accep
 func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, found bool, err error) {
 	ctx, cancel := context.WithTimeout(WithPurpose(ctx, ForLearn), AnswerTimeout)
 	defer cancel()
-	meta, err := s.Encoding().Item(item)
+	meta, err := s.Encoding().ParseItem(item)
 	if err != nil {
 		return wire.Event{}, false, fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}

@@ -85,7 +85,7 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 	if len(list.Body) > maxListBytes {
 		return list, fmt.Errorf("a list of %s has more than %d bytes", s.Resource, maxListBytes)
 	}
-	if list.List, err = s.Encoding().List(list.Body); err != nil {
+	if list.List, err = s.Encoding().ParseList(list.Body); err != nil {
 		return list, fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}
 	return list, nil

@@ -62,10 +62,10 @@ func decodeEvents(ctx context.Context, encoding wire.Encoding, body io.Reader, e
 	var record []byte // its memory is used again: Event copies what it keeps
 	for {
 		var err error
-		if record, err = encoding.Record(in, record[:0]); err != nil {
+		if record, err = encoding.ReadRecord(in, record[:0]); err != nil {
 			return err
 		}
-		ev, err := encoding.Event(record)
+		ev, err := encoding.ParseEvent(record)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func testForm(t testing.TB) Form {
 	envelope.HasNamespaceField = true
 	learn := func(annotations string) *wire.Bookmark {
 		const line = `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"%s}}}`
-		event, err := encoding.Event(fmt.Appendf(nil, line+"\n", annotations))
+		event, err := encoding.ParseEvent(fmt.Appendf(nil, line+"\n", annotations))
 		expect.NoError(t, err)
 		bookmark, err := wire.LearnBookmark(encoding, event)
 		expect.NoError(t, err)
@@ -302,11 +302,11 @@ func (w *client) take(ctx context.Context) bool {
 	}
 	in := bufio.NewReader(bytes.NewReader(text))
 	for range b.Events {
-		record, err := encoding.Record(in, nil)
+		record, err := encoding.ReadRecord(in, nil)
 		if err != nil {
 			panic(err)
 		}
-		ev, err := encoding.Event(record)
+		ev, err := encoding.ParseEvent(record)
 		if err != nil {
 			panic(err)
 		}
@@ -316,7 +316,7 @@ func (w *client) take(ctx context.Context) bool {
 			w.events = append(w.events, ev.Type+" "+string(ev.Object))
 		}
 	}
-	if _, err := encoding.Record(in, nil); !errors.Is(err, io.EOF) {
+	if _, err := encoding.ReadRecord(in, nil); !errors.Is(err, io.EOF) {
 		panic(fmt.Sprintf("more than %d events in a batch: %v", b.Events, err))
 	}
 	return b.Events > 0

@@ -2,10 +2,8 @@ package wire
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,12 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AnswerError is an answer of the upstream with another status than 200, or an ERROR event.
+// AnswerError is an error that the upstream has answered: an HTTP status other than 200, or the Status of an ERROR event.
 type AnswerError struct {
 	Code    int
 	Message string
-	// RetryAfter is the time that the upstream asks its clients to wait before the next request, at most maxRetryAfter; 0 if it
-	// does not ask.
+	// RetryAfter is the pause before the next request for which the upstream asks, at most maxRetryAfter; 0 if it asks for none.
 	RetryAfter time.Duration
 }
 
@@ -26,8 +23,8 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the upstream answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message)
 }
 
-// ReadAnswerError returns the AnswerError of an answer. It reads at most 64 KiB of the body, since a Status has less,
-// and does not close it.
+// ReadAnswerError returns the AnswerError of an answer. It does not close the body, and reads at most 64 KiB of it: a Status
+// is smaller. The message is empty if the body is not a Status.
 func ReadAnswerError(resp *http.Response) *AnswerError {
 	e := &AnswerError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
 	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
@@ -36,29 +33,34 @@ func ReadAnswerError(resp *http.Response) *AnswerError {
 	return e
 }
 
-// maxRetryAfter is the longest pause that a Retry-After can cause.
+// maxRetryAfter is the longest pause that a Retry-After header can cause.
 const maxRetryAfter = time.Minute
 
-// retryAfter returns the pause of a Retry-After header. Like kube-apiserver's, it must be in seconds; others count as 0.
+// retryAfter returns the pause for which a Retry-After header asks. Only a number of seconds counts, which is what
+// kube-apiserver sends. It returns 0 for a date, or without the header.
 func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31) // 31 bits of seconds fit a Duration
+	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31) // A Duration can hold 31 bits of seconds.
 	if err != nil {
 		return 0
 	}
 	return min(maxRetryAfter, time.Duration(seconds)*time.Second)
 }
 
-// readStatus returns a Status in JSON or protobuf; the zero Status if text is none.
+// readStatus parses a Status, in JSON or protobuf. It returns the zero Status if text is not a Status.
 func readStatus(text []byte) (status metav1.Status) {
-	if w, err := parseWrapper(text); err == nil {
-		_ = status.Unmarshal(w.object)
-	} else if json.Unmarshal(text, &status) != nil {
+	w, err := parseWrapper(text)
+	if err == nil {
+		err = status.Unmarshal(w.object)
+	} else {
+		err = json.Unmarshal(text, &status)
+	}
+	if err != nil {
 		return metav1.Status{}
 	}
 	return status
 }
 
-// eventError returns the error for the Status in an ERROR event, with which the upstream says why a watch ends.
+// eventError returns the error of an ERROR event. object is the event's Status, which says why the upstream ends the watch.
 func eventError(object []byte) error {
 	status := readStatus(object)
 	answer := &AnswerError{Code: int(status.Code), Message: status.Message}
@@ -66,11 +68,4 @@ func eventError(object []byte) error {
 		answer.Code = http.StatusInternalServerError
 	}
 	return fmt.Errorf("the watch ended with an error: %w", answer)
-}
-
-// IsNetworkFailure reports whether err says that no answer came, or that an answer broke off. (With io.EOF the connection
-// was closed before an answer.)
-func IsNetworkFailure(err error) bool {
-	_, isNetError := errors.AsType[net.Error](err)
-	return isNetError || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

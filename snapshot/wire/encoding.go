@@ -12,24 +12,24 @@ import (
 // kept, never decoded and encoded again. Both encodings refuse bytes that they do not completely understand, with errShape or
 // an [InconsistencyError].
 type Encoding interface {
-	// List splits a whole list. The items are parts of body.
-	List(body []byte) (List, error)
-	// Record appends the bytes of the next event of a watch to buf, and returns them, or an error. That is [ErrEnded], or
-	// an InconsistencyError if the event is too large.
-	Record(in *bufio.Reader, buf []byte) ([]byte, error)
-	// Event parses a record. The result does not use the record's memory. For an ERROR event, the error is an
+	// ParseList splits a whole list. The items are parts of body.
+	ParseList(body []byte) (List, error)
+	// ReadRecord reads the bytes of the next event of a watch. It may use the memory of buf, which must be empty. The error
+	// is [ErrEnded], or an InconsistencyError if the event is too large.
+	ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
+	// ParseEvent parses a record. The result does not use the record's memory. For an ERROR event, the error is an
 	// [AnswerError].
-	Event(record []byte) (Event, error)
-	// Item reads the metadata of a list's item. It refuses an item with two names or two revisions, of which a client
+	ParseEvent(record []byte) (Event, error)
+	// ParseItem reads the metadata of a list's item. It refuses an item with two names or two revisions, since a client
 	// could read either.
-	Item(item []byte) (ObjectMeta, error)
+	ParseItem(item []byte) (ObjectMeta, error)
 	// ItemOf returns the object of an event as an item of a list. It may change and keep the memory of inEvent.
 	ItemOf(form ItemForm, inEvent []byte) ([]byte, error)
 	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
 	// after use the item's memory.
 	Revise(item []byte, revision uint64) (before, revised, after []byte, err error)
-	// Values reads the fields of a list's item, in the order of paths.
-	Values(paths *FieldPaths, item []byte) ([]string, error)
+	// ReadValues reads the values of fields from a list's item, in the order of paths.
+	ReadValues(paths *FieldPaths, item []byte) ([]string, error)
 
 	// appendEventHead is [Envelope.AppendEventHead], and eventEnd is [Envelope.EventEnd].
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
@@ -62,7 +62,7 @@ type ObjectMeta struct {
 	Namespace, Name  string
 	Revision         uint64
 	Labels           Labels
-	// EndsInitial reports whether the object is that of the bookmark after the initial events of a streaming list.
+	// EndsInitial reports whether a bookmark with this object ends the initial events of a streaming list.
 	EndsInitial bool
 }
 
@@ -87,13 +87,12 @@ type ListMeta struct {
 	Shards string
 }
 
-// offset returns the index at which part begins in whole. part must be a slice of whole, made without a third index. Slicing
-// moves the beginning of a slice, and leaves the end of its memory. So the beginning has moved by the difference of the
-// capacities.
+// offset returns the index at which part begins in whole. part must be a slice of whole, made without a third index: then
+// both have memory up to the same end, and the difference of their capacities is the distance of their beginnings.
 func offset(whole, part []byte) int { return cap(whole) - cap(part) }
 
-// initialEventsEnd is metav1.InitialEventsAnnotationKey.
-const initialEventsEnd = "k8s.io/initial-events-end"
+// initialEventsEndAnnotation is the annotation of the bookmark that ends the initial events (metav1.InitialEventsAnnotationKey).
+const initialEventsEndAnnotation = "k8s.io/initial-events-end"
 
 // parseRevision parses a resourceVersion. An empty one is 0.
 func parseRevision(text string) (uint64, error) {

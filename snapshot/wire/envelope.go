@@ -80,7 +80,7 @@ var ErrForm = errors.New("lists and watches of this resource cannot be reconcile
 // envelope, does not have the same bytes. emptyItems is the text for no items, if it is known from an empty list. If it is
 // "" and the list has items, it is taken to be "[]".
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
-	l, err := encoding.List(body)
+	l, err := encoding.ParseList(body)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrForm, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,8 +27,8 @@ type sampleRecord struct {
 // sampleRecords returns records as kube-apiserver 1.36.3 writes them.
 func sampleRecords() map[string]sampleRecord {
 	pod := ItemForm{Known: true, APIVersion: "v1", Kind: "Pod", lead: podLead}
-	metadata := appendWireString(nil, nameField, "a")
-	metadata = appendWireString(metadata, revisionField, "99")
+	metadata := appendWireString(nil, metaNameField, "a")
+	metadata = appendWireString(metadata, metaRevisionField, "99")
 	metadata = appendWireString(metadata, 2, strings.Repeat("x", 100)) // generateName, so that the length has two bytes
 	object := appendWireString(appendWireBytes(nil, metadataField, metadata), 2, "spec")
 	return map[string]sampleRecord{
@@ -54,9 +55,9 @@ func sampleRecords() map[string]sampleRecord {
 // readEvent reads a stream of one event.
 func readEvent(t *testing.T, e Encoding, stream []byte) Event {
 	t.Helper()
-	record, err := e.Record(bufio.NewReader(bytes.NewReader(stream)), nil)
+	record, err := e.ReadRecord(bufio.NewReader(bytes.NewReader(stream)), nil)
 	expect.NoError(t, err)
-	ev, err := e.Event(record)
+	ev, err := e.ParseEvent(record)
 	expect.NoError(t, err)
 	return ev
 }
@@ -79,7 +80,7 @@ func TestAppendEvent(t *testing.T) {
 			for _, revision := range []uint64{ev.Meta.Revision, 1, 1234567, 1<<63 - 1} {
 				revised, err := ReviseItem(tt.encoding, item, revision)
 				expect.NoError(t, err)
-				meta, err := tt.encoding.Item(revised)
+				meta, err := tt.encoding.ParseItem(revised)
 				expect.NoError(t, err)
 				expect.Same(t, revision, meta.Revision)
 				back, err := ReviseItem(tt.encoding, revised, ev.Meta.Revision)
@@ -112,7 +113,7 @@ func TestErrorEvent(t *testing.T) {
 			`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","code":410}}`),
 	} {
 		answer := &AnswerError{}
-		if _, err := e.Event(record); !errors.As(err, &answer) || answer.Code != code || answer.Message != message {
+		if _, err := e.ParseEvent(record); !errors.As(err, &answer) || answer.Code != code || answer.Message != message {
 			t.Errorf("%T: got error %v, want an AnswerError %d %q", e, err, code, message)
 		}
 	}
@@ -124,6 +125,10 @@ func TestRefusedEvents(t *testing.T) {
 	item, err := pod.Marshal()
 	expect.NoError(t, err)
 	object := encodeProtobuf(t, pod)
+	extension := appendWireBytes(nil, extensionRawField, object)
+	eventHead := appendWireString(nil, eventTypeField, "ADDED")
+	labelWithTwoKeys := appendWireString(nil, metaRevisionField, "7")
+	labelWithTwoKeys = appendWireBytes(labelWithTwoKeys, metaLabelsField, []byte("\x0a\x01a\x0a\x01b\x12\x01v"))
 	for e, records := range map[Encoding]map[string]string{
 		jsonEncoding{}: {
 			"no revision":    `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`,
@@ -135,18 +140,22 @@ func TestRefusedEvents(t *testing.T) {
 			"an array":       `[]`,
 		},
 		protobufEncoding{}: {
-			"no type":       string(protobufEvent(t, "", object)),
-			"unknown type":  string(protobufEvent(t, "RENAMED", object)),
-			"no object":     string(protobufEvent(t, "ADDED", nil)),
-			"no wrapper":    string(protobufEvent(t, "ADDED", item)),
-			"no revision":   string(protobufEvent(t, "ADDED", encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta}))),
-			"incomplete":    string(protobufEvent(t, "ADDED", object)[:40]),
-			"unknown field": string(protobufEvent(t, "ADDED", object)) + "\x1a\x00",
-			"two revisions": string(protobufEvent(t, "ADDED", []byte(twoRevisions))),
+			"no type":                          string(protobufEvent(t, "", object)),
+			"unknown type":                     string(protobufEvent(t, "RENAMED", object)),
+			"no object":                        string(protobufEvent(t, "ADDED", nil)),
+			"no wrapper":                       string(protobufEvent(t, "ADDED", item)),
+			"no revision":                      string(protobufEvent(t, "ADDED", encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta}))),
+			"incomplete":                       string(protobufEvent(t, "ADDED", object)[:40]),
+			"unknown field":                    string(protobufEvent(t, "ADDED", object)) + "\x1a\x00",
+			"two revisions":                    string(protobufEvent(t, "ADDED", []byte(twoRevisions))),
+			"a second TypeMeta in the wrapper": string(protobufEvent(t, "ADDED", append(slices.Clone(object), "\x0a\x00"...))),
+			"two raw objects in the extension": string(appendWireBytes(eventHead, eventObjectField, slices.Concat(extension, extension))),
+			"two keys of one label": string(protobufEvent(t, "ADDED",
+				appendWireBytes([]byte(protobufMagic), wrapperObjectField, appendWireBytes(nil, metadataField, labelWithTwoKeys)))),
 		},
 	} {
 		for name, record := range records {
-			if ev, err := e.Event([]byte(record)); !errors.As(err, new(InconsistencyError)) {
+			if ev, err := e.ParseEvent([]byte(record)); !errors.As(err, new(InconsistencyError)) {
 				t.Errorf("%T, %s: got %+v and error %v, want an InconsistencyError", e, name, ev, err)
 			}
 		}
@@ -157,8 +166,8 @@ func TestRefusedEvents(t *testing.T) {
 // for an event that is no bookmark or not Reproducible.
 func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}
-	metadata := appendWireString(nil, revisionField, "27")
-	metadata = appendWireString(metadata, annotationsField, "\x0a\x19k8s.io/initial-events-end\x12\x04true")
+	metadata := appendWireString(nil, metaRevisionField, "27")
+	metadata = appendWireString(metadata, metaAnnotationsField, "\x0a\x19k8s.io/initial-events-end\x12\x04true")
 	object := appendWireBytes(nil, metadataField, metadata)
 	for name, tt := range map[string]struct {
 		encoding Encoding
@@ -207,7 +216,7 @@ func FuzzReviseItem(f *testing.F) {
 			if e == (jsonEncoding{}) && !isValidJSON(item) {
 				continue // items are parts of lists and events, which were validated
 			}
-			original, err := e.Item(item)
+			original, err := e.ParseItem(item)
 			if err != nil || original.Revision == 0 {
 				continue
 			}
@@ -215,7 +224,7 @@ func FuzzReviseItem(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if meta, err := e.Item(revised); err != nil || meta.Revision != revision {
+			if meta, err := e.ParseItem(revised); err != nil || meta.Revision != revision {
 				t.Fatalf("%T: %q at revision %d is %q: %d, %v", e, item, revision, revised, meta.Revision, err)
 			}
 			back, err := ReviseItem(e, revised, original.Revision)

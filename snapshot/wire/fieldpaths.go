@@ -80,7 +80,7 @@ func (p *FieldPaths) equal(other *FieldPaths) bool {
 
 // WithUID returns the paths of p and the path to [UIDField].
 func (p *FieldPaths) WithUID() *FieldPaths {
-	uid := Field{Name: UIDField, JSON: []string{"metadata", "uid"}, Protobuf: []protowire.Number{metadataField, uidField}}
+	uid := Field{Name: UIDField, JSON: []string{"metadata", "uid"}, Protobuf: []protowire.Number{metadataField, metaUIDField}}
 	return NewFieldPaths(append(slices.Clone(p.fields), uid))
 }
 

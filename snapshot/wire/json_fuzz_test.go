@@ -31,7 +31,7 @@ func FuzzJSONList(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got, err := jsonEncoding{}.List(body)
+		got, err := jsonEncoding{}.ParseList(body)
 		expect.NoError(t, err)
 		if again := envelope.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
 			t.Errorf("Render writes %s for the list\n%s", again, body)
@@ -84,13 +84,13 @@ func FuzzJSONStream(f *testing.F) {
 		var record []byte
 		for {
 			var err error
-			if record, err = (jsonEncoding{}).Record(ours, record[:0]); err != nil {
+			if record, err = (jsonEncoding{}).ReadRecord(ours, record[:0]); err != nil {
 				if !errors.Is(err, ErrEnded) {
 					t.Errorf("at the end of the stream: %v, want %v", err, ErrEnded)
 				}
 				return
 			}
-			got, err := jsonEncoding{}.Event(record)
+			got, err := jsonEncoding{}.ParseEvent(record)
 			if err != nil {
 				return // client-go may accept what listproxy refuses
 			}
@@ -139,7 +139,7 @@ func checkList(t *testing.T, e Encoding, got List, want *metav1.PartialObjectMet
 		t.Fatalf("got %d items, want %d as apimachinery", len(got.Items), len(want.Items))
 	}
 	for i, item := range got.Items {
-		if m, err := e.Item(item); err == nil {
+		if m, err := e.ParseItem(item); err == nil {
 			checkItem(t, m, &want.Items[i])
 		}
 	}

@@ -14,8 +14,8 @@ type jsonEncoding struct{}
 
 var _ Encoding = jsonEncoding{}
 
-// List implements Encoding. Unknown members are an error: no envelope could write such a list.
-func (jsonEncoding) List(body []byte) (List, error) {
+// ParseList implements Encoding. Unknown members are an error: no envelope could write such a list.
+func (jsonEncoding) ParseList(body []byte) (List, error) {
 	var l List
 	s := jsonScanner{text: body}
 	err := s.object(func(key []byte) (err error) {
@@ -82,8 +82,8 @@ func (s *jsonScanner) integer() (int64, error) {
 	return strconv.ParseInt(string(value), 10, 64)
 }
 
-// Record implements Encoding: an event is a line.
-func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
+// ReadRecord implements Encoding: an event is a line.
+func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		buf = append(buf, part...)
@@ -102,8 +102,8 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 }
 
-// Event implements Encoding. A complete line that is not an event is an [InconsistencyError].
-func (jsonEncoding) Event(line []byte) (Event, error) {
+// ParseEvent implements Encoding. A complete line that is not an event is an [InconsistencyError].
+func (jsonEncoding) ParseEvent(line []byte) (Event, error) {
 	ev, err := parseJSONEvent(line)
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
@@ -142,8 +142,8 @@ func parseJSONEvent(line []byte) (ev Event, err error) {
 	return ev, s.end()
 }
 
-// Item implements Encoding.
-func (jsonEncoding) Item(item []byte) (ObjectMeta, error) {
+// ParseItem implements Encoding.
+func (jsonEncoding) ParseItem(item []byte) (ObjectMeta, error) {
 	s := jsonScanner{text: item}
 	return s.objectMeta()
 }
@@ -248,7 +248,7 @@ func (s *jsonScanner) endsInitial() (bool, error) {
 	ends := false
 	err := s.object(func(key []byte) error {
 		value, err := s.value()
-		if string(key) == initialEventsEnd {
+		if string(key) == initialEventsEndAnnotation {
 			ends = string(value) == `"true"`
 		}
 		return err
@@ -265,8 +265,8 @@ func (s *jsonScanner) revision() (uint64, error) {
 	return parseRevision(text)
 }
 
-// Values implements Encoding.
-func (jsonEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
+// ReadValues implements Encoding.
+func (jsonEncoding) ReadValues(paths *FieldPaths, item []byte) ([]string, error) {
 	if len(paths.fields) == 0 {
 		return nil, nil
 	}

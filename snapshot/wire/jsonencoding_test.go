@@ -9,7 +9,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// validObjects are accepted by jsonEncoding.Item, and invalidObjects are refused.
+// validObjects are accepted by jsonEncoding.ParseItem, and invalidObjects are refused.
 var (
 	validObjects = []string{
 		// Metadata, and what looks like it in other places.
@@ -52,12 +52,12 @@ var (
 // that clients could read in two ways.
 func TestJSONItem(t *testing.T) {
 	for _, object := range validObjects {
-		if _, err := (jsonEncoding{}).Item([]byte(object)); err != nil {
+		if _, err := (jsonEncoding{}).ParseItem([]byte(object)); err != nil {
 			t.Errorf("%s: got error %v, want none", object, err)
 		}
 	}
 	for _, object := range invalidObjects {
-		if m, err := (jsonEncoding{}).Item([]byte(object)); err == nil {
+		if m, err := (jsonEncoding{}).ParseItem([]byte(object)); err == nil {
 			t.Errorf("%s: got %+v, want an error", object, m)
 		}
 	}
@@ -72,7 +72,7 @@ func FuzzJSONObject(f *testing.F) {
 		if !json.Valid(object) {
 			return // Item gets parts of lists and events, which were validated
 		}
-		got, err := jsonEncoding{}.Item(object)
+		got, err := jsonEncoding{}.ParseItem(object)
 		var want metav1.PartialObjectMetadata
 		// Item skips fields that apimachinery refuses if their type is wrong.
 		if err != nil || utiljson.Unmarshal(object, &want) != nil {

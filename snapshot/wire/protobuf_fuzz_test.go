@@ -76,7 +76,7 @@ func FuzzProtobufList(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got, err := protobufEncoding{}.List(body)
+		got, err := protobufEncoding{}.ParseList(body)
 		expect.NoError(t, err)
 		if again := envelope.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
 			t.Errorf("Render writes %q for the list\n%q", again, body)
@@ -94,7 +94,7 @@ func FuzzProtobufList(f *testing.F) {
 // Reproducible if and only if apimachinery writes it with the same bytes.
 func checkProtobufEvent(t *testing.T, record []byte) {
 	t.Helper()
-	ev, err := protobufEncoding{}.Event(record)
+	ev, err := protobufEncoding{}.ParseEvent(record)
 	if err != nil {
 		return
 	}
@@ -144,7 +144,7 @@ func FuzzProtobufStream(f *testing.F) {
 		var record []byte
 		for {
 			var err error
-			if record, err = (protobufEncoding{}).Record(ours, record[:0]); err != nil {
+			if record, err = (protobufEncoding{}).ReadRecord(ours, record[:0]); err != nil {
 				isLong := len(rest) >= lengthPrefix && binary.BigEndian.Uint32(rest) > maxEvent
 				if isLong && !errors.As(err, new(InconsistencyError)) {
 					t.Errorf("a record that is too long: got error %v, want an InconsistencyError", err)

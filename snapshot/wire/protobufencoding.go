@@ -24,49 +24,45 @@ var _ Encoding = protobufEncoding{}
 // protobufMagic is the magic number before every wrapper.
 const protobufMagic = "k8s\x00"
 
-// The numbers of fields, by message.
+// The numbers of fields. The prefix of a name says the message that has the field.
 const (
-	metadataField = 1 // in every type
-	itemsField    = 2 // in every list
+	metadataField  = 1 // The field is in every type.
+	listItemsField = 2 // The field is in every list.
 
 	// metav1.ObjectMeta
-	nameField        = 1
-	namespaceField   = 3
-	uidField         = 5
-	revisionField    = 6
-	labelsField      = 11
-	annotationsField = 12
+	metaNameField        = 1
+	metaNamespaceField   = 3
+	metaUIDField         = 5 // Only FieldPaths reads the UID.
+	metaRevisionField    = 6
+	metaLabelsField      = 11
+	metaAnnotationsField = 12
 
 	// runtime.Unknown, the wrapper
-	typeMetaField        = 1
-	objectField          = 2
-	contentEncodingField = 3
-	contentTypeField     = 4
+	wrapperTypeField   = 1
+	wrapperObjectField = 2
 
 	// runtime.TypeMeta
-	apiVersionField = 1
-	kindField       = 2
+	typeAPIVersionField = 1
+	typeKindField       = 2
 
-	// metav1.WatchEvent, and the runtime.RawExtension in it
+	// metav1.WatchEvent
 	eventTypeField   = 1
 	eventObjectField = 2
-	rawField         = 1
 
-	// an entry of a map
-	keyField   = 1
-	valueField = 2
+	// runtime.RawExtension, the object of a WatchEvent
+	extensionRawField = 1
 )
 
 // wireField is one field of a message.
 type wireField struct {
 	number   protowire.Number
 	wireType protowire.Type
-	content  []byte // if wireType is BytesType
-	varint   uint64 // if wireType is VarintType
+	content  []byte // It is not nil if wireType is BytesType.
+	varint   uint64 // It is set if wireType is VarintType.
 }
 
-// wireFields calls yield with each field of a message, in order. An error of yield ends the walk and is returned.
-func wireFields(message []byte, yield func(wireField) error) error {
+// walkFields calls visit with each field of a message, in order. It ends with the first error of visit, and returns that.
+func walkFields(message []byte, visit func(wireField) error) error {
 	for len(message) > 0 {
 		number, wireType, n := protowire.ConsumeTag(message)
 		if n < 0 {
@@ -85,7 +81,7 @@ func wireFields(message []byte, yield func(wireField) error) error {
 		if n < 0 {
 			return errShape
 		}
-		if err := yield(f); err != nil {
+		if err := visit(f); err != nil {
 			return err
 		}
 		message = message[n:]
@@ -93,12 +89,46 @@ func wireFields(message []byte, yield func(wireField) error) error {
 	return nil
 }
 
-// isBytes reports whether f is the field with a number, and has a content.
-func (f wireField) isBytes(number protowire.Number) bool {
+// splitMessage sets *contents[0] to the content of field 1 of a message, *contents[1] to the content of field 2, and so on.
+// Each field may be absent: its content is nil. Other fields are an error, and so are repeated ones, since a client could
+// read either value. name is the name of the message in the error.
+func splitMessage(message []byte, name string, contents ...*[]byte) error {
+	return walkFields(message, func(f wireField) error {
+		if int(f.number) > len(contents) {
+			return f.unexpected(name)
+		}
+		return f.setOnce(contents[f.number-1], name)
+	})
+}
+
+// singularField returns the content of the field of a message that has a number; nil if there is none. A repeated field is
+// an error. name is the name of the message in the error.
+func singularField(message []byte, name string, number protowire.Number) (content []byte, err error) {
+	err = walkFields(message, func(f wireField) error {
+		if f.number != number {
+			return nil
+		}
+		return f.setOnce(&content, name)
+	})
+	return content, err
+}
+
+// setOnce sets *content to the content of f. It is an error if *content is not nil, because of an earlier field with the same
+// number, or if f has no content.
+func (f wireField) setOnce(content *[]byte, message string) error {
+	if f.wireType != protowire.BytesType || *content != nil {
+		return f.unexpected(message)
+	}
+	*content = f.content
+	return nil
+}
+
+// isBytesField reports whether f is the field with a number, and has a content.
+func (f wireField) isBytesField(number protowire.Number) bool {
 	return f.number == number && f.wireType == protowire.BytesType
 }
 
-// unexpected returns an error which says that a message must not have this field.
+// unexpected returns an error which says that a message must not have this field, or not once more.
 func (f wireField) unexpected(message string) error {
 	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
 }
@@ -110,59 +140,45 @@ type wrapper struct {
 }
 
 // parseWrapper parses an object or a list with its magic number. The result uses the memory of text.
-func parseWrapper(text []byte) (wrapper, error) {
-	var w wrapper
+func parseWrapper(text []byte) (w wrapper, err error) {
 	message, found := bytes.CutPrefix(text, []byte(protobufMagic))
 	if !found {
 		return w, fmt.Errorf("%w: no protobuf wrapper", errShape)
 	}
-	hasType := false
-	err := wireFields(message, func(f wireField) error {
-		switch {
-		case f.isBytes(typeMetaField) && !hasType:
-			hasType = true
-			return w.parseType(f.content)
-		case f.isBytes(objectField) && w.object == nil:
-			w.object = f.content
-		case (f.isBytes(contentEncodingField) || f.isBytes(contentTypeField)) && len(f.content) == 0:
-			// API servers leave both empty
-		default: // also for a repeated type or object
-			return f.unexpected("a wrapper")
-		}
-		return nil
-	})
-	if err == nil && w.object == nil {
-		err = fmt.Errorf("%w: an empty wrapper", errShape)
+	var typeMeta, contentEncoding, contentType []byte
+	err = splitMessage(message, "a wrapper", &typeMeta, &w.object, &contentEncoding, &contentType)
+	switch {
+	case err != nil:
+		return w, err
+	case w.object == nil:
+		return w, fmt.Errorf("%w: an empty wrapper", errShape)
+	case len(contentEncoding) > 0, len(contentType) > 0:
+		return w, fmt.Errorf("%w: a wrapper with a content type, which API servers leave empty", errShape)
 	}
+	var parsed runtime.TypeMeta
+	err = parsed.Unmarshal(typeMeta)
+	w.apiVersion = intern(parsed.APIVersion)
+	w.kind = intern(parsed.Kind)
 	return w, err
 }
 
-// parseType parses a runtime.TypeMeta.
-func (w *wrapper) parseType(message []byte) error {
-	var t runtime.TypeMeta
-	err := t.Unmarshal(message)
-	w.apiVersion = intern(t.APIVersion)
-	w.kind = intern(t.Kind)
-	return err
-}
-
-// List implements Encoding.
-func (protobufEncoding) List(body []byte) (List, error) {
+// ParseList implements Encoding.
+func (protobufEncoding) ParseList(body []byte) (List, error) {
 	w, err := parseWrapper(body)
 	if err != nil {
 		return List{}, err
 	}
 	l := List{APIVersion: w.apiVersion, kind: w.kind}
-	err = wireFields(w.object, func(f wireField) (err error) {
+	err = walkFields(w.object, func(f wireField) (fieldErr error) {
 		switch {
-		case f.isBytes(metadataField):
-			l.Meta, err = protobufListMeta(f.content)
-		case f.isBytes(itemsField):
+		case f.isBytesField(metadataField):
+			l.Meta, fieldErr = protobufListMeta(f.content)
+		case f.isBytesField(listItemsField):
 			l.Items = append(l.Items, f.content)
 		default:
-			err = f.unexpected("a list")
+			fieldErr = f.unexpected("a list")
 		}
-		return err
+		return fieldErr
 	})
 	return l, err
 }
@@ -186,8 +202,8 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	return m, err
 }
 
-// Record implements Encoding: the length of an event comes before the event, in four bytes, big endian.
-func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
+// ReadRecord implements Encoding: the length of an event comes before the event, in four bytes, big endian.
+func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	var length [lengthPrefix]byte
 	if _, err := io.ReadFull(in, length[:]); err != nil {
 		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
@@ -199,7 +215,7 @@ func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	// The length may be wrong, so memory is allocated as bytes arrive.
 	out := bytes.NewBuffer(buf)
 	if _, err := io.CopyN(out, in, int64(size)); err != nil {
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) { // With io.EOF, the stream would seem to have ended between two events.
 			err = io.ErrUnexpectedEOF
 		}
 		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
@@ -207,37 +223,27 @@ func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Event implements Encoding.
-func (e protobufEncoding) Event(record []byte) (Event, error) {
+// ParseEvent implements Encoding.
+func (e protobufEncoding) ParseEvent(record []byte) (Event, error) {
+	var eventType, extension []byte
 	var ev Event
-	err := wireFields(record, func(f wireField) error {
-		switch {
-		case f.isBytes(eventTypeField) && ev.Type == "":
-			ev.Type = intern(string(f.content))
-		case f.isBytes(eventObjectField) && ev.Object == nil:
-			return wireFields(f.content, func(f wireField) error { // runtime.RawExtension
-				if !f.isBytes(rawField) {
-					return f.unexpected("an event's object")
-				}
-				ev.Object = f.content
-				return nil
-			})
-		default:
-			return f.unexpected("an event")
-		}
-		return nil
-	})
+	err := splitMessage(record, "an event", &eventType, &extension)
+	if err == nil {
+		err = splitMessage(extension, "an event's object", &ev.Object)
+	}
+	ev.Type = intern(string(eventType))
+	if err == nil && ev.Type == errorType { // The object is a Status, so it has no ObjectMeta.
+		return Event{}, eventError(ev.Object)
+	}
 	if err == nil {
 		ev.Meta, err = e.meta(ev.Object)
 	}
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
-	if ev.Type == errorType {
-		return Event{}, eventError(ev.Object)
-	}
 	ev.Reproducible = e.isReproducible(record, ev)
-	ev.Object = bytes.Clone(ev.Object) // the next event is read into the memory of record
+	// The next event is read into the memory of record. Meta has copies already.
+	ev.Object = bytes.Clone(ev.Object)
 	return ev, ev.check()
 }
 
@@ -247,71 +253,56 @@ func (e protobufEncoding) meta(wrapped []byte) (ObjectMeta, error) {
 	if err != nil {
 		return ObjectMeta{}, err
 	}
-	m, err := e.Item(w.object)
+	m, err := e.ParseItem(w.object)
 	m.APIVersion = w.apiVersion
 	m.Kind = w.kind
 	return m, err
 }
 
-// Item implements Encoding. It skips most of the metadata, so it takes half as long as apimachinery's Unmarshal.
-func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
-	var m ObjectMeta
-	seen := false
-	err := wireFields(item, func(f wireField) error {
-		if f.number != metadataField {
-			return nil
-		}
-		if !f.isBytes(metadataField) || seen {
-			return f.unexpected("an object")
-		}
-		seen = true
-		return m.parseProtobuf(f.content)
-	})
-	return m, err
+// ParseItem implements Encoding. It skips most of the metadata, so it takes half as long as apimachinery's Unmarshal.
+func (protobufEncoding) ParseItem(item []byte) (ObjectMeta, error) {
+	metadata, err := singularField(item, "an object", metadataField)
+	if err != nil {
+		return ObjectMeta{}, err
+	}
+	return parseProtobufMeta(metadata)
 }
 
-// parseProtobuf parses a metav1.ObjectMeta.
-func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
-	var labels [][]byte // key, value, key, value
-	seen := uint64(0)   // see uniqueContent
-	err := wireFields(metadata, func(f wireField) (err error) {
-		var content, key, value []byte
+// parseProtobufMeta parses a metav1.ObjectMeta.
+func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
+	var name, namespace, revision []byte
+	var labels [][]byte // The labels are key, value, key, value.
+	err = walkFields(metadata, func(f wireField) error {
 		switch f.number {
-		case nameField:
-			content, err = f.uniqueContent(&seen)
-			m.Name = string(content)
-		case namespaceField:
-			content, err = f.uniqueContent(&seen)
-			m.Namespace = intern(string(content))
-		case revisionField:
-			if content, err = f.uniqueContent(&seen); err == nil {
-				m.Revision, err = parseRevision(string(content))
-			}
-		case labelsField:
-			key, value, err = f.mapEntry()
+		case metaNameField:
+			return f.setOnce(&name, "metadata")
+		case metaNamespaceField:
+			return f.setOnce(&namespace, "metadata")
+		case metaRevisionField:
+			return f.setOnce(&revision, "metadata")
+		case metaLabelsField:
+			key, value, entryErr := f.mapEntry()
 			labels = append(labels, key, value)
-		case annotationsField:
-			key, value, err = f.mapEntry()
-			if string(key) == initialEventsEnd {
+			return entryErr
+		case metaAnnotationsField:
+			key, value, entryErr := f.mapEntry()
+			if string(key) == initialEventsEndAnnotation {
 				m.EndsInitial = string(value) == "true"
 			}
+			return entryErr
 		}
-		return err
+		return nil
 	})
-	if err == nil {
-		m.Labels, err = MakeLabels(labels)
+	if err != nil {
+		return m, err
 	}
-	return err
-}
-
-// uniqueContent returns the content of a field of metadata that must not be repeated. seen has the bits of the numbers of
-// such fields that were read.
-func (f wireField) uniqueContent(seen *uint64) ([]byte, error) {
-	if f.wireType != protowire.BytesType || *seen&(1<<f.number) != 0 {
-		return nil, f.unexpected("metadata")
+	m.Name = string(name)
+	m.Namespace = intern(string(namespace))
+	if m.Labels, err = MakeLabels(labels); err != nil {
+		return m, err
 	}
-	*seen |= 1 << f.number
-	return f.content, nil
+	m.Revision, err = parseRevision(string(revision))
+	return m, err
 }
 
 // mapEntry parses a field of metadata that is an entry of a map of strings.
@@ -319,17 +310,7 @@ func (f wireField) mapEntry() (key, value []byte, err error) {
 	if f.wireType != protowire.BytesType {
 		return nil, nil, f.unexpected("metadata")
 	}
-	err = wireFields(f.content, func(f wireField) error {
-		switch {
-		case f.isBytes(keyField):
-			key = f.content
-		case f.isBytes(valueField):
-			value = f.content
-		default:
-			return f.unexpected("a map")
-		}
-		return nil
-	})
+	err = splitMessage(f.content, "a map entry", &key, &value)
 	return key, value, err
 }
 
@@ -342,8 +323,8 @@ func (protobufEncoding) ItemOf(_ ItemForm, inEvent []byte) ([]byte, error) {
 	return w.object, nil
 }
 
-// Values implements Encoding.
-func (protobufEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
+// ReadValues implements Encoding.
+func (protobufEncoding) ReadValues(paths *FieldPaths, item []byte) ([]string, error) {
 	if len(paths.fields) == 0 {
 		return nil, nil
 	}
@@ -353,7 +334,7 @@ func (protobufEncoding) Values(paths *FieldPaths, item []byte) ([]string, error)
 
 // protobufValues reads a message, and sets the values of the fields in it. node is the message's node in the tree of paths.
 func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
-	return wireFields(message, func(f wireField) error {
+	return walkFields(message, func(f wireField) error {
 		child := node.children[f.number]
 		if child == nil {
 			return nil
@@ -364,17 +345,20 @@ func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message
 			}
 			return protobufValues(paths, child, f.content, values)
 		}
-		text, err := f.scalar(paths.fields[child.ends[0]].Zero) // all that end here are of one type
+		text, err := f.scalarLike(paths.fields[child.ends[0]].Zero) // All fields that end here have one type.
+		if err != nil {
+			return err
+		}
 		for _, field := range child.ends {
 			values[field] = text
 		}
-		return err
+		return nil
 	})
 }
 
-// scalar returns the field's value as field selectors compare it. zero is the [Field.Zero], which tells the type: "" of a
-// string, "false" of a boolean, "0" of a number.
-func (f wireField) scalar(zero string) (string, error) {
+// scalarLike returns the value of f as field selectors compare it. The value must have the type of zero, which is a
+// [Field.Zero]: "" for a string, "false" for a boolean, "0" for a number.
+func (f wireField) scalarLike(zero string) (string, error) {
 	switch {
 	case zero == "" && f.wireType == protowire.BytesType:
 		return intern(string(f.content)), nil

@@ -31,13 +31,13 @@ func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, items
 	if meta.Shards != "" {
 		listMeta = appendWireBytes(listMeta, 5, appendWireString(nil, 1, meta.Shards)) // shardInfo.selector
 	}
-	typeMeta := appendWireString(nil, apiVersionField, e.APIVersion)
-	typeMeta = appendWireString(typeMeta, kindField, e.kind)
+	typeMeta := appendWireString(nil, typeAPIVersionField, e.APIVersion)
+	typeMeta = appendWireString(typeMeta, typeKindField, e.kind)
 	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize
 
 	dst = append(dst, protobufMagic...)
-	dst = appendWireBytes(dst, typeMetaField, typeMeta)
-	dst = appendWireLength(dst, objectField, listSize)
+	dst = appendWireBytes(dst, wrapperTypeField, typeMeta)
+	dst = appendWireLength(dst, wrapperObjectField, listSize)
 	return appendWireBytes(dst, metadataField, listMeta)
 }
 
@@ -46,7 +46,7 @@ func (protobufShape) separator() string { return "" }
 
 // appendItemHead implements shape.
 func (protobufShape) appendItemHead(dst []byte, size int) []byte {
-	return appendWireLength(dst, itemsField, size)
+	return appendWireLength(dst, listItemsField, size)
 }
 
 // appendTail implements shape.
@@ -76,12 +76,12 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 	dst = binary.BigEndian.AppendUint32(dst, uint32(eventSize)) // #nosec G115 -- maxEvent bounds what is kept
 	dst = appendWireString(dst, eventTypeField, eventType)
 	dst = appendWireLength(dst, eventObjectField, extensionSize)
-	dst = appendWireLength(dst, rawField, wrapperSize)
+	dst = appendWireLength(dst, extensionRawField, wrapperSize)
 	dst = append(dst, protobufMagic...)
-	dst = appendWireLength(dst, typeMetaField, typeMetaSize)
-	dst = appendWireString(dst, apiVersionField, form.APIVersion)
-	dst = appendWireString(dst, kindField, form.Kind)
-	return appendWireLength(dst, objectField, size), 0 // the item is written whole
+	dst = appendWireLength(dst, wrapperTypeField, typeMetaSize)
+	dst = appendWireString(dst, typeAPIVersionField, form.APIVersion)
+	dst = appendWireString(dst, typeKindField, form.Kind)
+	return appendWireLength(dst, wrapperObjectField, size), 0 // the item is written whole
 }
 
 // eventEnd implements Encoding.
@@ -109,11 +109,11 @@ func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, a
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	old, oldAt, err := onlyField(metadata, revisionField)
+	old, oldAt, err := onlyField(metadata, metaRevisionField)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	newRevision := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
+	newRevision := appendWireString(nil, metaRevisionField, strconv.FormatUint(revision, 10))
 	afterRevision := len(metadata) - oldAt - tagSize - protowire.SizeBytes(len(old)) // bytes of the metadata
 	metadataEnd := metadataAt + tagSize + protowire.SizeBytes(len(metadata))
 	metadataHead := appendWireLength(nil, metadataField, oldAt+len(newRevision)+afterRevision)
@@ -123,23 +123,18 @@ func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, a
 // onlyField returns the content of the only field with a number, and the index at which the field begins in the message.
 // It returns an error if there is no such field, or more than one.
 func onlyField(message []byte, number protowire.Number) (content []byte, at int, err error) {
-	at = -1
-	err = wireFields(message, func(f wireField) error {
-		if f.number != number {
-			return nil
-		}
-		if !f.isBytes(number) || at >= 0 {
-			return f.unexpected("an object")
-		}
-		content = f.content
-		// This is right if the length has no more bytes than it needs. Else there is no tag at this index (see below).
-		at = offset(message, content) - protowire.SizeVarint(uint64(len(content))) - tagSize
-		return nil
-	})
-	if err == nil && (at < 0 || uint64(message[at]) != protowire.EncodeTag(number, protowire.BytesType)) {
-		err = fmt.Errorf("%w: no field %d, or its length has more bytes than it needs", errShape, number)
+	content, err = singularField(message, "an object", number)
+	if err != nil {
+		return nil, 0, err
 	}
-	return content, at, err
+	if content != nil {
+		at = offset(message, content) - protowire.SizeVarint(uint64(len(content))) - tagSize
+	}
+	// If the length has more bytes than it needs, the field begins before at, and at is not the index of its tag.
+	if content == nil || uint64(message[at]) != protowire.EncodeTag(number, protowire.BytesType) {
+		return nil, 0, fmt.Errorf("%w: no field %d, or its length has more bytes than it needs", errShape, number)
+	}
+	return content, at, nil
 }
 
 func appendWireString(dst []byte, number protowire.Number, value string) []byte {

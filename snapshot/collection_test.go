@@ -15,11 +15,14 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
+// withoutIndex is the argument of index.NewTree for a tree that has no index by a field.
+const withoutIndex = false
+
 // liveCollection returns a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
 	s := shared{budget: &budget{}, outage: noOutage, probes: &source.ProbeCounter{}}
 	c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
-	state := index.NewTree(false)
+	state := index.NewTree(withoutIndex)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
 	loadState(c, state, 10)
 	return c
@@ -147,17 +150,17 @@ func TestValidity(t *testing.T) {
 			change: func(c *Collection) {
 				c.retire(reason.Upstream)
 				c.retire(reason.Memory)
-				loadState(c, index.NewTree(false), 10)
+				loadState(c, index.NewTree(withoutIndex), 10)
 				c.drop(reason.Warming)
 			},
 			wantNewest: reason.Upstream, wantExact: reason.Upstream,
 		},
 		"another state is loaded": {
-			change: func(c *Collection) { loadState(c, index.NewTree(false), 99) }, wantNewest: reason.History, wantExact: reason.History,
+			change: func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 99) }, wantNewest: reason.History, wantExact: reason.History,
 		},
 		// The new state may have other bytes, so the earlier one has no place in the history either.
 		"another state is loaded at the same revision": {
-			change: func(c *Collection) { loadState(c, index.NewTree(false), 10) }, wantNewest: reason.Warming, wantExact: reason.Warming,
+			change: func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 10) }, wantNewest: reason.Warming, wantExact: reason.Warming,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -180,7 +183,7 @@ func TestValidity(t *testing.T) {
 func TestNewestWaitsForALoadBeside(t *testing.T) {
 	const anyState, newestState = false, true
 	for name, endLoad := range map[string]func(*Collection){
-		"the load succeeds": func(c *Collection) { loadState(c, index.NewTree(false), 20) },
+		"the load succeeds": func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 20) },
 		"the load fails":    func(c *Collection) { c.setReloadingSince(time.Time{}) },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {

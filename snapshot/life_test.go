@@ -201,7 +201,7 @@ func (l *life) load(s step) error {
 	if err := l.collection.recordRevision(l.upstream, l.collection.highestRevision()); err != nil {
 		return err
 	}
-	state, size := index.NewTree(false), int64(0)
+	state, size := index.NewTree(withoutIndex), int64(0)
 	for _, o := range l.stateAt(l.upstream) {
 		if o != nil {
 			state.Set(o)

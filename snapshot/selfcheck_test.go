@@ -131,8 +131,8 @@ func (w *checkedWidgets) loaded() int {
 	return w.loads
 }
 
-// setInstead sets the function that answers comparisons.
-func (w *checkedWidgets) setInstead(instead func(r *http.Request) (code int, body string)) {
+// interceptComparisons sets the function that answers comparisons in the API server's place; nil: the API server answers.
+func (w *checkedWidgets) interceptComparisons(instead func(r *http.Request) (code int, body string)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.instead = instead
@@ -282,8 +282,8 @@ func TestSelfCheckGoesAround(t *testing.T) {
 	})
 }
 
-// firstTimes answers the first n requests, and lets the others through.
-func firstTimes(n, code int, body string) func(*http.Request) (int, string) {
+// answerFirst returns a function for interceptComparisons that answers the first n requests.
+func answerFirst(n, code int, body string) func(*http.Request) (int, string) {
 	return func(*http.Request) (int, string) {
 		if n--; n < 0 {
 			return 0, ""
@@ -320,8 +320,8 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 			if body != "" {
 				body = fmt.Sprintf(body, w.Revision()+tt.ahead)
 			}
-			answer := firstTimes(tt.answers, tt.code, body)
-			w.setInstead(func(r *http.Request) (int, string) {
+			answer := answerFirst(tt.answers, tt.code, body)
+			w.interceptComparisons(func(r *http.Request) (int, string) {
 				if tt.redefined {
 					go w.collections.Invalidate(definitionChanged)
 				}
@@ -341,7 +341,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 func TestUnansweredPageHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, 1200, checkEvery)
-		w.setInstead(func(*http.Request) (int, string) {
+		w.interceptComparisons(func(*http.Request) (int, string) {
 			if w.pages[len(w.pages)-1] == page2 {
 				return http.StatusInternalServerError, ""
 			}
@@ -361,7 +361,7 @@ func TestUnansweredPageHidesNothing(t *testing.T) {
 func TestRepeatedMismatchIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, 10, checkEvery)
-		w.setInstead(func(_ *http.Request) (int, string) {
+		w.interceptComparisons(func(_ *http.Request) (int, string) {
 			return http.StatusOK, strings.Replace(w.list(uint64(w.Revision())), "value", "other", 1) // #nosec G115 -- was an int64 before
 		})
 		w.mismatchesAfter(t, 1)
@@ -384,7 +384,7 @@ func TestRepeatedMismatchIsNotKept(t *testing.T) {
 			w.use(t) // fails the test if the ban goes on
 			synctest.Wait()
 		}
-		w.setInstead(nil)
+		w.interceptComparisons(nil)
 		time.Sleep(mismatchWindow)
 		if ban := w.collections.checks.record(widgets, CheckMismatch, time.Now()); ban != 0 {
 			t.Errorf("a mismatch after mismatchWindow: got a ban of %v, want none", ban)

@@ -15,44 +15,55 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// page1, page2 and page3 are the keys with which the pages of 1200 widgets begin (pageObjects).
-const page1, page2, page3 = "", "n/0499\x00", "n/0999\x00"
+// Comparisons read threePages widgets in three pages of at most pageObjects.
+const (
+	threePages = 1200
+	// page1, page2 and page3 are the keys with which the pages begin: the last key of the page before, and a zero byte.
+	page1, page2, page3 = "", "n/0499\x00", "n/0999\x00"
+	keyOnPage3          = "n/1100"
+)
 
-// TestVerify: Verify compares the collections that were loaded before with the upstream; lists are answered meanwhile. A
-// collection that differs is loaded anew. If it has other objects, and not only other bytes, it is dropped at once and counts
-// as a mismatch.
+// expectLoads checks how often the widgets were loaded.
+func (w *checkedWidgets) expectLoads(t *testing.T, want int) {
+	t.Helper()
+	if loads := w.loaded(); loads != want {
+		t.Errorf("got %d loads, want %d; log:\n%s", loads, want, w.log)
+	}
+}
+
+// TestVerify: Verify compares collections with the upstream. Lists are answered meanwhile. A collection that differs is loaded
+// anew. If it has other objects, and not only other bytes, it is dropped at once and counts as a mismatch. A collection that
+// could not be compared for verifyTimeout is loaded anew.
 func TestVerify(t *testing.T) {
 	for name, tt := range map[string]struct {
-		prepare        func(*checkedWidgets, *Collection)
-		changedAgo     time.Duration // since the API servers changed
-		wantCompared   []string      // nil: any pages
-		wantLoads      int
-		wantReloadFrom time.Duration // the time of the second load is between these
-		wantReloadBy   time.Duration
-		wantDropped    bool
+		prepare      func(*checkedWidgets, *Collection)
+		wantCompared []string // nil: any pages
+		wantLoads    int
+		// The second load, if there is one, begins between these times after Verify.
+		wantReloadFrom, wantReloadTo time.Duration
+		wantDropped                  bool
 	}{
-		"nothing differs":         {wantCompared: []string{page1, page2, page3}, wantLoads: 1},
-		"loaded after the change": {changedAgo: time.Hour, wantCompared: []string{}, wantLoads: 1},
+		"nothing differs": {wantCompared: []string{page1, page2, page3}, wantLoads: 1},
 		"bytes of an object differ": {
-			prepare:      func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne("n/1100", changeByte)) },
-			wantCompared: []string{page1, page2, page3, page3},
-			wantLoads:    2, wantReloadBy: Skew + 10*time.Second,
+			prepare:      func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne(keyOnPage3, changeByte)) },
+			wantCompared: []string{page1, page2, page3, page3}, // a page that differs is compared once more
+			wantLoads:    2, wantReloadTo: Skew + 10*time.Second,
 		},
 		"an object is missing": {
-			prepare:   func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne("n/1100")) },
-			wantLoads: 2, wantReloadBy: Skew, wantDropped: true,
+			prepare:   func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne(keyOnPage3)) },
+			wantLoads: 2, wantReloadTo: Skew, wantDropped: true,
 		},
 		"an object is missing again within mismatchWindow": {
 			prepare: func(w *checkedWidgets, c *Collection) {
 				w.collections.checks.record(widgets, CheckMismatch, time.Now())
-				corrupt(c, removeOne("n/1100"))
+				corrupt(c, removeOne(keyOnPage3))
 			},
-			wantLoads: 2, wantReloadBy: Skew, wantDropped: true,
+			wantLoads: 2, wantReloadTo: Skew, wantDropped: true,
 		},
 		"the second page is answered 410 once": {
 			prepare: func(w *checkedWidgets, _ *Collection) {
-				gone := firstTimes(1, http.StatusGone, "")
-				w.setInstead(func(r *http.Request) (int, string) {
+				gone := answerFirst(1, http.StatusGone, "")
+				w.interceptComparisons(func(r *http.Request) (int, string) {
 					if r.URL.Query().Has("continue") {
 						return gone(r)
 					}
@@ -62,29 +73,27 @@ func TestVerify(t *testing.T) {
 			wantCompared: []string{page1, page2, page1, page2, page3}, wantLoads: 1,
 		},
 		"the first page is answered 429 three times": {
-			prepare:      func(w *checkedWidgets, _ *Collection) { w.setInstead(firstTimes(3, http.StatusTooManyRequests, "")) },
+			prepare: func(w *checkedWidgets, _ *Collection) {
+				w.interceptComparisons(answerFirst(3, http.StatusTooManyRequests, ""))
+			},
 			wantCompared: []string{page1, page1, page1, page1, page2, page3}, wantLoads: 1,
 		},
-		"all is answered 500": {
+		"every page is answered 500": {
 			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.setInstead(firstTimes(math.MaxInt, http.StatusInternalServerError, ""))
+				w.interceptComparisons(answerFirst(math.MaxInt, http.StatusInternalServerError, ""))
 			},
-			wantLoads: 2, wantReloadFrom: verifyTimeout, wantReloadBy: verifyTimeout + time.Minute,
+			wantLoads: 2, wantReloadFrom: verifyTimeout, wantReloadTo: verifyTimeout + time.Minute,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			w := newCheckedWidgets(t, 1200, noSelfChecks)
-			before := w.use(t)
+			w := newCheckedWidgets(t, threePages, noSelfChecks)
+			original := w.use(t)
 			if tt.prepare != nil {
-				tt.prepare(w, before)
+				tt.prepare(w, original)
 			}
 			begun := time.Now()
-			if tt.changedAgo > 0 {
-				w.collections.requireVerification(Scope{}, begun.Add(-tt.changedAgo))
-			} else {
-				w.collections.Verify(Scope{}, "an API server announced itself")
-			}
-			reloadedAfter := time.Duration(0)
+			w.collections.Verify(Scope{}, "an API server announced itself")
+			reloadedAfter := time.Duration(0) // 0: not yet
 			for time.Since(begun) < 20*time.Minute {
 				time.Sleep(time.Second)
 				synctest.Wait()
@@ -98,13 +107,11 @@ func TestVerify(t *testing.T) {
 			if tt.wantCompared != nil {
 				expect.Same(t, tt.wantCompared, w.compared())
 			}
-			if loads := w.loaded(); loads != tt.wantLoads {
-				t.Errorf("got %d loads, want %d; log:\n%s", loads, tt.wantLoads, w.log)
+			w.expectLoads(t, tt.wantLoads)
+			if reloadedAfter < tt.wantReloadFrom || reloadedAfter > tt.wantReloadTo {
+				t.Errorf("reloaded after %v, want %v to %v; log:\n%s", reloadedAfter, tt.wantReloadFrom, tt.wantReloadTo, w.log)
 			}
-			if reloadedAfter < tt.wantReloadFrom || reloadedAfter > tt.wantReloadBy {
-				t.Errorf("reloaded after %v, want %v to %v; log:\n%s", reloadedAfter, tt.wantReloadFrom, tt.wantReloadBy, w.log)
-			}
-			if dropped := whyRetired(before) != reason.None; dropped != tt.wantDropped {
+			if dropped := whyRetired(original) != reason.None; dropped != tt.wantDropped {
 				t.Errorf("the collection is dropped: got %t, want %t", dropped, tt.wantDropped)
 			}
 			if n := w.collections.Mismatches()[widgets].Count; (n > 0) != tt.wantDropped {
@@ -115,78 +122,99 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyShards: a state that was loaded by shards is loaded anew when an API server no longer knows shards. If the API
-// server, like 1.37, does not count the objects after a page of a shard, the feed counts them by one list without a shard.
+// TestVerifyNewerLoad: a collection that was loaded after the API servers changed is not compared.
+func TestVerifyNewerLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCheckedWidgets(t, threePages, noSelfChecks)
+		w.collections.requireVerification(Scope{}, time.Now().Add(-time.Hour))
+		time.Sleep(20 * time.Minute)
+		expect.Same(t, []string{}, w.compared())
+		w.expectLoads(t, 1)
+	})
+}
+
+// answerShards answers lists of shards as kube-apiserver 1.37 does: it does not count the objects after a page.
+func answerShards(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+	q := r.URL.Query()
+	if kind != kindList || !q.Has("shardSelector") {
+		return 0, nil
+	}
+	shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
+	if isSample := q.Get("limit") == sampleLimit; isSample {
+		return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, `,"continue":"x"`+shards, itemA))
+	}
+	return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, shards, itemA, itemB))
+}
+
+// TestVerifyShards: a state that was loaded by shards is loaded anew when an API server no longer knows shards.
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, countingLists := &upstream{revision: 9}, 0
-		u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-			q := r.URL.Query()
-			isSample := q.Get("limit") == sampleLimit
-			if kind != kindList {
-				return 0, nil
-			}
-			if !q.Has("shardSelector") {
-				if isSample {
-					countingLists++
-				}
-				return 0, nil
-			}
-			shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
-			if isSample {
-				return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, `,"continue":"x"`+shards, itemA))
-			}
-			return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, shards, itemA, itemB))
-		}
+		u := &upstream{revision: 9, intercept: answerShards}
 		collections := newCollections(t, u)
 		c := expectUse(t, "at first", collections, configMaps, reason.None)
 		collections.Verify(Scope{}, "an API server announced itself")
 		time.Sleep(time.Minute)
 		u.mu.Lock()
 		u.intercept = nil
-		u.mu.Unlock()
 		if u.loads != 1 {
 			t.Errorf("while API servers know shards: got %d loads, want 1", u.loads)
 		}
-		if countingLists != 1 {
-			t.Errorf("while API servers know shards: got %d lists without a shard, want 1", countingLists)
-		}
+		u.mu.Unlock()
 		collections.Verify(Scope{}, "another API server announced itself")
 		time.Sleep(verifyEvery + Skew)
 		synctest.Wait()
+		u.mu.Lock()
 		if u.loads != 2 {
 			t.Errorf("after an API server without shards was started: got %d loads, want 2", u.loads)
 		}
+		u.mu.Unlock()
 		expectNewest(t, c, reason.None)
 	})
 }
 
-// TestVerifyAfterSkew: a collection that was loaded soon after its definition changed is compared with the upstream when every
-// API server knows the change (maxLag): the load may have come from one that did not know it yet.
-func TestVerifyAfterSkew(t *testing.T) {
+// TestShardsAreCounted: if the API server does not count the objects after a page of a shard, the feed counts them by one list
+// without a shard.
+func TestShardsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCheckedWidgets(t, 1200, noSelfChecks)
+		countingLists := 0
+		c := runFeed(t, &upstream{revision: 9, intercept: func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+			q := r.URL.Query()
+			if kind == kindList && q.Get("limit") == sampleLimit && !q.Has("shardSelector") {
+				countingLists++
+			}
+			return answerShards(r, kind)
+		}}, time.Minute)
+		expectNewest(t, c, reason.None)
+		if countingLists != 1 {
+			t.Errorf("got %d lists without a shard, want 1", countingLists)
+		}
+	})
+}
+
+// TestVerifyAfterMaxLag: a load soon after a change of the definition may come from an API server that does not know the change
+// yet. So the collection is compared with the upstream after maxLag, when every API server knows it.
+func TestVerifyAfterMaxLag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCheckedWidgets(t, threePages, noSelfChecks)
 		w.collections.Invalidate(definitionChanged)
 		time.Sleep(Skew)
 		loadedSoon := w.use(t)
 		synctest.Wait()
-		corrupt(loadedSoon, changeOne("n/1100", changeByte))
+		corrupt(loadedSoon, changeOne(keyOnPage3, changeByte))
 		time.Sleep(maxLag - time.Second)
 		if compared := w.compared(); len(compared) != 0 {
 			t.Errorf("while API servers may not know the change: got the compared pages %q, want none", compared)
 		}
 		time.Sleep(10 * time.Minute)
-		expect.Same(t, []string{page1, page2, page3, page3}, w.compared()) // the last page twice, since it differs
-		const wantLoads = 3                                                // at first, after the change, and since the last page differs
-		if loads := w.loaded(); loads != wantLoads {
-			t.Errorf("got %d loads, want %d; log:\n%s", loads, wantLoads, w.log)
-		}
+		expect.Same(t, []string{page1, page2, page3, page3}, w.compared()) // a page that differs is compared once more
+		const wantLoads = 3                                                // at first, after the change, and since the page differs
+		w.expectLoads(t, wantLoads)
 		w.expectRight(t)
 	})
 }
 
-// TestVerifiedInOrder: nextToVerify returns eager collections first, and none twice at a time. A collection that is put in
-// doubt again during its comparison is returned again after verifyEvery.
+// TestVerifiedInOrder: nextToVerify returns eager collections first. It does not return a collection that is being compared. If
+// another comparison of it is required meanwhile, nextToVerify returns it again after verifyEvery.
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Collections{
@@ -199,7 +227,7 @@ func TestVerifiedInOrder(t *testing.T) {
 			c.all[r] = &runningCollection{Collection: &Collection{key: r}}
 		}
 		c.requireVerification(Scope{}, time.Now())
-		first, since := c.nextToVerify(time.Now())
+		first, requiredAt := c.nextToVerify(time.Now())
 		second, _ := c.nextToVerify(time.Now())
 		third, _ := c.nextToVerify(time.Now())
 		if first.key != eager {
@@ -214,14 +242,18 @@ func TestVerifiedInOrder(t *testing.T) {
 				t.Errorf("%s: got %v next, want %v", when, next, want)
 			}
 		}
+		endWithoutDifference := func(r *runningCollection, requiredAt time.Time) {
+			const comparedAt = 1 // any revision
+			c.endVerification(r, requiredAt, comparedAt, nil)
+		}
 		expectNext("while all are being verified", nil)
 		time.Sleep(time.Second)
 		c.requireVerification(OfCollection(eager), time.Now())
-		c.endVerification(first, since, 1, nil)
-		expectNext("a second after it was compared, though it is in doubt", nil)
+		endWithoutDifference(first, requiredAt)
+		expectNext("right after the first comparison, though another is required", nil)
 		time.Sleep(verifyEvery)
 		expectNext("verifyEvery later", first)
-		c.endVerification(second, second.verification.requiredAt, 1, nil)
-		expectNext("after the second collection agreed", nil)
+		endWithoutDifference(second, second.verification.requiredAt)
+		expectNext("after the second collection was compared", nil)
 	})
 }

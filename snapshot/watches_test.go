@@ -68,7 +68,7 @@ func TestWatchesOverALoad(t *testing.T) {
 			s := shared{budget: &budget{}, outage: noOutage, pacer: &watch.Pacer{}, probes: &source.ProbeCounter{}}
 			c := newCollection(CollectionKey{}, limits, s, &collectionCounts{})
 			load := func(revision uint64, objects ...*index.Object) {
-				state := index.NewTree(false)
+				state := index.NewTree(withoutIndex)
 				for _, o := range objects {
 					state.Set(o)
 				}

@@ -1,0 +1,109 @@
+package snapshot
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+)
+
+// manyAt is the revision of collectionOfMany.
+const manyAt = 10
+
+// collectionOfMany returns a collection of 1000 objects of 1000 bytes, all in the namespace n.
+func collectionOfMany() *Collection {
+	c := liveCollection(Limits{History: time.Hour, Staleness: time.Hour})
+	state := index.NewTree(withoutIndex)
+	for i := range 1000 {
+		state.Set(index.NewObject(uint64(i), fmt.Sprintf("n/%04d", i), 1, bytes.Repeat([]byte("x"), 1000)))
+	}
+	loadState(c, state, manyAt)
+	return c
+}
+
+// TestTryForwardSmall: TryForwardSmall lets a list of the newest state be forwarded if the work for it is at most maxSmallWork
+// and if no probe that was sent after the list came has proven the state yet.
+func TestTryForwardSmall(t *testing.T) {
+	c := collectionOfMany()
+	waiting, proven := afterProbes(c)
+	for name, tt := range map[string]struct {
+		query       index.Query
+		afterProbe  uint64
+		wantForward bool
+	}{
+		"all objects":          {query: index.Query{}, afterProbe: waiting},
+		"a page of 100":        {query: index.Query{Limit: 100}, afterProbe: waiting, wantForward: true},
+		"a page of 500":        {query: index.Query{Limit: 500}, afterProbe: waiting},
+		"an empty namespace":   {query: index.Query{Scope: index.Scope{Namespace: "m"}}, afterProbe: waiting, wantForward: true},
+		"one object":           {query: index.Query{Name: "0001"}, afterProbe: waiting, wantForward: true},
+		"the last 100 objects": {query: index.Query{Start: "n/0900"}, afterProbe: waiting, wantForward: true},
+		"a label that no object has": {
+			query: index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": "x"})}, afterProbe: waiting, wantForward: true,
+		},
+		"a page of 100 of a proven state": {query: index.Query{Limit: 100}, afterProbe: proven},
+	} {
+		done, forward := c.TryForwardSmall(tt.query, tt.afterProbe)
+		if forward != tt.wantForward {
+			t.Errorf("%s: may be forwarded: got %t, want %t", name, forward, tt.wantForward)
+		}
+		if forward {
+			done()
+		}
+	}
+}
+
+// TestTryForwardSmallIsBounded: TryForwardSmall lets at most maxSmallForwards lists of a collection be forwarded at the same
+// time, and none if there is no state.
+func TestTryForwardSmallIsBounded(t *testing.T) {
+	c := collectionOfMany()
+	try := func() (done func(), forward bool) { return c.TryForwardSmall(index.Query{Limit: 1}, c.probes.Last()) }
+	var dones []func()
+	for range 10 * maxSmallForwards {
+		if done, forward := try(); forward {
+			dones = append(dones, done)
+		}
+	}
+	if len(dones) != maxSmallForwards {
+		t.Errorf("got %d lists forwarded at the same time, want %d", len(dones), maxSmallForwards)
+	}
+	dones[0]()
+	done, forward := try()
+	if !forward {
+		t.Fatal("after one list is done, no other may be forwarded")
+	}
+	done()
+	c.drop(reason.Upstream)
+	if _, forward := try(); forward {
+		t.Error("a list may be forwarded though there is no state")
+	}
+}
+
+// TestTryForwardPage: TryForwardPage lets a page of a list be forwarded if it is small and if memory has not reached the list's
+// revision. Then it requests a probe, so that memory reaches it.
+func TestTryForwardPage(t *testing.T) {
+	c := collectionOfMany()
+	const reached, notReached = manyAt, manyAt + 1
+	small, large := index.Query{Limit: 1, Start: "n/0001"}, index.Query{Start: "n/0001"}
+	if _, forward := c.TryForwardPage(small, reached); forward {
+		t.Error("a page at a revision that memory has reached may be forwarded")
+	}
+	if _, forward := c.TryForwardPage(large, notReached); forward {
+		t.Error("a large page may be forwarded")
+	}
+	if len(c.probeRequests) != 0 {
+		t.Error("a probe is requested for a page that may not be forwarded")
+	}
+	done, forward := c.TryForwardPage(small, notReached)
+	if !forward {
+		t.Fatal("a small page at a revision that memory has not reached may not be forwarded")
+	}
+	done()
+	if len(c.probeRequests) != 1 {
+		t.Error("no probe is requested for a page that may be forwarded")
+	}
+}

@@ -19,13 +19,19 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// newObjects returns n objects of about size bytes each, whose numbers begin with first. Objects with other numbers differ.
+var (
+	envelope = samples.Envelope("PodList", "v1")
+	listMeta = wire.ListMeta{Revision: 7, Continue: "x"}
+)
+
+// newObjects returns n objects of about size bytes each, with the numbers first, first+1 and so on. Objects from another first
+// number have other bytes.
 func newObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
 	members := make([]string, 64) // the objects share them, so that they can be compressed
 	for i := range members {
-		const format = `"field-%d":"a value that many objects have: %x","number":%d,`
-		members[i] = fmt.Sprintf(format, i, random.Uint32(), random.IntN(100))
+		const member = `"field-%d":"a value that many objects have: %x","number":%d,`
+		members[i] = fmt.Sprintf(member, i, random.Uint32(), random.IntN(100))
 	}
 	objects := make([]*index.Object, n)
 	for i := range objects {
@@ -41,33 +47,43 @@ func newObjects(first, n, size int) []*index.Object {
 	return objects
 }
 
-// newVersion returns a new version of an object, with bytes added at its end.
+// newVersion returns a new version of an object, with a number and with bytes added at its end.
 func newVersion(number uint64, o *index.Object, added string) *index.Object {
 	return index.NewObject(number, o.Key, 2, append(bytes.Clone(o.Bytes), added...))
 }
 
-func newTestCompressor(t testing.TB, size int64) *Compressor {
+// newTestCompressor returns a Compressor with a cache of a size. It is closed at the end of the test.
+func newTestCompressor(t testing.TB, cacheSize int64) *Compressor {
 	t.Helper()
-	c, err := NewCompressor(size)
+	c, err := NewCompressor(cacheSize)
 	expect.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
 
-// checkList writes a list with c, and requires that a client reads the same bytes as Render writes.
+// checkList writes a list with c, and checks what a client reads.
 func checkList(t testing.TB, c *Compressor, objects []*index.Object) {
 	t.Helper()
-	envelope := samples.Envelope("PodList", "v1")
-	meta := wire.ListMeta{Revision: 7, Continue: "x"}
-	head, tail := envelope.AppendHead(nil, meta, len(objects), 0), envelope.AppendTail(nil, meta, len(objects))
 	var out bytes.Buffer
-	expect.NoError(t, c.Write(&out, envelope, head, objects, tail))
+	expect.NoError(t, writeList(c, &out, objects))
+	checkWritten(t, &out, objects)
+}
+
+// writeList writes a list with c.
+func writeList(c *Compressor, out io.Writer, objects []*index.Object) error {
+	head, tail := envelope.AppendHead(nil, listMeta, len(objects), 0), envelope.AppendTail(nil, listMeta, len(objects))
+	return c.Write(out, envelope, head, objects, tail)
+}
+
+// checkWritten checks that a client reads a list of these objects from in, with the same bytes as Render writes.
+func checkWritten(t testing.TB, in *bytes.Buffer, objects []*index.Object) {
+	t.Helper()
 	items := make([][]byte, len(objects))
 	for i, o := range objects {
 		items[i] = o.Bytes
 	}
-	want := envelope.Render(meta, items)
-	if got := readMember(t, &out); !bytes.Equal(got, want) {
+	want := envelope.Render(listMeta, items)
+	if got := readMember(t, in); !bytes.Equal(got, want) {
 		t.Fatalf("a list of %d objects: a client reads %d bytes, not the %d of Render", len(objects), len(got), len(want))
 	}
 }
@@ -87,23 +103,22 @@ func readMember(t testing.TB, in *bytes.Buffer) []byte {
 	return got
 }
 
-// countKept returns the numbers of segments and bytes in the cache.
-func (c *Compressor) countKept() (segments int, bytes int64) {
+// keptSegments returns the number of segments in the cache of c, and their size in bytes.
+func keptSegments(c *Compressor) (n int, size int64) {
 	c.segments.Wait()
 	c.segments.IterValues(func(s *segment) bool {
-		segments++
-		bytes += s.size()
+		n++
+		size += s.size()
 		return false // do not stop
 	})
-	return segments, bytes
+	return n, size
 }
 
-// TestWritten: Write and WriteEvents write the current objects, whatever was added, removed and changed since the last list.
-// The cache keeps segments, and no more bytes than its size.
-func TestWritten(t *testing.T) {
+// TestWriteAfterChanges: Write and WriteEvents write the current objects, whatever was added, removed and changed since the last
+// list. The cache keeps segments, and no more bytes than its size.
+func TestWriteAfterChanges(t *testing.T) {
 	const (
-		// Where a list is split differs from process to process (index.Object.KeyHash).
-		listSize   = 10 * segmentTarget // about ten segments
+		listSize   = 10 * segmentTarget // about ten segments, since segmentTarget is the average
 		largeCache = 64 << 20
 		lists      = 12
 	)
@@ -123,10 +138,10 @@ func TestWritten(t *testing.T) {
 			next := uint64(1_000_000) // above the numbers of the first objects
 			for range lists {
 				checkList(t, c, objects)
-				if segments, bytes := c.countKept(); segments == 0 || bytes > int64(tt.cacheSize) {
-					t.Fatalf("got %d segments with %d bytes in the cache, want some with at most %d", segments, bytes, tt.cacheSize)
+				if n, size := keptSegments(c); n == 0 || size > int64(tt.cacheSize) {
+					t.Fatalf("got %d segments with %d bytes in the cache, want some with at most %d", n, size, tt.cacheSize)
 				}
-				if random.IntN(lists) == 0 { // about once, since it takes long
+				if random.IntN(lists) == 0 { // checkEvents takes long, so it runs about once
 					checkEvents(t, c, objects)
 				}
 				objects = slices.Clone(objects)
@@ -140,7 +155,7 @@ func TestWritten(t *testing.T) {
 					case 1: // the new object has the bytes of another one
 						added := index.NewObject(next, o.Key+"+", 2, objects[random.IntN(len(objects))].Bytes)
 						objects = slices.Insert(objects, at+1, added)
-					default: // up to two spaces more
+					default: // the new version has up to two spaces more
 						objects[at] = newVersion(next, o, "  "[:random.IntN(3)])
 					}
 				}
@@ -152,12 +167,12 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// checkEvents writes the initial events of a watch again and again: proceed returns false at the first call, then at the
-// second, and so on, until everything is written. Each time, a client must read the objects that WriteEvents says it has
-// written and, if those are all, the tail.
+// checkEvents writes the initial events of a watch again and again. At first, proceed returns false at the first call, then at
+// the second, and so on, until everything is written. Each time, a client must read the events of the objects that WriteEvents
+// says it has written. After the last object it must read the tail, too.
 func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
-	envelope, tail := samples.Envelope("PodList", "v1"), "the end\n"
+	const tail = "the end\n"
 	complete := false
 	for allowed := 0; !complete; allowed++ {
 		calls := 0
@@ -183,7 +198,8 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 			want = append(want, tail...)
 		}
 		if got := readMember(t, &out); !bytes.Equal(got, want) {
-			t.Fatalf("proceed returned false at call %d: a client reads %d bytes, not the %d of the events", allowed+1, len(got), len(want))
+			t.Fatalf("proceed returned false at call %d: a client reads %d bytes, not the %d of the events",
+				allowed+1, len(got), len(want))
 		}
 		if int(plain) != len(want) {
 			t.Fatalf("proceed returned false at call %d: got plain %d, want %d", allowed+1, plain, len(want))
@@ -191,11 +207,11 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	}
 }
 
-// TestJoinedMembers: Go's reader, which client-go uses, returns all bytes that WriteEvents or WriteStored has written before
-// it waits for the next member, which may come much later.
+// TestJoinedMembers: Go's reader, which client-go uses, returns all bytes that WriteEvents or WriteStored has written. Only then
+// does it wait for the next member, which may come much later.
 func TestJoinedMembers(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
-	envelope, objects := samples.Envelope("PodList", "v1"), newObjects(1_000, 500, 6600)
+	objects := newObjects(1_000, 500, 6600)
 	var conn connection
 	_, _, err := c.WriteEvents(&conn, envelope, objects, []byte("the end\n"), func() bool { return true })
 	expect.NoError(t, err)
@@ -230,7 +246,7 @@ func TestJoinedMembers(t *testing.T) {
 	}
 }
 
-// connection is the connection that a client reads from.
+// connection is a connection in memory. A client reads from it what was written to it.
 type connection struct {
 	bytes.Buffer
 	hasWaited bool // the client has tried to read bytes that were not written yet
@@ -258,9 +274,9 @@ func TestListIsCompressedOnce(t *testing.T) {
 func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	objects := newObjects(1, 600, 6600)
-	f := format{envelope: samples.Envelope("PodList", "v1")}
+	f := format{envelope: envelope}
 	earlier := c.compress(f, objects, nil)
-	clear(earlier.deflated) // so that pieces that are used again have only zero bytes
+	clear(earlier.deflated) // a piece with only zero bytes shows then that compress has used it again
 	changed := slices.Clone(objects)
 	changed[300] = newVersion(1_000_000, objects[300], " ")
 	s := c.compress(f, changed, earlier)
@@ -279,7 +295,7 @@ func TestFewPiecesAreCompressedAgain(t *testing.T) {
 func TestEqualCacheKeys(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	objects, others := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
-	f := format{envelope: samples.Envelope("PodList", "v1")}
+	f := format{envelope: envelope}
 	key := cacheKey(f, objects[:firstLength(objects, segmentTarget)])
 	c.segments.Set(key, c.compress(f, others, nil), 1)
 	c.segments.Wait()
@@ -289,14 +305,15 @@ func TestEqualCacheKeys(t *testing.T) {
 	checkList(t, c, objects)
 }
 
-// TestPiecesElsewhere: compress uses pieces of an earlier segment again only where they have the same bytes. The first object
-// of a segment has no comma before it, unlike the others, and the second piece may refer to that. Events have no commas.
-func TestPiecesElsewhere(t *testing.T) {
-	envelope := samples.Envelope("PodList", "v1")
+// TestReusedPiecesFit: a segment has the bytes of its own objects, though compress takes pieces from an earlier segment. Not all
+// pieces fit. In lists, each object but the first of a segment follows a comma, and a piece may refer to the piece before it.
+// Events have no commas.
+func TestReusedPiecesFit(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}
-	// Where pieces begin differs from process to process (index.Object.KeyHash), so one size has several tries.
-	for try, size := range append(slices.Repeat([]int{3000}, 12), 300, 20_000) {
+	// index.Object.KeyHash decides where pieces begin, and differs from process to process. So the usual size is tried often.
+	const usual, tries, small, large = 3000, 12, 300, 20_000
+	for try, size := range append(slices.Repeat([]int{usual}, tries), small, large) {
 		objects := newObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // about three pieces
 		for _, earlierFormat := range []format{list, events} {
 			earlier := c.compress(earlierFormat, objects, nil)
@@ -313,7 +330,7 @@ func TestPiecesElsewhere(t *testing.T) {
 	}
 }
 
-// checkSegment requires that a segment has these objects.
+// checkSegment checks that a segment has the bytes of these objects.
 func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 	t.Helper()
 	var want []byte
@@ -321,8 +338,14 @@ func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 		want = f.appendObject(want, i, o)
 	}
 	got, err := io.ReadAll(flate.NewReader(bytes.NewReader(s.deflated)))
-	if !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Equal(got, want) || s.crc != crc32.ChecksumIEEE(want) {
-		t.Fatalf("a segment of %d objects (events: %t): got %d bytes, not the %d of the objects, or another checksum (%v)", len(objects), f.events, len(got), len(want), err)
+	if !errors.Is(err, io.ErrUnexpectedEOF) { // other segments may follow, so no block is marked as the last one
+		t.Fatalf("after a segment: got error %v, want %v", err, io.ErrUnexpectedEOF)
+	}
+	if !bytes.Equal(got, want) {
+		t.Fatalf("a segment of %d objects (events: %t): got %d bytes, not the %d of the objects", len(objects), f.events, len(got), len(want))
+	}
+	if wantCRC := crc32.ChecksumIEEE(want); s.crc != wantCRC {
+		t.Fatalf("a segment of %d objects (events: %t): got checksum %x, want %x", len(objects), f.events, s.crc, wantCRC)
 	}
 }
 
@@ -330,9 +353,17 @@ func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 func TestConcurrentWrites(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	objects := newObjects(1, 100, 6600)
+	var outs [10]bytes.Buffer
 	var writers sync.WaitGroup
-	for range 10 {
-		writers.Go(func() { checkList(t, c, objects) })
+	for i := range outs {
+		writers.Go(func() {
+			if err := writeList(c, &outs[i], objects); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	writers.Wait()
+	for i := range outs {
+		checkWritten(t, &outs[i], objects)
+	}
 }

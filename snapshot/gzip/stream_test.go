@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/samples"
 )
 
 // TestStream: a client reads the bytes that were written to a Stream, whatever the sizes of the writes are.
@@ -53,7 +52,7 @@ func TestBrokenConnection(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	const room = 10_000                 // less than the compressed objects
 	objects := newObjects(1, 100, 6600) // the first number, how many, their size
-	err := c.Write(&brokenWriter{room: room}, samples.Envelope("PodList", "v1"), nil, objects, nil)
+	err := c.Write(&brokenWriter{room: room}, envelope, nil, objects, nil)
 	if !errors.Is(err, errBroken) {
 		t.Errorf("Compressor.Write: got error %v, want %v", err, errBroken)
 	}

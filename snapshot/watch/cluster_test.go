@@ -50,20 +50,20 @@ func testForm(t testing.TB) Form {
 	}
 }
 
-// cluster is a cluster of pods whose changes are published to a broadcaster.
-type cluster struct {
+// fakeCluster writes pods in memory, and publishes the changes to a broadcaster.
+type fakeCluster struct {
 	t           testing.TB
 	random      *rand.Rand
-	span        Span // the published history
-	state       index.Tree
-	log         []logged // all changes, in order
+	span        Span       // span is the published history.
+	state       index.Tree // state has the pods at the newest revision.
+	log         []logged   // log has all changes, in order.
 	broadcaster *Broadcaster
 	definition  definition
 }
 
 // definition decides what Options.Defined returns, and counts the calls.
 type definition struct {
-	doubtful atomic.Bool // Defined returns false
+	doubtful atomic.Bool // If doubtful is true, Defined returns false.
 	calls    atomic.Int64
 }
 
@@ -80,8 +80,8 @@ type logged struct {
 }
 
 // newCluster returns an empty cluster at revision 10. What it writes at random depends on the seed.
-func newCluster(t testing.TB, seed uint64) *cluster {
-	c := &cluster{
+func newCluster(t testing.TB, seed uint64) *fakeCluster {
+	c := &fakeCluster{
 		t:      t,
 		random: rand.New(rand.NewPCG(seed, 0)),
 		span:   Span{From: 10, To: 10},
@@ -93,7 +93,7 @@ func newCluster(t testing.TB, seed uint64) *cluster {
 }
 
 // object returns a pod with a label app and a node, at a revision.
-func (c *cluster) object(namespace, name, app, node string, revision uint64) *index.Object {
+func (c *fakeCluster) object(namespace, name, app, node string, revision uint64) *index.Object {
 	const text = `{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"%d","labels":{"app":%q}},` +
 		`"spec":{"nodeName":%q}}`
 	encoded := fmt.Appendf(nil, text, name, namespace, revision, app, node)
@@ -103,19 +103,19 @@ func (c *cluster) object(namespace, name, app, node string, revision uint64) *in
 }
 
 // randomObject returns a random pod at a revision. A few are so large that a batch shares a part of their bytes.
-func (c *cluster) randomObject(revision uint64) *index.Object {
-	random := func(prefix string, n int) string { return fmt.Sprint(prefix, c.random.IntN(n)) }
-	o := c.object(random("n", 3), random("p", 4), random("", 3), random("node", 3), revision)
-	if c.random.IntN(25) == 0 {
+func (c *fakeCluster) randomObject(revision uint64) *index.Object {
+	oneOf := func(n int, prefix string) string { return fmt.Sprint(prefix, c.random.IntN(n)) }
+	o := c.object(oneOf(3, "n"), oneOf(4, "p"), oneOf(3, ""), oneOf(3, "node"), revision)
+	if isLarge := c.random.IntN(25) == 0; isLarge {
 		padding := func() string { return strings.Repeat("x", c.random.IntN(batchSize*5/4)) }
-		before, after := padding(), padding() // the object's revision
-		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, before, o.Bytes[1:len(o.Bytes)-1], after)
+		// Clients share the bytes before and after the object's resourceVersion.
+		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, padding(), o.Bytes[1:len(o.Bytes)-1], padding())
 	}
 	return o
 }
 
 // write creates, updates or deletes a random pod. Sometimes another resource is written instead.
-func (c *cluster) write() {
+func (c *fakeCluster) write() {
 	revision := c.span.To + 1 + c.random.Uint64N(3)
 	o := c.randomObject(revision)
 	old, exists := c.state.Get(o.Key)
@@ -137,7 +137,7 @@ func (c *cluster) write() {
 }
 
 // add creates a pod in a namespace.
-func (c *cluster) add(namespace string) {
+func (c *fakeCluster) add(namespace string) {
 	revision := c.span.To + 1
 	o := c.object(namespace, fmt.Sprint("p", revision), "1", "", revision)
 	c.state.Set(o)
@@ -145,15 +145,15 @@ func (c *cluster) add(namespace string) {
 }
 
 // change logs and publishes a change that led to the cluster's state.
-func (c *cluster) change(revision uint64, change index.Change) {
+func (c *fakeCluster) change(revision uint64, change index.Change) {
 	c.log = append(c.log, logged{revision, change})
 	c.span.Versions.Append(index.Version{Revision: revision, Tree: c.state.Clone(), Change: change})
 	c.span.To = revision
 	c.broadcaster.Publish(c.span)
 }
 
-// trim forgets all versions but the last ones.
-func (c *cluster) trim(keep int) {
+// trim forgets all versions but the last keep ones.
+func (c *fakeCluster) trim(keep int) {
 	if n := c.span.Versions.Len(); n > keep {
 		c.span.From = c.span.Versions.At(n - keep).Revision
 		c.span.Versions.Forget(n - keep)
@@ -161,15 +161,16 @@ func (c *cluster) trim(keep int) {
 	}
 }
 
-// renew loads the newest state anew, some revisions later.
-func (c *cluster) renew() {
-	revision := c.span.To + 10
+// renew replaces the history by the newest state, as a load does that sees it some revisions later.
+func (c *fakeCluster) renew() {
+	const later = 10
+	revision := c.span.To + later
 	c.span = Span{From: revision, To: revision}
 	c.span.Versions.Append(index.Version{Revision: revision, Tree: c.state.Clone()})
 	c.broadcaster.Renew(*c.broadcaster.Form(), c.span)
 }
 
-// queries returns a query for each property by which watchers are put into buckets, and for each kind of selector.
+// queries returns a query for each kind of selector, and for each property by which the broadcaster puts watchers into buckets.
 func queries(t testing.TB) map[string]index.Query {
 	t.Helper()
 	selector := func(text string) labels.Selector {
@@ -193,14 +194,14 @@ func queries(t testing.TB) map[string]index.Query {
 	}
 }
 
-// wantEvent is an event that a client must get.
+// wantEvent is an event that a client must get. Its text is the type and the object.
 type wantEvent struct {
 	revision uint64
 	text     string
 }
 
-// wantEvents returns the events that a watch after a revision must get of the changes in log: unlike [index.Filter], it
-// compares whether the query selects the object before each change and after.
+// wantEvents returns the events of the changes in log that a watch after a revision must get. Unlike [index.Filter], it looks
+// whether the query selects the object before each change, and whether it selects it after.
 func wantEvents(log []logged, q index.Query, after uint64) (events []wantEvent) {
 	for _, l := range log {
 		if l.revision <= after {
@@ -221,6 +222,7 @@ func wantEvents(log []logged, q index.Query, after uint64) (events []wantEvent) 
 			continue
 		}
 		version := func(revision uint64) string { return fmt.Sprintf(`"resourceVersion":"%d"`, revision) }
+		// A DELETED event has the object before the change, but the resourceVersion of the change.
 		text := strings.Replace(string(o.Bytes), version(o.Revision), version(l.revision), 1)
 		events = append(events, wantEvent{revision: l.revision, text: kind + " " + text})
 	}
@@ -238,8 +240,8 @@ func selects(q index.Query, o *index.Object) bool {
 	return inScope && (q.Labels == nil || q.Labels.Matches(o.Labels)) && (q.Fields == nil || q.Fields.Matches(set))
 }
 
-// inBubble runs a test of a cluster in a bubble of fake time.
-func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
+// inBubble runs a test with a new cluster in a bubble of fake time.
+func inBubble(t *testing.T, test func(t *testing.T, c *fakeCluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newCluster(t, 1)) })
 }
@@ -250,8 +252,9 @@ type bookmark struct {
 	events   int
 }
 
-// client is a watcher, and what it has taken. It is closed at the end of the test, if not before.
-type client struct {
+// watchClient is a client with a watcher, and the events that it has received. It is closed at the end of the test, if not
+// before.
+type watchClient struct {
 	*Watcher
 	closing   sync.Once
 	query     index.Query
@@ -262,7 +265,7 @@ type client struct {
 }
 
 // watch begins a watch. By default it lasts an hour, and ends when the cluster's definition is doubtful for too long.
-func (c *cluster) watch(q index.Query, o Options) *client {
+func (c *fakeCluster) watch(q index.Query, o Options) *watchClient {
 	c.t.Helper()
 	o.Filter = index.NewFilter(c.broadcaster.Form().Envelope, q)
 	o.Timeout = cmp.Or(o.Timeout, time.Hour)
@@ -273,27 +276,27 @@ func (c *cluster) watch(q index.Query, o Options) *client {
 	if watcher == nil {
 		c.t.Fatal("no watcher")
 	}
-	w := &client{Watcher: watcher, query: q, after: o.After}
+	w := &watchClient{Watcher: watcher, query: q, after: o.After}
 	c.t.Cleanup(func() { w.Close(EndGone) })
 	return w
 }
 
 // watchNamespace begins n watches of a namespace, from now on.
-func (c *cluster) watchNamespace(n int, namespace string, o Options) []*client {
+func (c *fakeCluster) watchNamespace(n int, namespace string, o Options) []*watchClient {
 	o.After = c.span.To
-	all := make([]*client, n)
+	all := make([]*watchClient, n)
 	for i := range all {
 		all[i] = c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, o)
 	}
 	return all
 }
 
-// Close is [Watcher.Close], once.
-func (w *client) Close(why Ending) { w.closing.Do(func() { w.Watcher.Close(why) }) }
+// Close calls [Watcher.Close], but only the first time.
+func (w *watchClient) Close(why Ending) { w.closing.Do(func() { w.Watcher.Close(why) }) }
 
-// take takes the events that are there, and reports whether there were any. Tests call it in goroutines in which they must not
-// be ended by Fatal, so it panics if the events are malformed.
-func (w *client) take(ctx context.Context) bool {
+// receive receives the events that there are now, and reports whether there were any. It panics if they are malformed: tests
+// also call it in goroutines of their own, where Fatal must not be called.
+func (w *watchClient) receive(ctx context.Context) bool {
 	var b Batch
 	w.end = w.Take(ctx, &b)
 	text := slices.Concat(slices.Collect(b.Parts)...)
@@ -322,20 +325,20 @@ func (w *client) take(ctx context.Context) bool {
 	return b.Events > 0
 }
 
-// takeAll takes events until the watch ends.
-func (w *client) takeAll(ctx context.Context) {
+// receiveAll receives events until the watch ends.
+func (w *watchClient) receiveAll(ctx context.Context) {
 	for w.end == "" {
-		if !w.take(ctx) && w.end == "" {
+		if !w.receive(ctx) && w.end == "" {
 			w.Wait(ctx)
 		}
 	}
 }
 
-// follow takes events in a goroutine until the watch ends. Then it sends the time of the end.
-func (w *client) follow(t *testing.T, ended chan<- time.Time) {
+// follow receives events in a goroutine until the watch ends. Then it sends the time of the end.
+func (w *watchClient) follow(t *testing.T, ended chan<- time.Time) {
 	t.Helper()
 	go func() {
-		w.takeAll(t.Context())
+		w.receiveAll(t.Context())
 		w.Close(w.end)
 		ended <- time.Now()
 	}()

@@ -15,12 +15,12 @@ import (
 // false, each client calls it once more in each definedPollInterval, however many changes come, and ends after definedTimeout.
 // A change that concerns no client takes no call.
 func TestDefinedCalls(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		const clients, changes = 100, 100
 		all := c.watchNamespace(clients, "n1", Options{})
 		elsewhere := c.watchNamespace(1, "n2", Options{})[0]
 		ended := make(chan time.Time, clients)
-		elsewhere.take(t.Context()) // the beginning
+		elsewhere.receive(t.Context()) // the beginning
 		for _, w := range all {
 			w.follow(t, ended)
 		}
@@ -63,13 +63,13 @@ func TestDefinedCalls(t *testing.T) {
 
 // TestNothingPinned: an object that is no longer in the history is freed, though a client whose watch goes on has got it.
 func TestNothingPinned(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To})
 		c.add("n1")
 		object := weak.Make(c.log[0].After) // what was added; no variable keeps it
 		c.add("n2")
 		synctest.Wait()
-		if !w.take(t.Context()) || len(w.events) != 2 {
+		if !w.receive(t.Context()) || len(w.events) != 2 {
 			t.Fatalf("got %q, want two events", w.events)
 		}
 		c.state, c.log = index.NewTree(true), nil
@@ -86,19 +86,19 @@ func TestNothingPinned(t *testing.T) {
 // TestBookmarkAfterDoubt: a bookmark that is due while Defined is false is delivered soon after Defined is true again, though
 // nothing else happens.
 func TestBookmarkAfterDoubt(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		w := c.watchNamespace(1, "n1", Options{Bookmarks: true})[0]
-		w.take(t.Context()) // the beginning
+		w.receive(t.Context()) // the beginning
 		c.definition.doubtful.Store(true)
 		c.add("n2")
 		time.Sleep(bookmarkInterval + bookmarkJitter)
-		if w.take(t.Context()) {
+		if w.receive(t.Context()) {
 			t.Errorf("while Defined is false: got the bookmarks %v, want none", w.bookmarks)
 		}
 		c.definition.doubtful.Store(false)
 		w.Wait(t.Context()) // wakes for the bookmark's timer
 		w.Wait(t.Context()) // wakes after definedPollInterval, to call Defined again
-		w.take(t.Context())
+		w.receive(t.Context())
 		if want := []bookmark{{revision: c.span.To}}; !slices.Equal(w.bookmarks, want) {
 			t.Errorf("after that: got the bookmarks %v, want %v", w.bookmarks, want)
 		}

@@ -22,7 +22,7 @@ func TestModel(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, seed)
-				m := &model{cluster: c, retainedAfter: c.span.To}
+				m := &model{fakeCluster: c, retainedAfter: c.span.To}
 				for range steps {
 					m.step()
 				}
@@ -35,7 +35,7 @@ func TestModel(t *testing.T) {
 
 // model knows what a broadcaster must do, without looking into it.
 type model struct {
-	*cluster
+	*fakeCluster
 	// doubtBegan is the time at which Defined became false, and confirmed the cluster's revision then.
 	doubtBegan time.Time
 	confirmed  uint64
@@ -52,7 +52,7 @@ type model struct {
 
 // follower is a client, and what it must have got.
 type follower struct {
-	*client
+	*watchClient
 	name    string // of its query
 	options Options
 	begunAt time.Time
@@ -172,7 +172,7 @@ func (m *model) begin() {
 		Bookmarks: m.random.IntN(2) == 0,
 		Timeout:   []time.Duration{24 * time.Hour, 150 * time.Second}[m.random.IntN(2)],
 	}
-	m.followers = append(m.followers, &follower{client: m.watch(all[name], o), name: name, options: o, begunAt: time.Now()})
+	m.followers = append(m.followers, &follower{watchClient: m.watch(all[name], o), name: name, options: o, begunAt: time.Now()})
 }
 
 // forget forgets the history before the newest version, which is the state at all revisions since.
@@ -256,7 +256,7 @@ func (m *model) read(times int, some ...*follower) {
 				if len(w.wake) > 0 {
 					w.Wait(m.t.Context())
 				}
-				w.asleep = !w.take(m.t.Context()) && w.heldSince.IsZero()
+				w.asleep = !w.receive(m.t.Context()) && w.heldSince.IsZero()
 			}
 		})
 	}

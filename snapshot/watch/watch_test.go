@@ -59,7 +59,7 @@ func TestEndsAreSpread(t *testing.T) {
 		allWithinShutdown = minWatchLife + shutdown
 	)
 	for name, tt := range map[string]struct {
-		cause         func(*cluster)
+		cause         func(*fakeCluster)
 		stateTime     time.Duration // for which each client reads its state
 		want          Ending        // "": EndLost or EndShutdown, whichever comes first
 		wantLeast     time.Duration // before the first watch ends
@@ -68,30 +68,30 @@ func TestEndsAreSpread(t *testing.T) {
 		wantIdleGoOn  bool          // watches that have got everything go on; false: they may end or not
 	}{
 		"the history forgets the next change": {
-			cause: func(c *cluster) { c.trim(1) },
+			cause: func(c *fakeCluster) { c.trim(1) },
 			want:  EndBehind, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: mostPerSecond, wantIdleGoOn: true,
 		},
 		"the state is lost": {
-			cause: func(c *cluster) { c.broadcaster.End() },
+			cause: func(c *fakeCluster) { c.broadcaster.End() },
 			want:  EndLost, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: mostPerSecond,
 		},
 		"the history forgets the next change, and the state is lost": {
-			cause: func(c *cluster) {
+			cause: func(c *fakeCluster) {
 				c.trim(1)
 				c.broadcaster.End()
 			},
 			want: EndLost, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: mostPerSecond,
 		},
 		"the state is lost while clients read it": {
-			cause: func(c *cluster) { c.broadcaster.End() }, stateTime: maxEndSpread,
+			cause: func(c *fakeCluster) { c.broadcaster.End() }, stateTime: maxEndSpread,
 			want: EndLost, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: watches,
 		},
 		"the state may be wrong": {
-			cause: func(c *cluster) { c.broadcaster.Abort() },
+			cause: func(c *fakeCluster) { c.broadcaster.Abort() },
 			want:  EndLost, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: mostPerSecond,
 		},
 		"Defined is false for long": {
-			cause: func(c *cluster) {
+			cause: func(c *fakeCluster) {
 				c.definition.doubtful.Store(true)
 				c.add("n1")
 			},
@@ -99,11 +99,11 @@ func TestEndsAreSpread(t *testing.T) {
 			wantPerSecond: mostPerSecond, wantIdleGoOn: true,
 		},
 		"the process ends": {
-			cause: func(c *cluster) { c.broadcaster.EndWithin(shutdown, EndShutdown) },
+			cause: func(c *fakeCluster) { c.broadcaster.EndWithin(shutdown, EndShutdown) },
 			want:  EndShutdown, wantLeast: minWatchLife, wantMost: allWithinShutdown, wantPerSecond: mostAtShutdown,
 		},
 		"the state is lost, and the process ends": {
-			cause: func(c *cluster) {
+			cause: func(c *fakeCluster) {
 				c.broadcaster.End()
 				c.broadcaster.EndWithin(shutdown, EndShutdown)
 			},
@@ -113,13 +113,13 @@ func TestEndsAreSpread(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var pacer Pacer
-				var all, idle []*client
+				var all, idle []*watchClient
 				for range broadcasters {
 					c := newCluster(t, 1)
 					c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &pacer)
 					all = append(all, c.watchNamespace(watchesEach, "n1", Options{})...)
 					unconcerned := c.watchNamespace(1, "n3", Options{})[0]
-					unconcerned.take(t.Context())
+					unconcerned.receive(t.Context())
 					idle = append(idle, unconcerned)
 					c.add("n1")
 					c.add("n1")
@@ -160,7 +160,7 @@ type watchEnd struct {
 }
 
 // endAll lets clients that have just got their state read until their watches end, and returns the ends.
-func endAll(t *testing.T, all []*client) []watchEnd {
+func endAll(t *testing.T, all []*watchClient) []watchEnd {
 	t.Helper()
 	begunAt := time.Now()
 	ends := make(chan watchEnd, len(all))
@@ -168,7 +168,7 @@ func endAll(t *testing.T, all []*client) []watchEnd {
 	for _, w := range all {
 		reading.Go(func() {
 			w.InitialSent()
-			w.takeAll(t.Context())
+			w.receiveAll(t.Context())
 			why := w.AwaitEnd(t.Context(), w.end)
 			w.Close(why)
 			ends <- watchEnd{why: why, after: time.Since(begunAt)}
@@ -187,21 +187,21 @@ func endAll(t *testing.T, all []*client) []watchEnd {
 // initialStateTimeout. If the state may be wrong, it must stop at once.
 func TestSlowState(t *testing.T) {
 	for name, tt := range map[string]struct {
-		cause            func(*cluster)
+		cause            func(*fakeCluster)
 		wantEarly        Ending // before initialStateTimeout is over
 		wantLate         Ending // after that
 		wantNewestReader Ending // after that, of a client that reads the newest state
 	}{
-		"nothing is forgotten":          {cause: func(*cluster) {}},
-		"the next change is forgotten":  {cause: func(c *cluster) { c.trim(2) }, wantLate: EndBehind},
-		"another state has been loaded": {cause: (*cluster).renew, wantLate: EndBehind, wantNewestReader: EndBehind},
+		"nothing is forgotten":          {cause: func(*fakeCluster) {}},
+		"the next change is forgotten":  {cause: func(c *fakeCluster) { c.trim(2) }, wantLate: EndBehind},
+		"another state has been loaded": {cause: (*fakeCluster).renew, wantLate: EndBehind, wantNewestReader: EndBehind},
 		"the known states may be wrong": {
-			cause:     func(c *cluster) { c.broadcaster.Abort() },
+			cause:     func(c *fakeCluster) { c.broadcaster.Abort() },
 			wantEarly: EndLost, wantLate: EndLost, wantNewestReader: EndLost,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
+			inBubble(t, func(t *testing.T, c *fakeCluster) {
 				w := c.watch(index.Query{Scope: index.Scope{Namespace: "n1"}}, Options{After: c.span.To})
 				for range 3 {
 					c.add("elsewhere")
@@ -221,7 +221,7 @@ func TestSlowState(t *testing.T) {
 
 // TestDrain: a client that reads slowly gets events of a lost history for drainTimeout, and no longer.
 func TestDrain(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		const changes, pause = 100, 2 * time.Second
 		w := c.watch(index.Query{}, Options{After: c.span.To})
 		for range changes {
@@ -233,7 +233,7 @@ func TestDrain(t *testing.T) {
 		time.Sleep(minWatchLife + time.Second) // the end of a watch without others is due by now
 		begunAt := time.Now()
 		for w.end == "" {
-			w.take(t.Context())
+			w.receive(t.Context())
 			time.Sleep(pause)
 		}
 		expect.Same(t, EndLost, w.end)
@@ -248,11 +248,11 @@ func TestDrain(t *testing.T) {
 
 // TestNoBookmarkAtTheBeginning: a watch gets no bookmark at the revision after which it begins.
 func TestNoBookmarkAtTheBeginning(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To, Bookmarks: true})
-		w.take(t.Context())
+		w.receive(t.Context())
 		time.Sleep(bookmarkInterval + bookmarkJitter)
-		if w.take(t.Context()) {
+		if w.receive(t.Context()) {
 			t.Errorf("nothing has changed: got the bookmarks %v, want none", w.bookmarks)
 		}
 	})

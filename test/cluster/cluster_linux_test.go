@@ -43,12 +43,12 @@ type tester struct {
 // TestCluster installs the chart, has clients use listproxy while it is changed in every way, and uninstalls it. Each part
 // needs those before it.
 func TestCluster(t *testing.T) {
-	if running == nil {
+	if sharedCluster == nil {
 		t.Skip("make test-cluster runs it")
 	}
-	admin, err := kubernetes.NewForConfig(running.RESTConfig(controlplane.Admin))
+	admin, err := kubernetes.NewForConfig(sharedCluster.RESTConfig(controlplane.Admin))
 	expect.NoError(t, err)
-	c := &tester{Cluster: running, admin: admin}
+	c := &tester{Cluster: sharedCluster, admin: admin}
 	objectsBefore := c.objects(t)
 	for _, args := range []string{
 		"create namespace " + team, "create serviceaccount robot -n " + team,

@@ -20,9 +20,9 @@ import (
 const patience = 5 * time.Minute
 
 var (
-	runCluster = flag.Bool("cluster", false, "run a cluster, and test on it")
-	// running is the cluster; nil without -cluster.
-	running *cluster.Cluster
+	withCluster = flag.Bool("cluster", false, "run a cluster, and test on it")
+	// sharedCluster is the cluster that all tests share; nil without -cluster.
+	sharedCluster *cluster.Cluster
 )
 
 func TestMain(m *testing.M) {
@@ -37,27 +37,35 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runTests runs the tests in the namespaces of a cluster, which the tests share, and returns their exit code.
+// runTests runs the tests, and returns their exit code. Without -cluster, it just runs them. With -cluster, this process only
+// makes Linux namespaces for the cluster, and runs the tests in a second process there.
 func runTests(ctx context.Context, m *testing.M) (int, error) {
-	switch {
-	case !*runCluster:
+	if !*withCluster {
 		return m.Run(), nil
-	case !cluster.Inside():
-		if missing := cluster.Missing(); len(missing) > 0 {
-			return 1, fmt.Errorf("this machine lacks:\n  %s", strings.Join(missing, "\n  "))
-		}
-		if err := cluster.Build(ctx, harness.Log); err != nil {
-			return 1, err
-		}
-		code, err := cluster.Enter(ctx, harness.Log, 0)
-		return code, errors.Join(err, context.Cause(ctx)) // an interrupted run has failed
 	}
+	if cluster.Inside() {
+		return runInside(ctx, m)
+	}
+	if missing := cluster.Missing(); len(missing) > 0 {
+		return 1, fmt.Errorf("this machine lacks:\n  %s", strings.Join(missing, "\n  "))
+	}
+	if err := cluster.Build(ctx, harness.Log); err != nil {
+		return 1, err
+	}
+	const openPorts = 0 // the tests need no port outside of the namespaces
+	code, err := cluster.Enter(ctx, harness.Log, openPorts)
+	return code, errors.Join(err, context.Cause(ctx)) // an interrupted run has failed
+}
+
+// runInside starts the cluster in the Linux namespaces of this process, and runs the tests on it.
+func runInside(ctx context.Context, m *testing.M) (int, error) {
+	logEnd := func(err error) { harness.Log(err.Error()) } // if a process of the cluster ends, tests fail by themselves
 	var err error
-	logEnd := func(err error) { harness.Log(err.Error()) } // tests fail by themselves then
-	if running, err = cluster.Start(ctx, harness.Log, logEnd); err != nil {
+	sharedCluster, err = cluster.Start(ctx, harness.Log, logEnd)
+	if err != nil {
 		return 1, err
 	}
 	code := m.Run()
-	running.Stop()
+	sharedCluster.Stop()
 	return code, nil
 }

@@ -108,7 +108,7 @@ func (c *fakeCluster) randomObject(revision uint64) *index.Object {
 	o := c.object(oneOf(3, "n"), oneOf(4, "p"), oneOf(3, ""), oneOf(3, "node"), revision)
 	if isLarge := c.random.IntN(25) == 0; isLarge {
 		padding := func() string { return strings.Repeat("x", c.random.IntN(batchSize*5/4)) }
-		// Clients share the bytes before and after the object's resourceVersion.
+		// There is padding before and after the resourceVersion, which a deletion revises.
 		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, padding(), o.Bytes[1:len(o.Bytes)-1], padding())
 	}
 	return o

@@ -82,8 +82,8 @@ func parse(text string) (mutant, error) {
 	}, nil
 }
 
-// apply returns the content of the changed file.
-func (m mutant) apply(root string) ([]byte, error) {
+// changedFile returns the content of the mutant's file after the change. It fails if the text to replace is not there exactly once.
+func (m mutant) changedFile(root string) ([]byte, error) {
 	original, err := os.ReadFile(filepath.Join(root, m.file)) // #nosec G304 -- a file of this repository
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (m mutant) apply(root string) ([]byte, error) {
 
 // overlay writes the changed file, and a file for the go command's -overlay, into dir, and returns the path of the latter.
 func (m mutant) overlay(root, dir string) (string, error) {
-	mutated, err := m.apply(root)
+	mutated, err := m.changedFile(root)
 	if err != nil {
 		return "", err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// contexts returns a kubeconfig with several contexts and no current one.
-func contexts() api.Config {
+// kubeconfigOfTests returns a kubeconfig with several contexts and no current one.
+func kubeconfigOfTests() api.Config {
 	return api.Config{
 		Contexts: map[string]*api.Context{
 			"work":    {Cluster: "work", AuthInfo: "me", Namespace: "team-a"},
@@ -39,25 +39,28 @@ func contexts() api.Config {
 	}
 }
 
-// TestKubeconfig: listproxy kubeconfig prints the chosen context of a kubeconfig, with the proxy as server or proxy-url, and the
-// given CA. It warns if the user has a client certificate.
+// TestKubeconfig: listproxy kubeconfig prints the chosen context of a kubeconfig, with the proxy as the server or as the proxy-url,
+// and with the given CA. It warns if the user has a client certificate.
 func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "config")
-	expect.NoError(t, clientcmd.WriteToFile(contexts(), source))
+	expect.NoError(t, clientcmd.WriteToFile(kubeconfigOfTests(), source))
 	caPath, _, err := serve.SelfSigned(dir, nil)
 	expect.NoError(t, err)
 	ca, err := os.ReadFile(caPath) // #nosec G304 -- of this test
 	expect.NoError(t, err)
+	const unusedDefaultCA = "" // --certificate-authority is given
 	for _, test := range []struct {
 		name        string
-		args        string // divided by spaces
+		args        string // the arguments, divided by spaces; the test adds --kubeconfig and --certificate-authority
 		wantContext string
 		wantCluster api.Cluster
 		wantWarning string
 	}{
 		{
-			name: "the proxy as the server", args: "--context=work --server=https://proxy:8443", wantContext: "work",
+			name:        "the proxy as the server",
+			args:        "--context=work --server=https://proxy:8443",
+			wantContext: "work",
 			wantCluster: api.Cluster{Server: "https://proxy:8443", CertificateAuthorityData: ca},
 		},
 		{
@@ -69,15 +72,16 @@ func TestKubeconfig(t *testing.T) {
 			},
 		},
 		{
-			name: "a user with a client certificate",
-			args: "--context=home --server=https://proxy:8443", wantContext: "home",
+			name:        "a user with a client certificate",
+			args:        "--context=home --server=https://proxy:8443",
+			wantContext: "home",
 			wantCluster: api.Cluster{Server: "https://proxy:8443", CertificateAuthorityData: ca},
 			wantWarning: "--client-ca-file",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			args := append(strings.Fields(test.args), "--kubeconfig="+source, "--certificate-authority="+caPath)
-			out, warning, err := clitest.Execute(t, NewKubeconfigCommand(caPath), args...)
+			out, warning, err := clitest.Execute(t, NewKubeconfigCommand(unusedDefaultCA), args...)
 			expect.NoError(t, err)
 			expect.Says(t, warning, test.wantWarning)
 			if test.wantWarning == "" {
@@ -85,12 +89,12 @@ func TestKubeconfig(t *testing.T) {
 			}
 			got, err := clientcmd.Load([]byte(out))
 			expect.NoError(t, err)
-			context := contexts().Contexts[test.wantContext]
+			context := kubeconfigOfTests().Contexts[test.wantContext]
 			expect.Same(t, api.Config{
 				CurrentContext: test.wantContext,
 				Contexts:       map[string]*api.Context{test.wantContext: context},
 				Clusters:       map[string]*api.Cluster{context.Cluster: &test.wantCluster},
-				AuthInfos:      map[string]*api.AuthInfo{context.AuthInfo: contexts().AuthInfos[context.AuthInfo]},
+				AuthInfos:      map[string]*api.AuthInfo{context.AuthInfo: kubeconfigOfTests().AuthInfos[context.AuthInfo]},
 			}, *got,
 				cmpopts.EquateEmpty(),
 				cmpopts.IgnoreFields(api.Cluster{}, "LocationOfOrigin"),
@@ -105,13 +109,13 @@ func TestKubeconfig(t *testing.T) {
 func TestKubeconfigRefuses(t *testing.T) {
 	dir := t.TempDir()
 	source, missing := filepath.Join(dir, "config"), filepath.Join(dir, "missing")
-	expect.NoError(t, clientcmd.WriteToFile(contexts(), source))
-	ca, _, err := serve.SelfSigned(dir, nil)
+	expect.NoError(t, clientcmd.WriteToFile(kubeconfigOfTests(), source))
+	defaultCA, _, err := serve.SelfSigned(dir, nil)
 	expect.NoError(t, err)
 	t.Setenv("KUBECONFIG", missing)
 	from := "--kubeconfig=" + source
 	for args, wantSays := range map[string]string{
-		"":                          "$KUBECONFIG or ~/.kube/config) has no current context: give --context",
+		"":                          "the kubeconfig (--kubeconfig, or $KUBECONFIG or ~/.kube/config) has no current context: give --context",
 		"--kubeconfig=" + missing:   missing + ": no such file",
 		from:                        "no current context: give --context",
 		from + " --context=away":    `the context "away"`,
@@ -126,7 +130,7 @@ func TestKubeconfigRefuses(t *testing.T) {
 		from + " --certificate-authority=" + missing:       "name its file in --certificate-authority",
 		from + " --certificate-authority=" + source:        "there is no certificate",
 	} {
-		out, _, err := clitest.Execute(t, NewKubeconfigCommand(ca), strings.Fields(args)...)
+		out, _, err := clitest.Execute(t, NewKubeconfigCommand(defaultCA), strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), wantSays) {
 			t.Errorf("%q: got error %v, want one with %q", args, err, wantSays)
 		}

@@ -45,9 +45,10 @@ type attack struct {
 
 	method string // "" is GET
 	target string
-	// header holds lines, as "Name: value". They follow the user's Authorization, unless noAuthorization.
-	header          []string
-	noAuthorization bool // the user's token is not sent, but for what header has
+	// header holds lines, as "Name: value". They follow the user's Authorization, unless withoutOwnToken.
+	header []string
+	// withoutOwnToken leaves out the user's Authorization. header may still have one.
+	withoutOwnToken bool
 	body            string
 
 	bytes  string
@@ -82,7 +83,7 @@ func (a attack) http1() string {
 	var b strings.Builder
 	const head = "%s %s HTTP/1.1\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n"
 	fmt.Fprintf(&b, head, a.verb(), a.target)
-	if !a.noAuthorization {
+	if !a.withoutOwnToken {
 		b.WriteString("{authorization}")
 	}
 	for _, line := range a.header {
@@ -102,7 +103,7 @@ func (a attack) http2(w *wire) {
 	}
 	fields := request(a.target)
 	fields[0][1] = a.verb()
-	if a.noAuthorization || w.fill.Replace("{token}") == "" {
+	if a.withoutOwnToken || w.fill.Replace("{token}") == "" {
 		fields = fields[:len(fields)-1] // the last is Authorization
 	}
 	for _, line := range a.header {

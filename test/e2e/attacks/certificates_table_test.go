@@ -8,43 +8,46 @@ import (
 
 const (
 	podOfA     = "/api/v1/namespaces/team-a/pods/open-0"
-	podsOfANow = "/api/v1/namespaces/team-a/pods" // a consistent list, which is forwarded
-	// mapOpen is the list of the ConfigMap "open" alone.
-	mapOpen = configMapsOfA + "&fieldSelector=metadata.name%3Dopen"
-	// whoAmI is a path that answers with the user, groups and extras.
-	whoAmI     = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-	reviews    = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	asJSON     = "Content-Type: application/json"
-	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
+	podsOfANow = "/api/v1/namespaces/team-a/pods" // podsOfANow is a consistent list, which is forwarded.
+	// openConfigMap is a list of configMapsOfA that selects the one with the name "open".
+	openConfigMap = configMapsOfA + "&fieldSelector=metadata.name%3Dopen"
+	jsonHeader    = "Content-Type: application/json"
+	// kube-apiserver answers a POST of whoAmIBody to whoAmIPath with the user, groups and extras.
+	whoAmIPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+	whoAmIBody = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	// kube-apiserver answers a POST of mayIBody to mayIPath with whether the user may list podsOfA.
+	mayIPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	mayIBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
 		`"spec":{"resourceAttributes":{"verb":"list","resource":"pods","namespace":"team-a"}}}`
-	whoBody = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 )
 
-// askingWhoAmI returns an attack that asks who its user is, with the other fields of base.
-func askingWhoAmI(base attack) attack {
+// whoAmIAttack returns base as an attack that asks kube-apiserver who its user is.
+func whoAmIAttack(base attack) attack {
 	a := base
 	a.name += ", who"
-	a.method, a.target, a.body = http.MethodPost, whoAmI, whoBody
-	a.header = slices.Concat([]string{asJSON}, base.header)
+	a.method, a.target, a.body = http.MethodPost, whoAmIPath, whoAmIBody
+	a.header = slices.Concat([]string{jsonHeader}, base.header)
 	return a
 }
 
-// hits names the users who must get lists from memory.
+// hits names the users who must get the lists podsOfA and pods from memory.
 type hits struct {
-	list    []string // that of podsOfA
-	listAll []string // that of pods
+	podsOfA []string
+	pods    []string
 }
 
-// listsGetAndWho returns four attacks with the other fields of base: for a list that the reader may have, for a list that only
-// the admin may have, for an object, and for who the user is.
-func listsGetAndWho(base attack, want hits) []attack {
+// readAttacks returns base as four attacks: on podsOfA, which the reader may list; on pods, which only the admin may list; on
+// one pod; and as whoAmIAttack.
+func readAttacks(base attack, want hits) []attack {
 	derive := func(name, target string, wantHitFor []string) attack {
 		a := base
-		a.name, a.target, a.wantHitFor = base.name+", "+name, target, wantHitFor
+		a.name = base.name + ", " + name
+		a.target = target
+		a.wantHitFor = wantHitFor
 		return a
 	}
 	return []attack{
-		derive("list", podsOfA, want.list), derive("list all", pods, want.listAll), derive("get", podOfA, nil), askingWhoAmI(base),
+		derive("list", podsOfA, want.podsOfA), derive("list all", pods, want.pods), derive("get", podOfA, nil), whoAmIAttack(base),
 	}
 }
 
@@ -54,22 +57,26 @@ var goodCerts = []string{
 	spelledCert,
 }
 
-// podReaderCerts may list podsOfA.
+// podReaderCerts are the users with a certificate who may list podsOfA.
 var podReaderCerts = []string{adminCert, readerCert, identifiedCert, developerCert, memberCert}
 
-// certificateAttacks show certificates, alone and with tokens and headers that contradict them.
+// certificateAttacks present certificates, alone and with tokens and headers that contradict them.
 func certificateAttacks() []attack {
-	return slices.Concat(certificateOnly(), certificateAndToken(), badCertificates())
+	return slices.Concat(
+		requestsByCertificate(), certificatesWithToken(),
+		invalidCertificates(), invalidCertificatesWithToken(), certificatesOfOddUsers(),
+	)
 }
 
-// certificateOnly are harmless requests of all kinds by users with a certificate alone.
-func certificateOnly() []attack {
+// requestsByCertificate are requests of all kinds with a valid certificate and nothing else. None of them is malformed: they
+// find out whether a user gets what is another user's.
+func requestsByCertificate() []attack {
 	return withUsers(goodCerts,
 		attack{name: "list all", target: pods, wantHitFor: []string{adminCert}},
 		attack{name: "list", target: podsOfA, wantHitFor: podReaderCerts},
 		attack{name: "list another namespace", target: podsOfB, wantHitFor: []string{adminCert}},
-		attack{name: "list of one name", target: mapOpen, wantHitFor: []string{adminCert, namedCert}},
-		attack{name: "list of all, of which named may read one", target: configMapsOfA, wantHitFor: []string{adminCert}},
+		attack{name: "list of one name", target: openConfigMap, wantHitFor: []string{adminCert, namedCert}},
+		attack{name: "list of all, where a user may read one", target: configMapsOfA, wantHitFor: []string{adminCert}},
 		attack{name: "list as it is now", target: podsOfANow},
 		attack{name: "get", target: podOfA},
 		attack{
@@ -78,15 +85,15 @@ func certificateOnly() []attack {
 		},
 		attack{name: "discovery", target: "/api/v1", users: []string{readerCert, outsiderCert}},
 		attack{name: "version", target: "/version", users: []string{readerCert, outsiderCert}},
-		askingWhoAmI(attack{name: "by certificate"}),
-		attack{name: "may I", method: http.MethodPost, target: reviews, header: []string{asJSON}, body: reviewBody},
+		whoAmIAttack(attack{name: "by certificate"}),
+		attack{name: "may I", method: http.MethodPost, target: mayIPath, header: []string{jsonHeader}, body: mayIBody},
 		attack{
-			name: "create what is there", method: http.MethodPost,
-			target: "/api/v1/namespaces/team-a/configmaps", header: []string{asJSON},
+			name: "create what exists", method: http.MethodPost,
+			target: "/api/v1/namespaces/team-a/configmaps", header: []string{jsonHeader},
 			body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"open"}}`,
 		},
 		attack{
-			name: "delete, but not really", method: http.MethodDelete,
+			name: "delete in a dry run", method: http.MethodDelete,
 			target: "/api/v1/namespaces/team-a/configmaps/open?dryRun=All",
 		},
 		attack{
@@ -96,44 +103,54 @@ func certificateOnly() []attack {
 	)
 }
 
-// certificateAndToken shows a certificate and the token of another user. The request is the certificate's user's.
-func certificateAndToken() []attack {
-	ofPodReaders := []string{withToken(readerCert, admin), withToken(readerCert, stranger), withToken(adminCert, reader)}
-	out := listsGetAndWho(
-		attack{name: "two users", users: append(ofPodReaders, withToken(nobodyCert, admin))},
-		hits{list: ofPodReaders, listAll: []string{withToken(adminCert, reader)}},
-	)
+// certificatesWithToken present a valid certificate and the token of another user. kube-apiserver ignores the token.
+func certificatesWithToken() []attack {
+	adminWithToken := withToken(adminCert, reader)
+	ofPodReaders := []string{withToken(readerCert, admin), withToken(readerCert, stranger), adminWithToken}
+	users := slices.Concat(ofPodReaders, []string{withToken(nobodyCert, admin)})
+	out := readAttacks(attack{name: "two users", users: users}, hits{podsOfA: ofPodReaders, pods: []string{adminWithToken}})
 	for _, lines := range []string{
 		"Authorization:", "Authorization: Bearer", "Authorization: Basic YWRtaW46YWRtaW4=",
 		"Authorization: Bearer {token:admin}\nAuthorization: Bearer {token:alice}", "Proxy-Authorization: Bearer {token:admin}",
 		"Sec-WebSocket-Protocol: {bearer:admin}, x",
 	} {
-		out = append(out, listsGetAndWho(attack{
-			name: lines, header: strings.Split(lines, "\n"), users: []string{readerCert}, noAuthorization: true,
-		}, hits{list: []string{readerCert}})...)
+		out = append(out, readAttacks(attack{
+			name: lines, header: strings.Split(lines, "\n"), users: []string{readerCert}, withoutOwnToken: true,
+		}, hits{podsOfA: []string{readerCert}})...)
 	}
 	return out
 }
 
-// badCertificates shows certificates that are invalid, and those of users whom listproxy cannot impersonate.
-func badCertificates() []attack {
-	out := listsGetAndWho(attack{name: "invalid", users: badCerts, verdict: refusedAlike}, hits{})
+// invalidCertificates present an invalid certificate, alone or with a header that names another user but has no token.
+func invalidCertificates() []attack {
+	out := readAttacks(attack{name: "invalid", users: badCerts, verdict: refusedAlike}, hits{})
 	for _, line := range []string{
 		"Authorization: Basic YTph", "Authorization: Bearer ", "Impersonate-User: alice", "X-Remote-User: alice",
 	} {
 		out = append(out, attack{
 			name: "invalid, and " + line, target: podsOfA, header: []string{line}, users: badCerts,
-			verdict: refusedAlike, noAuthorization: true,
+			verdict: refusedAlike, withoutOwnToken: true,
 		})
 	}
-	for _, bad := range badCerts { // with a token, the request is the token's user's
-		badWithToken := withToken(bad, reader)
-		out = append(out, listsGetAndWho(
-			attack{name: "invalid, and a token", users: []string{badWithToken, withToken(bad, stranger)}}, hits{list: []string{badWithToken}},
+	return out
+}
+
+// invalidCertificatesWithToken present an invalid certificate and a token. kube-apiserver ignores the certificate.
+func invalidCertificatesWithToken() []attack {
+	var out []attack
+	for _, invalid := range badCerts {
+		ofReader, ofStranger := withToken(invalid, reader), withToken(invalid, stranger)
+		out = append(out, readAttacks(
+			attack{name: "invalid, and a token", users: []string{ofReader, ofStranger}}, hits{podsOfA: []string{ofReader}},
 		)...)
 	}
-	return append(out, listsGetAndWho(attack{
+	return out
+}
+
+// certificatesOfOddUsers present valid certificates of users whom listproxy cannot impersonate.
+func certificatesOfOddUsers() []attack {
+	return readAttacks(attack{
 		name: "cannot be impersonated", users: []string{anonymousCert, oddCert, ungroupedCert},
 		verdict: refused, wantStatus: http.StatusForbidden,
-	}, hits{})...)
+	}, hits{})
 }

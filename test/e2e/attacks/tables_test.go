@@ -44,7 +44,7 @@ func identityAttacks() []attack {
 	}
 	addByCertificate := func(lines string, a attack, want hits) {
 		a.name, a.header = lines+" by certificate", strings.Split(lines, "\n")
-		out = append(out, listsGetAndWho(a, want)...)
+		out = append(out, readAttacks(a, want)...)
 	}
 	for _, lines := range impersonations {
 		var wantHitFor []string
@@ -63,7 +63,7 @@ func identityAttacks() []attack {
 	}
 	for _, lines := range harmlessClaims {
 		add(lines, nil, nil, []string{reader})
-		addByCertificate(lines, attack{users: []string{readerCert, nobodyCert}}, hits{list: []string{readerCert}})
+		addByCertificate(lines, attack{users: []string{readerCert, nobodyCert}}, hits{podsOfA: []string{readerCert}})
 	}
 	return out
 }
@@ -119,9 +119,9 @@ func credentialAttacks() []attack {
 		out = append(
 			out,
 			attack{
-				name: name + " for one namespace", target: podsOfA, header: lines, noAuthorization: true, wantHitFor: wantHitFor,
+				name: name + " for one namespace", target: podsOfA, header: lines, withoutOwnToken: true, wantHitFor: wantHitFor,
 			},
-			attack{name: name + " for all", target: pods, header: lines, noAuthorization: true},
+			attack{name: name + " for all", target: pods, header: lines, withoutOwnToken: true},
 		)
 	}
 	asAlice := []string{anonymous} // sends alice's token in these headers
@@ -150,11 +150,11 @@ func credentialAttacks() []attack {
 		out,
 		attack{
 			name: "very long", target: podsOfA, header: []string{authorization + "Bearer " + strings.Repeat("x", 100_000)},
-			noAuthorization: true, verdict: refused,
+			withoutOwnToken: true, verdict: refused,
 		},
 		attack{
 			name: "token in the query", target: pods + "&access_token={token:admin}&token={token:admin}",
-			noAuthorization: true,
+			withoutOwnToken: true,
 		},
 	)...)
 }
@@ -305,7 +305,7 @@ func methodAttacks() []attack {
 		out = append(out, attack{name: header, target: podsOfA, header: []string{header + ": DELETE"}, wantHitFor: podReaders})
 	}
 	const requestInBody = "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"
-	json := []string{asJSON}
+	json := []string{jsonHeader}
 	out = append(out,
 		attack{name: "POST, nothing", method: http.MethodPost, target: podsOfA},
 		attack{name: "POST, no object", method: http.MethodPost, target: podsOfA, header: json, body: "{}"},

@@ -25,31 +25,36 @@ func getAdmin(t *testing.T, p *harness.Proxy, path string) ask.Answer {
 	return a
 }
 
-// TestStatus: the status page counts requests that went through listproxy, as metrics and the access log do, shows the
-// collections, and has no dead links.
+// TestStatus: the status counts the requests that went through listproxy, as metrics and the access log do, and shows the upstream,
+// the memory and the collections. The status page has no dead links.
 func TestStatus(t *testing.T) {
 	client := ask.MustNew(t, statusProxy.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
-	get := func(target string) {
+	forward := func(target string) {
 		t.Helper()
 		_, err := client.Get(t.Context(), target)
 		expect.NoError(t, err)
 	}
-	const lists = "/api/v1/namespaces"
-	for range 3 {
-		_, err := client.AwaitMemory(t.Context(), lists+"?resourceVersion=0")
+	const namespacesPath = "/api/v1/namespaces"
+	const fromMemory, forwardedLists, forwardedWatches = 3, 2, 1
+	for range fromMemory {
+		_, err := client.AwaitMemory(t.Context(), namespacesPath+"?resourceVersion=0")
 		expect.NoError(t, err)
 	}
-	for range 2 {
-		get(lists)
+	for range forwardedLists {
+		forward(namespacesPath) // the list must be consistent, and statusProxy has no --consistent-lists
 	}
-	get(lists + "?" + ask.StreamingList + "&timeoutSeconds=1") // is forwarded, without --watches
+	for range forwardedWatches {
+		forward(namespacesPath + "?" + ask.StreamingList + "&timeoutSeconds=1") // statusProxy has no --watches
+	}
 
 	var status admin.Status
-	poll.Until(t, patience, "the status counts every request", func() (done bool) { // a request is counted after its answer has ended
+	// A request is counted only after its answer has ended.
+	poll.Until(t, patience, "the status counts every request", func() (done bool) {
 		var err error
 		status, err = statusProxy.Status(t.Context())
 		expect.NoError(t, err)
-		return status.Lists.Answered >= 3 && status.Lists.Forwarded >= 2 && status.Watches.Forwarded >= 1
+		return status.Lists.Answered >= fromMemory && status.Lists.Forwarded >= forwardedLists &&
+			status.Watches.Forwarded >= forwardedWatches
 	})
 	checkStatus(t, status)
 
@@ -60,7 +65,7 @@ func TestStatus(t *testing.T) {
 	expect.Says(t, statusProxy.Log(), `level=ACCESS msg=request method=GET target="list namespaces v1"`)
 }
 
-// checkStatus checks the counts of TestStatus's requests, and the upstream, the memory and the collection.
+// checkStatus checks all parts of the status after TestStatus's requests.
 func checkStatus(t *testing.T, status admin.Status) {
 	t.Helper()
 	if !status.Healthy || status.Version == "" || status.Uptime <= 0 || status.Lists.Share == nil {
@@ -80,10 +85,16 @@ func checkStatus(t *testing.T, status admin.Status) {
 	isNamespaces := func(c admin.Collection) bool { return c.Resource == "namespaces" && c.Representation == "json" }
 	i := slices.IndexFunc(status.Collections, isNamespaces)
 	if i < 0 {
-		t.Fatalf("the collections are %+v, without namespaces", status.Collections)
+		t.Fatalf("the collections are %+v, want one of namespaces", status.Collections)
 	}
-	namespaces := status.Collections[i]
-	const windowSeconds, minNamespaces = 150, 4 // the default window, and kube-apiserver's own namespaces
+	checkNamespaces(t, status.Collections[i])
+}
+
+// checkNamespaces checks the collection of namespaces.
+func checkNamespaces(t *testing.T, namespaces admin.Collection) {
+	t.Helper()
+	const windowSeconds = 150 // the default of --history-window
+	const minNamespaces = 4   // kube-apiserver creates so many by itself
 	if namespaces.State != admin.StateLive || namespaces.Age == nil {
 		t.Errorf("the collection of namespaces has the state %q and the age %v, want it live and the age known", namespaces.State, namespaces.Age)
 	}
@@ -101,7 +112,11 @@ func checkStatus(t *testing.T, status admin.Status) {
 func checkPage(t *testing.T) {
 	t.Helper()
 	page := getAdmin(t, statusProxy, "/")
-	for _, link := range regexp.MustCompile(`<a href="([^"]*)"`).FindAllStringSubmatch(string(page.Body), -1) {
+	links := regexp.MustCompile(`<a href="([^"]*)"`).FindAllStringSubmatch(string(page.Body), -1)
+	if len(links) == 0 {
+		t.Error("the page has no links")
+	}
+	for _, link := range links {
 		if a := getAdmin(t, statusProxy, "/"+link[1]); a.Code != http.StatusOK {
 			t.Errorf("GET of the link %s: %s", link[1], a)
 		}

@@ -40,14 +40,14 @@ type ConsistentLists string
 
 // The choices, as spelled in a policy file and in --consistent-lists.
 const (
-	// ConsistentNever means that all these lists are forwarded.
-	ConsistentNever ConsistentLists = "false"
-	// ConsistentOn means that large lists are answered from memory. Of small lists, a few at a time are forwarded, since
+	// ConsistentNone means that all these lists are forwarded.
+	ConsistentNone ConsistentLists = "false"
+	// ConsistentLarge means that large lists are answered from memory. Of small lists, a few at a time are forwarded, since
 	// kube-apiserver answers them sooner than memory can be proven to have the newest state. The others are answered from
 	// memory.
-	ConsistentOn ConsistentLists = "true"
-	// ConsistentAlways means that all these lists are answered from memory.
-	ConsistentAlways ConsistentLists = "always"
+	ConsistentLarge ConsistentLists = "true"
+	// ConsistentAll means that all these lists are answered from memory.
+	ConsistentAll ConsistentLists = "always"
 )
 
 // BuiltIn is the Source of a rule that comes from no file.

@@ -31,7 +31,7 @@ func TestEveryField(t *testing.T) {
 		Cache:           CacheOnDemand,
 		HistoryWindow:   time.Minute,
 		LimitAtZero:     LimitHonoured,
-		ConsistentLists: ConsistentAlways,
+		ConsistentLists: ConsistentAll,
 		Watches:         new(true),
 		Source:          "p: resources[0]",
 	}
@@ -56,7 +56,7 @@ func TestEveryField(t *testing.T) {
 		expect.Same(t, want, c.RuleFor("example.com", "things"))
 	}
 	for text, want := range map[string]ConsistentLists{
-		"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways,
+		"true": ConsistentLarge, "false": ConsistentNone, "always": ConsistentAll,
 	} {
 		if got := mustParse(t, "defaults: {consistentLists: "+text+"}\n").defaults.ConsistentLists; got != want {
 			t.Errorf("consistentLists: %s is read as %q, want %q", text, got, want)

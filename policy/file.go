@@ -191,7 +191,7 @@ func (s settings) validate(path *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		oneOf(path.Child("cache"), s.Cache, CacheOnDemand, CacheNever),
 		oneOf(path.Child("limitAtZero"), s.LimitAtZero, LimitIgnored, LimitHonoured),
-		oneOf(path.Child("consistentLists"), s.consistentLists(), ConsistentNever, ConsistentOn, ConsistentAlways),
+		oneOf(path.Child("consistentLists"), s.consistentLists(), ConsistentNone, ConsistentLarge, ConsistentAll),
 	)
 	window := s.window() // 0 if it is not a duration, which is too short, too
 	if s.HistoryWindow != nil && (window < minHistoryWindow || window > maxHistoryWindow) {

@@ -128,7 +128,7 @@ func checkScope(t *testing.T, r *Request, namespaced bool) {
 	want := upstreamScope(r, namespaced)
 	checkSingle(t, r, namespaced, want)
 	for _, atZero := range []LimitAtZero{LimitIgnored, LimitHonoured} {
-		if decision := r.Decide(atZero, ConsistentAlways); decision.Reason == reason.None {
+		if decision := r.Decide(atZero, ConsistentAll); decision.Reason == reason.None {
 			checkForwarded(t, r, namespaced, atZero, want, decision)
 		}
 	}

@@ -78,7 +78,7 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	case o.Continue != "":
 		return decideContinue(o)
 
-	case o.ResourceVersion == "" && (consistentLists == ConsistentOn || consistentLists == ConsistentAlways):
+	case o.ResourceVersion == "" && (consistentLists == ConsistentLarge || consistentLists == ConsistentAll):
 		return Decision{Semantics: Consistent, Limit: o.Limit}
 	case o.ResourceVersion == "":
 		return forward(reason.Consistent)

@@ -38,7 +38,7 @@ func TestDecideListAgreesWithUpstream(t *testing.T) {
 }
 
 // checkList requires that decideList serves a list exactly if the API server's two validations accept it (that of its
-// handlers, 422, and that of its storage, 400), it is spelled canonically, and it names a revision. (ConsistentNever forwards
+// handlers, 422, and that of its storage, 400), it is spelled canonically, and it names a revision. (ConsistentNone forwards
 // the others.) Revision, start and semantics must be those that the storage reads. LimitHonoured differs only at
 // resourceVersion=0, where it keeps the limit.
 func checkList(t *testing.T, o ListOptions) {
@@ -86,7 +86,7 @@ func checkList(t *testing.T, o ListOptions) {
 	}
 	check := func(atZero LimitAtZero, want Decision) {
 		t.Helper()
-		if diff := cmp.Diff(want, decideList(o, atZero, ConsistentNever)); diff != "" {
+		if diff := cmp.Diff(want, decideList(o, atZero, ConsistentNone)); diff != "" {
 			t.Errorf("%+v, limit at 0 %s (-want +got):\n%s", o, atZero, diff)
 		}
 	}

@@ -157,7 +157,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 	)
 	for name, tt := range map[string]struct {
 		query           string
-		consistentLists policy.ConsistentLists // "": ConsistentOn
+		consistentLists policy.ConsistentLists // "": ConsistentLarge
 		upstream        cannedUpstream
 		unasked         bool           // the token is unknown
 		denied          bool           // reviews say no
@@ -171,9 +171,9 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		// A list of the newest state of a small collection is forwarded.
 		"newest state": {wantFirst: consistent},
 		"newest state, always proven": {
-			consistentLists: policy.ConsistentAlways, wantFirst: "hit; detail=consistent", wantReviews: 1,
+			consistentLists: policy.ConsistentAll, wantFirst: "hit; detail=consistent", wantReviews: 1,
 		},
-		"newest state, never from memory": {consistentLists: policy.ConsistentNever, wantFirst: consistent, wantSecondReviews: 1},
+		"newest state, never from memory": {consistentLists: policy.ConsistentNone, wantFirst: consistent, wantSecondReviews: 1},
 		"newest state, a new token":       {unasked: true, wantFirst: consistent, wantReviews: 1},
 		"newest state, forbidden":         {upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecondReviews: 1},
 		"newest state, an invalid token":  {upstream: cannedUpstream{code: 401}, wantFirst: unknown, wantSecondReviews: 1},
@@ -210,7 +210,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.denied})
 			})
 			h.Policy = policy.DefaultConfig().WithSwitches(policy.Switches{
-				ConsistentLists: cmp.Or(tt.consistentLists, policy.ConsistentOn), Watches: true,
+				ConsistentLists: cmp.Or(tt.consistentLists, policy.ConsistentLarge), Watches: true,
 			})
 			tt.upstream.code = cmp.Or(tt.upstream.code, http.StatusOK)
 			h.Forward = forward.New(tt.upstream, proxytest.DiscardLog())

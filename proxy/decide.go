@@ -37,7 +37,7 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 		semantics:  evaluation.Semantics,
 		revision:   evaluation.Revision,
 		initial:    evaluation.Initial,
-		mustProve:  asked.Watch || evaluation.Rule.ConsistentLists == policy.ConsistentAlways,
+		mustProve:  asked.Watch || evaluation.Rule.ConsistentLists == policy.ConsistentAll,
 	}
 	if evaluation.Reason != reason.None {
 		return a, evaluation.Reason

@@ -238,7 +238,7 @@ func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
 		Draining:    func() bool { return false },
 		Unreachable: func() bool { return false },
 
-		Policy: policy.DefaultConfig().WithSwitches(policy.Switches{ConsistentLists: policy.ConsistentAlways, Watches: true}),
+		Policy: policy.DefaultConfig().WithSwitches(policy.Switches{ConsistentLists: policy.ConsistentAll, Watches: true}),
 
 		ConsistentWait: 3 * time.Second,
 

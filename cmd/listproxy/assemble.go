@@ -118,9 +118,9 @@ type rights struct {
 func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog.Logger) (rights, error) {
 	config := auth.ReviewConfig{
 		TTL:       o.callers.reviewTTL,
-		MaxOutage: o.cache.staleness,
+		MaxOutage: o.cache.stalenessBound,
 		// In an outage, what API servers have said of rights gets no older: see [clock.Outage.AsOf].
-		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
+		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.stalenessBound) },
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
@@ -131,7 +131,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 			return rights{}, err
 		}
 	}
-	sendReview := observe.InstrumentSend(observer, observe.PurposeReview, send) //nolint:bodyclose // no response yet
+	sendReview := observe.InstrumentSend(observer, observe.PurposeReview, send)
 	authorizer := auth.NewAuthorizer(sendReview, api.transports.URL(), config)
 	r := rights{
 		authorizer: authorizer,
@@ -140,7 +140,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 		},
 	}
 	if o.audit.config.Enabled() {
-		sendWhoAmI := observe.InstrumentSend(observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // no response yet
+		sendWhoAmI := observe.InstrumentSend(observer, observe.PurposeWhoAmI, send)
 		r.whoAmI = auth.NewWhoAmI(sendWhoAmI, api.transports.URL(), config)
 	}
 	return r, nil
@@ -165,7 +165,7 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 	if err != nil {
 		return feeds{}, err
 	}
-	compressor, err := gzip.NewCompressor(compressedBound(o.cache.bytes.Value()))
+	compressor, err := gzip.NewCompressor(compressedBound(o.cache.maxBytes.Value()))
 	if err != nil {
 		return feeds{}, err
 	}
@@ -193,8 +193,10 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 		Invalidate: collections.Invalidate,
 		Verify:     collections.Verify,
 		// Watches keep up to date what the cluster knows. After an outage they must be opened again, which takes seconds.
-		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOfWithoutStream(now, o.cache.staleness) },
-		Log:  log,
+		AsOf: func(now time.Time) time.Time {
+			return api.health.Outage().AsOfWithoutStream(now, o.cache.stalenessBound)
+		},
+		Log: log,
 	}
 	if kube, err = cluster.New(api.ownConfig, clusterConfig); err != nil {
 		return feeds{}, err

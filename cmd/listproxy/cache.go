@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,106 +22,109 @@ import (
 // cacheOptions has the policy, the bounds on memory, history and age, and the switches for the requests that are
 // answered from memory.
 type cacheOptions struct {
-	config     string
-	eager      []string
-	bytes      resource.QuantityValue
-	consistent policy.ConsistentLists
-	watches    bool
-	history    time.Duration
-	staleness  time.Duration
-	idle       time.Duration
-	selfCheck  time.Duration
+	policyFile        string
+	eagerNames        []string
+	maxBytes          resource.QuantityValue
+	consistentLists   policy.ConsistentLists
+	watches           bool
+	historyWindow     time.Duration
+	stalenessBound    time.Duration
+	idleTimeout       time.Duration
+	selfCheckInterval time.Duration
 
-	policy           *policy.Config          // set by Validate, from config, consistent and watches
-	eagerCollections []proxy.EagerCollection // set by Validate, from eager
+	policy           *policy.Config          // set by Validate, from policyFile, consistentLists and watches
+	eagerCollections []proxy.EagerCollection // set by Validate, from eagerNames
 }
 
-// freshWait is how long a request waits for a revision that memory has not reached, before it is forwarded. Events arrive
-// a few milliseconds after the upstream has answered the write. If an event takes longer, forwarding is faster.
+// freshWait is how long a request waits for a revision that memory has not reached, before it is forwarded. Usually a
+// client has this revision from the answer to a write, and the event of that write arrives a few milliseconds later. If
+// the event takes longer, forwarding is faster.
 const freshWait = 100 * time.Millisecond
 
-// minStaleness is the shortest --staleness-bound. A feed that has heard nothing for half the bound opens a short watch,
-// whose bookmark tells the current revision. That watch must be able to end within the other half.
+// minStaleness is the shortest --staleness-bound. A feed that has heard nothing for half of a short bound opens a watch of
+// the length source.ShortWatch, whose bookmark tells the current revision. That watch must fit into the other half.
 const minStaleness = 2 * source.ShortWatch
 
 func defaultCacheOptions() cacheOptions {
 	return cacheOptions{
-		bytes:      byteQuantity("2Gi"),
-		consistent: policy.ConsistentNever,
-		history:    150 * time.Second,
-		staleness:  90 * time.Second,
-		idle:       15 * time.Minute,
-		selfCheck:  5 * time.Minute,
+		maxBytes:          byteQuantity("2Gi"),
+		consistentLists:   policy.ConsistentNone,
+		historyWindow:     150 * time.Second,
+		stalenessBound:    90 * time.Second,
+		idleTimeout:       15 * time.Minute,
+		selfCheckInterval: 5 * time.Minute,
 	}
 }
 
 // AddFlags implements optionGroup.
 func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.config, "config", o.config,
+	fs.StringVar(&o.policyFile, "config", o.policyFile,
 		"policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
-	fs.StringSliceVar(&o.eager, "eager", o.eager,
-		"`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
-	fs.Var(&o.bytes, "cache-bytes",
-		"bound on stored objects (`quantity`, 512Mi or 2Gi; 0 for none); compressed lists may take an eighth more. At the "+
+	fs.StringSliceVar(&o.eagerNames, "eager", o.eagerNames,
+		"`resources` to load before /readyz says yes, and never to drop as idle: pods,pods/protobuf,deployments.v1.apps")
+	fs.Var(&o.maxBytes, "cache-bytes",
+		"bound on stored objects (`quantity`, 512Mi or 2Gi; 0: no bound); compressed lists may take an eighth more. At the "+
 			"bound, history is shortened, then idle resources are dropped, then lists are forwarded")
-	fs.StringVar((*string)(&o.consistent), "consistent-lists", string(o.consistent),
-		"answer lists that name no resourceVersion from memory too, once it is proven that memory holds everything written "+
-			"before the list came. false: none; true: large lists; always: all. The policy can say otherwise for a resource")
-	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentOn)
+	fs.StringVar((*string)(&o.consistentLists), "consistent-lists", string(o.consistentLists),
+		"also answer from memory the lists that name no resourceVersion, once it is proven that memory holds everything "+
+			"written before the list came. false: none; true: large lists; always: all. The policy can say otherwise for a resource")
+	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentLarge)
 	fs.BoolVar(&o.watches, "watches", o.watches,
-		"answer watches and streaming lists from memory too: one watch of kube-apiserver for any number of clients; "+
+		"also answer watches and streaming lists from memory: one watch of kube-apiserver for any number of clients; "+
 			"the policy can say otherwise for a resource")
-	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
-	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness,
+	fs.DurationVar(&o.historyWindow, "history-window", o.historyWindow, "how far back a revision can be asked for")
+	fs.DurationVar(&o.stalenessBound, "staleness-bound", o.stalenessBound,
 		"how old the newest state may be: an answer contains everything that the API server had this long ago")
-	fs.DurationVar(&o.idle, "idle-timeout", o.idle,
-		"a resource that nobody asked for in this time is dropped from memory; 0 never")
-	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck,
-		"how often each resource in memory is compared with the API server; 0 never")
+	fs.DurationVar(&o.idleTimeout, "idle-timeout", o.idleTimeout,
+		"a resource that nobody asked for in this time is dropped from memory; 0: never")
+	fs.DurationVar(&o.selfCheckInterval, "self-check-interval", o.selfCheckInterval,
+		"how often each resource in memory is compared with the API server; 0: never")
 }
 
-// Validate implements optionGroup. It also sets policy and eagerCollections.
+// Validate implements optionGroup. It checks the flags, reads the policy file, and sets policy and eagerCollections.
 func (o *cacheOptions) Validate() error {
-	if err := errors.Join(o.checkTimes(), checkBytes("--cache-bytes", o.bytes)); err != nil {
+	if err := errors.Join(o.checkTimes(), checkBytes("--cache-bytes", o.maxBytes)); err != nil {
 		return err
 	}
-	values := []policy.ConsistentLists{policy.ConsistentNever, policy.ConsistentOn, policy.ConsistentAlways}
-	if !slices.Contains(values, o.consistent) {
-		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistent)
+	values := []policy.ConsistentLists{policy.ConsistentNone, policy.ConsistentLarge, policy.ConsistentAll}
+	if !slices.Contains(values, o.consistentLists) {
+		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistentLists)
 	}
-	asWritten, err := readPolicyFlag(o.config)
+	asWritten, err := readPolicyFlag(o.policyFile)
 	if err != nil {
 		return err
 	}
-	o.policy = asWritten.WithSwitches(policy.Switches{ConsistentLists: o.consistent, Watches: o.watches})
-	if o.eagerCollections, err = parseEager(o.policy, o.eager); err != nil {
+	o.policy = asWritten.WithSwitches(policy.Switches{ConsistentLists: o.consistentLists, Watches: o.watches})
+	if o.eagerCollections, err = parseEager(o.policy, o.eagerNames); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
 	return nil
 }
 
 func (o *cacheOptions) checkTimes() error {
-	if o.selfCheck != 0 && o.selfCheck < time.Second {
-		return fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheck)
+	var selfCheckError error
+	if o.selfCheckInterval != 0 && o.selfCheckInterval < time.Second {
+		selfCheckError = fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheckInterval)
 	}
 	return errors.Join(
-		checkDuration("--history-window", o.history, time.Second),
-		checkDuration("--staleness-bound", o.staleness, minStaleness),
-		checkDuration("--idle-timeout", o.idle, 0),
+		checkDuration("--history-window", o.historyWindow, time.Second),
+		checkDuration("--staleness-bound", o.stalenessBound, minStaleness),
+		checkDuration("--idle-timeout", o.idleTimeout, 0),
+		selfCheckError,
 	)
 }
 
 // applyTo sets the fields of c that the flags and the policy determine.
 func (o *cacheOptions) applyTo(c *snapshot.Config) {
-	c.Limits = snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: freshWait}
-	c.Bytes = o.bytes.Value()
-	c.Idle = o.idle
-	c.SelfCheck = o.selfCheck
-	c.Settings = o.settings
+	c.Limits = snapshot.Limits{History: o.historyWindow, Staleness: o.stalenessBound, Wait: freshWait}
+	c.Bytes = o.maxBytes.Value()
+	c.Idle = o.idleTimeout
+	c.SelfCheck = o.selfCheckInterval
+	c.Settings = o.settingsFor
 }
 
-// settings returns how the policy wants a resource to be kept.
-func (o *cacheOptions) settings(gvr schema.GroupVersionResource) snapshot.Settings {
+// settingsFor returns the settings that the policy has for a resource.
+func (o *cacheOptions) settingsFor(gvr schema.GroupVersionResource) snapshot.Settings {
 	rule := o.policy.RuleFor(gvr.Group, gvr.Resource)
 	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.AnswersWatches()}
 }
@@ -129,59 +133,62 @@ func (o *cacheOptions) settings(gvr schema.GroupVersionResource) snapshot.Settin
 func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, error) {
 	var eager []proxy.EagerCollection
 	for _, name := range names {
-		e, err := parseEagerName(name)
-		if err == nil {
-			err = checkEager(p, e)
-		}
-		if err == nil && slices.Contains(eager, e) {
-			err = errors.New("is named twice")
-		}
+		collection, err := parseEagerName(name)
 		if err != nil {
-			return nil, fmt.Errorf("%q %w", name, err)
+			return nil, err
 		}
-		eager = append(eager, e)
+		if err := checkEager(p, name, collection); err != nil {
+			return nil, err
+		}
+		if slices.Contains(eager, collection) {
+			return nil, fmt.Errorf("%q is named twice", name)
+		}
+		eager = append(eager, collection)
 	}
 	return eager, nil
 }
 
+// eagerVersion matches the beginning of every usual version: v1, v1beta1. Without this check the group of a resource
+// without a version would be cut: ingresses.networking.k8s.io would be version "networking" of group "k8s.io".
+var eagerVersion = regexp.MustCompile(`^v[0-9]`)
+
 // parseEagerName parses "pods", a resource of the core group, or "deployments.v1.apps", as kubectl writes resources of
-// other groups. A slash and a representation may follow; JSON is the default. An error continues a sentence that begins
-// with the name.
+// other groups. A slash and a representation may follow; JSON is the default.
 func parseEagerName(name string) (proxy.EagerCollection, error) {
-	resource, representation, hasRepresentation := strings.Cut(name, "/")
-	e := proxy.EagerCollection{
-		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource},
+	target, representation, hasRepresentation := strings.Cut(name, "/")
+	collection := proxy.EagerCollection{
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: target},
 		Representation:       media.JSON,
 	}
 	if hasRepresentation {
-		e.Representation = media.Representation(representation)
+		collection.Representation = media.Representation(representation)
 	}
-	if strings.Contains(resource, ".") {
-		parsed, _ := schema.ParseResourceArg(resource)
-		if parsed == nil {
-			return e, errors.New("has no group: write resource.version.group, like deployments.v1.apps, " +
-				"or only the resource for the core group")
+	if strings.Contains(target, ".") {
+		parsed, _ := schema.ParseResourceArg(target)
+		if parsed == nil || !eagerVersion.MatchString(parsed.Version) {
+			return collection, fmt.Errorf("%q is not resource.version.group: write it like deployments.v1.apps, "+
+				"or only the resource for the core group", name)
 		}
-		e.GroupVersionResource = *parsed
+		collection.GroupVersionResource = *parsed
 	}
-	return e, nil
+	return collection, nil
 }
 
-// checkEager returns an error if e cannot be the name of a collection, or if the policy keeps it out of memory. The error
-// continues a sentence that begins with the name.
-func checkEager(p *policy.Config, e proxy.EagerCollection) error {
-	if e.Resource == "" {
-		return errors.New("names no resource")
+// checkEager returns an error if c, which name was parsed to, cannot be a collection, or if the policy keeps c out of
+// memory.
+func checkEager(p *policy.Config, name string, c proxy.EagerCollection) error {
+	if c.Resource == "" {
+		return fmt.Errorf("%q names no resource", name)
 	}
-	if plural := pluralMeant(e.Group, e.Resource); plural != "" {
-		return fmt.Errorf("is not a plural name: write %q", plural)
+	if plural := pluralMeant(c.Group, c.Resource); plural != "" {
+		return fmt.Errorf("%q is not a plural name: write %q", name, plural)
 	}
-	if !slices.Contains(media.All(), e.Representation) {
-		return fmt.Errorf("has the unknown representation %q: choose among %v", e.Representation, media.All())
+	if !slices.Contains(media.All(), c.Representation) {
+		return fmt.Errorf("%q has the unknown representation %q: choose among %v", name, c.Representation, media.All())
 	}
-	if rule := p.RuleFor(e.Group, e.Resource); rule.Cache == policy.CacheNever {
-		return fmt.Errorf("is never kept in memory, says the policy (%s): leave it out here, or have it kept there",
-			rule.Source)
+	if rule := p.RuleFor(c.Group, c.Resource); rule.Cache == policy.CacheNever {
+		return fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out of --eager, or change the policy",
+			name, rule.Source)
 	}
 	return nil
 }

@@ -26,14 +26,14 @@ func defaultLimitOptions() limitOptions {
 // AddFlags implements optionGroup.
 func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Uint32Var(&o.requests, "max-requests-inflight", o.requests,
-		"`number` of requests that are served at a time, shared fairly between callers; 0 any number")
+		"`number` of requests that are served at a time, shared fairly between callers; 0: any number")
 	fs.Uint32Var(&o.longRunning, "max-long-running-requests", o.longRunning,
 		"`number` of watches, logs, execs and the like that are open at a time, at most half of them of one caller; "+
-			"0 any number")
+			"0: any number")
 	fs.Var(&o.bytes, "max-inflight-bytes",
 		"bound (`quantity`) on the bytes of large answers that are being written from memory and of large bodies of "+
 			"requests that are kept to be sent again, shared fairly between callers; answers and bodies of up to a "+
-			"thousandth of it do not count; 0 for none")
+			"thousandth of it do not count; 0: no bound")
 }
 
 // Validate implements optionGroup.

@@ -13,14 +13,17 @@ const (
 	gcPercent = 50
 	// otherMemory is the number of bytes for everything but stored objects: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// The bound on compressed lists is the bound on stored objects divided by compressedDivisor, and comes in addition
-	// to it. If stored objects have no bound, it is maxCompressed bytes.
+	// compressedDivisor sets the bound on compressed lists: the bound on stored objects divided by compressedDivisor.
+	// Compressed lists do not count as stored objects.
 	compressedDivisor = 8
-	maxCompressed     = 256 << 20
-	// Clients may have one connection for each bytesPerConnection of the process's memory limit. A connection needs up
-	// to an eighth of them.
+	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
+	defaultCompressedBound = 256 << 20
+	// bytesPerConnection sets the number of connections that clients may have: the memory limit of the process divided
+	// by bytesPerConnection. A connection needs up to an eighth of these bytes.
 	bytesPerConnection             = 1 << 20
 	minConnections, maxConnections = 256, 20_000
+	// noMemoryLimit is the limit by which the Go runtime means that there is none.
+	noMemoryLimit = math.MaxInt64
 )
 
 // tuneMemory sets the garbage collector's percentage unless the environment has GOGC, and the memory limit of the Go
@@ -29,8 +32,8 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	limit := memoryLimit(o.bytes.Value())
-	if limit < math.MaxInt64 && os.Getenv("GOMEMLIMIT") == "" {
+	limit := memoryLimit(o.maxBytes.Value())
+	if limit < noMemoryLimit && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit)
 	}
 	log.Debug("memory", "limit", currentMemoryLimit())
@@ -41,18 +44,20 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 func currentMemoryLimit() int64 { return debug.SetMemoryLimit(-1) }
 
 // memoryLimit returns the memory limit in bytes for a bound on stored objects: the bound, with room for compressed lists,
-// for garbage (gcPercent of what lives) and for everything else. If storedBound is 0 there is no bound, and no limit.
+// for garbage (gcPercent of what lives) and for everything else. If storedBound is 0, stored objects have no bound, and
+// memoryLimit returns noMemoryLimit.
 func memoryLimit(storedBound int64) int64 {
-	if storedBound <= 0 || storedBound > math.MaxInt64/4 { // more would overflow below
-		return math.MaxInt64
+	if storedBound <= 0 || storedBound > math.MaxInt64/4 { // a larger bound would overflow below
+		return noMemoryLimit
 	}
 	return (storedBound+compressedBound(storedBound))/100*(100+gcPercent) + otherMemory
 }
 
-// compressedBound returns the bound on compressed lists in bytes. storedBound is that on stored objects; 0 is none.
+// compressedBound returns the bound on compressed lists in bytes. storedBound is the bound on stored objects; 0 means
+// that these have no bound.
 func compressedBound(storedBound int64) int64 {
 	if storedBound <= 0 {
-		return maxCompressed
+		return defaultCompressedBound
 	}
 	return storedBound / compressedDivisor
 }

@@ -114,6 +114,8 @@ func TestWrongOptions(t *testing.T) {
 		{args: "--review-ttl -1s", wantSays: []string{"--review-ttl -1s"}},
 		{args: "--cache-bytes much", wantSays: []string{"--cache-bytes", "quantities must match"}},
 		{args: "--eager pods.v1", wantSays: []string{"--eager", "pods.v1", "deployments.v1.apps"}},
+		{args: "--eager deployments.apps", wantSays: []string{`"deployments.apps" is not resource.version.group`}},
+		{args: "--eager ingresses.networking.k8s.io", wantSays: []string{"is not resource.version.group"}},
 		{args: "--eager secrets", wantSays: []string{"--eager", "secrets", "never"}},
 		{args: "--log-level loud", wantSays: []string{"--log-level", "debug, access, info, warn or error"}},
 		{args: "--log-format xml", wantSays: []string{"--log-format", "text or json"}},

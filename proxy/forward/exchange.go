@@ -264,5 +264,5 @@ func (x *exchange) logEndByUpstream(cause string) {
 
 func (x *exchange) logEnd(level slog.Level, cause string) {
 	x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
-		"method", x.request.Method, "target", kubehttp.Describe(x.request), "cause", cause)
+		"method", x.request.Method, "target", kubehttp.LoggedTarget(x.request), "cause", cause)
 }

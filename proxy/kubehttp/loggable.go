@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// loggedWord matches groups, versions, resources, subresources and verbs, of up to 40 characters. It matches few
-// credentials: most have capitals or are longer, and package telemetry masks bootstrap tokens in the log.
+// loggedWord matches groups, versions, resources, subresources and verbs of up to 40 characters. It matches few
+// credentials, since most of them have capitals or are longer. Package telemetry masks bootstrap tokens in the log.
 var loggedWord = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
 
 // loggedNamespace matches names of namespaces (RFC 1123 labels).
@@ -16,10 +16,11 @@ var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$
 // masked replaces a word that may be a credential.
 const masked = "?"
 
-// Describe returns the target of a request in words of the API, for the log, like "list pods v1". Any part of a request may
-// have a credential. So Describe leaves out the query (that of an exec has a command) and the names of objects. Of a path
-// that is not a resource's it returns only the first segment, if that is well-known, and otherwise "other".
-func Describe(r *http.Request) string {
+// LoggedTarget returns the target of a request in words of the API, for the log, like "list pods v1". Somebody may have put
+// a credential into any part of a request, and the query of an exec has a command. So LoggedTarget leaves out the query
+// and the names of objects. If the path is not that of a resource, LoggedTarget returns the first segment if it is
+// well-known, like "/healthz", or else "other".
+func LoggedTarget(r *http.Request) string {
 	info := RequestOf(r).Info
 	if !info.IsResourceRequest {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -38,7 +39,8 @@ func Describe(r *http.Request) string {
 	return strings.Join(words, " ")
 }
 
-// LoggedNamespace returns the namespace of a request, by which an operator finds the client; "" if there is none.
+// LoggedNamespace returns the namespace of a request for the log, or "" if the request has none. An operator finds the
+// client by the namespace.
 func LoggedNamespace(r *http.Request) string {
 	namespace := RequestOf(r).Info.Namespace
 	if namespace == "" {
@@ -47,7 +49,7 @@ func LoggedNamespace(r *http.Request) string {
 	return maskUnless(loggedNamespace, namespace)
 }
 
-// maskUnless returns a word of a path if it matches the pattern; otherwise masked.
+// maskUnless returns word, a part of a path, if it matches the pattern, and masked otherwise.
 func maskUnless(pattern *regexp.Regexp, word string) string {
 	if !pattern.MatchString(word) {
 		return masked

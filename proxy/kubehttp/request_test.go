@@ -164,9 +164,9 @@ func TestUpgradeProtocol(t *testing.T) {
 	}
 }
 
-// TestDescribe: Describe and LoggedNamespace show verbs, groups, resources and namespaces, and "?" in place of any other segment,
-// which may be a credential.
-func TestDescribe(t *testing.T) {
+// TestLoggedTarget: LoggedTarget and LoggedNamespace show verbs, groups, resources and namespaces, and "?" in place of any
+// other segment, which may be a credential.
+func TestLoggedTarget(t *testing.T) {
 	const (
 		bootstrap = "abcdef.0123456789abcdef"
 		id        = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
@@ -199,7 +199,7 @@ func TestDescribe(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL = &url.URL{Path: path}
-		if got := (description{Target: Describe(r), Namespace: LoggedNamespace(r)}); got != want {
+		if got := (description{Target: LoggedTarget(r), Namespace: LoggedNamespace(r)}); got != want {
 			t.Errorf("%s: got %+v, want %+v", path, got, want)
 		}
 	}

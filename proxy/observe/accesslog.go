@@ -20,7 +20,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 	method, _ := spanMethod(r.Method) // a caller can make up methods
 	attrs := []slog.Attr{
 		slog.String("method", method),
-		slog.String("target", kubehttp.Describe(r)),
+		slog.String("target", kubehttp.LoggedTarget(r)),
 		slog.String("listener", kubehttp.ListenerOf(r.Context())),
 		slog.Int("code", rec.response.Code),
 		slog.Int64("bytes", rec.response.Bytes),

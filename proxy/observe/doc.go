@@ -7,7 +7,7 @@
 //   - record.go: the record of one request; countingwriter.go: the status and the bytes of its answer
 //   - metrics.go, labels.go: metrics and their labels
 //   - spans.go: spans and their names
-//   - reviews.go: requests to the API server that ask about callers
+//   - instrumentsend.go: requests to the API server that ask about callers
 //   - feedtransport.go: requests of feeds to the API server
 //   - accesslog.go: the access log
 //   - auditlog.go, auditevent.go, auditconfig.go: the audit log, with the events of k8s.io/apiserver and the files of

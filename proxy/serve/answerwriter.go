@@ -12,33 +12,39 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// AnswerWriter is an [http.ResponseWriter] that ends an answer whose client does not read it. It is for answers from
-// memory, whose objects stay there until the end, and for short requests that are forwarded, which hold a seat:
-// kube-apiserver ends these after a minute, too (--request-timeout). It is not for forwarded streams: as at
-// kube-apiserver, a client that was stopped for a while may go on reading.
+// AnswerWriter is an [http.ResponseWriter] that ends an answer whose client does not read it. It is for
+//   - answers from memory: the objects of an answer stay in memory until its end;
+//   - short requests that are forwarded: each counts in --max-requests-inflight until its end. kube-apiserver ends these
+//     after a minute, too (--request-timeout).
 //
-// It limits the time of each write and each flush, and splits large writes into chunks of 256 KiB. An answer may take
-// any time as long as each chunk is written within the limit. Between writes there is no limit, so watches may be idle.
+// It is not for forwarded streams: as at kube-apiserver, a client that was stopped for a while may go on reading.
+//
+// AnswerWriter limits the time of each write and each flush, and splits large writes into chunks of 256 KiB. An answer may
+// take any time as long as each chunk is written within the limit. Between writes there is no limit, so watches may be
+// idle.
 //
 // The number of bytes that a client must read within the limit also depends on the kernel: Linux wakes a writer only
 // when a third of its send buffer is free (sk_stream_is_writeable), which over a good connection is a megabyte or more.
 // So the limit should be half a minute or more.
 //
-// To end an answer over HTTP/2, its stream is reset, so that the others on the connection go on. The connection is
-// closed if that does not end the write within a second, or over HTTP/1.1.
+// How an answer is ended depends on the protocol:
+//   - HTTP/2: its stream is reset, and other streams on the connection go on. If this does not end the write within a
+//     second, the connection is closed.
+//   - HTTP/1.1: the write ends with an error, and the server closes the connection.
 //
-// Like other ResponseWriters it is used by one goroutine at a time. Finish must be called when the handler is done.
+// Like other ResponseWriters, an AnswerWriter is used by one goroutine at a time. Finish must be called when the handler is
+// done.
 type AnswerWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
-	request *http.Request
-	limit   time.Duration
-	log     *slog.Logger
+	control    *http.ResponseController
+	request    *http.Request
+	writeLimit time.Duration
+	log        *slog.Logger
 
-	mu      sync.Mutex
-	writing bool      // whether a write has begun and not ended
-	begun   time.Time // the time at which it began
-	stalled bool      // the client does not read: the answer was broken off
+	mu         sync.Mutex // guards the fields below, which the handler and the timer use
+	writing    bool       // whether a write or flush is under way
+	writeStart time.Time  // when the current or last write began
+	ended      bool       // whether the answer was ended, since its client does not read it
 	// timer goes on after a write, since stopping it would cost more for each event of a watch. If it fires during a later
 	// write, it is set to the end of that write's limit. If it fires between writes, the next write starts it.
 	timer        *time.Timer
@@ -46,11 +52,10 @@ type AnswerWriter struct {
 }
 
 const (
-	// stallChunk is the number of bytes that must be written within the limit. Pages are written in pieces of at most
-	// this size, so that their writes are not split.
+	// stallChunk is the number of bytes that must be written within the limit. The handlers write answers from memory in
+	// pieces of at most this size, so their writes are not split.
 	stallChunk = 256 << 10
-	// streamResetTime is the time in which a write must end after its HTTP/2 stream was reset. Otherwise the connection is
-	// closed.
+	// streamResetTime is how long a write may go on after its HTTP/2 stream was reset. Then the connection is closed.
 	streamResetTime = time.Second
 )
 
@@ -58,16 +63,18 @@ const (
 var errStalled = errors.New("the client does not read the answer")
 
 // NewAnswerWriter returns the writer of the answer to r.
-func NewAnswerWriter(w http.ResponseWriter, r *http.Request, limit time.Duration, log *slog.Logger) *AnswerWriter {
-	return &AnswerWriter{ResponseWriter: w, control: http.NewResponseController(w), request: r, limit: limit, log: log}
+func NewAnswerWriter(w http.ResponseWriter, r *http.Request, writeLimit time.Duration, log *slog.Logger) *AnswerWriter {
+	return &AnswerWriter{ResponseWriter: w, control: http.NewResponseController(w), request: r, writeLimit: writeLimit, log: log}
 }
 
-// Write implements [http.ResponseWriter].
+// Write implements [http.ResponseWriter]. It writes p in chunks. An empty p is passed on, too: the first Write of a handler
+// also writes the header.
 func (a *AnswerWriter) Write(p []byte) (int, error) {
-	for written := 0; ; {
-		n, err := a.writeChunk(p[:min(len(p), stallChunk)])
+	written := 0
+	for {
+		n, err := a.writeChunk(p[written:min(len(p), written+stallChunk)])
 		written += n
-		if p = p[n:]; err != nil || len(p) == 0 {
+		if err != nil || written == len(p) {
 			return written, err
 		}
 	}
@@ -92,21 +99,20 @@ func (a *AnswerWriter) FlushError() error {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// startWrite notes that a write begins, which must end within the limit. It returns false if the answer was broken off.
+// startWrite notes that a write begins, which must end within the limit. It returns false if the answer was ended: then
+// there must be no write.
 func (a *AnswerWriter) startWrite() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stalled {
+	if a.ended {
 		return false
 	}
 	a.writing = true
-	a.begun = time.Now()
-	switch {
-	case a.timerRunning:
-	case a.timer == nil:
-		a.timer = time.AfterFunc(a.limit, a.expire)
-	default:
-		a.timer.Reset(a.limit)
+	a.writeStart = time.Now()
+	if a.timer == nil {
+		a.timer = time.AfterFunc(a.writeLimit, a.expire)
+	} else if !a.timerRunning {
+		a.timer.Reset(a.writeLimit)
 	}
 	a.timerRunning = true
 	return true
@@ -117,13 +123,14 @@ func (a *AnswerWriter) endWrite(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.writing = false
-	if a.stalled {
+	if a.ended {
 		return errors.Join(errStalled, err)
 	}
 	return err
 }
 
-// expire is called by the timer. It breaks the answer off if the current write has taken the limit.
+// expire is called by the timer. It ends the answer if the current write has taken longer than the limit. If the answer
+// was ended before and the write still goes on, it closes the connection.
 func (a *AnswerWriter) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,37 +138,37 @@ func (a *AnswerWriter) expire() {
 		a.timerRunning = false
 		return
 	}
-	if a.stalled { // the reset has not ended the write
+	if a.ended { // the reset of the stream has not ended the write
 		if conn, ok := a.request.Context().Value(connectionKey{}).(net.Conn); ok {
 			_ = conn.Close()
 		}
 		return
 	}
-	if left := a.limit - time.Since(a.begun); left > 0 { // the timer was set for an earlier write
+	if left := a.writeLimit - time.Since(a.writeStart); left > 0 { // the timer was set for an earlier write
 		a.timer.Reset(left)
 		return
 	}
-	a.stalled = true
-	// A deadline in the past resets the stream over HTTP/2, and ends the write over HTTP/1.1, after which the server closes
+	a.ended = true
+	// Over HTTP/2, a deadline in the past resets the stream. Over HTTP/1.1 it ends the write, and then the server closes
 	// the connection. The handler is in a write, so the ResponseWriter may still be used. An error means that the connection
 	// is gone.
 	longAgo := time.Unix(1, 0)
 	_ = a.control.SetWriteDeadline(longAgo)
 	a.timer.Reset(streamResetTime)
 	a.log.Debug("an answer was ended, because its client does not read it",
-		"target", kubehttp.Describe(a.request), "limit", a.limit)
+		"target", kubehttp.LoggedTarget(a.request), "limit", a.writeLimit)
 }
 
-// Finish limits the time for what the server still has in its buffers, and sends after the handler has returned. The server
-// lifts this limit before the next request.
+// Finish stops the timer, and limits the time in which the server sends the rest of the answer from its buffers, after the
+// handler has returned. The server lifts this limit before the next request on the connection.
 func (a *AnswerWriter) Finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.timer != nil {
-		a.timer.Stop() // if it fires just now, no write has begun
+		a.timer.Stop() // if it fires just now, expire does nothing, since no write is under way
 	}
-	if !a.stalled {
-		_ = a.control.SetWriteDeadline(time.Now().Add(a.limit))
+	if !a.ended {
+		_ = a.control.SetWriteDeadline(time.Now().Add(a.writeLimit))
 	}
 }
 

@@ -10,9 +10,10 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// OnlyPaths returns a handler that passes requests for a path on to next, and refuses everything else that a client can
-// ask of an HTTP proxy: CONNECT with 405 (tunnels have a port of their own, see [NewConnectServer]), and a whole URL, or
-// *, with 400. (net/http itself answers OPTIONS *, as at kube-apiserver.)
+// OnlyPaths returns a handler that passes requests for a path on to next, and refuses the other requests that HTTP allows:
+//   - CONNECT with 405. Tunnels have a port of their own (see [NewConnectServer]).
+//   - A request for a whole URL, as to an HTTP proxy, or for *, with 400. Only OPTIONS * does not come here: net/http
+//     answers it, as at kube-apiserver.
 func OnlyPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -22,15 +23,16 @@ func OnlyPaths(next http.Handler) http.Handler {
 			kubehttp.WriteStatus(w, r, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 				"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url.")
 		case !strings.HasPrefix(r.RequestURI, "/"):
-			refuseBadRequest(w, r, observe.RefusedTarget, "listproxy forwards to one API server only: ask for a path, not for a whole URL.")
+			refuseBadRequest(w, r, observe.RefusedTarget, "listproxy forwards to one API server only: ask for a path, not for a whole URL or *.")
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// refuseBadRequest answers a request with a Status of 400, and records the reason for which it is refused.
-func refuseBadRequest(w http.ResponseWriter, r *http.Request, refused, message string) {
-	observe.RecordOf(r.Context()).SetRefused(refused)
+// refuseBadRequest answers a request with a Status of 400 and a message. It records why the request is refused: why is one
+// of observe's Refused constants.
+func refuseBadRequest(w http.ResponseWriter, r *http.Request, why, message string) {
+	observe.RecordOf(r.Context()).SetRefused(why)
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }

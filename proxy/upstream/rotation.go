@@ -13,8 +13,8 @@ import (
 
 // Run reloads the files of the client configuration until ctx ends.
 func (t *Transports) Run(ctx context.Context, log *slog.Logger) {
-	const logged = "a new CA or client certificate for kube-apiserver"
-	kubehttp.ReloadFiles(ctx, log, logged, func(context.Context) (bool, error) { return t.update() })
+	const subject = "a new CA or client certificate for kube-apiserver"
+	kubehttp.ReloadFiles(ctx, log, subject, func(context.Context) (bool, error) { return t.update() })
 }
 
 // update replaces the transports if the content of the files has changed, or there are none yet.

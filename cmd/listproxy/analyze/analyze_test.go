@@ -349,7 +349,7 @@ resources:
 	expect.NoError(t, err)
 	r := analyze(t, p, event("/api/v1/secrets?resourceVersion=0", nil)+event("/api/v1/pods", nil)+
 		event("/api/v1/configmaps", nil)+event("/api/v1/nodes", nil))
-	expect.Same(t, Answers{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists)
+	expect.Same(t, RequestCounts{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists)
 }
 
 // TestUselessLogs: readLog returns an error that says what to do for a log without lists and watches.
@@ -387,7 +387,7 @@ func TestUselessLogs(t *testing.T) {
 }
 
 // TestNames: in a report, names that clients choose for themselves have no escape sequences of terminals, no credentials, and at
-// most maxName characters. All nodes are one user.
+// most maxNameBytes characters. All nodes are one user.
 func TestNames(t *testing.T) {
 	const credential = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 	log := event(listURI, func(e *auditv1.Event) {
@@ -402,7 +402,7 @@ func TestNames(t *testing.T) {
 	}
 	var text bytes.Buffer
 	expect.NoError(t, r.writeText(&text, 0))
-	for _, forbidden := range []string{credential, "\x1b", strings.Repeat("x", maxName+1)} {
+	for _, forbidden := range []string{credential, "\x1b", strings.Repeat("x", maxNameBytes+1)} {
 		if strings.Contains(text.String(), forbidden) {
 			t.Errorf("the text has %q:\n%s", forbidden, &text)
 		}

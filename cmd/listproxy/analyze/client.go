@@ -6,8 +6,9 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// maxName bounds the bytes that are kept of the name of a user or resource.
-const maxName = 253
+// maxNameBytes is the number of bytes that are kept of the name of a user or resource. Kubernetes allows most names this
+// length (RFC 1123 subdomains).
+const maxNameBytes = 253
 
 // client is a program and its user.
 type client struct {
@@ -25,8 +26,8 @@ func newClient(userAgent, user string) client {
 	return client{userAgent: telemetry.UserAgent(userAgent), user: sanitize(user)}
 }
 
-// sanitize returns a name without control characters, which could command a terminal. It truncates the name after
-// maxName bytes.
+// sanitize removes control characters from a name, since a terminal would obey them. It cuts a name that is longer than
+// maxNameBytes.
 func sanitize(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < ' ' || (0x7f <= r && r < 0xa0) {
@@ -34,13 +35,13 @@ func sanitize(name string) string {
 		}
 		return r
 	}, name)
-	if len(name) > maxName {
-		return strings.ToValidUTF8(name[:maxName], "") + "…"
+	if len(name) > maxNameBytes {
+		return strings.ToValidUTF8(name[:maxNameBytes], "") + "…"
 	}
 	return name
 }
 
-// resourceName returns the name of a resource as in kubectl: deployments.apps. It is "?" for requests that name none.
+// resourceName returns the name of a resource as in kubectl, like deployments.apps; "?" if the request names none.
 func resourceName(group, resource string) string {
 	switch {
 	case resource == "":

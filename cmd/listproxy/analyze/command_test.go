@@ -59,6 +59,6 @@ func TestAnalyzeCommand(t *testing.T) {
 		expect.NoError(t, err)
 		var report Report
 		expect.NoError(t, json.Unmarshal([]byte(out), &report))
-		expect.Same(t, Answers{Count: 2, FromMemory: 2}, report.Totals.Lists)
+		expect.Same(t, RequestCounts{Count: 2, FromMemory: 2}, report.Totals.Lists)
 	})
 }

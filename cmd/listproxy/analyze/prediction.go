@@ -64,7 +64,7 @@ type predictor struct {
 }
 
 func newPredictor(p *policy.Config) predictor {
-	switches := policy.Switches{ConsistentLists: policy.ConsistentAlways, Watches: true}
+	switches := policy.Switches{ConsistentLists: policy.ConsistentAll, Watches: true}
 	return predictor{asWritten: p, withSwitches: p.WithSwitches(switches)}
 }
 
@@ -135,7 +135,7 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	}
 	// The form does not depend on the policy, but Decide tells it only of requests that it does not forward. With these
 	// settings it forwards the fewest.
-	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAlways)
+	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Reason == reason.Consistent: // a continuation at the newest state
 		return form(policy.Consistent)

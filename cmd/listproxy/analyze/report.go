@@ -24,22 +24,23 @@ type Report struct {
 
 // Counts are the numbers of lists and of watches, of all clients or of one row.
 type Counts struct {
-	Lists   Answers `json:"lists"`
-	Watches Answers `json:"watches"`
-	// Seconds is the total duration of the lists.
+	Lists   RequestCounts `json:"lists"`
+	Watches RequestCounts `json:"watches"`
+	// Seconds is the total duration of the lists. Watches do not count: they last as long as their clients want.
 	Seconds float64 `json:"seconds"`
 }
 
-// Answers says how many requests there were, and by whom they would be answered: Count is the sum of the other numbers.
-type Answers struct {
+// RequestCounts has the number of requests, and the parts of it by answerer (see FormCount.AnsweredBy).
+type RequestCounts struct {
+	// Count is the number of all requests: the sum of the other numbers.
 	Count int64 `json:"count"`
-	// FromMemory is the number of requests that listproxy answers without any switch.
+	// FromMemory counts the requests that are answered by memory.
 	FromMemory int64 `json:"fromMemory"`
-	// WithConsistentLists is the number of requests that listproxy answers only with --consistent-lists.
+	// WithConsistentLists counts the requests that are answered by consistent-lists.
 	WithConsistentLists int64 `json:"withConsistentLists"`
-	// WithWatches is the number of requests that listproxy answers only with --watches.
+	// WithWatches counts the requests that are answered by watches.
 	WithWatches int64 `json:"withWatches"`
-	// Forwarded is the number of requests that kube-apiserver answers in any case.
+	// Forwarded counts the requests that are answered by kube-apiserver.
 	Forwarded int64 `json:"forwarded"`
 }
 
@@ -60,9 +61,10 @@ type FormCount struct {
 	// Form is what the list or watch asks for: any, not-older-than, exact, continue, consistent, watch, streaming-list
 	// or unknown.
 	Form form `json:"form"`
-	// AnsweredBy is memory, consistent-lists, watches or kube-apiserver.
+	// AnsweredBy is memory (listproxy answers without any switch), consistent-lists or watches (listproxy answers only
+	// with that switch), or kube-apiserver (it answers in any case).
 	AnsweredBy answerer `json:"answeredBy"`
-	// Reason is the reason why kube-apiserver answers. It is empty if listproxy can answer.
+	// Reason says why kube-apiserver answers. It is empty if listproxy can answer.
 	Reason reason.Reason `json:"reason,omitempty"`
 	Count  int64         `json:"count"`
 }
@@ -74,8 +76,8 @@ func (a *analyzer) report() Report {
 		from, to := a.tally.first.UTC(), a.tally.last.UTC()
 		r.From, r.To = &from, &to
 	}
-	for key, n := range a.tally.counters {
-		r.Totals.add(key.prediction, n)
+	for key, counted := range a.tally.counters {
+		r.Totals.add(key.prediction, counted)
 	}
 	for _, row := range a.tally.rows() {
 		slices.SortFunc(row.Forms, compareForms)
@@ -89,25 +91,34 @@ func (a *analyzer) report() Report {
 // rows returns a row for each client and resource.
 func (t *tally) rows() map[rowKey]*Row {
 	rows := map[rowKey]*Row{}
-	for key, n := range t.counters {
+	for key, counted := range t.counters {
 		row := rows[key.rowKey]
 		if row == nil {
 			row = &Row{UserAgent: key.client.userAgent, User: key.client.user, Resource: key.resource}
 			rows[key.rowKey] = row
 		}
 		p := key.prediction
-		row.Counts.add(p, n)
+		row.Counts.add(p, counted)
 		row.Forms = append(row.Forms, FormCount{
-			Verb: p.verb, Form: p.form, AnsweredBy: p.answeredBy, Reason: p.reason, Count: n.requests(),
+			Verb: p.verb, Form: p.form, AnsweredBy: p.answeredBy, Reason: p.reason, Count: counted.requests(),
 		})
 	}
 	return rows
 }
 
+// compareForms orders the forms of a row by their counts, the most frequent one first. The other fields follow, so that
+// the same logs always give the same report.
 func compareForms(a, b FormCount) int {
-	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Form, b.Form), cmp.Compare(a.Reason, b.Reason))
+	return cmp.Or(
+		cmp.Compare(b.Count, a.Count),
+		cmp.Compare(a.Form, b.Form),
+		cmp.Compare(a.Reason, b.Reason),
+		cmp.Compare(a.Verb, b.Verb),
+		cmp.Compare(a.AnsweredBy, b.AnsweredBy),
+	)
 }
 
+// compareRows orders rows by the time that their lists took, the longest first, and then by the number of requests.
 func compareRows(a, b Row) int {
 	return cmp.Or(
 		cmp.Compare(b.Seconds, a.Seconds),
@@ -118,23 +129,23 @@ func compareRows(a, b Row) int {
 	)
 }
 
-// add adds the requests in n, which all have the prediction p.
-func (c *Counts) add(p prediction, n *counter) {
-	answers := &c.Lists
+// add adds the requests that were counted with the prediction p.
+func (c *Counts) add(p prediction, counted *counter) {
+	counts := &c.Lists
 	if p.verb == verbWatch {
-		answers = &c.Watches
+		counts = &c.Watches
 	}
-	requests := n.requests()
-	answers.Count += requests
+	requests := counted.requests()
+	counts.Count += requests
 	switch p.answeredBy {
 	case byMemory:
-		answers.FromMemory += requests
+		counts.FromMemory += requests
 	case byMemoryIfConsistentLists:
-		answers.WithConsistentLists += requests
+		counts.WithConsistentLists += requests
 	case byMemoryIfWatches:
-		answers.WithWatches += requests
+		counts.WithWatches += requests
 	case byAPIServer:
-		answers.Forwarded += requests
+		counts.Forwarded += requests
 	}
-	c.Seconds += n.duration.Seconds()
+	c.Seconds += counted.duration.Seconds()
 }

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// defaultPath is a list that most accounts may read, and that is small.
+	// defaultPath is the path of a small list, the namespaces.
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
 	// retryInterval is the pause between two requests.
 	retryInterval = 500 * time.Millisecond
-	// answerTimeout is the time that the last request has for its answer after --wait. listproxy itself may have to wait
-	// for kube-apiserver.
+	// answerTimeout is the time after --wait in which the last request must be answered: it may begin just before --wait
+	// is over, and listproxy itself may have to wait for kube-apiserver.
 	answerTimeout = time.Minute
 )
 
@@ -31,15 +31,15 @@ const (
 // User-Agent of the requests.
 func NewTryCommand(userAgent string) *cobra.Command {
 	var kubeconfig, contextName string
-	path := defaultPath // or the argument, which PreRunE sets
+	path := defaultPath // PreRunE replaces it by the argument, if there is one
 	var wait time.Duration
 	var allowForwarded bool
 	cmd := &cobra.Command{
 		Use:   "try [PATH]",
 		Short: "Ask for a list, and say where the answer came from",
 		Long: `Asks for a list as the client that a kubeconfig describes, and says where the answer came
-from: from memory, or from kube-apiserver and why. While the reason is one that passes by
-itself (the resource is being loaded, the caller is new), it asks again, for --wait at most.
+from: from memory, or from kube-apiserver and why. While the reason is transient (the
+resource is being loaded, for example), it asks again, for --wait at most.
 The exit code is 0 only if the list came from memory.
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
@@ -51,11 +51,11 @@ The exit code is 0 only if the list came from memory.
 			if len(args) > 0 {
 				path = args[0]
 			}
-			if u, err := url.ParseRequestURI(path); err != nil || !strings.HasPrefix(path, "/") || u.Host != "" {
+			if _, err := url.ParseRequestURI(path); err != nil || !strings.HasPrefix(path, "/") {
 				return fmt.Errorf("%q is not a path like %s", path, defaultPath)
 			}
 			if wait < 0 {
-				return fmt.Errorf("--wait %v: give how long to ask again, or 0 to ask once", wait)
+				return fmt.Errorf("--wait %v is negative: give a duration, or 0 to ask once", wait)
 			}
 			return nil
 		},
@@ -71,8 +71,8 @@ The exit code is 0 only if the list came from memory.
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait+answerTimeout)
 			defer cancel()
-			t := trial{client: client, url: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}
-			err = t.run(ctx, wait)
+			p := poller{client: client, url: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}
+			err = p.run(ctx, wait)
 			if _, forwarded := errors.AsType[forwardedError](err); forwarded && allowForwarded {
 				return nil
 			}
@@ -85,7 +85,7 @@ The exit code is 0 only if the list came from memory.
 		"`file` of the client, which leads to listproxy; without it, "+usualKubeconfig)
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.DurationVar(&wait, "wait", 30*time.Second,
-		"how long to ask again while the list is forwarded for a reason that passes by itself; 0 asks once")
+		"how long to ask again while the list is forwarded for a transient reason; 0: ask once")
 	fs.BoolVar(&allowForwarded, "allow-forwarded", false, "exit with 0, too, if the list was forwarded")
 	return cmd
 }
@@ -93,8 +93,8 @@ The exit code is 0 only if the list came from memory.
 // forwardedError says that a list was forwarded, and why.
 type forwardedError struct{ error }
 
-// trial requests a list until it comes from memory.
-type trial struct {
+// poller requests a list until it comes from memory.
+type poller struct {
 	client    *http.Client
 	url       string
 	out       io.Writer
@@ -110,11 +110,11 @@ type answer struct {
 }
 
 // run requests the list until it comes from memory. It returns a [forwardedError] if the list is forwarded for a reason
-// that does not pass by itself, or that has not passed when wait is over.
-func (t *trial) run(ctx context.Context, wait time.Duration) error {
+// that is not transient, or is still forwarded when wait is over.
+func (p *poller) run(ctx context.Context, wait time.Duration) error {
 	deadline := time.Now().Add(wait)
 	for {
-		a, err := t.request(ctx)
+		a, err := p.request(ctx)
 		if err != nil {
 			return err
 		}
@@ -122,8 +122,8 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 		if err != nil {
 			return err
 		}
-		t.print(a, why)
-		if why == reason.None { // it came from memory
+		p.print(a, why)
+		if why == reason.None { // the list came from memory
 			return nil
 		}
 		if !why.IsTransient() {
@@ -141,14 +141,14 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 }
 
 // request requests the list once, and reads the answer to its end.
-func (t *trial) request(ctx context.Context) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
+func (p *poller) request(ctx context.Context) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
 	if err != nil {
 		return answer{}, err
 	}
 	req.Header.Set("Accept", "application/json")
 	start := time.Now()
-	resp, err := t.client.Do(req)
+	resp, err := p.client.Do(req)
 	if err != nil {
 		return answer{}, err
 	}
@@ -160,25 +160,29 @@ func (t *trial) request(ctx context.Context) (answer, error) {
 }
 
 // whyForwarded returns the reason why the list was forwarded, or reason.None if it came from memory. It returns an
-// error for an answer that is not a list, and for one that did not come through a listproxy.
+// error if the answer is not a list, or did not come through a listproxy. The status of an answer from memory does not
+// matter, since listproxy answers from memory with lists only, never with errors.
 func (a answer) whyForwarded() (reason.Reason, error) {
 	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
 	switch {
 	case fromMemory:
 		return reason.None, nil
-	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
+	case a.code == http.StatusUnauthorized:
+		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's credentials are not accepted", a.code)
+	case a.code == http.StatusForbidden:
 		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's user may not list this", a.code)
 	case a.code >= http.StatusBadRequest:
 		return reason.None, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
-	case detail == "": // no Cache-Status, or that of another cache
+	case detail == "": // the answer has no Cache-Status, or one of another cache
 		return reason.None, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +
 			"a listproxy (listproxy kubeconfig makes one that does)")
 	}
-	return reason.Reason(detail), nil
+	return reason.Reason(detail), nil // as kubehttp.CacheForwarded writes it
 }
 
-// print prints where the answer came from, and why it was forwarded. It prints the same text only once in a row.
-func (t *trial) print(a answer, why reason.Reason) {
+// print prints where the answer came from, and why it was forwarded. It prints nothing if it would repeat the text that
+// it printed last.
+func (p *poller) print(a answer, why reason.Reason) {
 	var text string
 	if why == reason.None {
 		size := humanize.IBytes(uint64(a.size)) // #nosec G115 -- not negative
@@ -187,10 +191,10 @@ func (t *trial) print(a answer, why reason.Reason) {
 		explanation, _ := why.Explain()
 		text = fmt.Sprintf("forwarded: %s. %s", why, explanation)
 	}
-	if text == t.lastPrint {
+	if text == p.lastPrint {
 		return
 	}
-	t.lastPrint = text
+	p.lastPrint = text
 	// A failed write is ignored: the exit code says the same.
-	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(dropControl, a.cacheStatus))
+	_, _ = fmt.Fprintf(p.out, "%s\n  Cache-Status: %s\n", text, strings.Map(dropControl, a.cacheStatus))
 }

@@ -13,11 +13,11 @@ import (
 )
 
 // TestTryCommand: listproxy try says whether its list came from memory, or why it was forwarded. It asks again while the reason
-// is one that passes by itself. It fails if the list did not come from memory, and never prints the token.
+// is transient. It fails if the list did not come from memory, and never prints the token.
 func TestTryCommand(t *testing.T) {
 	const (
 		hit       = "listproxy; hit; detail=any"
-		warming   = "listproxy; fwd=miss; detail=warming" // a reason that passes by itself
+		warming   = "listproxy; fwd=miss; detail=warming" // a transient reason
 		notCached = "listproxy; fwd=bypass; detail=not-cached"
 	)
 	for _, test := range []struct {
@@ -47,6 +47,11 @@ func TestTryCommand(t *testing.T) {
 		{
 			name: "forwarded with --allow-forwarded", cacheStatuses: []string{notCached},
 			args: []string{"--allow-forwarded"}, wantSays: []string{"forwarded: not-cached"},
+		},
+		{
+			name: "unauthorized", code: http.StatusUnauthorized,
+			cacheStatuses: []string{"listproxy; fwd=bypass; detail=unknown-caller"}, wantError: true,
+			wantSays: []string{"the answer is 401: the kubeconfig's credentials are not accepted"},
 		},
 		{
 			name: "forbidden", code: http.StatusForbidden,

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	protobufType = "application/vnd.kubernetes.protobuf"
-	asMetadata   = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	protobufType    = "application/vnd.kubernetes.protobuf"
+	asMetadata      = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" // for a list
+	asEventMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"     // for the object in an event of a watch
 )
 
-// TestAccept: the representation of these headers, which TestAcceptCombinations does not have, is found, or the request is
-// forwarded for the reason.
+// TestAccept: for headers that TestAcceptCombinations does not build, a representation is found, or the wanted reason to
+// forward.
 func TestAccept(t *testing.T) {
-	const eleven, twelve = 11, 12 // clauses before the last; maxAcceptClauses is 12
 	for _, group := range []struct {
 		wantBuiltin, wantCustom reason.Reason // for built-in and for custom resources
 		headers                 map[string][]string
@@ -43,7 +43,7 @@ func TestAccept(t *testing.T) {
 			"quality 0":            {"application/json;q=0"},
 			"parameter without =":  {"application/json;foo"},
 			"type without subtype": {"application, application/json"},
-			"12 clauses":           {strings.Repeat("application/json,", eleven) + "text/html"},
+			"clauses at the bound": {strings.Repeat("application/json,", maxAcceptClauses-1) + "text/html"},
 		}},
 		{wantBuiltin: reason.Representation, wantCustom: reason.None, headers: map[string][]string{
 			// The API server's router refuses it for built-in resources (test/differential).
@@ -58,19 +58,20 @@ func TestAccept(t *testing.T) {
 			"charset":                     {"application/json;charset=utf-8"},
 		}},
 		{wantBuiltin: reason.NotCanonical, wantCustom: reason.NotCanonical, headers: map[string][]string{
-			"two headers": {"application/json", "application/json"},
-			"13 clauses":  {strings.Repeat("application/json,", twelve) + "text/html"},
+			"two headers":         {"application/json", "application/json"},
+			"one clause too many": {strings.Repeat("application/json,", maxAcceptClauses) + "text/html"},
 		}},
 	} {
-		for name, header := range group.headers {
-			accept := parseAccept(header, false)
-			_, builtin := accept.Representation(false)
-			_, custom := accept.Representation(true)
-			if builtin != group.wantBuiltin || custom != group.wantCustom {
-				t.Errorf("%s: got reasons %q (built-in) and %q (custom), want %q and %q",
-					name, builtin, custom, group.wantBuiltin, group.wantCustom)
-			}
-			checkAccept(t, header, false)
+		for name, values := range group.headers {
+			t.Run(name, func(t *testing.T) {
+				accept := parseAccept(values, false)
+				_, builtin := accept.Representation(false)
+				_, custom := accept.Representation(true)
+				if builtin != group.wantBuiltin || custom != group.wantCustom {
+					t.Errorf("got reasons %q (built-in) and %q (custom), want %q and %q", builtin, custom, group.wantBuiltin, group.wantCustom)
+				}
+				checkAccept(t, values, false)
+			})
 		}
 	}
 }
@@ -86,12 +87,12 @@ func TestZeroAccept(t *testing.T) {
 	}
 }
 
-// newScope returns what the endpoint of a custom or a built-in resource allows.
+// newScope returns what the endpoint of a custom or a built-in resource allows of types.
 func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{}),
 	}
-	if custom { // a custom resource has no protobuf
+	if custom { // protobuf only of metadata, which these serializers do not write
 		isProtobuf := func(i runtime.SerializerInfo) bool { return i.MediaType == protobufType }
 		scope.StandardSerializers = slices.DeleteFunc(slices.Clone(types), isProtobuf)
 	}
@@ -105,7 +106,7 @@ type upstream struct {
 }
 
 func newUpstream(cbor bool) upstream {
-	// Built-in resources, custom resources and lists of metadata have the same media types.
+	// The API server negotiates among the same types for all resources. The scope of a custom one then refuses protobuf.
 	types := slices.Clone(scheme.Codecs.SupportedMediaTypes())
 	if cbor {
 		types = append(types, runtime.SerializerInfo{
@@ -142,108 +143,156 @@ func (u upstream) routed(accept string) bool {
 // upstreams are the API servers with which parseAccept must agree.
 var upstreams = []upstream{newUpstream(false), newUpstream(true)}
 
-// checkAccept requires that every API server would write the representation that parseAccept finds. It reports whether
-// there is a representation for a built-in and for a custom resource.
-func checkAccept(t *testing.T, accept []string, watch bool) (builtin, custom bool) {
-	t.Helper()
-	request := &Request{Accept: parseAccept(accept, watch)}
-	return checkAcceptOf(t, accept, request, watch, false), checkAcceptOf(t, accept, request, watch, true)
+// acceptCase is a list or a watch, with an Accept header, of a built-in or a custom resource.
+type acceptCase struct {
+	header  string // the first Accept header, which alone is read
+	request *Request
+	watch   bool
+	custom  bool
 }
 
-// checkAcceptOf is checkAccept for a built-in or a custom resource.
-func checkAcceptOf(t *testing.T, accept []string, request *Request, watch, custom bool) (answered bool) {
+// checkAccept requires that every API server would write the representation that parseAccept finds. It reports whether
+// there is a representation for a built-in and for a custom resource.
+func checkAccept(t *testing.T, values []string, watch bool) (builtin, custom bool) {
 	t.Helper()
-	representation, why := request.Accept.Representation(custom)
-	if why != "" {
+	c := acceptCase{header: http.Header{"Accept": values}.Get("Accept"), request: &Request{Accept: parseAccept(values, watch)}, watch: watch}
+	builtin = c.check(t)
+	c.custom = true
+	return builtin, c.check(t)
+}
+
+// check is checkAccept for one kind of resource.
+func (c acceptCase) check(t *testing.T) (hasRepresentation bool) {
+	t.Helper()
+	representation, why := c.request.Accept.Representation(c.custom)
+	if why != reason.None {
 		if representation != "" || !slices.Contains(reason.Forwarding(), why) {
-			t.Errorf("Accept %q, custom %t: %q, %q", accept, custom, representation, why)
+			t.Errorf("Accept %q, custom %t: got representation %q and reason %q, want a reason alone", c.header, c.custom, representation, why)
 		}
 		return false
 	}
-	wantType := "application/json"
-	if representation.IsProtobuf() {
-		wantType = protobufType
-	}
-	var convert schema.GroupVersionKind
-	if representation == media.MetadataJSON || representation == media.MetadataProtobuf {
-		convert = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
-		if watch {
-			convert.Kind = "PartialObjectMetadata"
-		}
-	}
-	header := strings.Join(accept, "")
 	for _, server := range upstreams {
-		if !custom && !server.routed(header) {
-			t.Errorf("Accept %q: %s, the upstream's router says not acceptable", header, representation)
+		if !c.custom && !server.routed(c.header) {
+			t.Errorf("Accept %q: got %s, but the upstream's router answers 406", c.header, representation)
 		}
-		got, ok := negotiation.NegotiateMediaTypeOptions(header, server.types, newScope(server.types, custom))
-		switch {
-		case !ok:
-			t.Errorf("Accept %q, custom %t: %s, the upstream says not acceptable", header, custom, representation)
-		case !watch && request.Indented(custom) != (got.Pretty && got.Accepted.PrettySerializer != nil):
-			t.Errorf("Accept %q, custom %t: indented %t, the upstream says %+v", header, custom, request.Indented(custom), got)
-		case got.Accepted.MediaType != wantType || got.Stream != "" && !watch || got.UseServerVersion != "" || got.Export ||
-			got.Profile != "" || len(got.Unrecognized) > 0 || *cmp.Or(got.Convert, &schema.GroupVersionKind{}) != convert:
-			t.Errorf("Accept %q, custom %t, watch %t: %s, the upstream says %+v", header, custom, watch, representation, got)
+		choice, ok := negotiation.NegotiateMediaTypeOptions(c.header, server.types, newScope(server.types, c.custom))
+		if !ok {
+			t.Errorf("Accept %q, custom %t: got %s, but the upstream answers 406", c.header, c.custom, representation)
+		} else if difference := c.differenceTo(choice, representation); difference != "" {
+			t.Errorf("Accept %q, custom %t, watch %t: got %s, but the upstream's choice has another %s: %+v",
+				c.header, c.custom, c.watch, representation, difference, choice)
 		}
 	}
 	return true
 }
 
-// TestAcceptCombinations: for every header of up to three of these clauses, parseAccept agrees with the API server's own
-// code. If all clauses are known, it finds a representation, but not for a custom resource if all are protobuf.
-func TestAcceptCombinations(t *testing.T) {
-	type header struct {
-		text     string
-		known    bool // all clauses ask for a representation that is kept
-		protobuf bool // all clauses ask for protobuf
+// differenceTo returns what the API server's choice has that the representation has not, or "".
+func (c acceptCase) differenceTo(choice negotiation.MediaTypeOptions, representation media.Representation) string {
+	wantType := "application/json"
+	if representation.IsProtobuf() {
+		wantType = protobufType
 	}
-	for _, watch := range []bool{false, true} {
-		metadata := asMetadata
-		wrongMetadata := strings.Replace(asMetadata, "List", "", 1) // of a watch in a list, or the other way round
-		maxClauses := 3
-		if watch {
-			metadata, wrongMetadata = wrongMetadata, metadata
-			maxClauses = 2 // a watch has more clauses to combine
+	var wantKind schema.GroupVersionKind // none: the objects are written whole
+	if representation == media.MetadataJSON || representation == media.MetadataProtobuf {
+		wantKind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
+		if c.watch {
+			wantKind.Kind = "PartialObjectMetadata"
 		}
-		var clauses []header
-		for _, text := range []string{protobufType, protobufType + ";q=0.9", protobufType + ";pretty=1"} {
-			clauses = append(clauses, header{text: text, known: true, protobuf: true})
-		}
-		for _, text := range []string{
+	}
+	indented := choice.Pretty && choice.Accepted.PrettySerializer != nil
+	switch {
+	case choice.Accepted.MediaType != wantType:
+		return "media type"
+	case *cmp.Or(choice.Convert, &schema.GroupVersionKind{}) != wantKind:
+		return "kind"
+	case !c.watch && indented != c.request.Indented(c.custom): // events are never indented
+		return "indentation"
+	case !c.watch && choice.Stream != "":
+		return "stream"
+	case choice.UseServerVersion != "", choice.Export, choice.Profile != "", len(choice.Unrecognized) > 0:
+		return "parameter"
+	}
+	return ""
+}
+
+// clause is one clause of an Accept header.
+type clause struct {
+	text     string
+	known    bool // asks for a representation that is kept in memory
+	protobuf bool // asks for protobuf of whole objects
+}
+
+// clausesOf returns the clauses from which TestAcceptCombinations builds the headers of lists or of watches.
+func clausesOf(watch bool) []clause {
+	metadata, unsuitedMetadata := asMetadata, asEventMetadata
+	if watch {
+		metadata, unsuitedMetadata = asEventMetadata, asMetadata
+	}
+	var clauses []clause
+	for _, group := range []struct {
+		known, protobuf bool
+		texts           []string
+	}{
+		{known: true, protobuf: true, texts: []string{protobufType, protobufType + ";q=0.9", protobufType + ";pretty=1"}},
+		{known: true, texts: []string{
 			"application/json", "application/json;q=0.5", "application/json;pretty=1", "application/json" + metadata,
 			protobufType + metadata, "*/*;q=0.2",
-		} {
-			clauses = append(clauses, header{text: text, known: true})
-		}
-		clauses = append(clauses,
-			header{text: protobufType + ";stream=watch", known: watch, protobuf: true},
-			header{text: "application/json;stream=watch", known: watch},
-		)
-		for _, text := range []string{
-			"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json" + wrongMetadata, "application/json" + metadata + "beta1",
+		}},
+		{known: watch, protobuf: true, texts: []string{protobufType + ";stream=watch"}},
+		{known: watch, texts: []string{"application/json;stream=watch"}},
+		{known: false, texts: []string{
+			"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json" + unsuitedMetadata,
+			"application/json" + metadata + "beta1", // version v1beta1
 			protobufType + ";as=Table;g=meta.k8s.io;v=v1", "application/yaml", "application/yaml;q=0.1" + metadata,
 			"application/cbor", "application/*", "*", "text/html", "nonsense", "application/json;stream=other",
-		} {
-			clauses = append(clauses, header{text: text})
+		}},
+	} {
+		for _, text := range group.texts {
+			clauses = append(clauses, clause{text: text, known: group.known, protobuf: group.protobuf})
 		}
-		headers := []header{{known: true, protobuf: true}}
-		for range maxClauses {
-			var longer []header
-			for _, h := range headers {
-				for _, c := range clauses {
-					longer = append(longer, header{
-						text: strings.TrimPrefix(h.text+","+c.text, ","), known: h.known && c.known, protobuf: h.protobuf && c.protobuf,
-					})
-				}
-			}
-			headers = longer
-			for _, h := range headers {
-				builtin, custom := checkAccept(t, []string{h.text}, watch)
-				if h.known && (!builtin || custom == h.protobuf) {
-					t.Errorf("Accept %q, watch %t: got a representation for built-in %t, for custom resources %t, want true and %t",
-						h.text, watch, builtin, custom, !h.protobuf)
-				}
+	}
+	return clauses
+}
+
+// sequences returns all sequences of so many clauses.
+func sequences(clauses []clause, length int) [][]clause {
+	if length == 0 {
+		return [][]clause{nil}
+	}
+	var all [][]clause
+	for _, shorter := range sequences(clauses, length-1) {
+		for _, c := range clauses {
+			all = append(all, append(slices.Clip(shorter), c))
+		}
+	}
+	return all
+}
+
+// TestAcceptCombinations: for every header of up to three clauses of clausesOf, parseAccept agrees with the API server's own
+// code. If all clauses are known, it finds a representation, but not for a custom resource if all are protobuf.
+func TestAcceptCombinations(t *testing.T) {
+	check := func(sequence []clause, watch bool) {
+		var texts []string
+		allKnown, allProtobuf := true, true
+		for _, c := range sequence {
+			texts = append(texts, c.text)
+			allKnown = allKnown && c.known
+			allProtobuf = allProtobuf && c.protobuf
+		}
+		header, wantCustom := strings.Join(texts, ","), !allProtobuf
+		builtin, custom := checkAccept(t, []string{header}, watch)
+		if allKnown && (!builtin || custom != wantCustom) {
+			t.Errorf("Accept %q, watch %t: got a representation for built-in %t, for custom resources %t, want true and %t",
+				header, watch, builtin, custom, wantCustom)
+		}
+	}
+	for watch, maxLength := range map[bool]int{
+		false: 3,
+		true:  2, // A watch orders its clauses as a list does; its own are parameters of a single clause.
+	} {
+		for length := 1; length <= maxLength; length++ {
+			for _, sequence := range sequences(clausesOf(watch), length) {
+				check(sequence, watch)
 			}
 		}
 	}
@@ -272,12 +321,16 @@ func FuzzAccept(f *testing.F) {
 // TestAcceptsGzip: Gzip is true if the first header has the token gzip, in lower case and without parameters.
 func TestAcceptsGzip(t *testing.T) {
 	for want, headers := range map[bool][]string{
-		true:  {"gzip", " gzip ", "deflate, gzip", "gzip,deflate", "deflate,\tgzip, *"},
-		false: {"", "gzip;q=1", "gzip;q=0", "GZIP", "*", "identity", "x-gzip", "br\r\nAccept-Encoding: gzip"},
+		true: {"gzip", " gzip ", "deflate, gzip", "gzip,deflate", "deflate,\tgzip, *"},
+		false: {
+			"", "gzip;q=1", "gzip;q=0", "*", "identity", "x-gzip",
+			"GZIP",                        // kube-apiserver compares the case, too
+			"br\r\nAccept-Encoding: gzip", // gzip stands in a second header
+		},
 	} {
 		for _, header := range headers {
 			got, why := parse(read(t, get("/api/v1/pods", alice, "Accept-Encoding: "+header+"\r\n")))
-			if got.Gzip != want || why != "" {
+			if got.Gzip != want || why != reason.None {
 				t.Errorf("Accept-Encoding %q: accepts gzip %t, want %t; reason %q", header, got.Gzip, want, why)
 			}
 		}

@@ -23,12 +23,12 @@ func endServer(d *serve.Drain, timeout time.Duration) string {
 
 // TestDrain: when a server ends, watches end at once and in order. One that has no answer yet gets a 503. Short requests go on
 // to their end. New connections are not accepted.
-func TestDrain(t *testing.T) { inBubbles(t, testDrain) }
+func TestDrain(t *testing.T) { forEachProtocolInBubble(t, testDrain) }
 
 func testDrain(t *testing.T, over protocols) {
 	const event = `{"type":"BOOKMARK"}` + "\n"
 	arrived, ended := make(chan string, 3), make(chan string, 2) // requests at the upstream
-	front, drain := startInPipes(t, func(w http.ResponseWriter, r *http.Request) {
+	front, drain := startProxyInBubble(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/pods" {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, event)
@@ -116,7 +116,7 @@ func TestDrainCuts(t *testing.T) {
 		<-r.Context().Done()
 		ended <- struct{}{}
 	}).Config())
-	server, drain := newDraining(forwarder)
+	server, drain := newDrainableServer(forwarder)
 	front := proxytest.Serve(t, server, proxytest.HTTP1)
 	_, _, upgraded := proxytest.SendRaw(t, front, upgradeProtocols["websocket"])
 	log := proxytest.Get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")

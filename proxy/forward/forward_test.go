@@ -50,7 +50,7 @@ func TestWholeAnswersAreNotFlushed(t *testing.T) {
 // Trailers pass in both directions.
 func TestUploadsStream(t *testing.T) {
 	received := make(chan string)
-	overAllProtocols(t, func(w http.ResponseWriter, r *http.Request) {
+	withProxyOverEachProtocol(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Announced")
 		part := make([]byte, len("part 0"))
 		for range 5 {
@@ -88,8 +88,8 @@ func TestUploadsStream(t *testing.T) {
 // TestExpectContinue: a client that sends "Expect: 100-continue" gets a 100 if the upstream wants the body. Over HTTP/2 it always
 // does: net/http answers it by itself.
 func TestExpectContinue(t *testing.T) {
-	inBubbles(t, func(t *testing.T, over protocols) {
-		front, _ := startInPipes(t, func(w http.ResponseWriter, r *http.Request) {
+	forEachProtocolInBubble(t, func(t *testing.T, over protocols) {
+		front, _ := startProxyInBubble(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/refused" {
 				w.WriteHeader(http.StatusForbidden)
 				return
@@ -124,7 +124,7 @@ func TestExpectContinue(t *testing.T) {
 // answer has begun or not, and nothing is logged.
 func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 	for _, path := range []string{"/answering", "/waiting"} {
-		overProtocols(t, func(t *testing.T, over protocols) {
+		forEachProtocol(t, func(t *testing.T, over protocols) {
 			started, ended := make(chan struct{}), make(chan struct{})
 			upstream := proxytest.StartUpstream(t, over.http2Upstream, func(w http.ResponseWriter, r *http.Request) {
 				if path == "/answering" {
@@ -163,7 +163,7 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 
 // TestUpstreamsEndReachesTheClient: an answer that breaks off at the upstream is not complete for the client either.
 func TestUpstreamsEndReachesTheClient(t *testing.T) {
-	overAllProtocols(t, func(w http.ResponseWriter, _ *http.Request) {
+	withProxyOverEachProtocol(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half an ans")
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
@@ -241,7 +241,7 @@ func (c stoppableConn) Read(b []byte) (int, error) {
 
 // TestStoppedClient: a forwarded watch stays open while its client is stopped for an hour. When the client goes on, it reads all
 // events that came meanwhile, few or many.
-func TestStoppedClient(t *testing.T) { inBubbles(t, testStoppedClient) }
+func TestStoppedClient(t *testing.T) { forEachProtocolInBubble(t, testStoppedClient) }
 
 func testStoppedClient(t *testing.T, over protocols) {
 	const (
@@ -250,7 +250,7 @@ func testStoppedClient(t *testing.T, over protocols) {
 		many, largeEvent = 250, 20_000
 	)
 	little, much := make(chan struct{}), make(chan struct{})
-	front, _ := startInPipes(t, func(w http.ResponseWriter, _ *http.Request) {
+	front, _ := startProxyInBubble(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		send := func(n, size int) {
 			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":{"n":%d,"x":"%0*d"}}`+"\n", n, size, 0)

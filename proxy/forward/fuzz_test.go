@@ -36,10 +36,11 @@ func (u fixedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.Round
 func (fixedUpstream) RecordAnswer(auth.Identity, bool, string, int) {}
 
 // sendThrough forwards r, and returns the request as an upstream reads it off the wire, with its raw target. It returns nil if
-// the forwarder refuses r, or if net/http would not send it.
-func sendThrough(t *testing.T, r *http.Request) (*http.Request, string) {
+// the forwarder refuses r, or if net/http does not send it.
+func sendThrough(t *testing.T, r *http.Request) (arrived *http.Request, target string) {
 	t.Helper()
 	var outgoing *http.Request
+	// A real transport refuses headers that must not be sent. It hands on what it would send, except WebSocket upgrades.
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("there is no upstream")
 	}}
@@ -50,42 +51,63 @@ func sendThrough(t *testing.T, r *http.Request) (*http.Request, string) {
 	w := httptest.NewRecorder()
 	New(fixedUpstream{transport}, proxytest.DiscardLog()).ServeAs(w, r, auth.Identity{}, nil)
 	if outgoing == nil {
+		// The forwarder answers 400 to what it refuses, and 503 to what the transport does not send.
 		if w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
 			t.Errorf("nothing was sent, and the answer is %d, want 400 or 503", w.Code)
 		}
 		return nil, ""
 	}
-	var text bytes.Buffer
-	if err := outgoing.Write(&text); err != nil {
+	var wire bytes.Buffer
+	if err := outgoing.Write(&wire); err != nil {
 		return nil, "" // the transport would not send it either
 	}
-	in := bufio.NewReader(&text)
-	line, _, _ := strings.Cut(text.String(), "\r\n")
-	got, err := http.ReadRequest(in)
+	line, _, _ := strings.Cut(wire.String(), "\r\n")
+	reader := bufio.NewReader(&wire)
+	arrived, err := http.ReadRequest(reader)
 	if err != nil {
 		t.Fatalf("the upstream does not read %q: %v", line, err)
 	}
-	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
 		t.Errorf("%q follows the request (%v), want nothing: it must be one request", rest, err)
 	}
-	target := strings.TrimSuffix(strings.TrimPrefix(line, r.Method+" "), " HTTP/1.1")
-	return got, target
+	return arrived, strings.TrimSuffix(strings.TrimPrefix(line, r.Method+" "), " HTTP/1.1")
 }
 
-// isRemoved reports whether a forwarder must drop a header: one in which a caller claims something about itself, or one of the
-// connection. listed are the names in its Connection header, in lower case.
-func isRemoved(name string, listed []string) bool {
-	lower := strings.ToLower(name)
-	dashed := strings.ReplaceAll(lower, "_", "-") // as some gateways read it
-	return dashed == "forwarded" || dashed == "x-real-ip" || strings.HasPrefix(dashed, "x-forwarded-") || strings.HasPrefix(dashed, "x-remote-") ||
-		slices.Contains([]string{
-			"connection", "proxy-connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
-			"transfer-encoding", "upgrade", "content-length", "host",
-		}, lower) || slices.Contains(listed, lower)
+// mustDrop reports whether the caller's header of this name must not reach the upstream. options are those of the caller's
+// Connection header.
+func mustDrop(name string, options []string) bool {
+	return isClaim(name) || isOfConnection(name) || slices.Contains(options, strings.ToLower(name))
 }
 
-// FuzzForward: the upstream reads one request, with the caller's target byte for byte, and with all of the caller's headers
-// and credentials, but for those that isRemoved names. No other header is added.
+// isClaim reports whether a header says who or where the caller is, which only a trusted proxy may say.
+func isClaim(name string) bool {
+	dashed := strings.ReplaceAll(strings.ToLower(name), "_", "-") // as some gateways read it
+	return dashed == "forwarded" || dashed == "x-real-ip" ||
+		strings.HasPrefix(dashed, "x-forwarded-") || strings.HasPrefix(dashed, "x-remote-")
+}
+
+// isOfConnection reports whether a header is about one connection or about the form of the message.
+func isOfConnection(name string) bool {
+	return slices.Contains([]string{
+		"connection", "proxy-connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
+		"transfer-encoding", "upgrade", "content-length", "host",
+	}, strings.ToLower(name))
+}
+
+// connectionOptions returns the header names in a Connection header, in lower case.
+func connectionOptions(header http.Header) []string {
+	var options []string
+	for _, value := range header["Connection"] {
+		for option := range strings.SplitSeq(value, ",") {
+			options = append(options, strings.ToLower(strings.TrimSpace(option)))
+		}
+	}
+	return options
+}
+
+// FuzzForward: the upstream reads one request, whose target is the upstream's prefix and then the caller's target, byte for
+// byte. Of the caller's headers, only those that mustDrop names are missing. Only X-Forwarded-For, with the caller's address,
+// and net/http's Content-Length are added.
 func FuzzForward(f *testing.F) {
 	for _, text := range []string{
 		// Several values of a credential, impersonation.
@@ -117,38 +139,37 @@ func FuzzForward(f *testing.F) {
 		if err != nil || r.Method == http.MethodConnect {
 			return
 		}
-		r.Body, r.ContentLength, r.TransferEncoding, r.RemoteAddr = http.NoBody, 0, nil, "192.0.2.1:1234"
-		callers := r.Header.Clone()
-		got, target := sendThrough(t, r)
-		if got == nil {
+		r.Body = http.NoBody
+		r.ContentLength = 0
+		r.TransferEncoding = nil
+		r.RemoteAddr = "192.0.2.1:1234"
+		sent := r.Header.Clone()
+		arrived, target := sendThrough(t, r)
+		if arrived == nil {
 			return
 		}
 		if want := "/prefix" + r.RequestURI; target != want {
 			t.Errorf("the target is %q, want %q", target, want)
 		}
-		expect.Same(t, "upstream:6443", got.Host)
-		expect.Same(t, []string{"192.0.2.1"}, got.Header["X-Forwarded-For"])
-		got.Header.Del("X-Forwarded-For")
-		var listed []string
-		for _, value := range callers["Connection"] {
-			for name := range strings.SplitSeq(value, ",") {
-				listed = append(listed, strings.ToLower(strings.TrimSpace(name)))
-			}
-		}
-		for name, values := range callers {
-			identity := name == "Authorization" || strings.HasPrefix(name, "Impersonate-")
-			if arrived := got.Header[name]; identity || !isRemoved(name, listed) {
-				if diff := cmp.Diff(values, arrived); diff != "" {
+		expect.Same(t, "upstream:6443", arrived.Host)
+		expect.Same(t, []string{"192.0.2.1"}, arrived.Header["X-Forwarded-For"])
+		arrived.Header.Del("X-Forwarded-For")
+		options := connectionOptions(sent)
+		for name, values := range sent {
+			isIdentity := name == "Authorization" || strings.HasPrefix(name, "Impersonate-") // not dropped as an option either
+			if isIdentity || !mustDrop(name, options) {
+				if diff := cmp.Diff(values, arrived.Header[name]); diff != "" {
 					t.Errorf("%s:\n%s", name, diff)
 				}
 			}
 		}
-		ofTheConnection, addedByHTTP := []string{"Connection", "Upgrade", "Te", "Content-Length"}, []string{"Content-Length", "User-Agent"}
-		for name, values := range got.Header {
-			if isRemoved(name, nil) && !slices.Contains(ofTheConnection, name) {
-				t.Errorf("%s: %q arrived, which must be removed", name, values)
+		// ReverseProxy and net/http write these for the next connection, in place of the caller's.
+		mayBeRewritten := []string{"Connection", "Upgrade", "Te", "Content-Length"}
+		for name, values := range arrived.Header {
+			if mustDrop(name, nil) && !slices.Contains(mayBeRewritten, name) {
+				t.Errorf("%s: %q arrived, which must be dropped", name, values)
 			}
-			if _, sentByCaller := callers[name]; !sentByCaller && !slices.Contains(addedByHTTP, name) {
+			if _, sentByCaller := sent[name]; !sentByCaller && name != "Content-Length" {
 				t.Errorf("%s: %q arrived, which the caller had not sent", name, values)
 			}
 		}

@@ -3,6 +3,7 @@ package forward
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,13 +19,19 @@ func split(t *testing.T, header http.Header, parts ...string) (whole []string, r
 	f := framingOf(header)
 	for _, part := range parts {
 		for part != "" {
-			n, ends := f.next([]byte(part))
-			if n <= 0 || n > len(part) || !ends && n < len(part) || ends != f.isBetween() {
-				t.Fatalf("got %d of %d bytes read, whole %t, between two events %t", n, len(part), ends, f.isBetween())
+			n, ended := f.next([]byte(part))
+			if n <= 0 || n > len(part) {
+				t.Fatalf("next read %d of %d bytes", n, len(part))
+			}
+			if !ended && n < len(part) {
+				t.Fatalf("next stopped at byte %d of %d, where nothing ends", n, len(part))
+			}
+			if between := f.isBetween(); between != ended {
+				t.Fatalf("next says that an event ended: %t; isBetween says %t", ended, between)
 			}
 			rest += part[:n]
 			part = part[n:]
-			if ends {
+			if ended {
 				whole = append(whole, rest)
 				rest = ""
 			}
@@ -37,55 +44,62 @@ func split(t *testing.T, header http.Header, parts ...string) (whole []string, r
 // media types and encodings it finds none.
 func TestEventFraming(t *testing.T) {
 	lines := []string{`{"type":"ADDED"}` + "\n", "\n", `{"a":1}` + "\n"}
-	var lengths []string
+	var frames []string // a length, and an event of protobuf
 	for _, event := range []string{"one", "", strings.Repeat("x", 300)} {
-		var framed bytes.Buffer
-		_, err := protobuf.LengthDelimitedFramer.NewFrameWriter(&framed).Write([]byte(event))
+		var frame bytes.Buffer
+		_, err := protobuf.LengthDelimitedFramer.NewFrameWriter(&frame).Write([]byte(event))
 		expect.NoError(t, err)
-		lengths = append(lengths, framed.String())
+		frames = append(frames, frame.String())
 	}
+	const unendedFrame = "\x00\x00\x00\x02a" // one byte of two
 	var members []string
-	for _, events := range []string{strings.Repeat(`{"type":"ADDED"}`+"\n", 1000), "one\ntwo\n", "", "\x01\x00\x00\xff\xff"} {
+	for _, events := range []string{strings.Repeat(`{"type":"ADDED"}`+"\n", 1000), "one\ntwo\n", "", memberEnd} {
 		members = append(members, proxytest.GzipMember(events))
 	}
-	unended := proxytest.GzipMember("last\n")
-	unended = unended[:len(unended)-len(memberEnd)-memberTrailer]
+	unendedMember := proxytest.GzipMember("last\n")
+	unendedMember = unendedMember[:len(unendedMember)-len(memberEnd)-memberTrailer]
+	const cborMaps = "\xa0\xa0" // two empty ones
 	for name, tt := range map[string]struct {
 		mediaType, encoding string
-		whole               []string
-		rest                string
+		findsEnds           bool
+		whole               []string // the events or members of the stream
+		rest                string   // and what follows them
 	}{
-		"JSON":             {mediaType: "application/json", whole: lines, rest: `{"b"`},
-		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", whole: lines},
-		"protobuf":         {mediaType: "application/vnd.kubernetes.protobuf;stream=watch", whole: lengths, rest: "\x00\x00\x00\x02a"},
-		"gzip":             {mediaType: "application/json", encoding: "gzip", whole: members, rest: unended},
-		"not really gzip":  {mediaType: "application/json", encoding: "gzip", rest: "a\nb"},
+		"JSON":             {mediaType: "application/json", findsEnds: true, whole: lines, rest: `{"b"`},
+		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", findsEnds: true, whole: lines},
+		"protobuf":         {mediaType: "application/vnd.kubernetes.protobuf;stream=watch", findsEnds: true, whole: frames, rest: unendedFrame},
+		"gzip":             {mediaType: "application/json", encoding: "gzip", findsEnds: true, whole: members, rest: unendedMember},
+		"not really gzip":  {mediaType: "application/json", encoding: "gzip", findsEnds: true, rest: "a\nb"},
 		"no headers":       {rest: "a\nb"},
 		"plain text":       {mediaType: "text/plain", rest: "a\nb"},
 		"invalid type":     {mediaType: "a b; c", rest: "a\nb"},
-		"CBOR":             {mediaType: "application/cbor-seq", rest: "\xa0\xa0"},
+		"CBOR":             {mediaType: "application/cbor-seq", rest: cborMaps},
 		"another encoding": {mediaType: "application/json", encoding: "zstd", rest: "a\nb"},
 	} {
-		header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
-		f := framingOf(header)
-		expect.Same(t, tt.whole != nil || tt.encoding == "gzip", f.isBetween()) // before the first event
-		stream := strings.Join(tt.whole, "") + tt.rest
-		for i := range len(stream) + 1 {
-			for j := i; j <= len(stream); j += 1 + len(stream)/50 {
-				whole, rest := split(t, header, stream[:i], stream[i:j], stream[j:])
-				if strings.Join(whole, "|") != strings.Join(tt.whole, "|") || rest != tt.rest {
-					t.Fatalf("%s, divided at %d and %d: got %q and %q, want %q and %q", name, i, j, whole, rest, tt.whole, tt.rest)
+		t.Run(name, func(t *testing.T) {
+			header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
+			f := framingOf(header)
+			expect.Same(t, tt.findsEnds, f.findsEnds())
+			expect.Same(t, tt.findsEnds, f.isBetween()) // before the first event
+			stream := strings.Join(tt.whole, "") + tt.rest
+			for i := range len(stream) + 1 {
+				for j := i; j <= len(stream); j += 1 + len(stream)/50 {
+					whole, rest := split(t, header, stream[:i], stream[i:j], stream[j:])
+					if !slices.Equal(whole, tt.whole) || rest != tt.rest {
+						t.Fatalf("divided at %d and %d: got %q and %q, want %q and %q", i, j, whole, rest, tt.whole, tt.rest)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 
 // FuzzEventFraming: wherever a stream is divided, next finds the same ends.
 func FuzzEventFraming(f *testing.F) {
+	// An event of two bytes, an empty one, and the beginning of the longest.
 	f.Add("application/vnd.kubernetes.protobuf", "", "\x00\x00\x00\x02ab\x00\x00\x00\x00\xff\xff\xff\xffx", 3)
 	f.Add("application/json", "", "a\nb", 2)
-	f.Add("application/json", "gzip", "\x1f\x8b\x01\x01\x00\x00\xff\xff12345678\x1f", 5)
+	f.Add("application/json", "gzip", "\x1f\x8b\x01"+memberEnd+"trailer.\x1f", 5) // a member, and the beginning of another
 	f.Fuzz(func(t *testing.T, mediaType, encoding, stream string, at int) {
 		header := http.Header{"Content-Type": {mediaType}, "Content-Encoding": {encoding}}
 		at = min(max(at, 0), len(stream))

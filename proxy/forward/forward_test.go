@@ -25,9 +25,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWholeAnswersAreNotFlushed: an answer with one object is sent in one piece, and a log or a watch as it comes, whether its
+// TestOnlyStreamsAreFlushed: an answer with one object is sent in one piece, and a log or a watch as it comes, whether its
 // length is known or not. ([TestStoppedClient] has watches over all protocols.)
-func TestWholeAnswersAreNotFlushed(t *testing.T) {
+func TestOnlyStreamsAreFlushed(t *testing.T) {
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("sized") {
 			w.Header().Set("Content-Length", "2")
@@ -36,12 +36,13 @@ func TestWholeAnswersAreNotFlushed(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 	}).Config())
 	const pod = "/api/v1/namespaces/a/pods/b"
-	for path, wantFlushed := range map[string]bool{pod: false, pod + "?sized": false, pod + "/log": true, pod + "/log?sized": true, aWatch: true} {
+	for path, wantFlushed := range map[string]bool{
+		pod: false, pod + "?sized": false, pod + "/log": true, pod + "/log?sized": true, aWatch: true,
+	} {
 		w := httptest.NewRecorder()
 		forwarder.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		expect.Same(t, "{}", w.Body.String())
-		if w.Flushed != wantFlushed {
-			t.Errorf("%s: flushed %t, want %t", path, w.Flushed, wantFlushed)
+		if got := w.Body.String(); got != "{}" || w.Flushed != wantFlushed {
+			t.Errorf("%s: got %q, flushed %t; want {}, flushed %t", path, got, w.Flushed, wantFlushed)
 		}
 	}
 }
@@ -67,7 +68,7 @@ func TestUploadsStream(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/api/v1/x", body)
 		expect.NoError(t, err)
 		r.Trailer = http.Header{"X-Sum": nil}
-		large := bytes.Repeat([]byte("listproxy"), 1<<19) // more than all buffers hold
+		large := bytes.Repeat([]byte("listproxy"), 1<<19) // more than all buffers hold together
 		go func() {
 			for i := range 5 {
 				want := fmt.Sprintf("part %d", i)
@@ -75,7 +76,7 @@ func TestUploadsStream(t *testing.T) {
 				expect.Same(t, want, <-received)
 			}
 			_, err := writer.Write(large)
-			r.Trailer.Set("X-Sum", "42") // after the body, and before its end
+			r.Trailer.Set("X-Sum", "42") // the last moment: net/http sends trailers when the body ends, below
 			_ = writer.CloseWithError(err)
 		}()
 		res := proxytest.Do(t, front.Client(), r)
@@ -123,11 +124,12 @@ func TestExpectContinue(t *testing.T) {
 // TestClientsCancellationReachesTheUpstream: if a client cancels its request, the request to the upstream ends, whether the
 // answer has begun or not, and nothing is logged.
 func TestClientsCancellationReachesTheUpstream(t *testing.T) {
-	for _, path := range []string{"/answering", "/waiting"} {
-		forEachProtocol(t, func(t *testing.T, over protocols) {
+	const answering, waiting = "/answering", "/waiting" // what the upstream does when the client cancels
+	for _, path := range []string{answering, waiting} {
+		test := func(t *testing.T, over protocols) {
 			started, ended := make(chan struct{}), make(chan struct{})
 			upstream := proxytest.StartUpstream(t, over.http2Upstream, func(w http.ResponseWriter, r *http.Request) {
-				if path == "/answering" {
+				if path == answering {
 					_ = http.NewResponseController(w).Flush()
 				}
 				close(started)
@@ -137,9 +139,10 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			})
 			var records proxytest.Recorder
-			forwarder, done := newLoggedForwarder(t, upstream.Config(), slog.New(&records)), make(chan any, 1)
+			forwarder := newLoggedForwarder(t, upstream.Config(), slog.New(&records))
+			panicked := make(chan any, 1)
 			front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				defer func() { done <- recover() }()
+				defer func() { panicked <- recover() }()
 				forwarder.ServeHTTP(w, r)
 			}), over.http2Client)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -153,11 +156,12 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 				_ = res.Body.Close()
 			}
 			<-ended
-			if err, _ := (<-done).(error); !errors.Is(err, http.ErrAbortHandler) {
-				t.Errorf("the handler ended with %v, want ErrAbortHandler", err)
+			if err, _ := (<-panicked).(error); !errors.Is(err, http.ErrAbortHandler) {
+				t.Errorf("the handler panicked with %v, want ErrAbortHandler", err)
 			}
 			expect.Same(t, []string(nil), records.Above(slog.LevelDebug))
-		})
+		}
+		t.Run(path, func(t *testing.T) { forEachProtocol(t, test) })
 	}
 }
 
@@ -175,10 +179,10 @@ func TestUpstreamsEndReachesTheClient(t *testing.T) {
 	})
 }
 
-// TestAnswersPass: the code, the headers and the bytes of an answer are the upstream's, also of a 103 before the answer.
-// Redirects are not followed, and compressed bodies not decompressed.
+// TestAnswersPass: the client gets the code, the headers and the bytes of the upstream's answer, and a 103 before the answer.
+// The proxy follows no redirect, decompresses no body, and adds only what the handler around it has set (Cache-Status).
 func TestAnswersPass(t *testing.T) {
-	const body = "\x1f\x8b no gzip, which nobody may notice"
+	const body = "\x1f\x8b is the beginning of gzip, but this is none: who decompresses it fails"
 	upstreamsOwn := http.Header{
 		"Audit-Id": {"1"}, "Cache-Control": {"no-cache, private"}, "Warning": {"299 - \"a\"", "299 - \"b\""},
 		"Cache-Status": {"near-origin; hit"}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"}, "Content-Length": {fmt.Sprint(len(body))},
@@ -192,7 +196,7 @@ func TestAnswersPass(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
 		maps.Copy(w.Header(), upstreamsOwn)
-		// What net/http would add by itself.
+		// Otherwise net/http would add both.
 		w.Header()["Date"] = nil
 		w.Header()["Content-Type"] = nil
 		w.WriteHeader(http.StatusTemporaryRedirect)
@@ -203,7 +207,7 @@ func TestAnswersPass(t *testing.T) {
 		w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=not-list")
 		forwarder.ServeHTTP(w, r)
 	})
-	for _, http2 := range []bool{false, true} {
+	for _, http2 := range []bool{proxytest.HTTP1, proxytest.HTTP2} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			front := startProxy(t, handler, http2)
 			var early http.Header
@@ -212,7 +216,8 @@ func TestAnswersPass(t *testing.T) {
 				early = http.Header(header)
 				return nil
 			}})
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, front.URL+"/from", nil)
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+"/from", nil)
+			expect.NoError(t, err)
 			r.Header.Set("Accept-Encoding", "gzip")
 			res := proxytest.Do(t, front.Client(), r)
 			expect.Same(t, http.Header{"Link": {"</x>"}}, early)
@@ -225,8 +230,8 @@ func TestAnswersPass(t *testing.T) {
 	}
 }
 
-// stoppableConn is the connection of a client that can be stopped, as with SIGSTOP: then the client reads nothing from it, not
-// even a ping.
+// stoppableConn is the connection of a client that can be stopped, as with SIGSTOP. A stopped client reads nothing, not even
+// a ping.
 type stoppableConn struct {
 	net.Conn
 	runs chan struct{} // has a value while the client runs
@@ -246,10 +251,10 @@ func TestStoppedClient(t *testing.T) { forEachProtocolInBubble(t, testStoppedCli
 func testStoppedClient(t *testing.T, over protocols) {
 	const (
 		stopTime = time.Hour
-		// More than Go's client takes in without being read.
+		// The many events are longer together than what Go's client takes in while nobody reads.
 		many, largeEvent = 250, 20_000
 	)
-	little, much := make(chan struct{}), make(chan struct{})
+	sendOne, sendMany := make(chan struct{}), make(chan struct{}) // closed when the upstream shall send
 	front, _ := startProxyInBubble(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		send := func(n, size int) {
@@ -257,9 +262,9 @@ func testStoppedClient(t *testing.T, over protocols) {
 			_ = http.NewResponseController(w).Flush()
 		}
 		send(0, 1)
-		<-little
+		<-sendOne
 		send(1, 1)
-		<-much
+		<-sendMany
 		for i := range many {
 			send(2+i, largeEvent)
 		}
@@ -273,29 +278,29 @@ func testStoppedClient(t *testing.T, over protocols) {
 		return stoppableConn{conn, runs}, err
 	}
 	events := bufio.NewReader(proxytest.Get(t, front.Client(), front.URL+aWatch).Body)
-	next := 0
+	next := 0 // the number of the next event
 	read := func(n int) {
 		t.Helper()
 		for range n {
 			line, err := events.ReadString('\n')
 			got := -1
-			if _, scanned := fmt.Sscanf(line, `{"type":"ADDED","object":{"n":%d,`, &got); scanned != nil || got != next {
+			if _, scanErr := fmt.Sscanf(line, `{"type":"ADDED","object":{"n":%d,`, &got); scanErr != nil || got != next {
 				t.Fatalf("got %.60q and error %v, want event %d", line, err, next)
 			}
 			next++
 		}
 	}
-	stopWhile := func(eventsCome chan struct{}) {
+	stopWhile := func(send chan struct{}) {
 		synctest.Wait()
 		<-runs
-		close(eventsCome)
+		close(send)
 		time.Sleep(stopTime)
 		runs <- struct{}{}
 	}
 	read(1)
-	stopWhile(little)
+	stopWhile(sendOne)
 	read(1)
-	stopWhile(much)
+	stopWhile(sendMany)
 	read(many)
 	if rest, err := events.ReadString('\n'); err != io.EOF {
 		t.Errorf("at the end: got %.60q and error %v, want EOF", rest, err)

@@ -18,39 +18,43 @@ import (
 
 	h2 "golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// unansweredCase is a request to which kube-apiserver gives no answer at first.
+type unansweredCase struct {
+	method     string
+	header     http.Header
+	bodyLength int
+	chunked    bool  // nothing says how long the body is
+	noRoom     bool  // to keep the body
+	down       bool  // the upstream is not reached
+	goAways    int32 // how many connections close when a part of the body has come
+	aborts     int32 // how often the connection ends when the request has come
+
+	wantCode       int
+	wantRetryAfter string
+	wantMessage    string
+	wantHeard      int32 // how often the upstream reads the request
+}
+
+const (
+	nothingDone = "Nothing was carried out"
+	maybeDone   = "may or may not have been carried out"
+	noAnswer    = "listproxy got no answer"
+	tooMany     = "Too many requests"
+	secret      = "hunter2" // in the error of a dial
+)
+
 // TestUnanswered: if kube-apiserver gives no answer, listproxy sends the request again if it only reads, or if GOAWAY says that
 // it was not looked at. If there still is no answer, the client gets a 503 or 429, with Retry-After if nothing can have been
 // carried out, and the log a warning without secrets.
 func TestUnanswered(t *testing.T) {
-	const (
-		nothingDone = "Nothing was carried out"
-		maybeDone   = "may or may not have been carried out"
-		noAnswer    = "listproxy got no answer"
-		tooMany     = "Too many requests"
-		cacheStatus = "listproxy; fwd=bypass; detail=not-list"
-		secret      = "hunter2"
-	)
-	for name, tt := range map[string]struct {
-		method     string
-		header     http.Header
-		bodyLength int
-		chunked    bool  // nothing says how long the body is
-		noRoom     bool  // for the body
-		down       bool  // the upstream is not reached
-		goAways    int32 // how many connections close when a part of the body has come
-		aborts     int32 // how often the connection ends when the request has come
-
-		wantCode       int
-		wantRetryAfter string
-		wantMessage    string
-		wantHeard      int32 // how often the upstream reads the request
-	}{
+	for name, tt := range map[string]unansweredCase{
 		"down, a write": {
 			method: "POST", bodyLength: 2, down: true, wantCode: 503, wantRetryAfter: "1", wantMessage: nothingDone,
 		},
@@ -78,72 +82,92 @@ func TestUnanswered(t *testing.T) {
 		"GOAWAY, and a body of unknown length": {
 			method: "PUT", bodyLength: 1, chunked: true, goAways: 1, wantCode: 429, wantRetryAfter: "1", wantMessage: tooMany,
 		},
+		// The attempt after the last allowed one is broken off, and may have arrived.
 		"GOAWAY each time": {method: "PUT", bodyLength: 2, goAways: 1000, wantCode: 503, wantMessage: maybeDone},
 	} {
-		t.Run(name, func(t *testing.T) {
-			sent := bytes.Repeat([]byte("x"), tt.bodyLength)
-			var heard atomic.Int32
-			api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) {
-				if heard.Add(1) <= tt.aborts {
-					panic(http.ErrAbortHandler)
-				}
-				if got, err := io.ReadAll(r.Body); !bytes.Equal(got, sent) || err != nil {
-					t.Errorf("the upstream read %d bytes of the body and the error %v, want all %d", len(got), err, len(sent))
-				}
-			})
-			config, goAwayAddress := api.Config(), startGoAways(t, api.TLS.Certificates)
-			var dialed atomic.Int32
-			config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-				switch n := dialed.Add(1); {
-				case tt.down:
-					return nil, errors.New("connect to https://u:" + secret + "@inner: refused")
-				case n <= tt.goAways:
-					address = goAwayAddress
-				}
-				return (&net.Dialer{}).DialContext(ctx, network, address)
-			}
-			var records proxytest.Recorder
-			forwarder := newLoggedForwarder(t, config, slog.New(&records))
-			var keptBytes atomic.Int64
-			takeRoom := func(bytes int64) (free func(), ok bool) {
-				expect.Same(t, int64(tt.bodyLength), keptBytes.Add(bytes))
-				return func() { keptBytes.Add(-bytes) }, !tt.noRoom
-			}
-			front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Cache-Status", cacheStatus)
-				forwarder.ServeAs(w, r, forwarder.caller, takeRoom)
-				if n := keptBytes.Load(); n != 0 && !tt.noRoom {
-					t.Errorf("%d bytes are still kept", n)
-				}
-			}), proxytest.HTTP1)
-			r := httptest.NewRequestWithContext(t.Context(), tt.method, front.URL+"/api/v1/namespaces/a/pods/b", bytes.NewReader(sent))
-			maps.Copy(r.Header, tt.header)
-			if tt.chunked {
-				r.ContentLength = -1
-			}
-			res := proxytest.Do(t, front.Client(), r)
-			body := proxytest.ReadAll(t, res.Body)
-			expect.Same(t, tt.wantCode, res.StatusCode)
-			expect.Same(t, tt.wantRetryAfter, res.Header.Get("Retry-After"))
-			expect.Same(t, tt.wantHeard, heard.Load())
-			// net/http also dials where it then takes another connection.
-			if n := dialed.Load(); n > 2*maxAttempts {
-				t.Errorf("the request opened %d connections, want at most %d", n, 2*maxAttempts)
-			}
-			if tt.wantCode == http.StatusOK {
-				return
-			}
-			var got metav1.Status
-			expect.NoError(t, json.Unmarshal([]byte(body), &got))
-			expect.Same(t, int32(tt.wantCode), got.Code)
-			expect.Says(t, got.Message, tt.wantMessage)
-			proxytest.AssertNotContains(t, body, secret)
-			expect.Same(t, cacheStatus, res.Header.Get("Cache-Status"))
-			if warnings := records.Above(slog.LevelInfo); len(warnings) != 1 {
-				t.Errorf("logged %q, want one warning", warnings)
-			}
-		})
+		t.Run(name, tt.test)
 	}
+}
+
+func (tt unansweredCase) test(t *testing.T) {
+	const cacheStatus = "listproxy; fwd=bypass; detail=not-list"
+	sent := bytes.Repeat([]byte("x"), tt.bodyLength)
+	upstream := tt.startFlakyUpstream(t, sent)
+	var records proxytest.Recorder
+	forwarder := newLoggedForwarder(t, upstream.config, slog.New(&records))
+	var keptBytes atomic.Int64
+	reserve := func(length int64) (release func(), ok bool) {
+		expect.Same(t, int64(tt.bodyLength), keptBytes.Add(length))
+		return func() { keptBytes.Add(-length) }, !tt.noRoom
+	}
+	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Status", cacheStatus)
+		forwarder.ServeAs(w, r, forwarder.caller, reserve)
+		if n := keptBytes.Load(); n != 0 && !tt.noRoom {
+			t.Errorf("%d bytes are still kept", n)
+		}
+	}), proxytest.HTTP1)
+	r, err := http.NewRequestWithContext(t.Context(), tt.method, front.URL+"/api/v1/namespaces/a/pods/b", bytes.NewReader(sent))
+	expect.NoError(t, err)
+	maps.Copy(r.Header, tt.header)
+	if tt.chunked {
+		r.ContentLength = -1
+	}
+	res := proxytest.Do(t, front.Client(), r)
+	body := proxytest.ReadAll(t, res.Body)
+	expect.Same(t, tt.wantCode, res.StatusCode)
+	expect.Same(t, tt.wantRetryAfter, res.Header.Get("Retry-After"))
+	expect.Same(t, tt.wantHeard, upstream.heard.Load())
+	// net/http also dials where it then takes another connection.
+	if n := upstream.dialed.Load(); n > 2*maxAttempts {
+		t.Errorf("the request opened %d connections, want at most %d", n, 2*maxAttempts)
+	}
+	if tt.wantCode == http.StatusOK {
+		return
+	}
+	var got metav1.Status
+	expect.NoError(t, json.Unmarshal([]byte(body), &got))
+	expect.Same(t, int32(tt.wantCode), got.Code)
+	expect.Says(t, got.Message, tt.wantMessage)
+	proxytest.AssertNotContains(t, body, secret)
+	expect.Same(t, cacheStatus, res.Header.Get("Cache-Status"))
+	if warnings := records.Above(slog.LevelInfo); len(warnings) != 1 {
+		t.Errorf("logged %q, want one warning", warnings)
+	}
+}
+
+// flakyUpstream is an API server that fails as an unansweredCase says.
+type flakyUpstream struct {
+	config *rest.Config
+	heard  atomic.Int32 // how often it got the request
+	dialed atomic.Int32
+}
+
+// startFlakyUpstream starts the case's upstream, which requires that the request has this body.
+func (tt unansweredCase) startFlakyUpstream(t *testing.T, wantBody []byte) *flakyUpstream {
+	t.Helper()
+	f := new(flakyUpstream)
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) {
+		if f.heard.Add(1) <= tt.aborts {
+			panic(http.ErrAbortHandler)
+		}
+		if got, err := io.ReadAll(r.Body); !bytes.Equal(got, wantBody) || err != nil {
+			t.Errorf("the upstream read %d bytes of the body and the error %v, want all %d", len(got), err, len(wantBody))
+		}
+	})
+	goAwayAddress := startGoAways(t, api.TLS.Certificates)
+	f.config = api.Config()
+	f.config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		n := f.dialed.Add(1)
+		if tt.down {
+			return nil, errors.New("connect to https://u:" + secret + "@inner: refused")
+		}
+		if n <= tt.goAways {
+			address = goAwayAddress
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	return f
 }
 
 // startGoAways starts a server that speaks HTTP/2 on each connection until a part of a body comes. Then it says, by GOAWAY, that
@@ -187,9 +211,10 @@ func TestUnauthorized(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 	})
 	for name, tt := range map[string]struct {
-		target                                string
-		wantCodeWithToken, wantCodeOfVerified int
-		wantVerdict                           auth.Verdict // on the token
+		target             string
+		wantCodeWithToken  int          // for a caller with a token
+		wantCodeOfVerified int          // for a caller whom listproxy impersonates
+		wantVerdict        auth.Verdict // on the token
 	}{
 		"kube-apiserver": {
 			target: "/api", wantCodeWithToken: 401, wantCodeOfVerified: 503, wantVerdict: auth.Refused,
@@ -207,12 +232,14 @@ func TestUnauthorized(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, ownAccount := newForwarder(t, api.Config()), api.Config()
+			f := newForwarder(t, api.Config())
+			ownAccount := api.Config()
 			ownAccount.BearerToken = "listproxy"
 			expect.NoError(t, f.up.Impersonate(ownAccount))
 			forwardAs := func(id auth.Identity, wantCode int) {
 				w := httptest.NewRecorder()
-				f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, tt.target, strings.NewReader("user=x")), id, nil)
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, tt.target, strings.NewReader("user=x"))
+				f.ServeAs(w, r, id, nil)
 				expect.Same(t, wantCode, w.Code)
 				wantRetryAfter := ""
 				if wantCode == http.StatusServiceUnavailable {
@@ -229,11 +256,11 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// TestTooManyIsTheUpstreams: a 429 of kube-apiserver reaches the caller as it is, and the request is not sent again.
-func TestTooManyIsTheUpstreams(t *testing.T) {
+// TestTooManyRequestsPasses: a 429 of kube-apiserver reaches the caller as it is, and the request is not sent again.
+func TestTooManyRequestsPasses(t *testing.T) {
 	const wantBody, wantRetryAfter = "Too many requests, please try again later.\n", "7"
 	heard := 0
-	k := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, _ *http.Request) {
+	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, _ *http.Request) {
 		heard++
 		w.Header().Set("Retry-After", wantRetryAfter)
 		http.Error(w, strings.TrimSpace(wantBody), http.StatusTooManyRequests)
@@ -242,7 +269,7 @@ func TestTooManyIsTheUpstreams(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			heard = 0
 			w := httptest.NewRecorder()
-			k.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/api/v1/namespaces/a/pods/b", nil))
+			forwarder.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/api/v1/namespaces/a/pods/b", nil))
 			expect.Same(t, http.StatusTooManyRequests, w.Code)
 			expect.Same(t, wantRetryAfter, w.Header().Get("Retry-After"))
 			expect.Same(t, wantBody, w.Body.String())
@@ -251,8 +278,8 @@ func TestTooManyIsTheUpstreams(t *testing.T) {
 	}
 }
 
-// TestWritesAreSentOnce: listproxy does not repeat a write whose connection ends before its answer. net/http would repeat one
-// with an Idempotency-Key, over HTTP/1.1. The upstream gets that key.
+// TestWritesAreSentOnce: listproxy does not repeat a write whose connection ends before its answer. With an Idempotency-Key, over
+// HTTP/1.1, net/http would repeat it. The upstream gets that key all the same.
 func TestWritesAreSentOnce(t *testing.T) {
 	var keys []string // of each write
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP1, func(_ http.ResponseWriter, r *http.Request) {

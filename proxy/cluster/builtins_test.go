@@ -61,7 +61,7 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			}
 			serveApps(t, f) // by another API server
 			time.Sleep(snapshot.Skew)
-			expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
 			if got := f.CountRequests(appsPath) - before; got < 2 || got > 3 { // three with the one that failed
 				t.Errorf("discovery was read %d times, want 2 or 3", got)
 			}
@@ -98,14 +98,14 @@ func TestDiscoveryFails(t *testing.T) {
 		{status: http.StatusForbidden, wantAtFirst: reason.NotPermitted, wantLater: foundNamespaced},
 		{
 			status: http.StatusNotFound, wantAtFirst: reason.UnknownResource,
-			wantLater: forwardedAs(reason.UnknownResource),
+			wantLater: notFound(reason.UnknownResource),
 		},
 	} {
 		proxytest.Bubble(t, http.StatusText(tt.status), func(t *testing.T) {
 			f := newFakeCluster(t)
 			f.SetStatus(tt.status, appsPath)
 			c := runCluster(t, f, Config{})
-			expectLookup(t, c, "apps v1 deployments", forwardedAs(tt.wantAtFirst))
+			expectLookup(t, c, "apps v1 deployments", notFound(tt.wantAtFirst))
 			before := f.CountRequests(appsPath)
 			time.Sleep(10 * time.Minute)
 			if got, most := f.CountRequests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
@@ -134,6 +134,6 @@ func TestDiscoveryStalls(t *testing.T) {
 		serveApps(t, f)
 		f.Unstall("/apis/apps/v1")
 		time.Sleep(2 * pageTimeout)
-		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
 	})
 }

@@ -22,7 +22,7 @@ const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 const someService = `{"namespace":"kube-system","name":"metrics-server","port":443}`
 
-// discoveryOf returns the document of discovery for a group/version.
+// discoveryOf returns the discovery document of a group and version, which lists resources.
 func discoveryOf(t *testing.T, groupVersion string, resources ...metav1.APIResource) string {
 	t.Helper()
 	document, err := json.Marshal(metav1.APIResourceList{
@@ -34,17 +34,17 @@ func discoveryOf(t *testing.T, groupVersion string, resources ...metav1.APIResou
 	return string(document)
 }
 
-// apiResource returns an entry of such a document.
+// apiResource returns an entry of a discovery document.
 func apiResource(name, kind string, namespaced bool, verbs ...string) metav1.APIResource {
 	return metav1.APIResource{Name: name, Kind: kind, Namespaced: namespaced, Verbs: verbs}
 }
 
-// newFakeCluster returns an API server with some APIs of its own, a custom resource, and an aggregated API.
+// newFakeCluster returns an API server with built-in APIs, a custom resource, and an aggregated API.
 func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 	t.Helper()
 	f := proxytest.NewFakeAPI()
 	f.Collections[apiServicesPath] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{
-		// Kube-apiserver itself serves a group whose service is missing or null.
+		// kube-apiserver itself serves a group whose APIService has no service, or null.
 		proxytest.APIService("v1", "", "", 1),
 		proxytest.APIService("v1", "apps", "null", 1),
 		proxytest.APIService("v1", "example.com", "", 1),
@@ -73,7 +73,8 @@ func describe(i snapshot.Invalidation) string {
 	return fmt.Sprintf("%s %v: %s", i.Cause, i.Scope, i.What)
 }
 
-// runCluster runs a Cluster of f in the bubble, until it knows what can be known at once. The functions in config may be nil.
+// runCluster starts a Cluster of f, which runs until the bubble ends. It returns after the first poll of the routes: then the
+// Cluster has read everything that f has. The functions in config may be nil.
 func runCluster(t *testing.T, f *proxytest.FakeAPI, config Config) *Cluster {
 	t.Helper()
 	config.Log = proxytest.DiscardLog()
@@ -97,12 +98,12 @@ type found struct {
 	Reason reason.Reason
 }
 
-// expectLookup looks up a resource, given as "GROUP VERSION NAME". The core group is "core".
+// expectLookup requires what Lookup returns for a resource, given as "GROUP VERSION NAME". The core group is "core".
 func expectLookup(t *testing.T, c *Cluster, resource string, want found) {
 	t.Helper()
 	synctest.Wait()
-	part := strings.Split(resource, " ")
-	gvr := schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]}
+	parts := strings.Split(resource, " ")
+	gvr := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
 	if gvr.Group == "core" {
 		gvr.Group = ""
 	}
@@ -112,11 +113,13 @@ func expectLookup(t *testing.T, c *Cluster, resource string, want found) {
 	}
 }
 
-func forwardedAs(why reason.Reason) found { return found{Reason: why} }
+// notFound is the outcome for a resource that must be forwarded.
+func notFound(why reason.Reason) found { return found{Reason: why} }
 
 var (
-	foundNamespaced = found{Entry: Entry{Namespaced: true}}
-	foundWidgets    = found{Entry: Entry{Namespaced: true, Custom: true}}
+	foundNamespaced    = found{Entry: Entry{Namespaced: true}}
+	foundClusterScoped = found{Entry: Entry{Namespaced: false}}
+	foundWidgets       = found{Entry: Entry{Namespaced: true, Custom: true}}
 )
 
 // TestLookup: resources that can be listed and watched are found, with their scope, and no others.
@@ -124,27 +127,31 @@ func TestLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runCluster(t, newFakeCluster(t), Config{})
 		for resource, want := range map[string]found{
-			"core v1 pods": foundNamespaced, "core v1 nodes": {Entry: Entry{}},
-			"apps v1 deployments": foundNamespaced, "example.com v1 widgets": foundWidgets,
+			"core v1 pods":           foundNamespaced,
+			"core v1 nodes":          foundClusterScoped,
+			"apps v1 deployments":    foundNamespaced,
+			"example.com v1 widgets": foundWidgets,
 		} {
 			expectLookup(t, c, resource, want)
 		}
+		const noVersion, noName = "", ""
 		for _, resource := range []string{
-			// Not a collection that can be listed and watched: subresources, or a verb is missing.
+			// Subresources, and resources that cannot be listed or cannot be watched.
 			"core v1 pods/status", "example.com v1 widgets/status", "core v1 bindings", "core v1 componentstatuses", "core v1 streams",
-			// In no such group, version or resource.
-			"core v1 deployments", "core v1 ", "core v2 pods", "core  pods", "apps v2 deployments",
+			// No group, version or resource of this name.
+			"core v1 deployments", "core v1 " + noName, "core v2 pods", "core " + noVersion + " pods", "apps v2 deployments",
 			"example.com v1 gadgets", "example.com v2 widgets", "none.example.com v1 widgets", "empty.example.com v1 none",
-			// Aggregated.
+			// An aggregated API.
 			"metrics.k8s.io v1beta1 pods", "metrics.k8s.io v1beta1 none",
 		} {
-			expectLookup(t, c, resource, forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, resource, notFound(reason.UnknownResource))
 		}
 	})
 }
 
-// TestKnownResources: IsCurrent reports whether an entry is still that of its resource, and Serves whether a resource is known.
-func TestKnownResources(t *testing.T) {
+// TestIsCurrentAndServes: IsCurrent is true only for the entry that Lookup returns, and Serves only for a resource that Lookup
+// finds.
+func TestIsCurrentAndServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runCluster(t, newFakeCluster(t), Config{})
 		deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
@@ -155,15 +162,15 @@ func TestKnownResources(t *testing.T) {
 	})
 }
 
-// TestLookupOfMadeUpGroups: groups and versions that callers make up cost neither a request nor memory.
+// TestLookupOfMadeUpGroups: a lookup in a group or version that a caller has made up costs neither a request nor memory.
 func TestLookupOfMadeUpGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runCluster(t, f, Config{})
 		before := len(f.Requests)
 		for n := range 1000 {
-			expectLookup(t, c, fmt.Sprintf("g%d.example.com v1 x", n), forwardedAs(reason.UnknownResource))
-			expectLookup(t, c, fmt.Sprintf("core v%d pods", n+2), forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, fmt.Sprintf("g%d.example.com v1 x", n), notFound(reason.UnknownResource))
+			expectLookup(t, c, fmt.Sprintf("core v%d pods", n+2), notFound(reason.UnknownResource))
 		}
 		expect.Same(t, before, len(f.Requests))
 		expect.Same(t, 2, len(c.builtins)) // v1 and apps/v1

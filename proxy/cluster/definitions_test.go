@@ -97,14 +97,14 @@ func TestCustomResources(t *testing.T) {
 		}{
 			{
 				name: "before the first list", do: func() {},
-				wantCustom: forwardedAs(reason.Warming), wantBuiltin: forwardedAs(reason.Warming),
+				wantCustom: notFound(reason.Warming), wantBuiltin: notFound(reason.Warming),
 			},
 			{
 				name: "the list is refused: nobody waits for it", do: func() {
 					f.SetStatus(http.StatusForbidden, list)
 					time.Sleep(time.Minute)
 				},
-				wantReady: true, wantCustom: forwardedAs(reason.Upstream), wantBuiltin: foundNamespaced,
+				wantReady: true, wantCustom: notFound(reason.Upstream), wantBuiltin: foundNamespaced,
 			},
 			{
 				name: "listed", do: func() {
@@ -113,8 +113,8 @@ func TestCustomResources(t *testing.T) {
 				},
 				wantReady: true, wantCustom: foundWidgets, wantBuiltin: foundNamespaced, wantFields: true,
 				wantOthers: map[string]found{
-					"apps v1 deployments": forwardedAs(reason.Upstream), // built in, and defined
-					"x.io v1 b":           forwardedAs(reason.UnknownResource),
+					"apps v1 deployments": notFound(reason.Upstream), // built in, and defined
+					"x.io v1 b":           notFound(reason.UnknownResource),
 				},
 			},
 			{
@@ -127,7 +127,7 @@ func TestCustomResources(t *testing.T) {
 			},
 			{
 				name: "no watch", do: func() { time.Sleep(time.Second) },
-				wantReady: true, wantCustom: forwardedAs(reason.Upstream), wantBuiltin: foundNamespaced,
+				wantReady: true, wantCustom: notFound(reason.Upstream), wantBuiltin: foundNamespaced,
 			},
 		} {
 			step.do()
@@ -156,13 +156,13 @@ func TestUnusualDefinitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", ""))
 		c := runCluster(t, f, Config{})
-		expectLookup(t, c, "x.io v1 a", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
 		f.Event(definitionsPath, "MODIFIED", crd(1, "v1", "", established))
 		expectLookup(t, c, "x.io v1 a", foundWidgets)
 		f.Event(definitionsPath, "MODIFIED", strings.Replace(crd(2, "v1", `,"uid":"2"`, established), "Namespaced", "Cluster", 1))
 		expectLookup(t, c, "x.io v1 a", found{Entry: Entry{Custom: true}})
 		f.Event(definitionsPath, "MODIFIED", crd(3, "v2", "", established))
-		expectLookup(t, c, "x.io v1 a", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
 	})
 }
 

@@ -21,7 +21,7 @@ import (
 // (503), nothing is found.
 func TestWithoutRoutes(t *testing.T) {
 	list, watch := "list "+apiServicesPath, "watch "+apiServicesPath
-	unknown, warming := forwardedAs(reason.UnknownResource), forwardedAs(reason.Warming)
+	unknown, warming := notFound(reason.UnknownResource), notFound(reason.Warming)
 	for name, tt := range map[string]struct {
 		status               int
 		refused              []string // requests, with the status
@@ -73,7 +73,7 @@ func TestRoutesChange(t *testing.T) {
 				Cause: snapshot.CauseCatalog, Scope: snapshot.OfVersion(schema.GroupVersion{Group: group, Version: "v1"}), What: change,
 			}
 		}
-		unknown := forwardedAs(reason.UnknownResource)
+		unknown := notFound(reason.UnknownResource)
 		for _, step := range []struct {
 			name, event, object string
 			want                *snapshot.Invalidation
@@ -134,14 +134,14 @@ func TestRoutesWithoutTheirWatch(t *testing.T) {
 		time.Sleep(snapshot.Skew)
 		expectLookup(t, c, "apps v1 deployments", foundNamespaced)
 		time.Sleep(time.Second)
-		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.Warming))
-		expectLookup(t, c, "metrics.k8s.io v1beta1 pods", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "apps v1 deployments", notFound(reason.Warming))
+		expectLookup(t, c, "metrics.k8s.io v1beta1 pods", notFound(reason.UnknownResource))
 		expectLookup(t, c, "core v1 pods", foundNamespaced)
 
 		f.SetObjects(apiServicesPath, proxytest.APIService("v1", "", "", 1), proxytest.APIService("v1", "apps", someService, 1))
 		f.SetStatus(0, list, watch)
 		time.Sleep(time.Minute)
-		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
 	})
 }
 

@@ -205,7 +205,7 @@ func TestStorageVersions(t *testing.T) {
 			Invalidate: func(snapshot.Invalidation) {},
 			Verify:     func(scope snapshot.Scope, _ string) { verified.record(scope.String()) },
 		})
-		differ := forwardedAs(reason.Upstream) // the API servers disagree
+		differ := notFound(reason.Upstream) // the API servers disagree
 		expectStep := func(step string, pods, deployments, widgets found, wantVerified ...string) {
 			t.Helper()
 			verified.expect(t, step, wantVerified...)

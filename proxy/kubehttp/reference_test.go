@@ -1,19 +1,21 @@
 package kubehttp
 
 import (
-	"strings"
+	"regexp"
 	"testing"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/reference"
 )
 
-// TestReference: docs/reference.md has every reason to forward, and what to do about it.
+var fwdParameter = regexp.MustCompile(`fwd=([^;]+)`)
+
+// TestReference: docs/reference.md has a row for each reason to forward, with the fwd parameter of Cache-Status (RFC 9211), what
+// the reason means, and how to get the list from memory.
 func TestReference(t *testing.T) {
 	table := reference.Head("detail", "fwd", "why", "if you want it from memory")
 	for _, why := range reason.Forwarding() {
-		_, fwd, _ := strings.Cut(CacheForwarded(why), "fwd=")
-		fwd, _, _ = strings.Cut(fwd, ";")
+		fwd := fwdParameter.FindStringSubmatch(CacheForwarded(why))[1]
 		sentence, remedy := why.Explain()
 		table += reference.Row("`"+string(why)+"`", fwd, sentence, remedy)
 	}

@@ -92,9 +92,9 @@ func TestWhoAnswers(t *testing.T) {
 			query: "resourceVersion=0", verdict: new(auth.Refused), upstreamCode: 401, want: "fwd=bypass; detail=unknown-caller",
 		},
 		"no credentials": {
-			query: "resourceVersion=0", verdict: new(auth.Anonymous), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller",
+			query: "resourceVersion=0", verdict: new(auth.NoToken), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller",
 		},
-		"an unknown token": {query: "resourceVersion=0", verdict: new(auth.Unasked), want: "hit; detail=any"},
+		"an unknown token": {query: "resourceVersion=0", verdict: new(auth.Unjudged), want: "hit; detail=any"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -118,7 +118,7 @@ func TestWhoAnswers(t *testing.T) {
 			}
 			if tt.unaudited {
 				h.AuditLog = observe.NewAuditLog(fullDisk{})
-				who.Identity = auth.NewAuthenticator(nil).IdentityOf(&user.DefaultInfo{Name: "jane"})
+				who.Identity = auth.NewAuthenticator(nil).NewVerifiedIdentity(&user.DefaultInfo{Name: "jane"})
 			}
 			answer := func(query string) *httptest.ResponseRecorder {
 				out := httptest.NewRecorder()
@@ -226,7 +226,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			}
 			verdict := auth.Accepted
 			if tt.unasked {
-				verdict = auth.Unasked
+				verdict = auth.Unjudged
 			}
 			cacheStatus, newReviews := list(tt.query, verdict)
 			expect.Same(t, "listproxy; "+tt.wantFirst, cacheStatus)
@@ -339,7 +339,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			w.load(t)
 			w.delayProbes(delay)
 		}},
-		"for a newcomer's review": {query: "resourceVersion=0", verdict: auth.Unasked, begin: func(t *testing.T, w *modelWorld) {
+		"for a newcomer's review": {query: "resourceVersion=0", verdict: auth.Unjudged, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
 			w.setReviews(t, time.Hour, func(r *http.Request) (*http.Response, error) {

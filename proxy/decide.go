@@ -63,9 +63,9 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 // checkAccepted returns None if kube-apiserver accepts the caller's credentials. If that is not known yet, a review tells.
 func (h *Handler) checkAccepted(ctx context.Context, who *caller, a *answer) reason.Reason {
 	switch who.verdict {
-	case auth.Refused, auth.Anonymous:
+	case auth.Refused, auth.NoToken:
 		return reason.UnknownCaller
-	case auth.Unasked:
+	case auth.Unjudged:
 		who.seat.Pause() // many unknown callers may wait for their reviews
 		return h.review(ctx, who, a)
 	}
@@ -215,7 +215,7 @@ func (h *Handler) review(ctx context.Context, who *caller, a *answer) reason.Rea
 		return reason.ReviewFailed
 	}
 	switch a.ruling.Decision() {
-	case auth.Yes, auth.AlreadyDone:
+	case auth.Yes, auth.YesByRequest:
 		return reason.None
 	case auth.Unauthenticated:
 		return reason.UnknownCaller

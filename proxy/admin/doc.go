@@ -1,4 +1,4 @@
-// Package admin serves the operators' port: health, readiness, metrics, the status page, flags and profiles. The port
+// Package admin serves the admin port: health, readiness, metrics, the status page, flags and profiles. The port
 // asks for no credentials, so it refuses requests that another site causes in somebody's browser.
 //
 //   - port.go: the paths; guard.go: the checks that come first

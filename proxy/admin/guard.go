@@ -9,36 +9,42 @@ import (
 	"time"
 )
 
-// hostRefused is the answer to a request whose Host is not one of the port's.
+// hostRefused is the answer to a request with a Host that guard does not accept.
 const hostRefused = "listproxy's admin port is not known by the name in this address: use an IP address, localhost " +
 	"or a Service's name (NAME.NAMESPACE.svc).\n"
 
-// guard protects handler against DNS rebinding: an attacker makes the name of a web page resolve to this machine, and the
-// page then reads this port, which asks for no credentials, through the browser of somebody inside. So the Host of a
-// request must be one of hosts, or a name that cannot be registered in the public DNS.
+// guard returns handler with two protections.
 //
-// A client that has not read the answer within timeout loses its connection.
+// The first is against DNS rebinding, by which a web page reads this port through the browser of somebody inside: the port
+// asks for no credentials. The attacker makes the name of the page resolve to this machine, and the browser sends this name
+// as the Host. So guard accepts only hosts, and names that cannot be rebound (cannotBeRebound).
+//
+// The second is against slow clients: a client that has not read the answer within timeout loses its connection.
 func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Handler {
-	allowed := []string{"", "localhost"} // only HTTP/1.0 allows no Host, and no browser speaks HTTP/1.0
+	allowed := []string{"", "localhost"} // A request without a Host is HTTP/1.0, which no browser speaks.
 	for _, host := range hosts {
 		allowed = append(allowed, hostName(host))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := hostName(r.Host)
-		if !slices.Contains(allowed, name) && !isPrivateName(name) {
+		if !slices.Contains(allowed, name) && !cannotBeRebound(name) {
 			writeText(w, http.StatusForbidden, hostRefused)
 			return
 		}
-		// net/http removes the deadline after the request. An error means that w has no deadlines, as in tests.
+		// net/http removes the deadline after the request. An error means that w does not support deadlines, as in tests.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout))
 		handler.ServeHTTP(w, r)
 	})
 }
 
-// isPrivateName reports whether a name cannot be registered in the public DNS. It is an IP address, as probes and
-// Prometheus use; a name without a dot, as of a machine or of a Service in the same namespace; a name below localhost
-// (RFC 6761); or the full name of a Service.
-func isPrivateName(name string) bool {
+// cannotBeRebound reports whether no attacker can make name resolve to this machine, since nobody can register it in the
+// public DNS. That holds for
+//
+//   - an IP address, as probes and Prometheus use, which is not resolved at all;
+//   - a name without a dot, such as the name of a machine, or of a Service in the same namespace;
+//   - a name below localhost (RFC 6761);
+//   - the name of a Service with its namespace and .svc or .svc.cluster.local.
+func cannotBeRebound(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(name, ".") {
 		return true
 	}
@@ -53,8 +59,8 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// addSecurityHeaders returns handler with headers by which browsers do not store answers, embed them in other pages, or
-// take them for another type.
+// addSecurityHeaders returns handler with headers that keep browsers from storing its answers, from embedding them in other
+// pages, from running anything in them, and from guessing their type.
 func addSecurityHeaders(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

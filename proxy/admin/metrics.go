@@ -1,11 +1,12 @@
 package admin
 
 import (
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/limits"
@@ -17,117 +18,126 @@ import (
 
 // metric describes a metric that is read at each scrape.
 type metric struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
+	desc      *prometheus.Desc
+	valueType prometheus.ValueType
 }
 
-// gauge describes a gauge.
-func gauge(name, help string, labels ...string) metric {
+// newGauge returns a metric that is a gauge.
+func newGauge(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
 }
 
-// counter describes a counter.
-func counter(name, help string, labels ...string) metric {
+// newCounter returns a metric that is a counter.
+func newCounter(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
 }
 
-// collectionLabels has the names of the labels that identify a collection.
-var collectionLabels = []string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}
+// Names of labels that only the metrics of this file have.
+const (
+	labelKind   = "kind" // names the limiter
+	labelResult = "result"
+	labelPort   = "port"
+)
 
-// collectionGauge describes a gauge that each collection has, with the collectionLabels and more labels.
-func collectionGauge(name, help string, more ...string) metric {
-	return gauge(name, help, slices.Concat(collectionLabels, more)...)
+// withCollection returns the names of the labels that identify a collection, and then more names.
+func withCollection(more ...string) []string {
+	return append([]string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}, more...)
 }
 
-// collectionCounter describes a counter that each collection has, with the collectionLabels and more labels.
-func collectionCounter(name, help string, more ...string) metric {
-	return counter(name, help, slices.Concat(collectionLabels, more)...)
+// collectionValues returns the values of the labels of withCollection, and then more values.
+func collectionValues(resource schema.GroupVersionResource, representation media.Representation, more ...string) []string {
+	return append([]string{resource.GroupResource().String(), resource.Version, string(representation)}, more...)
 }
 
 var (
-	collectionLive = collectionGauge("listproxy_collection_live",
-		"1 if lists of the newest state can be answered, else 0 and why (reason).", observe.LabelReason)
-	collectionObjects = collectionGauge("listproxy_collection_objects", "Objects in the newest state.")
-	collectionSize    = collectionGauge("listproxy_collection_size_bytes",
-		"Bytes stored: objects, their history, and an estimate of the structures around them.")
-	collectionHistory = collectionGauge("listproxy_collection_history_seconds", "How far back a revision can be asked for.")
-	feedLag           = collectionGauge("listproxy_feed_lag_seconds",
-		"How old the newest state is at most: the time since the API server was asked for the revision that the state has reached. "+
-			"It grows between two probes, and on a quiet resource between two bookmarks.")
-	feedRestarts = collectionCounter("listproxy_feed_restarts_total",
-		"How often a state was lost, or had to be loaded anew, and why (cause). History begins anew each time.", "cause")
+	collectionLiveMetric = newGauge("listproxy_collection_live",
+		"1 if lists of the newest state can be answered, else 0 and why (reason).", withCollection(observe.LabelReason)...)
+	collectionObjectsMetric = newGauge("listproxy_collection_objects", "Objects in the newest state.", withCollection()...)
+	collectionSizeMetric    = newGauge("listproxy_collection_size_bytes",
+		"Bytes stored: objects, their history, and an estimate of the structures around them.", withCollection()...)
+	collectionHistoryMetric = newGauge("listproxy_collection_history_seconds",
+		"Age of the oldest revision that can be asked for.", withCollection()...)
+	feedLagMetric = newGauge("listproxy_feed_lag_seconds",
+		"Upper bound of the age of the newest state: the time since a probe asked the API server for the revision that the state has "+
+			"reached. It grows until the next probe or, on a quiet resource, bookmark.", withCollection()...)
+	feedRestartsMetric = newCounter("listproxy_feed_restarts_total",
+		"How often a feed began anew, since its state was lost or had to be loaded anew, and why (cause). "+
+			"The history begins anew, too.", withCollection("cause")...)
 
-	watches     = collectionGauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.")
-	watchEvents = collectionCounter("listproxy_watch_events_total",
-		"Events of watches from memory, bookmarks included and initial events not, each counted for every client that got it.")
-	watchEnds = collectionCounter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
-		observe.LabelReason)
+	watchesMetric     = newGauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.", withCollection()...)
+	watchEventsMetric = newCounter("listproxy_watch_events_total",
+		"Events of watches from memory, each counted for every client that got it: with bookmarks, without initial events.",
+		withCollection()...)
+	watchEndsMetric = newCounter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
+		withCollection(observe.LabelReason)...)
 
-	stored = gauge("listproxy_stored_bytes",
+	storedMetric = newGauge("listproxy_stored_bytes",
 		"Bytes that all collections store together, including the states that are being loaded.")
-	storedLimit        = gauge("listproxy_stored_limit_bytes", "The bound on listproxy_stored_bytes (--cache-bytes); 0 is no bound.")
-	compressionSize    = gauge("listproxy_compression_size_bytes", "Bytes kept of compressed segments.")
-	compressionLookups = counter("listproxy_compression_lookups_total",
-		"Segments of lists that were compressed already (hit), or had to be compressed (miss).", "result")
-	reviewLookups = counter("listproxy_review_lookups_total",
-		"Callers' rights that were remembered (hit), or had to be reviewed by the API server (miss).", "result")
-	selfChecks = counter("listproxy_selfchecks_total", "Comparisons of memory with the API server: both agree, or they differ and memory "+
-		"was dropped (mismatch), or there was no verdict (inconclusive).", "result")
+	storedLimitMetric        = newGauge("listproxy_stored_limit_bytes", "The bound on listproxy_stored_bytes (--cache-bytes); 0 is no bound.")
+	compressionSizeMetric    = newGauge("listproxy_compression_size_bytes", "Bytes kept of compressed segments.")
+	compressionLookupsMetric = newCounter("listproxy_compression_lookups_total",
+		"Segments of lists that were compressed already (hit), or had to be compressed (miss).", labelResult)
+	reviewLookupsMetric = newCounter("listproxy_review_lookups_total",
+		"Callers' rights that were remembered (hit), or had to be reviewed by the API server (miss).", labelResult)
+	selfChecksMetric = newCounter("listproxy_selfchecks_total", "Comparisons of memory with the API server: both agree, or they differ and memory "+
+		"was dropped (mismatch), or there was no verdict (inconclusive).", labelResult)
 
-	inflightRequests = gauge("listproxy_inflight_requests",
-		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).", "kind")
-	inflightBytes    = gauge("listproxy_inflight_bytes", "Bytes of large lists from memory that are being written, before compression.")
-	inflightWaiting  = gauge("listproxy_inflight_waiting", "Requests that wait for their turn, or for memory.", "kind")
-	inflightRefusals = counter("listproxy_inflight_refusals_total",
-		"Requests for which there was no room, by the bound that was reached (kind) and why.", "kind", observe.LabelReason)
-	connections      = gauge("listproxy_connections", "Open connections: of clients, tunnels included, and of the admin port.", "port")
-	connectionsLimit = gauge("listproxy_connections_limit",
-		"The bound on listproxy_connections (one for each MiB of GOMEMLIMIT, from 256 to 20000).", "port")
+	inflightRequestsMetric = newGauge("listproxy_inflight_requests",
+		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).", labelKind)
+	inflightBytesMetric    = newGauge("listproxy_inflight_bytes", "Bytes of large lists from memory that are being written, before compression.")
+	inflightWaitingMetric  = newGauge("listproxy_inflight_waiting", "Requests that wait for their turn, or for memory.", labelKind)
+	inflightRefusalsMetric = newCounter("listproxy_inflight_refusals_total",
+		"Requests for which there was no room, by the bound that was reached (kind) and why.", labelKind, observe.LabelReason)
+	connectionsMetric      = newGauge("listproxy_connections", "Open connections: of clients, tunnels included, and of the admin port.", labelPort)
+	connectionsLimitMetric = newGauge("listproxy_connections_limit",
+		"The bound on listproxy_connections (one for each MiB of GOMEMLIMIT, from 256 to 20000).", labelPort)
 
-	certificateEnd = gauge("listproxy_certificate_not_after_timestamp_seconds",
-		"When a certificate in use ends, in Unix time; for a chain or a file with several CAs, the first to end.", "certificate")
-	upstreamOK = gauge("listproxy_upstream_ok",
+	certificateExpiryMetric = newGauge("listproxy_certificate_not_after_timestamp_seconds",
+		"Time at which a certificate in use expires, in Unix time. "+
+			"For a chain or a file with several CAs, the first to expire counts.", "certificate")
+	upstreamOKMetric = newGauge("listproxy_upstream_ok",
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
 )
 
-// Describe implements [prometheus.Collector]. It sends no descriptions, so the registry checks metrics at each scrape.
+// Describe implements [prometheus.Collector]. It sends no descriptions, which makes this an unchecked collector: the registry
+// checks the metrics at each scrape, and not when s is registered. So no list of all descriptions has to be kept.
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
-func send[N int | int64 | uint64 | float64](ch chan<- prometheus.Metric, m metric, value N, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
+func send[N int | int64 | uint64 | float64](ch chan<- prometheus.Metric, m metric, value N, labelValues ...string) {
+	ch <- prometheus.MustNewConstMetric(m.desc, m.valueType, float64(value), labelValues...)
 }
 
 // Collect implements [prometheus.Collector].
 func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	s.sendCollections(ch)
 	bytes, bound := s.Collections.Stored()
-	send(ch, stored, bytes)
-	send(ch, storedLimit, bound)
+	send(ch, storedMetric, bytes)
+	send(ch, storedLimitMetric, bound)
 	for result, n := range s.Collections.SelfChecks() {
-		send(ch, selfChecks, n, string(result))
+		send(ch, selfChecksMetric, n, string(result))
 	}
 
 	compression := s.Compression()
-	send(ch, compressionSize, compression.Kept)
-	send(ch, compressionLookups, compression.Found, "hit")
-	send(ch, compressionLookups, compression.Made, "miss")
+	send(ch, compressionSizeMetric, compression.Kept)
+	send(ch, compressionLookupsMetric, compression.Found, "hit")
+	send(ch, compressionLookupsMetric, compression.Made, "miss")
 	reviews := s.Reviews()
-	send(ch, reviewLookups, reviews.Hits, "hit")
-	send(ch, reviewLookups, reviews.Misses, "miss")
+	send(ch, reviewLookupsMetric, reviews.Hits, "hit")
+	send(ch, reviewLookupsMetric, reviews.Misses, "miss")
 
 	s.sendLoad(ch)
 	for _, certificate := range s.Certificates() {
-		if !certificate.NotAfter.IsZero() { // zero if the certificate cannot be read
-			send(ch, certificateEnd, certificate.NotAfter.Unix(), certificate.Name)
+		if !certificate.NotAfter.IsZero() { // NotAfter is zero if the certificate cannot be read.
+			send(ch, certificateExpiryMetric, certificate.NotAfter.Unix(), certificate.Name)
 		}
 	}
 	health := s.Health()
-	send(ch, upstreamOK, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
+	send(ch, upstreamOKMetric, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
 // sendCollections sends the metrics of all collections. For an eager collection that does not exist yet it sends
-// [collectionLive] with the value 0, so that an alert can find it.
+// [collectionLiveMetric] with the value 0, so that an alert can find it.
 func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[proxy.EagerCollection]bool{}
@@ -138,53 +148,55 @@ func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	}
 	for _, e := range s.Eager() {
 		if !exists[e.EagerCollection] {
-			send(ch, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.WhyNotLoaded))
+			send(ch, collectionLiveMetric, 0, collectionValues(e.GroupVersionResource, e.Representation, observe.OrNone(e.WhyNotLoaded))...)
 		}
 	}
 }
 
 // sendCollection sends the metrics of one collection.
 func sendCollection(ch chan<- prometheus.Metric, c snapshot.CollectionStats, now time.Time) {
-	labels := []string{c.Key.GroupResource().String(), c.Key.Version, string(c.Key.Representation)}
-	labelsWith := func(label string) []string { return slices.Concat(labels, []string{label}) }
-	send(ch, collectionLive, oneIf(c.Unavailable == reason.None), labelsWith(observe.OrNone(string(c.Unavailable)))...)
-	send(ch, collectionObjects, c.Objects, labels...)
-	send(ch, collectionSize, c.Bytes, labels...)
-	for cause, n := range c.Losses {
-		send(ch, feedRestarts, n, labelsWith(string(cause))...)
+	valuesWith := func(more ...string) []string {
+		return collectionValues(c.Key.GroupVersionResource, c.Key.Representation, more...)
+	}
+	values := valuesWith()
+	send(ch, collectionLiveMetric, oneIf(c.Unavailable == reason.None), valuesWith(observe.OrNone(string(c.Unavailable)))...)
+	send(ch, collectionObjectsMetric, c.Objects, values...)
+	send(ch, collectionSizeMetric, c.Bytes, values...)
+	for cause, n := range c.Losses { // Each loss of the state restarts the feed.
+		send(ch, feedRestartsMetric, n, valuesWith(string(cause))...)
 	}
 	if !c.Oldest.IsZero() {
-		send(ch, collectionHistory, now.Sub(c.Oldest).Seconds(), labels...)
+		send(ch, collectionHistoryMetric, now.Sub(c.Oldest).Seconds(), values...)
 	}
 	if !c.CurrentAt.IsZero() {
-		send(ch, feedLag, clock.Age(c.CurrentAt, now).Seconds(), labels...)
+		send(ch, feedLagMetric, clock.Age(c.CurrentAt, now).Seconds(), values...)
 	}
-	send(ch, watches, c.Watches.Open, labels...)
-	send(ch, watchEvents, c.Watches.Delivered, labels...)
+	send(ch, watchesMetric, c.Watches.Open, values...)
+	send(ch, watchEventsMetric, c.Watches.Delivered, values...)
 	for ending, n := range c.Watches.Ended {
-		send(ch, watchEnds, n, labelsWith(string(ending))...)
+		send(ch, watchEndsMetric, n, valuesWith(string(ending))...)
 	}
 }
 
-// bytesLimiter is the name of the limiter that counts bytes. The others count requests.
+// bytesLimiter is the kind of the limiter that counts bytes. The limiters of other kinds count requests.
 const bytesLimiter = "bytes"
 
 // sendLoad sends the metrics of requests in flight, and of open connections.
 func (s *Source) sendLoad(ch chan<- prometheus.Metric) {
 	for kind, stats := range s.Inflight() {
 		if kind == bytesLimiter {
-			send(ch, inflightBytes, stats.InUse)
+			send(ch, inflightBytesMetric, stats.InUse)
 		} else {
-			send(ch, inflightRequests, stats.InUse, kind)
+			send(ch, inflightRequestsMetric, stats.InUse, kind)
 		}
-		send(ch, inflightWaiting, stats.Waiting, kind)
+		send(ch, inflightWaitingMetric, stats.Waiting, kind)
 		for _, overload := range limits.Overloads() {
-			send(ch, inflightRefusals, stats.Refused[overload], kind, string(overload))
+			send(ch, inflightRefusalsMetric, stats.Refused[overload], kind, string(overload))
 		}
 	}
-	for port, open := range s.Connections {
-		send(ch, connections, open.Open(), port)
-		send(ch, connectionsLimit, open.Limit(), port)
+	for port, portConnections := range s.Connections {
+		send(ch, connectionsMetric, portConnections.Open(), port)
+		send(ch, connectionsLimitMetric, portConnections.Limit(), port)
 	}
 }
 

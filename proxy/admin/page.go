@@ -22,23 +22,26 @@ var (
 	pageCSS string
 
 	page = template.Must(template.New("page").Funcs(template.FuncMap{
-		"bytes": Bytes, "seconds": Seconds, "share": Share, "count": humanize.Comma,
-		"style": func() template.CSS { return template.CSS(pageCSS) }, // #nosec G203 -- our own
+		"bytes":   FormatBytes,
+		"seconds": FormatSeconds,
+		"share":   FormatShare,
+		"count":   humanize.Comma,
+		"style":   func() template.CSS { return template.CSS(pageCSS) }, // #nosec G203 -- our own
 	}).Parse(pageHTML))
 
 	// contentPolicy is the Content-Security-Policy of all answers. It allows nothing but the page's own style sheet.
-	contentPolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-		digest(pageCSS))
+	contentPolicy = "default-src 'none'; style-src 'sha256-" + digest(pageCSS) + "'; " +
+		"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// digest returns the SHA-256 of text in base64, as a Content-Security-Policy has it.
+// digest returns the SHA-256 of text in base64, the form in which a Content-Security-Policy names a style sheet.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// writeStatus writes the status as JSON if the request asks for JSON, otherwise as a page. It ignores errors: every Status
-// can be written, so an error means that the client has gone.
+// writeStatus writes the status as JSON if the request asks for JSON, otherwise as a page. It ignores errors: every Status can
+// be encoded, so an error means that the client has gone.
 func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 	w.Header().Set("Vary", "Accept")
 	if asksForJSON(r) {
@@ -55,20 +58,21 @@ func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 // asksForJSON reports whether a request has ?format=json, or accepts JSON but not HTML.
 func asksForJSON(r *http.Request) bool {
 	accept := r.Header.Get("Accept")
-	acceptsOnlyJSON := strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html")
-	return acceptsOnlyJSON || r.URL.Query().Get("format") == "json"
+	acceptsJSONNotHTML := strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html")
+	return acceptsJSONNotHTML || r.URL.Query().Get("format") == "json"
 }
 
-// Bytes formats a size of a [Status] for people.
-func Bytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) } // #nosec G115 -- not negative
+// FormatBytes formats a size in a [Status] for people.
+func FormatBytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) } // #nosec G115 -- not negative
 
-// Seconds formats a duration of a [Status] for people.
-func Seconds(s float64) string {
+// FormatSeconds formats a duration in a [Status] for people.
+func FormatSeconds(s float64) string {
 	return duration.HumanDuration(time.Duration(s * float64(time.Second)))
 }
 
-// Share formats a share of a [Status] for people; nil means that there were no requests. Only 1 is written as 100 %.
-func Share(share *float64) string {
+// FormatShare formats a share in a [Status] for people. A share of nil means that there were no requests. Only a share of 1 is
+// written as 100 %; one that would be rounded to it is written as "> 99.9 %".
+func FormatShare(share *float64) string {
 	switch {
 	case share == nil:
 		return "none yet"

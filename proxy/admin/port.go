@@ -3,38 +3,40 @@ package admin
 import (
 	"io"
 	"net/http"
-	_ "net/http/pprof" // #nosec G108 -- http.DefaultServeMux is served to local clients only
+	_ "net/http/pprof" // #nosec G108 -- registers in http.DefaultServeMux, which New serves to local clients only
 	"net/netip"
 	"strings"
 	"time"
 )
 
-// The times in which a client must have read a page or a profile. A profile may be recorded for minutes (?seconds=).
 const (
-	pageTimeout    = 10 * time.Second
+	// pageTimeout is the time within which a client must have read a page.
+	pageTimeout = 10 * time.Second
+	// profileTimeout is the time within which a client must have read a profile, which may be recorded for minutes
+	// (?seconds=).
 	profileTimeout = 5 * time.Minute
 )
 
-// Config configures the operators' port.
+// Config configures the admin port.
 type Config struct {
-	// Source has the state for /readyz and the status page.
+	// Source provides the state for /readyz and the status page.
 	Source *Source
 	// Metrics serves /metrics.
 	Metrics http.Handler
 	// Flags has all flags in force, as name=value. No value is a secret.
 	Flags []string
-	// Hosts has names that the port accepts as a request's Host, in addition to those that nobody outside can have (see
-	// guard).
+	// Hosts has further names that the port accepts as the Host of a request. Names that cannot be registered in the public
+	// DNS are always accepted (see guard).
 	Hosts []string
 }
 
-// New returns the handler of the operators' port:
+// New returns the handler of the admin port:
 //
 //   - /livez answers 200 as long as the process answers;
-//   - /readyz answers 200 if clients should come, otherwise 503 with a line for each failed check; with ?verbose, it has
-//     a line for each check;
+//   - /readyz answers 200 if clients should be sent here, otherwise 503 with a line for each failed check. With ?verbose, it
+//     has a line for every check;
 //   - /metrics is for Prometheus;
-//   - /statusz is the status page, or its JSON; / redirects to it;
+//   - /statusz is the status page, also as JSON; / redirects to it;
 //   - /flagz has the flags;
 //   - /debug/pprof/ has profiles, for local clients only.
 //
@@ -43,8 +45,8 @@ func New(c Config) http.Handler {
 	pages := http.NewServeMux()
 	pages.Handle("GET /metrics", c.Metrics)
 	pages.Handle("GET /{$}", http.RedirectHandler("statusz", http.StatusFound))
-	pages.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, c.Source.Read()) })
-	// The page is for people: like Kubernetes' own /flagz, it promises no format.
+	pages.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, c.Source.ReadStatus()) })
+	// /flagz is for people: like Kubernetes' own /flagz, it promises no format.
 	pages.HandleFunc("GET /flagz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "listproxy flagz\n\n"+strings.Join(c.Flags, "\n")+"\n")
 	})
@@ -56,7 +58,8 @@ func New(c Config) http.Handler {
 	return addSecurityHeaders(root)
 }
 
-// onlyLocal refuses clients on other machines, since a profile takes CPU. kubectl port-forward is local.
+// onlyLocal returns handler for clients on this machine. It refuses all others, since a profile takes CPU. A request through
+// kubectl port-forward comes from this machine.
 func onlyLocal(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := netip.ParseAddrPort(r.RemoteAddr)

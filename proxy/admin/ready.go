@@ -13,11 +13,11 @@ import (
 type Check struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Message says what is wrong. A check that is OK may have one, too.
+	// Message says what is wrong. A check that is OK may have a message, too (see Source.Checks).
 	Message string `json:"message,omitempty"`
 }
 
-// String returns the check in one line, much as kube-apiserver's health pages have it.
+// String returns the check in one line, in the manner of kube-apiserver's health pages.
 func (c Check) String() string {
 	sign, result := "[+]", "ok"
 	if !c.OK {
@@ -29,12 +29,12 @@ func (c Check) String() string {
 	return fmt.Sprintf("%s%s %s", sign, c.Name, result)
 }
 
-// newCheck returns a check that has the message only if it is not OK.
-func newCheck(name string, ok bool, message string) Check {
+// newCheck returns a check. If the check is not OK, failure is its message.
+func newCheck(name string, ok bool, failure string) Check {
 	if ok {
-		message = ""
+		return Check{Name: name, OK: true}
 	}
-	return Check{Name: name, OK: ok, Message: message}
+	return Check{Name: name, Message: failure}
 }
 
 // allOK reports whether all checks are OK.
@@ -58,22 +58,25 @@ func (s *Source) serveReady(w http.ResponseWriter, r *http.Request) {
 	writeText(w, code, text.String()+verdict)
 }
 
-// upstreamCheck is the name of the check of the API server.
-const upstreamCheck = "upstream"
-
 // Checks returns the readiness checks: whether clients should be sent to this replica (docs/operate.md).
 func (s *Source) Checks() []Check {
-	const remedy = ": see whether the API server can be reached, and the log"
 	health := s.Health()
+	// A replica that never reached the API server is not ready: its address, CA or account may be wrong, and a rollout should
+	// stop. A later failure mostly concerns all replicas. If all of them became unready, clients could not even connect, and
+	// would not learn why. So after a later failure the replica stays ready.
+	return s.checks(health, !health.NeverOK)
+}
+
+// checks returns the readiness checks. upstreamOK is the result of the check of the API server, which has health's failure as
+// its message in both cases.
+func (s *Source) checks(health upstream.Diagnosis, upstreamOK bool) []Check {
+	const remedy = ": see whether the API server can be reached, and the log"
 	checks := []Check{
 		newCheck("serving", !s.Draining(), "draining"),
 		newCheck("discovery", s.DiscoveryReady(), "the API server has not said yet which resources it has"+remedy),
 		newCheck("schemas", s.DefinitionsReady(), "the definitions of custom resources are not read yet"+remedy),
 		newCheck("servers", s.ServersReady(), "the API servers behind the upstream are not known yet"+remedy),
-		// A replica that never reached the API server is not ready: its address, CA or account may be wrong, and a
-		// rollout should stop. A later failure mostly concerns all replicas. If all became unready, clients could not even
-		// connect, and would not learn why. The failure is the message of the check in both cases.
-		{Name: upstreamCheck, OK: !health.NeverOK, Message: describeFailure(health)},
+		{Name: "upstream", OK: upstreamOK, Message: describeFailure(health)},
 	}
 	for _, e := range s.Eager() {
 		checks = append(checks, Check{Name: "collection/" + e.String(), OK: e.Ready, Message: e.WhyNotLoaded})
@@ -81,8 +84,8 @@ func (s *Source) Checks() []Check {
 	return checks
 }
 
-// describeFailure returns the state of the API server, the cause, and what to do, in one line. The line is empty if the
-// state is OK.
+// describeFailure returns the condition of the API server, its cause, and what to do, in one line. The line is empty if the
+// condition is OK.
 func describeFailure(health upstream.Diagnosis) string {
 	if health.Condition == upstream.ConditionOK {
 		return ""

@@ -21,11 +21,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Source reads the state of listproxy's parts: for /readyz ([Source.Checks]), the status page ([Source.Read]) and
-// metrics ([Source.Collect]). It is safe for concurrent use, if its functions are. They must not block.
+// Source reads the state of listproxy's parts: for /readyz ([Source.Checks]), the status page ([Source.ReadStatus]) and
+// metrics ([Source.Collect]). It is safe for concurrent use if the functions in its fields are. These must not block.
 type Source struct {
 	Version string
-	// Address is the scheme, host and port of the API server.
+	// Address is the URL of the API server, without a path.
 	Address string
 	// Started is the time at which the process began.
 	Started time.Time
@@ -46,16 +46,17 @@ type Source struct {
 	Eager func() []proxy.EagerStats
 	// Compression returns the counts of the compressor of lists.
 	Compression func() gzip.CompressorStats
-	// Reviews returns the counts of callers' rights that were asked for.
+	// Reviews returns the counts of questions about callers' rights.
 	Reviews func() auth.Stats
-	// Inflight returns the state of each limiter, by what it limits.
+	// Inflight returns the state of each limiter, by the kind of thing that it limits.
 	Inflight func() map[string]limits.Stats
 	// Connections has the connections of each port, by the port's name.
 	Connections map[string]*limits.Connections
 	// Certificates returns the times at which the certificates in use expire.
 	Certificates func() []serve.Expiry
 
-	// Metrics has all metrics. The status page takes its counts from these, so that both agree.
+	// Metrics gathers all metrics of the process, also those of this Source. The status page takes its counts from them, so
+	// that the page and the metrics agree.
 	Metrics prometheus.Gatherer
 }
 
@@ -68,14 +69,16 @@ type collections interface {
 	Mismatches() map[snapshot.CollectionKey]snapshot.Mismatches
 }
 
-// Read returns the current status.
-func (s *Source) Read() Status {
+// ReadStatus returns the current status.
+func (s *Source) ReadStatus() Status {
 	now := time.Now()
 	health := s.Health()
 	status := Status{
-		Version: s.Version, Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(),
+		Version:  s.Version,
+		Time:     now.UTC(),
+		Uptime:   secondsSince(s.Started, now),
 		Upstream: newUpstream(s.Address, health, now),
-		// Without a value these are null in JSON.
+		// A nil slice would be null in JSON.
 		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{},
 	}
 	for _, c := range s.Collections.Stats() {
@@ -83,25 +86,27 @@ func (s *Source) Read() Status {
 	}
 	for _, c := range s.Collections.Changes() {
 		status.Changes = append(status.Changes, Change{
-			Object: c.Scope, Cause: string(c.Cause), Description: c.What, Age: now.Sub(c.At).Seconds(),
+			Object:      c.Scope,
+			Cause:       string(c.Cause),
+			Description: c.What,
+			Age:         secondsSince(c.At, now),
 		})
 	}
 	for key, mismatches := range s.Collections.Mismatches() {
 		status.Mismatches = append(status.Mismatches, Mismatch{
-			Resource: key.GroupResource().String(), Version: key.Version, Representation: string(key.Representation),
-			Times: mismatches.Count, Age: now.Sub(mismatches.Last).Seconds(),
+			Resource:       key.GroupResource().String(),
+			Version:        key.Version,
+			Representation: string(key.Representation),
+			Times:          mismatches.Count,
+			Age:            secondsSince(mismatches.Last, now),
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
 	status.readMetrics(s.Metrics)
 
-	for _, c := range s.Checks() {
-		if c.Name == upstreamCheck { // here every failure of the API server counts, but not for readiness: see Checks
-			c.OK = health.Condition == upstream.ConditionOK
-		}
-		status.Checks = append(status.Checks, c)
-	}
-	status.Checks = append(status.Checks, checkFeeds(status.Collections))
+	// On the page every failure of the API server counts. For readiness, only a failure from the start on does (see Checks).
+	checks := s.checks(health, health.Condition == upstream.ConditionOK)
+	status.Checks = append(checks, checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()
 	return status
@@ -109,8 +114,11 @@ func (s *Source) Read() Status {
 
 func newUpstream(address string, health upstream.Diagnosis, now time.Time) Upstream {
 	u := Upstream{
-		Address: address, State: string(health.Condition), StateAge: secondsSince(health.Since, now),
-		Error: health.Problem, Advice: health.Advice,
+		Address:  address,
+		State:    string(health.Condition),
+		StateAge: secondsSince(health.Since, now),
+		Error:    health.Problem,
+		Advice:   health.Advice,
 	}
 	if !health.Answered.IsZero() {
 		u.AnswerAge = new(secondsSince(health.Answered, now))
@@ -118,29 +126,39 @@ func newUpstream(address string, health upstream.Diagnosis, now time.Time) Upstr
 	return u
 }
 
-// secondsSince returns the seconds from then to now; 0 if then is later, because another goroutine has just set it.
+// secondsSince returns the seconds from then to now. It returns 0 if then is later: another goroutine may have set it after now
+// was read.
 func secondsSince(then, now time.Time) float64 { return max(0, now.Sub(then).Seconds()) }
 
 func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	collection := Collection{
-		Resource: c.Key.GroupResource().String(), Version: c.Key.Version, Representation: string(c.Key.Representation),
-		State: StateLive, From: c.From, To: c.To, Objects: c.Objects, Bytes: c.Bytes, Watches: c.Watches.Open,
-		Idle: now.Sub(c.LastUse).Seconds(), Window: c.Window.Seconds(),
+		Resource:       c.Key.GroupResource().String(),
+		Version:        c.Key.Version,
+		Representation: string(c.Key.Representation),
+		State:          StateLive,
+		From:           c.From,
+		To:             c.To,
+		Objects:        c.Objects,
+		Bytes:          c.Bytes,
+		Watches:        c.Watches.Open,
+		Idle:           secondsSince(c.LastUse, now),
+		Window:         c.Window.Seconds(),
 	}
 	if c.Unavailable != reason.None {
 		collection.State = string(c.Unavailable)
 	}
 	if !c.CurrentAt.IsZero() {
+		// clock.Age counts the time for which the machine was suspended, in which the state became older, too.
 		collection.Age = new(clock.Age(c.CurrentAt, now).Seconds())
 	}
 	if !c.Oldest.IsZero() {
-		collection.History = now.Sub(c.Oldest).Seconds()
+		collection.History = secondsSince(c.Oldest, now)
 	}
 	return collection
 }
 
-// checkFeeds returns the check that no collection is stale. If a collection is unavailable for another reason, its feed
-// has no fault: the collection is loading, for example, or may not be listed.
+// checkFeeds returns the check that no collection is stale. A collection that is unavailable for another reason does not count,
+// since its feed has no fault: for example, the collection is being loaded.
 func checkFeeds(collections []Collection) Check {
 	stale := 0
 	for _, c := range collections {
@@ -152,7 +170,7 @@ func checkFeeds(collections []Collection) Check {
 		"--staleness-bound, so lists of their newest state are forwarded (stale)", stale))
 }
 
-// The names of the metrics that are read (docs/observability.md).
+// The names of the metrics that readMetrics reads.
 const (
 	metricRequests        = "listproxy_requests_total"
 	metricCompressedBytes = "listproxy_compression_size_bytes"
@@ -160,26 +178,26 @@ const (
 	metricProcessLimit    = "go_gc_gomemlimit_bytes"
 )
 
-// noLimit is above any real memory limit. Without a limit the runtime reports 8 EiB.
-const noLimit = 1 << 60
+// maxMemoryLimit is above any real memory limit. Without a limit the runtime reports 8 EiB, and the status page 0.
+const maxMemoryLimit = 1 << 60
 
 // readMetrics sets the counts and sizes that are read from metrics.
 func (s *Status) readMetrics(metrics prometheus.Gatherer) {
-	families, _ := metrics.Gather() // what cannot be read is left out, and logged at each scrape
+	families, _ := metrics.Gather() // Metrics that cannot be read are missing here, and are logged at each scrape.
 	reasons := map[string]Reason{}
 	for _, family := range families {
 		for _, series := range family.GetMetric() {
-			gauge := int64(series.GetGauge().GetValue()) // 0 if it is a counter
+			gauge := series.GetGauge().GetValue() // 0 if the series is a counter
 			switch family.GetName() {
 			case metricRequests:
 				s.countRequests(series, reasons)
 			case metricCompressedBytes:
-				s.Memory.Compressed = gauge
+				s.Memory.Compressed = int64(gauge)
 			case metricProcessBytes:
-				s.Memory.Process = gauge
+				s.Memory.Process = int64(gauge)
 			case metricProcessLimit:
-				if gauge < noLimit {
-					s.Memory.ProcessLimit = gauge
+				if gauge < maxMemoryLimit {
+					s.Memory.ProcessLimit = int64(gauge)
 				}
 			}
 		}
@@ -189,36 +207,34 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) {
 	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons))
 }
 
-// countRequests adds the requests of one series of [metricRequests] to the counts of s and to reasons, if they are lists
-// or watches.
+// countRequests adds the requests of one series of [metricRequests] to the counts of s, and forwarded requests to reasons. It
+// ignores series of other verbs than list and watch.
 func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	labels := map[string]string{}
 	for _, label := range series.GetLabel() {
 		labels[label.GetName()] = label.GetValue()
 	}
-	count := int64(series.GetCounter().GetValue())
-	var lists, watches int64
+	name := labels[observe.LabelReason]
+	r := reasons[name]
+	var answers *Answers
+	var forwarded *int64 // the count of r to which forwarded requests are added
 	switch labels[observe.LabelVerb] {
 	case observe.VerbList:
-		lists = count
+		answers, forwarded = &s.Lists, &r.Lists
 	case observe.VerbWatch:
-		watches = count
+		answers, forwarded = &s.Watches, &r.Watches
 	default:
 		return
 	}
+	count := int64(series.GetCounter().GetValue())
 	switch labels[observe.LabelDecision] {
 	case observe.DecisionServe:
-		s.Lists.Answered += lists
-		s.Watches.Answered += watches
+		answers.Answered += count
 	case observe.DecisionForward:
-		s.Lists.Forwarded += lists
-		s.Watches.Forwarded += watches
-		name := labels[observe.LabelReason]
-		r := reasons[name]
+		answers.Forwarded += count
+		*forwarded += count
 		r.Reason = name
 		r.Meaning, _ = reason.Reason(name).Explain()
-		r.Lists += lists
-		r.Watches += watches
 		reasons[name] = r
 	}
 }

@@ -179,7 +179,7 @@ func newTroubledSource(t *testing.T) *Source {
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := httptest.NewRecorder()
-		writeStatus(w, httptest.NewRequest(http.MethodGet, "/statusz?format=json", nil), newTroubledSource(t).Read())
+		writeStatus(w, httptest.NewRequest(http.MethodGet, "/statusz?format=json", nil), newTroubledSource(t).ReadStatus())
 		const path = "testdata/statusz.golden.json"
 		if *update {
 			expect.NoError(t, os.WriteFile(path, w.Body.Bytes(), 0o600))
@@ -259,7 +259,7 @@ func TestChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _, collections := newObservedSource(t)
 			tt.change(s, collections)
-			got := s.Read()
+			got := s.ReadStatus()
 			if want := tt.wantFailed == ""; got.Healthy != want {
 				t.Errorf("Healthy is %t, want %t", got.Healthy, want)
 			}

@@ -21,26 +21,27 @@ import (
 //
 //   - A verified certificate identifies the same user as at kube-apiserver. A token in the same request is ignored:
 //     kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
-//   - A caller with a certificate that is not accepted, and without a token, is refused. With a token, the certificate is
+//   - If the certificate is not accepted, a caller without a token is refused. For a caller with a token, the certificate is
 //     ignored.
 //   - Otherwise the Authorization header identifies the caller, if there is exactly one ([policy.ReadAuthorization]). If
 //     its value is a plain token, the caller may impersonate a user.
-//   - Otherwise the caller is unknown.
+//   - Otherwise the caller is nobody ([Identity]).
 //
 // It is safe for concurrent use.
 type Authenticator struct {
 	secret identitySecret
-	// certificates verifies client certificates; nil if listproxy accepts none.
+	// certificates verifies client certificates. It is nil if listproxy accepts no certificates.
 	certificates *x509request.Authenticator
 }
 
-// NewAuthenticator returns an Authenticator that verifies the certificates of clients with clientCA, as kube-apiserver
-// does with --client-ca-file. If clientCA is nil, it accepts no certificates. The keys of its identities depend on a random
-// secret, so identities of two Authenticators cannot be compared.
-func NewAuthenticator(clientCA x509request.VerifyOptionFunc) *Authenticator {
+// NewAuthenticator returns an Authenticator that verifies the certificates of clients as kube-apiserver does with
+// --client-ca-file. verifyOptions returns the CAs that may sign certificates now. If verifyOptions is nil, the Authenticator
+// accepts no certificates. The keys of its identities depend on a random secret, so identities of two Authenticators cannot
+// be compared.
+func NewAuthenticator(verifyOptions x509request.VerifyOptionFunc) *Authenticator {
 	a := &Authenticator{secret: newIdentitySecret()}
-	if clientCA != nil {
-		a.certificates = x509request.NewDynamic(clientCA, x509request.CommonNameUserConversion)
+	if verifyOptions != nil {
+		a.certificates = x509request.NewDynamic(verifyOptions, x509request.CommonNameUserConversion)
 	}
 	return a
 }
@@ -52,11 +53,11 @@ type Refusal struct {
 	Message string
 }
 
-// Write answers r with the refusal. The answer to a discovery request is plain text, which client-go shows to its user.
-// Instead of a Status, it would show "unknown" there.
+// Write answers r with the refusal. For a discovery request the answer is plain text, since client-go does not decode a
+// Status there: it shows plain text to its user, but for a Status it would show "unknown".
 func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
-		w.Header().Set("Connection", "close") // as for a 401 of the API server's own (proxy/forward)
+		w.Header().Set("Connection", "close") // closes the connection, as package forward does after the API server's 401
 	}
 	if r.URL.Path == "/api" || r.URL.Path == "/apis" {
 		kubehttp.SetAuditID(w.Header(), r)
@@ -67,21 +68,23 @@ func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	// unverifiedRefusal is for a caller with a certificate that is not accepted, and no token. As at kube-apiserver, such
-	// a caller is not anonymous.
+	// unverifiedRefusal is for a caller without a token whose certificate is not accepted. As at kube-apiserver, such a
+	// caller is not anonymous.
 	unverifiedRefusal = &Refusal{
 		Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
 		Message: "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
 			"and be signed by a CA in listproxy's --client-ca-file. Up to five certificates may be shown, each with another subject. " +
 			"Use such a certificate, or a token.",
 	}
-	impersonationRefusal = &Refusal{
+	// impersonateHeadersRefusal is for a caller with a verified certificate who has sent Impersonate-* headers.
+	impersonateHeadersRefusal = &Refusal{
 		Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 		Message: "A caller whom listproxy knows by a client certificate cannot impersonate others " +
 			"through listproxy: the API server would ask for listproxy's right to do so, and not for yours. " +
 			"Use a token with listproxy, or impersonate (--as) at the API server itself.",
 	}
-	unimpersonableRefusal = &Refusal{
+	// unnameableUserRefusal is for a caller whose verified certificate names a user whom Impersonate-* headers cannot name.
+	unnameableUserRefusal = &Refusal{
 		Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 		Message: "The user of this client certificate cannot be passed on: its name, uid, groups and extra must not be empty, " +
 			"hold control characters, or begin or end with a space, and it must not be system:anonymous. " +
@@ -89,31 +92,31 @@ var (
 	}
 )
 
-// Authenticate returns the identity of r's caller, or the refusal with which to answer r. The identity of an unknown caller
-// has no key (see [Identity.Known]).
+// Authenticate returns the identity of r's caller, or the refusal with which to answer r. The identity is nobody's if r does
+// not identify its caller (see [Identity.HasCredentials]).
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	if a.certificates == nil {
 		return a.identifyByHeader(r), nil
 	}
-	verified, ok := a.verifyCertificate(r)
+	verified, rejected := a.verifyCertificate(r)
 	switch {
 	case verified != nil:
 		return a.identifyVerified(r, verified)
-	case !ok && !hasToken(r):
+	case rejected && !hasToken(r):
 		return Identity{}, unverifiedRefusal
 	}
 	return a.identifyByHeader(r), nil
 }
 
 // hasToken reports whether kube-apiserver finds a token in r: in the Authorization header, or among the protocols of a
-// WebSocket, where browsers send it. Then kube-apiserver decides about the caller. hasToken uses kube-apiserver's own code,
-// so that a caller with a wrong certificate is treated in the same way here and there.
+// WebSocket, where browsers send it. If it does, kube-apiserver decides about the caller. For the header, hasToken uses
+// [policy.HasBearerToken], which follows kube-apiserver's code. For the protocols it calls that code itself.
 func hasToken(r *http.Request) bool {
 	if policy.HasBearerToken(r.Header.Get("Authorization")) {
 		return true
 	}
-	// The protocol authenticator calls find with the token, if there is one. As find accepts no token, the request stays
-	// unchanged.
+	// The protocol authenticator calls find if there is a token. Since find does not accept the token, the authenticator does
+	// not change the request.
 	found := false
 	find := func(context.Context, string) (*authenticator.Response, bool, error) {
 		found = true
@@ -123,35 +126,36 @@ func hasToken(r *http.Request) bool {
 	return found
 }
 
-// verifyCertificate returns the user whom the client's certificate names; nil if the client has shown none. ok is false if
-// the certificate is not accepted. As at kube-apiserver, every request verifies it, so a connection does not outlive the
-// trust in its CA.
-func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, ok bool) {
+// verifyCertificate returns the user whom the client's certificate names. It returns nil if the client has shown no
+// certificate, or if the certificate is not accepted; in the second case rejected is true. As at kube-apiserver, every request
+// verifies the certificate, so a connection does not outlive the trust in its CA.
+func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, rejected bool) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return nil, true
+		return nil, false
 	}
 	if !isCheapToVerify(r.TLS.PeerCertificates) {
-		return nil, false
+		return nil, true
 	}
-	response, ok, err := a.certificates.AuthenticateRequest(r)
+	response, hasName, err := a.certificates.AuthenticateRequest(r)
 	if err != nil {
-		return nil, false
+		return nil, true
 	}
-	if !ok {
-		// The certificate has no common name. kube-apiserver refuses it, too, if it trusts front proxies, as nearly all do:
-		// no front proxy has such a certificate.
-		return nil, false
+	if !hasName {
+		// kube-apiserver, too, refuses a certificate without a common name if it knows front proxies, as nearly every one
+		// does: its authenticator of front proxies returns an error for a certificate that is not of a front proxy.
+		return nil, true
 	}
-	return response.User, true
+	return response.User, false
 }
 
-// maxCertificates bounds the certificates that a client may show: its own, and those up to a CA.
+// maxCertificates bounds the certificates that a client may show: its own, and the intermediate ones up to a CA. The message
+// of unverifiedRefusal says the number.
 const maxCertificates = 5
 
-// isCheapToVerify reports whether there are few certificates, no two of them with the same subject. Then each of them can
-// have been signed by at most one of the others, and crypto/x509 checks fewer than maxCertificates signatures. Certificates
-// with the same subject may all have signed each other: crypto/x509 would check a hundred signatures, for anybody who
-// connects.
+// isCheapToVerify reports whether there are at most maxCertificates, no two of them with the same subject. A certificate names
+// its signer by the signer's subject. So each certificate has at most one possible signer among the others, and crypto/x509
+// checks few signatures. If all had one subject, each could have signed each other: crypto/x509 would check a hundred
+// signatures, for anybody who connects.
 func isCheapToVerify(shown []*x509.Certificate) bool {
 	subjects := map[string]bool{}
 	for _, c := range shown {
@@ -160,8 +164,9 @@ func isCheapToVerify(shown []*x509.Certificate) bool {
 	return len(shown) <= maxCertificates && len(subjects) == len(shown)
 }
 
-// identifyByHeader returns the identity by the Authorization header. The identity has a key only if there is exactly one such
-// header, it is not empty, and its token, if any, is not ambiguous.
+// identifyByHeader returns the identity of the caller to whom the Authorization header belongs, together with the user whom
+// this caller impersonates. The identity is nobody's unless there is exactly one such header, the header is not empty, and its
+// token, if any, is not ambiguous.
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	kind, token := policy.ReadAuthorization(values)
@@ -170,7 +175,7 @@ func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	}
 	id := a.identifyCached(r, values[0], kind, token)
 	if impersonated, ok := readImpersonation(r.Header); ok && kind == policy.PlainToken {
-		return a.secret.identifyImpersonating(id, impersonated)
+		return a.secret.newImpersonatingIdentity(id, impersonated)
 	}
 	return id
 }
@@ -178,8 +183,8 @@ func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 // lastIdentityKey is the context key of the identity of a connection's last request: an *atomic.Pointer[Identity].
 type lastIdentityKey struct{}
 
-// WithConnection returns a context for the requests of a new connection, in which [Authenticator.Authenticate] keeps the
-// identity of the last one.
+// WithConnection returns a context for the requests of a new connection. In this context [Authenticator.Authenticate] keeps
+// the identity of the last request.
 func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lastIdentityKey{}, &atomic.Pointer[Identity]{})
 }
@@ -189,28 +194,30 @@ func WithConnection(ctx context.Context) context.Context {
 func (a *Authenticator) identifyCached(r *http.Request, header string, kind policy.CredentialKind, token string) Identity {
 	last, ok := r.Context().Value(lastIdentityKey{}).(*atomic.Pointer[Identity])
 	if !ok {
-		return a.secret.identify(header, kind, token)
+		return a.secret.newIdentity(header, kind, token)
 	}
 	if id := last.Load(); id != nil && subtle.ConstantTimeCompare([]byte(*id.authorization), []byte(header)) == 1 {
 		return *id
 	}
-	id := a.secret.identify(header, kind, token)
+	id := a.secret.newIdentity(header, kind, token)
 	last.Store(&id)
 	return id
 }
 
-// identifyVerified returns the identity of the user whom a verified certificate names, or a refusal if listproxy cannot
-// impersonate this user.
-func (a *Authenticator) identifyVerified(r *http.Request, info user.Info) (Identity, *Refusal) {
+// identifyVerified returns the identity of the user whom a verified certificate names. It refuses requests with Impersonate-*
+// headers, and users whom listproxy cannot impersonate.
+func (a *Authenticator) identifyVerified(r *http.Request, verified user.Info) (Identity, *Refusal) {
 	if hasImpersonation(r.Header) {
-		return Identity{}, impersonationRefusal
+		return Identity{}, impersonateHeadersRefusal
 	}
-	impersonated, ok := userToImpersonate(info)
+	impersonated, ok := userToImpersonate(verified)
 	if !ok {
-		return Identity{}, unimpersonableRefusal
+		return Identity{}, unnameableUserRefusal
 	}
-	return a.IdentityOf(impersonated), nil
+	return a.NewVerifiedIdentity(impersonated), nil
 }
 
-// IdentityOf returns the identity of a user whom listproxy has verified.
-func (a *Authenticator) IdentityOf(u *user.DefaultInfo) Identity { return a.secret.identifyUser(u) }
+// NewVerifiedIdentity returns the identity of a user whom listproxy has verified.
+func (a *Authenticator) NewVerifiedIdentity(u *user.DefaultInfo) Identity {
+	return a.secret.newVerifiedIdentity(u)
+}

@@ -110,8 +110,8 @@ func TestAuthenticate(t *testing.T) {
 		if got := describe(id, refusal); got != tt.want {
 			t.Errorf("%s: got %s, want %s", name, got, tt.want)
 		}
-		if known := refusal == nil && tt.want != "nobody"; id.Known() != known {
-			t.Errorf("%s: known %t, want %t", name, id.Known(), known)
+		if known := refusal == nil && tt.want != "nobody"; id.HasCredentials() != known {
+			t.Errorf("%s: known %t, want %t", name, id.HasCredentials(), known)
 		}
 	}
 	expect.Same(t, "nobody", describe(withoutCA.Authenticate(proxytest.RequestBy(alice))))

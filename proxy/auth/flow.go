@@ -13,19 +13,22 @@ import (
 // maxParsedToken bounds the length, in bytes, of a token that is parsed for its subject.
 const maxParsedToken = 64 << 10
 
-// The first word that is hashed into a flow keeps the flows of users, token subjects and addresses apart.
+// The first word of a hash keeps the flows of users, token subjects and addresses apart.
 const (
 	userPrefix    = "user"
 	subjectPrefix = "subject"
 	addressPrefix = "address"
 )
 
-// FlowOf returns the flow of the requests of a caller whom kube-apiserver accepts. All requests of a flow share the flow's
-// part of the limits. Nobody gets more by using many tokens, if the user is known. The flow is
+// FlowOf returns the flow for a caller whom kube-apiserver accepts. All requests in one flow share one part of the limits. The
+// flow is a hash. It is taken from
 //
-//   - of a verified client certificate: that of the user's name
-//   - of a JSON web token: that of its issuer and subject, which can be trusted since kube-apiserver has accepted the token
-//   - otherwise: that of the credentials themselves
+//   - the name of the user, for a verified client certificate;
+//   - the issuer and subject, for a JSON web token: they can be trusted, since kube-apiserver has accepted the token;
+//   - the credentials themselves, for all other callers.
+//
+// So in the first two cases, nobody gets a larger part by using many credentials. A user whom the caller impersonates does not
+// matter.
 func FlowOf(id Identity) limits.Flow {
 	if verified := id.VerifiedUser(); verified != nil {
 		return hashFlow(userPrefix, verified.Name)
@@ -38,22 +41,23 @@ func FlowOf(id Identity) limits.Flow {
 	return limits.Flow(id.callerKey)
 }
 
-// FlowOfAddress returns the flow of the requests of all callers at an address who are not accepted. There is one flow for
-// each IPv4 address or IPv6 network (/64), since made-up tokens cost their sender nothing.
+// FlowOfAddress returns the flow for a caller whom kube-apiserver has not accepted. The flow is taken from the caller's IPv4
+// address or IPv6 network (/64), and not from the token, since made-up tokens cost their sender nothing.
 func FlowOfAddress(remoteAddr string) limits.Flow {
 	return hashFlow(addressPrefix, limits.NetworkOf(remoteAddr))
 }
 
-// hashFlow returns the hash of words, each with its length: ("a", "bc") and ("ab", "c") are two flows.
+// hashFlow returns the flow for a list of words. Since each word is hashed with its length, ("a", "bc") and ("ab", "c") are two
+// flows.
 func hashFlow(words ...string) (flow limits.Flow) {
 	h := sha256.New()
 	writeStrings(h, words...)
-	h.Sum(flow[:0]) // fills flow
+	h.Sum(flow[:0]) // writes the sum to flow
 	return flow
 }
 
-// tokenSubject returns the issuer and subject of a JSON web token (RFC 7519). It does not verify the token, which
-// kube-apiserver must have accepted. ok is false for any other token.
+// tokenSubject returns the issuer and subject of a JSON web token (RFC 7519). It does not verify the token: kube-apiserver must
+// have accepted it. ok is false if token is not a JSON web token, or names no issuer or no subject.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	if len(token) > maxParsedToken || strings.Count(token, ".") != 2 {
 		return "", "", false
@@ -72,5 +76,6 @@ func tokenSubject(token string) (issuer, subject string, ok bool) {
 	if err := utiljson.Unmarshal(claims, &registered); err != nil {
 		return "", "", false
 	}
-	return registered.Issuer, registered.Subject, registered.Issuer != "" && registered.Subject != ""
+	ok = registered.Issuer != "" && registered.Subject != ""
+	return registered.Issuer, registered.Subject, ok
 }

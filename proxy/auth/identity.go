@@ -24,33 +24,39 @@ import (
 //   - a user whom listproxy has verified. Requests are sent with listproxy's credentials, and with Impersonate-* headers
 //     that name this user.
 //   - nobody: the request has no Authorization header, or ambiguous ones. The decision of an Authorizer is No, and requests
-//     are forwarded unchanged. The zero Identity is nobody, too.
+//     are forwarded unchanged. The zero Identity is nobody as well.
 //   - listproxy's own account (see [Identity.IsOwn]).
 //
-// Whatever is remembered about a caller is stored under a key of the caller. So no credential is kept longer than its
-// request or its connection.
+// Whatever is remembered about a caller is stored under a [Key]. So no credential is kept longer than its request or its
+// connection.
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user, whatever the verb.
 type Identity struct {
-	// authorization is the Authorization header; nil if there is not exactly one. token is its token; nil if it has no
-	// plain token. They are pointers on purpose: fmt does not call Format for an unexported field of another struct, and
-	// would print strings, but prints only the addresses of pointers.
-	authorization, token *string
+	// authorization is the Authorization header; nil if there is not exactly one. It is a pointer, as the next three fields
+	// are, because fmt does not call Format if the Identity is an unexported field of a struct. fmt then prints the content of
+	// a string, but of a pointer in a struct only the address.
+	authorization *string
+	// token is the plain token in the Authorization header; nil if there is none.
+	token *string
 	// verified is the user whom listproxy has verified; nil if there is none.
 	verified *user.DefaultInfo
-	// impersonated is the user whom the caller's own Impersonate-* headers name; nil if there is none.
-	impersonated *user.DefaultInfo
-	kind         policy.CredentialKind
-	// key identifies the caller together with the impersonated user, callerKey the caller alone.
-	key, callerKey Key
+	// impersonatedByCaller is the user whom the caller's own Impersonate-* headers name; nil if there is none.
+	impersonatedByCaller *user.DefaultInfo
+	// kind is the kind of the credentials in the Authorization header. It is not set for a verified user.
+	kind policy.CredentialKind
+	// key identifies the caller together with the impersonated user.
+	key Key
+	// callerKey identifies the caller alone.
+	callerKey Key
 	// own reports whether this is listproxy's own account.
 	own bool
 }
 
-// Key is an HMAC of a token, of another credential, or of a user.
+// Key identifies a caller in maps and caches without revealing the caller's credential. It is an HMAC of a token, of another
+// Authorization header, of a verified user, or of a token together with the user whom its caller impersonates.
 type Key [sha256.Size]byte
 
-// The first byte of an HMAC's input says what the rest is.
+// The first byte of an HMAC's input says which of the four kinds of input follows.
 const (
 	prefixToken         = 't'
 	prefixAuthorization = 'a' // an Authorization header without a plain token
@@ -58,55 +64,60 @@ const (
 	prefixImpersonating = 'i' // a token, and the user whom its caller impersonates
 )
 
-// Key returns the key of the caller, together with the user whom the caller impersonates, if any.
+// Key returns the key of the caller together with the impersonated user, if any. It is zero for nobody and for listproxy's own
+// account. Nobody's key is never used, since the upstream is not asked about nobody.
 func (id Identity) Key() Key { return id.key }
 
 // VerifiedUser returns the user whom listproxy has verified. listproxy sends this user's requests with its own credentials,
 // and impersonates the user. VerifiedUser returns nil if the caller's credentials are sent.
 func (id Identity) VerifiedUser() *user.DefaultInfo { return id.verified }
 
-// ImpersonatedUser returns the user whom Impersonate-* headers name to the upstream: the verified user, for whom listproxy
-// writes them, or the user whom the caller's own headers name. It returns nil if no such headers are sent.
+// ImpersonatedUser returns the user whom the request to the upstream names in Impersonate-* headers. That is the verified user,
+// for whom listproxy writes the headers, or the user whom the caller's own headers name. It returns nil if no such headers are
+// sent.
 func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 	if id.verified != nil {
 		return id.verified
 	}
-	return id.impersonated
+	return id.impersonatedByCaller
 }
 
 // Impersonator returns the identity that needs the right to impersonate [Identity.ImpersonatedUser]: listproxy's own
-// account, or the caller without Impersonate-* headers.
+// account, or the caller without Impersonate-* headers. If nobody is impersonated, it returns id.
 func (id Identity) Impersonator() Identity {
 	if id.verified != nil {
 		return Identity{own: true}
 	}
-	if id.impersonated != nil {
-		id.impersonated = nil
+	if id.impersonatedByCaller != nil {
+		id.impersonatedByCaller = nil
 		id.kind = policy.PlainToken
 		id.key = id.callerKey
 	}
 	return id
 }
 
-// IsOwn reports whether id is listproxy's own account. Its key is zero, which is no caller's.
+// IsOwn reports whether id is listproxy's own account.
 func (id Identity) IsOwn() bool { return id.own }
 
-// Present sets the headers in h that show the upstream who the caller is. For nobody and for listproxy's own account, it
-// sets none.
-func (id Identity) Present(h http.Header) {
+// SetHeaders sets the headers in h that show the upstream who the caller is. For nobody and for listproxy's own account, it
+// changes nothing.
+func (id Identity) SetHeaders(h http.Header) {
 	if u := id.ImpersonatedUser(); u != nil {
-		impersonate(h, u)
+		writeImpersonation(h, u)
 	}
 	if id.authorization != nil {
 		h.Set("Authorization", *id.authorization)
 	}
 }
 
-// Known reports whether id is somebody: a caller with one Authorization header, a verified user, or listproxy's account.
-func (id Identity) Known() bool { return id.authorization != nil || id.verified != nil || id.own }
+// HasCredentials reports whether requests can be sent as id: with the caller's one Authorization header, or with listproxy's
+// own credentials, for a verified user and for listproxy's own account. Only nobody has no credentials.
+func (id Identity) HasCredentials() bool {
+	return id.authorization != nil || id.verified != nil || id.own
+}
 
-// HasToken reports whether the upstream sees a token in the caller's Authorization header. An Authorization header of another
-// kind, such as Basic, has none.
+// HasToken reports whether the upstream sees a token in the caller's Authorization header. A header of another scheme, such as
+// Basic, has no token.
 func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.kind != policy.NoToken
 }
@@ -121,11 +132,12 @@ func (id Identity) CredentialKind() policy.CredentialKind {
 
 var _ fmt.Formatter = Identity{}
 
-// Format implements [fmt.Formatter] without the credential, for every verb. slog calls it, too.
+// Format implements [fmt.Formatter]: it writes neither the credential nor the user, for any verb. The text handler of slog calls
+// it. The JSON handler uses encoding/json, which writes no unexported fields.
 func (Identity) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "Identity(hidden)") }
 
-// identitySecret is the secret of the HMACs that are the keys of identities. It is random for each process. So nobody who
-// reads a key in a dump can check guesses of a token against it, or compare it with the keys of another process.
+// identitySecret is the secret with which the HMACs for the keys of identities are computed. It is random for each process. So
+// nobody who finds a Key in a dump can check guesses of a token against it, or compare it with keys of another process.
 type identitySecret [sha256.Size]byte
 
 func newIdentitySecret() (s identitySecret) {
@@ -133,16 +145,16 @@ func newIdentitySecret() (s identitySecret) {
 	return s
 }
 
-// identify returns the identity of a caller who sends this Authorization header. kind and token are what
-// [policy.ReadAuthorization] returns for it.
-func (s *identitySecret) identify(authorization string, kind policy.CredentialKind, token string) Identity {
+// newIdentity returns the identity of a caller who sends this Authorization header. kind and token are the results of
+// [policy.ReadAuthorization] for the header.
+func (s *identitySecret) newIdentity(authorization string, kind policy.CredentialKind, token string) Identity {
 	id := Identity{authorization: &authorization, kind: kind}
 	prefix := byte(prefixAuthorization)
 	credential := authorization
 	if kind == policy.PlainToken {
 		id.token = &token
 		prefix = prefixToken
-		credential = token // so the case of the scheme does not matter
+		credential = token // "Bearer" and "bearer" give the same key
 	}
 	mac := hmac.New(sha256.New, s[:])
 	_, _ = mac.Write([]byte{prefix}) // a hash returns no error
@@ -152,23 +164,24 @@ func (s *identitySecret) identify(authorization string, kind policy.CredentialKi
 	return id
 }
 
-// identifyUser returns the identity of a user whom listproxy has verified.
-func (s *identitySecret) identifyUser(u *user.DefaultInfo) Identity {
+// newVerifiedIdentity returns the identity of a user whom listproxy has verified.
+func (s *identitySecret) newVerifiedIdentity(u *user.DefaultInfo) Identity {
 	key := s.userKey([]byte{prefixVerifiedUser}, u)
 	return Identity{verified: u, key: key, callerKey: key}
 }
 
-// identifyImpersonating returns the identity of a caller who impersonates u. id is the caller's, with a plain token.
-func (s *identitySecret) identifyImpersonating(id Identity, u *user.DefaultInfo) Identity {
-	id.impersonated = u
+// newImpersonatingIdentity returns the identity of a caller who impersonates u. id is the identity of the caller alone, which
+// has a plain token.
+func (s *identitySecret) newImpersonatingIdentity(id Identity, u *user.DefaultInfo) Identity {
+	id.impersonatedByCaller = u
 	id.kind = policy.TokenWithImpersonation
 	prefix := append([]byte{prefixImpersonating}, id.callerKey[:]...)
 	id.key = s.userKey(prefix, u)
 	return id
 }
 
-// userKey returns an HMAC of prefix and u. The first byte of prefix must determine its length, so that no two inputs are
-// equal.
+// userKey returns an HMAC of prefix and u. The first byte of prefix must determine the length of prefix, so that different
+// arguments give different inputs of the HMAC.
 func (s *identitySecret) userKey(prefix []byte, u *user.DefaultInfo) (key Key) {
 	mac := hmac.New(sha256.New, s[:])
 	_, _ = mac.Write(prefix)
@@ -182,7 +195,7 @@ func (s *identitySecret) userKey(prefix []byte, u *user.DefaultInfo) (key Key) {
 	return key
 }
 
-// writeStrings writes the number of strings, and each string after its length, so that no two lists write the same bytes.
+// writeStrings writes the number of strings to h, then each string after its length. So no two lists write the same bytes.
 func writeStrings(h hash.Hash, list ...string) {
 	var buffer [binary.MaxVarintLen64]byte
 	writeNumber := func(n int) { _, _ = h.Write(binary.AppendUvarint(buffer[:0], uint64(n))) } // #nosec G115 -- a length

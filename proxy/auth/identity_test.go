@@ -22,7 +22,7 @@ import (
 // user. A caller has another key in another process.
 func TestIdentityKeys(t *testing.T) {
 	callers := auth.NewAuthenticator(nil)
-	verified := func(u user.DefaultInfo) auth.Identity { return callers.IdentityOf(&u) }
+	verified := func(u user.DefaultInfo) auth.Identity { return callers.NewVerifiedIdentity(&u) }
 	connection := auth.WithConnection(t.Context())
 	// impersonating returns the identity of a token with Impersonate-* headers, each "Name: value". All requests come over
 	// one connection.
@@ -124,7 +124,7 @@ func TestFlowOf(t *testing.T) {
 	alice := proxytest.Identify(callers, "Bearer a")
 	bob := proxytest.Identify(callers, "Bearer b")
 	verified := func(name string, groups ...string) auth.Identity {
-		return callers.IdentityOf(&user.DefaultInfo{Name: name, Groups: groups})
+		return callers.NewVerifiedIdentity(&user.DefaultInfo{Name: name, Groups: groups})
 	}
 	webToken := func(claims, signature string) auth.Identity {
 		return proxytest.Identify(callers, proxytest.WebToken(claims, signature))

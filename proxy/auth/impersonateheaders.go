@@ -24,9 +24,9 @@ func hasImpersonation(h http.Header) bool {
 	return false
 }
 
-// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true only if listproxy itself would write
-// exactly these headers for this user. That rules out headers that kube-apiserver would refuse or ignore (a second
-// Impersonate-User, for example), and two spellings of one extra's key.
+// readImpersonation returns the user whom the Impersonate-* headers in h name. It reads the user, writes headers for this user,
+// and compares them with those in h: ok is true only if they are equal. That rules out headers that kube-apiserver would refuse
+// or ignore (a second Impersonate-User, for example), and two spellings of one extra's key.
 func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) {
 	if !hasImpersonation(h) {
 		return nil, false
@@ -44,23 +44,28 @@ func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) 
 		}
 		given[name] = values
 		if escaped, isExtra := strings.CutPrefix(name, "Impersonate-Extra-"); isExtra {
-			// Like kube-apiserver: in lower case first, then unescaped. A malformed key becomes "", which canBeNamed refuses.
+			// As at kube-apiserver, the key is first turned into lower case, then unescaped. If the key is malformed,
+			// PathUnescape returns "", and headersCanName refuses a user with this key.
 			key, _ := url.PathUnescape(strings.ToLower(escaped))
 			impersonated.Extra[key] = values
 		}
 	}
 	written := http.Header{}
-	impersonate(written, impersonated)
-	return impersonated, canBeNamed(impersonated) && reflect.DeepEqual(written, given)
+	writeImpersonation(written, impersonated)
+	if !headersCanName(impersonated) || !reflect.DeepEqual(written, given) {
+		return nil, false
+	}
+	return impersonated, true
 }
 
 // userToImpersonate returns the user to impersonate for info, the user of a verified client certificate. ok is false if
 // Impersonate-* headers cannot name this user exactly.
 //
-// Impersonated, the user must have the rights that kube-apiserver would give to the certificate itself. kube-apiserver puts
-// every authenticated user into system:authenticated, so that group is added here. Besides, to a user without any group and
-// with the name of a service account, kube-apiserver would add the groups of that account
-// (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+// The impersonated user must have exactly the rights that kube-apiserver would give to the certificate itself. So
+// system:authenticated is added to the groups, as kube-apiserver adds it for the certificate. Without this group, the list of
+// groups could be empty, and if a user with the name of a service account is impersonated without groups, kube-apiserver adds
+// the groups of that account (k8s.io/apiserver/pkg/endpoints/filters/impersonation). A user in system:unauthenticated gets no
+// second group, as at kube-apiserver.
 func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
 	impersonated = &user.DefaultInfo{
 		Name:   info.GetName(),
@@ -68,7 +73,7 @@ func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool)
 		Groups: slices.Clone(info.GetGroups()),
 		Extra:  info.GetExtra(),
 	}
-	if !canBeNamed(impersonated) {
+	if !headersCanName(impersonated) {
 		return nil, false
 	}
 	hasAuthenticationGroup := slices.ContainsFunc(impersonated.Groups, func(group string) bool {
@@ -80,9 +85,9 @@ func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool)
 	return impersonated, true
 }
 
-// canBeNamed reports whether Impersonate-* headers can name u so that kube-apiserver sees exactly u: each value must arrive
-// unchanged. The user must not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
-func canBeNamed(u *user.DefaultInfo) bool {
+// headersCanName reports whether kube-apiserver sees exactly u if Impersonate-* headers name u: each value must arrive unchanged.
+// The user must not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
+func headersCanName(u *user.DefaultInfo) bool {
 	if u.Name == user.Anonymous || !arrivesUnchanged(u.Name) {
 		return false
 	}
@@ -105,14 +110,14 @@ func allArriveUnchanged(values []string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !arrivesUnchanged(v) })
 }
 
-// arrivesUnchanged reports whether a header with this value arrives as it was sent. An empty value would be ignored.
+// arrivesUnchanged reports whether kube-apiserver reads a header's value as it was sent. It would ignore an empty value.
 func arrivesUnchanged(value string) bool {
 	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }
 
-// impersonate removes Authorization and all Impersonate-* headers from h, in any spelling, and adds Impersonate-* headers that
-// name u.
-func impersonate(h http.Header, u *user.DefaultInfo) {
+// writeImpersonation removes Authorization and all Impersonate-* headers from h, in any spelling. Then it adds Impersonate-*
+// headers that name u.
+func writeImpersonation(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
 		if strings.EqualFold(name, "Authorization") || policy.IsImpersonationHeader(name) {
 			delete(h, name)
@@ -127,11 +132,11 @@ func impersonate(h http.Header, u *user.DefaultInfo) {
 	}
 	for key, values := range u.Extra {
 		name := http.CanonicalHeaderKey("Impersonate-Extra-" + escapeExtraKey(key))
-		h[name] = append(h[name], values...)
+		h[name] = slices.Clone(values)
 	}
 }
 
-// escapeExtraKey escapes the key of an extra, so that it can be part of a header's name. kube-apiserver reads it with
+// escapeExtraKey escapes the key of an extra, so that the key can be part of a header's name. kube-apiserver unescapes it with
 // url.PathUnescape.
 func escapeExtraKey(key string) string {
 	var escaped strings.Builder

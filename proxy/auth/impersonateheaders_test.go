@@ -70,7 +70,7 @@ func FuzzImpersonate(f *testing.F) {
 			return
 		}
 		h := http.Header{"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"}}
-		impersonate(h, sent)
+		writeImpersonation(h, sent)
 		want := describeUser(given)
 		if !slices.Contains(given.Groups, user.AllAuthenticated) && !slices.Contains(given.Groups, user.AllUnauthenticated) {
 			want["groups"] = append(slices.Clone(given.Groups), user.AllAuthenticated)
@@ -147,7 +147,7 @@ func checkImpersonation(t testing.TB, lines string) (ok bool) {
 		return false
 	}
 	written := http.Header{}
-	impersonate(written, named)
+	writeImpersonation(written, named)
 	got := describeUser(readUpstream(t, r.Header))
 	expect.Same(t, got, describeUser(readUpstream(t, written)))
 	want := describeUser(named)

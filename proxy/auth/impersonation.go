@@ -19,47 +19,50 @@ import (
 const maxImpersonationQuestions = 64
 
 // proveImpersonation returns the answers that prove that the impersonator (the caller, or listproxy's own account) may do
-// what attrs describe as the impersonated user; nil if there is no such right. The review as that user proves nothing about
-// it: with constrained impersonation (KEP-5284), an impersonator may be allowed to create reviews as jane, but not to list as
-// her.
+// what attrs describe as the impersonated user. proven is false if the impersonator lacks this right. The review as the
+// impersonated user does not prove it: with constrained impersonation (KEP-5284), an impersonator may be allowed to create
+// reviews as jane, but not to list as her.
 //
 // kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) allows impersonation by one of two rights:
 //
-//   - to "impersonate" the name, each group, the uid and each value of an extra;
-//   - to "impersonate:user-info" for all of these, and "impersonate-on:user-info:VERB" for the request. Only the second is
-//     asked for: the caller's review was sent as the user, and answered, which proves "impersonate:user-info" if the
-//     impersonator cannot "impersonate".
+//   - the right to "impersonate" the name, each group, the uid and each value of an extra;
+//   - the right to "impersonate:user-info" for all of these, together with "impersonate-on:user-info:VERB" for the request.
+//     Only "impersonate-on:user-info:VERB" is asked for. The upstream has answered a review that was sent as the user. If the
+//     impersonator may not "impersonate", this answer proves the right to "impersonate:user-info".
 //
-// For nodes and for service accounts, kube-apiserver has other modes of constrained impersonation, about which listproxy does
-// not ask. So requests as these are forwarded unless the impersonator has the first right.
+// For nodes and for service accounts, kube-apiserver has other modes of constrained impersonation. listproxy does not ask for
+// the rights of these modes: it forwards requests as nodes and service accounts, unless the impersonator may "impersonate".
 func (a *Authorizer) proveImpersonation(
 	ctx context.Context, who *Caller, attrs *Attributes,
-) ([]answer[Decision], error) {
+) (proof []answer[Decision], proven bool, err error) {
 	impersonated := who.Identity.ImpersonatedUser()
 	impersonator := *who
 	impersonator.Identity = who.Identity.Impersonator()
-	proof, err := a.askAll(ctx, &impersonator, questionsToImpersonate(impersonated))
-	if err != nil || proof != nil || isNodeOrServiceAccount(impersonated.Name) {
-		return proof, err
+	proof, proven, err = a.askAll(ctx, &impersonator, questionsToImpersonate(impersonated))
+	if err != nil || proven || isNodeOrServiceAccount(impersonated.Name) {
+		return proof, proven, err
 	}
 	constrained := *attrs
 	constrained.Verb = "impersonate-on:user-info:" + attrs.Verb
 	return a.askAll(ctx, &impersonator, []Attributes{constrained})
 }
 
-// askAll returns the answers to the questions if all are Yes; otherwise nil.
-func (a *Authorizer) askAll(ctx context.Context, who *Caller, questions []Attributes) (answers []answer[Decision], err error) {
+// askAll asks the questions until an answer is not Yes. If all answers are Yes, it returns them, and allYes is true. It asks
+// nothing, and allYes is false, if there are more than maxImpersonationQuestions.
+func (a *Authorizer) askAll(
+	ctx context.Context, who *Caller, questions []Attributes,
+) (answers []answer[Decision], allYes bool, err error) {
 	if len(questions) > maxImpersonationQuestions {
-		return nil, nil
+		return nil, false, nil
 	}
 	for _, question := range questions {
 		answered, err := a.ask(ctx, who, &question)
 		if err != nil || answered.value != Yes {
-			return nil, err
+			return nil, false, err
 		}
 		answers = append(answers, answered)
 	}
-	return answers, nil
+	return answers, true, nil
 }
 
 // questionsToImpersonate returns the questions whether a caller may "impersonate" u.
@@ -89,8 +92,8 @@ func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 	return questions
 }
 
-// isNodeOrServiceAccount reports whether a user with this name is one for whom constrained impersonation has another mode
-// than user-info.
+// isNodeOrServiceAccount reports whether name is the name of a node or a service account. For these users, constrained
+// impersonation has other modes than user-info.
 func isNodeOrServiceAccount(name string) bool {
 	_, _, err := serviceaccount.SplitUsername(name)
 	return err == nil || strings.HasPrefix(name, "system:node:")

@@ -206,8 +206,8 @@ func TestImpersonation(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			callers, h := NewAuthenticator(nil), http.Header{}
-			verified := callers.IdentityOf(&tt.user)
-			verified.Present(h)
+			verified := callers.NewVerifiedIdentity(&tt.user)
+			verified.SetHeaders(h)
 			expect.Same(t, tt.upstreamAllows, tt.grants.impersonate(t.Context(), "account", h, info) != nil)
 			for _, impersonator := range []struct {
 				name     string

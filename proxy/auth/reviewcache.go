@@ -61,7 +61,7 @@ type ReviewConfig struct {
 	// Timeout bounds the time for one question, including the wait for a seat. Zero means ten seconds.
 	Timeout time.Duration
 	// AsOf returns the time at which the age of answers is measured, given the time now: during an outage, the time at which
-	// the upstream last answered, so that answers do not age, but at most MaxOutage ago. Nil means the time now.
+	// the upstream last answered, so that answers do not age, but at most MaxOutage ago. If AsOf is nil, answers always age.
 	//
 	// In an outage, answers are valid for twice the TTL. Otherwise a caller who comes regularly would have none if the
 	// answer had just expired when the outage began.
@@ -133,12 +133,11 @@ func newReviewCache[V any](cfg ReviewConfig, maxAnswers int) *reviewCache[V] {
 	return c
 }
 
-// get returns the remembered answer to a question, or the upstream's. The context of q.send does not end with ctx. An error
-// is that of q.send or of ctx, [ErrNoSeat], a [limits.Overload], or errOutdated.
+// get returns the remembered answer to a question, or asks the upstream. The context of q.send does not end with ctx. The
+// error is from q.send or ctx, or is [ErrNoSeat], a [limits.Overload] or errOutdated.
 func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], error) {
 	began := time.Now()
-	if known, ok := c.remembered(q.key, began); ok {
-		c.hits.Add(1)
+	if known, ok := c.lookUp(q.key, began); ok {
 		return known, nil
 	}
 	c.misses.Add(1)
@@ -219,6 +218,15 @@ func (c *reviewCache[V]) kept(key string) (a answer[V], ok bool) {
 	return a, ok
 }
 
+// lookUp returns what remembered returns, and counts a hit if ok is true.
+func (c *reviewCache[V]) lookUp(key string, now time.Time) (known answer[V], ok bool) {
+	known, ok = c.remembered(key, now)
+	if ok {
+		c.hits.Add(1)
+	}
+	return known, ok
+}
+
 // remembered returns the remembered answer for key. ok is false if there is none that is still valid.
 func (c *reviewCache[V]) remembered(key string, now time.Time) (known answer[V], ok bool) {
 	known, ok = c.kept(key)
@@ -242,7 +250,8 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 // the answer does not age.
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl
-	for _, namespace := range a.scope {
+	// A revocation in all namespaces ("") counts for every scope.
+	for _, namespace := range []string{"", a.scope.requested, a.scope.account} {
 		value, _ := c.revoked.Get(namespace)
 		revokedAt, revoked := value.(time.Time)
 		if revoked && !revokedAt.Before(a.asked.Add(-authorizerLag)) {

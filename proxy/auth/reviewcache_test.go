@@ -175,7 +175,7 @@ func TestRevocations(t *testing.T) {
 		return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
 	}
 	account := func(u *reviewRig) *Caller {
-		return known(u.callers.IdentityOf(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
+		return known(u.callers.NewVerifiedIdentity(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
 	}
 	token := func(u *reviewRig) *Caller { return known(u.caller("a")) }
 	const ttl, later = 10 * time.Second, 5 * time.Second
@@ -435,14 +435,14 @@ func TestLearned(t *testing.T) {
 		impersonating := func(name string) Identity {
 			return proxytest.IdentifyAs(u.callers, http.Header{"Impersonate-User": {name}})
 		}
-		verified := func(name string) Identity { return u.callers.IdentityOf(&user.DefaultInfo{Name: name}) }
-		// wantDecision requires AlreadyDone, the decision of a learnt right, or No, which the upstream answers.
+		verified := func(name string) Identity { return u.callers.NewVerifiedIdentity(&user.DefaultInfo{Name: name}) }
+		// wantDecision requires YesByRequest, the decision of a learnt right, or No, which the upstream answers.
 		wantDecision := func(want Decision, id Identity, a *Attributes) {
 			t.Helper()
 			got, err := u.Review(t.Context(), known(id), a)
 			expect.NoError(t, err)
 			expect.Same(t, want, got.Decision())
-			expect.Same(t, want == AlreadyDone, u.ValidFor(&got, time.Now()) > 0)
+			expect.Same(t, want == YesByRequest, u.ValidFor(&got, time.Now()) > 0)
 		}
 		other := listPods()
 		other.Namespace = "other"
@@ -456,7 +456,7 @@ func TestLearned(t *testing.T) {
 		} {
 			u.Learn(tt.jane, listPods(), time.Now())
 			time.Sleep(ttl - time.Nanosecond)
-			wantDecision(AlreadyDone, tt.jane, listPods())
+			wantDecision(YesByRequest, tt.jane, listPods())
 			wantDecision(No, tt.jane, other)
 			for _, id := range tt.others {
 				wantDecision(No, id, listPods())

@@ -17,10 +17,10 @@ const (
 	remoteAddr, sameAddress = "192.0.2.1:1", "192.0.2.1:2"
 )
 
-var verdictNames = map[Verdict]string{Unasked: "Unasked", Accepted: "Accepted", Refused: "Refused", Anonymous: "Anonymous"}
+var verdictNames = map[Verdict]string{Unjudged: "Unjudged", Accepted: "Accepted", Refused: "Refused", NoToken: "NoToken"}
 
 // wantVerdict requires the verdict on a caller.
-func wantVerdict(t *testing.T, tokens *Tokens, id Identity, want Verdict) {
+func wantVerdict(t *testing.T, tokens *Verdicts, id Identity, want Verdict) {
 	t.Helper()
 	if got, _ := tokens.VerdictOn(id, remoteAddr); got != want {
 		t.Errorf("got the verdict %s, want %s", verdictNames[got], verdictNames[want])
@@ -43,19 +43,19 @@ func TestAnswered(t *testing.T) {
 		"403":                  {code: http.StatusForbidden, want: Accepted},
 		"401":                  {code: http.StatusUnauthorized, want: Refused},
 		"401, accepted before": {accepted: true, code: http.StatusUnauthorized, want: Refused},
-		"500":                  {code: http.StatusInternalServerError, want: Unasked},
+		"500":                  {code: http.StatusInternalServerError, want: Unjudged},
 		"500, accepted before": {accepted: true, code: http.StatusInternalServerError, want: Accepted},
 		"200 to OPTIONS, which kube-apiserver gives a CORS preflight of anybody": {
-			method: http.MethodOptions, code: http.StatusOK, want: Unasked,
+			method: http.MethodOptions, code: http.StatusOK, want: Unjudged,
 		},
-		"upgrade":                       {upgrade: true, code: http.StatusSwitchingProtocols, want: Unasked},
-		"upgrade, 403":                  {upgrade: true, code: http.StatusForbidden, want: Unasked},
+		"upgrade":                       {upgrade: true, code: http.StatusSwitchingProtocols, want: Unjudged},
+		"upgrade, 403":                  {upgrade: true, code: http.StatusForbidden, want: Unjudged},
 		"upgrade, 401, accepted before": {accepted: true, upgrade: true, code: http.StatusUnauthorized, want: Accepted},
-		"200, anonymous":                {anonymous: true, code: http.StatusOK, want: Anonymous},
-		"upgrade, anonymous":            {anonymous: true, upgrade: true, code: http.StatusSwitchingProtocols, want: Anonymous},
+		"200, anonymous":                {anonymous: true, code: http.StatusOK, want: NoToken},
+		"upgrade, anonymous":            {anonymous: true, upgrade: true, code: http.StatusSwitchingProtocols, want: NoToken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tokens, id := NewTokens(), token
+			tokens, id := NewVerdicts(), token
 			if tt.anonymous {
 				id = Identity{}
 			}
@@ -76,7 +76,7 @@ func TestAnswered(t *testing.T) {
 
 // TestAcceptedWhoeverIsImpersonated: a token that was accepted as one user is accepted as any other.
 func TestAcceptedWhoeverIsImpersonated(t *testing.T) {
-	callers, tokens := NewAuthenticator(nil), NewTokens()
+	callers, tokens := NewAuthenticator(nil), NewVerdicts()
 	impersonating := func(user string) Identity {
 		return proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {user}})
 	}
@@ -87,14 +87,14 @@ func TestAcceptedWhoeverIsImpersonated(t *testing.T) {
 // TestRefusedIsForgotten: the verdict Refused ends after refusedTTL, or with an answer that only authenticated callers get.
 func TestRefusedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tokens := NewTokens()
+		tokens := NewVerdicts()
 		token := proxytest.Identify(NewAuthenticator(nil), "Bearer a")
 		answer := func(code int) { tokens.RecordAnswer(token, notUpgraded, http.MethodGet, code) }
 		answer(http.StatusUnauthorized)
 		time.Sleep(refusedTTL)
 		wantVerdict(t, tokens, token, Refused)
 		time.Sleep(time.Nanosecond)
-		wantVerdict(t, tokens, token, Unasked)
+		wantVerdict(t, tokens, token, Unjudged)
 		answer(http.StatusUnauthorized)
 		answer(http.StatusOK)
 		wantVerdict(t, tokens, token, Accepted)

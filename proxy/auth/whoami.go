@@ -16,7 +16,7 @@ import (
 const (
 	whoAmIPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
-	// maxWhoAmIBody bounds the answer, in bytes. It has room for more than a thousand groups.
+	// maxWhoAmIBody bounds the body of the answer, in bytes. It leaves room for more than a thousand groups.
 	maxWhoAmIBody = 64 << 10
 	// maxUsers is the number of callers whose user is remembered.
 	maxUsers = 4 << 10
@@ -51,7 +51,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 // that the caller has no identity, or that the upstream gave no usable answer. The error contains neither the credential nor
 // the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
-	if !who.Identity.Known() {
+	if !who.Identity.HasCredentials() {
 		return nil, errNoIdentity
 	}
 	key := who.Identity.Key()
@@ -71,7 +71,7 @@ func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo
 	review := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
 	reply, err := sendQuestion(ctx, w.send, id, w.endpoint, review, maxWhoAmIBody)
 	switch code := reply.code; {
-	case code != 0 && code != http.StatusCreated && code != http.StatusOK:
+	case code != noReply && code != http.StatusCreated && code != http.StatusOK:
 		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", code)
 	case err != nil:
 		return nil, fmt.Errorf("the question who a caller is: %w", err)

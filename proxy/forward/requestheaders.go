@@ -15,7 +15,7 @@ func adaptRequestHeader(h http.Header, caller auth.Identity, remoteAddr string) 
 	removeCallerClaims(h)
 	hideIdempotencyKeys(h)
 	if caller.VerifiedUser() != nil {
-		caller.Present(h) // other callers have their credentials in the header already
+		caller.SetHeaders(h) // other callers have their credentials in the header already
 	}
 	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
 		h.Set("X-Forwarded-For", host)

@@ -66,7 +66,7 @@ func (l *leaseLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 	if err != nil {
 		return err
 	}
-	l.holder.Present(r.Header)
+	l.holder.SetHeaders(r.Header)
 	res, err := l.up.RoundTripper(l.holder, &kubehttp.Request{}).RoundTrip(r)
 	if err != nil {
 		return err

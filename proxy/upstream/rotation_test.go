@@ -152,7 +152,7 @@ func request(t *testing.T, up *Transports, id auth.Identity, path string) *http.
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String()+path, http.NoBody)
 	expect.NoError(t, err)
-	id.Present(request.Header)
+	id.SetHeaders(request.Header)
 	return request
 }
 

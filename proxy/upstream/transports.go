@@ -46,7 +46,7 @@ const (
 // credentials only if listproxy impersonates users ([Transports.Impersonate]). While Run runs, it reloads the files of the
 // CA and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
-	*auth.Tokens // the API server's verdicts about callers' tokens
+	*auth.Verdicts // the API server's verdicts about callers' tokens
 
 	base         *url.URL     // its path is a prefix without a trailing slash
 	cfg          *rest.Config // with credentials only if impersonates is true
@@ -65,7 +65,7 @@ func New(cfg *rest.Config) (*Transports, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transports{Tokens: auth.NewTokens(), base: base, cfg: rest.AnonymousClientConfig(cfg)}
+	t := &Transports{Verdicts: auth.NewVerdicts(), base: base, cfg: rest.AnonymousClientConfig(cfg)}
 	if _, err := t.update(); err != nil {
 		return nil, err
 	}
@@ -76,12 +76,12 @@ func New(cfg *rest.Config) (*Transports, error) {
 func (t *Transports) OnAnswer(onAnswer func(status int)) { t.onAnswer = onAnswer }
 
 // RecordAnswer records the status of the API server's answer to a caller's request. It takes the place of
-// [auth.Tokens.RecordAnswer], which it calls.
+// [auth.Verdicts.RecordAnswer], which it calls.
 func (t *Transports) RecordAnswer(id auth.Identity, upgrade bool, method string, status int) {
 	if t.onAnswer != nil {
 		t.onAnswer(status)
 	}
-	t.Tokens.RecordAnswer(id, upgrade, method, status)
+	t.Verdicts.RecordAnswer(id, upgrade, method, status)
 }
 
 // URL returns the API server's base URL. Its path, which is mostly empty, is the prefix of every request's path, without a
@@ -95,7 +95,7 @@ func (t *Transports) URL() *url.URL {
 // SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. SendAs uses connections
 // of its own, and follows no redirects. Its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
-	id.Present(r.Header)
+	id.SetHeaders(r.Header)
 	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
 	if err == nil {
 		t.RecordAnswer(id, false, r.Method, res.StatusCode)

@@ -143,7 +143,7 @@ func TestCallersAreSpread(t *testing.T) {
 		},
 		"certificates": {
 			caller: func(i int) auth.Identity {
-				return identities.IdentityOf(&user.DefaultInfo{Name: fmt.Sprint(i), Groups: []string{"g"}})
+				return identities.NewVerifiedIdentity(&user.DefaultInfo{Name: fmt.Sprint(i), Groups: []string{"g"}})
 			},
 			wantLeast: lanes / 2, wantMost: lanes,
 		},

@@ -30,18 +30,18 @@ func IdentifyAs[Identity, Refusal any](a Authenticator[Identity, Refusal], as ht
 
 // Users is the part of an auth.Authenticator that identifies verified users.
 type Users[Identity any] interface {
-	IdentityOf(u *user.DefaultInfo) Identity
+	NewVerifiedIdentity(u *user.DefaultInfo) Identity
 }
 
 // Jane returns the identity of the user jane, whom listproxy impersonates.
 func Jane[Identity any](a Users[Identity]) Identity {
-	return a.IdentityOf(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
+	return a.NewVerifiedIdentity(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
 // SendWithCredentials returns a function that sends a request through rt with the credentials of an identity.
-func SendWithCredentials[Identity interface{ Present(h http.Header) }](rt Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
+func SendWithCredentials[Identity interface{ SetHeaders(h http.Header) }](rt Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
-		id.Present(r.Header)
+		id.SetHeaders(r.Header)
 		return rt(r.WithContext(ctx))
 	}
 }

@@ -123,7 +123,7 @@ func writeHealth(table *tabwriter.Writer, status admin.Status) {
 	if !status.Healthy {
 		health = "NOT HEALTHY"
 	}
-	fmt.Fprintf(table, "listproxy %s is %s, up for %s\n", status.Version, health, admin.Seconds(status.Uptime))
+	fmt.Fprintf(table, "listproxy %s is %s, up for %s\n", status.Version, health, admin.FormatSeconds(status.Uptime))
 	for _, check := range status.Checks {
 		if !check.OK {
 			fmt.Fprintln(table, check.String())
@@ -131,7 +131,7 @@ func writeHealth(table *tabwriter.Writer, status admin.Status) {
 	}
 	for _, m := range status.Mismatches {
 		fmt.Fprintf(table, "WARNING: something wrong may have been answered of %s %s %s: %d times, the last %s ago\n",
-			m.Resource, m.Version, m.Representation, m.Times, admin.Seconds(m.Age))
+			m.Resource, m.Version, m.Representation, m.Times, admin.FormatSeconds(m.Age))
 	}
 }
 
@@ -139,18 +139,18 @@ func writeOverview(table *tabwriter.Writer, status admin.Status) {
 	upstream := status.Upstream
 	lastAnswer := "no answer yet"
 	if upstream.AnswerAge != nil {
-		lastAnswer = "last answer " + admin.Seconds(*upstream.AnswerAge) + " ago"
+		lastAnswer = "last answer " + admin.FormatSeconds(*upstream.AnswerAge) + " ago"
 	}
 	fmt.Fprintf(table, "\nAPI server:\t%s for %s, %s (%s)\n",
-		upstream.State, admin.Seconds(upstream.StateAge), lastAnswer, upstream.Address)
+		upstream.State, admin.FormatSeconds(upstream.StateAge), lastAnswer, upstream.Address)
 	lists, watches, memory := status.Lists, status.Watches, status.Memory
 	fmt.Fprintf(table, "lists:\t%s from memory (%d, and %d forwarded)\n",
-		admin.Share(lists.Share), lists.Answered, lists.Forwarded)
+		admin.FormatShare(lists.Share), lists.Answered, lists.Forwarded)
 	fmt.Fprintf(table, "watches:\t%s from memory (%d, and %d forwarded)\n",
-		admin.Share(watches.Share), watches.Answered, watches.Forwarded)
+		admin.FormatShare(watches.Share), watches.Answered, watches.Forwarded)
 	fmt.Fprintf(table, "memory:\t%s of %s kept, compressed lists %s, process %s of %s (0 B: no limit)\n",
-		admin.Bytes(memory.Stored), admin.Bytes(memory.StoredLimit), admin.Bytes(memory.Compressed),
-		admin.Bytes(memory.Process), admin.Bytes(memory.ProcessLimit))
+		admin.FormatBytes(memory.Stored), admin.FormatBytes(memory.StoredLimit), admin.FormatBytes(memory.Compressed),
+		admin.FormatBytes(memory.Process), admin.FormatBytes(memory.ProcessLimit))
 }
 
 func writeCollections(table *tabwriter.Writer, collections []admin.Collection) {
@@ -159,11 +159,11 @@ func writeCollections(table *tabwriter.Writer, collections []admin.Collection) {
 	for _, c := range collections {
 		age := "none"
 		if c.Age != nil {
-			age = admin.Seconds(*c.Age)
+			age = admin.FormatSeconds(*c.Age)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s of %s\t%d-%d\t%s\t%s ago\t%d\t%s\n",
-			c.Resource, c.Version, c.Representation, c.State, c.Objects, admin.Seconds(c.History), admin.Seconds(c.Window),
-			c.From, c.To, age, admin.Seconds(c.Idle), c.Watches, admin.Bytes(c.Bytes))
+			c.Resource, c.Version, c.Representation, c.State, c.Objects, admin.FormatSeconds(c.History), admin.FormatSeconds(c.Window),
+			c.From, c.To, age, admin.FormatSeconds(c.Idle), c.Watches, admin.FormatBytes(c.Bytes))
 	}
 }
 
@@ -183,7 +183,7 @@ func writeChanges(table *tabwriter.Writer, changes []admin.Change) {
 	}
 	fmt.Fprintln(table, "\nCHANGED LATELY\tCAUSE\tAGE\tWHAT")
 	for _, c := range changes {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Object, c.Cause, admin.Seconds(c.Age), c.Description)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Object, c.Cause, admin.FormatSeconds(c.Age), c.Description)
 	}
 }
 

@@ -28,6 +28,14 @@ func (a *answer) isStreamingList() bool { return a.asked.Watch && a.initial }
 // isConsistent reports whether the request asks for the newest state.
 func (a *answer) isConsistent() bool { return a.semantics == policy.Consistent }
 
+// awaitedLoads returns the kind of loads for which the request waits.
+func (a *answer) awaitedLoads() snapshot.LoadKind {
+	if a.isConsistent() {
+		return snapshot.AnyLoad
+	}
+	return snapshot.FirstLoad
+}
+
 // mayWaitForLoad reports whether the request may wait for a load. It may if the load will give the state that the request
 // asks for, and forwarding the request would cost the upstream much.
 func (a *answer) mayWaitForLoad() bool {
@@ -53,7 +61,7 @@ func (a *answer) loadWait(collection *snapshot.Collection) time.Duration {
 	if !a.mayWaitForLoad() {
 		return 0
 	}
-	return collection.LoadTimeLeft(a.maxWait(), a.isConsistent())
+	return collection.LoadTimeLeft(a.maxWait(), a.awaitedLoads())
 }
 
 // find sets the collection and the state that the request asks for in a. It waits for a load or a proof that is likely to be
@@ -115,7 +123,7 @@ func awaitLoad(ctx context.Context, who *caller, a *answer, deadline time.Time) 
 	who.seat.Pause()
 	_, span := observe.StartStep(ctx, observe.SpanSnapshot)
 	defer span.End()
-	return a.collection.AwaitLoad(ctx, wait, a.isConsistent())
+	return a.collection.AwaitLoad(ctx, wait, a.awaitedLoads())
 }
 
 // findLoaded sets the state that the request asks for in a, or returns the reason to forward the request. It waits for the
@@ -175,9 +183,9 @@ func (h *Handler) reasonBeforeReview(who *caller, a *answer) (why reason.Reason,
 		return why, afterForward
 	}
 	if a.semantics == policy.Exact || a.semantics == policy.Continue {
-		return collection.WhyNotExact(a.revision), nil
+		return collection.WhyNoStateAt(a.revision), nil
 	}
-	return collection.WhyNotOlderThan(a.revision), nil
+	return collection.WhyNoStateNotOlderThan(a.revision), nil
 }
 
 // reasonWithoutWait returns the reason to forward a list of the newest state, or a page after the first, instead of waiting

@@ -121,8 +121,7 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
 	if why != reason.None {
 		return string(why)
 	}
-	const newest = false
-	why = collection.AwaitLoad(ctx, maxWarmupWait, newest)
+	why = collection.AwaitLoad(ctx, maxWarmupWait, snapshot.FirstLoad)
 	if why == reason.Warming {
 		if err := collection.LoadError(); err != nil {
 			return inOneLine(err.Error())

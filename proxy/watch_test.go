@@ -218,7 +218,7 @@ func TestCrowdAtAColdResource(t *testing.T) {
 			}
 			wantAtOnce := crowd
 			if tt.wantWait {
-				wantAtOnce = 4 // loadForwards of package snapshot
+				wantAtOnce = 4 // forwardSlotsPerLoad of package snapshot
 			}
 			if atOnce != wantAtOnce {
 				t.Errorf("got %d requests forwarded at once, want %d", atOnce, wantAtOnce)

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// maxBridgedChanges is how many changes bridge holds in memory. With more, clients' watches end.
+	// maxBridgedChanges is the largest number of changes that bridge holds in memory. If there are more, clients' watches end.
 	maxBridgedChanges = 10_000
-	// bridgeDeliveryTimeout bounds the wait until clients have the bridged changes.
+	// bridgeDeliveryTimeout bounds the wait until clients' watches have delivered the bridged changes.
 	bridgeDeliveryTimeout = time.Second
 )
 
 // bringWatchesUpToDate makes clients' watches deliver all changes that lead from the known state to the loaded one. It
-// returns false if that is not possible, or nobody watches.
+// returns false if that is not possible, or if nobody watches.
 func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	v := f.collection.view.Load()
 	if !v.isWatched() || l.watchForm == nil || !v.envelope.AgreesWith(l.envelope) {
@@ -28,10 +28,12 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	return err == nil
 }
 
-// bridge reads with a progress watch what has changed from the known state, v, to the loaded one. It applies these changes
-// to the known state, so that clients' watches deliver them. After an error the watches must end, since they would miss
-// something. Comparing the two states would not do: an object may have been created and deleted in between. An example,
-// with the known state at 120 and the loaded one at 150; a bookmark at 155 shows that nothing else came until 150:
+// bridge reads with a progress watch what has changed between the known state, v, and the loaded one. The difference of the two
+// states would not be enough: an object may have been created and deleted in between. bridge applies the changes to the known
+// state, so that clients' watches deliver them. After an error the watches must end, since they would miss changes.
+//
+// The progress watch stops at the loaded revision: later changes come on the stream that goes on from there. Three examples,
+// with the known state at 120 and the loaded one at 150. A bookmark at 155 shows that nothing else changed until 150:
 //
 //	the watch from 120 on                      its changes lead to   clients' watches
 //	is answered 410                                                  end
@@ -40,13 +42,13 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 func (f *feed) bridge(ctx context.Context, v *View, l *stateLoad) error {
 	var changes []stateChange
 	replayed := v.newest.Clone()
-	reached, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
-		ch, err := f.changeOf(f.envelope, ev)
+	shown, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
+		ch, err := f.changeOf(v.envelope, ev)
 		if err != nil {
 			return err
 		}
 		if !ev.Reproducible {
-			return errors.New("clients could not be sent the bytes of a change") // events are made of stored bytes
+			return errors.New("listproxy could not write the event of a change with the upstream's bytes")
 		}
 		if len(changes) == maxBridgedChanges {
 			return errors.New("too many changes")
@@ -58,15 +60,16 @@ func (f *feed) bridge(ctx context.Context, v *View, l *stateLoad) error {
 	if err != nil {
 		return err
 	}
-	if reached.end < l.revision || !sameRevisions(replayed, l.state) {
+	if shown.end < l.revision || !sameRevisions(replayed, l.state) {
 		return errors.New("the changes that a watch shows do not lead to the loaded state")
 	}
 	for _, ch := range changes {
-		if err := f.collection.apply(ch); err != nil {
+		if err := f.collection.applyChange(ch); err != nil {
 			return err
 		}
 	}
-	v.broadcaster.AwaitDelivered(ctx, bridgeDeliveryTimeout) // a watch that takes longer ends when the state is installed
+	// A watch that takes longer ends when the loaded state is installed.
+	v.broadcaster.AwaitDelivered(ctx, bridgeDeliveryTimeout)
 	return nil
 }
 
@@ -79,7 +82,7 @@ func sameRevisions(a, b index.Tree) bool {
 	b.Ascend("", "", func(o *index.Object) bool {
 		other, found := a.Get(o.Key)
 		same = found && other.Revision == o.Revision
-		return same // false ends the walk
+		return same // Ascend stops at false
 	})
 	return same
 }

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// budget bounds the bytes that all collections together store: objects, versions, and an estimate of the trees. The Go
-// runtime uses more memory for them.
+// budget bounds the bytes that all collections together store: the objects, and an estimate for the trees of all versions. The
+// Go runtime uses more memory for them.
 type budget struct {
 	// limit is the number of bytes that may be stored; 0 means no limit.
 	limit int64
@@ -20,8 +20,7 @@ func (b *budget) add(bytes int64) { b.used.Add(bytes) }
 // exceeded reports whether more bytes are stored than the limit allows.
 func (b *budget) exceeded() bool { return b.limit > 0 && b.used.Load() > b.limit }
 
-// crowded reports whether so much is stored that no state is loaded, and memory is freed: more than nine tenths of the
-// limit.
+// crowded reports whether more than nine tenths of the limit are stored. Then no state is loaded, and the janitor frees memory.
 func (b *budget) crowded() bool { return b.used.Load() > b.crowdedAbove() }
 
 // crowdedAbove returns the number of stored bytes above which the budget is crowded.
@@ -30,4 +29,11 @@ func (b *budget) crowdedAbove() int64 {
 		return b.limit / 10 * 9
 	}
 	return math.MaxInt64
+}
+
+// addUsedBytesLocked adds bytes that the collection stores to its part of the budget; a negative number says that they are
+// no longer stored.
+func (c *Collection) addUsedBytesLocked(bytes int64) {
+	c.usedBytes += bytes
+	c.shared.budget.add(bytes)
 }

@@ -28,7 +28,7 @@ func TestPendingProbesAreBounded(t *testing.T) {
 				t.Fatalf("%d pending probes, want at most %d", n, maxPendingProbes)
 			}
 		}
-		expect.NoError(t, c.advanceTo(last))
+		expect.NoError(t, c.applyBookmark(last))
 		if age := time.Since(c.view.Load().provenBy.Sent); age > bound/20 {
 			t.Errorf("the state is %v old, want at most %v", age, bound/20)
 		}
@@ -102,11 +102,11 @@ func TestLoadsThatTrickle(t *testing.T) {
 			synctest.Wait()
 			quick, _ := all.Keep(configMaps)
 			time.Sleep(loadSlotTimeout - time.Second)
-			if why := quick.AwaitLoad(t.Context(), 0, false); why != reason.Warming {
+			if why := quick.AwaitLoad(t.Context(), 0, FirstLoad); why != reason.Warming {
 				t.Errorf("another resource, while %d are loading: got reason %q, want %q", maxLoads, why, reason.Warming)
 			}
 			time.Sleep(2 * time.Second)
-			if why := quick.AwaitLoad(t.Context(), 0, false); why != reason.None {
+			if why := quick.AwaitLoad(t.Context(), 0, FirstLoad); why != reason.None {
 				t.Errorf("another resource, after loads have given up their slots: got reason %q, want a state", why)
 			}
 			time.Sleep(loadTimeout)

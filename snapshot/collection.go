@@ -17,20 +17,27 @@ import (
 type Limits struct {
 	// History is the duration for which states are kept.
 	History time.Duration
-	// Staleness bounds the age of the newest state: that state has every write that the upstream had accepted that long
-	// ago. An older one is not given.
+	// Staleness bounds the age of the newest state. The age counts from the time at which the last probe that has proven
+	// the state was sent. A state of that age or older is not given.
 	Staleness time.Duration
 	// Wait bounds how long a request waits for the feed to reach its revision.
 	Wait time.Duration
 }
 
-// Collection is one resource in one representation, and what is known about it. Its methods are safe for concurrent
-// use; reading takes no lock.
+// Collection is one resource in one representation, and what is known about it: the states at the revisions of one interval,
+// whose end is the newest state. Its methods are safe for concurrent use; reading takes no lock.
+//
+// A probe asks the upstream for its revision. Once the feed has reached that revision, the probe proves that the state has
+// every write that the upstream had accepted before the probe was sent.
+//
+// An epoch lasts until the known states are dropped, or replaced by a load. A state that was read in one epoch is not given
+// in the next.
 type Collection struct {
 	key    CollectionKey
 	limits Limits
-	shared
-	counts *collectionCounts // of all collections with this key
+	shared shared
+	// counts are shared by all collections with this key.
+	counts *collectionCounts
 
 	// view is what is known now.
 	view atomic.Pointer[View]
@@ -38,48 +45,51 @@ type Collection struct {
 	freshness atomic.Pointer[source.Freshness]
 	// loadError is the error of the last try to load a state; nil if that succeeded.
 	loadError atomic.Pointer[error]
-	// lastUse is the time of the last request for the collection.
+	// lastUse is the time at which Touch was called last.
 	lastUse atomic.Pointer[time.Time]
 	// smallListsInFlight is the number of small lists that are being forwarded.
 	smallListsInFlight atomic.Int32
-	// forwardSlotsLeft is the number of lists that may still be forwarded, instead of waiting, while a state is loaded.
+	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give. A load begins with forwardSlotsPerLoad.
 	forwardSlotsLeft atomic.Int32
 
-	// probeRequests wakes the feed when a request waits for a revision that the feed has not reached, or for a later probe.
-	probeRequests chan struct{}
-	// reloadRequests wakes the feed when the state must be loaded anew.
+	// requestProbe sends to probeRequests, and requestReload to reloadRequests. The feed receives.
+	probeRequests  chan struct{}
 	reloadRequests chan struct{}
-	// awaitedProbe is the number of the first probe that can prove the newest state for all requests that wait for a proof.
+	// awaitedProbe is the highest number of a probe that a request waits for. If this probe or a later one proves the newest
+	// state, the proof is enough for all requests that wait.
 	awaitedProbe atomic.Uint64
-	// lastObjectNumber is the number of the newest object. Each collection has a range of numbers of its own. Only
-	// the feed uses it.
+	// lastObjectNumber is the index.Object.Number that the feed gave last. The feed gives each version of each object the next
+	// number of the collection's range. Only the feed uses lastObjectNumber.
 	lastObjectNumber uint64
 
 	// mu guards the fields below, which the feed and the janitor write.
 	mu sync.Mutex
 	// retired reports whether the collection was dropped for ever.
 	retired bool
-	// epoch counts how often the known state was dropped or replaced. What was learned in one epoch is not given in
-	// the next.
+	// epoch is the number of the current epoch.
 	epoch uint64
 	// highestSeen is the highest revision that the upstream has given since the last drop.
 	highestSeen uint64
-	// pendingProbes are the probes whose revision the interval has not reached yet, by ascending revision.
+	// pendingProbes are the probes whose revision the interval has not reached yet, in the order in which they were sent.
+	// Their revisions ascend: a probe with a lower revision than an earlier one is an error (see recordRevision).
 	pendingProbes []probeResult
-	// versions is the history that is written to; views hold copies.
+	// versions is the history. Only it is written to: views hold copies.
 	versions index.History
 	// usedBytes is the part of the budget that the collection uses.
 	usedBytes int64
-	// checkpoints record which revision was reached when, so that history can be trimmed by age.
+	// checkpoints record when the interval ended at which revision, so that history can be trimmed by age.
 	checkpoints []checkpoint
 }
 
 // shared is what all collections share.
 type shared struct {
 	budget *budget
-	outage func() clock.Outage  // [Config.Outage]
-	pacer  *watch.Pacer         // spreads the ends of watches
-	probes *source.ProbeCounter // numbers the probes
+	// outage is [Config.Outage].
+	outage func() clock.Outage
+	// pacer spreads the ends of watches.
+	pacer *watch.Pacer
+	// probes numbers the probes.
+	probes *source.ProbeCounter
 	// loadSlots is a semaphore: a feed sends a value before it loads, and receives one afterwards.
 	loadSlots chan struct{}
 }
@@ -95,55 +105,60 @@ func newCollection(key CollectionKey, limits Limits, s shared, counts *collectio
 		reloadRequests: make(chan struct{}, 1),
 	}
 	c.Touch()
-	c.forwardSlotsLeft.Store(loadForwards)
+	c.forwardSlotsLeft.Store(forwardSlotsPerLoad)
 	c.publishFreshness(source.Freshness{})
 	c.view.Store(&View{
-		unavailable: reason.Warming, unavailableSince: time.Now(),
-		replacedCh: make(chan struct{}), freshenedCh: make(chan struct{}),
+		unavailable:      reason.Warming,
+		unavailableSince: time.Now(),
+		replacedCh:       make(chan struct{}),
+		freshenedCh:      make(chan struct{}),
 	})
 	return c
 }
 
-// NotOlderThan returns the newest state, if that is at revision minRevision or later. With 0 any revision will do. It
-// waits for up to Limits.Wait for the feed to get there.
+// NotOlderThan returns the newest state, if that is at revision minRevision or later; 0 accepts any revision. It waits for
+// up to Limits.Wait until the feed has reached minRevision. If it finds no state, it returns the reason; otherwise the
+// reason is None.
 func (c *Collection) NotOlderThan(ctx context.Context, minRevision uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.now(), minRevision) })
 }
 
-// Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits
-// for up to Limits.Wait for the feed to get there.
+// Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits for
+// up to Limits.Wait until the feed has reached the revision. If it finds no state, it returns the reason; otherwise the
+// reason is None.
 func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
 
-// WhyNotOlderThan returns the reason why [Collection.NotOlderThan] would find no state, however long it waited; None if it
-// may find one. It does not wait, and does not count as a use of the collection.
-func (c *Collection) WhyNotOlderThan(minRevision uint64) reason.Reason {
+// WhyNoStateNotOlderThan returns the reason why [Collection.NotOlderThan] would find no state, however long it waited; None
+// if it may find one. It does not wait, and does not count as a use of the collection.
+func (c *Collection) WhyNoStateNotOlderThan(minRevision uint64) reason.Reason {
 	_, why := c.view.Load().notOlder(c.now(), minRevision)
-	return unlessItMayCome(why)
+	return lastingReason(why)
 }
 
-// WhyNotExact is WhyNotOlderThan for [Collection.Exact].
-func (c *Collection) WhyNotExact(revision uint64) reason.Reason {
+// WhyNoStateAt returns the reason why [Collection.Exact] would find no state, however long it waited; None if it may find one.
+// It does not wait, and does not count as a use of the collection.
+func (c *Collection) WhyNoStateAt(revision uint64) reason.Reason {
 	_, why := c.view.Load().exact(c.now(), revision)
-	return unlessItMayCome(why)
+	return lastingReason(why)
 }
 
-// unlessItMayCome returns the reason why there is no state; None if the state may come while a request waits.
-func unlessItMayCome(why reason.Reason) reason.Reason {
+// lastingReason returns why, the reason why there is no state; None if the state may come while a request waits.
+func lastingReason(why reason.Reason) reason.Reason {
 	if why == reason.Warming || why == reason.NotProven {
 		return reason.None
 	}
 	return why
 }
 
-// now returns the time, and what decides now whether a state is too old.
+// now returns the current moment: the time, the staleness bound and the upstream's outage.
 func (c *Collection) now() moment {
-	return moment{at: time.Now(), bound: c.limits.Staleness, outage: c.outage()}
+	return moment{at: time.Now(), bound: c.limits.Staleness, outage: c.shared.outage()}
 }
 
-// reach asks for a state until the feed has reached it, for up to Limits.Wait. If the state is NotProven even then, the
-// upstream may be further, and the feed may not know: reach requests a probe for later requests.
+// reach calls ask until the feed has reached the state, for up to Limits.Wait. If ask still returns NotProven then, the
+// upstream may have reached the state without the feed's knowledge. So reach requests a probe, which helps later requests.
 func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
@@ -153,9 +168,9 @@ func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reaso
 	return snap, why
 }
 
-// await calls ask with one view after the other, until the result is another reason than notYet. It returns the last result
-// after maxWait, when ctx is done, or when no view can follow. changed returns the channel of a view that is closed when a
-// later view may give another result.
+// await calls ask with one view after the other, until ask returns another reason than notYet. It returns the last result of
+// ask after maxWait, when ctx is done, or when no view can follow. changed is a method of View: it returns a channel, which
+// is closed when ask may return another result for a later view.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	changed func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
 ) (Snapshot, reason.Reason) {
@@ -180,12 +195,22 @@ func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet re
 	return snap, why
 }
 
-// AwaitLoad waits for up to maxWait while no state is known and one is being loaded. With forNewest, for a list of the
-// newest state, it also waits while a load beside the known state is under way. It returns the reason why there is no state
-// then; None if there is one.
-func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, forNewest bool) reason.Reason {
+// LoadKind says which loads a request waits for.
+type LoadKind int
+
+const (
+	// FirstLoad is a load while no state is known.
+	FirstLoad LoadKind = iota
+	// AnyLoad is a FirstLoad, or a load that will replace the known state. Lists of the newest state wait for both: while a
+	// state is loaded, no probe proves the known one.
+	AnyLoad
+)
+
+// AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load goes on even then.
+// Otherwise it returns the reason why there is no state; None if there is one.
+func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
 	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
-		if forNewest && v.isReloading() {
+		if kind == AnyLoad && v.isReloading() {
 			return Snapshot{}, reason.Warming
 		}
 		return Snapshot{}, v.unavailable
@@ -193,15 +218,15 @@ func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, forNe
 	return why
 }
 
-// LoadTimeLeft returns what is left of the time limit for a load that is under way; 0 if no time is left, or no load is
-// under way. The limit counts from the collection's beginning, or from the loss of its last state. With forNewest, for a
-// list of the newest state, a load beside the known state counts, too, from the beginning of the load.
-func (c *Collection) LoadTimeLeft(limit time.Duration, forNewest bool) time.Duration {
+// LoadTimeLeft returns what is left of the time limit for a load of this kind; 0 if no time is left, or no such load is under
+// way. For a FirstLoad the limit counts from the collection's beginning, or from the loss of its last state. For a load that
+// will replace the known state, it counts from the beginning of the load.
+func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Duration {
 	v := c.view.Load()
 	switch {
 	case v.unavailable == reason.Warming && !v.retired:
 		return max(0, limit-time.Since(v.unavailableSince))
-	case forNewest && v.isReloading():
+	case kind == AnyLoad && v.isReloading():
 		return max(0, limit-time.Since(v.reloadingSince))
 	}
 	return 0
@@ -222,17 +247,17 @@ func (c *Collection) Touch() {
 	c.lastUse.Store(&now)
 }
 
-// idleFor returns the time since the last request for the collection, by the monotonic clock. That clock stands still
-// while the machine is suspended, so that nothing is dropped as idle when it wakes.
+// idleFor returns the time since the last use of the collection, by the monotonic clock. That clock stands still while the
+// machine is suspended, so no collection is dropped as idle when the machine wakes.
 func (c *Collection) idleFor(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
 
-// requestProbe asks the feed for a probe, since a request waits for a newer revision, or is about to.
+// requestProbe makes the feed send a probe soon. If the feed pauses after a failure, the pause ends early.
 func (c *Collection) requestProbe() { notify(c.probeRequests) }
 
-// requestReload asks the feed to load the state anew, beside the one that is known.
+// requestReload makes the feed load another state. The known one stays until that load has succeeded.
 func (c *Collection) requestReload() { notify(c.reloadRequests) }
 
-// notify sends to a channel with room for one value, unless a value is there that was not received yet.
+// notify sends to a channel that has room for one value. It does nothing if the channel is full: the receiver will wake.
 func notify(signal chan<- struct{}) {
 	select {
 	case signal <- struct{}{}:

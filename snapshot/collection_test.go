@@ -30,13 +30,13 @@ func liveCollection(limits Limits) *Collection {
 
 // loadState lets a collection begin with a state whose stream is read.
 func loadState(c *Collection, state index.Tree, revision uint64) {
-	c.install(&stateLoad{state: state, revision: revision, envelope: samples.Envelope("PodList", "v1"), askedBy: c.probes.Next()})
+	c.install(&stateLoad{state: state, revision: revision, envelope: samples.Envelope("PodList", "v1"), probe: c.shared.probes.Next()})
 	c.setStreaming(true)
 }
 
 // probeSentAt returns a collection's next probe, sent at a time.
 func probeSentAt(c *Collection, at time.Time) source.Probe {
-	return source.Probe{Number: c.probes.Next().Number, Sent: at}
+	return source.Probe{Number: c.shared.probes.Next().Number, Sent: at}
 }
 
 // TestRecordRevision: recordRevision returns an otherTimelineError for a revision below the highest one from before the read,
@@ -54,8 +54,8 @@ func TestRecordRevision(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			lowest := c.highestRevision()
-			expect.NoError(t, c.advanceTo(tt.reached))
+			lowest := c.highestSeenRevision()
+			expect.NoError(t, c.applyBookmark(tt.reached))
 			err := c.recordRevision(tt.revision, lowest)
 			if got := errors.As(err, new(otherTimelineError)); got != tt.wantError {
 				t.Errorf("got error %v, want an otherTimelineError: %t", err, tt.wantError)
@@ -78,7 +78,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		"the interval's end": {revision: 10},
 		"the next revision":  {revision: 11, wantWait: wait, wantProbe: true, wantUnavailable: reason.NotProven},
 		"the next revision, which the feed reaches": {
-			revision: 11, afterAMoment: func(c *Collection, _ func()) { _ = c.advanceTo(12) }, wantWait: moment,
+			revision: 11, afterAMoment: func(c *Collection, _ func()) { _ = c.applyBookmark(12) }, wantWait: moment,
 		},
 		"the next revision, and the client goes away": {
 			revision: 11, afterAMoment: func(_ *Collection, leave func()) { leave() },
@@ -134,7 +134,7 @@ func TestValidity(t *testing.T) {
 		wantNewest reason.Reason // why the newest state is not valid any more
 		wantExact  reason.Reason // why the state at revision 10 is not
 	}{
-		"an object changes": {change: func(c *Collection) { _ = c.apply(newer) }},
+		"an object changes": {change: func(c *Collection) { _ = c.applyChange(newer) }},
 		"the state is as old as the staleness bound": {
 			change: func(*Collection) { time.Sleep(time.Minute) }, wantNewest: reason.Stale,
 		},
@@ -181,7 +181,6 @@ func TestValidity(t *testing.T) {
 // TestNewestWaitsForALoadBeside: while a state is loaded beside the known one, AwaitLoad waits for it if the newest state is
 // wanted, and not if any state is.
 func TestNewestWaitsForALoadBeside(t *testing.T) {
-	const anyState, newestState = false, true
 	for name, endLoad := range map[string]func(*Collection){
 		"the load succeeds": func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 20) },
 		"the load fails":    func(c *Collection) { c.setReloadingSince(time.Time{}) },
@@ -190,12 +189,12 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
 			c.setReloadingSince(time.Now())
 			time.Sleep(2 * time.Second)
-			expect.Same(t, time.Duration(0), c.LoadTimeLeft(10*time.Second, anyState))
-			expect.Same(t, 8*time.Second, c.LoadTimeLeft(10*time.Second, newestState))
-			expectWait := func(newest bool, want reason.Reason, wantWait time.Duration) {
+			expect.Same(t, time.Duration(0), c.LoadTimeLeft(10*time.Second, FirstLoad))
+			expect.Same(t, 8*time.Second, c.LoadTimeLeft(10*time.Second, AnyLoad))
+			expectWait := func(kind LoadKind, want reason.Reason, wantWait time.Duration) {
 				t.Helper()
 				asked := time.Now()
-				if got := c.AwaitLoad(t.Context(), 8*time.Second, newest); got != want {
+				if got := c.AwaitLoad(t.Context(), 8*time.Second, kind); got != want {
 					t.Errorf("got reason %q, want %q", got, want)
 				}
 				if took := time.Since(asked); took != wantWait {
@@ -203,10 +202,10 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 				}
 			}
 			time.AfterFunc(time.Second, func() { endLoad(c) })
-			expectWait(anyState, reason.None, 0)
-			expectWait(newestState, reason.None, time.Second)
+			expectWait(FirstLoad, reason.None, 0)
+			expectWait(AnyLoad, reason.None, time.Second)
 			c.retire(reason.Memory)
-			expectWait(newestState, reason.Memory, 0) // it will not come
+			expectWait(AnyLoad, reason.Memory, 0) // it will not come
 		})
 	}
 }

@@ -75,10 +75,10 @@ const (
 // Collections are all collections of one upstream. It is safe for concurrent use.
 type Collections struct {
 	config Config
-	shared
+	shared shared
 	// starts bounds how fast collections are started.
-	starts *rate.Limiter
-	checks *selfChecks
+	starts       *rate.Limiter
+	checkResults *checkResults
 
 	// stop ends ctx, and so the loops: the feeds, and the loops that NewCollections starts.
 	ctx   context.Context
@@ -122,14 +122,14 @@ func NewCollections(config Config) *Collections {
 			budget: &budget{limit: config.Bytes}, outage: config.Outage, pacer: &watch.Pacer{}, probes: &source.ProbeCounter{},
 			loadSlots: make(chan struct{}, maxLoads),
 		},
-		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),
-		checks: newSelfChecks(),
-		ctx:    ctx,
-		stop:   stop,
-		all:    map[CollectionKey]*runningCollection{},
-		counts: map[CollectionKey]*collectionCounts{},
-		eager:  map[CollectionKey]struct{}{},
-		bans:   bans{},
+		starts:       rate.NewLimiter(startsPerSecond, startsAtOnce),
+		checkResults: newCheckResults(),
+		ctx:          ctx,
+		stop:         stop,
+		all:          map[CollectionKey]*runningCollection{},
+		counts:       map[CollectionKey]*collectionCounts{},
+		eager:        map[CollectionKey]struct{}{},
+		bans:         bans{},
 	}
 	c.loops.Go(c.tidyLoop)
 	for range verifyLoops {
@@ -231,7 +231,7 @@ func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
 	if why := c.bans.whyNotStart(key, time.Now()); why != reason.None {
 		return why
 	}
-	if len(c.all) >= maxCollections || c.budget.crowded() {
+	if len(c.all) >= maxCollections || c.shared.budget.crowded() {
 		return reason.Memory
 	}
 	return reason.None

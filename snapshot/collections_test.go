@@ -136,7 +136,7 @@ func TestMakeRoom(t *testing.T) {
 		setIdle(used, 0)
 		setIdle(idle, minIdleToDrop)
 		setIdle(eager, 2*minIdleToDrop)
-		all.budget.add(bound/20*19 - all.budget.used.Load()) // a twentieth is free
+		all.shared.budget.add(bound/20*19 - all.shared.budget.used.Load()) // a twentieth is free
 		time.Sleep(tidyInterval)
 		synctest.Wait()
 		for name, tt := range map[string]struct {

@@ -37,8 +37,9 @@
 //   - feed.go, learn.go, load.go, bridge.go, follow.go, timeline.go, probe.go, progress.go: the feed, in the order of its
 //     life; failure.go; call.go
 //   - write.go, trimhistory.go: the changes of what is known. Each is made under one lock, and publishes a view
-//   - budget.go, losses.go: the bytes that are used, and how often states are lost
-//   - selfcheck.go, verify.go: when a collection is compared with the upstream (compare.go); checks.go: the results
+//   - budget.go, losses.go: the bytes that are stored, and how often states are lost
+//   - selfcheckloop.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change
+//     of API servers; comparepages.go: the comparison, page by page; checkresults.go: what the self-checks have found
 //
 // # Watches
 //

@@ -57,7 +57,7 @@ func (f *feed) handleFailure(err error, now time.Time) retryPause {
 func (f *feed) dropOrKeep(err error, now time.Time) (minimum time.Duration) {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
-	if f.mustLoad && f.collection.known() { // a load beside the known state has failed
+	if f.mustLoad && f.collection.hasState() { // a load beside the known state has failed
 		switch {
 		case isInconsistent: // this says nothing of the known state
 			return 0
@@ -88,7 +88,7 @@ func (f *feed) dropOrKeep(err error, now time.Time) (minimum time.Duration) {
 		f.drop(reason.Memory, reason.Memory)
 		return f.overflows.Step()
 	case source.Answered(err, http.StatusForbidden): // an API server that has just started refuses everybody for a moment
-		if now.Sub(f.forbiddenSince) >= refusalGrace || !f.collection.known() {
+		if now.Sub(f.forbiddenSince) >= refusalGrace || !f.collection.hasState() {
 			f.drop(reason.NotPermitted, reason.NotPermitted)
 			return f.refusals.Step()
 		}
@@ -142,7 +142,7 @@ func (f *feed) logLevel(err error) slog.Level {
 		return slog.LevelDebug
 	case source.IsUpstreamFailure(err) && !mayBeOfThisResource:
 		return slog.LevelDebug // upstream.Health logs failures of the upstream, once for all feeds
-	case f.collection.known():
+	case f.collection.hasState():
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn

@@ -186,7 +186,7 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 // loadState loads a state, compares it with the upstream and installs it. It returns the stream that goes on from the
 // state, or nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
-	seenBefore := f.collection.highestRevision()
+	highestBefore := f.collection.highestSeenRevision()
 	learned, err := f.source.Learn(ctx, func(ctx context.Context) ([]wire.Field, error) {
 		return f.config.Fields(ctx, f.collection.key.GroupVersionResource)
 	})
@@ -201,7 +201,7 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.checkLoaded(ctx, l, seenBefore); err != nil {
+	if err := f.checkLoaded(ctx, l, highestBefore); err != nil {
 		l.discard()
 		return nil, err
 	}
@@ -215,13 +215,13 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 
 // checkLoaded returns an error if a loaded state must not be installed: its revision is below one that was seen before
 // the load began, or its first page differs from the upstream's.
-func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, seenBefore uint64) error {
-	current, err := f.confirmRevision(ctx, l.revision, seenBefore)
+func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint64) error {
+	current, err := f.confirmRevision(ctx, l.revision, highestBefore)
 	if err != nil {
 		return err
 	}
 	if current != l.revision { // l.revision was too low, and a second read gave a revision that is not
-		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, seenBefore)
+		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, highestBefore)
 	}
 	return f.compareLoaded(ctx, l)
 }

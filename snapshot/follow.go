@@ -34,7 +34,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	}
 	c := f.collection
 	f.freshness.Await(time.Now(), c.awaitedProbe.Load())
-	probe := c.probes.Next()
+	probe := c.shared.probes.Next()
 	f.freshness.ProbeSent(probe)
 	c.publishFreshness(f.freshness)
 	current, err := f.runProbe(ctx, probe)
@@ -144,7 +144,7 @@ func (r *reader) act(ctx context.Context) (err error) {
 
 // sendProbe sends a probe. No other may be in flight.
 func (r *reader) sendProbe(ctx context.Context) {
-	probe := r.collection.probes.Next()
+	probe := r.collection.shared.probes.Next()
 	r.freshness.ProbeSent(probe)
 	r.probeCall.start(ctx, func(ctx context.Context) (probeResult, error) { return r.runProbe(ctx, probe) })
 }
@@ -199,7 +199,7 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 			f.freshness.RequestProbe() // the API server lags, or its storage was restored: the probe will tell
 			return nil
 		}
-		return f.collection.advanceTo(ev.Meta.Revision)
+		return f.collection.applyBookmark(ev.Meta.Revision)
 	}
 	if err := f.learnItemForm(ctx, ev); err != nil {
 		return err
@@ -208,5 +208,5 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	if err != nil {
 		return err
 	}
-	return f.collection.apply(ch)
+	return f.collection.applyChange(ch)
 }

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// loadForwards is the number of lists that are forwarded while a state is loaded; all others wait for it. So a crowd
+	// forwardSlotsPerLoad is the number of lists that are forwarded while a state is loaded; all others wait for it. So a crowd
 	// that comes to a collection which is not loaded costs the upstream little more than the load.
-	loadForwards = 4
+	forwardSlotsPerLoad = 4
 	// maxSmallWork bounds the work of a small list: the bytes that kube-apiserver encodes for it, in some milliseconds. A
 	// proof that memory is up to date may take a second, so small lists are forwarded.
 	maxSmallWork = 256 << 10

@@ -12,7 +12,7 @@ import (
 
 // LastProbe returns the number of the last probe that was sent for any collection. (A load counts as a probe, too.) It
 // is never 0.
-func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
+func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 
 // Consistent returns the newest state when a probe with a number higher than afterProbe has proven it, and waits at most
 // maxWait for the proof. The state then has everything that was written before that probe was sent.

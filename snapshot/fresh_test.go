@@ -22,7 +22,7 @@ const consistentWait = 1500 * time.Millisecond
 // afterProbes returns two arguments for the parameter afterProbe of [Collection.Consistent]: with waiting, a list must still
 // wait for a proof; with proven, the state is proven already.
 func afterProbes(c *Collection) (waiting, proven uint64) {
-	last := c.probes.Last()
+	last := c.shared.probes.Last()
 	return last, last - 1
 }
 
@@ -80,7 +80,7 @@ func TestConsistentOfAQuietResource(t *testing.T) {
 			wantRevision := u.revision
 			u.mu.Unlock()
 			begun := time.Now()
-			snap, unavailable := c.Consistent(t.Context(), c.probes.Last(), consistentWait)
+			snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), consistentWait)
 			if unavailable != tt.wantUnavailable {
 				t.Errorf("got reason %q, want %q", unavailable, tt.wantUnavailable)
 			}
@@ -129,7 +129,7 @@ func TestListsShareProbes(t *testing.T) {
 			lists.Go(func() {
 				time.Sleep(time.Duration(i) * time.Second / clients) // so that all clients come within a second
 				came := time.Now()
-				snap, unavailable := c.Consistent(t.Context(), c.probes.Last(), 3*probeTime)
+				snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), 3*probeTime)
 				if unavailable != reason.None {
 					t.Errorf("got reason %q, want a state", unavailable)
 				}
@@ -206,10 +206,10 @@ func TestFewWaitInVain(t *testing.T) {
 					u.revision++
 					u.mu.Unlock()
 				}
-				if c.WhyNotConsistent(index.Query{}, c.probes.Last(), consistentWait) != reason.None {
+				if c.WhyNotConsistent(index.Query{}, c.shared.probes.Last(), consistentWait) != reason.None {
 					continue
 				}
-				if _, unavailable := c.Consistent(t.Context(), c.probes.Last(), consistentWait); unavailable == reason.None {
+				if _, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), consistentWait); unavailable == reason.None {
 					proven++
 				} else {
 					inVain++

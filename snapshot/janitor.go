@@ -52,7 +52,7 @@ func (c *Collections) dropIdle(now time.Time) {
 // shortenHistories halves the history of one collection after the other, while less than a tenth of the limit is free.
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
-		if c.budget.crowded() {
+		if c.shared.budget.crowded() {
 			r.trimHalf()
 		}
 	}
@@ -61,7 +61,7 @@ func (c *Collections) shortenHistories() {
 // dropIdlest drops the collection that was idle for longest, if less than a tenth of the limit is free. Eager collections,
 // and those that were used within minIdleToDrop, stay.
 func (c *Collections) dropIdlest(now time.Time) {
-	if !c.budget.crowded() {
+	if !c.shared.budget.crowded() {
 		return
 	}
 	idle := slices.DeleteFunc(c.list(), func(r *runningCollection) bool { return c.isEager(r) || r.idleFor(now) < minIdleToDrop })

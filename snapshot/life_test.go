@@ -198,7 +198,7 @@ func newLife() *life {
 
 // load replaces what is known by the upstream's state. Reading it may take minutes.
 func (l *life) load(s step) error {
-	if err := l.collection.recordRevision(l.upstream, l.collection.highestRevision()); err != nil {
+	if err := l.collection.recordRevision(l.upstream, l.collection.highestSeenRevision()); err != nil {
 		return err
 	}
 	state, size := index.NewTree(withoutIndex), int64(0)
@@ -215,7 +215,7 @@ func (l *life) load(s step) error {
 	l.budget.add(size) // as a load does
 	l.collection.install(&stateLoad{
 		state: state, size: size, revision: l.upstream, envelope: l.envelope,
-		watchForm: &watch.Form{}, askedBy: probeSentAt(l.collection, askedAt),
+		watchForm: &watch.Form{}, probe: probeSentAt(l.collection, askedAt),
 	})
 	l.beginState(askedAt)
 	l.collection.setStreaming(true)
@@ -255,7 +255,7 @@ func (l *life) apply(ch stateChange) error {
 	if !l.streams() {
 		return nil
 	}
-	err := l.collection.apply(ch)
+	err := l.collection.applyChange(ch)
 	l.advance(ch.revision)
 	if l.budget.limit > 0 {
 		l.freedBefore = l.applied.To // history may have been trimmed
@@ -283,7 +283,7 @@ func (l *life) receiveBookmark(step) error {
 		revision = l.delayed[0].revision - 1
 	}
 	l.advance(revision)
-	return l.collection.advanceTo(revision)
+	return l.collection.applyBookmark(revision)
 }
 
 // delay makes the stream slow or fast again, or applies some of the delayed changes.
@@ -320,7 +320,7 @@ func (l *life) probe(s step) error {
 	if !l.streams() {
 		return nil
 	}
-	if err := l.collection.recordRevision(l.upstream, l.collection.highestRevision()); err != nil {
+	if err := l.collection.recordRevision(l.upstream, l.collection.highestSeenRevision()); err != nil {
 		return err
 	}
 	askedAt := time.Now()

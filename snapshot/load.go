@@ -57,9 +57,9 @@ type stateLoad struct {
 	meanSize int64
 	state    index.Tree
 	revision uint64
-	// askedBy is the request for the state. The state is as new as that: kube-apiserver answers a list or a streaming
+	// probe is the request for the state. The state is as new as that: kube-apiserver answers a list or a streaming
 	// list of the newest state with what etcd has when the request comes, or later.
-	askedBy source.Probe
+	probe source.Probe
 	// size is the number of bytes of the objects that have come. The budget counts them.
 	size int64
 	// stream goes on from the state; nil if the state comes in pages.
@@ -77,7 +77,7 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	}
 	defer giveBack()
 	defer time.AfterFunc(loadSlotTimeout, giveBack).Stop() // a longer load goes on without its slot
-	if !mayFit(learned, f.collection.budget) {
+	if !mayFit(learned, f.collection.shared.budget) {
 		return nil, errFull
 	}
 	if time.Now().Before(f.noStreamingBefore) {
@@ -99,8 +99,8 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 // takeLoadSlot waits until few enough other feeds load a state. The slot must be given back.
 func (f *feed) takeLoadSlot(ctx context.Context) (giveBack func(), err error) {
 	select {
-	case f.collection.loadSlots <- struct{}{}:
-		return sync.OnceFunc(func() { <-f.collection.loadSlots }), nil
+	case f.collection.shared.loadSlots <- struct{}{}:
+		return sync.OnceFunc(func() { <-f.collection.shared.loadSlots }), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -135,8 +135,8 @@ func (f *feed) loadWith(
 	ctx context.Context, learned source.Learned, read func(context.Context, *stateLoad) error,
 ) (*stateLoad, error) {
 	l := &stateLoad{
-		budget: f.collection.budget, envelope: learned.Envelope, meanSize: learned.Mean,
-		state: index.NewTree(learned.Envelope.Paths.HasIndexed()), askedBy: f.collection.probes.Next(),
+		budget: f.collection.shared.budget, envelope: learned.Envelope, meanSize: learned.Mean,
+		state: index.NewTree(learned.Envelope.Paths.HasIndexed()), probe: f.collection.shared.probes.Next(),
 	}
 	if err := read(ctx, l); err != nil {
 		l.discard()
@@ -265,8 +265,8 @@ const comparedObjects = 2
 // the envelope, the form and order of the items, and the remaining count.
 func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 	state := source.ListState{Revision: l.revision, Envelope: l.envelope, Tree: l.state}
-	comparison := source.Comparison{Source: f.source, RetriesIfBusy: true}
-	_, err := comparison.ComparePage(ctx, state, "", comparedObjects)
+	comparer := source.PageComparer{Source: f.source, RetriesIfBusy: true}
+	_, err := comparer.Compare(ctx, state, "", comparedObjects)
 	if source.IsMismatch(err) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}

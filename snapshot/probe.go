@@ -28,12 +28,12 @@ type probeResult struct {
 // runProbe reads the upstream's current revision for a probe. It returns an [otherTimelineError] if the revision is below
 // the highest one that was seen before.
 func (f *feed) runProbe(ctx context.Context, probe source.Probe) (probeResult, error) {
-	seenBefore := f.collection.highestRevision() // before the request, since the stream may raise it meanwhile
+	highestBefore := f.collection.highestSeenRevision() // before the request, since the stream may raise it meanwhile
 	revision, err := f.readRevision(ctx, f.source)
 	if err != nil {
 		return probeResult{}, err
 	}
-	revision, err = f.confirmRevision(ctx, revision, seenBefore)
+	revision, err = f.confirmRevision(ctx, revision, highestBefore)
 	return probeResult{revision: revision, probe: probe}, err
 }
 
@@ -45,11 +45,11 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 	return revision, err
 }
 
-// confirmRevision records the revision that a read of the upstream gave, and returns it. seenBefore is the collection's
-// highestRevision from before that read. If the revision is lower, the upstream may only lag: confirmRevision reads the
+// confirmRevision records the revision that a read of the upstream gave, and returns it. highestBefore is the collection's
+// highestSeenRevision from before that read. If the revision is lower, the upstream may only lag: confirmRevision reads the
 // revision once more, over another connection, and returns that one; or an [otherTimelineError] if it is too low, too.
-func (f *feed) confirmRevision(ctx context.Context, revision, seenBefore uint64) (uint64, error) {
-	err := f.collection.recordRevision(revision, seenBefore)
+func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint64) (uint64, error) {
+	err := f.collection.recordRevision(revision, highestBefore)
 	if err == nil {
 		return revision, nil
 	}
@@ -62,7 +62,7 @@ func (f *feed) confirmRevision(ctx context.Context, revision, seenBefore uint64)
 	if err != nil {
 		return 0, err
 	}
-	return revision, f.collection.recordRevision(revision, seenBefore)
+	return revision, f.collection.recordRevision(revision, highestBefore)
 }
 
 // handleProbe handles the outcome of a probe. The stream goes on unless it returns an error.

@@ -41,7 +41,7 @@ func TestApplyProgress(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 			for _, revision := range tt.streamed {
 				o := &index.Object{Key: "ns/a", Revision: revision}
-				expect.NoError(t, c.apply(stateChange{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
+				expect.NoError(t, c.applyChange(stateChange{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
 			}
 			left, err := c.applyProgress(tt.progress)
 			if (err != nil) != tt.wantError {

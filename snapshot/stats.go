@@ -49,7 +49,7 @@ func (c *Collections) Stats() []CollectionStats {
 
 // Stored returns the number of bytes that all collections store, and the limit; a limit of 0 means that there is none.
 func (c *Collections) Stored() (bytes, limit int64) {
-	return c.budget.used.Load(), c.budget.limit
+	return c.shared.budget.used.Load(), c.shared.budget.limit
 }
 
 // stats returns the collection's CollectionStats.

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// An API server writes its Lease every ten seconds. proveTimeline waits for longer than that, in leasePauses pauses
-	// of leasePause.
+	// proveTimeline makes up to leasePauses pauses of leasePause each. Together they are longer than the ten seconds in which
+	// each API server writes its Lease once.
 	leasePauses = 2
 	leasePause  = 6 * time.Second
 )
 
-// proveTimeline returns nil if the upstream has the timeline that is known here, and [errUnproven] if that cannot be
-// shown; any other error means that the upstream could not be asked.
+// proveTimeline returns nil if the upstream has the timeline of the known states, and [errUnproven] if nothing shows that. Any
+// other error means that the upstream could not be asked.
 //
-// After etcd was restored from an older snapshot, and was written to until its revision had passed ours, a watch can
-// begin at our newest revision as if nothing had happened. API servers are stopped before etcd is restored. So one that
+// Suppose etcd was restored from an older snapshot, and was written to until its revision passed ours. Then a watch can begin
+// at our newest revision as if nothing had happened. API servers are stopped before etcd is restored, so an API server that
 // ran before the break and still runs proves the timeline. Otherwise the upstream must send the newest change once more.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
@@ -43,10 +43,10 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChange compares the end of the known history with what a progress watch shows of it: the newest change
-// that is no deletion, byte for byte, and the deletions that followed it. It returns nil if the watch shows exactly these.
-// It returns [errUnproven] if the watch shows something else, or if all changes since the load were deletions: another
-// timeline can have the same deletions. For example, if our newest revision is 120:
+// compareLastChange compares the end of the known history with a progress watch: the newest change that is no deletion, byte
+// for byte, and the revisions of the deletions that followed it. It returns nil if the watch shows exactly these changes. It
+// returns [errUnproven] if the watch shows other changes, or if all changes since the load were deletions: another timeline
+// can have deletions at the same revisions. An example with the newest revision 120, where a is an object:
 //
 //	the last changes known         the watch from 114 shows      result
 //	115 of a, deletions 117, 120   the same                      nil
@@ -66,7 +66,7 @@ func (f *feed) compareLastChange(ctx context.Context) error {
 		return nil
 	})
 	switch {
-	// If the upstream sends no bookmarks, the watch has shown everything by its timeout.
+	// errNoBookmark is no failure: if the upstream sends no bookmarks, the watch has shown everything by its timeout.
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
 	case err == nil && shown.end < v.To:
@@ -74,7 +74,7 @@ func (f *feed) compareLastChange(ctx context.Context) error {
 	case !slices.Equal(shown.revisions, revisions):
 		return errUnproven
 	}
-	again, err := f.changeOf(f.envelope, first)
+	again, err := f.changeOf(v.envelope, first)
 	if err != nil || again.key != last.Key || again.object == nil || !bytes.Equal(again.object.Bytes, last.Bytes) {
 		return errUnproven
 	}

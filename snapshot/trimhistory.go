@@ -7,10 +7,10 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpointsPerHistory is the number of checkpoints that are kept for the whole history.
+// checkpointsPerHistory is the largest number of checkpoints that the history has, one for each part of Limits.History.
 const checkpointsPerHistory = 256
 
-// checkpoint says at which revision the interval ended at a time.
+// checkpoint records that the newest state was at a revision at a time.
 type checkpoint struct {
 	at       time.Time
 	revision uint64
@@ -24,7 +24,7 @@ func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
 	c.checkpoints = append(c.checkpoints, checkpoint{at: now, revision: revision})
 }
 
-// trimByAge forgets the states that are older than Limits.History.
+// trimByAge removes from the history the states that were replaced more than Limits.History ago.
 func (c *Collection) trimByAge(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,12 +33,12 @@ func (c *Collection) trimByAge(now time.Time) {
 		expired++
 	}
 	if expired > 0 {
-		c.trimToLocked(expired - 1) // the state at the last expired checkpoint was the newest when the history's time began
+		c.trimToCheckpointLocked(expired - 1) // its state stays: it was the newest one until the next checkpoint
 	}
 }
 
-// trimHalf forgets the older half of the history, by time. Of a history with only one checkpoint, it forgets all but the
-// newest state.
+// trimHalf removes the older half of the history, by time. If there is only one checkpoint, it removes all states but the
+// newest one.
 func (c *Collection) trimHalf() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,40 +49,34 @@ func (c *Collection) trimHalf() {
 func (c *Collection) trimHalfLocked() {
 	n := len(c.checkpoints)
 	if n > 1 {
-		c.trimToLocked(n / 2)
+		c.trimToCheckpointLocked(n / 2)
 	} else if n == 1 {
-		c.forgetBeforeLocked(c.view.Load().To)
+		c.trimBeforeLocked(c.view.Load().To)
 	}
 }
 
-// trimToLocked forgets the states and the checkpoints before checkpoint i.
-func (c *Collection) trimToLocked(i int) {
-	c.forgetBeforeLocked(c.checkpoints[i].revision)
+// trimToCheckpointLocked removes the states and the checkpoints before checkpoint i.
+func (c *Collection) trimToCheckpointLocked(i int) {
+	c.trimBeforeLocked(c.checkpoints[i].revision)
 	c.checkpoints = slices.Delete(c.checkpoints, 0, i)
 }
 
-// forgetBeforeLocked forgets the states before a revision, but not the newest state.
-func (c *Collection) forgetBeforeLocked(revision uint64) {
+// trimBeforeLocked removes the states before a revision, but not the newest state. The interval then begins at that revision.
+// It does nothing if no state is known, or if the interval begins there or later already.
+func (c *Collection) trimBeforeLocked(revision uint64) {
 	v := c.view.Load()
 	from := min(revision, v.To)
 	if v.unavailable != reason.None || from <= v.From {
 		return
 	}
-	oldest := c.versions.FirstAfter(from) - 1 // the version that is the state at from stays
+	count := c.versions.FirstAfter(from) - 1 // the version at this index is the state at from, and stays
 	freed := int64(0)
-	for i := range oldest {
-		freed += c.versions.At(i + 1).SupersededBytes // what is freed with a version is counted in the next one
+	for i := range count {
+		freed += c.versions.At(i + 1).SupersededBytes // version i+1 has the bytes that are freed with version i
 	}
-	c.versions.Forget(oldest)
+	c.versions.Forget(count)
 	c.addUsedBytesLocked(-freed)
 	next := v.clone()
 	next.From = from
 	c.publishLocked(next)
-}
-
-// addUsedBytesLocked adds bytes that the collection stores to its part of the budget; a negative number says that they are
-// no longer stored.
-func (c *Collection) addUsedBytesLocked(bytes int64) {
-	c.usedBytes += bytes
-	c.budget.add(bytes)
 }

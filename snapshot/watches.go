@@ -81,7 +81,7 @@ func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Br
 	if form == nil {
 		return nil
 	}
-	return watch.NewBroadcaster(*form, watch.Span{From: revision, To: revision}, &c.counts.watches, c.pacer)
+	return watch.NewBroadcaster(*form, watch.Span{From: revision, To: revision}, &c.counts.watches, c.shared.pacer)
 }
 
 // publishToBroadcasterLocked publishes a view to its broadcaster. If the old view has another broadcaster, the watchers of
@@ -150,7 +150,7 @@ func (c *Collection) replaceBroadcaster(broadcaster *watch.Broadcaster, end func
 // PaceEnds plans the ends of forwarded watches. It spreads them together with the ends of watches from memory; see
 // [watch.Pacer.Plan].
 func (c *Collections) PaceEnds(watches int, within time.Duration) (delay, spread time.Duration) {
-	return c.pacer.Plan(time.Now(), watches, within)
+	return c.shared.pacer.Plan(time.Now(), watches, within)
 }
 
 // EndWatches ends all watches from memory in order, within a time, because the process ends.

@@ -74,11 +74,11 @@ func TestWatchesOverALoad(t *testing.T) {
 				}
 				c.install(&stateLoad{
 					state: state, revision: revision, envelope: envelope, watchForm: &watch.Form{Envelope: envelope},
-					askedBy: c.probes.Next(), watchesUpToDate: true,
+					probe: c.shared.probes.Next(), watchesUpToDate: true,
 				})
 			}
 			write := func(kind, key string, revision uint64) {
-				expect.NoError(t, c.apply(stateChange{kind: kind, key: key, revision: revision, object: object(key, revision)}))
+				expect.NoError(t, c.applyChange(stateChange{kind: kind, key: key, revision: revision, object: object(key, revision)}))
 			}
 			load(10)
 			watcher := follow(t, c)

@@ -8,16 +8,18 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// install replaces all that was known by a state that was loaded. Clients' watches end, unless they are up to date.
+// install replaces the known states by a loaded one. Clients' watches end, unless they have delivered all changes that led to
+// the loaded state.
 func (c *Collection) install(l *stateLoad) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
-		c.budget.add(-l.size)
+		c.shared.budget.add(-l.size) // the load has added the size
 		return
 	}
 	old := c.view.Load()
@@ -25,7 +27,7 @@ func (c *Collection) install(l *stateLoad) {
 	c.highestSeen = max(c.highestSeen, l.revision)
 	c.pendingProbes = nil
 	c.addUsedBytesLocked(-c.usedBytes)
-	c.usedBytes = l.size // which the load has added to the budget
+	c.usedBytes = l.size // not by addUsedBytesLocked: the load has added the size to the budget
 	c.versions = index.History{}
 	c.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
 	c.checkpoints = []checkpoint{{at: time.Now(), revision: l.revision}}
@@ -33,9 +35,9 @@ func (c *Collection) install(l *stateLoad) {
 		Interval:    Interval{From: l.revision, To: l.revision},
 		newest:      l.state,
 		envelope:    l.envelope,
-		provenBy:    l.askedBy,
-		loadAskedAt: l.askedBy.Sent,
-		streaming:   true, // after a load in pages, the watch is opened at once
+		provenBy:    l.probe,
+		loadAskedAt: l.probe.Sent,
+		streaming:   true, // the feed reads the load's stream; after a load in pages, it opens a watch at once
 	}
 	if old.broadcaster != nil && l.watchesUpToDate {
 		v.broadcaster = old.broadcaster
@@ -48,24 +50,27 @@ func (c *Collection) install(l *stateLoad) {
 
 // stateChange is one event of a watch, in the form in which it changes a state.
 type stateChange struct {
-	kind     string // wire.Added, wire.Modified or wire.Deleted
+	// kind is wire.Added, wire.Modified or wire.Deleted.
+	kind     string
 	key      string
 	revision uint64
-	object   *index.Object // the object after the change; nil for a deletion
-	// deleted is the object in the event of a deletion; nil for other events, or if no watches are served.
+	// object is the object after the change; nil for a deletion.
+	object *index.Object
+	// deleted is the object that the event of a deletion shows; nil for other events, or if no watches are served.
 	deleted *index.Object
 }
 
-// change returns the change as watchers see it. old is the object that it replaces or removes, or nil.
-func (ch stateChange) change(old *index.Object) index.Change {
+// forWatchers returns the change in the form that watchers deliver. old is the object that the change replaces or removes;
+// nil if there is none.
+func (ch stateChange) forWatchers(old *index.Object) index.Change {
 	if ch.kind == wire.Deleted {
 		return index.Change{Before: old, After: ch.deleted, Deleted: true}
 	}
 	return index.Change{Before: old, After: ch.object}
 }
 
-// applyTo makes the change in a state, and returns the object that it replaces or removes, or nil. (A Tree refers to its
-// nodes, so the caller's state changes.) After an error the state must not be used: the change may have been made.
+// applyTo makes the change in a state, and returns the object that it replaces or removes; nil if there is none. (A Tree is a
+// reference, so the caller's state changes.) After an error the state must not be used: the change may have been made.
 func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 	if ch.kind == wire.Deleted {
 		old := state.Remove(ch.key)
@@ -84,12 +89,12 @@ func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 	return old, nil
 }
 
-// errFull says that a state, or a change of it, does not fit into memory.
+// errFull says that a state, or a change of it, does not fit into the budget.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// apply advances the newest state by one change. If that exceeds the byte bound, history is trimmed. After errFull the
-// change was applied, but the bound is exceeded even so.
-func (c *Collection) apply(ch stateChange) error {
+// applyChange advances the newest state by one change. If that exceeds the budget, it trims the history. It returns errFull
+// if the budget is exceeded even then; the change was applied.
+func (c *Collection) applyChange(ch stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
@@ -104,30 +109,30 @@ func (c *Collection) apply(ch stateChange) error {
 	if err != nil {
 		return err
 	}
-	overhead := state.VersionSize(old, ch.object)
+	nodesSize := state.VersionSize(old, ch.object)
 	deletedSize := sizeOf(ch.deleted)
 	next := index.Version{
 		Revision: ch.revision,
 		Tree:     state,
 		Put:      ch.object,
-		// When the version before this one is forgotten, this is freed: as many nodes as this version has copied, the
-		// object that this version does not have any more, and the object of a deletion's event, which no watcher needs
-		// then.
-		SupersededBytes: overhead + sizeOf(old) + deletedSize,
+		// What is freed with the version before this one: its nodes of which this version has copies (as many bytes as the
+		// copies), the object that this version does not have any more, and the object that only the event of a deletion
+		// shows.
+		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
-		next.Change = ch.change(old)
+		next.Change = ch.forWatchers(old)
 	}
 	c.versions.Append(next)
-	c.addUsedBytesLocked(overhead + sizeOf(ch.object) + deletedSize)
+	c.addUsedBytesLocked(nodesSize + sizeOf(ch.object) + deletedSize)
 	c.advanceLocked(v, ch.revision, state)
-	if c.budget.exceeded() {
+	if c.shared.budget.exceeded() {
 		c.trimHalfLocked()
 	}
-	if c.budget.exceeded() {
-		c.forgetBeforeLocked(ch.revision) // all of its history
+	if c.shared.budget.exceeded() {
+		c.trimBeforeLocked(ch.revision) // only the newest state stays
 	}
-	if c.budget.exceeded() {
+	if c.shared.budget.exceeded() {
 		return errFull
 	}
 	return nil
@@ -141,9 +146,8 @@ func sizeOf(o *index.Object) int64 {
 	return o.Size()
 }
 
-// advanceTo advances the interval to the revision of a bookmark. The caller must have checked that this is not below the
-// interval's end.
-func (c *Collection) advanceTo(revision uint64) error {
+// applyBookmark advances the interval to the revision of a bookmark, which must not be below the interval's end.
+func (c *Collection) applyBookmark(revision uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
@@ -154,34 +158,44 @@ func (c *Collection) advanceTo(revision uint64) error {
 	return nil
 }
 
-// advanceLocked publishes that the interval now ends at a revision with this state. The state is as new as the latest
-// pending probe whose revision the interval has reached. Nothing else says how new the state is: an event or a
-// bookmark may be old when it comes, because the upstream lags, or because the connection or this process was
-// suspended.
+// advanceLocked advances the interval from v.To to a revision with this state, which the pending probes prove whose revision
+// is reached then. An event or a bookmark alone proves nothing: it may be old when it comes, because the upstream lags, or
+// because the connection or this process was suspended.
 func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
+	c.publishNewestLocked(v, revision, state, c.takeReachedProbesLocked(revision))
+}
+
+// takeReachedProbesLocked removes the pending probes whose revision is not above the one given. It returns the last of them;
+// the zero Probe if there is none.
+func (c *Collection) takeReachedProbesLocked(revision uint64) (last source.Probe) {
+	count := 0
+	for count < len(c.pendingProbes) && c.pendingProbes[count].revision <= revision {
+		last = c.pendingProbes[count].probe
+		count++
+	}
+	c.pendingProbes = slices.Delete(c.pendingProbes, 0, count)
+	return last
+}
+
+// publishNewestLocked publishes v with a newest state at a revision, which a probe has proven; the zero Probe proves nothing.
+func (c *Collection) publishNewestLocked(v *View, revision uint64, state index.Tree, probe source.Probe) {
 	c.highestSeen = max(c.highestSeen, revision)
 	c.addCheckpointLocked(time.Now(), revision)
-	provenBy := v.provenBy
-	reached := 0
-	for reached < len(c.pendingProbes) && c.pendingProbes[reached].revision <= revision {
-		if probe := c.pendingProbes[reached].probe; probe.Number > provenBy.Number {
-			provenBy = probe
-		}
-		reached++
-	}
-	c.pendingProbes = slices.Delete(c.pendingProbes, 0, reached)
 	next := v.clone()
 	next.To = revision
 	next.newest = state
-	next.provenBy = provenBy
+	if probe.Number > v.provenBy.Number {
+		next.provenBy = probe
+	}
 	c.publishLocked(next)
 }
 
-// maxPendingProbes bounds the pending probes. A new one beyond it replaces the last pending one.
+// maxPendingProbes bounds the number of pending probes. If there are so many, a new one replaces the last of them.
 const maxPendingProbes = 256
 
-// recordProbe records the revision that a probe gave. It reports whether the interval has reached that revision. If
-// not, the newest state becomes as new as the probe when it gets there. It must be called only while a stream is open.
+// recordProbe records the revision that a probe gave. If the interval has reached that revision, the probe proves the newest
+// state at once, and recordProbe returns true. Otherwise the probe is pending until the interval has reached the revision.
+// recordProbe must be called only while a stream is open.
 func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,8 +204,8 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 		return false
 	}
 	if v.To >= result.revision {
-		c.pendingProbes = []probeResult{result} // earlier probes would make the state no newer
-		c.advanceLocked(v, v.To, v.newest)      // takes the probe at once
+		c.pendingProbes = nil // they were sent before this probe, so they would prove less
+		c.publishNewestLocked(v, v.To, v.newest, result.probe)
 		return true
 	}
 	n := len(c.pendingProbes)
@@ -203,28 +217,28 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	return false
 }
 
-// highestRevision returns the highest revision that the upstream has given. A read of the upstream that begins now must not
-// give a lower one.
-func (c *Collection) highestRevision() uint64 {
+// highestSeenRevision returns the highest revision that the upstream has given. A read of the upstream that begins now must
+// not give a lower one.
+func (c *Collection) highestSeenRevision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.highestSeen
 }
 
-// otherTimelineError says that a read of the upstream gave a lower revision than one before that read. Once this has been
-// confirmed ([feed.confirmRevision]), the upstream has another timeline.
+// otherTimelineError says that a read of the upstream gave a lower revision, got, than an earlier read, before. Once a second
+// read has confirmed this ([feed.confirmRevision]), the upstream has another timeline.
 type otherTimelineError struct{ before, got uint64 }
 
 func (e otherTimelineError) Error() string {
 	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.before, e.got)
 }
 
-// recordRevision records the revision that a read of the upstream gave. seenBefore is the highestRevision from before that
-// read. A lower revision is an [otherTimelineError]. One that is far above is no error: there are control planes whose
-// revisions are the time in nanoseconds.
-func (c *Collection) recordRevision(revision, seenBefore uint64) error {
-	if revision < seenBefore {
-		return otherTimelineError{before: seenBefore, got: revision}
+// recordRevision records the revision that a read of the upstream gave. highestBefore is what highestSeenRevision returned
+// before that read. If the revision is lower, recordRevision returns an [otherTimelineError]. A revision far above
+// highestBefore is no error: some control planes use the time in nanoseconds as the revision.
+func (c *Collection) recordRevision(revision, highestBefore uint64) error {
+	if revision < highestBefore {
+		return otherTimelineError{before: highestBefore, got: revision}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,7 +246,7 @@ func (c *Collection) recordRevision(revision, seenBefore uint64) error {
 	return nil
 }
 
-// update publishes a copy of the view that edit has changed. Without a state it does nothing.
+// update publishes a copy of the view, after edit has changed the copy. It does nothing if no state is known.
 func (c *Collection) update(edit func(next *View)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +257,7 @@ func (c *Collection) update(edit func(next *View)) {
 	}
 }
 
-// setEnvelope replaces the envelope, in which the form of items was unknown, by one in which it is known.
+// setEnvelope replaces the envelope of a collection that was empty until now. The new one knows the form of items.
 func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 	c.update(func(next *View) {
 		next.envelope = envelope
@@ -255,20 +269,21 @@ func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 
 // setStreaming records whether the feed reads a stream that goes on from the interval's end.
 func (c *Collection) setStreaming(streaming bool) {
-	if c.view.Load().streaming != streaming { // only the feed changes that
+	if c.view.Load().streaming != streaming { // no lock is needed to compare, since only the feed changes streaming
 		c.update(func(next *View) { next.streaming = streaming })
 	}
 }
 
-// setReloadingSince records when a load beside the known state began; the zero time means that there is none now.
+// setReloadingSince records the time at which a load beside the known state began. The zero time records its end.
 func (c *Collection) setReloadingSince(begun time.Time) {
 	c.update(func(next *View) { next.reloadingSince = begun })
 }
 
-// known reports whether there is a state, however old.
-func (c *Collection) known() bool { return c.view.Load().unavailable == reason.None }
+// hasState reports whether there is a state, however old.
+func (c *Collection) hasState() bool { return c.view.Load().unavailable == reason.None }
 
-// drop forgets everything. why is the reason that requests get from now on.
+// drop forgets the known states and begins a new epoch. Requests get the reason why from now on. drop does nothing if the
+// collection is retired.
 func (c *Collection) drop(why reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,23 +292,24 @@ func (c *Collection) drop(why reason.Reason) {
 	}
 }
 
-// retire is drop for ever: nothing that the feed still loads or reads is kept. It reports whether there was a state.
-func (c *Collection) retire(why reason.Reason) (wasKnown bool) {
+// retire is drop for ever: it also makes the collection ignore what the feed still loads or reads. It reports whether there was
+// a state.
+func (c *Collection) retire(why reason.Reason) (hadState bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
 		return false
 	}
-	wasKnown = c.known()
+	hadState = c.hasState()
 	c.retired = true
 	c.dropLocked(why)
-	return wasKnown
+	return hadState
 }
 
-// dropLocked is drop, also of a collection that is retired.
+// dropLocked does the work of drop and retire.
 func (c *Collection) dropLocked(why reason.Reason) {
 	c.epoch++
-	c.highestSeen = 0 // what comes next may have another timeline
+	c.highestSeen = 0 // the next state may be of another timeline, where revisions are lower
 	c.pendingProbes = nil
 	c.checkpoints = nil
 	c.versions = index.History{}
@@ -305,9 +321,9 @@ func (c *Collection) dropLocked(why reason.Reason) {
 	c.publishLocked(next)
 }
 
-// publishLocked makes a view the current one. It completes the view with what the collection has. If the state was lost,
-// lists may be forwarded again while another is loaded. publishLocked closes the old view's channels last: requests that
-// wait for these must find the new view.
+// publishLocked completes a view and makes it the current one. The order matters twice. The broadcaster gets the view first: a
+// request that finds the view may begin a watch at the view's revision. The old view's channels are closed last: a request
+// that waits for them must find the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	v.versions = c.versions
@@ -319,8 +335,8 @@ func (c *Collection) publishLocked(v *View) {
 	if freshened {
 		v.freshenedCh = make(chan struct{})
 	}
-	if old.unavailable == reason.None && v.unavailable != reason.None {
-		c.forwardSlotsLeft.Store(loadForwards)
+	if old.unavailable == reason.None && v.unavailable != reason.None { // the state is lost: a new load has new slots
+		c.forwardSlotsLeft.Store(forwardSlotsPerLoad)
 	}
 	c.view.Store(v)
 	close(old.replacedCh)

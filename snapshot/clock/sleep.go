@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, or until ctx ends. It returns false if ctx has ended before.
+// Sleep waits until d has passed or ctx ends. It returns false if ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

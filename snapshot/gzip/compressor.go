@@ -34,18 +34,19 @@ import (
 // A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses
 // it and the others wait.
 type Compressor struct {
-	flights     singleflight.Group                 // of segments that are being compressed
-	encoders    sync.Pool                          // of *encoder
-	found, made atomic.Uint64                      // for CompressorStats
-	segments    *ristretto.Cache[uint64, *segment] // nil, which has no segments and keeps none, if the size is 0
+	// segments is the cache. If the size is 0, it is nil: a nil Cache has no segments and keeps none.
+	segments *ristretto.Cache[uint64, *segment]
+	// flights has the segments that are being compressed, so that each is compressed once.
+	flights singleflight.Group
+	// encoders has values of type *encoder.
+	encoders sync.Pool
+	// found and made count segments for CompressorStats.
+	found, made atomic.Uint64
 }
 
 const (
 	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters).
 	gzipLevel = 1
-	// segmentTarget is the number of bytes that a segment holds on average, before compression. Smaller segments cost
-	// more lookups in the cache, and compress less well, since no segment can refer to the bytes before it.
-	segmentTarget = 128 << 10
 	// usualCompressedSize is the usual size of a compressed segment. It determines the number of the cache's counters.
 	usualCompressedSize = 16 << 10
 )
@@ -80,10 +81,9 @@ func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, ob
 	return err
 }
 
-// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls proceed when a segment is
-// compressed and about to be written, and before the tail. Once proceed has returned false, it only ends the gzip member. It
-// returns the number of objects in the member, and the member's length before compression (modulo 2³²). After an error of w,
-// both are too high.
+// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls proceed before it writes a
+// compressed segment or the tail. Once proceed has returned false, it only ends the gzip member. It returns the number of
+// objects in the member, and the member's length before compression (modulo 2³²). After an error of w, both are too high.
 func (c *Compressor) WriteEvents(
 	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, proceed func() bool,
 ) (written int, plainLength uint32, err error) {
@@ -111,7 +111,7 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	for m.err == nil && written < len(objects) {
 		rest := objects[written:]
 		n := firstLength(rest, segmentTarget)
-		s := c.segmentOf(f, rest[:n]) // which may take long
+		s := c.segmentOf(f, rest[:n]) // may take long, so proceed is called only then
 		if !proceed() {
 			break
 		}
@@ -124,19 +124,7 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	return written
 }
 
-// firstLength returns the number of objects in the first segment, or in the first piece; target is the number of bytes that
-// it has on average. It ends with the first object for which KeyHash/2³² < size/target, calculated in integers. So its length
-// depends only on its own objects. An object that ends a segment ends a piece, too, and an object of target bytes ends both.
-func firstLength(objects []*index.Object, target uint64) int {
-	for i, o := range objects {
-		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 {
-			return i + 1
-		}
-	}
-	return len(objects)
-}
-
-// segmentOf returns the compressed segment of the objects: the one in the cache if it is current, else a new one.
+// segmentOf returns the compressed segment of the objects. It makes a new one unless the cache has a current one.
 func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
 	cached, _ := c.segments.Get(key)
@@ -172,7 +160,7 @@ func cacheKey(f format, objects []*index.Object) uint64 {
 	})
 }
 
-// flightKey returns a text that only segments of these versions of objects have, in this format.
+// flightKey returns the key of a segment in flights. Unlike a cacheKey, it identifies the versions of all objects.
 func flightKey(f format, objects []*index.Object) string {
 	text := strconv.AppendBool(nil, f.events)
 	for _, o := range objects {

@@ -20,9 +20,11 @@ import (
 //
 // If e changes, the second and the third piece are compressed again.
 type segment struct {
-	numbers []uint64 // the objects' numbers (index.Object.Number)
-	events  bool     // the objects are written as events
-	pieces  []piece
+	// numbers has the index.Object.Number of each object.
+	numbers []uint64
+	// events reports whether the objects are written as events, and not as items of a list.
+	events bool
+	pieces []piece
 	// deflated is a deflate stream that has no end yet, and ends on a byte.
 	deflated []byte
 	// crc is the checksum of the uncompressed bytes, and length is their number modulo 2³². shift is the factor for the
@@ -32,11 +34,16 @@ type segment struct {
 
 // piece is a part of a segment.
 type piece struct {
-	numbersEnd, deflatedEnd int32  // the indexes in segment.numbers and segment.deflated at which the piece ends
-	crc, length             uint32 // of the uncompressed bytes
+	// numbersEnd and deflatedEnd are the indexes in segment.numbers and segment.deflated at which the piece ends.
+	numbersEnd, deflatedEnd int32
+	// crc is the checksum of the uncompressed bytes, and length is their number modulo 2³².
+	crc, length uint32
 }
 
 const (
+	// segmentTarget is the number of bytes that a segment holds on average, before compression. Smaller segments cost
+	// more lookups in the cache, and compress less well, since no segment can refer to the bytes before it.
+	segmentTarget = 128 << 10
 	// pieceTarget is the number of bytes that a piece holds on average, before compression. For each piece the encoder
 	// makes new tables, and reads the bytes to which the piece may refer. So with 8 KiB, compressing a list for the
 	// first time takes 1.5 times as long as with 16 KiB. With 32 KiB, compressing again after a change takes twice as long.
@@ -52,13 +59,26 @@ const (
 	pieceOverhead   = 16
 )
 
+// firstLength returns the number of objects in the first segment, if target is segmentTarget, or in the first piece, if target
+// is pieceTarget. A segment or piece ends with the first object for which KeyHash/2³² < size/target, calculated in integers.
+// So its length depends only on its own objects. An object that ends a segment also ends a piece. An object of segmentTarget
+// bytes or more ends both.
+func firstLength(objects []*index.Object, target uint64) int {
+	for i, o := range objects {
+		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 {
+			return i + 1
+		}
+	}
+	return len(objects)
+}
+
 // format says how objects are written: as the items of a list or as initial events.
 type format struct {
 	envelope *wire.Envelope
 	events   bool
 }
 
-// appendObject appends object i of a segment, and the bytes that belong around it.
+// appendObject appends object i of a segment, with the bytes that the format puts around it.
 func (f format) appendObject(dst []byte, i int, o *index.Object) []byte {
 	if f.events {
 		return f.envelope.AppendEvent(dst, wire.Added, o.Bytes)
@@ -117,8 +137,8 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 		earlier = &segment{}
 	}
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
-	var previous []*index.Object // the objects of the piece before this one
-	from := 0                    // the first piece of earlier that may be used again
+	var previous []*index.Object // previous has the objects of the piece before this one
+	from := 0                    // from is the first piece of earlier that may still be used again
 	for len(objects) > 0 {
 		own := objects[:firstLength(objects, pieceTarget)]
 		objects = objects[len(own):]
@@ -153,15 +173,15 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable finds the piece that holds the objects own, among the pieces from an index on. It returns the piece's index
-// if the piece may be used as piece n of another segment, behind a piece with the objects previous.
+// findReusable looks for a piece that holds the objects own, among the pieces from index from on. It returns the piece's index,
+// and reports whether the piece may be used as piece n of another segment, behind a piece with the objects previous.
 func (s *segment) findReusable(from int, previous, own []*index.Object, n int) (i int, found bool) {
 	for i := from; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {
 			continue
 		}
-		// The first object of a segment has no comma before it, unlike all others. So the bytes of piece 0, and those to
-		// which piece 1 refers, depend on the place. From piece 2 on they do not.
+		// Only the first object of a segment has no comma before it. So a piece 0 differs from the same objects in another
+		// place, and a piece 1 refers to such bytes. From piece 2 on, the place does not matter.
 		samePlace := i == n || i >= 2 && n >= 2
 		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
 		return i, samePlace && sameReference
@@ -172,12 +192,13 @@ func (s *segment) findReusable(from int, previous, own []*index.Object, n int) (
 // encoder has a flate writer and the buffers that compressing needs.
 type encoder struct {
 	writer *flate.Writer
-	// out is what writer writes to.
+	// out has what writer has written.
 	out bytes.Buffer
-	// plain and reference are the uncompressed bytes of a piece and of the piece before it.
+	// plain has the uncompressed bytes of a piece, and reference those of the piece before it.
 	plain, reference []byte
 }
 
+// newEncoder returns an encoder, which is large: Compressor.encoders keeps it for later use.
 func newEncoder() *encoder {
 	e := &encoder{}
 	w, err := flate.NewWriter(&e.out, gzipLevel)
@@ -197,15 +218,15 @@ func (e *encoder) render(buf *[]byte, f format, n int, objects []*index.Object) 
 	return *buf
 }
 
-// compressPiece appends the piece with the objects own to out, behind a piece with the objects previous. The first of own is
-// object n of its segment. The piece has its checksum and length.
+// compressPiece appends the compressed objects own to out, behind a piece with the objects previous. The first of own is object
+// n of its segment. It returns a piece of which only the checksum and the length are set.
 func (e *encoder) compressPiece(f format, previous, own []*index.Object, n int) piece {
 	plain := e.render(&e.plain, f, n, own)
 	e.deflate(plain, e.render(&e.reference, f, n-len(previous), previous))
 	return piece{crc: crc32.ChecksumIEEE(plain), length: uint32(len(plain))} // #nosec G115 -- modulo 2³² is meant
 }
 
-// deflate compresses plain, which may refer to the end of reference, and appends the result to out. It ends on a byte.
+// deflate compresses plain and appends the result to out. The result may refer to the end of reference, and ends on a byte.
 func (e *encoder) deflate(plain, reference []byte) {
 	e.writer.ResetDict(&e.out, reference[max(0, len(reference)-pieceReference):])
 	_, _ = e.writer.Write(plain) // writing into memory does not fail

@@ -1,8 +1,8 @@
 package index
 
-// PageLimit returns a limit for a page that begins with the key start: the number of objects that have maxBytes together,
-// but at least one and at most maxObjects. If all objects that follow fit, the limit is maxObjects, since the upstream may
-// have more of them.
+// PageLimit returns a limit for a page that begins with the key start: the number of objects that have at most maxBytes
+// together, but at least one and at most maxObjects. If all objects from start on fit, the limit is maxObjects: the upstream
+// may have more objects.
 func (t Tree) PageLimit(start string, maxObjects, maxBytes int64) int64 {
 	n, size := int64(0), int64(0)
 	t.Ascend(start, "", func(o *Object) bool {
@@ -13,7 +13,7 @@ func (t Tree) PageLimit(start string, maxObjects, maxBytes int64) int64 {
 		n++
 		return n < maxObjects
 	})
-	if size <= maxBytes { // of all objects, or of maxObjects
+	if size <= maxBytes { // all objects from start on fit, or the first maxObjects
 		return maxObjects
 	}
 	return n

@@ -22,35 +22,35 @@ const (
 	// A second mismatch within mismatchWindow bans the collection: the upstream probably writes its objects in other bytes
 	// each time, so that to load it again does not help.
 	mismatchWindow = time.Hour
-	// mismatchBan is how long the collection is then forwarded. It is shorter than mismatchWindow, so that a mismatch soon
-	// after the ban bans the collection again.
+	// mismatchBan is the duration of the ban: lists of the collection are forwarded meanwhile. It is shorter than
+	// mismatchWindow, so that a mismatch soon after the ban bans the collection again.
 	mismatchBan = 30 * time.Minute
 )
 
-// Mismatches says how many mismatches self-checks have found in collections with one key since the process started, and
-// when the last.
+// Mismatches has the number of mismatches that self-checks have found in collections with one key since the process started,
+// and the time of the last one.
 type Mismatches struct {
 	Count int
 	Last  time.Time
 }
 
-// selfChecks has the results of all checks. It is safe for concurrent use.
-type selfChecks struct {
+// checkResults counts the results of all self-checks. It is safe for concurrent use.
+type checkResults struct {
 	mu         sync.Mutex
 	results    map[CheckResult]uint64
 	mismatches map[CollectionKey]Mismatches
 }
 
-// newSelfChecks returns the results of no checks.
-func newSelfChecks() *selfChecks {
-	return &selfChecks{
+// newCheckResults returns the results of no checks.
+func newCheckResults() *checkResults {
+	return &checkResults{
 		results:    map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0},
 		mismatches: map[CollectionKey]Mismatches{},
 	}
 }
 
 // record records the result of a check that ended now, and returns the ban that follows from it; 0 if none does.
-func (s *selfChecks) record(key CollectionKey, result CheckResult, now time.Time) (ban time.Duration) {
+func (s *checkResults) record(key CollectionKey, result CheckResult, now time.Time) (ban time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.results[result]++
@@ -66,14 +66,14 @@ func (s *selfChecks) record(key CollectionKey, result CheckResult, now time.Time
 }
 
 // totals returns the number of checks by result.
-func (s *selfChecks) totals() map[CheckResult]uint64 {
+func (s *checkResults) totals() map[CheckResult]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.results)
 }
 
 // allMismatches returns the mismatches by collection.
-func (s *selfChecks) allMismatches() map[CollectionKey]Mismatches {
+func (s *checkResults) allMismatches() map[CollectionKey]Mismatches {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.mismatches)

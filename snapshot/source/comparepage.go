@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Comparison compares states with the upstream's at the same revision.
-type Comparison struct {
+// PageComparer compares pages of a state with the upstream's pages at the same revision.
+type PageComparer struct {
 	Source Source
 	// RetriesIfBusy reports whether to read lists with [Source.ListRetrying].
 	RetriesIfBusy bool
@@ -28,7 +28,7 @@ type ListState struct {
 	Tree     index.Tree
 }
 
-// MismatchError is a difference between a state and the upstream's.
+// MismatchError says that a state differs from the upstream's state at the same revision.
 type MismatchError struct {
 	// Difference describes the first difference. It may name an object, but has none of the object's content.
 	Difference string
@@ -45,10 +45,10 @@ func IsMismatch(err error) bool {
 	return ok
 }
 
-// ComparePage compares the page of s that begins with the key start: its objects, the bytes around them, the count of the
+// Compare compares the page of s that begins with the key start: its objects, the bytes around them, the count of the
 // objects that follow, and the headers. It returns a [MismatchError] if they differ. next is the key with which the next
 // page of s begins, also after an error; it is empty after the last page.
-func (c *Comparison) ComparePage(ctx context.Context, s ListState, start string, limit int64) (next string, err error) {
+func (c *PageComparer) Compare(ctx context.Context, s ListState, start string, limit int64) (next string, err error) {
 	ours := s.Tree.Page(s.Envelope, index.Query{Start: start, Limit: limit}, nil)
 	query := c.Source.PageQuery(s.Revision, start, limit)
 	if s.Envelope.Sharded { // so that an API server that does not know shards any more is noticed
@@ -84,7 +84,7 @@ func (c *Comparison) ComparePage(ctx context.Context, s ListState, start string,
 
 // compareObjects compares the objects of a page with the upstream's items. It returns nil if they are the same. The first
 // difference in names or revisions goes before one in bytes.
-func (c *Comparison) compareObjects(objects []*index.Object, items [][]byte) *MismatchError {
+func (c *PageComparer) compareObjects(objects []*index.Object, items [][]byte) *MismatchError {
 	var otherBytes *MismatchError
 	for i, item := range items {
 		m, err := c.Source.Encoding().ParseItem(item)
@@ -112,7 +112,7 @@ func (c *Comparison) compareObjects(objects []*index.Object, items [][]byte) *Mi
 }
 
 // read reads a list. It is an error if the list is not at the revision.
-func (c *Comparison) read(ctx context.Context, revision uint64, query url.Values) (ListResponse, error) {
+func (c *PageComparer) read(ctx context.Context, revision uint64, query url.Values) (ListResponse, error) {
 	read := c.Source.List
 	if c.RetriesIfBusy {
 		read = c.Source.ListRetrying

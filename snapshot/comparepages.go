@@ -15,15 +15,15 @@ const (
 	// pageObjects and pageBytes bound one page of a comparison.
 	pageObjects = 500
 	pageBytes   = 4 << 20
-	// The pause after a page is pauseFactor times as long as the upstream worked for it, and at least minPause.
+	// The pause after a page is at least minPause, and pauseFactor times as long as the comparison of the page took.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
-	// confirmPause is the time after which a page that differs is compared again. If it has the same objects with other
-	// bytes, that time is [Skew].
+	// confirmPause is the pause before a page that differs is compared again. If the page differs only in bytes, the pause is
+	// [Skew].
 	confirmPause = 2 * time.Second
 )
 
-// The arguments with which compare compares a whole collection.
+// The arguments with which comparePages compares a whole collection.
 const (
 	firstKey = ""
 	allPages = math.MaxInt
@@ -32,34 +32,34 @@ const (
 // errDropped says that the state of a collection was dropped, so that it cannot be compared.
 var errDropped = errors.New("the state is not there any more")
 
-// comparedTo says how far a comparison has come.
-type comparedTo struct {
-	// next is the key from which to go on; "" if nothing is left. After a page that failed it is that page's end, so that a
-	// page that the upstream never gives does not keep the others from being compared.
+// comparedPages says how far comparePages has come.
+type comparedPages struct {
+	// next is the key with which the next page begins; "" if no page is left. If a page failed, the next one still begins after
+	// it: a page that the upstream never gives must not keep later pages from being compared.
 	next string
-	// revision is that of the last page; 0 if the collection was dropped before the page was read.
+	// revision is the revision at which the last page was compared; 0 if the collection was dropped before that.
 	revision uint64
 }
 
-// compare compares up to maxPages pages of a collection with the upstream, byte by byte, each page at the newest
+// comparePages compares up to maxPages pages of a collection with the upstream, byte by byte, each page at the newest
 // revision of that moment. The first page begins with the key start. A state that was loaded after changedAt is not
 // compared: it came from the API servers as they are since their last change.
 //
-// compare stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any
+// comparePages stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any
 // other error means that there is no verdict.
-func (c *Collections) compare(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedTo, error) {
-	compared := comparedTo{next: start}
+func (c *Collections) comparePages(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedPages, error) {
+	compared := comparedPages{next: start}
 	for range maxPages {
 		v := r.view.Load()
 		switch {
 		case v.unavailable != reason.None:
-			return comparedTo{next: compared.next}, errDropped
+			return comparedPages{next: compared.next}, errDropped
 		case v.loadAskedAt.After(changedAt):
-			return comparedTo{revision: v.To}, nil
+			return comparedPages{revision: v.To}, nil
 		}
 		begun := time.Now()
 		next, err := c.comparePage(r, v.snapshot(), compared.next)
-		compared = comparedTo{next: next, revision: v.To}
+		compared = comparedPages{next: next, revision: v.To}
 		if err != nil || compared.next == "" {
 			return compared, err
 		}
@@ -73,9 +73,9 @@ func (c *Collections) compare(r *runningCollection, start string, maxPages int, 
 // comparePage compares the page of s that begins with the key start. It returns the key with which the next page begins,
 // also after an error.
 func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string) (next string, err error) {
-	comparison := source.Comparison{Source: c.source(r.key)}
+	comparer := source.PageComparer{Source: c.source(r.key)}
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
-	next, err = comparison.ComparePage(c.ctx, s.listState(), start, limit)
+	next, err = comparer.Compare(c.ctx, s.listState(), start, limit)
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	if !differs {
 		return next, err
@@ -88,7 +88,7 @@ func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string
 	if !clock.Sleep(c.ctx, pause) {
 		return next, c.ctx.Err()
 	}
-	_, secondErr := comparison.ComparePage(c.ctx, s.listState(), start, limit)
+	_, secondErr := comparer.Compare(c.ctx, s.listState(), start, limit)
 	if secondErr == nil {
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// maxLag is the time, in addition to [Skew], after which every API server has learned of a change.
+	// maxLag is the time that the slowest API server may need, in addition to [Skew], to learn of a change.
 	maxLag = time.Minute
-	// verifyLoops is the number of collections that are verified at the same time.
+	// verifyLoops is the number of verifyLoops that run: so many collections are verified at the same time.
 	verifyLoops = 2
-	// verifyPoll is how often collections that must be verified are looked for.
+	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
-	// verifyEvery is the shortest time from the beginning of one comparison of a collection to the next.
+	// verifyEvery is the shortest time from the beginning of one comparison of a collection to the beginning of the next.
 	verifyEvery = 2 * time.Minute
-	// verifyRetry is the pause after a comparison that failed.
+	// verifyRetry is the pause after a comparison without a verdict.
 	verifyRetry = 10 * time.Second
 	// verifyTimeout is the time after which a collection that could not be compared is loaded anew.
 	verifyTimeout = 10 * time.Minute
 )
 
-// verification records whether and when a collection must be compared with the upstream, which may write other bytes now.
-// Lists are answered from memory meanwhile: memory is needed most while API servers are upgraded or restarted.
-// Collections.mu guards it.
+// verification records whether and when a collection must be compared with the upstream, because the API servers may have
+// changed: they may write other bytes now. Lists are answered from memory meanwhile, since the API servers need that most
+// while they are upgraded or restarted. Collections.mu guards it.
 type verification struct {
 	// requiredAt is the time of the last event that requires a comparison. States that were loaded later need none. It is
 	// zero if no comparison is required.
@@ -38,9 +38,9 @@ type verification struct {
 	running bool
 }
 
-// Verify compares the collections of a scope with the upstream, page by page, since API servers may write the same objects
-// in other bytes now, or have another timeline; what says why. Lists are answered from memory meanwhile. A collection that
-// differs, or that cannot be compared for ten minutes, is loaded anew.
+// Verify requires that the collections of a scope are compared with the upstream, page by page: the API servers may write the
+// same objects in other bytes now, or have another timeline. The text what says, for people, what has changed. Lists are
+// answered from memory meanwhile. A collection that differs, or that cannot be compared for verifyTimeout, is loaded anew.
 func (c *Collections) Verify(scope Scope, what string) {
 	now := time.Now()
 	c.mu.Lock()
@@ -49,8 +49,8 @@ func (c *Collections) Verify(scope Scope, what string) {
 	c.requireVerification(scope, now)
 }
 
-// verifyAfterSkew waits until the slowest API server has learned of a change of a definition or of a route, and then
-// verifies the collections of the scope.
+// verifyAfterSkew waits until the slowest API server has learned of a change of a definition or of a route. Then it requires
+// a comparison of the scope's collections.
 func (c *Collections) verifyAfterSkew(scope Scope) {
 	if clock.Sleep(c.ctx, Skew+maxLag) {
 		c.requireVerification(scope, time.Now())
@@ -69,22 +69,22 @@ func (c *Collections) requireVerification(scope Scope, now time.Time) {
 	}
 }
 
-// verifyLoop verifies one collection after the other until Collections is closed. verifyLoops of it run at the same time.
+// verifyLoop verifies one collection after the other until Collections is closed.
 func (c *Collections) verifyLoop() {
 	for clock.Sleep(c.ctx, verifyPoll) {
 		r, requiredAt := c.nextToVerify(time.Now())
 		if r == nil {
 			continue
 		}
-		compared, err := c.compare(r, firstKey, allPages, requiredAt)
+		compared, err := c.comparePages(r, firstKey, allPages, requiredAt)
 		if c.ctx.Err() == nil {
 			c.endVerification(r, requiredAt, compared.revision, err)
 		}
 	}
 }
 
-// nextToVerify returns a collection that must be verified now, an eager one first, and its verification.requiredAt. The
-// verification counts as running then. It returns nil if no collection must be verified now.
+// nextToVerify chooses a collection that must be verified now, preferably an eager one, and marks its verification as running.
+// It returns the collection and its verification.requiredAt; nil if no collection must be verified now.
 func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +106,8 @@ func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, req
 	return found, found.verification.requiredAt
 }
 
-// endVerification ends a comparison that was required at a time. Depending on the result, the collection is kept, compared
-// again later, or loaded anew.
+// endVerification ends a comparison at a revision, which was required at requiredAt. err is its result: the collection is kept,
+// compared again later, or loaded anew.
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	mustRetry := err != nil && !differs && time.Since(requiredAt) < verifyTimeout

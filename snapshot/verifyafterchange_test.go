@@ -55,7 +55,7 @@ func TestVerify(t *testing.T) {
 		},
 		"an object is missing again within mismatchWindow": {
 			prepare: func(w *checkedWidgets, c *Collection) {
-				w.collections.checks.record(widgets, CheckMismatch, time.Now())
+				w.collections.checkResults.record(widgets, CheckMismatch, time.Now())
 				corrupt(c, removeOne(keyOnPage3))
 			},
 			wantLoads: 2, wantReloadTo: Skew, wantDropped: true,

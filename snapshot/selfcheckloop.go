@@ -9,15 +9,17 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// checkPages is the number of pages that one check compares at most.
+// checkPages is the largest number of pages that one self-check compares.
 const checkPages = 8
 
-// SelfChecks returns the number of checks by result.
-func (c *Collections) SelfChecks() map[CheckResult]uint64 { return c.checks.totals() }
+// SelfChecks returns the number of self-checks by result.
+func (c *Collections) SelfChecks() map[CheckResult]uint64 { return c.checkResults.totals() }
 
 // Mismatches returns the mismatches of each collection in which a self-check has found a difference since the process
 // started, even if that collection is gone.
-func (c *Collections) Mismatches() map[CollectionKey]Mismatches { return c.checks.allMismatches() }
+func (c *Collections) Mismatches() map[CollectionKey]Mismatches {
+	return c.checkResults.allMismatches()
+}
 
 // selfCheckLoop checks the collections one after the other, each about once per interval, until Collections is closed.
 func (c *Collections) selfCheckLoop(interval time.Duration) {
@@ -32,8 +34,8 @@ func (c *Collections) selfCheckLoop(interval time.Duration) {
 	}
 }
 
-// longestUnchecked returns the collection whose last check is the longest ago; nil if no collection has a newest state
-// that requests may get.
+// longestUnchecked returns the collection whose last check ended first, of those with a newest state that requests may get;
+// nil if there is none.
 func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
 		_, why := r.view.Load().latest(r.now(), 0)
@@ -47,7 +49,7 @@ func (c *Collections) longestUnchecked() (found *runningCollection) {
 // selfCheck compares the next pages of a collection with the upstream. If they differ, the collection is dropped and loaded
 // again.
 func (c *Collections) selfCheck(r *runningCollection) {
-	compared, err := c.compare(r, r.checkFrom, checkPages, time.Now())
+	compared, err := c.comparePages(r, r.checkFrom, checkPages, time.Now())
 	if c.ctx.Err() != nil {
 		return
 	}
@@ -59,8 +61,8 @@ func (c *Collections) selfCheck(r *runningCollection) {
 	}
 }
 
-// recordCheck records and logs the result of a check at a revision. It returns how long the collection must not be started
-// again after a mismatch; 0 if it may be at once.
+// recordCheck records and logs the result of a check at a revision. It returns the time for which the collection must not be
+// started again; 0 if the check found no mismatch, or if the collection may be started at once.
 func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (ban time.Duration) {
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	result := CheckAgrees
@@ -74,7 +76,7 @@ func (c *Collections) recordCheck(r *runningCollection, revision uint64, err err
 		result = CheckInconclusive
 		log.Info("self-check: no verdict", "error", err)
 	}
-	return c.checks.record(r.key, result, time.Now())
+	return c.checkResults.record(r.key, result, time.Now())
 }
 
 // restart drops a collection after a mismatch, and bans it. Without a ban (0) it starts another in its place at once; with

@@ -16,44 +16,51 @@ import (
 )
 
 const (
-	// An indented list may be maxIndentGrowth times as long as the plain one, and in any case indentAnyway bytes. Lists of
-	// pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
+	// An indented list may be maxIndentGrowth times as long as the plain one, or minIndentLimit bytes if that is more. Lists
+	// of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
 	maxIndentGrowth = 16
-	indentAnyway    = 1 << 20
+	minIndentLimit  = 1 << 20
 )
 
 // gzipAbove is the size in bytes above which kube-apiserver compresses a body (endpoints/handlers/responsewriters,
 // defaultGzipThresholdBytes).
 const gzipAbove = 128 * 1024
 
-// objectSlices has slices to fill with the objects of answers, for reuse.
+// itemHeadSize is enough for the bytes before an item: a comma in JSON, or a tag and a length in protobuf.
+const itemHeadSize = 16
+
+// objectSlices keeps slices of objects for reuse by later answers.
 var objectSlices = sync.Pool{New: func() any { return new([]*index.Object) }}
 
 func takeObjects() *[]*index.Object { return objectSlices.Get().(*[]*index.Object) }
 
-// body is the body of a list, ready to be written, or the state with which a watch begins.
+// body is what an answer from memory holds until its client has read it: all objects of a list, or the objects with which
+// a watch begins (for many watches none). [Handler.writeList] writes the body of a list, and [watchStream] that of a watch.
 type body struct {
-	auditID  string // of the answer
+	// auditID is the Audit-Id of the answer.
+	auditID  string
 	envelope *wire.Envelope
 	objects  []*index.Object
-	// pooled is the slice from objectSlices that has the objects.
+	// pooled is the entry of objectSlices from which objects was taken.
 	pooled *[]*index.Object
-	// size is the size in bytes before compression. For a watch it is an estimate.
+	// size is the size of the body in bytes before compression. For a watch it is an estimate.
 	size int
-	// room is the room for size in --max-inflight-bytes. The caller of newBody acquires it.
+	// room is the share of --max-inflight-bytes that the body occupies. The caller of newBody acquires it when size is known,
+	// and release gives it back.
 	room limits.Grant
 
-	// For lists only:
+	// The fields from here on are empty for a watch.
 
-	// head and tail are the bytes before and after the objects.
+	// head and tail are the bytes of a list before its first item and after its last.
 	head, tail []byte
-	indented   bool
-	// unindentable reports that the list must be forwarded, since it would become too long when indented, or is nested too
+	// indented reports whether the list is written as indented JSON.
+	indented bool
+	// unindentable reports that the list must be forwarded: it would become too long when indented, or it is nested too
 	// deeply for a [wire.Indenter].
 	unindentable bool
 }
 
-// newBody returns the body of an answer. It must be released.
+// newBody returns the body of a list or a watch. It must be released.
 func newBody(a *answer, auditID string) *body {
 	if a.asked.Watch {
 		return newInitialState(a, auditID)
@@ -71,7 +78,7 @@ func newBody(a *answer, auditID string) *body {
 		meta.Remaining = page.Remaining
 		meta.HasRemaining = page.Counted
 	}
-	itemBytes := b.itemBytes()
+	itemBytes := b.countItemBytes()
 	b.head = b.envelope.AppendHead(nil, meta, len(b.objects), itemBytes)
 	b.tail = b.envelope.AppendTail(nil, meta, len(b.objects))
 	b.size = len(b.head) + itemBytes + len(b.tail)
@@ -81,10 +88,10 @@ func newBody(a *answer, auditID string) *body {
 	return b
 }
 
-// itemBytes returns the number of bytes of the objects and of what separates them.
-func (b *body) itemBytes() int {
+// countItemBytes returns the number of bytes of all objects, and of the bytes before each ([wire.Envelope.AppendItemHead]).
+func (b *body) countItemBytes() int {
 	size := 0
-	var scratch [16]byte
+	var scratch [itemHeadSize]byte
 	for i, o := range b.objects {
 		size += len(b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))) + len(o.Bytes)
 	}
@@ -94,7 +101,7 @@ func (b *body) itemBytes() int {
 // eventOverhead is the approximate number of bytes of an event without its object.
 const eventOverhead = 64
 
-// newInitialState returns the state with which a watch begins. It has no objects if the watch begins with the next event.
+// newInitialState returns the body for a watch: the objects with which it begins, or none if it begins with the next event.
 func newInitialState(a *answer, auditID string) *body {
 	b := &body{auditID: auditID, envelope: a.snapshot.Envelope, pooled: takeObjects()}
 	b.objects = (*b.pooled)[:0]
@@ -107,12 +114,12 @@ func newInitialState(a *answer, auditID string) *body {
 	return b
 }
 
-// parts yields the bytes of a list, in order. Each part is valid until the next is yielded.
+// parts yields all bytes of a list, in order and not indented. Each part is valid until the next is yielded.
 func (b *body) parts(yield func(part []byte) bool) {
 	if !yield(b.head) {
 		return
 	}
-	var scratch [16]byte
+	var scratch [itemHeadSize]byte
 	for i, o := range b.objects {
 		if !yield(b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))) || !yield(o.Bytes) {
 			return
@@ -121,9 +128,10 @@ func (b *body) parts(yield func(part []byte) bool) {
 	yield(b.tail)
 }
 
-// measureIndented sets size to that of the indented list, or sets unindentable. It indents the list to find out.
+// measureIndented indents the list without keeping the result, and sets size to the number of bytes. If the list cannot be
+// indented, measureIndented sets unindentable instead.
 func (b *body) measureIndented() {
-	counter := &limitedCounter{limit: max(indentAnyway, maxIndentGrowth*b.size)}
+	counter := &limitedCounter{limit: max(minIndentLimit, maxIndentGrowth*b.size)}
 	out := bufio.NewWriter(counter)
 	err := writeIndented(out, b)
 	if err == nil {
@@ -135,7 +143,8 @@ func (b *body) measureIndented() {
 	}
 }
 
-// limitedCounter counts bytes, and fails beyond its limit, so that nobody can have gigabytes indented.
+// limitedCounter counts the bytes of an indented list. It fails beyond its limit, so that indenting stops there even if the
+// list would grow to gigabytes.
 type limitedCounter struct{ size, limit int }
 
 // Write implements io.Writer.
@@ -147,10 +156,10 @@ func (c *limitedCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// release returns the slice of objects to its pool, and the room.
+// release returns the slice of objects to its pool, and gives the room back.
 func (b *body) release() {
-	clear(b.objects) // a pooled slice must not keep objects in memory
-	*b.pooled = b.objects[:0]
+	clear(b.objects)          // a pooled slice must not keep objects in memory
+	*b.pooled = b.objects[:0] // the slice may have grown since it was taken from the pool
 	objectSlices.Put(b.pooled)
 	b.room.Release()
 }
@@ -158,7 +167,7 @@ func (b *body) release() {
 // writeList writes the list b with its headers, compressed if the client accepts gzip and the list is long.
 func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 	compress := acceptsGzip && b.size > gzipAbove
-	setHeaders(w.Header(), b.auditID, b.envelope, b.envelope.ContentType)
+	setHeaders(w.Header(), b.auditID, b.envelope.Headers, b.envelope.ContentType)
 	if compress {
 		setGzipHeaders(w.Header())
 	}
@@ -177,13 +186,14 @@ func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 	default:
 		err = writeParts(out.Writer, b)
 	}
-	// An error is one of the connection, so no client is left to learn of it.
+	// Only the connection can fail here, since indenting has succeeded once before, in measureIndented. After such a failure
+	// no client is left to learn of it.
 	if err == nil {
 		_ = out.Flush()
 	}
 }
 
-// writeParts writes the list as it is. It stops at the first error, since the client has left then.
+// writeParts writes the list without indentation and compression. It stops at the first error of the connection.
 func writeParts(out *bufio.Writer, b *body) error {
 	for part := range b.parts {
 		if _, err := out.Write(part); err != nil {
@@ -193,7 +203,7 @@ func writeParts(out *bufio.Writer, b *body) error {
 	return nil
 }
 
-// writeIndented writes the list as indented JSON.
+// writeIndented writes the list as indented JSON. It stops at the first error of the connection or of the indenter.
 func writeIndented(out *bufio.Writer, b *body) error {
 	var indenter wire.Indenter
 	for part := range b.parts {
@@ -204,7 +214,8 @@ func writeIndented(out *bufio.Writer, b *body) error {
 	return nil
 }
 
-// compressIndented writes the list b to out as indented JSON, compressed with gzip.
+// compressIndented writes the list b to out as indented JSON, compressed with gzip. After an error the gzip stream is not
+// closed: its end would go to a connection that has failed, and a stream holds nothing that Close frees.
 func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	stream := h.Compressor.NewStream(out)
 	buffer := h.writers.get(stream, b.size)
@@ -218,17 +229,17 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setHeaders sets the headers that kube-apiserver sends with a list or a watch.
-func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
+// setHeaders sets the headers that kube-apiserver sends with a list or a watch. further has those of an [wire.Envelope].
+func setHeaders(header http.Header, auditID string, further http.Header, contentType string) {
 	header.Set(auditv1.HeaderAuditID, auditID)
 	header.Set("Cache-Control", "no-cache, private")
-	for name, values := range envelope.Headers {
+	for name, values := range further {
 		header[name] = slices.Clone(values)
 	}
 	header.Set("Content-Type", contentType)
 }
 
-// setGzipHeaders adds the headers that kube-apiserver sends with a compressed answer.
+// setGzipHeaders sets the headers that kube-apiserver sends with a compressed answer.
 func setGzipHeaders(header http.Header) {
 	header.Set("Content-Encoding", "gzip")
 	header.Set("Vary", "Accept-Encoding")

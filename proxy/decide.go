@@ -20,12 +20,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides about one request, stage by stage. If it returns a reason other than None, the request must be forwarded.
-// Who may know the reason depends on its stage:
+// decide decides in stages whether a request can be answered from memory. If it returns a reason other than None, the request
+// must be forwarded. Who may know the reason depends on the stage that has found it:
 //
-//   - the request and the rule's switches: everybody
-//   - the policy and the cluster: callers whom kube-apiserver has accepted
-//   - memory: callers who may list the resource
+//   - Everybody may know a reason that follows from the request and the rule's switches.
+//   - Callers whom kube-apiserver has accepted may also know a reason of the policy or the cluster.
+//   - Callers who may list the resource may also know a reason that depends on memory.
 //
 // While a later stage waits, the result of an earlier stage may become wrong, so [lastCheck] checks everything at the end.
 func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) {
@@ -88,9 +88,9 @@ func (h *Handler) lookUp(a *answer, evaluation *policy.Evaluation) reason.Reason
 	return why
 }
 
-// forwardUnreviewed returns the reason to forward a list without a review: the decision about the caller's right is not
-// remembered, and the list would be forwarded in any case. kube-apiserver's answer to the list costs no more than a review,
-// and shows, too, whether the caller may know the reason ([forwardedList]). None means that the request must be reviewed.
+// forwardUnreviewed returns a reason if a list is to be forwarded without a review: no decision about the caller's right is
+// remembered, and the list would be forwarded even after a good one. kube-apiserver's answer to the list costs no more than a
+// review. It also shows whether the caller may know the reason ([forwardedList]). None means that a review must follow.
 func (h *Handler) forwardUnreviewed(who *caller, a *answer) (why reason.Reason) {
 	if a.asked.Watch {
 		return reason.None
@@ -119,8 +119,8 @@ func (h *Handler) setState(ctx context.Context, who *caller, a *answer) reason.R
 		return why
 	}
 	envelope := a.snapshot.Envelope
-	knowsShards := asked.Shards == nil || envelope.Sharded // the API server ignores the selector if it does not know shards
-	if !envelope.CanSelect(asked.Fields) || !knowsShards {
+	ignoresShards := asked.Shards != nil && !envelope.Sharded // the API server answers as if there were no such selector
+	if ignoresShards || !envelope.CanSelect(asked.Fields) {
 		return reason.NotCanonical
 	}
 	a.after = a.snapshot.Revision
@@ -130,27 +130,31 @@ func (h *Handler) setState(ctx context.Context, who *caller, a *answer) reason.R
 	return reason.None
 }
 
-// answer collects what is found out about a list or watch, whether it is then answered from memory or forwarded. Only the
-// goroutine of the request uses it.
+// answer collects what is found out about one list or watch. The request is then answered from memory or forwarded. Only the
+// goroutine of the request uses the answer.
 type answer struct {
+	// asked is the list or watch that the client asks for.
 	asked *policy.Request
 	// attributes are the attributes of the review.
 	attributes auth.Attributes
 	// ruling is the result of the review.
 	ruling auth.Ruling
 
-	// Which state the request asks for:
+	// The fields of this group say which state the request asks for.
 
-	key       snapshot.CollectionKey
+	// key is the key of the collection that has the state.
+	key snapshot.CollectionKey
+	// query selects the objects of the answer in the state.
 	query     index.Query
 	semantics policy.Semantics
-	revision  uint64 // for the semantics that have one
+	// revision is the revision that the request names, if the semantics have one.
+	revision uint64
 	// initial reports whether a watch begins with the state.
 	initial bool
-	// mustProve reports whether the newest state must be proven even for a small list.
+	// mustProve reports whether even a small list of the newest state waits for a proof. Otherwise it may be forwarded instead.
 	mustProve bool
 
-	// For a request that is forwarded:
+	// The fields of this group are for a request that is forwarded.
 
 	// provesRight reports whether the caller has the right to the answer if the forwarded request gets a 200.
 	provesRight bool
@@ -160,20 +164,20 @@ type answer struct {
 	// afterForward must be called once the request was forwarded. It may be nil.
 	afterForward func()
 
-	// For an answer from memory:
+	// The fields of this group are for an answer from memory.
 
 	entry      cluster.Entry
 	collection *snapshot.Collection
 	snapshot   snapshot.Snapshot
-	// after is the revision after which a watch has the changes.
+	// after is the revision whose later changes a watch sends.
 	after uint64
 	// user is the caller, and impersonated the user whom the caller impersonates, if any. Both are set for the audit log
 	// only.
 	user, impersonated user.Info
 }
 
-// withoutState returns a copy with what a forwarded request still needs. The state would stay in memory until kube-apiserver
-// has answered.
+// withoutState returns a copy that has only what a forwarded request still needs. With the other fields, the state would stay
+// in memory until kube-apiserver has answered.
 func (a *answer) withoutState() *answer {
 	return &answer{asked: a.asked, attributes: a.attributes, semantics: a.semantics, provesRight: a.provesRight}
 }
@@ -197,8 +201,8 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 	return attributes
 }
 
-// review returns None if the caller has the right to the answer. If a has no right that is still valid, review asks
-// kube-apiserver, and sets the right. So a second review of a request usually costs nothing.
+// review returns None if the caller has the right to the answer. If a.ruling is not a valid yes, review asks kube-apiserver
+// and replaces a.ruling. So a second review of a request usually costs nothing.
 func (h *Handler) review(ctx context.Context, who *caller, a *answer) reason.Reason {
 	if h.Authorizer.ValidFor(&a.ruling, time.Now()) > 0 {
 		return reason.None

@@ -37,7 +37,7 @@ func (a *answer) awaitedLoads() snapshot.LoadKind {
 }
 
 // mayWaitForLoad reports whether the request may wait for a load. It may if the load will give the state that the request
-// asks for, and forwarding the request would cost the upstream much.
+// asks for, and if it would cost the upstream much to answer the request.
 func (a *answer) mayWaitForLoad() bool {
 	isList := !a.asked.Watch && a.query.Name == ""
 	if !isList && !a.isStreamingList() {
@@ -150,8 +150,8 @@ func (h *Handler) findLoaded(ctx context.Context, who *caller, a *answer) (why r
 	return why
 }
 
-// proveNewest sets the newest state in a. It waits for the proof that this state has everything that was written before the
-// first probe after who.lastProbe was sent.
+// proveNewest sets the newest state in a. It waits for a probe later than who.lastProbe, which proves that this state has
+// everything that was written before the probe was sent.
 func (h *Handler) proveNewest(ctx context.Context, who *caller, a *answer) (why reason.Reason) {
 	ctx, end := h.Observer.StartProof(ctx)
 	who.seat.Pause()
@@ -168,8 +168,9 @@ func (h *Handler) proofWait(a *answer) time.Duration {
 	return h.ConsistentWait
 }
 
-// reasonBeforeReview returns the reason to forward a list that would be forwarded even if a review said yes. It returns
-// None if that cannot be known without a wait. If afterForward is not nil, it must be called once the list was forwarded.
+// reasonBeforeReview returns the reason why a list would be forwarded even if a review said yes. It returns None if memory may
+// answer the list, or if that cannot be known without a wait. If afterForward is not nil, it must be called once the list
+// was forwarded.
 func (h *Handler) reasonBeforeReview(who *caller, a *answer) (why reason.Reason, afterForward func()) {
 	collection, why := h.Collections.Find(a.key)
 	switch {
@@ -188,8 +189,9 @@ func (h *Handler) reasonBeforeReview(who *caller, a *answer) (why reason.Reason,
 	return collection.WhyNoStateNotOlderThan(a.revision), nil
 }
 
-// reasonWithoutWait returns the reason to forward a list of the newest state, or a page after the first, instead of waiting
-// for memory; None if the request is to wait. afterForward is as in reasonBeforeReview.
+// reasonWithoutWait returns the reason to forward a request that could also wait for memory: it asks for the newest state, or
+// for a page after the first. None means that the request must wait, or has no need to. If afterForward is not nil, it must
+// be called once the request was forwarded.
 func (h *Handler) reasonWithoutWait(
 	collection *snapshot.Collection, who *caller, a *answer,
 ) (why reason.Reason, afterForward func()) {

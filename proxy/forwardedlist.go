@@ -27,8 +27,8 @@ func (w *forwardedList) WriteHeader(code int) {
 // Unwrap lets [http.ResponseController] find the other methods of the writer.
 func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// onListAnswer returns the onAnswer of a [forwardedList]. It must be called right before the list is sent: what the answer
-// says about the caller's right is as old as that moment.
+// onListAnswer returns the onAnswer of a [forwardedList]. It must be called right before the list is sent, since the answer
+// shows which rights the caller had at that moment or later.
 //
 // kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. The list is
 // sent as the caller, so a 200 means that the caller may list, and is remembered like the answer to a review. But a 200 with
@@ -53,8 +53,8 @@ func showsRight(code int) bool {
 	return code == http.StatusOK || code == http.StatusBadRequest || code == http.StatusGone
 }
 
-// hideReason replaces the reason in Cache-Status by one that reveals nothing, since only callers who may list may know why
-// their list was forwarded.
+// hideReason replaces the reason in Cache-Status by one that reveals nothing about memory. Only callers who may list may know
+// the true reason why their list was forwarded.
 func hideReason(r *http.Request, a *answer, header http.Header, code int) {
 	why := reason.NotAllowed
 	if code == http.StatusUnauthorized {

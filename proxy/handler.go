@@ -58,18 +58,18 @@ type Handler struct {
 	writers writerPool
 }
 
-// Chain returns the handler of all requests, from all listeners. A request passes these filters,
-// from the first to the last, and then respond. A filter that refuses a request answers it.
+// Chain returns the handler of all requests, from all listeners. A request passes these filters from the first to the last,
+// and then respond. A filter that refuses a request answers it.
 func (h *Handler) Chain() http.Handler {
 	return wrap(http.HandlerFunc(h.respond),
-		kubehttp.WithRequest,  // what the request asks for, read once for all
-		h.withConnectionClose, // while the process ends, each answer gives up its connection
-		h.withGoaway,          // now and then, an answer makes its client connect again
-		h.withRecord,          // metrics, the trace and the access log
-		serve.OnlyPaths,       // only a path, and only for this API server
-		h.withBodyLimit,       // no body is too long, or comes too slowly
-		h.withAuthentication,  // who calls
-		h.withSeat,            // one seat each: bounded, and shared fairly between callers
+		kubehttp.WithRequest,  // reads what the request asks for, once for all filters
+		h.withConnectionClose, // makes each answer give up its connection while the process ends
+		h.withGoaway,          // makes a client connect again now and then
+		h.withRecord,          // keeps the record for metrics, the trace and the access log
+		serve.OnlyPaths,       // refuses a target that is not a path at this API server
+		h.withBodyTimeout,     // bounds the time in which a body must come
+		h.withAuthentication,  // finds out who calls
+		h.withSeat,            // waits for one of the seats, which callers share fairly
 	)
 }
 
@@ -94,7 +94,7 @@ func (h *Handler) withGoaway(next http.Handler) http.Handler {
 
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }
 
-func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
+func (h *Handler) withBodyTimeout(next http.Handler) http.Handler {
 	return serve.WithBodyTimeout(next, serve.BodyTimeout)
 }
 
@@ -107,10 +107,10 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate returns the request with its caller; nil if it has refused the request. It is a function of its own, as admit
-// is, so that it does not occupy stack while the rest of the chain runs: for a watch, that takes hours.
+// authenticate returns the request with its caller; nil if it has refused the request. Like admit, it is a function of its
+// own so that its stack is free while the rest of the chain runs, which for a watch takes hours.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	lastProbe := h.Collections.LastProbe() // as early as possible, so that more probes count as later
+	lastProbe := h.Collections.LastProbe() // read as early as possible, so that more probes count as later
 	identity, refusal := h.Authenticator.Authenticate(r)
 	if refusal != nil {
 		observe.RecordOf(r.Context()).SetRefused(observe.RefusedIdentity)

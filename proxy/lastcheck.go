@@ -8,17 +8,30 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// conditions is everything that an answer from memory depends on, at one moment.
+// conditions has everything on which an answer from memory depends, as it is at one moment.
 type conditions struct {
+	// now is this moment.
 	now time.Time
 	// entry is the catalog's entry of the resource.
 	entry cluster.Entry
 	// whyNoEntry is the reason why the catalog has no entry, or None.
 	whyNoEntry reason.Reason
-	// memory is the validity of the collection's states.
+	// memory says which states of the collection are valid.
 	memory snapshot.Validity
 	// allowed reports whether the caller's right is still valid.
 	allowed bool
+}
+
+// conditions returns the current conditions of an answer. It does not wait.
+func (h *Handler) conditions(a *answer) *conditions {
+	now := time.Now()
+	current := &conditions{
+		now:     now,
+		memory:  a.collection.Validity(),
+		allowed: h.Authorizer.ValidFor(&a.ruling, now) > 0,
+	}
+	current.entry, current.whyNoEntry = h.Cluster.Lookup(resourceOf(a.asked))
+	return current
 }
 
 // lastCheck returns None if the answer may be written under the current conditions; otherwise the reason to forward the

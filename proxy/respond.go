@@ -66,9 +66,10 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, who *caller, a
 	h.Forward.ServeAs(w, r, who.Identity, h.bodyRoom(r, who))
 }
 
-// bodyRoom returns a function that reserves room for the body of a request, so that the request can be sent again if its
-// connection ends. It returns nil if the body is not kept. The body of a long-running request may never end. The requests
-// of callers who are not accepted go over HTTP/1.1, where no other request ends their connection.
+// bodyRoom returns a function that reserves room to keep the body of a request, so that the request can be sent again if its
+// connection ends. It returns nil if the body must not be kept. That is so for two kinds of requests: the body of a
+// long-running request may never end, and requests of callers who are not accepted go over HTTP/1.1, where no other request
+// ends their connection.
 func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
@@ -83,12 +84,12 @@ func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 //
 //   - the stream of a watch, which must be served
 //   - the reason to forward the request: then it has written nothing
-//   - neither, if it has written a list, or refused the request
+//   - neither: then it has written a list, or refused the request
 func (h *Handler) answerFromMemory(
 	w http.ResponseWriter, r *http.Request, who *caller, a *answer,
 ) (*watchStream, reason.Reason) {
 	if a.asked.Watch {
-		if why := h.watchable(a); why != reason.None {
+		if why := h.whyNotWatch(a); why != reason.None {
 			return nil, why
 		}
 	}
@@ -126,8 +127,8 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, b
 	if why := lastCheck(a, h.conditions(a)); why != reason.None {
 		return why
 	}
-	// The client may take minutes to read the answer. Meanwhile only the objects of the body, which are counted, stay in
-	// memory, not the rest of the state.
+	// The client may take minutes to read the answer. Meanwhile only the objects of the body stay in memory, which
+	// --max-inflight-bytes bounds, and not the rest of the state.
 	revision := a.snapshot.Revision
 	a.snapshot = snapshot.Snapshot{}
 	a.collection = nil
@@ -144,8 +145,8 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, b
 }
 
 // audit writes an answer from memory to the audit log, if there is one. If it returns a reason other than None, the request
-// must be forwarded. It calls lastCheck first, so that hardly any request is in the log that is forwarded in the end. Since
-// audit may wait, lastCheck must be called again afterwards.
+// must be forwarded. It calls lastCheck before it writes, so that the log hardly ever has a request that is forwarded in the
+// end. Since audit may wait, lastCheck must be called again afterwards.
 func (h *Handler) audit(r *http.Request, who *caller, a *answer, b *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
@@ -182,16 +183,4 @@ func (h *Handler) findUsers(ctx context.Context, who *caller, a *answer) (err er
 	}
 	a.impersonated, err = h.WhoAmI.User(ctx, &who.Caller)
 	return err
-}
-
-// conditions returns the current conditions of an answer. It does not wait.
-func (h *Handler) conditions(a *answer) *conditions {
-	now := time.Now()
-	current := &conditions{
-		now:     now,
-		memory:  a.collection.Validity(),
-		allowed: h.Authorizer.ValidFor(&a.ruling, now) > 0,
-	}
-	current.entry, current.whyNoEntry = h.Cluster.Lookup(resourceOf(a.asked))
-	return current
 }

@@ -23,19 +23,19 @@ type EagerCollection struct {
 }
 
 const (
-	// warmupPause is the pause between two attempts to start or check a collection, and maxWarmupWait the longest time for which
-	// an attempt waits until the collection is loaded.
-	warmupPause   = 2 * time.Second
+	// warmupPause is the pause between two attempts to start or check a collection.
+	warmupPause = 2 * time.Second
+	// maxWarmupWait is the longest time for which an attempt waits until the collection is loaded.
 	maxWarmupWait = 2 * time.Second
-	// maxRefusal is the time for which a replica waits for an eager resource that kube-apiserver refuses. After that, the
+	// maxRefusal is the time for which a replica waits for an eager resource that kube-apiserver refuses. After that time the
 	// replica gets ready without the resource.
 	maxRefusal = time.Minute
 )
 
-// Warmup loads the eager collections before the first request, and reports whether they are loaded: a replica that got
-// traffic earlier would send all of it upstream. For a resource that kube-apiserver refuses it waits only for maxRefusal,
-// since otherwise no replica would ever be ready. A collection that was ready once stays ready. If it is lost later, its
-// lists are forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
+// Warmup loads the eager collections before the first request, and reports whether they are loaded. A replica that got
+// traffic earlier would send all of it upstream. For a resource that kube-apiserver refuses, Warmup waits only for
+// maxRefusal, since otherwise no replica would ever be ready. A collection that was ready once stays ready. If it is lost
+// later, its lists are forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -45,7 +45,7 @@ type Warmup struct {
 	states []eagerState
 }
 
-// EagerStats says whether an eager collection is loaded.
+// EagerStats is the state of an eager collection at one moment.
 type EagerStats struct {
 	EagerCollection
 	// WhyNotLoaded is the reason why the collection is not loaded now: a reason.Reason, or an error. It is empty if the
@@ -56,7 +56,7 @@ type EagerStats struct {
 	Ready bool
 }
 
-// eagerState is what a Warmup knows of an eager collection.
+// eagerState is what a Warmup remembers of an eager collection between two attempts to start it.
 type eagerState struct {
 	EagerStats
 	// refusedSince is the time of the first of the current refusals; zero if there is none.
@@ -65,14 +65,14 @@ type eagerState struct {
 	refusalLogged bool
 }
 
-// refusalAdvice has the reasons why kube-apiserver refuses to list a resource, and what to do about each.
+// refusalAdvice says what to do about each reason why kube-apiserver refuses to list a resource.
 var refusalAdvice = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
 	string(reason.Representation):  "custom resources have no protobuf: leave that out in --eager",
 }
 
-// NewWarmup returns a Warmup of the eager collections, of which no two may be the same. Call Run to start them.
+// NewWarmup returns a Warmup of the eager collections. No two of them may be the same. Call Run to start them.
 func NewWarmup(
 	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
 ) *Warmup {
@@ -97,16 +97,15 @@ func (w *Warmup) Run(ctx context.Context) {
 // keepRunning keeps one collection running until ctx ends.
 func (w *Warmup) keepRunning(ctx context.Context, s *eagerState) {
 	for {
-		whyNot := w.start(ctx, s.EagerCollection)
-		w.record(s, whyNot, time.Now())
+		w.record(s, w.start(ctx, s.EagerCollection), time.Now())
 		if !clock.Sleep(ctx, warmupPause) {
 			return
 		}
 	}
 }
 
-// start starts the collection unless it runs, and waits for up to maxWarmupWait until it is loaded. It returns the reason why it
-// is not loaded, or "".
+// start starts the collection unless it runs already, and waits for up to maxWarmupWait until it is loaded. It returns the
+// reason why the collection is not loaded, or "".
 func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
 	entry, why := w.cluster.Lookup(e.GroupVersionResource)
 	if why != reason.None {
@@ -130,7 +129,7 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
 	return string(why)
 }
 
-// maxError is the length in bytes after which an error of the upstream is shortened.
+// maxError is the largest length in bytes of a text that inOneLine returns, before " …".
 const maxError = 500
 
 // inOneLine returns a text without line breaks, shortened to maxError bytes.
@@ -142,7 +141,7 @@ func inOneLine(text string) string {
 	return text
 }
 
-// record records the reason why a collection is not loaded; whyNot is empty if it is loaded.
+// record records the result of start for a collection, and logs it if it is news.
 func (w *Warmup) record(s *eagerState, whyNot string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,8 +177,7 @@ func (w *Warmup) Stats() []EagerStats {
 	return all
 }
 
-// String returns the name of the collection as written in --eager: with the version, and with the representation unless it
-// is JSON.
+// String returns the name of the collection as --eager has it. The name has the representation only if that is not JSON.
 func (e EagerCollection) String() string {
 	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
 	if e.Representation != media.JSON {

@@ -33,20 +33,24 @@ type watchStream struct {
 	finish func()
 	span   trace.Span
 	form   *watch.Form
-	// state is the state with which the watch begins; nil once it was written.
-	state   *body
+	// state has the objects with which the watch begins. It is nil once they were written.
+	state *body
+	// watcher has the events after the state.
 	watcher *watch.Watcher
 
 	// initial reports whether the watch begins with the state.
 	initial bool
 	// bookmarks reports whether the client wants bookmarks.
-	bookmarks  bool
+	bookmarks bool
+	// compressed reports whether the answer is compressed with gzip.
 	compressed bool
 
-	// events is the number of events that were written, and uncompressed their bytes before compression.
-	events       int
+	// events is the number of events that were written.
+	events int
+	// uncompressed is the number of bytes of these events before compression.
 	uncompressed int
-	served       observe.MemoryAnswer
+	// served describes the answer for the request's record.
+	served observe.MemoryAnswer
 	// err is the first error of a write: the client has left, or does not read.
 	err error
 	// ending is the reason why the watch must end; "" as long as it may go on.
@@ -54,26 +58,26 @@ type watchStream struct {
 }
 
 const (
-	// minWatchTimeout is the shortest time after which a watch ends whose client names no timeout. The longest is twice
-	// that. It is the default of kube-apiserver's --min-request-timeout.
+	// minWatchTimeout is the shortest time for which a watch lasts if its client names no timeout. The longest is twice that.
+	// It is the default of kube-apiserver's --min-request-timeout.
 	minWatchTimeout = 30 * time.Minute
 	// revisionWait is the longest time for which a watch waits for its revision. kube-apiserver's cache waits as long
 	// (storage/cacher, blockTimeout).
 	revisionWait = 3 * time.Second
 )
 
-// batches has batches of events for reuse: a watch has a batch only while it writes one.
+// batches keeps batches of events for reuse. A watch holds a batch only while it writes it.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
-// watchable returns None if a watch can be answered from memory, now that its state was found; otherwise the reason to
-// forward the watch.
-func (h *Handler) watchable(a *answer) reason.Reason {
+// whyNotWatch returns the reason to forward a watch whose state was found in memory. It returns None if the watch can be
+// answered from memory.
+func (h *Handler) whyNotWatch(a *answer) reason.Reason {
 	form := a.snapshot.WatchForm()
 	needsStreamingLists := a.semantics != policy.After || a.asked.WatchOptions.SendInitialEvents != ""
 	switch {
 	case form == nil:
 		return reason.Form
-	case needsStreamingLists && form.InitialEndBookmark == nil: // kube-apiserver does not have them
+	case needsStreamingLists && form.InitialEndBookmark == nil: // kube-apiserver has no streaming lists
 		return reason.Watch
 	case h.Draining():
 		return reason.Watch
@@ -109,7 +113,7 @@ func (h *Handler) beginWatch(
 		return nil, why
 	}
 	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
-	setHeaders(w.Header(), state.auditID, form.Envelope, form.ContentType)
+	setHeaders(w.Header(), state.auditID, form.Envelope.Headers, form.ContentType)
 	if s.compressed {
 		setGzipHeaders(w.Header())
 	}
@@ -118,11 +122,11 @@ func (h *Handler) beginWatch(
 	return s, reason.None
 }
 
-// follow makes the watcher, which has the changes after a.after from now on. It returns None if the answer may be written,
-// otherwise the reason to forward the watch.
+// follow starts the watcher, which from then on collects the changes after a.after. It returns None if the answer may be
+// written, otherwise the reason to forward the watch.
 func (s *watchStream) follow(a *answer) reason.Reason {
 	h := s.handler
-	// The watcher keeps Defined for hours, so Defined must not refer to the answer, which has the whole state.
+	// The watcher keeps the function Defined for hours, so Defined must not refer to a, which holds the whole state.
 	resource := resourceOf(a.asked)
 	entry := a.entry
 	s.watcher = a.snapshot.Watch(a.query, watch.Options{
@@ -137,8 +141,8 @@ func (s *watchStream) follow(a *answer) reason.Reason {
 	return lastCheck(a, h.conditions(a))
 }
 
-// timeLeft returns the time after which a watch must end. timeout is the client's, which began when the request came, or 0
-// if the client has named none.
+// timeLeft returns the time after which a watch must end. timeout is the time that the client has named, counted from the
+// arrival of the request; 0 if the client has named none.
 func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return minWatchTimeout + rand.N(minWatchTimeout) // #nosec G404 -- no secret
@@ -160,8 +164,8 @@ func (s *watchStream) serve() {
 	s.report()
 }
 
-// serveInitial writes the state, if the watch begins with it, and releases it. If the watch must end before, serveInitial
-// sets the ending.
+// serveInitial writes the state, if the watch begins with it, and releases the state. If the watch must end before all of it
+// was written, serveInitial sets the ending.
 func (s *watchStream) serveInitial() {
 	if s.initial {
 		s.writeInitial()
@@ -233,7 +237,7 @@ func (s *watchStream) writeInitialPlain(out *bufio.Writer, lastEvent []byte) {
 			if s.err = out.Flush(); s.err != nil {
 				return
 			}
-			s.events = i // all before this one
+			s.events = i // the events before this one were flushed
 		}
 		_, _ = out.Write(head) // Flush returns the error
 		_, _ = out.Write(object)
@@ -253,7 +257,7 @@ func (s *watchStream) writeInitialPlain(out *bufio.Writer, lastEvent []byte) {
 	s.events = len(s.state.objects)
 }
 
-// checkInterrupted sets the ending if no more initial events may be written. It returns false then.
+// checkInterrupted sets the ending if no more initial events may be written. It reports whether the watch goes on.
 func (s *watchStream) checkInterrupted() (goesOn bool) {
 	if s.err != nil {
 		s.ending = watch.EndGone
@@ -278,7 +282,7 @@ func (s *watchStream) serveChanges() {
 	s.ending = watch.EndGone
 }
 
-// writeChanges writes the events that are ready, up to a batch, and sets the ending if the watch must end. more reports
+// writeChanges writes one batch of the events that are ready, and sets the ending if the watch must end. more reports
 // whether further events are ready.
 func (s *watchStream) writeChanges() (more bool) {
 	b := batches.Get().(*watch.Batch)
@@ -293,8 +297,8 @@ func (s *watchStream) writeChanges() (more bool) {
 	return b.More
 }
 
-// writeBatch writes events, without a flush. With gzip they are stored uncompressed: to compress them for each client
-// would cost more than it saves.
+// writeBatch writes events, without a flush. In a gzip stream it stores them uncompressed, since compressing them for each
+// client would cost more than it saves.
 func (s *watchStream) writeBatch(b *watch.Batch) {
 	s.uncompressed += b.Size()
 	s.events += b.Events

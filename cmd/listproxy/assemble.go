@@ -161,7 +161,7 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 		return feeds{}, err
 	}
 	// Each request of this client opens a connection, and so may reach another API server behind a load balancer.
-	elsewhere, err := newFeedClient(upstream.WithoutReuse(api.ownConfig), observer)
+	elsewhere, err := newFeedClient(upstream.WithoutConnectionReuse(api.ownConfig), observer)
 	if err != nil {
 		return feeds{}, err
 	}

@@ -26,19 +26,19 @@ const (
 	routesPollInterval = 100 * time.Millisecond
 )
 
-// builtinVersion has the built-in resources of one group and version, by discovery.
+// builtinVersion has the built-in resources of one group and version, as discovery lists them.
 type builtinVersion struct {
-	// namespaced has each resource that can be listed and watched, and whether it is namespaced.
+	// namespaced says for each resource that can be listed and watched whether it is namespaced.
 	namespaced map[string]bool
-	// unavailable is the reason to forward all of them, or None.
+	// unavailable is the reason to forward all requests for these resources, or None.
 	unavailable reason.Reason
 }
 
-// followDiscovery reads the built-in resources of kube-apiserver: as soon as routes are known, whenever a route or the API
-// servers have changed, and every discoveryInterval. At the start and after a change it reads them twice, [snapshot.Skew]
-// apart. If a read fails, what was read before stays in use.
+// followDiscovery reads discovery as soon as routes are known, whenever the route of a built-in version or the API servers have
+// changed, and every discoveryInterval. At the start and after a change it reads twice, [snapshot.Skew] apart. If a read
+// fails, the result of the last good read stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	readTwice := true // the first read may be of an API server that has not yet learned of the change
+	readTwice := true // the first read may come from an API server that has not yet learned of the change
 	var failingSince time.Time
 	for {
 		pause := routesPollInterval
@@ -65,8 +65,8 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 	}
 }
 
-// warnOfDiscovery warns if discovery cannot be read for a minute. err is the result of the last read. failingSince is the
-// result of the last call: the time of the first failure after a success or a warning, zero if there was none.
+// warnOfDiscovery warns if discovery cannot be read for a minute. err is the result of the last read. failingSince is the time
+// of the first failure after a success or a warning, zero if there was none. warnOfDiscovery returns it for the next call.
 func (c *Cluster) warnOfDiscovery(ctx context.Context, err error, failingSince time.Time) time.Time {
 	switch {
 	case err == nil:
@@ -88,7 +88,8 @@ func (c *Cluster) wakeDiscovery() {
 	}
 }
 
-// readDiscovery reads the resources of all built-in groups and versions. It fails if one of these cannot be read.
+// readDiscovery reads the resources of all built-in groups and versions. It fails, and changes nothing, if one group and
+// version cannot be read.
 func (c *Cluster) readDiscovery(ctx context.Context) error {
 	versions := map[schema.GroupVersion]builtinVersion{}
 	for _, gv := range append(c.builtinVersions(), coreV1) {
@@ -100,12 +101,12 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 		err := c.api.getJSON(ctx, path, pageTimeout, list)
 		switch {
 		case err == nil:
-			versions[gv] = builtinVersion{namespaced: servable(list)}
+			versions[gv] = builtinVersion{namespaced: listable(list)}
 		case source.Answered(err, http.StatusNotFound):
 			versions[gv] = builtinVersion{unavailable: reason.UnknownResource}
 		case source.Answered(err, http.StatusForbidden) && !c.hasRead(gv):
-			// A 403 after a successful read comes from an API server that is starting, which must not end the use of what
-			// was read.
+			// Only the first read may be refused. A later 403 comes from an API server that is starting, so it is an error, and
+			// what was read before stays in use.
 			versions[gv] = builtinVersion{unavailable: reason.NotPermitted}
 		default:
 			return fmt.Errorf("%s: %w", gv, err)
@@ -124,8 +125,8 @@ func (c *Cluster) hasRead(gv schema.GroupVersion) bool {
 	return c.builtins[gv].namespaced != nil
 }
 
-// servable returns each resource that can be listed and watched, and whether it is namespaced.
-func servable(list *metav1.APIResourceList) map[string]bool {
+// listable says for each resource that can be listed and watched whether it is namespaced.
+func listable(list *metav1.APIResourceList) map[string]bool {
 	resources := map[string]bool{}
 	for _, r := range list.APIResources {
 		isSubresource := strings.Contains(r.Name, "/")

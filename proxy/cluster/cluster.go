@@ -15,20 +15,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Cluster knows what the upstream serves, and reports changes. APIServices say which server answers for a group and
-// version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, and Leases name the API
-// servers.
+// Cluster knows what the upstream serves, and reports changes. It follows four sources: APIServices say which server answers
+// for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, and Leases
+// name the API servers.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
 	routes      reflector[route]      // from APIServices
 	definitions reflector[definition] // from CustomResourceDefinitions
-	// storageVersionsAgree has, from StorageVersions, whether the API servers agree on a resource's version.
+	// storageVersionsAgree says for each StorageVersion whether the API servers agree on it (see storageVersionsPath).
 	storageVersionsAgree reflector[bool]
 	servers              *serverMonitor
 	api                  *api
 	config               Config
-	discoveryDue         chan struct{} // has a value if discovery must be read
+	discoveryDue         chan struct{} // holds a value while a read of discovery is due
 
 	mu       sync.RWMutex
 	builtins map[schema.GroupVersion]builtinVersion // nil until discovery was read
@@ -39,8 +39,8 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
 	// learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Verify is called when the API servers behind the upstream may write the resources of a scope in other bytes than
-	// before. what describes the change for people.
+	// Verify is called when the API servers may write the resources in scope with other bytes than before. what describes the
+	// cause for people.
 	Verify func(scope snapshot.Scope, what string)
 	// AsOf returns the time at which ages are measured, given the time now: during an outage, the time of the API server's
 	// last answer, so that an outage makes nothing older. Nil means the time now.
@@ -74,7 +74,7 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 		from:     c.api,
 		path:     "/apis/apiregistration.k8s.io/v1/apiservices",
 		read:     readAPIService,
-		changed:  c.routeChanged,
+		onChange: c.routeChanged,
 		refusedWarning: "APIServices may not be read, so it is not known which API groups another server answers: " +
 			"only lists of the core group are answered from memory",
 		needs: "list and watch on apiservices.apiregistration.k8s.io",
@@ -86,7 +86,7 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 		from:           c.api,
 		path:           "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		read:           readDefinition,
-		changed:        c.definitionChanged,
+		onChange:       c.definitionChanged,
 		refusedWarning: "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
 		needs:          "list and watch on customresourcedefinitions.apiextensions.k8s.io",
 		asOf:           config.AsOf,
@@ -97,7 +97,7 @@ func New(account *rest.Config, config Config) (*Cluster, error) {
 		from:     c.api,
 		path:     storageVersionsPath,
 		read:     readStorageVersion,
-		changed:  c.storageVersionChanged,
+		onChange: c.storageVersionChanged,
 		log:      config.Log,
 	}
 	return c, nil
@@ -155,12 +155,12 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	case isCustom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
 	case isCustom != defined:
-		// The definition and the APIService disagree whether it is a custom resource, which is encoded differently: one of
-		// them was made before the other. Or listproxy may not read definitions.
+		// The definition and the APIService disagree on whether the resource is custom, so its encoding is not known. Either one
+		// of the two was just made and the other is still to come, or listproxy may not read definitions.
 		return Entry{}, reason.Upstream
-	case isCustom && !current: // a change of the definition would not be noticed
+	case isCustom && !current: // a change of the definition would go unnoticed
 		return Entry{}, reason.Upstream
-	case c.storageVersionsDiffer(gvr.GroupResource()): // the API servers may write it in different bytes
+	case c.storageVersionsDiffer(gvr.GroupResource()): // their API servers may write different bytes
 		return Entry{}, reason.Upstream
 	case isCustom:
 		return definition.entry(gvr.Version)

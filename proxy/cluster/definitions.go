@@ -18,15 +18,15 @@ import (
 // (k8s.io/apiextensions-apiserver, updateCustomResourceDefinition).
 type definition struct {
 	uid         types.UID
-	generation  int64  // changes with the spec
+	generation  int64  // kube-apiserver increases it when the spec changes
 	names       string // the accepted names in JSON
 	established bool
 	namespaced  bool
-	// served has the served versions, each with the fields that a field selector may name (Kubernetes 1.30 and later).
+	// served has the fields that a field selector may name (Kubernetes 1.30 and later), by served version.
 	served map[string][]wire.Field
 }
 
-// entry returns the entry of a version, or the reason to forward.
+// entry returns the entry of the resource in a version, or the reason to forward.
 func (d definition) entry(version string) (Entry, reason.Reason) {
 	if _, served := d.served[version]; !served || !d.established {
 		return Entry{}, reason.UnknownResource
@@ -36,14 +36,15 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 
 // definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may
 // encode the same objects in other bytes from now on, without an event about them. Each API server learns of the change by
-// itself, and its open watches go on with the old schema for a while. So Invalidate drops what is kept once more after
-// [snapshot.Skew].
+// itself, and its open watches go on with the old schema for a while. So Invalidate lets
+// nothing of the resource be loaded before [snapshot.Skew] has passed, and has it verified then.
 func (c *Cluster) definitionChanged(diff change[definition]) {
 	if diff.before == nil || !diff.before.established {
 		return // nothing was kept
 	}
 	what := "deleted"
-	if diff.after != nil { // the same generation means that the accepted names have changed, or the condition Established
+	if diff.after != nil {
+		// If the generation is the same, the accepted names or the condition Established have changed.
 		what = fmt.Sprintf("generation %d to %d", diff.before.generation, diff.after.generation)
 	}
 	resource, group, _ := strings.Cut(diff.name, ".") // a definition's name is plural.group
@@ -82,11 +83,11 @@ type definitionVersion struct {
 	} `json:"selectableFields"`
 }
 
-// simplePath matches a selectable field's path that consists of names only. The API server allows other paths, too:
-// requests with such fields are forwarded.
+// simplePath matches a selectable field's path if it consists of names only. The API server allows other paths, too. Requests
+// with a field of such a path are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
-// selectableFields returns the fields that a field selector may name, and whose path is a simplePath.
+// selectableFields returns the fields that a field selector may name. It leaves out fields whose path is not a simplePath.
 func (v definitionVersion) selectableFields() []wire.Field {
 	var found []wire.Field
 	for _, f := range v.SelectableFields {

@@ -33,7 +33,7 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 			from:     from,
 			path:     "/apis/rbac.authorization.k8s.io/v1/" + resource,
 			read:     readGrants,
-			changed: func(diff change[grants]) {
+			onChange: func(diff change[grants]) {
 				if removesGrant(diff) {
 					namespace, _, namespaced := strings.Cut(diff.name, "/")
 					if !namespaced {

@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	// maxSilence is how long a watch may be silent before the resource is listed again. kube-apiserver sends a bookmark
-	// about every minute, but none while its cache is at the revision at which the watch began
+	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a
+	// bookmark about every minute, but none while its cache is at the revision at which the watch began
 	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. A new list tells
-	// whether it was; until then, for pageTimeout at most, the known objects stay in use.
+	// whether it was. Until then the known objects stay in use, for pageTimeout at most.
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
-	// healthyTime is how long a stream (a list and the watches that follow it) must last to count as healthy. After a
-	// healthy stream the next one begins soon.
+	// healthyTime is the time after which a stream (a list and the watches that follow it) counts as healthy. After a healthy
+	// stream the next one begins soon.
 	healthyTime = time.Minute
-	// warnAfter is how long failures last before the log warns of them.
+	// warnAfter is the time for which failures must last before the log warns of them.
 	warnAfter = healthyTime
-	// maxRefusedPause is the longest pause after a stream was refused, before jitter.
+	// maxRefusedPause is the longest pause after a refused stream, without its jitter.
 	maxRefusedPause = 5 * time.Minute
 )
 
@@ -50,28 +50,30 @@ type reflector[V any] struct {
 	// resource is the resource's name in the log.
 	resource string
 	from     *api
-	// path is the path of the resource's lists, and labels their selector.
-	path, labels string
+	// path is the path of the resource's lists and watches.
+	path string
+	// labels is the label selector of these lists and watches. It may be empty.
+	labels string
 	// read returns the value that is kept of an object.
 	read func(*object) V
-	// changed is called for each change, and for all objects in the first list.
-	changed func(change[V])
+	// onChange is called for each changed value, and for all objects in the first list.
+	onChange func(change[V])
 	// refusedWarning is the warning if the API server refuses the resource: it says what follows from that. If it is empty,
-	// there is no warning. needs names the right that listproxy lacks then.
-	refusedWarning, needs string
+	// there is no warning.
+	refusedWarning string
+	// needs names the right that listproxy lacks if the API server refuses the resource.
+	needs string
 	// asOf returns the time at which ages are measured, given the time now ([Config.AsOf]). Nil means the time now.
 	asOf func(now time.Time) time.Time
 	log  *slog.Logger
 
 	mu sync.RWMutex
-	// known has the values by name (namespace/name). It is nil before the first list. Only the goroutine of run writes it,
-	// holding mu. That goroutine may read it without mu.
+	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only the goroutine
+	// of run writes it, with mu locked, so that goroutine may read it without mu.
 	known map[string]V
-	// refused reports whether the API server has answered that listproxy lacks the right, or that there is no such
-	// resource, and no watch was opened since then.
+	// refused reports whether the API server has refused the resource ([isRefusal]), and no watch was opened since then.
 	refused bool
-	// open reports whether a watch was opened, and since then neither a watch nor a list has failed. Silence is not a
-	// failure.
+	// open reports whether a watch was opened, and no watch or list has failed since then. Silence is not a failure.
 	open bool
 	// heardAt is the time of the API server's last list or event, or of the opening of its last watch.
 	heardAt time.Time
@@ -79,7 +81,7 @@ type reflector[V any] struct {
 	lostAt time.Time
 }
 
-// change is the change of an object.
+// change is the change of an object's value.
 type change[V any] struct {
 	name string
 	// before is nil if the object is new.
@@ -117,8 +119,10 @@ type failures struct {
 	since time.Time
 	// warned reports whether the log has a warning since then.
 	warned bool
-	// retry gives the pauses after a stream has ended, and refusedRetry those after it was refused.
-	retry, refusedRetry wait.Backoff
+	// retry gives the pauses after streams that have ended.
+	retry wait.Backoff
+	// refusedRetry gives the pauses after streams that were refused.
+	refusedRetry wait.Backoff
 }
 
 func newFailures() *failures {
@@ -140,8 +144,8 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logEnd logs that a stream has ended with an error. It warns if no stream was healthy for warnAfter, or at once if listproxy
-// has never been permitted to read the resource; but only once between two healthy streams.
+// logEnd logs that a stream has ended with an error. It warns if no stream was healthy for warnAfter ([mustWarn]). If listproxy
+// has never been permitted to read the resource, it warns at once. It warns only once between two healthy streams.
 func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
@@ -210,7 +214,7 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
 	defer silence.Stop()
 	seconds := int64((minWatchTime + rand.N(minWatchTime)) / time.Second) // #nosec G404 -- no secret
-	asked := time.Now()
+	sent := time.Now()
 	resp, err := r.from.get(ctx, r.path, url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "labelSelector": {r.labels},
 		"resourceVersion": {revision}, "timeoutSeconds": {strconv.FormatInt(seconds, 10)},
@@ -233,8 +237,8 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 		revision = r.apply(eventType, o)
 		r.noteHeard()
 	}
-	const tolerance = time.Second // the API server measures the time by another clock
-	if time.Since(asked) < time.Duration(seconds)*time.Second-tolerance || ctx.Err() != nil {
+	const tolerance = time.Second // the API server measures the timeout by its own clock
+	if time.Since(sent) < time.Duration(seconds)*time.Second-tolerance || ctx.Err() != nil {
 		return "", errors.Join(context.Cause(ctx), errEarly)
 	}
 	return revision, nil
@@ -268,10 +272,10 @@ func (r *reflector[V]) compare(o *object) change[V] {
 	return c
 }
 
-// report calls changed if the values differ.
+// report calls onChange if the values differ.
 func (r *reflector[V]) report(c change[V]) {
 	if !reflect.DeepEqual(c.before, c.after) {
-		r.changed(c)
+		r.onChange(c)
 	}
 }
 
@@ -288,9 +292,7 @@ func (r *reflector[V]) noteHeard() {
 func (r *reflector[V]) noteEnd(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if isRefusal(err) {
-		r.refused = true
-	}
+	r.refused = r.refused || isRefusal(err)
 	if errors.Is(err, errSilent) { // see maxSilence
 		return
 	}
@@ -307,8 +309,8 @@ func (r *reflector[V]) ready() bool {
 	return r.known != nil || r.refused
 }
 
-// get returns the known value of an object. current reports whether every change older than [snapshot.Skew] is known,
-// unless the API server itself learned of it late.
+// get returns the known value of an object. current reports whether all changes are known that the API server knew
+// [snapshot.Skew] ago.
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -332,7 +334,7 @@ func (r *reflector[V]) each(do func(name string, v V)) {
 	}
 }
 
-// isRefused reports whether listproxy may not list or watch the resource, or the resource does not exist.
+// isRefused reports whether the API server refuses the resource ([isRefusal]).
 func (r *reflector[V]) isRefused() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -78,7 +78,7 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...
 		resource: "things",
 		from:     from, path: thingsPath,
 		read: readHolder,
-		changed: func(c change[string]) {
+		onChange: func(c change[string]) {
 			before, after, first := "none", "none", ""
 			if c.before != nil {
 				before = *c.before
@@ -104,7 +104,7 @@ func (r *reflector[V]) isCurrent() bool {
 	return current
 }
 
-// TestReflectorChanges: a reflector calls changed for each object of which the part that it reads has changed, as a watch says, or
+// TestReflectorChanges: a reflector calls onChange for each object of which the part that it reads has changed, as a watch says, or
 // the list after a gap.
 func TestReflectorChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

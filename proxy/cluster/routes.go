@@ -11,7 +11,7 @@ import (
 
 // automanaged is the label of the APIServices that the API server makes for the groups that it serves itself
 // (kube-aggregator, autoregister.AutoRegisterManagedLabel). Its value is managedOnStart for built-in groups, and
-// managedContinuously for those of CustomResourceDefinitions.
+// managedContinuously for groups of custom resources.
 const (
 	automanaged         = "kube-aggregator.kubernetes.io/automanaged"
 	managedOnStart      = "onstart"
@@ -21,8 +21,8 @@ const (
 // coreV1 is the one version of the core group.
 var coreV1 = schema.GroupVersion{Version: "v1"}
 
-// route is the server of a group and version, in words for people. Answers do not depend on other parts of an APIService,
-// for example on whether the server is available.
+// route names the server that answers for a group and version, in words for people. Nothing else is kept of an APIService,
+// since answers depend on nothing else in it, for example not on whether the server is available.
 type route string
 
 const (
@@ -36,8 +36,8 @@ const (
 // routeOf returns the route of a group and version that kube-apiserver itself serves, or the reason to forward.
 //
 // It fails closed: kube-apiserver counts as the server only if the APIService of the group and version is known, names no
-// service, and has the label automanaged. kube-apiserver makes such an APIService for everything that it serves, custom
-// resources included. (There is none for the group of the APIServices themselves, which is therefore forwarded.) If
+// service, and has the label automanaged. kube-apiserver makes such an APIService for each group and version that it serves,
+// also for custom resources. (Only the group of the APIServices themselves has none, and is therefore forwarded.) If
 // listproxy may not read APIServices, only the core group counts as served by kube-apiserver. An APIService could redirect
 // the core group, too, but whoever may write that can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
@@ -48,11 +48,9 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 		return found, reason.UnknownResource
 	case registered && current:
 		return found, reason.None
-	case gv == coreV1 && c.routes.ready(): // even if APIServices may not be read, or not now
+	case gv == coreV1 && c.routes.ready(): // the core group needs no current APIService
 		return routeBuiltin, reason.None
-	case current: // there is no such APIService
-		return found, reason.UnknownResource
-	case c.routes.isRefused(): // there will be none
+	case current, c.routes.isRefused(): // there is no such APIService, or none will ever be known
 		return found, reason.UnknownResource
 	case gv.Group == "" && c.routes.ready(): // the core group has no other version
 		return found, reason.UnknownResource
@@ -60,9 +58,9 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	return found, reason.Warming
 }
 
-// routeChanged invalidates a group and version for which another server, or none, answers from now on. Each API server
-// learns of the change by itself, and until then passes requests to the former server. So Invalidate drops what is kept once
-// more after [snapshot.Skew].
+// routeChanged invalidates a group and version if another server, or none, answers for it from now on. Each API server learns
+// of the change by itself, and until then passes requests to the former server. So Invalidate lets nothing of the group and version be
+// loaded before [snapshot.Skew] has passed, and has it verified then.
 func (c *Cluster) routeChanged(diff change[route]) {
 	if isBuiltin(diff.before) || isBuiltin(diff.after) {
 		c.wakeDiscovery()
@@ -86,7 +84,7 @@ func (c *Cluster) routeChanged(diff change[route]) {
 
 func isBuiltin(r *route) bool { return r != nil && *r == routeBuiltin }
 
-// builtinVersions returns the groups and versions that are built into the API server, except for the core group.
+// builtinVersions returns the groups and versions whose route is routeBuiltin, without the core group.
 func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	c.routes.each(func(name string, r route) {
 		if version, group, _ := strings.Cut(name, "."); r == routeBuiltin && group != "" {
@@ -96,7 +94,8 @@ func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	return all
 }
 
-// readAPIService returns the route of an APIService. One without a service and without the label counts as aggregated.
+// readAPIService returns the route that an APIService stands for. An APIService without a service and without the label counts
+// as aggregated, since kube-apiserver has not made it.
 func readAPIService(o *object) route {
 	label := o.Metadata.Labels.Automanaged
 	switch {

@@ -31,20 +31,20 @@ const (
 	// answer in turn.
 	minChangeInterval = 2 * time.Minute
 
-	// minHolderAge is the time for which the holder of a Lease must have been known when a stream was last current: an
-	// event of a Lease may come late, or after this process was suspended.
+	// minHolderAge is the time for which a holder must have been known when a stream was last current. A holder that was
+	// first seen shortly before proves nothing: its event may have been late, for example since this process was suspended.
 	minHolderAge = time.Minute
 	// leaseTimeout bounds the time of a read of the Leases.
 	leaseTimeout = 10 * time.Second
 )
 
 // serverMonitor reports when the API servers behind the upstream, or their versions, change. After a change of either, the
-// same objects may be written in other bytes, without an event about them: with other defaults, new fields, or another
-// encoding.
+// same objects may be written in other bytes (with other defaults, new fields, or another encoding), without an event about
+// them.
 //
 // Each API server holds a Lease, whose name is made from the host's name. From 1.35 on, kube-apiserver deletes its Lease
-// when it ends and when it begins, and then makes a new one with another holder. So a restart is two changes within a
-// second. Older versions keep the Lease of their host, with the same holder: then only /version shows a change. If a killed
+// when it ends and when it begins, and then makes a new Lease with another holder. So a restart is two changes within a
+// second. Older versions keep the Lease of their host with the same holder, so only /version shows a change. If a killed
 // server does not come back, its Lease is deleted when it has expired, an hour later. That is a change, too.
 //
 // The first list of Leases is not reported. A broken watch of Leases is not a change: the list that follows shows what the
@@ -53,14 +53,13 @@ const (
 //
 // serverMonitor is safe for concurrent use.
 type serverMonitor struct {
-	leases  reflector[string] // the holders of the Leases
-	api     *api
-	changed func(what string)
-	log     *slog.Logger
+	leases   reflector[string] // the holders of the Leases
+	api      *api
+	onChange func(what string)
+	log      *slog.Logger
 	// versionAPI reads /version. It uses a new connection each time, since a balancer chooses the server by connection.
 	versionAPI *api
-	// changesHolder reports whether the last answer of /version was from an API server that becomes another holder of its
-	// Lease at each start.
+	// changesHolder reports whether the API server that last answered /version gives its Lease a new holder at each start.
 	changesHolder atomic.Bool
 
 	mu          sync.Mutex
@@ -77,15 +76,15 @@ type leaseRead struct {
 	err       error
 }
 
-// newServerMonitor returns a serverMonitor that calls changed at each change, once run runs. account and from have
+// newServerMonitor returns a serverMonitor that calls onChange for each change, once run runs. account and from have
 // listproxy's own credentials.
-func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, changed func(what string)) (*serverMonitor, error) {
-	versionAPI, err := newAPI(upstream.WithoutReuse(account))
+func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, onChange func(what string)) (*serverMonitor, error) {
+	versionAPI, err := newAPI(upstream.WithoutConnectionReuse(account))
 	if err != nil {
 		return nil, err
 	}
 	s := &serverMonitor{
-		api: from, versionAPI: versionAPI, changed: changed, log: log, holderSince: map[string]time.Time{},
+		api: from, versionAPI: versionAPI, onChange: onChange, log: log, holderSince: map[string]time.Time{},
 	}
 	s.leases = reflector[string]{
 		resource:       "the API servers' leases",
@@ -93,7 +92,7 @@ func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, changed
 		path:           serverLeasesPath,
 		labels:         serverLeaseSelector,
 		read:           readHolder,
-		changed:        s.leaseChanged,
+		onChange:       s.leaseChanged,
 		refusedWarning: "the API servers' Leases may not be read: only /version tells that API servers changed",
 		needs:          "list and watch on leases.coordination.k8s.io in kube-system",
 		log:            log,
@@ -103,22 +102,22 @@ func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, changed
 
 // run follows the Leases and asks for /version until ctx ends.
 func (s *serverMonitor) run(ctx context.Context) {
-	var asking sync.WaitGroup
-	asking.Go(func() { s.followVersion(ctx) })
-	defer asking.Wait()
+	var followers sync.WaitGroup
+	followers.Go(func() { s.followVersion(ctx) })
+	defer followers.Wait()
 	s.leases.run(ctx)
 }
 
-// report logs a change, and calls changed.
+// report logs a change, and calls onChange.
 func (s *serverMonitor) report(what string) {
 	s.log.Info("the API servers behind the upstream changed: what is in memory is compared with their answers", "change", what)
-	s.changed(what)
+	s.onChange(what)
 }
 
 // readHolder returns the holder of a Lease, which stays the same when a Lease is renewed.
 func readHolder(o *object) string { return o.Spec.HolderIdentity }
 
-// leaseChanged records since when a Lease has its holder, and reports the change.
+// leaseChanged records when the new holder of a Lease was first seen, and reports the change.
 func (s *serverMonitor) leaseChanged(diff change[string]) {
 	s.mu.Lock()
 	if diff.before != nil {
@@ -129,7 +128,7 @@ func (s *serverMonitor) leaseChanged(diff change[string]) {
 	}
 	s.mu.Unlock()
 	switch {
-	case diff.first:
+	case diff.first: // nothing to report
 	case diff.after == nil:
 		s.report("an API server has gone: " + diff.name)
 	default:
@@ -137,15 +136,15 @@ func (s *serverMonitor) leaseChanged(diff change[string]) {
 	}
 }
 
-// sameTimeline reports whether etcd still has the history up to a revision that it had at currentAt, when a stream was
-// last current: that is, whether etcd was not restored from an older backup meanwhile.
+// sameTimeline reports whether etcd still has the history, up to a revision, that it had at currentAt, the time at which a
+// stream was last current. It has another history if it was restored from an older backup meanwhile.
 //
 // Before etcd is restored, the API servers are stopped. When an API server starts again, it becomes a new holder of its
-// Lease. So the history is the same if a Lease has the same holder as before, and was written at the revision or later:
-// either this API server still runs, or the backup has everything up to the revision.
+// Lease. So the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision
+// or later. Either this API server has run all the time, or the backup has everything up to the revision.
 //
-// retry reports whether a Lease has the same holder as before. If same is false, this API server may not have written the
-// Lease since: it pays to ask again in a few seconds.
+// retry reports whether a Lease still has its holder. If retry is true and same is false, this API server may only have to
+// write its Lease again, so it pays to ask again in a few seconds.
 func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
 	if !s.changesHolder.Load() {
 		return false, false
@@ -166,9 +165,9 @@ func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, curre
 	return same, retry
 }
 
-// readLeases returns a read of the Leases that began after the call. Concurrent calls share one.
+// readLeases returns a read of the Leases that has begun after readLeases was called. Concurrent calls share a read.
 func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
-	called := time.Now() // before the lock: a read that begins while this call waits for the lock will do
+	called := time.Now() // taken before the lock, so that a read counts that begins while this call waits for the lock
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
 	if s.lastRead.began.After(called) {
@@ -187,8 +186,8 @@ func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
 	return read
 }
 
-// changesHolderAtStart reports whether kube-apiserver of a version deletes its Lease when it starts, and so becomes another
-// holder. Versions from 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
+// changesHolderAtStart reports whether a version of kube-apiserver deletes its Lease when it starts, and makes a new Lease with
+// another holder. Versions from 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
 func changesHolderAtStart(info version.Info) bool {
 	parsed, err := utilversion.ParseGeneric(info.GitVersion)
 	return err == nil && parsed.AtLeast(utilversion.MajorMinor(1, 35))
@@ -213,15 +212,15 @@ func (s *serverMonitor) followVersion(ctx context.Context) {
 	}
 }
 
-// versionTracker finds changes of the version behind one address.
+// versionTracker finds changes in the versions that API servers behind one address answer.
 type versionTracker struct {
 	last      version.Info // the version of the last answer
 	isPending bool         // whether the version has changed since the last reported change
 	changedAt time.Time    // the time of the last reported change; zero if there was none
 }
 
-// add adds the version of an answer, and reports whether a change must be reported. While two versions answer in turn,
-// that is once every minChangeInterval, and a last time when only one version answers.
+// add adds the version of an answer, and reports whether serverMonitor must report a change. While two versions answer in
+// turn, a change is reported once every minChangeInterval. A last change is reported when only one version answers.
 //
 //	v1.36   the first: no change
 //	v1.37   a change

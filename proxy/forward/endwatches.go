@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// maxLateWatch bounds how long a watch lasts that begins after EndWatches was called.
+// maxLateWatch is the longest time for which a watch lasts if it begins after EndWatches was called.
 const maxLateWatch = time.Second
 
 // errStopped is the failure of a watch that was stopped before the API server answered it.
 var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 
-// EndWatches ends the forwarded watches that are open, and within a second of its start each one that begins later. It
+// EndWatches ends the forwarded watches that are open. A watch that begins later ends within a second of its start. EndWatches
 // does not wait for these ends. A second call does nothing.
 //
 // A watch ends as kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
@@ -28,9 +28,8 @@ var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 // are spread, which must be more than 0.
 //
 // A watch in the middle of an event ends after that event. A compressed watch ends after a gzip member, which
-// kube-apiserver always ends after an event; if the member does not end, the watch lasts until the process ends. In media
-// types other than JSON and protobuf the end of an event cannot be found: such a watch ends at its time, perhaps within an
-// event. A watch without an answer yet gets a 503 with Retry-After.
+// kube-apiserver always ends after an event. If the member does not end, the watch lasts until the process ends. In media
+// types other than JSON and protobuf the end of an event cannot be found, so such a watch may end within an event. A watch without an answer yet gets a 503 with Retry-After.
 func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Duration)) {
 	f.watches.endAll(pace)
 }
@@ -39,7 +38,7 @@ func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Durati
 type openWatches struct {
 	mu      sync.Mutex
 	watches map[*openWatch]struct{}
-	ending  bool // endAll was called
+	ending  bool // endAll was called, so each new watch must end soon
 }
 
 // add adds a new watch, which must be finished. cancel ends the watch's request to the API server.
@@ -66,6 +65,7 @@ func (o *openWatches) finish(w *openWatch) {
 	delete(o.watches, w)
 }
 
+// endAll does the work of [Forwarder.EndWatches].
 func (o *openWatches) endAll(pace func(watches int) (delay, spread time.Duration)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,21 +79,21 @@ func (o *openWatches) endAll(pace func(watches int) (delay, spread time.Duration
 	o.watches = nil
 }
 
-// openWatch is a forwarded watch, and the body of its answer. When it must end, endRequested is set, and it stops after the
-// current event.
+// openWatch is a forwarded watch, and the body of its answer. When the watch must end, endRequested is set, and the watch stops
+// after the current event.
 type openWatch struct {
 	cancel context.CancelFunc // ends the request to the API server
-	body   io.ReadCloser      // from the API server; nil before its answer
+	body   io.ReadCloser      // the body from the API server; nil before its answer
 
 	mu           sync.Mutex
-	framing      eventFraming // of the bytes that were passed on
+	framing      eventFraming // finds the ends of events in the bytes that were passed on
 	notAStream   bool         // the answer has no events, and ends by itself
 	endRequested bool
-	stopped      bool // nothing more is passed on
+	stopped      bool // nothing more is passed on to the client
 }
 
-// endAfterEvent stops the watch after the current event. It stops the watch at once if that is between two events, has no
-// answer yet, or has events whose end cannot be found.
+// endAfterEvent stops the watch after the current event. It stops the watch at once if no event has begun, if there is no answer
+// yet, or if the ends of events cannot be found.
 func (w *openWatch) endAfterEvent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,19 +103,21 @@ func (w *openWatch) endAfterEvent() {
 	}
 }
 
+// stopLocked ends the request to the API server. Nothing more is passed on to the client.
 func (w *openWatch) stopLocked() {
 	w.stopped = true
 	w.cancel() // ends a Read that waits, too
 }
 
-// takeOver makes the watch the body of res, if res is a stream of events. Any other answer ends by itself, and keeps its
-// body. That may be incomplete if the watch was stopped already, and the error is then errStopped.
+// takeOver makes the watch the body of res, if res is a stream of events. Any other answer keeps its body, and ends by itself.
+// If the watch was stopped already, such a body may be incomplete, and takeOver returns errStopped.
 func (w *openWatch) takeOver(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
-		w.body, w.framing = res.Body, framingOf(res.Header)
+		w.body = res.Body
+		w.framing = framingOf(res.Header)
 		res.Body = w // if the watch was stopped already, the stream is empty
 	case w.stopped:
 		return errStopped

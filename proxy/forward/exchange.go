@@ -24,19 +24,22 @@ import (
 type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
-	request   *http.Request // the caller's
+	request   *http.Request // as it came from the caller
 	caller    auth.Identity
 	body      *upload
-	ownHeader http.Header // what listproxy's filters have set for the answer
-	upgrade   string      // the protocol asked for, or ""
+	ownHeader http.Header // the headers that listproxy's filters have set for the answer
+	upgrade   string      // the protocol that the caller asks for, or ""
 	watch     *openWatch  // nil if the request is not a watch
 	transport http.RoundTripper
 
-	// How far the exchange has come:
-	rewritten      bool // the request to the API server was made from the caller's
-	attempts       int  // the number of connections on which it was sent
-	mayHaveArrived bool // it may have arrived at the API server
-	switched       bool // the API server has agreed to the upgrade
+	// rewritten reports whether rewrite has begun to make the request to the API server.
+	rewritten bool
+	// attempts is the number of connections on which the request was sent.
+	attempts int
+	// mayHaveArrived reports whether the request may have arrived at the API server.
+	mayHaveArrived bool
+	// switched reports whether the API server has agreed to the upgrade.
+	switched bool
 }
 
 // newExchange returns the exchange of a caller's request. It takes the headers out of w, since a 1xx answer would send
@@ -51,13 +54,13 @@ func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller au
 	}
 }
 
-// rewrite makes the request to the API server. It runs after ReverseProxy has removed the hop-by-hop headers, so none that
-// is set here can be removed that way.
+// rewrite makes the request to the API server. ReverseProxy has removed the hop-by-hop headers before, so it cannot remove a
+// header that rewrite sets.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	x.rewritten = true
 	pr.Out.URL = upstreamURL(x.forwarder.base, pr.In.RequestURI)
 	pr.Out.Host = x.forwarder.base.Host
-	// net/http fills the map of the caller's request when it has read the body. ReverseProxy's copy would stay empty.
+	// net/http fills the Trailer of the caller's request when it has read the body. ReverseProxy's copy would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
 	if x.caller.VerifiedUser() != nil {
 		pr.Out.Trailer = nil // trailers are not checked, and must not go with listproxy's credentials
@@ -75,15 +78,15 @@ const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
-// withTrace returns a context for the request, through which the transport reports its progress. end ends the context: it
-// is called if the request would be sent for more than maxAttempts times.
+// withTrace returns a context for the request, through which the transport reports its progress. If the request would be sent
+// more than maxAttempts times, withTrace calls end, which must end the context.
 func (x *exchange) withTrace(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// The transport looks for a connection: for the first time, or again because the API server has not looked at the
-		// last attempt, or because the request is a read. So nothing was carried out yet, unless end has broken an attempt
-		// off.
+		// The transport looks for a connection: for the first time, or again after an attempt that the API server has not
+		// looked at, or for another attempt of a read. So nothing was carried out yet. But if end has broken the last attempt
+		// off, that attempt may have been carried out.
 		GetConn: func(string) { x.mayHaveArrived = x.attempts > maxAttempts },
-		// The transport has a connection, and sends: the request may arrive from now on.
+		// The transport has a connection. From now on the request may arrive.
 		GotConn: func(httptrace.GotConnInfo) {
 			x.mayHaveArrived = true
 			if x.attempts++; x.attempts > maxAttempts {
@@ -93,7 +96,7 @@ func (x *exchange) withTrace(ctx context.Context, end context.CancelFunc) contex
 	})
 }
 
-// RoundTrip sends the request. If the connection ends before the answer to a read, it sends the read once more, as a
+// RoundTrip sends the request. If it is a read, and the connection ends before the answer, RoundTrip sends it once more, as a
 // client with a connection of its own would do.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := x.transport.RoundTrip(r)
@@ -148,9 +151,9 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 	return nil
 }
 
-// mayBeOfBackend reports whether a 401 may be that of a pod, a Service, a kubelet or an aggregated API server, and not
-// kube-apiserver's own. kube-apiserver names a FlowSchema in its answer once it knows the caller (k8s.io/apiserver,
-// WithPriorityAndFairness), so its own 401 has no such header. Of the 401s to requests for a proxy none can be told apart.
+// mayBeOfBackend reports whether a 401 may come from a backend (a pod, a Service, a kubelet or an aggregated API server) and
+// not from kube-apiserver itself. kube-apiserver names a FlowSchema in its answer once it knows the caller (k8s.io/apiserver,
+// WithPriorityAndFairness), so its own 401 has no such header. To requests for a proxy, any 401 may come from a backend.
 func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 	info := kubehttp.RequestOf(x.request).Info
 	return info.Subresource == "proxy" || info.Verb == "proxy" ||
@@ -160,8 +163,8 @@ func (x *exchange) mayBeOfBackend(res *http.Response) bool {
 // adaptHeader adapts the answer's header to the caller's connection, and adds listproxy's own headers. refusesCredentials
 // says that the answer is kube-apiserver's own 401.
 func (x *exchange) adaptHeader(res *http.Response, refusesCredentials bool) {
-	if x.request.ProtoMajor == 2 && !kubehttp.RequestOf(x.request).LongRunning &&
-		(refusesCredentials || x.caller.VerifiedUser() == nil && !x.caller.HasToken()) {
+	callerIsUnknown := refusesCredentials || x.caller.VerifiedUser() == nil && !x.caller.HasToken()
+	if x.request.ProtoMajor == 2 && callerIsUnknown && !kubehttp.RequestOf(x.request).LongRunning {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): an unknown caller gets an HTTP/2 connection,
 		// which costs much, for one request only.
 		res.Header.Set("Connection", "close")
@@ -181,12 +184,12 @@ func (x *exchange) adaptHeader(res *http.Response, refusesCredentials bool) {
 	}
 }
 
-// fail ends an exchange without a usable answer of the API server. It answers the caller itself, or panics with
+// fail ends an exchange that has no usable answer from the API server. It answers the caller itself, or panics with
 // [http.ErrAbortHandler] if nobody can read an answer. Its parameters are those of [httputil.ReverseProxy.ErrorHandler].
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	r := x.request
 	bodyErr := x.body.failure()
-	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded) // net/http then ends the context, too
+	bodyIsLate := errors.Is(bodyErr, os.ErrDeadlineExceeded) // in this case net/http has ended the context, too
 	if r.Context().Err() != nil && !bodyIsLate {
 		// The client has gone, or listproxy has ended the request: nobody reads an answer, or may repeat the request.
 		x.logEndByCaller(err.Error())
@@ -243,7 +246,7 @@ func (x *exchange) failureMessage(err error) (message string, mayRepeat bool) {
 		"read the object before trying again. The cause is in listproxy's log.", false
 }
 
-// Write implements [io.Writer] for the log of ReverseProxy, which says that an answer broke off.
+// Write implements [io.Writer] for the log of ReverseProxy. A line in it means that an answer broke off.
 func (x *exchange) Write(line []byte) (int, error) {
 	cause := strings.TrimSpace(string(line))
 	if x.request.Context().Err() != nil {
@@ -262,6 +265,7 @@ func (x *exchange) logEndByUpstream(cause string) {
 	x.forwarder.logLimiter.Do(func() { x.logEnd(slog.LevelWarn, cause) })
 }
 
+// logEnd logs that the exchange has ended early.
 func (x *exchange) logEnd(level slog.Level, cause string) {
 	x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
 		"method", x.request.Method, "target", kubehttp.LoggedTarget(x.request), "cause", cause)

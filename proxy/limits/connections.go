@@ -10,22 +10,24 @@ import (
 	"time"
 )
 
-// Connections bounds the number of open connections. At the bound, a new connection replaces an idle one, which has no
-// request. It is taken from the network with the most idle connections, the new one counted in, and is the one that has been
-// idle for longest there. So a client that only opens connections replaces its own. If all connections have a request,
-// Accept waits, as at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
+// Connections bounds the number of open connections. At the bound, a new connection replaces an idle connection, which has no
+// request. The network with the most idle connections loses the one that has been idle for longest. The new connection counts
+// as idle there, so a client that only opens connections replaces its own. If all connections have a request, Accept waits,
+// as at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
 type Connections struct {
 	limit int64
 	open  atomic.Int64 // changes under mu
 
-	mu   sync.Mutex
-	room sync.Cond             // Accept may find room: a connection was closed, one is idle, or a listener was closed
-	idle map[string]*list.List // the idle connections by network, in each list the one that has been idle for longest first
+	mu sync.Mutex
+	// room wakes Accept when a connection was closed or became idle, or when a listener was closed.
+	room sync.Cond
+	// idle has the idle connections by network. Each list begins with the connection that has been idle for longest.
+	idle map[string]*list.List
 }
 
-// answerEndDelay is the time after an answer over HTTP/2 for which its connection counts as in use: net/http reports the
-// connection as idle before it has sent the end of the answer. net/http itself waits as long before it closes a
-// connection after a GOAWAY.
+// answerEndDelay is the time for which a connection counts as in use after an answer over HTTP/2. net/http reports the
+// connection as idle before it has sent the end of the answer. After a GOAWAY, net/http itself waits as long before it closes
+// the connection.
 const answerEndDelay = time.Second
 
 // NewConnections returns Connections of which at most limit are open at a time.
@@ -49,20 +51,22 @@ func (cs *Connections) Listen(l net.Listener) net.Listener {
 // replaceableLocked returns the connection that a new one from network replaces, or nil if no connection is idle.
 func (cs *Connections) replaceableLocked(network string) *connection {
 	var found *connection
-	most := 0 // the idle connections of found's network
+	most := 0 // the number of idle connections in found's network
 	for name, idle := range cs.idle {
 		count := idle.Len()
 		if name == network {
-			count++ // the new one
+			count++ // the new connection counts as idle
 		}
 		longest := idle.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
 		if count > most || (count == most && longest.idleSince.Before(found.idleSince)) {
-			most, found = count, longest
+			most = count
+			found = longest
 		}
 	}
 	return found
 }
 
+// listener is what [Connections.Listen] returns.
 type listener struct {
 	net.Listener
 	all    *Connections
@@ -112,19 +116,22 @@ type connection struct {
 	all     *Connections
 	network string
 
-	// These are guarded by all.mu.
-	element    *list.Element // in all.idle; nil if the connection has a request, or has lost its place
-	idleSince  time.Time
-	generation int // increases with each state, so that the timer of setIdleLaterLocked sees whether its state has ended
+	// element is the connection's element in all.idle; nil if the connection has a request, or has lost its place. all.mu guards
+	// it, idleSince and generation.
+	element   *list.Element
+	idleSince time.Time
+	// generation increases with each state, so that the timer of setIdleLaterLocked sees whether its state has ended.
+	generation int
 
-	// placeLost says that the connection no longer counts as open: it is closed, or will be at once. It changes under all.mu.
+	// placeLost reports whether the connection no longer counts as open: it is closed, or will be at once. It changes under
+	// all.mu.
 	placeLost atomic.Bool
-	// http2Request says that a request has come over HTTP/2 since the connection was last idle. It is set without all.mu,
-	// since that happens for each request.
+	// http2Request reports whether the last request came over HTTP/2, and the connection was not idle since then. It is set
+	// without all.mu, which would be locked for each request.
 	http2Request atomic.Bool
 }
 
-// setIdleLocked notes that the connection has no request from now on.
+// setIdleLocked notes that the connection is idle from now on, unless it has lost its place.
 func (c *connection) setIdleLocked() {
 	c.setBusyLocked()
 	if c.placeLost.Load() {
@@ -140,7 +147,7 @@ func (c *connection) setIdleLocked() {
 	c.all.room.Broadcast()
 }
 
-// setBusyLocked notes that the connection is not idle, if it was.
+// setBusyLocked takes the connection out of the idle ones, if it is there.
 func (c *connection) setBusyLocked() {
 	if c.element == nil {
 		return
@@ -153,7 +160,7 @@ func (c *connection) setBusyLocked() {
 	}
 }
 
-// losePlaceLocked takes the connection out of the number of open ones, once.
+// losePlaceLocked makes the connection no longer count as open. A second call does nothing.
 func (c *connection) losePlaceLocked() {
 	if !c.placeLost.Swap(true) {
 		c.setBusyLocked()
@@ -170,11 +177,11 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// NetConn returns the underlying connection, as that of [crypto/tls.Conn] does.
+// NetConn returns the connection below, like the method of [crypto/tls.Conn].
 func (c *connection) NetConn() net.Conn { return c.Conn }
 
-// unwrap returns the connection that Accept has returned, below a connection of TLS or in a tunnel. It returns nil if
-// there is none.
+// unwrap returns the connection that Accept has returned. conn is that connection, or another one above it, for TLS or in a
+// tunnel. unwrap returns nil if conn comes from another listener.
 func unwrap(conn net.Conn) *connection {
 	for {
 		switch c := conn.(type) {
@@ -188,7 +195,7 @@ func unwrap(conn net.Conn) *connection {
 	}
 }
 
-// NoteState records whether a connection is idle. It is a server's [http.Server.ConnState].
+// NoteState records whether a connection is idle. A server calls it as its [http.Server.ConnState].
 func NoteState(conn net.Conn, state http.ConnState) {
 	c := unwrap(conn)
 	if c == nil {
@@ -223,10 +230,9 @@ func (c *connection) setIdleLaterLocked() {
 	})
 }
 
-// NoteRequest records that a request has come on conn, a connection that a server got from [Connections.Listen]. It
-// returns false if the connection has just been closed to make room. Then the request must not be carried out, since its
-// client gets no answer.
-func NoteRequest(conn net.Conn, r *http.Request) bool {
+// NoteRequest records that a request has come on conn, and reports whether conn is still open. If conn has just been closed to
+// make room, the request must not be carried out, since its client gets no answer.
+func NoteRequest(conn net.Conn, r *http.Request) (open bool) {
 	c := unwrap(conn)
 	if c == nil {
 		return true
@@ -235,8 +241,8 @@ func NoteRequest(conn net.Conn, r *http.Request) bool {
 	return !c.placeLost.Load()
 }
 
-// NetworkOf returns the network of a TCP address: an IPv4 address, or the first half of an IPv6 address. It returns any
-// other address unchanged.
+// NetworkOf returns the network of a TCP address. For IPv4 that is the IP address, for IPv6 the first half of the IP address.
+// NetworkOf returns any other address unchanged.
 func NetworkOf(remoteAddr string) string {
 	peer, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {

@@ -21,7 +21,7 @@ type LimiterConfig struct {
 	MaxWait time.Duration
 }
 
-// flowsToFillQueue is the number of flows that together can have LimiterConfig.MaxWaiting requests.
+// flowsToFillQueue is the number of flows that can take up LimiterConfig.MaxWaiting together.
 const flowsToFillQueue = 8
 
 // Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
@@ -56,18 +56,18 @@ type Stats struct {
 
 // Limiter bounds the units that requests hold, and shares them fairly between flows.
 //
-// Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units
-// that become free go to the waiting flow that holds the fewest (max-min fairness), and among those that hold the same,
-// to the one whose oldest request came first. Within a flow, requests are granted in the order in which they came.
-// No cheaper request overtakes the one whose turn it is: units stay free until there are enough for it. A flow that holds
-// as much as it can waits for its own requests to end, and holds up nobody.
+// Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units that
+// become free go to the waiting flow that holds the fewest (max-min fairness). If two flows hold the same, the flow whose
+// oldest request came first gets them. Within a flow, requests are granted in the order in which they came. No cheaper
+// request overtakes the request whose turn it is: units stay free until there are enough for it. A flow that holds as much
+// as it can waits for its own requests to end, and holds up nobody.
 //
-// For example, of ten units flows A and B hold four each and C two, and A and B wait for more, A for longer. The first
-// unit that C releases goes to A, the second to B.
+// For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A for
+// longer. The first unit that C releases goes to A, the second to B.
 //
 // A request that costs more than one flow can hold counts as costing that much.
 //
-// It is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
+// Limiter is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
 type Limiter struct {
 	config     LimiterConfig
 	flowUnits  int64 // the number of units that one flow can hold
@@ -87,7 +87,7 @@ type Limiter struct {
 type flow struct {
 	key    Flow
 	held   int64     // the number of units that its requests hold
-	queue  list.List // of *claim: its waiting requests, oldest first
+	queue  list.List // its waiting requests, oldest first; the values are *claim
 	paused int       // the number of its paused requests
 }
 
@@ -124,7 +124,7 @@ func NewLimiter(config LimiterConfig) *Limiter {
 	}
 }
 
-// isNext reports whether free units go to a before b. Both wait.
+// isNext reports whether free units go to flow a before flow b. Both must have waiting requests.
 func isNext(a, b *flow) bool {
 	if a.held != b.held {
 		return a.held < b.held
@@ -155,8 +155,8 @@ func (g *Grant) Release() {
 	}
 }
 
-// Pause gives the units back while the request waits for something else, and keeps a place among the requests that
-// wait. If there is no such place, the request keeps its units.
+// Pause gives the units back while the request waits for something else. The request takes a place among the waiting requests
+// meanwhile. If no place is left, the request keeps its units.
 func (g *Grant) Pause() {
 	l := g.limiter
 	if l == nil || g.paused {
@@ -171,8 +171,8 @@ func (g *Grant) Pause() {
 	}
 }
 
-// Resume acquires again the units that Pause has given back, and waits for them if necessary: at the end of its flow's
-// queue, as a new request would. Its errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
+// Resume acquires the units again that Pause has given back. If necessary, it waits for them at the end of its flow's queue, as
+// a new request does. Its errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
 func (g *Grant) Resume(ctx context.Context) error {
 	if !g.paused {
 		return nil
@@ -185,8 +185,8 @@ func (g *Grant) Resume(ctx context.Context) error {
 	return err
 }
 
-// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload] or
-// ctx's; then no units are held.
+// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload], or the
+// error of ctx. After an error no units are held.
 func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	l.mu.Lock()
 	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
@@ -210,7 +210,7 @@ func (l *Limiter) acquireAndUnlock(ctx context.Context, key Flow, cost int64) (G
 	return l.await(ctx, queued)
 }
 
-// await waits until a claim is granted.
+// await waits until a claim is granted, and gives up after MaxWait or when ctx ends.
 func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	granted := Grant{limiter: l, flow: c.flow, cost: c.cost}
 	timer := time.NewTimer(l.config.MaxWait)
@@ -227,7 +227,7 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	if l.giveUp(c, err) {
 		return Grant{}, err
 	}
-	// It was granted in the meantime.
+	// The claim was granted before it could be given up.
 	if ctx.Err() != nil {
 		granted.Release()
 		return Grant{}, err
@@ -235,8 +235,8 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	return granted, nil
 }
 
-// TryAcquire acquires cost units for a request that can do without them, if half of the capacity stays free. It does not
-// wait, and counts no refusal.
+// TryAcquire acquires cost units for a request that can do without them. It returns false if less than half of the capacity
+// would stay free, or if the flow cannot hold so much. It does not wait, and counts no refusal.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -249,7 +249,7 @@ func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 // boundedCost returns cost, but at least 1, and at most what one flow can hold.
 func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.flowUnits) }
 
-// tryLocked grants free units. It returns false if there are too few, or if other requests wait for them.
+// tryLocked grants free units. It returns false if there are too few, if the flow cannot hold as many, or if requests wait.
 func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
 	if l.waitingFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
@@ -270,8 +270,8 @@ func (l *Limiter) Stats() Stats {
 	return Stats{InUse: l.inUse, Waiting: l.places, Refused: maps.Clone(l.refused)}
 }
 
-// queueLocked queues a request, and grants what can be granted. Only then is it known whether this request must wait. If it
-// must, and may not, queueLocked returns the reason.
+// queueLocked queues a request, and grants all requests that can be granted. Only then is it known whether this request must
+// wait. If it must wait, but may not, queueLocked takes it out again and returns the reason.
 func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	l.arrived++
 	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
@@ -332,7 +332,7 @@ func (l *Limiter) grantLocked() {
 		l.waitingFlows.Ascend(func(f *flow) bool {
 			next = f.oldest()
 			if next.cost > l.flowUnits-f.held {
-				next = nil // it waits for requests of its own flow
+				next = nil // this flow waits for its own requests to end
 			}
 			return next == nil
 		})
@@ -359,8 +359,8 @@ func (l *Limiter) dequeueLocked(c *claim) {
 	})
 }
 
-// changeLocked calls change, which changes what a flow holds or waits for. Meanwhile the flow is not in waitingFlows, since
-// its place there depends on both. A flow that has nothing left is forgotten.
+// changeLocked calls change, which changes what a flow holds or waits for. The flow's place in waitingFlows depends on both, so
+// the flow is taken out before and put back afterwards. A flow that has nothing left is forgotten.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
 		l.waitingFlows.Delete(f)

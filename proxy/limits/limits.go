@@ -8,14 +8,19 @@ import (
 
 // Limits has the limiters that all requests of the process share. It is safe for concurrent use.
 type Limits struct {
-	Short, LongRunning *Limiter // of requests
+	// Short bounds short requests.
+	Short *Limiter
+	// LongRunning bounds watches and other long-running requests.
+	LongRunning *Limiter
 
-	bytes *Limiter // see AcquireAnswer and TryAcquireBody
-	small int64    // answers and bodies of up to this many bytes are not counted
+	// bytes bounds the bytes of large answers and of large request bodies.
+	bytes *Limiter
+	// small is the number of bytes up to which an answer or a body is not counted.
+	small int64
 }
 
-// Flow identifies requests that together may use one share of the bounds: all requests of a user, or those of all unknown
-// callers with one address.
+// Flow identifies requests that share one part of the bounds: all requests of one user, or all requests that come from one
+// address and whose callers are unknown.
 type Flow [sha256.Size]byte
 
 // Config configures Limits. A bound of 0 is no bound.
@@ -23,8 +28,8 @@ type Config struct {
 	// Short bounds the number of short requests at a time. Requests that wait for the upstream count, but not those that
 	// wait for memory ([Grant.Pause]).
 	Short int
-	// LongRunning bounds the number of watches, logs, execs and the like at a time (kubehttp.Request.LongRunning).
-	// Beyond the bound, such requests are refused without waiting.
+	// LongRunning bounds the number of watches, logs, execs and the like at a time (kubehttp.Request.LongRunning). Beyond the
+	// bound, such requests are refused at once.
 	LongRunning int
 	// Bytes bounds the bytes of large answers from memory that are being written, before compression, together with the
 	// bytes of large request bodies that are kept. Large means more than Bytes / 1024.
@@ -38,7 +43,7 @@ const (
 	// in flight. With the default of --max-requests-inflight there are 16,000 places. One account can have an eighth of
 	// them: enough for the pods of a DaemonSet on 2,000 nodes.
 	placesPerRequest = 16
-	// answerPlaces bounds the large answers that wait to be written.
+	// answerPlaces is the number of large answers that may wait to be written.
 	answerPlaces = 4096
 	// smallDivisor makes an answer or body small if it has up to Config.Bytes / smallDivisor bytes.
 	smallDivisor = 1024
@@ -64,8 +69,8 @@ func (l *Limits) AcquireAnswer(ctx context.Context, flow Flow, size int) (Grant,
 	return l.bytes.Acquire(ctx, flow, int64(size))
 }
 
-// TryAcquireBody returns a grant to keep a request's body of size bytes until the request is answered. It returns false if
-// there is no room.
+// TryAcquireBody returns a grant to keep a request's body of size bytes until the request is answered. Small bodies need no
+// room. TryAcquireBody returns false if there is no room.
 func (l *Limits) TryAcquireBody(flow Flow, size int64) (Grant, bool) {
 	if size <= l.small {
 		return Grant{}, true

@@ -19,11 +19,12 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Health knows the condition of the upstream. Every ten seconds it probes GET /readyz with listproxy's own credentials. It
-// also observes the answers to listproxy's other requests ([Health.Observe]): an upstream that answers them is not
-// unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line of the log.
+// Health knows the condition of the upstream. Every ten seconds it probes: it sends GET /readyz with listproxy's own
+// credentials. It also observes the answers to listproxy's other requests ([Health.Observe]). An upstream that answers them
+// is not unreachable, and an upstream that refuses them all is of no use. Each change of the [Condition] is one line of the
+// log.
 //
-// A failure counts when two probes have found it, five seconds apart. The first good answer ends it. Health is safe for
+// A failure counts when two probes have found it, five seconds apart. The first good probe ends it. Health is safe for
 // concurrent use.
 type Health struct {
 	client  *http.Client
@@ -31,8 +32,9 @@ type Health struct {
 	log     *slog.Logger
 	traffic traffic
 
-	mu        sync.Mutex // guards diagnosis
-	diagnosis Diagnosis  // changed by Run only; Answered is not set
+	mu sync.Mutex // guards diagnosis
+	// diagnosis is the result of the last probes, without Answered. Only Run changes it.
+	diagnosis Diagnosis
 }
 
 // Diagnosis is what is known about the condition of the upstream.
@@ -55,7 +57,7 @@ const (
 	probeInterval = 10 * time.Second
 	// confirmInterval is the pause before the probe that confirms a failure.
 	confirmInterval = 5 * time.Second
-	// probeTimeout bounds the time of a probe. With the pauses it makes a failure known within twenty seconds.
+	// probeTimeout bounds the time of a probe. So a failure is known within twenty seconds, with the pauses counted in.
 	probeTimeout = 2 * time.Second
 )
 
@@ -124,10 +126,8 @@ func (h *Health) Run(ctx context.Context) {
 			pause = wait.Jitter(probeInterval, 0.05)
 		}
 		previous = found
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
@@ -159,8 +159,8 @@ func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	h.diagnosis = after
 }
 
-// probe asks the upstream whether it is ready. If the probe gets no answer, but more of another request's answer has come
-// since it was sent, the upstream is only busy, which counts as OK.
+// probe asks the upstream whether it is ready. If the probe gets no answer, but the upstream has sent something to another
+// request meanwhile, the upstream is only busy, which counts as OK.
 func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -175,7 +175,7 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	}
 	h.traffic.recordAnswer(status)
 	isRefused := status == http.StatusForbidden || h.traffic.resourceRefused.Load()
-	readsNothing := h.traffic.openAnswers.Load() == 0 // an account that may not read one resource usually watches others
+	readsNothing := h.traffic.openAnswers.Load() == 0 // an account that lacks a right for one resource usually watches others
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
@@ -186,11 +186,11 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	case status == http.StatusOK, status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		return ConditionOK, nil
 	}
-	// It may be a login page, or the base path is wrong.
+	// The answer may come from a login page, or the base path is wrong.
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status)
 }
 
-// maxDrained bounds the bytes of an answer that are read so that its connection can be used again.
+// maxDrained bounds the bytes that are read of an answer. An answer that was read to its end leaves its connection usable.
 const maxDrained = 64 << 10
 
 // statusOf returns the status of the answer to a GET of an address.

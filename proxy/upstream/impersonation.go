@@ -20,7 +20,7 @@ func (t *Transports) Impersonate(cfg *rest.Config) error {
 	return err
 }
 
-// newImpersonatingSet returns a set that sends requests with the credentials of cfg, which are listproxy's own. It sends
+// newImpersonatingSet returns a set that sends requests with the credentials of cfg, which are listproxy's own. The set sends
 // only requests that name a user to impersonate ([impersonatedOnly]).
 func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
@@ -32,7 +32,7 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 			"credentials are for one API server only: use an address without a path, or leave out --client-ca-file", base.Path)
 	}
 	own := rest.CopyConfig(cfg)
-	own.UserAgent = "" // the caller's is sent, even if it is none
+	own.UserAgent = "" // the caller's User-Agent is sent, or none
 	transportConfig, err := own.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -58,12 +58,12 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 	})
 }
 
-// errNotImpersonated means a bug in listproxy, which was noticed before anything was sent with its credentials.
+// errNotImpersonated means that listproxy has a bug. It was noticed before anything was sent with listproxy's credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
 
 // impersonatedOnly sends only requests that have no credentials, and name a user and a group in Impersonate-* headers.
 // client-go adds credentials to any request that has none, so without this check a mistake elsewhere would give a caller
-// listproxy's own rights. A group is required since kube-apiserver gives other groups to a user who is named without one.
+// listproxy's own rights. A group is required since kube-apiserver gives groups of its own choice to a user without one.
 type impersonatedOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].

@@ -75,14 +75,14 @@ func (a *openAnswer) Close() error {
 	return a.ReadCloser.Close()
 }
 
-// traffic is what is known of the upstream from its answers: to all of listproxy's own requests, and during an outage also
-// to callers'.
+// traffic is what is known of the upstream from its answers. All answers to listproxy's own requests count, and during an
+// outage also those to callers' requests.
 type traffic struct {
 	// resourceRefused reports whether the last answer about a resource was a 403.
 	resourceRefused atomic.Bool
-	// openAnswers is the number of successful answers about resources that are not closed yet, watches included.
+	// openAnswers is the number of successful answers about resources, watches included, that are not closed yet.
 	openAnswers atomic.Int64
-	// onOutageEnd is called when an outage has ended, unless it is nil.
+	// onOutageEnd is called when an outage has ended. It may be nil.
 	onOutageEnd func()
 
 	// outage is the current outage, or the last one; nil if there was none. It changes under mu.
@@ -102,7 +102,7 @@ const startupTime = 15 * time.Second
 // starting.
 func (t *traffic) recordAnswer(status int) {
 	if t.recordStatus(status) && t.onOutageEnd != nil {
-		t.onOutageEnd() // without mu: the function may want to know about the outage
+		t.onOutageEnd() // called without mu, since the function may use other methods of traffic
 	}
 }
 
@@ -133,8 +133,8 @@ func mayBeStarting(status int) bool {
 		status >= http.StatusInternalServerError
 }
 
-// recordBytes records that more of an answer came. That does not end an outage: a kube-apiserver that is shutting down
-// accepts no new requests, but its open watches go on until the end.
+// recordBytes records that more of an answer came. That does not end an outage, since a kube-apiserver that is shutting down
+// still serves its open watches, but no new requests.
 func (t *traffic) recordBytes() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +142,7 @@ func (t *traffic) recordBytes() {
 }
 
 // recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request
-// was sent, or the answer broke off. An outage begins if no other answer has begun since then.
+// was sent, or at which the answer broke off. An outage begins unless another answer has begun after since.
 func (t *traffic) recordFailure(since time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // listproxy itself gave the request up

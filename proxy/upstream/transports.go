@@ -22,42 +22,42 @@ const (
 	tlsHandshakeTimeout   = 10 * time.Second
 	expectContinueTimeout = time.Second
 	idleConnTimeout       = 90 * time.Second
-	// idleHTTP1Timeout is shorter than those of servers and load balancers: a request that is sent while the other side
-	// closes the connection cannot always be sent again.
+	// idleHTTP1Timeout is shorter than the idle timeouts of servers and load balancers. If a request is sent while the other
+	// side closes the connection, it cannot always be sent again.
 	idleHTTP1Timeout = 30 * time.Second
 	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. If no
 	// answer to the ping comes within longPingTimeout, the connection is closed. Both are client-go's: an API server that
 	// stands still for a moment ends nobody's watch.
 	longPingAfter   = 30 * time.Second
 	longPingTimeout = 15 * time.Second
-	// shortPingAfter and shortPingTimeout are the same for connections for short requests. Together they leave two of the
-	// ten seconds after which client-go's leader election gives up a lock.
+	// shortPingAfter and shortPingTimeout are longPingAfter and longPingTimeout for connections for short requests. Client-go's
+	// leader election gives up a lock after ten seconds. Two of these are left when a dead connection is closed.
 	shortPingAfter   = 3 * time.Second
 	shortPingTimeout = 5 * time.Second
 	// maxIdleConns bounds idle connections. There are more than a few only if the API server does not speak HTTP/2, or
 	// refuses many upgrades.
 	maxIdleConns = 256
 	// streamReceiveBuffer bounds the memory, in bytes, of one answer whose client does not read. It also bounds the bytes
-	// in flight: an API server that is a millisecond away can send 125 MB a second on one stream.
+	// in flight, and so the throughput: an API server that is a millisecond away can send 125 MB a second on one stream.
 	streamReceiveBuffer = 128 << 10
 )
 
-// Transports sends callers' requests to the API server, each with the caller's own credentials. Of its own it has
-// credentials only if listproxy impersonates users ([Transports.Impersonate]). While Run runs, it reloads the files of the
-// CA and of listproxy's own client certificate. It is safe for concurrent use.
+// Transports sends callers' requests to the API server, each with the caller's own credentials. It holds listproxy's own
+// credentials only if listproxy impersonates users ([Transports.Impersonate]). While Run runs, Transports reloads the files
+// of the CA and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
 	*auth.Verdicts // the API server's verdicts about callers' tokens
 
-	base         *url.URL     // its path is a prefix without a trailing slash
-	cfg          *rest.Config // with credentials only if impersonates is true
+	base         *url.URL     // see URL
+	cfg          *rest.Config // has credentials only if impersonates is true
 	impersonates bool
 	current      atomic.Pointer[generation]
-	onAnswer     func(status int) // called for each answer, unless it is nil
+	onAnswer     func(status int) // called for each answer; may be nil
 }
 
-// New returns the Transports to the API server that cfg names. Of cfg it uses the host with its path prefix, the CA, the
-// server name, whether to verify at all, the network proxy and the dialer. It uses no credentials of cfg, and returns an
-// error if the result would hold any.
+// New returns the Transports to the API server that cfg names. Of cfg it uses the host with its path prefix, the settings of
+// TLS without a client certificate, the network proxy and the dialer. It uses no credentials of cfg, and returns an error
+// if the result would hold any.
 //
 // The host must be reached over TLS, since callers' tokens are sent to it.
 func New(cfg *rest.Config) (*Transports, error) {
@@ -92,13 +92,14 @@ func (t *Transports) URL() *url.URL {
 }
 
 // SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials:
-// SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. SendAs uses connections
-// of its own, and follows no redirects. Its errors contain no credentials.
+// SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. For accepted
+// callers it uses connections of its own. SendAs follows no redirects. Its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.SetHeaders(r.Header)
 	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
 	if err == nil {
-		t.RecordAnswer(id, false, r.Method, res.StatusCode)
+		const upgrade = false
+		t.RecordAnswer(id, upgrade, r.Method, res.StatusCode)
 	}
 	return res, err
 }
@@ -125,7 +126,7 @@ func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
 	verdict, _ := t.VerdictOn(id, "")
 	if verdict != auth.Accepted {
-		return transports.http1 // a 401 would close an HTTP/2 connection, see unknownCallers; these bodies are small
+		return transports.http1 // a 401 would close an HTTP/2 connection (see unknownCallers)
 	}
 	return transports.sendAs
 }
@@ -165,7 +166,7 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	}
 	return &http.Transport{
-		// The URL of a request has a path that the caller chose: the network proxy is chosen without it.
+		// The caller chose the path of a request's URL, so the network proxy is chosen by the base URL.
 		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
 		DialContext:           dial,
 		TLSClientConfig:       tlsConfig.Clone(),

@@ -132,6 +132,7 @@ func TestListsShareProbes(t *testing.T) {
 				snap, unavailable := c.Consistent(t.Context(), c.shared.probes.Last(), 3*probeTime)
 				if unavailable != reason.None {
 					t.Errorf("got reason %q, want a state", unavailable)
+					return
 				}
 				expectCurrentSince(t, came, snap)
 				const maxTook = 2 * probeTime // the rest of a probe that was sent before the list came, and the next probe

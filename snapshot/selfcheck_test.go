@@ -252,7 +252,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 				t.Errorf("the corrupted collection is retired: got reason %q, want %q", why, reason.Warming)
 			}
 			expect.Says(t, w.log.String(), tt.wantLog)
-			proxytest.AssertNotContains(t, w.log.String(), "valu") // the object's content
+			proxytest.AssertNotContains(t, w.log.String(), "valu") // the content of every object has it
 			w.expectRight(t)
 			if all := w.collections.Stats(); len(all) != 1 || all[0].Losses[reason.Mismatch] != 1 {
 				t.Errorf("got statistics %+v, want one collection with one loss because of %q", all, reason.Mismatch)
@@ -267,11 +267,12 @@ func TestSelfCheckGoesAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, (checkPages+1)*pageObjects, checkEvery)
 		w.mismatchesAfter(t, 3)
-		firstPages := []string{""}
+		pageAfter := func(last int) string { return fmt.Sprintf("n/%04d\x00", last) }
+		firstPages := []string{page1}
 		for last := pageObjects - 1; len(firstPages) < checkPages; last += pageObjects {
-			firstPages = append(firstPages, fmt.Sprintf("n/%04d\x00", last))
+			firstPages = append(firstPages, pageAfter(last))
 		}
-		lastPage := fmt.Sprintf("n/%04d\x00", checkPages*pageObjects-1)
+		lastPage := pageAfter(checkPages*pageObjects - 1)
 		expect.Same(t, slices.Concat(firstPages, []string{lastPage}, firstPages), w.compared())
 		before := len(w.compared())
 		corrupt(w.use(t), removeOne(fmt.Sprintf("n/%04d", (checkPages+1)*pageObjects-1)))
@@ -298,11 +299,11 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	const gone, tooMany, ok = http.StatusGone, http.StatusTooManyRequests, http.StatusOK
 	const empty = `{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{"resourceVersion":"%d"}}` + "\n"
 	for name, tt := range map[string]struct {
-		answers   int    // the number of requests that are answered so
-		code      int    // of these answers
-		body      string // of these answers; %d is the revision
-		ahead     int64  // how far that revision is ahead of the upstream's
-		redefined bool   // the definition changes during the comparison
+		answers   int    // answers is the number of requests that are answered with code and body.
+		code      int    // code is their status.
+		body      string // body is their body, with the revision in place of %d.
+		ahead     int64  // ahead is added to the upstream's revision in body.
+		redefined bool   // If redefined is true, the definition changes during the comparison.
 		want      CheckResult
 	}{
 		"410":                        {answers: 1, code: gone, want: CheckInconclusive},
@@ -337,10 +338,10 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestUnansweredPageHidesNothing: self-checks compare the pages after one that the upstream never answers.
+// TestUnansweredPageHidesNothing: if the upstream never answers a page, self-checks still compare the pages after it.
 func TestUnansweredPageHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCheckedWidgets(t, 1200, checkEvery)
+		w := newCheckedWidgets(t, threePages, checkEvery)
 		w.interceptComparisons(func(*http.Request) (int, string) {
 			if w.pages[len(w.pages)-1] == page2 {
 				return http.StatusInternalServerError, ""
@@ -349,7 +350,7 @@ func TestUnansweredPageHidesNothing(t *testing.T) {
 		})
 		corrupted := w.use(t)
 		w.mismatchesAfter(t, 1)
-		corrupt(corrupted, changeOne("n/1100", changeByte)) // on page 3
+		corrupt(corrupted, changeOne(keyOnPage3, changeByte))
 		if mismatches := w.mismatchesAfter(t, 3); mismatches == 0 {
 			t.Errorf("got no mismatch, want some; log:\n%s", w.log)
 		}

@@ -242,18 +242,16 @@ func TestVerifiedInOrder(t *testing.T) {
 				t.Errorf("%s: got %v next, want %v", when, next, want)
 			}
 		}
-		endWithoutDifference := func(r *runningCollection, requiredAt time.Time) {
-			const comparedAt = 1 // any revision
-			c.endVerification(r, requiredAt, comparedAt, nil)
-		}
+		const comparedAt = 1   // any revision
+		var noDifference error // no difference was found
 		expectNext("while all are being verified", nil)
 		time.Sleep(time.Second)
 		c.requireVerification(OfCollection(eager), time.Now())
-		endWithoutDifference(first, requiredAt)
+		c.endVerification(first, requiredAt, comparedAt, noDifference)
 		expectNext("right after the first comparison, though another is required", nil)
 		time.Sleep(verifyEvery)
 		expectNext("verifyEvery later", first)
-		endWithoutDifference(second, second.verification.requiredAt)
+		c.endVerification(second, second.verification.requiredAt, comparedAt, noDifference)
 		expectNext("after the second collection was compared", nil)
 	})
 }

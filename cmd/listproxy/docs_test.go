@@ -134,14 +134,15 @@ func TestMentionedTests(t *testing.T) {
 func TestLinksInPages(t *testing.T) {
 	codeBlock := regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	pages := readPages(t)
-	anchors := map[string]bool{} // as path#heading
+	anchors := map[string]bool{} // the keys are written as path#anchor
 	for i, p := range pages {
 		pages[i].text = codeBlock.ReplaceAllString(p.text, "")
 		for _, anchor := range anchorsOf(pages[i].text) {
 			anchors[p.path+"#"+anchor] = true
 		}
 	}
-	link, brokenLink := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`\]\n *\([^)\s]+\)`)
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	brokenLink := regexp.MustCompile(`\]\n *\([^)\s]+\)`)
 	for _, p := range pages {
 		if found := brokenLink.FindString(p.text); found != "" {
 			t.Errorf("%s has %q, which is not a link: its parts are on two lines", p.path, found)
@@ -166,7 +167,8 @@ func TestLinksInPages(t *testing.T) {
 
 // anchorsOf returns the anchors of a page: those of its headings, as GitHub makes them, and those of <a name>.
 func anchorsOf(text string) (anchors []string) {
-	heading, named := regexp.MustCompile(`(?m)^#+ (.*)$`), regexp.MustCompile(`<a name="?(\S+?)"?></a>`)
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	named := regexp.MustCompile(`<a name="?(\S+?)"?></a>`)
 	punctuation := regexp.MustCompile(`[^\pL\pN _-]`)
 	for _, match := range heading.FindAllStringSubmatch(text, -1) {
 		words := strings.ToLower(punctuation.ReplaceAllString(match[1], ""))
@@ -231,7 +233,7 @@ type commandLine struct {
 
 // commandLinesOf returns the command lines of listproxy and make that a page shows.
 func commandLinesOf(p page) (found []commandLine) {
-	// It begins a line, also after "$ ", "(umask 077; ", a pipe, or bin/.
+	// A command line begins a line of the page. "$ ", "(umask 077; ", a command with a pipe, or bin/ may stand before it.
 	pattern := regexp.MustCompile(
 		`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
 	templateValue := regexp.MustCompile(`\{\{.*?\}\}`)

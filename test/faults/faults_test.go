@@ -22,18 +22,19 @@ type faultCase struct {
 	suite suite
 	// inSoak means that TestSoak causes the fault, too: etcd is not replaced, and the measured listproxy survives.
 	inSoak   bool
-	stage    *stage   // nil: quietStage
-	args     []string // more for listproxy
-	replicas int      // of listproxy, before the fault; 0: one
-	shell    string   // commands that a shell runs before it becomes listproxy
+	stage    *stage   // stage is where the case runs; nil: quietStage.
+	args     []string // args are further arguments of listproxy.
+	replicas int      // replicas is the number of listproxies before the fault; 0: one.
+	shell    string   // shell has commands that a shell runs before it becomes listproxy.
 	// noSelfChecks turns listproxy's self-checks off. Otherwise one must agree in the end, unless the timeline is another one.
 	noSelfChecks bool
 	// withoutRace runs a listproxy without the race detector, which takes several times the memory.
 	withoutRace bool
-	bound       time.Duration // --staleness-bound; 0: [load.Bound]
-	breaksOften bool          // [load.Load.BreaksOften]
+	bound       time.Duration // bound is --staleness-bound; 0: [load.Bound].
+	breaksOften bool          // breaksOften sets [load.Load.BreaksOften].
 
-	prepare func(s *scene) // before listproxy starts; may be nil
+	// prepare is called before listproxy starts, unless it is nil.
+	prepare func(s *scene)
 	// fault causes the fault and ends it. It returns the time from which recovery is measured, usually the end.
 	fault func(s *scene) (mended time.Time)
 
@@ -41,14 +42,14 @@ type faultCase struct {
 
 	// wantHistoryKept: listproxy must still know every revision that it knew before.
 	wantHistoryKept bool
-	// replacesEtcd: the timeline is another one afterwards.
+	// replacesEtcd: after the fault, the timeline is another one.
 	replacesEtcd bool
 	// mayForward: collections need not be in memory, so neither answers nor watches need come from there. Hits during the
 	// fault are compared all the same.
 	mayForward bool
 	// noHitsBecause says why no answer has to come from memory during the fault; "": at least one has to.
 	noHitsBecause string
-	// wantReadersServed: in an outage lists of any version and next pages must be given.
+	// wantReadersServed: in an outage, lists of any version and next pages must be answered.
 	wantReadersServed bool
 	// wantAllAnswered: every request must be answered, and watches must end in order.
 	wantAllAnswered bool

@@ -18,7 +18,7 @@ type User struct {
 	Name, Token string
 	// Certificate is the certificate with which the user logs in, or nil.
 	Certificate *tls.Certificate
-	// As has the user's Impersonate-* headers.
+	// As has the Impersonate-* headers that the user sends.
 	As http.Header
 	// ListsFromMemory reports whether a whole list of r in the namespace ("": all) must come from memory for this user.
 	ListsFromMemory func(r Resource, namespace string) bool
@@ -32,7 +32,7 @@ const (
 	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as alice (constrained impersonation,
 	// KEP-5284).
 	constrained = "constrained"
-	// lister may do the same, and list and watch pods of TeamA as alice.
+	// lister may do what constrained may, and list and watch pods of TeamA as alice.
 	lister = "lister"
 	// impersonator may do everything as anybody.
 	impersonator = "impersonator"
@@ -52,7 +52,7 @@ func rights() []controlplane.Grant {
 	}
 }
 
-// What a user may list, so that it comes from memory.
+// everything, nothing and podsOfTeamA are values of User.ListsFromMemory.
 func everything(Resource, string) bool { return true }
 func nothing(Resource, string) bool    { return false }
 func podsOfTeamA(r Resource, namespace string) bool {

@@ -24,7 +24,7 @@ type request struct {
 func (c *Cluster) write(ctx context.Context, r Resource, w request) (ask.Answer, error) {
 	body := maps.Clone(w.body)
 	switch {
-	case w.subresource == binding: // is created
+	case w.subresource == binding: // a binding is created by a POST
 		w.method = http.MethodPost
 		body["metadata"] = object{"name": w.name}
 	case w.method != http.MethodPatch:

@@ -18,7 +18,8 @@ import (
 // Comparisons read threePages widgets in three pages of at most pageObjects.
 const (
 	threePages = 1200
-	// page1, page2 and page3 are the keys with which the pages begin: the last key of the page before, and a zero byte.
+	// page1, page2 and page3 are the keys with which the pages begin. After the first page, that is the last key of the page
+	// before and a zero byte.
 	page1, page2, page3 = "", "n/0499\x00", "n/0999\x00"
 	keyOnPage3          = "n/1100"
 )

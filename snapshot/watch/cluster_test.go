@@ -58,7 +58,7 @@ type fakeCluster struct {
 	state       index.Tree // state has the pods at the newest revision.
 	log         []logged   // log has all changes, in order.
 	broadcaster *Broadcaster
-	definition  definition
+	definition  definition // definition answers Options.Defined of the clients.
 }
 
 // definition decides what Options.Defined returns, and counts the calls.
@@ -258,10 +258,10 @@ type watchClient struct {
 	*Watcher
 	closing   sync.Once
 	query     index.Query
-	after     uint64
-	events    []string
-	bookmarks []bookmark
-	end       Ending
+	after     uint64     // after is the revision after which the watch begins.
+	events    []string   // events are all but bookmarks, each as its type and its object.
+	bookmarks []bookmark // bookmarks are the others.
+	end       Ending     // end is how the watch ended; "": it goes on.
 }
 
 // watch begins a watch. By default it lasts an hour, and ends when the cluster's definition is doubtful for too long.

@@ -208,7 +208,8 @@ func TestFeed(t *testing.T) {
 	for name, tt := range map[string]feedCase{
 		"nothing changes": {upstream: &upstream{}, wantRevision: 9},
 		"watches end at their timeouts": {
-			upstream: &upstream{}, duration: 6 * watchTimeout, wantWatches: bounds{least: 4, most: 7}, // six, and up to one for the jitter of each timeout
+			// A watch lasts watchTimeout and a random time of at most watchTimeout.
+			upstream: &upstream{}, duration: 6 * watchTimeout, wantWatches: bounds{least: 4, most: 7},
 		},
 		"the first object changes between the list and the watch that learn its form": {
 			upstream: &upstream{intercept: alwaysChanged},
@@ -411,10 +412,12 @@ func TestForbiddenStreamingLists(t *testing.T) {
 // either, the feed asks for no whole one at all, and clients' streaming lists are forwarded.
 func TestStreamingListsWithoutEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
-		emptyToo      bool   // the list of a name that cannot exist does not end either
-		repeats       string // the line that is sent every second instead
-		wantWhole     int    // whole streaming lists in three loads within noStreamingFor
-		wantWholeThen int    // in one more load, after noStreamingFor
+		emptyToo bool   // If emptyToo is true, the list of a name that cannot exist does not end either.
+		repeats  string // repeats is the line that lists without an end send every second; "": none.
+		// wantWhole is the number of whole streaming lists after three loads within noStreamingFor, and wantWholeThen the number
+		// after one more load, later than noStreamingFor.
+		wantWhole     int
+		wantWholeThen int
 		wantForwarded bool
 	}{
 		"no list ends":                          {emptyToo: true, wantForwarded: true},

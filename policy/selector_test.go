@@ -86,7 +86,7 @@ func TestCheckSelectors(t *testing.T) {
 				"limit=1&resourceVersion=5&resourceVersionMatch=Exact", "limit=1&resourceVersion=5&resourceVersionMatch=NotOlderThan",
 			} {
 				r, why := parse(read(t, getSelected(path, "", selector, options)))
-				if why != "" {
+				if why != reason.None {
 					t.Fatalf("%s with %q and %q is forwarded: %s", path, selector, options, why)
 				}
 				checkScope(t, r, namespaced)

@@ -31,7 +31,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// refusing has the servers of a listproxy, and what they count and log.
+// refusing is a listproxy of two servers, one of them for CONNECT, with its metrics and its log.
 type refusing struct {
 	main, connect *httptest.Server
 	metrics       prometheus.Gatherer
@@ -48,7 +48,8 @@ func newRefusing(t *testing.T) *refusing {
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
-	forwarder, caller := forward.New(up, proxytest.DiscardLog()), proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
+	forwarder := forward.New(up, proxytest.DiscardLog())
+	caller := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
 	// This handler does what Handler.respond does to forward a request.
 	handler := o.Observe(serve.OnlyPaths(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		observe.RecordOf(r.Context()).SetDecision(&policy.Request{}, "", reason.NotList)
@@ -75,7 +76,9 @@ func newRefusing(t *testing.T) *refusing {
 // in the access log, with its reason. Its answer has no Cache-Status, since neither memory nor the upstream was asked.
 func TestRefusalsAreSeen(t *testing.T) {
 	f := newRefusing(t)
-	bodyBytes, wantSeries, wantLines := 0, map[string]int{}, []string(nil)
+	bodyBytes := 0
+	wantSeries := map[string]int{} // of the metric, with their counts
+	var wantLines []string         // of the access log, each "REASON CODE"
 	for name, tt := range map[string]struct {
 		to             *httptest.Server
 		target, header string // of a request with the Host a, and further lines of its header

@@ -55,7 +55,7 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			}
 			serveApps(t, f, apiResource("deployments", "Deployment", false, "list", "watch")) // no longer namespaced
 			tt.change(f)
-			expectLookup(t, c, "apps v1 deployments", found{Entry: Entry{}})
+			expectLookup(t, c, "apps v1 deployments", foundClusterScoped)
 			if !tt.wantReadAgain {
 				return
 			}

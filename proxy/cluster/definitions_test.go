@@ -47,7 +47,8 @@ func newFakeClusterWith(t *testing.T, definition string) *proxytest.FakeAPI {
 // other changes do not.
 func TestDefinitionsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, recorded := newFakeClusterWith(t, crd(1, "v1", "", established)), &recorder{}
+		f := newFakeClusterWith(t, crd(1, "v1", "", established))
+		recorded := &recorder{}
 		runCluster(t, f, Config{Invalidate: recorded.recordInvalidation})
 		for _, step := range []struct {
 			name, event, object string

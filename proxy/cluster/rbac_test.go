@@ -98,7 +98,7 @@ func TestRBACBindings(t *testing.T) {
 	}
 }
 
-// checkRevocations checks the changes of an object of a resource.
+// checkRevocations requires for each change of an object of the resource that WatchRBAC calls revoked, or not, as wanted.
 func checkRevocations(t *testing.T, resource string, changes map[string]rbacChange) {
 	t.Helper()
 	for name, tt := range changes {

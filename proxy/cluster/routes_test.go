@@ -117,7 +117,7 @@ func TestRoutesChange(t *testing.T) {
 		}
 		expectLookup(t, c, "core v1 pods", unknown)
 		expectLookup(t, c, "example.com v1 widgets", unknown)
-		expectLookup(t, c, "new v1 things", found{Entry: Entry{}})
+		expectLookup(t, c, "new v1 things", foundClusterScoped)
 	})
 }
 

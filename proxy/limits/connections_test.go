@@ -39,9 +39,9 @@ func (c connFrom) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.remote), 1))
 }
 
-// TestConnections: at the bound, a new connection replaces one that waits for a request: of the network with most of these, the
-// one that has waited longest. (A network is an address of IPv4, or a /64 of IPv6.) If all have a request, the new one waits
-// until a connection ends, or waits for its next request.
+// TestConnections: at the bound, a new connection replaces an idle one, which waits for a request. The network with most idle
+// connections loses the one that has waited longest. (A network is an address of IPv4, or a /64 of IPv6.) If no connection is
+// idle, the new one waits until another ends or becomes idle.
 func TestConnections(t *testing.T) {
 	const maxOpen = 3
 	for name, tt := range map[string]struct {

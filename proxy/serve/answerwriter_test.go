@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// stallLimit is the time within which a client must read more of an answer.
 const stallLimit = 10 * time.Second
 
 // overBothPipes runs test in a synctest bubble for each protocol.
@@ -34,6 +35,7 @@ type stallGuard struct {
 	log   proxytest.Recorder
 }
 
+// wrap returns a handler whose answers next writes through the AnswerWriter.
 func (g *stallGuard) wrap(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := NewAnswerWriter(w, r, g.limit, slog.New(&g.log))
@@ -42,8 +44,8 @@ func (g *stallGuard) wrap(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// ended returns a line of the log for each answer that was ended.
-func (g *stallGuard) ended() []string { return g.log.Above(slog.LevelDebug - 1) }
+// endedAnswers returns a line of the log for each answer that was ended.
+func (g *stallGuard) endedAnswers() []string { return g.log.Above(slog.LevelDebug - 1) }
 
 // writeUntilError returns a handler that writes until an error, and then sends that and the error of another write.
 func writeUntilError(errs chan<- error) http.HandlerFunc {
@@ -79,30 +81,30 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		begun := time.Now()
 		time.Sleep(stallLimit - time.Nanosecond)
 		synctest.Wait()
-		if len(guard.ended()) != 0 || len(errs) != 0 {
-			t.Fatalf("answers were ended too soon: %q", guard.ended())
+		if len(guard.endedAnswers()) != 0 || len(errs) != 0 {
+			t.Fatalf("answers were ended before the limit: %q", guard.endedAnswers())
 		}
 		time.Sleep(time.Nanosecond)
 		if err := <-errs; !errors.Is(err, errStalled) {
 			t.Errorf("the error is %v, want %v", err, errStalled)
 		}
 		if late := time.Since(begun) - stallLimit; late > streamResetTime {
-			t.Errorf("the answer was ended %v after the limit", late)
+			t.Errorf("the answer was ended %v after the limit, want at most %v", late, streamResetTime)
 		}
-		ended := guard.ended()
+		ended := guard.endedAnswers()
 		if len(ended) != 1 || !strings.Contains(ended[0], "get secrets v1") {
 			t.Errorf("the log has %q, want one line about get secrets v1", ended)
 		}
 		proxytest.AssertNotContains(t, strings.Join(ended, "\n"), "hunter2")
 		if _, err := io.Copy(io.Discard, res.Body); err == nil {
-			t.Error("to the client the answer looks complete")
+			t.Error("the client reads an answer without an error, want one that breaks off")
 		}
 		close(goOn)
 		expect.Same(t, "fine", proxytest.ReadAll(t, other.Body))
 	})
 }
 
-// TestIdleAnswersAreNotEnded: a watch may be idle for longer than the limit between its events, and so may a connection
+// TestIdleAnswersAreNotEnded: an answer from which nothing waits to be read goes on: a watch may be idle for longer than the limit between its events, and so may a connection
 // between its answers.
 func TestIdleAnswersAreNotEnded(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
@@ -125,20 +127,20 @@ func TestIdleAnswersAreNotEnded(t *testing.T) {
 			time.Sleep(2 * stallLimit)
 		}
 		expect.Same(t, 3, len(calls))
-		expect.Same(t, 0, len(guard.ended()))
+		expect.Same(t, 0, len(guard.endedAnswers()))
 	})
 }
 
 // TestSlowAnswersAreNotEnded: a client that reads each 256 KiB of one large write in somewhat less than the limit gets
 // all of it.
 func TestSlowAnswersAreNotEnded(t *testing.T) {
-	sent := make([]byte, 6*stallChunk+7)
+	sent := make([]byte, 6*stallChunk+7) // not a multiple of stallChunk
 	_, _ = rand.NewChaCha8([32]byte{}).Read(sent)
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		guard := &stallGuard{limit: stallLimit}
 		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, _ *http.Request) {
 			if n, err := w.Write(sent); n != len(sent) || err != nil {
-				t.Errorf("wrote %d, %v", n, err)
+				t.Errorf("wrote %d bytes and got error %v, want %d", n, err, len(sent))
 			}
 		}), http2)
 		begun, read := time.Now(), []byte(nil)
@@ -149,15 +151,19 @@ func TestSlowAnswersAreNotEnded(t *testing.T) {
 			if err != nil {
 				break
 			}
-			time.Sleep(stallLimit / 10)
+			time.Sleep(stallLimit / 10) // eight of these for each stallChunk
 		}
-		if !bytes.Equal(read, sent) || time.Since(begun) < 4*stallLimit || len(guard.ended()) != 0 {
-			t.Errorf("read %d of %d bytes in %v, ended: %q", len(read), len(sent), time.Since(begun), guard.ended())
+		if !bytes.Equal(read, sent) {
+			t.Errorf("read %d bytes, want the %d that were sent", len(read), len(sent))
 		}
+		if took := time.Since(begun); took < 4*stallLimit {
+			t.Errorf("reading took %v, so it shows nothing", took)
+		}
+		expect.Same(t, 0, len(guard.endedAnswers()))
 	})
 }
 
-// TestStallAfterTheHandler: the limit holds, too, for an answer that is still in the server's buffers when its handler
+// TestStallAfterTheHandler: the limit also holds for an answer that is still in the server's buffers when its handler
 // returns.
 func TestStallAfterTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -174,13 +180,13 @@ func TestStallAfterTheHandler(t *testing.T) {
 	})
 }
 
-// unread is a connection of a client that reads nothing at all.
-type unread struct {
+// deafConn is the connection of a client that reads nothing at all.
+type deafConn struct {
 	net.Conn
 	left chan struct{} // closed when the client leaves
 }
 
-func (u unread) Read([]byte) (int, error) {
+func (u deafConn) Read([]byte) (int, error) {
 	<-u.left
 	return 0, io.EOF
 }
@@ -198,11 +204,11 @@ func TestStuckConnectionIsClosed(t *testing.T) {
 		pipes := proxytest.ServeInPipes(t, server)
 		client := &http.Client{Transport: &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := pipes.Dial(ctx, "", "")
-			return unread{conn, left}, err
+			return deafConn{conn, left}, err
 		}}}
 		go func() {
 			if res, err := client.Get("http://pipe/x"); err == nil {
-				t.Errorf("the client read %s", res.Status)
+				t.Errorf("the client read %s, want an error", res.Status)
 				_ = res.Body.Close()
 			}
 		}()

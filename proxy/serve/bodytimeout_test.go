@@ -13,56 +13,58 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// bodyLimit is the time within which the body of a short request must come.
 const bodyLimit = 10 * time.Second
 
-// TestBodyTimeout: the body of a short request comes in time, or it is not read any more, and its connection ends. The
-// limit is not that of the answer, nor of the next request on the connection, nor of a long-running request, which
-// sends a stream.
+// TestBodyTimeout: a body that has not come within bodyLimit is read no further, and its connection ends. The limit holds for the
+// body alone: not for the answer, nor for the next request on the connection, nor for a long-running request, which sends a
+// stream.
 func TestBodyTimeout(t *testing.T) {
 	const stream = "POST /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
+	const body = "0123456789"
 	for name, tt := range map[string]struct {
-		head  string
-		pause time.Duration // before each of ten bytes
-		whole bool
+		head      string
+		pause     time.Duration // before each of the ten bytes
+		wantWhole bool
 	}{
-		"in time":  {proxytest.StuckUpload, bodyLimit/10 - 1, true},
-		"too slow": {proxytest.StuckUpload, bodyLimit / 9, false},
-		"a stream": {stream, 10 * bodyLimit, true},
+		"in time":  {head: proxytest.StuckUpload, pause: bodyLimit/10 - time.Nanosecond, wantWhole: true},
+		"too slow": {head: proxytest.StuckUpload, pause: bodyLimit / 9},
+		"a stream": {head: stream, pause: 10 * bodyLimit, wantWhole: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			read := make(chan error, 2)
 			echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				body, err := io.ReadAll(r.Body)
-				time.Sleep(3 * bodyLimit)
-				read <- errors.Join(err, r.Context().Err())
-				_, _ = w.Write(body)
+				got, err := io.ReadAll(r.Body)
+				time.Sleep(3 * bodyLimit)                   // the answer takes longer than the body may
+				read <- errors.Join(err, r.Context().Err()) // the limit must not end the request's context either
+				_, _ = w.Write(got)
 			})
 			_, dial := proxytest.ServePipe(t, kubehttp.WithRequest(WithBodyTimeout(echo, bodyLimit)), proxytest.HTTP1)
 			conn := dial()
 			reader := bufio.NewReader(conn)
-			for range 2 {
+			for range 2 { // requests on one connection
 				_, err := io.WriteString(conn, tt.head)
 				expect.NoError(t, err)
 				sent := make(chan struct{})
 				go func() {
 					defer close(sent)
-					for _, b := range []byte("0123456789") {
+					for _, b := range []byte(body) {
 						time.Sleep(tt.pause)
 						_, _ = conn.Write([]byte{b})
 					}
 				}()
-				if err := <-read; (err == nil) != tt.whole {
-					t.Errorf("reading ended with %v", err)
+				if err := <-read; (err == nil) != tt.wantWhole {
+					t.Errorf("reading the body ended with %v, want an error: %t", err, !tt.wantWhole)
 				}
-				if !tt.whole {
-					_, err := io.Copy(io.Discard, reader)
+				if !tt.wantWhole {
+					_, err := io.Copy(io.Discard, reader) // returns only when the server ends the connection
 					expect.NoError(t, err)
 					<-sent
 					return
 				}
 				res, err := http.ReadResponse(reader, nil)
 				expect.NoError(t, err)
-				expect.Same(t, "0123456789", proxytest.ReadAll(t, res.Body))
+				expect.Same(t, body, proxytest.ReadAll(t, res.Body))
 			}
 		})
 	}

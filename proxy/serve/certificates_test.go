@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// mustLoad returns the Certificates of c.
 func mustLoad(t *testing.T, c CertificatesConfig, log *slog.Logger) *Certificates {
 	t.Helper()
 	certificates, err := NewCertificates(c, log)
@@ -28,7 +29,7 @@ func mustLoad(t *testing.T, c CertificatesConfig, log *slog.Logger) *Certificate
 	return certificates
 }
 
-// newPair makes the files of a pair.
+// newPair makes the files of a certificate for hosts, and of its key.
 func newPair(t *testing.T, hosts ...string) CertificatesConfig {
 	t.Helper()
 	certPath, keyPath, err := SelfSigned(t.TempDir(), hosts)
@@ -36,7 +37,7 @@ func newPair(t *testing.T, hosts ...string) CertificatesConfig {
 	return CertificatesConfig{CertFile: certPath, KeyFile: keyPath}
 }
 
-// newCA makes a file with a CA, and loads it.
+// newCA makes a file with a CA for clients, and loads it.
 func newCA(t *testing.T) (path string, ca *ClientCA) {
 	t.Helper()
 	path = newPair(t).CertFile
@@ -45,7 +46,7 @@ func newCA(t *testing.T) (path string, ca *ClientCA) {
 	return path, ca
 }
 
-// copyFile overwrites to.
+// copyFile copies the content of from to the file to.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
@@ -53,8 +54,8 @@ func copyFile(t *testing.T, from, to string) {
 	expect.NoError(t, os.WriteFile(to, data, 0o600))
 }
 
-// greeted are the settings for a client that has said hello.
-func greeted(t *testing.T, settings *tls.Config) *tls.Config {
+// configForClient returns the settings for a client that has sent its ClientHello.
+func configForClient(t *testing.T, settings *tls.Config) *tls.Config {
 	t.Helper()
 	client, server := net.Pipe()
 	defer func() { _, _ = client.Close(), server.Close() }()
@@ -63,55 +64,82 @@ func greeted(t *testing.T, settings *tls.Config) *tls.Config {
 	return config
 }
 
-// TestFilesAreReadAgain: what is served follows its files, and what is broken changes nothing and is
-// said once.
+// TestFilesAreReadAgain: the certificate and the CAs in use are those of the files, at both ports, a short while after a change.
+// A file that cannot be used changes nothing, and is logged once. No key is logged.
 func TestFilesAreReadAgain(t *testing.T) {
 	pair, next, records := newPair(t), newPair(t), &proxytest.Recorder{}
 	caFile, ca := newCA(t)
+	firstCAs, err := cert.NewPool(caFile)
+	expect.NoError(t, err)
+	nextCAs, err := cert.NewPool(next.CertFile)
+	expect.NoError(t, err)
+	certificateIn := func(p CertificatesConfig) []byte {
+		loaded, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
+		expect.NoError(t, err)
+		return loaded.Certificate[0]
+	}
+	first, second := certificateIn(pair), certificateIn(next)
 	pair.ClientCA = ca
 	certificates := mustLoad(t, pair, slog.New(records))
 	synctest.Test(t, func(t *testing.T) {
 		proxytest.RunInBubble(t, certificates.Run)
-		look := func() []byte {
+		awaitReload := func() {
 			time.Sleep(2 * kubehttp.ReloadInterval) // of the bubble's time
 			synctest.Wait()
-			main, connect := greeted(t, certificates.TLS()).Certificates[0], greeted(t, certificates.ConnectTLS()).Certificates[0]
-			expect.Same(t, main.Certificate, connect.Certificate) // at both ports
-			return main.Certificate[0]
 		}
-		first := look()
-		if said := records.Above(slog.LevelDebug); len(said) > 0 {
-			t.Errorf("nothing has changed, and it says %q", said)
-		}
-		copyFile(t, next.CertFile, pair.CertFile) // and not yet its key
-		if !bytes.Equal(look(), first) {
-			t.Error("half of a new pair is used")
-		}
-		copyFile(t, next.KeyFile, pair.KeyFile)
-		second := look()
-		if bytes.Equal(second, first) {
-			t.Error("the new pair is not used")
-		}
-		expect.NoError(t, os.Remove(pair.CertFile))
-		if !bytes.Equal(look(), second) {
-			t.Error("the pair went with its file")
-		}
-		copyFile(t, next.CertFile, pair.CertFile)
-		pool := func() *x509.CertPool { options, _ := ca.VerifyOptions(); return options.Roots }
-		before := pool()
-		expect.NoError(t, os.WriteFile(caFile, []byte("half"), 0o600))
-		if look(); !pool().Equal(before) {
-			t.Error("a broken file of CAs is used")
-		}
-		copyFile(t, next.CertFile, caFile)
-		if look(); pool().Equal(before) {
-			t.Error("the new CAs are not used")
-		}
-		warnings := records.Above(slog.LevelInfo)
-		for i, file := range []string{pair.KeyFile, pair.CertFile, caFile} { // half a pair, no file, half a file
-			if len(warnings) != 3 || !strings.Contains(warnings[i], file) || !strings.Contains(warnings[i], "the one before stays") {
-				t.Errorf("the warnings are %q, want three, number %d about %s", warnings, i, file)
+		awaitReload()
+		expect.Same(t, []string(nil), records.Above(slog.LevelDebug)) // nothing has changed
+		warnings := 0
+		for _, step := range []struct {
+			name             string
+			change           func()
+			wantCertificate  []byte
+			wantCAs          *x509.CertPool
+			wantWarningAbout string // a file; "": no warning
+		}{
+			{
+				name: "a certificate without its key", change: func() { copyFile(t, next.CertFile, pair.CertFile) },
+				wantCertificate: first, wantCAs: firstCAs, wantWarningAbout: pair.KeyFile,
+			},
+			{
+				name: "the key, too", change: func() { copyFile(t, next.KeyFile, pair.KeyFile) },
+				wantCertificate: second, wantCAs: firstCAs,
+			},
+			{
+				name: "no certificate", change: func() { expect.NoError(t, os.Remove(pair.CertFile)) },
+				wantCertificate: second, wantCAs: firstCAs, wantWarningAbout: pair.CertFile,
+			},
+			{
+				name: "the certificate again", change: func() { copyFile(t, next.CertFile, pair.CertFile) },
+				wantCertificate: second, wantCAs: firstCAs,
+			},
+			{
+				name: "CAs that are not whole", change: func() { expect.NoError(t, os.WriteFile(caFile, []byte("half"), 0o600)) },
+				wantCertificate: second, wantCAs: firstCAs, wantWarningAbout: caFile,
+			},
+			{
+				name: "new CAs", change: func() { copyFile(t, next.CertFile, caFile) },
+				wantCertificate: second, wantCAs: nextCAs,
+			},
+		} {
+			step.change()
+			awaitReload()
+			for port, settings := range map[string]*tls.Config{"main": certificates.TLS(), "CONNECT": certificates.ConnectTLS()} {
+				if got := configForClient(t, settings).Certificates[0].Certificate[0]; !bytes.Equal(got, step.wantCertificate) {
+					t.Errorf("%s: another certificate is served at the %s port", step.name, port)
+				}
 			}
+			if options, _ := ca.VerifyOptions(); !options.Roots.Equal(step.wantCAs) {
+				t.Errorf("%s: other CAs are in use", step.name)
+			}
+			logged := records.Above(slog.LevelInfo)[warnings:]
+			warnings += len(logged)
+			if step.wantWarningAbout == "" {
+				expect.Same(t, 0, len(logged))
+				continue
+			}
+			expect.Same(t, 1, len(logged))
+			expect.Says(t, strings.Join(logged, "\n"), step.wantWarningAbout, "the one before stays")
 		}
 		for _, text := range records.Above(slog.LevelDebug - 1) {
 			proxytest.AssertNotContains(t, text, "PRIVATE KEY")
@@ -119,7 +147,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestPairsThatCannotBeUsed: the error names the files, and says what to do.
+// TestPairsThatCannotBeUsed: NewCertificates and LoadClientCA return an error for files that they cannot use. It names the
+// files, says what to do, and has nothing of their content.
 func TestPairsThatCannotBeUsed(t *testing.T) {
 	pair := newPair(t)
 	for _, keyFile := range []string{"/no/such.key", newPair(t).KeyFile} {
@@ -135,32 +164,40 @@ func TestPairsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestSettings: clients are asked for a certificate at the main port, and in tunnels, if there are CAs. It is not
-// verified yet. The version of TLS is 1.2 at least, or what is given, at both ports. ([test/e2e/attacks] shakes hands.)
-func TestSettings(t *testing.T) {
+// TestTLSSettings: the main port asks clients for a certificate if there are CAs, and does not verify it yet. The port for CONNECT
+// never asks: clients are asked inside its tunnels ([test/e2e/attacks]). The lowest version of TLS is MinVersion, or 1.2, at
+// both ports. Only the main port offers HTTP/2.
+func TestTLSSettings(t *testing.T) {
 	pair := newPair(t)
 	_, ca := newCA(t)
-	for _, tt := range []struct {
-		ca           *ClientCA
-		given, least uint16 // versions
-		asks         tls.ClientAuthType
+	for name, tt := range map[string]struct {
+		ca             *ClientCA
+		minVersion     uint16 // of the configuration
+		wantMinVersion uint16
+		wantClientAuth tls.ClientAuthType // at the main port
 	}{
-		{least: tls.VersionTLS12, asks: tls.NoClientCert},
-		{ca: ca, given: tls.VersionTLS12, least: tls.VersionTLS12, asks: tls.RequestClientCert},
-		{ca: ca, given: tls.VersionTLS13, least: tls.VersionTLS13, asks: tls.RequestClientCert},
+		"the defaults": {wantMinVersion: tls.VersionTLS12, wantClientAuth: tls.NoClientCert},
+		"CAs, TLS 1.2": {ca: ca, minVersion: tls.VersionTLS12, wantMinVersion: tls.VersionTLS12, wantClientAuth: tls.RequestClientCert},
+		"CAs, TLS 1.3": {ca: ca, minVersion: tls.VersionTLS13, wantMinVersion: tls.VersionTLS13, wantClientAuth: tls.RequestClientCert},
 	} {
-		pair.ClientCA, pair.MinVersion = tt.ca, tt.given
-		c := mustLoad(t, pair, proxytest.DiscardLog())
-		main, connect := greeted(t, c.TLS()), greeted(t, c.ConnectTLS())
-		expect.Same(t, []tls.ClientAuthType{tt.asks, tls.NoClientCert}, []tls.ClientAuthType{main.ClientAuth, connect.ClientAuth})
-		expect.Same(t, []uint16{tt.least, tt.least}, []uint16{main.MinVersion, connect.MinVersion})
-		expect.Same(t, [][]string{{"h2", "http/1.1"}, {"http/1.1"}}, [][]string{main.NextProtos, connect.NextProtos})
+		t.Run(name, func(t *testing.T) {
+			pair.ClientCA, pair.MinVersion = tt.ca, tt.minVersion
+			c := mustLoad(t, pair, proxytest.DiscardLog())
+			main, connect := configForClient(t, c.TLS()), configForClient(t, c.ConnectTLS())
+			expect.Same(t, tt.wantClientAuth, main.ClientAuth)
+			expect.Same(t, tls.NoClientCert, connect.ClientAuth)
+			expect.Same(t, tt.wantMinVersion, main.MinVersion)
+			expect.Same(t, tt.wantMinVersion, connect.MinVersion)
+			expect.Same(t, []string{"h2", "http/1.1"}, main.NextProtos)
+			expect.Same(t, []string{"http/1.1"}, connect.NextProtos)
+		})
 	}
 }
 
-// TestExpiries: of a chain and of a file with CAs, the first counts, and what is in use now.
+// TestExpiries: Expiries has the earliest NotAfter of the serving chain, and that of the client CAs.
 func TestExpiries(t *testing.T) {
-	pair, ca := newPair(t), proxytest.NewCA(t)
+	pair := newPair(t)
+	ca := proxytest.NewCA(t) // which expires a minute before its leaf
 	leaf := ca.Issue(t, pkix.Name{}, func(c *x509.Certificate) { c.NotAfter = ca.Cert.NotAfter.Add(time.Minute) })
 	chain, err := cert.EncodeCertificates(leaf, ca.Cert)
 	expect.NoError(t, err)
@@ -175,8 +212,8 @@ func TestExpiries(t *testing.T) {
 	expect.Same(t, want, c.Expiries())
 }
 
-// TestLacking: the names that a certificate does not have are told.
-func TestLacking(t *testing.T) {
+// TestMissingHosts: MissingHosts returns the names and addresses that the certificate does not cover.
+func TestMissingHosts(t *testing.T) {
 	c := mustLoad(t, newPair(t, "api.example", "10.0.0.1", "fd00::a"), proxytest.DiscardLog())
 	got := c.MissingHosts([]string{"api.example", "10.0.0.1", "fd00::a", "fd00::b", "other.example", "10.0.0.2"})
 	expect.Same(t, []string{"fd00::b", "other.example", "10.0.0.2"}, got)

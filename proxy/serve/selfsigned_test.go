@@ -16,8 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// made is the pair in dir, and the file that clients are to trust.
-func made(t *testing.T, dir string, hosts ...string) (tls.Certificate, *x509.CertPool) {
+// makeSelfSigned calls SelfSigned, and returns the pair and a pool with its certificate.
+func makeSelfSigned(t *testing.T, dir string, hosts ...string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	certPath, keyPath, err := SelfSigned(dir, hosts)
 	expect.NoError(t, err)
@@ -28,10 +28,11 @@ func made(t *testing.T, dir string, hosts ...string) (tls.Certificate, *x509.Cer
 	return pair, roots
 }
 
-// TestSelfSigned: a certificate that is made is for all names and addresses of the machine and those that are given.
+// TestSelfSigned: SelfSigned makes a certificate for all names and addresses of the machine, and for the given ones. It is valid
+// for selfSignedLifetime. Its key is ECDSA, since handshakes with RSA cost many times as much, and only the owner may read it.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
-	pair, roots := made(t, dir, "proxy.example", "10.1.2.3", "localhost")
+	pair, roots := makeSelfSigned(t, dir, "proxy.example", "10.1.2.3", "localhost")
 	hosts := []string{"localhost", "127.0.0.1", "[::1]", "kubernetes.default.svc", "proxy.example", "10.1.2.3"}
 	if name, err := os.Hostname(); err == nil && ValidName(name) {
 		hosts = append(hosts, name)
@@ -45,61 +46,58 @@ func TestSelfSigned(t *testing.T) {
 			t.Errorf("%s: %v", host, err)
 		}
 	}
-	if pair.Leaf.PublicKeyAlgorithm != x509.ECDSA {
-		t.Errorf("the key is %s: handshakes with it cost many times as much", pair.Leaf.PublicKeyAlgorithm)
-	}
+	expect.Same(t, x509.ECDSA, pair.Leaf.PublicKeyAlgorithm)
 	if verify("other.example", 0) == nil {
 		t.Error("the certificate covers another host")
 	}
-	got := map[string]os.FileMode{}
+	modes := map[string]os.FileMode{}
 	entries, err := os.ReadDir(dir)
 	expect.NoError(t, err)
 	for _, entry := range entries {
 		info, err := entry.Info()
 		expect.NoError(t, err)
-		got[entry.Name()] = info.Mode()
+		modes[entry.Name()] = info.Mode()
 	}
-	expect.Same(t, map[string]os.FileMode{"tls.crt": 0o644, "tls.key": 0o600}, got)
+	expect.Same(t, map[string]os.FileMode{"tls.crt": 0o644, "tls.key": 0o600}, modes)
 }
 
-// TestSelfSignedIsUsedAgain, unless it cannot be: then another one is made.
+// TestSelfSignedIsUsedAgain: SelfSigned returns the pair that is in the folder if it is sound, covers all hosts, and is valid for
+// another 30 days. Otherwise it makes a new one.
 func TestSelfSignedIsUsedAgain(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, tt := range map[string]struct {
-		hosts  []string // the second time
-		after  time.Duration
-		change func(t *testing.T, dir string)
-		again  bool
+		hosts         []string      // the second time
+		after         time.Duration // between both times
+		change        func(t *testing.T, dir string)
+		wantUsedAgain bool
 	}{
-		"next start":   {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, again: true},
-		"fewer hosts":  {again: true},
-		"after years":  {after: 3619 * day, again: true},
-		"a month left": {after: 3621 * day},
-		"another host": {hosts: []string{"a.example", "b.example"}},
-		"key of another": {change: func(t *testing.T, dir string) {
-			copyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key"))
-		}},
-		"no key": {change: func(t *testing.T, dir string) { expect.NoError(t, os.Remove(filepath.Join(dir, "tls.key"))) }},
-		"garbage": {change: func(t *testing.T, dir string) {
+		"next start":             {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, wantUsedAgain: true},
+		"fewer hosts":            {wantUsedAgain: true},
+		"more than 30 days left": {after: selfSignedLifetime - renewBefore - day, wantUsedAgain: true},
+		"less than 30 days left": {after: selfSignedLifetime - renewBefore + day},
+		"another host":           {hosts: []string{"a.example", "b.example"}},
+		"key of another":         {change: func(t *testing.T, dir string) { copyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key")) }},
+		"no key":                 {change: func(t *testing.T, dir string) { expect.NoError(t, os.Remove(filepath.Join(dir, "tls.key"))) }},
+		"garbage for a certificate": {change: func(t *testing.T, dir string) {
 			expect.NoError(t, os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600))
 		}},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			dir := t.TempDir()
-			first, _ := made(t, dir, "a.example", "fd00::a")
-			time.Sleep(tt.after) // of the bubble's time
+			first, _ := makeSelfSigned(t, dir, "a.example", "fd00::a")
+			time.Sleep(tt.after) // of the bubble's time, which SelfSigned reads, too
 			if tt.change != nil {
 				tt.change(t, dir)
 			}
-			second, _ := made(t, dir, tt.hosts...)
-			if again := bytes.Equal(first.Certificate[0], second.Certificate[0]); again != tt.again {
-				t.Errorf("used again: %t", again)
+			second, _ := makeSelfSigned(t, dir, tt.hosts...)
+			if got := bytes.Equal(first.Certificate[0], second.Certificate[0]); got != tt.wantUsedAgain {
+				t.Errorf("the pair was used again: %t, want %t", got, tt.wantUsedAgain)
 			}
 		})
 	}
 }
 
-// TestSelfSignedWithoutAFolder: the error names the folder that cannot be made.
+// TestSelfSignedWithoutAFolder: the error of SelfSigned names the folder that it cannot make.
 func TestSelfSignedWithoutAFolder(t *testing.T) {
 	if _, _, err := SelfSigned("/dev/null/folder", nil); err == nil || !strings.Contains(err.Error(), "/dev/null") {
 		t.Errorf("the error is %v, want one about /dev/null", err)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/limits"
@@ -21,44 +20,44 @@ import (
 // TestBoundsOfHeaders: both servers take 1,000 header values (from Go 1.27 on, net/http's own bound is 500), and refuse a
 // header of more than 64 KiB. Over HTTP/2 the server announces that bound, so Go's client does not send such a header.
 func TestBoundsOfHeaders(t *testing.T) {
-	long := strings.Repeat("x", 72<<10)
+	const manyValues = 1000
+	long := strings.Repeat("x", 72<<10) // more than 64 KiB
 	serve := func(http2 bool) *httptest.Server {
 		return proxytest.Serve(t, New(http.NotFoundHandler(), nil, proxytest.DiscardLog()), http2)
 	}
-	server := serve(false)
+	server := serve(proxytest.HTTP1)
 	connect := proxytest.Serve(t, NewConnectServer(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), proxytest.HTTP1)
-	many := strings.Repeat("X-Value: x\r\n", 1000)
-	for _, tt := range []struct {
+	many := strings.Repeat("X-Value: x\r\n", manyValues)
+	for name, tt := range map[string]struct {
 		to       *httptest.Server
 		head     string
 		wantCode int
 	}{
-		{to: server, head: "GET / HTTP/1.1\r\nHost: x\r\n" + many, wantCode: http.StatusNotFound},
-		{
+		"many values": {to: server, head: "GET / HTTP/1.1\r\nHost: x\r\n" + many, wantCode: http.StatusNotFound},
+		"a long header": {
 			to: server, head: "GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + long + "\r\n",
 			wantCode: http.StatusRequestHeaderFieldsTooLarge,
 		},
-		{
+		"many values of a CONNECT": {
 			to: connect, head: "CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere:443\r\n" + many,
 			wantCode: http.StatusForbidden,
 		},
 	} {
 		if res, _, _ := proxytest.SendRaw(t, tt.to, tt.head+"\r\n"); res.StatusCode != tt.wantCode {
-			t.Errorf("%.100q: %s, want %d", tt.head, res.Status, tt.wantCode)
+			t.Errorf("%s: got %s, want %d", name, res.Status, tt.wantCode)
 		}
 	}
 
-	server = serve(true)
+	server = serve(proxytest.HTTP2)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
 	expect.NoError(t, err)
-	r.Header["X-Value"] = slices.Repeat([]string{"x"}, 1000)
+	r.Header["X-Value"] = slices.Repeat([]string{"x"}, manyValues)
 	res := proxytest.Do(t, server.Client(), r)
-	if res.StatusCode != http.StatusNotFound || res.ProtoMajor != 2 {
-		t.Errorf("over %s: %s", res.Proto, res.Status)
-	}
+	expect.Same(t, 2, res.ProtoMajor)
+	expect.Same(t, http.StatusNotFound, res.StatusCode)
 	r.Header["X-Value"] = []string{long}
 	if res, err := server.Client().Do(r); err == nil || !strings.Contains(err.Error(), "larger than peer's advertised limit") {
-		t.Errorf("a long header over HTTP/2: %v, %v", res, err)
+		t.Errorf("a long header over HTTP/2: got %v and error %v, want an error of the client", res, err)
 	}
 }
 
@@ -67,14 +66,14 @@ func TestBoundsOfHeaders(t *testing.T) {
 // connection before, and the end is clean. The ends of watches are spread over a quarter of the timeout, but over five
 // seconds at most.
 func TestDrainCutsConnections(t *testing.T) {
-	for _, tt := range []struct {
+	for name, tt := range map[string]struct {
 		timeout, wantSpread time.Duration
 		wantClean           bool
 	}{
-		{timeout: 4 * time.Second, wantSpread: time.Second, wantClean: false},
-		{timeout: time.Hour, wantSpread: 5 * time.Second, wantClean: true},
+		"a short timeout": {timeout: 4 * time.Second, wantSpread: time.Second, wantClean: false},
+		"a long timeout":  {timeout: time.Hour, wantSpread: 5 * time.Second, wantClean: true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			server := New(http.NotFoundHandler(), nil, proxytest.DiscardLog())
 			drain := NewDrain(server, func(spread time.Duration) { expect.Same(t, tt.wantSpread, spread) })
 			conn, err := proxytest.ServeInPipes(t, server).Dial(t.Context(), "", "")
@@ -82,9 +81,8 @@ func TestDrainCutsConnections(t *testing.T) {
 			_, err = io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: ")
 			expect.NoError(t, err)
 			cut, clean := drain.Shutdown(tt.timeout)
-			if cut != 0 || clean != tt.wantClean {
-				t.Errorf("End(%v) returns %d, %t, want 0, %t", tt.timeout, cut, clean, tt.wantClean)
-			}
+			expect.Same(t, int64(0), cut)
+			expect.Same(t, tt.wantClean, clean)
 			if rest, err := io.ReadAll(conn); len(rest) > 0 {
 				t.Errorf("the client read %q, %v, want nothing", rest, err)
 			}
@@ -116,7 +114,8 @@ func TestCloseWhileDraining(t *testing.T) {
 	}
 }
 
-// TestConnectionsInUse: over both protocols, a new connection replaces one whose requests are answered, and no other.
+// TestConnectionsInUse: at the bound of connections, a new one replaces one whose requests are answered, and no other, over both
+// protocols.
 func TestConnectionsInUse(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		begun, end := make(chan bool), make(chan bool)
@@ -127,11 +126,12 @@ func TestConnectionsInUse(t *testing.T) {
 			case <-r.Context().Done():
 			}
 		}), nil, proxytest.DiscardLog())
-		bound := limits.NewConnections(1)
+		bound := limits.NewConnections(1) // one at a time
 		started := httptest.NewUnstartedServer(nil)
 		started.Config, started.EnableHTTP2, started.Listener = server, http2, bound.Listen(started.Listener)
 		started.StartTLS()
 		t.Cleanup(started.Close)
+		// request sends a request on a new connection.
 		request := func() <-chan error {
 			client := &http.Client{Transport: started.Client().Transport.(*http.Transport).Clone()}
 			t.Cleanup(client.CloseIdleConnections)
@@ -175,9 +175,8 @@ func TestRequestOnAClosedConnection(t *testing.T) {
 		func() {
 			defer func() {
 				cause, _ := recover().(error)
-				if isAborted := errors.Is(cause, http.ErrAbortHandler); isAborted != closed || carriedOut == closed {
-					t.Errorf("closed %t: carried out %t, panic %v", closed, carriedOut, cause)
-				}
+				expect.Same(t, closed, errors.Is(cause, http.ErrAbortHandler))
+				expect.Same(t, !closed, carriedOut)
 			}()
 			r := httptest.NewRequestWithContext(withConnection(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
 			handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })

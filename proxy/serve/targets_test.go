@@ -10,6 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
+// mustTargets returns the targets of an upstream, and of further hosts.
 func mustTargets(t testing.TB, upstream string, more ...string) Targets {
 	t.Helper()
 	u, err := url.Parse(upstream)
@@ -19,7 +20,17 @@ func mustTargets(t testing.TB, upstream string, more ...string) Targets {
 	return targets
 }
 
-// TestParseTarget: a host and port are read in one spelling, and what could be read in two ways is refused.
+// reading is how a text is read as the target of a CONNECT, and as a Host; "": it is refused.
+type reading struct{ Target, Host string }
+
+func read(text string) (r reading) {
+	r.Target, _ = parseTarget(text)
+	r.Host, _ = parseTargetOrHost(text)
+	return r
+}
+
+// TestParseTarget: a host and port are read in one spelling, in a CONNECT and as a Host alike. A text that could be read in two
+// ways is refused. A CONNECT must have a port; in a Host, 443 is the port if there is none.
 func TestParseTarget(t *testing.T) {
 	for in, want := range map[string]string{
 		"api.example:6443":      "api.example:6443",
@@ -33,40 +44,45 @@ func TestParseTarget(t *testing.T) {
 		"012.0.0.1:443":         "012.0.0.1:443",
 		"167772161:443":         "167772161:443",
 	} {
-		expect.Same(t, [2]string{want, want}, targetAndHost(in))
+		expect.Same(t, reading{Target: want, Host: want}, read(in))
 	}
 	for _, host := range []string{"api.example", "10.0.0.1", "[::1]"} {
-		expect.Same(t, [2]string{"", host + ":443"}, targetAndHost(host))
+		expect.Same(t, reading{Host: host + ":443"}, read(host))
 	}
 	for _, in := range []string{
-		"", ":443", "api.example:", "api.example.:443", ".api.example:443", "api..example:443",
-		"api.example:0443", "api.example:+443", "api.example:-1", "api.example:0", "api.example:65536", "api.example:https",
-		"api.example:443:443", "api.example :443", "api.example:443 ", "api.example:443/", "api.example:443?x", "api.example:443#x",
+		// No name, or empty labels.
+		"", ":443", "api.example.:443", ".api.example:443", "api..example:443",
+		// No port, a bad one, or another text after it.
+		"api.example:", "api.example:0443", "api.example:+443", "api.example:-1", "api.example:0", "api.example:65536",
+		"api.example:https", "api.example:443:443", "api.example :443", "api.example:443 ", "api.example:443/",
+		"api.example:443?x", "api.example:443#x",
+		// User information.
 		"api.example:443@evil.example:443", "user@api.example:443", "user:password@api.example:443",
+		// URLs and paths, percent-encoding.
 		"https://api.example:443", "//api.example:443", "/api", "*", "api%2eexample:443", "api.example%00:443",
-		"api\u3002example:443", "ａｐｉ.example:443", "\u212a.example:443", // the sign for kelvin, a k in lower case
+		// Letters that IDNA folds to ASCII, such as the sign for kelvin, which is a k in lower case.
+		"api\u3002example:443", "ａｐｉ.example:443", "\u212a.example:443",
+		// IPv6 without brackets or with wrong ones, brackets around others, zones.
 		"::1", "::1:443", "[::1", "::1]:443", "[::1]443", "[[::1]]:443", "[10.0.0.1]:443", "[api.example]:443",
-		"[fe80::1%eth0]:443", "[fe80::1%25eth0]:443", strings.Repeat("a", 254) + ":443",
+		"[fe80::1%eth0]:443", "[fe80::1%25eth0]:443",
+		strings.Repeat("a", 254) + ":443", // longer than a name may be
 	} {
-		if got := targetAndHost(in); got != [2]string{} {
-			t.Errorf("%q is taken for %q", in, got)
+		if got := read(in); got != (reading{}) {
+			t.Errorf("%q is read as %+v, want it refused", in, got)
 		}
 	}
 }
 
-// targetAndHost is what is read of a text in a CONNECT, and as a Host.
-func targetAndHost(text string) (read [2]string) {
-	read[0], _ = parseTarget(text)
-	read[1], _ = parseTargetOrHost(text)
-	return read
-}
-
-// TestTargets: a CONNECT may name the upstream and what else is given, at those ports and no other.
+// TestTargets: CONNECT is allowed to the upstream and to the further targets, each at its own port (443 if none is given), and
+// nowhere else.
 func TestTargets(t *testing.T) {
-	targets := mustTargets(t, "https://API.example:6443/prefix", "kubernetes.default.svc", "api.example", "fd00::a", "10.0.0.1:6443", "KUBERNETES.default.svc:443")
+	targets := mustTargets(t, "https://API.example:6443/prefix",
+		"kubernetes.default.svc", "api.example", "fd00::a", "10.0.0.1:6443",
+		"KUBERNETES.default.svc:443", // again
+	)
 	expect.Same(t, "api.example:6443, kubernetes.default.svc:443, api.example:443, [fd00::a]:443, 10.0.0.1:6443", targets.String())
 	expect.Same(t, []string{"api.example", "kubernetes.default.svc", "fd00::a", "10.0.0.1"}, targets.Hosts())
-	for target, allowed := range map[string]bool{
+	for target, wantAllowed := range map[string]bool{
 		"api.example:6443":     true,
 		"api.example:443":      true,
 		"api.example":          false, // a CONNECT has a port
@@ -78,18 +94,21 @@ func TestTargets(t *testing.T) {
 		"api.example.evil:443": false,
 		"":                     false,
 	} {
-		if got := targets.contains(target); got != allowed {
-			t.Errorf("CONNECT %q allowed: %t, want %t", target, got, allowed)
+		if got := targets.contains(target); got != wantAllowed {
+			t.Errorf("CONNECT %q allowed: %t, want %t", target, got, wantAllowed)
 		}
 	}
 	expect.Same(t, "api.example:443", mustTargets(t, "https://api.example").String())
-	if targets := (Targets{}); targets.contains("") || targets.contains(":0") {
-		t.Error("no targets allow something")
+	var none Targets
+	for _, target := range []string{"", ":0"} {
+		if none.contains(target) {
+			t.Errorf("the zero Targets allow a CONNECT to %q", target)
+		}
 	}
 }
 
-// FuzzConnectTarget: what is allowed is one of the targets in every reading that the standard
-// library has of it, and one form stands for itself.
+// FuzzConnectTarget: a text that the targets contain is one of them, also as net/url and net/netip read it. The result of
+// parseTarget is parsed to itself, and parseTargetOrHost reads a target alike.
 func FuzzConnectTarget(f *testing.F) {
 	for _, seed := range []string{
 		"api.example:6443", "API.EXAMPLE:6443", "[fd00::a]:443", "[FD00:0:0::A]:443", "10.0.0.1:443", "10.0.0.1:443@evil",
@@ -98,34 +117,38 @@ func FuzzConnectTarget(f *testing.F) {
 		f.Add(seed)
 	}
 	targets := mustTargets(f, "https://api.example:6443", "fd00::a", "10.0.0.1")
+	ports := map[string]string{"api.example": "6443", "fd00::a": "443", "10.0.0.1": "443"} // of the targets
 	f.Fuzz(func(t *testing.T, s string) {
 		target, err := parseTarget(s)
 		if err != nil {
 			if targets.contains(s) {
-				t.Fatalf("%q cannot be read and is allowed", s)
+				t.Fatalf("%q cannot be read, and is allowed", s)
 			}
 			return
 		}
 		again, err := parseTarget(target)
 		if err != nil || again != target {
-			t.Fatalf("%q is %v, which is %v (%v)", s, target, again, err)
+			t.Fatalf("%q is read as %q, which is read as %q (%v), want itself", s, target, again, err)
 		}
 		if host, err := parseTargetOrHost(s); err != nil || host != target {
-			t.Fatalf("%q is %v in a CONNECT and %v as a Host", s, target, host)
+			t.Fatalf("%q is read as %q in a CONNECT, and as %q (%v) as a Host", s, target, host, err)
 		}
 		if !targets.contains(s) {
 			return
 		}
 		u, err := url.Parse("https://" + s)
 		if err != nil || u.User != nil || u.Path != "" || u.Host != s {
-			t.Fatalf("%q is allowed and net/url reads %+v (%v)", s, u, err)
+			t.Fatalf("%q is allowed, and net/url reads %+v (%v), want nothing but a host", s, u, err)
 		}
 		name := strings.ToLower(u.Hostname())
 		if address, err := netip.ParseAddr(name); err == nil {
 			name = address.String()
 		}
-		if net.JoinHostPort(name, u.Port()) != target || u.Port() != map[string]string{"api.example": "6443", "fd00::a": "443", "10.0.0.1": "443"}[name] {
-			t.Fatalf("%q is allowed as %v and net/url reads %q, %q", s, target, name, u.Port())
+		if got := net.JoinHostPort(name, u.Port()); got != target {
+			t.Fatalf("%q is allowed as %q, and net/url reads %q", s, target, got)
+		}
+		if u.Port() != ports[name] {
+			t.Fatalf("%q is allowed at port %s, want %s", s, u.Port(), ports[name])
 		}
 	})
 }

@@ -25,12 +25,13 @@ import (
 
 // ports has the port for CONNECT, without TLS of its own, and the server that serves its tunnels.
 type ports struct {
-	connect string // address
+	connect string // the address of the port for CONNECT
 	drain   *Drain // of the server
 	records *proxytest.Recorder
 	ca      *x509.CertPool
 }
 
+// upstreamName is the host and port of the upstream, to which tunnels lead by name.
 const upstreamName = "api.example:6443"
 
 // openPorts serves handler in tunnels, as the command does.
@@ -81,42 +82,46 @@ func TestRefusedAtTheDoors(t *testing.T) {
 		forbidden  = metav1.StatusReasonForbidden
 		notAllowed = metav1.StatusReasonMethodNotAllowed
 		plain      = metav1.StatusReason("") // net/http's own answer, or goproxy's
+		anyError   = 0
 	)
 	for _, tt := range []struct {
 		door, head string
-		code       int
-		reason     metav1.StatusReason
+		wantCode   int
+		wantReason metav1.StatusReason
 	}{
-		{"connect", "CONNECT " + target + " HTTP/1.1\r\nHost: " + target, 403, forbidden},
-		{"connect", "CONNECT " + target + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
-		{"connect", "CONNECT " + target + "@" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
-		{"connect", "CONNECT user:password@" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
-		{"connect", "CONNECT " + upstreamName + "#@" + target + " HTTP/1.1\r\nHost: x", 400, plain},
-		{"connect", "CONNECT https://" + upstreamName + "/ HTTP/1.1\r\nHost: x", 0, plain},
-		{"connect", "CONNECT //" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
-		{"connect", "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: a\r\nHost: b", 400, plain},
-		{"connect", "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\nContent-Length: 5", 400, bad},
-		{"connect", "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked", 400, bad},
-		{"connect", "connect " + upstreamName + " HTTP/1.1\r\nHost: x", 400, plain},
-		{"connect", "GET /api HTTP/1.1\r\nHost: " + upstreamName, 400, bad},
-		{"connect", "GET https://" + upstreamName + "/api HTTP/1.1\r\nHost: " + upstreamName, 400, bad},
-		{"connect", "GET http://" + target + "/ HTTP/1.1\r\nHost: " + target, 400, bad},
-		{"connect", "OPTIONS * HTTP/1.1\r\nHost: x", 0, plain},
-		{"connect", "PRI * HTTP/2.0", 0, plain},
+		// CONNECT to another host, or to one that can be read in two ways.
+		{door: "connect", head: "CONNECT " + target + " HTTP/1.1\r\nHost: " + target, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT " + target + " HTTP/1.1\r\nHost: " + upstreamName, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT " + target + "@" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT user:password@" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT " + upstreamName + "#@" + target + " HTTP/1.1\r\nHost: x", wantCode: 400, wantReason: plain},
+		{door: "connect", head: "CONNECT https://" + upstreamName + "/ HTTP/1.1\r\nHost: x", wantCode: anyError, wantReason: plain},
+		{door: "connect", head: "CONNECT //" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, wantCode: 403, wantReason: forbidden},
+		// CONNECT with two Hosts, with a body, in lower case.
+		{door: "connect", head: "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: a\r\nHost: b", wantCode: 400, wantReason: plain},
+		{door: "connect", head: "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\nContent-Length: 5", wantCode: 400, wantReason: bad},
+		{door: "connect", head: "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: bad},
+		{door: "connect", head: "connect " + upstreamName + " HTTP/1.1\r\nHost: x", wantCode: 400, wantReason: plain},
+		// No CONNECT.
+		{door: "connect", head: "GET /api HTTP/1.1\r\nHost: " + upstreamName, wantCode: 400, wantReason: bad},
+		{door: "connect", head: "GET https://" + upstreamName + "/api HTTP/1.1\r\nHost: " + upstreamName, wantCode: 400, wantReason: bad},
+		{door: "connect", head: "GET http://" + target + "/ HTTP/1.1\r\nHost: " + target, wantCode: 400, wantReason: bad},
+		{door: "connect", head: "OPTIONS * HTTP/1.1\r\nHost: x", wantCode: anyError, wantReason: plain},
+		{door: "connect", head: "PRI * HTTP/2.0", wantCode: anyError, wantReason: plain},
 
-		{"tunnel", "GET /api HTTP/1.1\r\nHost: " + upstreamName + "@evil.example", 400, plain},
-		{"tunnel", "GET /api HTTP/1.1\r\nHost: " + upstreamName + "\r\nHost: evil.example", 400, plain},
-		{"tunnel", "GET http://" + target + "/api HTTP/1.1\r\nHost: " + upstreamName, 400, bad},
-		{"tunnel", "CONNECT " + target + " HTTP/1.1\r\nHost: " + target, 405, notAllowed},
-		{"bare", "GET /api HTTP/1.1\r\nHost: " + upstreamName, 400, plain}, // no TLS
+		{door: "tunnel", head: "GET /api HTTP/1.1\r\nHost: " + upstreamName + "@evil.example", wantCode: 400, wantReason: plain},
+		{door: "tunnel", head: "GET /api HTTP/1.1\r\nHost: " + upstreamName + "\r\nHost: evil.example", wantCode: 400, wantReason: plain},
+		{door: "tunnel", head: "GET http://" + target + "/api HTTP/1.1\r\nHost: " + upstreamName, wantCode: 400, wantReason: bad},
+		{door: "tunnel", head: "CONNECT " + target + " HTTP/1.1\r\nHost: " + target, wantCode: 405, wantReason: notAllowed},
+		{door: "bare", head: "GET /api HTTP/1.1\r\nHost: " + upstreamName, wantCode: 400, wantReason: plain}, // no TLS
 	} {
 		t.Run(tt.door+"/"+tt.head, func(t *testing.T) {
 			res := exchange(t, doors[tt.door](t), tt.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==")
 			switch {
-			case tt.reason != plain:
-				proxytest.AssertStatus(t, res, tt.code, tt.reason)
-			case res.StatusCode < 400 || tt.code != 0 && res.StatusCode != tt.code:
-				t.Errorf("the answer is %s, want %d", res.Status, tt.code)
+			case tt.wantReason != plain:
+				proxytest.AssertStatus(t, res, tt.wantCode, tt.wantReason)
+			case res.StatusCode < 400 || tt.wantCode != anyError && res.StatusCode != tt.wantCode:
+				t.Errorf("the answer is %s, want %d (0: any error)", res.Status, tt.wantCode)
 			}
 		})
 	}
@@ -153,7 +158,7 @@ func (d *ports) openTunnel(t *testing.T, early string) net.Conn {
 	expect.NoError(t, err)
 	answer := make([]byte, len(tunnelGranted))
 	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != tunnelGranted {
-		t.Fatalf("the answer to CONNECT: %q, %v", answer, err)
+		t.Fatalf("the answer to CONNECT is %q with error %v, want %q", answer, err, tunnelGranted)
 	}
 	return conn
 }
@@ -181,16 +186,17 @@ func TestIdleTunnelEnds(t *testing.T) {
 		port := proxytest.ServeInPipes(t, NewConnectServer(tunnels, nil, observetest.Unread(), proxytest.DiscardLog()))
 		const tunnel = "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\n\r\n"
 		for _, tt := range []struct {
+			name  string
 			head  string
 			reads bool // whether the client reads the answer at once
 		}{
-			{head: "", reads: true},
-			{head: proxytest.StuckUpload, reads: true}, // is refused, without its body
-			{head: "CONNECT api.exam", reads: true},    // half a CONNECT
-			{head: tunnel, reads: true},
-			{head: tunnel + "\x16\x03", reads: true}, // half a TLS record follows
-			{head: tunnel, reads: false},
-			{head: "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", reads: false},
+			{name: "nothing", head: "", reads: true},
+			{name: "a refused request without its body", head: proxytest.StuckUpload, reads: true},
+			{name: "half a CONNECT", head: "CONNECT api.exam", reads: true},
+			{name: "a CONNECT without TLS", head: tunnel, reads: true},
+			{name: "a CONNECT and half a TLS record", head: tunnel + "\x16\x03", reads: true},
+			{name: "a CONNECT whose answer is not read", head: tunnel},
+			{name: "a refused CONNECT whose answer is not read", head: "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n"},
 		} {
 			begun := time.Now()
 			conn, err := port.Dial(t.Context(), "", "")
@@ -201,11 +207,15 @@ func TestIdleTunnelEnds(t *testing.T) {
 				synctest.Wait()
 			}
 			got, err := io.ReadAll(conn)
-			if err != nil && !errors.Is(err, io.ErrClosedPipe) || len(got) > 0 && !tt.reads {
-				t.Errorf("%q: read %q, %v", tt.head, got, err)
+			if err != nil && !errors.Is(err, io.ErrClosedPipe) {
+				t.Errorf("%s: got error %v, want the end of the connection", tt.name, err)
 			}
-			if took := time.Since(begun); took == 0 || took > connectTimeout+readHeaderTimeout {
-				t.Errorf("%q: the connection ended after %v", tt.head, took)
+			if len(got) > 0 && !tt.reads {
+				t.Errorf("%s: read %q after the end of the connection", tt.name, got)
+			}
+			const most = connectTimeout + readHeaderTimeout
+			if took := time.Since(begun); took == 0 || took > most {
+				t.Errorf("%s: the connection ended after %v, want at most %v, and not at once", tt.name, took, most)
 			}
 			_ = conn.Close()
 		}
@@ -235,9 +245,9 @@ func TestTunnels(t *testing.T) {
 	idle := d.startTLS(&earlyConn{open: func(early string) net.Conn { return d.openTunnel(t, early) }})
 	res := exchange(t, idle, "GET /early HTTP/1.1\r\nHost: "+upstreamName)
 	expect.Same(t, "GET "+upstreamName+"/early by tunnel", proxytest.ReadAll(t, res.Body))
-	if cut, clean := d.drain.Shutdown(24 * time.Hour); cut != 0 || !clean {
-		t.Errorf("End returns %d, %t, want 0, true", cut, clean)
-	}
+	cut, clean := d.drain.Shutdown(24 * time.Hour) // longer than a test may last
+	expect.Same(t, int64(0), cut)
+	expect.Same(t, true, clean)
 	for name, conn := range map[string]net.Conn{"an idle tunnel": idle, "a tunnel after the end": d.openTunnel(t, "")} {
 		if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 			t.Errorf("%s: read %q, %v, want its end", name, rest, err)

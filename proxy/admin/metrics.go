@@ -4,9 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/limits"
@@ -39,37 +37,38 @@ const (
 	labelPort   = "port"
 )
 
-// withCollection returns the names of the labels that identify a collection, and then more names.
-func withCollection(more ...string) []string {
+// collectionLabels returns the names of the labels that identify a collection, then more names.
+func collectionLabels(more ...string) []string {
 	return append([]string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}, more...)
 }
 
-// collectionValues returns the values of the labels of withCollection, and then more values.
-func collectionValues(resource schema.GroupVersionResource, representation media.Representation, more ...string) []string {
-	return append([]string{resource.GroupResource().String(), resource.Version, string(representation)}, more...)
+// collectionValues returns the values of the labels of collectionLabels, then more values.
+func collectionValues(c proxy.EagerCollection, more ...string) []string {
+	return append([]string{c.GroupResource().String(), c.Version, string(c.Representation)}, more...)
 }
 
 var (
 	collectionLiveMetric = newGauge("listproxy_collection_live",
-		"1 if lists of the newest state can be answered, else 0 and why (reason).", withCollection(observe.LabelReason)...)
-	collectionObjectsMetric = newGauge("listproxy_collection_objects", "Objects in the newest state.", withCollection()...)
+		"1 if lists of the newest state can be answered, else 0 and why (reason).", collectionLabels(observe.LabelReason)...)
+	collectionObjectsMetric = newGauge("listproxy_collection_objects", "Objects in the newest state.", collectionLabels()...)
 	collectionSizeMetric    = newGauge("listproxy_collection_size_bytes",
-		"Bytes stored: objects, their history, and an estimate of the structures around them.", withCollection()...)
+		"Bytes stored: objects, their history, and an estimate of the structures around them.", collectionLabels()...)
 	collectionHistoryMetric = newGauge("listproxy_collection_history_seconds",
-		"Age of the oldest revision that can be asked for.", withCollection()...)
+		"Age of the oldest revision that can be asked for.", collectionLabels()...)
 	feedLagMetric = newGauge("listproxy_feed_lag_seconds",
 		"Upper bound of the age of the newest state: the time since a probe asked the API server for the revision that the state has "+
-			"reached. It grows until the next probe or, on a quiet resource, bookmark.", withCollection()...)
+			"reached. It grows until the next probe or, on a quiet resource, bookmark.", collectionLabels()...)
 	feedRestartsMetric = newCounter("listproxy_feed_restarts_total",
 		"How often a feed began anew, since its state was lost or had to be loaded anew, and why (cause). "+
-			"The history begins anew, too.", withCollection("cause")...)
+			"The history begins anew, too.", collectionLabels("cause")...)
 
-	watchesMetric     = newGauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.", withCollection()...)
+	watchesMetric = newGauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.",
+		collectionLabels()...)
 	watchEventsMetric = newCounter("listproxy_watch_events_total",
 		"Events of watches from memory, each counted for every client that got it: with bookmarks, without initial events.",
-		withCollection()...)
+		collectionLabels()...)
 	watchEndsMetric = newCounter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
-		withCollection(observe.LabelReason)...)
+		collectionLabels(observe.LabelReason)...)
 
 	storedMetric = newGauge("listproxy_stored_bytes",
 		"Bytes that all collections store together, including the states that are being loaded.")
@@ -142,31 +141,29 @@ func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections.Stats() {
-		sendCollection(ch, c, now)
-		key := proxy.EagerCollection{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Key.Representation}
-		exists[key] = true
+		// A collection that is not eager has the same labels as one that is.
+		id := proxy.EagerCollection{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Key.Representation}
+		sendCollection(ch, id, c, now)
+		exists[id] = true
 	}
 	for _, e := range s.Eager() {
 		if !exists[e.EagerCollection] {
-			send(ch, collectionLiveMetric, 0, collectionValues(e.GroupVersionResource, e.Representation, observe.OrNone(e.WhyNotLoaded))...)
+			send(ch, collectionLiveMetric, 0, collectionValues(e.EagerCollection, observe.OrNone(e.WhyNotLoaded))...)
 		}
 	}
 }
 
 // sendCollection sends the metrics of one collection.
-func sendCollection(ch chan<- prometheus.Metric, c snapshot.CollectionStats, now time.Time) {
-	valuesWith := func(more ...string) []string {
-		return collectionValues(c.Key.GroupVersionResource, c.Key.Representation, more...)
-	}
-	values := valuesWith()
-	send(ch, collectionLiveMetric, oneIf(c.Unavailable == reason.None), valuesWith(observe.OrNone(string(c.Unavailable)))...)
+func sendCollection(ch chan<- prometheus.Metric, id proxy.EagerCollection, c snapshot.CollectionStats, now time.Time) {
+	values := collectionValues(id)
+	send(ch, collectionLiveMetric, oneIf(c.Unavailable == reason.None), collectionValues(id, observe.OrNone(string(c.Unavailable)))...)
 	send(ch, collectionObjectsMetric, c.Objects, values...)
 	send(ch, collectionSizeMetric, c.Bytes, values...)
 	for cause, n := range c.Losses { // Each loss of the state restarts the feed.
-		send(ch, feedRestartsMetric, n, valuesWith(string(cause))...)
+		send(ch, feedRestartsMetric, n, collectionValues(id, string(cause))...)
 	}
 	if !c.Oldest.IsZero() {
-		send(ch, collectionHistoryMetric, now.Sub(c.Oldest).Seconds(), values...)
+		send(ch, collectionHistoryMetric, secondsSince(c.Oldest, now), values...)
 	}
 	if !c.CurrentAt.IsZero() {
 		send(ch, feedLagMetric, clock.Age(c.CurrentAt, now).Seconds(), values...)
@@ -174,7 +171,7 @@ func sendCollection(ch chan<- prometheus.Metric, c snapshot.CollectionStats, now
 	send(ch, watchesMetric, c.Watches.Open, values...)
 	send(ch, watchEventsMetric, c.Watches.Delivered, values...)
 	for ending, n := range c.Watches.Ended {
-		send(ch, watchEndsMetric, n, valuesWith(string(ending))...)
+		send(ch, watchEndsMetric, n, collectionValues(id, string(ending))...)
 	}
 }
 

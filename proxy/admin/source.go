@@ -94,9 +94,7 @@ func (s *Source) ReadStatus() Status {
 	}
 	for key, mismatches := range s.Collections.Mismatches() {
 		status.Mismatches = append(status.Mismatches, Mismatch{
-			Resource:       key.GroupResource().String(),
-			Version:        key.Version,
-			Representation: string(key.Representation),
+			CollectionName: newCollectionName(key),
 			Times:          mismatches.Count,
 			Age:            secondsSince(mismatches.Last, now),
 		})
@@ -105,8 +103,7 @@ func (s *Source) ReadStatus() Status {
 	status.readMetrics(s.Metrics)
 
 	// On the page every failure of the API server counts. For readiness, only a failure from the start on does (see Checks).
-	checks := s.checks(health, health.Condition == upstream.ConditionOK)
-	status.Checks = append(checks, checkFeeds(status.Collections))
+	status.Checks = append(s.checks(health, health.Condition == upstream.ConditionOK), checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()
 	return status
@@ -130,11 +127,15 @@ func newUpstream(address string, health upstream.Diagnosis, now time.Time) Upstr
 // was read.
 func secondsSince(then, now time.Time) float64 { return max(0, now.Sub(then).Seconds()) }
 
+func newCollectionName(key snapshot.CollectionKey) CollectionName {
+	return CollectionName{
+		Resource: key.GroupResource().String(), Version: key.Version, Representation: string(key.Representation),
+	}
+}
+
 func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	collection := Collection{
-		Resource:       c.Key.GroupResource().String(),
-		Version:        c.Key.Version,
-		Representation: string(c.Key.Representation),
+		CollectionName: newCollectionName(c.Key),
 		State:          StateLive,
 		From:           c.From,
 		To:             c.To,

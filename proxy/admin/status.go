@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Status is the content of the status page, and of its JSON. Names and meanings of members stay the same in later
-// versions; members may be added. Requests are counted when they end. Counts begin with the process. Durations are in
-// seconds, sizes in bytes.
+// Status is the content of the status page, and of its JSON. Later versions keep the names and meanings of the JSON's
+// members, and may add members. Some fields have other names in Go, which say more. Requests are counted when they end, since
+// the process began. Durations are in seconds, sizes in bytes.
 type Status struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
@@ -17,10 +17,10 @@ type Status struct {
 	Healthy  bool     `json:"healthy"`
 	Checks   []Check  `json:"checks"`
 	Upstream Upstream `json:"upstream"`
-	// Lists and Watches count requests by who answered. A streaming list counts as a watch. Reasons counts the forwarded
-	// requests, the most frequent reason first.
-	Lists   Answers  `json:"lists"`
-	Watches Answers  `json:"watches"`
+	// Lists and Watches count requests by who answered. A streaming list counts as a watch.
+	Lists   Answers `json:"lists"`
+	Watches Answers `json:"watches"`
+	// Reasons counts the forwarded requests by reason, the most frequent reason first.
 	Reasons []Reason `json:"reasons"`
 	// Collections has all collections, by resource.
 	Collections []Collection `json:"collections"`
@@ -69,20 +69,38 @@ type Reason struct {
 	Meaning string `json:"meaning"`
 }
 
-// Collection is one resource in one representation.
-type Collection struct {
-	Resource       string `json:"resource"` // "deployments.apps"
+// CollectionName names a collection: one resource in one representation.
+type CollectionName struct {
+	Resource       string `json:"resource"` // for example "deployments.apps"
 	Version        string `json:"version"`
 	Representation string `json:"representation"`
+}
+
+// compare returns the order of two names in a sorted list, as [cmp.Compare] does.
+func (n CollectionName) compare(other CollectionName) int {
+	return cmp.Or(
+		cmp.Compare(n.Resource, other.Resource),
+		cmp.Compare(n.Version, other.Version),
+		cmp.Compare(n.Representation, other.Representation),
+	)
+}
+
+// StateLive is the State of a collection that answers lists of the newest revision.
+const StateLive = "live"
+
+// Collection is the state of a collection.
+type Collection struct {
+	CollectionName
 	// State is [StateLive], or the reason for which lists of the newest revision are forwarded.
 	State   string `json:"state"`
 	Objects int    `json:"objects"`
 	// From and To are the first and the last revision that can be asked for; 0 if none is in memory.
 	From uint64 `json:"from"`
 	To   uint64 `json:"to"`
-	// History is the age of From, and Window the age up to which revisions are kept.
+	// History is the age of revision From.
 	History float64 `json:"historySeconds"`
-	Window  float64 `json:"windowSeconds"`
+	// Window is the age up to which revisions are kept.
+	Window float64 `json:"windowSeconds"`
 	// Age bounds how far, in time, revision To is behind the API server; absent before the first load.
 	Age *float64 `json:"ageSeconds,omitempty"`
 	// Idle is the time since the last request for the collection.
@@ -91,11 +109,7 @@ type Collection struct {
 	Bytes   int64   `json:"bytes"`
 }
 
-// StateLive is the State of a collection that answers lists of the newest revision.
-const StateLive = "live"
-
-// Change is a change of the cluster that made listproxy drop collections: of a definition, a route, or the API
-// servers.
+// Change is a change in the cluster that made listproxy drop collections: a definition, a route or an API server has changed.
 type Change struct {
 	// Object is what changed: a resource, a group and version, or "all".
 	Object string `json:"of"`
@@ -107,38 +121,25 @@ type Change struct {
 
 // Mismatch counts the self-checks that found a difference in a collection. The collection was dropped each time.
 type Mismatch struct {
-	Resource       string  `json:"resource"`
-	Version        string  `json:"version"`
-	Representation string  `json:"representation"`
-	Times          int     `json:"times"`
-	Age            float64 `json:"ageSeconds"` // of the last difference
+	CollectionName
+	Times int     `json:"times"`
+	Age   float64 `json:"ageSeconds"` // the time since the last difference was found
 }
 
 // Memory has the memory in use and its limits. A limit of 0 means that there is none. A size that is not known is 0.
 type Memory struct {
-	Stored       int64 `json:"storedBytes"` // of all collections
+	Stored       int64 `json:"storedBytes"` // taken by all collections
 	StoredLimit  int64 `json:"storedLimitBytes"`
-	Compressed   int64 `json:"compressedBytes"` // of compressed lists
-	Process      int64 `json:"processBytes"`    // resident
+	Compressed   int64 `json:"compressedBytes"` // taken by compressed lists
+	Process      int64 `json:"processBytes"`    // resident memory of the process
 	ProcessLimit int64 `json:"processLimitBytes"`
 }
 
-// sort sorts the lists whose elements were collected in any order. Changes come in order.
+// sort sorts the lists that were collected in any order. Only Changes is in order already.
 func (s *Status) sort() {
-	slices.SortFunc(s.Collections, func(a, b Collection) int {
-		return cmp.Or(
-			cmp.Compare(a.Resource, b.Resource),
-			cmp.Compare(a.Version, b.Version),
-			cmp.Compare(a.Representation, b.Representation),
-		)
-	})
+	slices.SortFunc(s.Collections, func(a, b Collection) int { return a.compare(b.CollectionName) })
 	slices.SortFunc(s.Mismatches, func(a, b Mismatch) int {
-		return cmp.Or(
-			cmp.Compare(a.Age, b.Age),
-			cmp.Compare(a.Resource, b.Resource),
-			cmp.Compare(a.Version, b.Version),
-			cmp.Compare(a.Representation, b.Representation),
-		)
+		return cmp.Or(cmp.Compare(a.Age, b.Age), a.compare(b.CollectionName))
 	})
 	slices.SortFunc(s.Reasons, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(b.Lists+b.Watches, a.Lists+a.Watches), cmp.Compare(a.Reason, b.Reason))

@@ -137,12 +137,9 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 		return nil, true
 	}
 	response, hasName, err := a.certificates.AuthenticateRequest(r)
-	if err != nil {
-		return nil, true
-	}
-	if !hasName {
-		// kube-apiserver, too, refuses a certificate without a common name if it knows front proxies, as nearly every one
-		// does: its authenticator of front proxies returns an error for a certificate that is not of a front proxy.
+	// kube-apiserver, too, refuses a certificate without a common name if it knows front proxies, as nearly every one does: its
+	// authenticator of front proxies returns an error for a certificate that is not of a front proxy.
+	if err != nil || !hasName {
 		return nil, true
 	}
 	return response.User, false

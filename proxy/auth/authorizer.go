@@ -223,6 +223,7 @@ type scope struct {
 	account string
 }
 
+// scopeOf returns the scope of the question whether the caller id may do what attrs describe.
 func scopeOf(id Identity, attrs *Attributes) scope {
 	s := scope{requested: attrs.Namespace}
 	if user := id.ImpersonatedUser(); user != nil {

@@ -59,12 +59,11 @@ func hashFlow(words ...string) (flow limits.Flow) {
 // tokenSubject returns the issuer and subject of a JSON web token (RFC 7519). It does not verify the token: kube-apiserver must
 // have accepted it. ok is false if token is not a JSON web token, or names no issuer or no subject.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
-	if len(token) > maxParsedToken || strings.Count(token, ".") != 2 {
+	parts := strings.SplitN(token, ".", 4) // header, payload and signature, if there are three
+	if len(token) > maxParsedToken || len(parts) != 3 {
 		return "", "", false
 	}
-	_, rest, _ := strings.Cut(token, ".")
-	payload, _, _ := strings.Cut(rest, ".")
-	claims, err := base64.RawURLEncoding.DecodeString(payload)
+	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
 		return "", "", false
 	}

@@ -36,11 +36,12 @@ func serveStatus(t *testing.T, healthy bool) string {
 		Lists:   admin.Answers{Answered: 3, Forwarded: 1, Share: new(0.75)},
 		Reasons: []admin.Reason{{Reason: "watch", Watches: 7, Meaning: "a watch"}},
 		Collections: []admin.Collection{{
-			Resource: "pods", Version: "v1", Representation: "json", State: "live", Objects: 12, From: 3, To: 9,
-			Bytes: 5 << 20,
+			CollectionName: admin.CollectionName{Resource: "pods", Version: "v1", Representation: "json"},
+			State:          "live", Objects: 12, From: 3, To: 9, Bytes: 5 << 20,
 		}},
-		Changes:    []admin.Change{{Object: "widgets.example.com", Cause: "schema", Age: 4}},
-		Mismatches: []admin.Mismatch{{Resource: "nodes\x1b[2J", Times: 2}}, // with an escape sequence of terminals
+		Changes: []admin.Change{{Object: "widgets.example.com", Cause: "schema", Age: 4}},
+		// The name of the resource has an escape sequence of terminals.
+		Mismatches: []admin.Mismatch{{CollectionName: admin.CollectionName{Resource: "nodes\x1b[2J"}, Times: 2}},
 	})
 	expect.NoError(t, err)
 	return servePage(t, http.StatusOK, string(body))

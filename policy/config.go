@@ -71,10 +71,10 @@ type Rule struct {
 }
 
 // Representation returns the representation in which a list or watch is answered. namespaced says whether the resource has
-// namespaces, custom whether it is a custom resource.
+// namespaces, and custom whether it is a custom resource.
 //
-// With a reason other than None, the request must be forwarded: the namespace, the Accept header or the selectors do not
-// fit such a resource.
+// If the reason is not None, the request must be forwarded: its namespace, Accept header or selectors do not fit such a
+// resource.
 func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
@@ -83,11 +83,11 @@ func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Repr
 	if why != reason.None {
 		return "", why
 	}
-	return representation, list.CheckSelectors(namespaced, r.LimitAtZero) // some selectors do not go with a limit
+	return representation, list.CheckSelectors(namespaced, r.LimitAtZero) // some selectors cannot be combined with a limit
 }
 
-// AnswersWatches reports whether watches are answered from memory. It is false where --watches decides: see
-// [Config.WithSwitches].
+// AnswersWatches reports whether watches are answered from memory. It returns false if Watches is nil: call
+// [Config.WithSwitches] before.
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
 
 // Config is a policy: it says which resources are kept in memory, and how. [DefaultConfig] and [ParseConfig] return a
@@ -97,7 +97,7 @@ type Config struct {
 	defaults Rule
 	// rules have all settings, including the inherited ones.
 	rules map[schema.GroupResource]Rule
-	// order has the keys of rules, in the order of the file.
+	// order has the keys of rules in the order in which the file has the rules.
 	order []schema.GroupResource
 }
 
@@ -107,7 +107,7 @@ func DefaultConfig() *Config {
 	return &Config{defaults: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: BuiltIn}}
 }
 
-// Switches are flags of the process that decide for the resources whose rule does not have the setting.
+// Switches are the flags that decide for a resource if its rule does not have the setting.
 type Switches struct {
 	// ConsistentLists is --consistent-lists.
 	ConsistentLists ConsistentLists
@@ -115,7 +115,7 @@ type Switches struct {
 	Watches bool
 }
 
-// WithSwitches returns a copy of the policy with the switches in the settings that a rule does not have.
+// WithSwitches returns a copy of the policy in which every rule has both settings: its own, or else the switch.
 func (c *Config) WithSwitches(s Switches) *Config {
 	fill := func(r Rule) Rule {
 		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.ConsistentLists)
@@ -133,8 +133,9 @@ func (c *Config) WithSwitches(s Switches) *Config {
 	return &filled
 }
 
-// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. The
-// latter two never keep Secrets and Events. group is empty for the core group. RuleFor does not allocate.
+// RuleFor returns the rule for a resource: its own, else the rule for all resources of its group, else the defaults. Only
+// a rule of their own can keep Secrets, and no rule keeps Events. group is empty for the core group. RuleFor does not
+// allocate.
 func (c *Config) RuleFor(group, resource string) Rule {
 	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
@@ -145,7 +146,7 @@ func (c *Config) RuleFor(group, resource string) Rule {
 	}
 	if isKeptByOwnRuleOnly(group, resource) && rule.Cache != CacheNever {
 		rule.Cache = CacheNever
-		rule.Source = BuiltIn // if the file itself says never, Source tells where
+		rule.Source = BuiltIn // but if the file itself says never, Source names the place in the file
 	}
 	return rule
 }
@@ -171,14 +172,14 @@ type Evaluation struct {
 	// Decision follows from the request and the rule. If its Reason is Consistent, its Semantics is set, too, for metrics and
 	// the access log.
 	Decision
-	// PolicyReason is NotCached if the policy keeps the resource out of memory, otherwise None. It is no Reason of the
-	// Decision, since only callers whom kube-apiserver has authenticated may learn it.
+	// PolicyReason is NotCached if the policy keeps the resource out of memory, otherwise None. It is not in
+	// Decision.Reason, since only callers whom kube-apiserver has authenticated may learn it.
 	PolicyReason reason.Reason
 	Rule         Rule
 }
 
 // Evaluate decides about a list or watch that [Parse] has returned with parseReason. If the rule answers no watches, the
-// reason of every watch is reason.Watch: the switch is what the operator can change.
+// reason of every watch is reason.Watch, whatever parseReason is, since the operator can change the switch.
 func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	e := Evaluation{Rule: c.RuleFor(req.Group, req.Resource)}
 	switch {

@@ -76,8 +76,8 @@ type settings struct {
 	Watches *bool `json:"watches"`
 }
 
-// ParseConfig reads a policy file, YAML or JSON. It is strict: an unknown or repeated field is an error. Errors name the
-// field, and say what is wrong. Errors and Rule.Source refer to the file as name.
+// ParseConfig parses data, the content of a policy file in YAML or JSON. An unknown or repeated field is an error. An error
+// names the field, and says what is wrong. Errors and Rule.Source call the file name.
 func ParseConfig(name string, data []byte) (*Config, error) {
 	var d document
 	errs := d.read(data)
@@ -95,7 +95,8 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	return d.config(name), nil
 }
 
-// read sets d to the only document in data, and returns the errors in its form.
+// read decodes the only document in data into d. It returns the syntax errors, and the errors about unknown and repeated
+// fields.
 func (d *document) read(data []byte) []error {
 	text, err := onlyDocument(data)
 	if err != nil {
@@ -108,7 +109,8 @@ func (d *document) read(data []byte) []error {
 	return errs
 }
 
-// onlyDocument returns as JSON the only YAML document in data that is not empty.
+// onlyDocument returns the YAML document in data as JSON. Documents with nothing but comments do not count. It returns an
+// error unless exactly one document is left.
 func onlyDocument(data []byte) (text []byte, err error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
@@ -123,7 +125,7 @@ func onlyDocument(data []byte) (text []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if bytes.Equal(asJSON, []byte("null")) { // it has comments only
+		if bytes.Equal(asJSON, []byte("null")) { // the document has nothing but comments
 			continue
 		}
 		if text != nil {
@@ -165,6 +167,7 @@ func (d *document) validate() field.ErrorList {
 // apiVersionPattern matches a version without a group ("v1"), which some write for the core group.
 var apiVersionPattern = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
+// validate returns the errors in the values of the rule at path.
 func (w writtenRule) validate(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	group := path.Child("group")
@@ -187,13 +190,14 @@ func (w writtenRule) validate(path *field.Path) field.ErrorList {
 	return append(errs, w.settings.validate(path)...)
 }
 
+// validate returns the errors in the settings at path.
 func (s settings) validate(path *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		oneOf(path.Child("cache"), s.Cache, CacheOnDemand, CacheNever),
 		oneOf(path.Child("limitAtZero"), s.LimitAtZero, LimitIgnored, LimitHonoured),
 		oneOf(path.Child("consistentLists"), s.consistentLists(), ConsistentNone, ConsistentLarge, ConsistentAll),
 	)
-	window := s.window() // 0 if it is not a duration, which is too short, too
+	window := s.window() // 0 if the text is not a duration, and 0 is refused as too short
 	if s.HistoryWindow != nil && (window < minHistoryWindow || window > maxHistoryWindow) {
 		errs = append(errs, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
 			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minHistoryWindow, maxHistoryWindow)))
@@ -209,15 +213,16 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
 
-// window returns the history window; 0 if it is not given, or not a duration. HistoryWindow is not a string, so that a number
-// gets the error of validate, and not the decoder's.
+// window returns the history window, or 0 if it is not given or not a duration. The field HistoryWindow has the type any, so
+// that the decoder accepts a number, and validate refuses it with a better error.
 func (s settings) window() time.Duration {
 	text, _ := s.HistoryWindow.(string)
 	window, _ := time.ParseDuration(text)
 	return window
 }
 
-// consistentLists returns the setting, which YAML reads as a boolean or as a string; empty if it is not given.
+// consistentLists returns the setting, or "" if it is not given. YAML decodes true and false as booleans, and always as a
+// string.
 func (s settings) consistentLists() ConsistentLists {
 	if s.ConsistentLists == nil {
 		return ""
@@ -225,6 +230,7 @@ func (s settings) consistentLists() ConsistentLists {
 	return ConsistentLists(fmt.Sprint(s.ConsistentLists))
 }
 
+// target returns the resource for which the rule is. A rule without a group, which validate refuses, has the core group.
 func (w writtenRule) target() schema.GroupResource {
 	target := schema.GroupResource{Resource: w.Resource}
 	if w.Group != nil {
@@ -250,7 +256,7 @@ func (d *document) config(name string) *Config {
 	}
 	for i, rule := range d.Resources {
 		if rule.Resource != AllResources {
-			// The target has no rule yet: this is the rule for its group, or the defaults.
+			// The resource has no rule of its own yet, so RuleFor returns the rule for its group, or the defaults.
 			base := c.RuleFor(rule.target().Group, rule.Resource)
 			c.rules[rule.target()] = rule.inherit(base, source(i))
 		}

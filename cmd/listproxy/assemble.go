@@ -45,8 +45,8 @@ type app struct {
 	draining    atomic.Bool // set when the shutdown begins
 }
 
-// assemble makes the parts and connects them. Its caller must close the app. After an error, parts that were made stay
-// open: the process ends.
+// assemble makes the parts and connects them. The caller must close the app. If assemble returns an error, the parts that
+// it has made stay open, since the process ends then.
 func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.Logger) (*app, error) {
 	auditLog, err := o.audit.open()
 	if err != nil {
@@ -108,7 +108,7 @@ func (o *options) newHandler(a *app, observer *observe.Observer) *proxy.Handler 
 	}
 }
 
-// rights are the parts that find out who callers are and what they may do.
+// rights has the parts that find out who callers are and what they may do.
 type rights struct {
 	authorizer *auth.Authorizer
 	whoAmI     *auth.WhoAmI                // nil if there is no audit log
@@ -119,7 +119,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 	config := auth.ReviewConfig{
 		TTL:       o.callers.reviewTTL,
 		MaxOutage: o.cache.stalenessBound,
-		// In an outage, what API servers have said of rights gets no older: see [clock.Outage.AsOf].
+		// During an outage the answers to reviews do not age: see [clock.Outage.AsOf].
 		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.stalenessBound) },
 	}
 	send := auth.SendAs(api.transports.SendAs)
@@ -146,7 +146,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 	return r, nil
 }
 
-// feeds are the parts that keep collections in memory, and the cluster, which notices changes of definitions and API
+// feeds has the parts that keep collections in memory, and the cluster, which notices changes of definitions and API
 // servers.
 type feeds struct {
 	compressor  *gzip.Compressor
@@ -180,8 +180,8 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 			return kube.Fields(ctx, gvr)
 		},
 		Outage: api.health.Outage,
-		SameTimeline: func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool) {
-			return kube.SameTimeline(ctx, revision, heard)
+		SameTimeline: func(ctx context.Context, revision uint64, sentAt time.Time) (same, soon bool) {
+			return kube.SameTimeline(ctx, revision, sentAt)
 		},
 		ContinueToken: policy.EncodeContinue,
 		Log:           log,
@@ -192,7 +192,7 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 	clusterConfig := cluster.Config{
 		Invalidate: collections.Invalidate,
 		Verify:     collections.Verify,
-		// Watches keep up to date what the cluster knows. After an outage they must be opened again, which takes seconds.
+		// The cluster's knowledge comes from watches. After an outage they must be opened again, which takes seconds.
 		AsOf: func(now time.Time) time.Time {
 			return api.health.Outage().AsOfWithoutStream(now, o.cache.stalenessBound)
 		},

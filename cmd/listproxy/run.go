@@ -21,8 +21,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// untilSignal returns a context that SIGINT or SIGTERM ends. Then the signals have no handler, so that a second signal
-// ends the process at once.
+// untilSignal returns a context that SIGINT or SIGTERM ends. After the first signal, both have their default effect again:
+// a second signal ends the process at once.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -64,8 +64,8 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return a.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
-// serve runs all parts until ctx ends or a part fails, and returns the failure. When ctx ends, it serves for delay as
-// before, so that load balancers notice. Then requests have up to timeout to end.
+// serve runs all parts until ctx ends or a part fails, and returns the failure. When ctx ends, it goes on serving for
+// delay, so that load balancers notice that /readyz fails. Then requests have up to timeout to end.
 func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	// Parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
 	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -82,20 +82,20 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	}
 	a.draining.Store(true) // /readyz fails from now on
 	a.log.Info("stopping", "delay", delay, "timeout", timeout)
-	if failure == nil { // a failed part cannot serve as before
+	if failure == nil { // after a failure there is no delay, since not all parts can go on serving
 		select {
 		case <-time.After(delay):
 		case failure = <-failed:
 		}
 	}
 	a.endRequests(drain, timeout)
-	_ = adminServer.Close() // health checks are answered until then
+	_ = adminServer.Close() // last, so that health checks were answered while requests ended
 	stop()
 	running.Wait()
 	return failure
 }
 
-// newMainServer returns the server of the requests of clients. Each connection remembers who sent its last request.
+// newMainServer returns the server for clients. Each of its connections remembers the caller of its last request.
 func (a *app) newMainServer() *http.Server {
 	server := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
 	connContext := server.ConnContext
@@ -105,8 +105,8 @@ func (a *app) newMainServer() *http.Server {
 	return server
 }
 
-// endWatches begins to end all watches, those from memory and the forwarded ones at the same pace. spread is the time
-// over which their ends are spread.
+// endWatches begins to end all watches, and spreads their ends over the time spread. Forwarded watches end at the same
+// pace as watches from memory.
 func (a *app) endWatches(spread time.Duration) {
 	a.feeds.collections.EndWatches(spread)
 	a.forward.EndWatches(func(watches int) (delay, within time.Duration) {
@@ -159,7 +159,7 @@ func (a *app) endRequests(drain *serve.Drain, timeout time.Duration) {
 		a.log.Info("drained: all requests have ended", "after", time.Since(start).Round(time.Millisecond))
 	case cut > 0:
 		a.log.Warn("requests that had not ended in time were cut", "requests", cut, "timeout", timeout)
-	default: // all handlers have returned, but not all bytes have come in or gone out
+	default: // all handlers have returned, but bytes were still coming in or going out
 		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out", "timeout", timeout)
 	}
 }

@@ -1,13 +1,13 @@
-// Package reason has all reasons why a request is forwarded instead of being answered from memory, and why a state in
-// memory was lost. The same words appear in the Cache-Status header, in metrics, in traces, in logs and in the
+// Package reason has all reasons why listproxy forwards a request instead of answering it from memory, and why it lost a
+// state in memory. The same words appear in the Cache-Status header, in metrics, in traces, in logs and in the
 // documentation.
 package reason
 
-// Reason is the word for why a request is forwarded, or why a state was lost. [Form], [Memory], [NotPermitted] and [Upstream]
-// are used for both.
+// Reason is a word that says why a request is forwarded, or why a state was lost. [Form], [Memory], [NotPermitted] and
+// [Upstream] can say either.
 type Reason string
 
-// None is the zero Reason: nothing stands in the way.
+// None means that there is no reason: the request is answered from memory.
 const None Reason = ""
 
 // The reasons to forward a request. [Reason.Explain] explains each.
@@ -24,7 +24,7 @@ const (
 	// Found out about the caller, the policy or the resource:
 
 	UnknownCaller   Reason = "unknown-caller"
-	NotAllowed      Reason = "not-allowed" // the caller may not; for listproxy's own account, see NotPermitted
+	NotAllowed      Reason = "not-allowed" // the caller has no right to the list; compare NotPermitted
 	ReviewFailed    Reason = "review-failed"
 	NotCached       Reason = "not-cached"
 	UnknownResource Reason = "unknown-resource"
@@ -33,7 +33,7 @@ const (
 	// Found in memory, which has no state for the request:
 
 	Warming      Reason = "warming"
-	NotPermitted Reason = "not-permitted" // listproxy's own account may not
+	NotPermitted Reason = "not-permitted" // listproxy's own account has no right to the list; compare NotAllowed
 	Form         Reason = "form"
 	Stale        Reason = "stale"
 	History      Reason = "history"
@@ -44,7 +44,8 @@ const (
 
 // The reasons why a state was lost that are no reasons to forward a request.
 const (
-	// Expired means that the upstream's history did not reach back to where the watch was to go on (410).
+	// Expired means that a watch could not be resumed, since the upstream no longer has the changes after its revision
+	// (410).
 	Expired Reason = "expired"
 	// NotFound means that the upstream no longer serves the resource.
 	NotFound Reason = "not-found"
@@ -54,18 +55,18 @@ const (
 	WentBack Reason = "went-back"
 	// FirstObject means that an empty collection got its first object, and its form could not be learned.
 	FirstObject Reason = "first-object"
-	// Mismatch means that a self-check found that the state is not the upstream's.
+	// Mismatch means that a self-check found a difference between the state and the upstream.
 	Mismatch Reason = "mismatch"
 	// Moved means that another server now answers for the resource.
 	Moved Reason = "moved"
 	// Schema means that the definition of the custom resource changed.
 	Schema Reason = "schema"
-	// Other is none of these; it should not happen.
+	// Other means a loss that has no word of its own, like a representation that the upstream does not have (406).
 	Other Reason = "other"
 )
 
-// forwarding has the reasons to forward a request, in the order of documentation and metrics, each with a sentence that
-// explains it. The remedy is what an operator or a client can do so that the request is answered from memory.
+// forwarding has the reasons to forward a request, in the order of documentation and metrics. The sentence explains the
+// reason. The remedy says what an operator or a client can do so that the request is answered from memory.
 var forwarding = []struct {
 	reason           Reason
 	sentence, remedy string
@@ -110,8 +111,8 @@ var forwarding = []struct {
 	{
 		reason: Credentials,
 		sentence: "It has no bearer token and no certificate that listproxy accepts, or several credentials, or " +
-			"Impersonate-* headers that kube-apiserver refuses or might read differently, or kube-apiserver warns " +
-			"this caller with every answer, of the token for example.",
+			"Impersonate-* headers that kube-apiserver refuses or might read differently, or kube-apiserver adds a " +
+			"warning to each of this caller's answers, about the token for example.",
 		remedy: "Use one bearer token, the caller's own, or a client certificate with --client-ca-file; the user, " +
 			"UID and extras once, if there are Impersonate-* headers. With a Warning in the answer, the token was " +
 			"usually generated into a Secret: take one of the TokenRequest API (kubectl create token, a projected " +
@@ -229,12 +230,12 @@ func (r Reason) Explain() (sentence, remedy string) {
 	return "", ""
 }
 
-// IsTransient reports whether the same request may soon be answered from memory though nobody does anything, so that it
-// pays to ask again.
+// IsTransient reports whether the reason may soon pass without anybody's help. Then the same request may be answered from
+// memory if the client sends it again.
 func (r Reason) IsTransient() bool {
 	switch r {
-	case UnknownCaller, // too many new tokens came at once
-		UnknownResource, // discovery has not been read since the resource was defined
+	case UnknownCaller, // perhaps too many new tokens came at once
+		UnknownResource, // perhaps the resource was defined after discovery was read
 		Warming, ReviewFailed, Stale, Upstream, NotProven:
 		return true
 	}

@@ -16,37 +16,38 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 )
 
-// AuditEvent is what an audit event says of a request, and of its answer from memory.
+// AuditEvent has the facts for the audit event of a request that is answered from memory.
 type AuditEvent struct {
 	Request  *http.Request
-	Asked    *policy.Request // Request, parsed
-	Caller   user.Info       // who sent Request
-	Received time.Time       // the time at which Request came
+	Asked    *policy.Request // Asked is Request, parsed.
+	Caller   user.Info       // Caller sent Request.
+	Received time.Time       // Received is the time at which Request came.
 
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
 	Representation media.Representation
-	// Revision is the revision of the list, or of the state with which a watch begins. Items is the number of objects
-	// in that list or state.
+	// Revision is the revision of the list, or of the state with which a watch begins.
 	Revision uint64
-	Items    int
+	// Items is the number of objects in the list, or in the state with which a watch begins.
+	Items int
 	// Impersonated is the user whom the caller impersonates, or nil.
 	Impersonated user.Info
 }
 
 // sendAuditEvent makes the audit event that e describes, and gives it to sink. It reports whether sink accepted it.
 //
-// kube-apiserver's own functions make the event, so it is like an event of kube-apiserver, except that it is written before
-// the answer (its stage is ResponseStarted, also for a list), and that it has annotations of listproxy. The client's address
-// is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip. And an event never says
-// that impersonation was constrained: only the API server that answered the review knows that.
+// kube-apiserver's own functions make the event, so it is like an event of kube-apiserver, with these differences:
+//   - It is written before the answer, so its stage is ResponseStarted, also for a list.
+//   - It has annotations of listproxy.
+//   - The client's address is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip.
+//   - It never says that impersonation was constrained, since only the API server that answered the review knows that.
 func sendAuditEvent(sink audit.Sink, e AuditEvent) bool {
 	ctx := audit.WithAuditContext(context.Background()) // the event is written even if the client leaves
 	event := audit.AuditContextFrom(ctx)
 	_ = event.Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink) // fails only if it is called twice
 	audit.WithAuditID(ctx, types.UID(e.ID))
-	// The request without the headers in which a client could claim another address.
+	// r is e.Request without the headers in which a client could claim another address.
 	r := &http.Request{
 		URL: e.Request.URL, RemoteAddr: e.Request.RemoteAddr,
 		Header: http.Header{"User-Agent": e.Request.Header["User-Agent"]},

@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// FeedTransport returns a transport that observes the requests of feeds, and sends all requests through next. describe
-// returns what the request with the given context is for, and the resource, version and representation that it reads.
-// task is empty if the request is not a feed's. Each request of a feed has a trace of its own, since no caller waits for
-// the answer. Its span lasts until the end of the answer.
+// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. describe
+// returns what a request with the given context is for (task), and which resource, version and representation it reads.
+// task is empty if the request does not come from a feed. Each request of a feed has a trace of its own, since no caller
+// waits for the answer. The span of the request lasts until the end of the answer.
 func (o *Observer) FeedTransport(
 	next http.RoundTripper, describe func(context.Context) (task, resource, version, representation string),
 ) http.RoundTripper {
@@ -35,7 +35,7 @@ func (o *Observer) FeedTransport(
 	})
 }
 
-// statusOf returns the status of a response, or 0 if there is none because of err.
+// statusOf returns the status of a response, or 0 if err is not nil: then there is no response.
 func statusOf(res *http.Response, err error) int {
 	if err != nil {
 		return 0
@@ -43,11 +43,12 @@ func statusOf(res *http.Response, err error) int {
 	return res.StatusCode
 }
 
-// feedBody counts the bytes that a feed reads of an answer, and ends the request's span at the end of the answer.
+// feedBody is the body of an answer to a feed. It counts the bytes that the feed reads, and ends the span of the request at
+// the end of the answer.
 type feedBody struct {
 	io.ReadCloser
 	received prometheus.Counter
-	endSpan  func() // both Read and Close call it
+	endSpan  func() // may be called again: both Read and Close call it
 }
 
 // Read implements [io.Reader].

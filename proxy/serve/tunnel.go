@@ -14,15 +14,15 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// Tunnels is a [net.Listener]. It accepts the tunnels to the API server that clients open by a CONNECT at the port of
-// [NewConnectServer]. The [http.Server] of the main port serves these tunnels, so requests inside a tunnel are handled
-// like all others. The certificate is the same, too, so it must also have the API server's names.
+// Tunnels is a [net.Listener] whose connections are tunnels. A client opens a tunnel to the API server by a CONNECT at the
+// port of [NewConnectServer]. The [http.Server] of the main port accepts and serves the tunnels, so requests inside a
+// tunnel are handled like all others. The certificate is the same, too, so it must also have the API server's names.
 //
 // Tunnels is safe for concurrent use.
 type Tunnels struct {
-	targets Targets
-	tls     *tls.Config // of the connections inside the tunnels
-	waiting chan net.Conn
+	targets   Targets
+	tlsConfig *tls.Config   // TLS of the connections inside the tunnels
+	waiting   chan net.Conn // tunnels on their way from open to Accept
 
 	closed    chan struct{}
 	closeOnce sync.Once
@@ -30,14 +30,14 @@ type Tunnels struct {
 
 // NewTunnels returns Tunnels to targets, with TLS by tlsConfig (see [Certificates.TLS]).
 func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
-	return &Tunnels{targets: targets, tls: tlsConfig, waiting: make(chan net.Conn), closed: make(chan struct{})}
+	return &Tunnels{targets: targets, tlsConfig: tlsConfig, waiting: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // tunnelGranted is the answer to a CONNECT that is granted, also over HTTP/1.0 (RFC 9110, 2.5).
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// open answers a CONNECT that is granted, and waits until the tunnel is accepted. It is a handler of goproxy. conn is a
-// *tunnelConn, from [hijackable], with a deadline that ends here.
+// open grants a CONNECT, and waits until Accept takes the tunnel. It is a handler of goproxy. conn is a *tunnelConn, which
+// [hijackable] has made with a deadline. open removes this deadline.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	if _, err := io.WriteString(conn, tunnelGranted); err != nil || conn.SetDeadline(time.Time{}) != nil {
 		_ = conn.Close()
@@ -52,18 +52,18 @@ func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 
 var _ net.Listener = (*Tunnels)(nil)
 
-// Accept implements [net.Listener]. It returns a [tls.Conn] before its handshake: the [http.Server] does that, with a
-// timeout, as on its own port.
+// Accept implements [net.Listener]. It returns a [tls.Conn] without a handshake: the [http.Server] makes the handshake, and
+// limits its time as on its own port.
 func (t *Tunnels) Accept() (net.Conn, error) {
 	select {
 	case <-t.closed:
 		return nil, net.ErrClosed
 	case conn := <-t.waiting:
-		return tls.Server(conn, t.tls), nil
+		return tls.Server(conn, t.tlsConfig), nil
 	}
 }
 
-// Close implements [net.Listener]. Tunnels that wait to be accepted are closed, too, by open.
+// Close implements [net.Listener]. After it, open closes the tunnels that were not accepted.
 func (t *Tunnels) Close() error {
 	t.closeOnce.Do(func() { close(t.closed) })
 	return nil
@@ -72,7 +72,7 @@ func (t *Tunnels) Close() error {
 // Addr implements [net.Listener].
 func (t *Tunnels) Addr() net.Addr { return &net.UnixAddr{Name: "tunnel", Net: "tunnel"} }
 
-// tunnelConn is a tunnel's connection with the client. Its RemoteAddr is the client's.
+// tunnelConn is the connection with the client that a tunnel runs over. Its RemoteAddr is the client's address.
 type tunnelConn struct {
 	net.Conn
 	// in begins with the bytes that net/http has read after the CONNECT: a client may begin its TLS handshake before it
@@ -86,7 +86,7 @@ func (c *tunnelConn) NetConn() net.Conn { return c.Conn }
 // Read implements [net.Conn].
 func (c *tunnelConn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// markTunnel returns ctx, the context of requests on conn. If conn came through a tunnel, ctx is marked so.
+// markTunnel returns ctx, the context of the requests on conn. If conn came through a tunnel, the context says so.
 func markTunnel(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(*tls.Conn); ok {
 		if _, ok := t.NetConn().(*tunnelConn); ok {

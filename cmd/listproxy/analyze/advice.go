@@ -49,7 +49,7 @@ var remedies = map[string]string{
 		"/watch/, watch=yes): let the client write watch=true.",
 	string(reason.Consistent): "A rule of the policy says consistentLists: false, or the lists are continued at the newest " +
 		"state, since their token has expired: let the client read its pages sooner.",
-	string(whyFailed): "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the " +
+	string(reasonRefused): "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the " +
 		"revision has expired (410), or it is too busy (429). Mend the client.",
 }
 
@@ -57,7 +57,7 @@ var remedies = map[string]string{
 var explanations = map[string]string{
 	string(byMemoryIfConsistentLists): "They name no resourceVersion: they ask for the newest state.",
 	string(byMemoryIfWatches):         "They are watches and streaming lists.",
-	string(whyFailed):                 "kube-apiserver did not answer them with what they asked for.",
+	string(reasonRefused):             "kube-apiserver did not answer them with what they asked for.",
 }
 
 // advise returns advice about the requests that a listproxy without switches would not answer from memory: one Advice for

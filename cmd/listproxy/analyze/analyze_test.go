@@ -352,6 +352,18 @@ resources:
 	expect.Same(t, RequestCounts{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists)
 }
 
+// TestOrderOfForms: compareForms gives the forms of a row one order, also if they differ only in their verbs.
+func TestOrderOfForms(t *testing.T) {
+	const doubleSlash = "//api/v1/pods" // not canonical, so the form is unknown
+	log := event(doubleSlash+"?watch=1", nil) + event(doubleSlash, nil)
+	for range 20 { // the order of Go's maps is random
+		forms := analyze(t, policy.DefaultConfig(), log).Rows[0].Forms
+		if len(forms) != 2 || forms[0].Verb != verbList || forms[1].Verb != verbWatch {
+			t.Fatalf("got the forms %+v, want the list before the watch", forms)
+		}
+	}
+}
+
 // TestUselessLogs: readLog returns an error that says what to do for a log without lists and watches.
 func TestUselessLogs(t *testing.T) {
 	for _, test := range []struct {

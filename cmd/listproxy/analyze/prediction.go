@@ -18,14 +18,14 @@ const (
 	verbWatch verb = "watch"
 )
 
-// form says what a list or watch asks for. The form of a list is one of [policy.Semantics], or formUnknown.
+// form says what a list or watch asks for. The form of a list is formUnknown or one of the [policy.Semantics].
 type form string
 
 const (
 	// formWatch is a watch that begins with the next change.
 	formWatch form = "watch"
-	// formWatchWithState is a watch that begins with the state: a streaming list, or a watch that names no resourceVersion,
-	// or 0.
+	// formWatchWithState is a watch that begins with the state: a streaming list, or a watch without a resourceVersion or
+	// with resourceVersion=0.
 	formWatchWithState form = "streaming-list"
 	// formUnknown is a request whose options cannot be read.
 	formUnknown form = "unknown"
@@ -45,9 +45,9 @@ const (
 	byAPIServer answerer = "kube-apiserver"
 )
 
-// whyFailed is a reason that package reason does not have: kube-apiserver answered the request with an error. It would do
-// so again, since listproxy forwards what it cannot answer, and makes up no errors.
-const whyFailed reason.Reason = "refused"
+// reasonRefused is a reason that package reason does not have: kube-apiserver answered the request with an error. It would
+// do so again, since listproxy makes up no errors: it forwards such requests.
+const reasonRefused reason.Reason = "refused"
 
 // prediction is what listproxy would do with a request.
 type prediction struct {
@@ -59,8 +59,8 @@ type prediction struct {
 
 // predictor predicts what listproxy would do under a policy.
 type predictor struct {
-	asWritten    *policy.Config // without --consistent-lists and --watches
-	withSwitches *policy.Config // with both
+	asWritten    *policy.Config // the policy without --consistent-lists and --watches
+	withSwitches *policy.Config // the policy with both
 }
 
 func newPredictor(p *policy.Config) predictor {
@@ -79,17 +79,15 @@ func (p *predictor) predict(e *auditEvent) prediction {
 		credentials = policy.NoToken
 	}
 	request, parseReason := policy.Parse(httpRequest, kubehttp.Parse(httpRequest).Info, credentials)
-	result := prediction{verb: e.Verb, form: formOf(request, parseReason)}
+	result := prediction{verb: e.Verb, form: formOf(request, parseReason), answeredBy: byAPIServer, reason: reasonRefused}
 	if succeeded(e.ResponseStatus.Code) {
 		result.answeredBy, result.reason = p.whoAnswers(request, parseReason)
-	} else {
-		result.answeredBy, result.reason = byAPIServer, whyFailed
 	}
 	return result
 }
 
-// succeeded reports whether a response has the status code of success. A log without the code has 0; then success is
-// assumed.
+// succeeded reports whether code is the status of a successful list or watch. If the log has no status, code is 0, and
+// success is assumed.
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }
 
 // whoAnswers returns who answers a request, and why kube-apiserver does. parseReason is the reason of [policy.Parse] to
@@ -114,10 +112,12 @@ func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reaso
 	return byMemoryIfConsistentLists, reason.None
 }
 
-// whyForwarded returns the reason why a request is forwarded under a policy, or None. Without a cluster it is not known
-// whether the resource is namespaced, so a request counts as answered if it would be for one of the two kinds of resource.
+// whyForwarded returns the reason why a request is forwarded under a policy, or None. Without a cluster nobody knows
+// whether the resource is namespaced, so a request counts as answered if listproxy would answer it in one of the two
+// cases. Nor is it known whether the resource is custom. This does not matter: the requests ask for JSON or a table
+// (see auditEvent.httpRequest), and custom resources have both.
 func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
-	const namespaced, clusterScoped = true, false // values of one parameter
+	const namespaced, clusterScoped = true, false // the values of the parameter namespaced of Representation
 	const custom = false
 	evaluation := p.Evaluate(request, reason.None)
 	_, mismatch := evaluation.Rule.Representation(request, namespaced, custom)
@@ -133,7 +133,7 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// The form does not depend on the policy, but Decide tells it only of requests that it does not forward. With these
+	// The form does not depend on the policy, but Decide returns it only for requests that it does not forward. With these
 	// settings it forwards the fewest.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
@@ -149,8 +149,8 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	return form(decision.Semantics)
 }
 
-// isAggregated reports whether a resource is known to be served by an aggregated API server. Logs do not have this
-// fact, but the metrics APIs are never kube-apiserver's own.
+// isAggregated reports whether the resource of a request surely belongs to an aggregated API server. Logs do not have this
+// fact, but kube-apiserver itself never serves the metrics APIs.
 func isAggregated(request *policy.Request) bool {
 	return request.Group == "metrics.k8s.io" || strings.HasSuffix(request.Group, ".metrics.k8s.io")
 }

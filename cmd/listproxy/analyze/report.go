@@ -109,13 +109,8 @@ func (t *tally) rows() map[rowKey]*Row {
 // compareForms orders the forms of a row by their counts, the most frequent one first. The other fields follow, so that
 // the same logs always give the same report.
 func compareForms(a, b FormCount) int {
-	return cmp.Or(
-		cmp.Compare(b.Count, a.Count),
-		cmp.Compare(a.Form, b.Form),
-		cmp.Compare(a.Reason, b.Reason),
-		cmp.Compare(a.Verb, b.Verb),
-		cmp.Compare(a.AnsweredBy, b.AnsweredBy),
-	)
+	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Form, b.Form), cmp.Compare(a.Reason, b.Reason),
+		cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.AnsweredBy, b.AnsweredBy))
 }
 
 // compareRows orders rows by the time that their lists took, the longest first, and then by the number of requests.

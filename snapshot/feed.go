@@ -15,9 +15,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// feed keeps one collection up to date. It is a loop of its own instead of client-go's Reflector. A Reflector lists
-// again after every failed watch, and continues after events that its store refused. Either would leave gaps in the
-// history.
+// feed keeps one collection up to date. It does not use client-go's Reflector: a Reflector lists again after every failed watch,
+// and continues after events that its store refused. Either would leave gaps in the history.
 //
 //	load ──► read the stream ──► it ends or breaks: open it again at the interval's end
 //	 ▲             │                                    │
@@ -56,8 +55,8 @@ const (
 	watchTimeout = 5 * time.Minute
 	// noStreamingFor is the duration for which states are loaded in pages after a streaming list without its bookmark.
 	noStreamingFor = time.Hour
-	// After a stream that ends within minStreamLife, the next one is opened only after a pause. If each stream began
-	// with a load, pauses grow until a stream has lasted for steadyStreamLife: loads are expensive.
+	// After a stream that ended within minStreamLife, the feed pauses. Loads are expensive: if each stream begins with a
+	// load, the pauses grow until a stream has lasted for steadyStreamLife.
 	minStreamLife    = time.Second
 	steadyStreamLife = time.Minute
 )
@@ -123,17 +122,17 @@ func (f *feed) session(ctx context.Context) sessionEnd {
 	return end
 }
 
-// noteProgress makes the next pauses short again if the session shows that earlier failures are over.
+// noteProgress makes the next pauses short again if a session has shown that earlier failures are over.
 func (f *feed) noteProgress(end sessionEnd) {
-	// A kube-apiserver that has just started ends a watch that is more than ten events behind. What it has sent before is
-	// progress, and a pause would put us further behind.
+	// A kube-apiserver that has just started ends a watch that is more than ten events behind. The events that it has sent
+	// until then are progress, and a pause would put the feed further behind.
 	hasProgressed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
 	if hasProgressed || end.readFor >= steadyStreamLife {
 		f.attempt = 1
 		f.retries = retryBackoff
 	}
 	if !end.beganWithLoad && source.Answered(end.err, http.StatusGone) {
-		f.retries = retryBackoff // the upstream is there, and has only forgotten our revision: load at once
+		f.retries = retryBackoff // the upstream answers, and has only forgotten the revision: load at once
 	}
 	v := f.collection.view.Load()
 	if v.unavailable == reason.None && time.Since(v.loadAskedAt) >= stableAfter {
@@ -163,7 +162,7 @@ func (f *feed) pause(ctx context.Context, p retryPause) {
 // openLoaded loads a state, and returns a stream that goes on from the state.
 func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	select {
-	case <-f.collection.reloadRequests: // this load serves a request that came before
+	case <-f.collection.reloadRequests: // this load also answers an earlier request
 	default:
 	}
 	f.collection.setReloadingSince(time.Now())
@@ -220,14 +219,14 @@ func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint
 	if err != nil {
 		return err
 	}
-	if current != l.revision { // l.revision was too low, and a second read gave a revision that is not
+	if current != l.revision { // l.revision was too low, and a second read gave a higher one
 		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, highestBefore)
 	}
 	return f.compareLoaded(ctx, l)
 }
 
-// changeOf converts an event, which must be no bookmark, into a change of a state with that envelope. It returns errObject
-// if the form of items is unknown. The change may keep the event's memory.
+// changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns errObject
+// if the envelope does not know the form of items. The change may keep the event's memory.
 func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	itemForm := envelope.Item
 	if !itemForm.Known {
@@ -257,11 +256,12 @@ func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, er
 	return ch, err
 }
 
-// object returns an object made of an item of a list. The object keeps the item's memory.
+// object returns an object made of an item of a list, under the collection's next object number. The object keeps the item's
+// memory.
 func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
 	values, err := f.source.Encoding().ReadValues(envelope.Paths, item)
 	if err != nil {
-		// A value may be left from an earlier schema. How the upstream reads it is not known.
+		// A value may be left from an earlier schema. Nobody knows how the upstream's selectors read such a value.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
 	}
 	f.collection.lastObjectNumber++

@@ -14,20 +14,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// If a watch is answered within maxOrderlyGap after the last one ended at its timeout, both are taken to be of one timeline
-// without a proof: nobody can stop etcd, restore a backup and start etcd in that time.
+// maxOrderlyGap is the longest time between a watch that ended at its timeout and the next one in which no proof is needed that
+// both have the same timeline: nobody can stop etcd, restore a backup and start etcd in that time.
 const maxOrderlyGap = 10 * time.Second
 
-// resume opens a watch that goes on from the interval's end. Before, it asks the upstream for its revision: a watch
-// from a revision that is still in the future would send nothing. Three examples, with the interval [100, 120]:
+// resume opens a watch that goes on from the interval's end. It first asks the upstream for its revision: a watch from a
+// revision that is still in the future would send nothing. Three examples, with the interval [100, 120]:
 //
 //	the upstream's revision   the watch from 120 on   then
 //	130                       sends later changes     the interval grows
 //	130                       is answered 410         the upstream has forgotten later changes: load anew
 //	110                       is not opened           another timeline: drop everything
 //
-// A timeline is one history of etcd; a restored backup begins another. After a break, 130 may be a revision of another
-// timeline, too: so [feed.proveTimeline] must succeed.
+// A timeline is one history of etcd. A restored backup begins another. After a break, 130 may be a revision of another timeline,
+// so [feed.proveTimeline] must succeed.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
 		return nil, ctx.Err()
@@ -38,7 +38,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	f.freshness.ProbeSent(probe)
 	c.publishFreshness(f.freshness)
 	current, err := f.runProbe(ctx, probe)
-	f.freshness.StreamClosed() // no stream is read yet; read tells Freshness when one is
+	f.freshness.StreamClosed() // until read calls StreamOpened
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func (f *feed) openWatch(ctx context.Context, after uint64, timeout time.Duratio
 	}, timeout)
 }
 
-// read applies the events of the stream until the stream ends or must be left. It returns nil if the stream ended at
-// its timeout. Each turn does what is due, and then waits until something happens.
+// read applies the events of the stream until the stream ends or must be left. It returns nil if the stream ended at its
+// timeout. In each turn, the reader acts on what is due, and then waits for an event, an outcome or the alarm.
 func (f *feed) read(ctx context.Context, s *source.Stream) error {
 	f.collection.setStreaming(true)
 	f.freshness.StreamOpened(time.Now())
@@ -84,20 +84,20 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 	}
 }
 
-// reader reads one stream for a feed. [source.Freshness] decides when it sends a probe or opens a progress watch meanwhile.
+// reader reads one stream for a feed. Meanwhile it sends probes and opens progress watches, when [source.Freshness] decides so.
 type reader struct {
 	*feed
 	stream *source.Stream
-	// probeCall has the probe in flight, and progressCall the progress watch in flight, if any.
+	// probeCall sends probes, and progressCall opens progress watches, each one at a time.
 	probeCall    call[probeResult]
 	progressCall call[progress]
-	// unapplied is what the last progress watch has shown, until the stream has sent all of it, too.
+	// unapplied is what the last progress watch has shown, until the stream has sent the same changes.
 	unapplied progress
 	// alarm fires when something is due.
 	alarm *time.Timer
 }
 
-// stop ends what the reader has begun beside the stream.
+// stop ends the reader's calls, and records that no stream is read any more.
 func (r *reader) stop() {
 	r.alarm.Stop()
 	r.collection.setStreaming(false)
@@ -183,7 +183,7 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 	case <-r.collection.probeRequests:
 		r.freshness.RequestProbe()
 		return false, nil
-	case <-r.alarm.C: // the next act does what is due
+	case <-r.alarm.C: // the next turn does what is due
 		return false, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -196,7 +196,7 @@ func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	if ev.Type == wire.Bookmarked {
 		f.freshness.StreamBookmark(ev.ReadAt)
 		if ev.Meta.Revision < f.collection.view.Load().To {
-			f.freshness.RequestProbe() // the API server lags, or its storage was restored: the probe will tell
+			f.freshness.RequestProbe() // the probe shows whether the API server lags, or its storage was restored
 			return nil
 		}
 		return f.collection.applyBookmark(ev.Meta.Revision)

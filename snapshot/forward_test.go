@@ -61,7 +61,9 @@ func TestTryForwardSmall(t *testing.T) {
 // time, and none if there is no state.
 func TestTryForwardSmallIsBounded(t *testing.T) {
 	c := collectionOfMany()
-	try := func() (done func(), forward bool) { return c.TryForwardSmall(index.Query{Limit: 1}, c.shared.probes.Last()) }
+	try := func() (done func(), forward bool) {
+		return c.TryForwardSmall(index.Query{Limit: 1}, c.shared.probes.Last())
+	}
 	var dones []func()
 	for range 10 * maxSmallForwards {
 		if done, forward := try(); forward {

@@ -14,11 +14,11 @@ import (
 // is never 0.
 func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 
-// Consistent returns the newest state when a probe with a number higher than afterProbe has proven it, and waits at most
-// maxWait for the proof. The state then has everything that was written before that probe was sent.
+// Consistent returns the newest state once a probe with a number higher than afterProbe has proven it. It waits for up to
+// maxWait for the proof. The state has everything that was written before that probe was sent.
 //
-// A probe proves a state in one of two ways. It has loaded the state. Or it has asked for the upstream's current revision,
-// and the feed's stream, or a progress watch, has sent everything up to that revision.
+// A probe proves a state in one of two ways. Either it has loaded the state. Or it has asked for the upstream's current
+// revision, and the feed's stream or a progress watch has then sent everything up to that revision.
 func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	if snap, why := c.view.Load().consistent(afterProbe); why != reason.NotProven {

@@ -20,9 +20,9 @@ const (
 	learnWatchTimeout = 10 * time.Second
 )
 
-// learnItemForm learns the form of items from ev, which has the first object of a collection that was empty, so that
-// clients' watches go on: it compares the event with a list of the object at exactly the event's revision. It does nothing
-// if the form is known. After errObject the state must be loaded anew, and the form is learned then.
+// learnItemForm learns the form of items from ev, which has the first object of a collection that was empty. It compares the
+// event with a list of the object at exactly the event's revision. So clients' watches go on, without another load. It does
+// nothing if the form is known. After errObject the state must be loaded anew, and the load learns the form.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -52,11 +52,13 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 }
 
 // learnWatch learns the form of the upstream's watches, and of the bookmark that ends the initial events, from a
-// streaming list of nothing (see watchNothing). It returns nil if no watches are served. An upstream without streaming
-// lists answers with an error, or never sends that bookmark: then Form.InitialEndBookmark is nil, and only watches from a
-// revision on are served. If the bookmark never comes, states are loaded in pages for a while, too.
+// streaming list of nothing (see watchNothing). It returns nil if no watches are served.
+//
+// An upstream without streaming lists answers with an error, or never sends that bookmark. Then Form.InitialEndBookmark is
+// nil, and only watches from a revision on are served. If the bookmark does not come, states are also loaded in pages for
+// the duration noStreamingFor.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
-	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // of an empty collection it is not known yet
+	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // an empty collection shows no form of items yet
 	if !f.watches || !canWriteEvents {
 		return nil, nil
 	}
@@ -132,14 +134,14 @@ func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Boo
 	}
 }
 
-// lacksBookmark reports whether watches are served, but the form of bookmarks is not known yet.
+// lacksBookmark reports whether watches are served whose form of bookmarks is not known yet.
 func (f *feed) lacksBookmark() bool {
 	broadcaster := f.collection.view.Load().broadcaster
 	return broadcaster != nil && broadcaster.Form().PlainBookmark == nil
 }
 
-// checkForm ends clients' watches if listproxy could not write an event with the upstream's bytes: then neither this event
-// nor later ones are sent. From a bookmark it learns the form of bookmarks.
+// checkForm ends clients' watches if listproxy could not write an event with the upstream's bytes. Then clients get neither
+// this event nor later ones. If the event is a bookmark, checkForm learns the form of bookmarks from it.
 func (f *feed) checkForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

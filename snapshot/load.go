@@ -46,7 +46,7 @@ var (
 	errNoEndBookmark = errors.New("a streaming list did not send the bookmark that ends it")
 )
 
-// stateLoad is a state that is being loaded, or has been. It is either installed, or discarded.
+// stateLoad is a state that is being loaded or was loaded. It must be installed or discarded.
 type stateLoad struct {
 	budget *budget
 	// envelope and watchForm are the forms in which the upstream writes lists and events. watchForm is nil if no watches are
@@ -57,7 +57,7 @@ type stateLoad struct {
 	meanSize int64
 	state    index.Tree
 	revision uint64
-	// probe is the request for the state. The state is as new as that: kube-apiserver answers a list or a streaming
+	// probe is the request for the state, which proves the state as a probe does: kube-apiserver answers a list or a streaming
 	// list of the newest state with what etcd has when the request comes, or later.
 	probe source.Probe
 	// size is the number of bytes of the objects that have come. The budget counts them.
@@ -68,8 +68,8 @@ type stateLoad struct {
 	watchesUpToDate bool
 }
 
-// load reads a complete state by a streaming list, or else page by page. Only a few feeds begin to load at the same
-// time. A state that would not fit is not loaded: the error is errFull.
+// load reads a complete state by a streaming list, or else page by page. It first waits for one of the few load slots. It
+// returns errFull if the state would not fit into the budget.
 func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, error) {
 	giveBack, err := f.takeLoadSlot(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	return l, err
 }
 
-// takeLoadSlot waits until few enough other feeds load a state. The slot must be given back.
+// takeLoadSlot waits for a load slot. The caller must call giveBack; further calls do nothing.
 func (f *feed) takeLoadSlot(ctx context.Context) (giveBack func(), err error) {
 	select {
 	case f.collection.shared.loadSlots <- struct{}{}:
@@ -130,7 +130,7 @@ func mayFit(learned source.Learned, b *budget) bool {
 	return !b.crowded() && learned.Count*min(learned.Mean, maxLikelyMean)/oversizeFactor <= b.crowdedAbove()
 }
 
-// loadWith loads a state by read, which is loadStream or loadPages. After an error the budget counts nothing of the state.
+// loadWith loads a state by read, which is loadStream or loadPages. After an error it discards the state.
 func (f *feed) loadWith(
 	ctx context.Context, learned source.Learned, read func(context.Context, *stateLoad) error,
 ) (*stateLoad, error) {
@@ -174,7 +174,7 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 					return err
 				}
 				newest = max(newest, ev.Meta.Revision)
-			case !ev.Meta.EndsInitial: // an ordinary bookmark, which says nothing of the state
+			case !ev.Meta.EndsInitial: // an ordinary bookmark says nothing about the state
 			case ev.Meta.Revision < newest:
 				return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
 			default:
@@ -247,7 +247,7 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	if err != nil {
 		return err
 	}
-	o, err := f.object(l.envelope, key, m, bytes.Clone(item)) // else the object would hold the memory of the whole page
+	o, err := f.object(l.envelope, key, m, bytes.Clone(item)) // without Clone, the object would keep the page's memory
 	if err != nil {
 		return err
 	}
@@ -257,8 +257,8 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	return l.count(o.Size())
 }
 
-// comparedObjects is the size of the page that compareLoaded compares: most collections then have a next page, so that
-// the order of two items and the remaining count are compared, too.
+// comparedObjects is the number of objects that compareLoaded compares. A page of two has an order, and in most collections
+// also a count of the objects that remain.
 const comparedObjects = 2
 
 // compareLoaded compares the first page of a loaded state with the upstream's at exactly that revision, byte by byte:
@@ -276,7 +276,7 @@ func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 	return nil
 }
 
-// count adds bytes to the size. It returns errFull if the state grows while the budget is crowded.
+// count adds bytes to the size and to the budget. It returns errFull if the state grows while the budget is crowded.
 func (l *stateLoad) count(bytes int64) error {
 	l.size += bytes
 	l.budget.add(bytes)

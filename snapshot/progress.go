@@ -21,11 +21,11 @@ var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 // value shows nothing.
 type progress struct {
 	start, end uint64
-	// revisions are those of the changes, in order.
+	// revisions has the revisions of the changes, in ascending order.
 	revisions []uint64
 }
 
-// last returns the revision of the last change, or the one at which the watch began.
+// last returns the revision of the last change; start if there was no change.
 func (p progress) last() uint64 {
 	if n := len(p.revisions); n > 0 {
 		return p.revisions[n-1]
@@ -35,8 +35,8 @@ func (p progress) last() uint64 {
 
 // watchProgress opens a progress watch after the revision start. It reads the watch up to the first bookmark, or up to the
 // first change after the revision target: either shows that no earlier change is missing. It calls onChange, unless that is
-// nil, with each change up to target, and returns the error of onChange. If the watch lasts until its timeout without a
-// bookmark, the error is errNoBookmark, and the revisions are those of the changes that have come.
+// nil, for each change up to target, and stops at the first error of onChange. If the watch lasts until its timeout without a
+// bookmark, watchProgress returns errNoBookmark and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
@@ -102,9 +102,9 @@ func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 	return progress{}, nil
 }
 
-// applyProgress advances the interval to the end of what a progress watch has shown, once the stream has sent all changes
-// that the watch has shown. Until then it returns p, to be applied later; afterwards the zero progress. It returns an error
-// if the stream has passed over one of the changes.
+// applyProgress advances the interval to p.end, once the stream has sent all changes that the progress watch has shown. Until
+// then it returns p, which the caller must apply later; afterwards the zero progress. It returns an error if the stream has
+// passed over one of the changes.
 func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 		return p, nil
 	}
 	for _, revision := range p.revisions {
-		// From < revision <= To, so there is a version at or before the revision.
+		// Find returns a version, since its revision is above From.
 		if revision > v.From && v.versions.Find(revision).Revision != revision {
 			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", revision)
 		}

@@ -39,15 +39,15 @@ type View struct {
 
 	// broadcaster has the watchers of the collection; nil if no watches are served.
 	broadcaster *watch.Broadcaster
-	// streaming reports whether a stream is read that goes on from the interval's end, in the same timeline. Without a
-	// stream, only requests for any state are answered, except in an outage: see knowsTimeline.
+	// streaming reports whether the feed reads a stream that goes on from the interval's end, in the same timeline. Without
+	// a stream, only requests for any state are answered, except in an outage: see knowsTimeline.
 	streaming bool
 	// reloadingSince is the time at which a load beside the known state began; zero if there is none now.
 	reloadingSince time.Time
 
 	// replacedCh is closed when another view replaces this one.
 	replacedCh chan struct{}
-	// freshenedCh is closed when another view has a later provenBy, or when the newest state is lost or found.
+	// freshenedCh is closed when another view has a later provenBy, or another unavailable.
 	freshenedCh chan struct{}
 }
 
@@ -71,7 +71,7 @@ func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
 // isReloading reports whether a load beside the known state is under way.
 func (v *View) isReloading() bool { return v.unavailable == reason.None && !v.reloadingSince.IsZero() }
 
-// moment has what decides, at one time, whether the newest state of a view is too old.
+// moment is a time, with the bound and the outage that decide whether the newest state of a view is too old then.
 type moment struct {
 	at     time.Time
 	bound  time.Duration // [Limits].Staleness
@@ -83,8 +83,8 @@ func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
 }
 
-// age returns the age of the newest state. Without a stream it does not grow in an outage: nothing newer can have been read
-// elsewhere.
+// age returns the age of the newest state. Without a stream the age does not grow in an outage: no other client can have read a
+// newer state.
 func (v *View) age(m moment) time.Duration {
 	if v.streaming {
 		return clock.Age(v.provenBy.Sent, m.at)
@@ -92,8 +92,9 @@ func (v *View) age(m moment) time.Duration {
 	return clock.Age(v.provenBy.Sent, m.outage.AsOfWithoutStream(m.at, m.bound))
 }
 
-// knowsTimeline reports whether requests that name a revision can be answered. While no stream is read, the upstream may
-// have another timeline, in which the revision is another state. In an outage nobody can have seen another timeline.
+// knowsTimeline reports whether the state's timeline is the upstream's, so that requests that name a revision can be answered.
+// While no stream is read, the upstream may have another timeline, with another state at the revision. In an outage nobody
+// can have seen another timeline.
 func (v *View) knowsTimeline(m moment) bool { return v.streaming || m.inOutage() }
 
 // latest returns the newest state if its revision is minRevision or higher, and it is younger than the bound.
@@ -107,11 +108,11 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 		return Snapshot{}, reason.NotProven
 	}
 	s := v.snapshot()
-	s.CurrentAt = m.at.Add(-v.age(m)) // in an outage later than the probe that has proven the state
+	s.CurrentAt = m.at.Add(-v.age(m)) // in an outage, this is later than provenBy.Sent
 	return s, reason.None
 }
 
-// notOlder is latest for a list. If that names a revision, which is minRevision then, the timeline must be known, too.
+// notOlder is latest for a list. If the list names a revision, which is minRevision then, the timeline must be known, too.
 func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	s, why := v.latest(m, minRevision)
 	if why == reason.None && minRevision > 0 && !v.knowsTimeline(m) {

@@ -11,9 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state if it is at a revision or later, and is known to be of the upstream's timeline, for a
-// client that is going to watch from it. With gapless, every change after the revision must be known, too. Follow waits at
-// most maxWait for that: a wait costs the upstream less than a forwarded watch.
+// Follow returns the newest state for a client that will watch from it: the state must be at the revision or later, and must
+// be known to be of the upstream's timeline. With gapless, every change after the revision must be known, too. Follow waits
+// for up to maxWait until the state is: a wait costs the upstream less than a forwarded watch.
 func (c *Collection) Follow(
 	ctx context.Context, revision uint64, gapless bool, maxWait time.Duration,
 ) (Snapshot, reason.Reason) {
@@ -99,8 +99,8 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	}
 }
 
-// endWatchesIfStreamDead ends the clients' watches if the feed's own stream may be dead: its connection is half-open, or its
-// API server stands still. Another API server may send these clients more.
+// endWatchesIfStreamDead ends the clients' watches if the feed's own stream may be dead, because its connection is half-open or
+// its API server stands still. Another API server may have newer changes for these clients.
 //
 // An old state alone does not end watches. Nobody promises that a watch is up to date, and an upstream that is too busy
 // for probes would have to answer each watch that ends here.

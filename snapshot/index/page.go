@@ -48,9 +48,9 @@ type Page struct {
 	Counted   bool
 }
 
-// Page returns the page of a query. Its objects are in the memory of buf, whose own objects are lost. Without selectors, the
-// cost grows with the objects on the page only: those that remain are counted without visiting them. With selectors, Page
-// also looks at objects that are not on the page. It never reads an object's bytes.
+// Page returns the page of a query. It overwrites buf, and uses its memory for Page.Objects. Without selectors, it visits only
+// the objects on the page: the tree counts those that remain. With selectors, Page also looks at other objects. It never reads
+// an object's bytes.
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf[:0]}
 	m := newMatcher(envelope, q)
@@ -61,7 +61,8 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 		return page
 	}
 	from, end := q.bounds(m)
-	previous := wire.Labels{} // of the previous object: neighbours mostly have the same labels
+	// Neighbours mostly have the same labels, so the result for the previous labels is used again.
+	previous := wire.Labels{}
 	previousMatches := m.matchesLabels(previous)
 	visit := func(o *Object) bool {
 		if o.Labels != previous {
@@ -96,8 +97,8 @@ func (q Query) bounds(m *matcher) (from, end string) {
 // hasIndexFor reports whether the matcher requires a value of the field by which the tree has an index.
 func (t Tree) hasIndexFor(m *matcher) bool { return m.hasIndexedValue && t.byField != nil }
 
-// setNext sets what a full page says of the objects behind it, up to the key end. Like kube-apiserver, it looks for any
-// object there, or for one with the indexed value, and not for one that the selectors choose.
+// setNext sets Next and Remaining of a full page, from the objects that follow it, up to the key end. Like kube-apiserver, it
+// looks for any object there, or for any with the indexed value, even if the selectors do not choose it.
 func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"
@@ -122,15 +123,15 @@ func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 func (p *Page) isFull(limit int64) bool { return limit > 0 && int64(len(p.Objects)) >= limit }
 
 const (
-	// lookCost is the cost of looking at an object in kube-apiserver, in bytes that it encodes in the same time. (Measured
-	// with 1.36.3: 20 ns for each byte that it encodes, 1 to 2 µs for each object that it only looks at.)
+	// lookCost is the number of bytes that kube-apiserver encodes in the time in which it looks at one object. (Measured with
+	// 1.36.3: 20 ns for each byte that it encodes, 1 to 2 µs for each object that it only looks at.)
 	lookCost = 50
 	// sampleSize is the number of objects from which the size of a list's objects is estimated.
 	sampleSize = 16
 )
 
-// Work returns the cost of a list in kube-apiserver, in bytes: those that it encodes for the list, or could encode in the
-// time that it takes to look at the objects.
+// Work returns the cost of a list in kube-apiserver, in bytes that it encodes. A list with selectors costs lookCost for
+// each object of its scope.
 func (t Tree) Work(q Query) int64 {
 	if q.Name != "" {
 		return 0

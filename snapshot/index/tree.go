@@ -26,7 +26,7 @@ type Tree struct {
 // run has the objects from its first key up to the next run's first key. It is immutable.
 type run struct {
 	first string
-	// n is the number of objects. It is not in columns, so that counting reads only the tree of runs.
+	// n is the number of objects. It is kept beside the columns, so that Count need not read them.
 	n int
 	*columns
 }
@@ -128,7 +128,7 @@ func (t Tree) Get(key string) (*Object, bool) {
 	return r.objects[i], true
 }
 
-// Set adds or replaces an object and returns the one it replaces, or nil.
+// Set adds an object or replaces the object with its key. It returns the replaced object; nil if there was none.
 func (t Tree) Set(o *Object) (old *Object) {
 	r := t.runOf(o.Key)
 	i, found := r.search(o.Key)
@@ -165,7 +165,7 @@ func (t Tree) split(r run, added int) (low, high run) {
 	at := r.n / 2
 	last, _ := t.runs.Max()
 	if added == r.n-1 && r.first == last.first {
-		at = added // a load adds objects in order, so the low run stays full: otherwise all runs would be half empty
+		at = added // a load adds objects in order: split in the middle, all runs would stay half empty
 	}
 	return r.slice(r.first, 0, at), r.slice(r.objects[at].Key, at, r.n)
 }
@@ -230,8 +230,8 @@ func splice[T any](s []T, i, removed int, added ...T) []T {
 	return slices.Concat(s[:i], added, s[i+removed:])
 }
 
-// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until it returns false.
-// In each run these are the objects from the index low to the index high. An empty end means no end.
+// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until yield returns false. In a
+// run these are the objects at the indexes low <= i < high. An empty end means no end.
 func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool) {
 	var last run // the run to which end belongs
 	if end != "" {
@@ -241,7 +241,7 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 		last = t.runOf(end)
 	}
 	t.runs.AscendGreaterOrEqual(t.runOf(from), func(r run) bool {
-		isLast := r.columns == last.columns // runs are immutable, so a pointer identifies one; nil is none
+		isLast := r.columns == last.columns // the pointer identifies a run; without an end, last has nil
 		low, high := 0, r.n
 		if r.first < from {
 			low, _ = r.search(from)

@@ -236,7 +236,7 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 }
 
 // TryAcquire acquires cost units for a request that can do without them. It returns false if less than half of the capacity
-// would stay free, or if the flow cannot hold so much. It does not wait, and counts no refusal.
+// would stay free, or if [Limiter.Acquire] would have to wait. It does not wait, and counts no refusal.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // PageComparer compares pages of a state with the upstream's pages at the same revision.
 type PageComparer struct {
 	Source Source
-	// RetriesIfBusy reports whether to read lists with [Source.ListRetrying].
+	// RetriesIfBusy makes the comparer read lists with [Source.ListRetrying] instead of [Source.List].
 	RetriesIfBusy bool
 }
 
@@ -32,7 +32,7 @@ type ListState struct {
 type MismatchError struct {
 	// Difference describes the first difference. It may name an object, but has none of the object's content.
 	Difference string
-	// SameObjects reports whether both have the same objects at the same revisions, so that they differ only in bytes.
+	// SameObjects reports whether both have the same objects at the same revisions. Then they differ only in bytes or headers.
 	SameObjects bool
 }
 
@@ -45,13 +45,14 @@ func IsMismatch(err error) bool {
 	return ok
 }
 
-// Compare compares the page of s that begins with the key start: its objects, the bytes around them, the count of the
-// objects that follow, and the headers. It returns a [MismatchError] if they differ. next is the key with which the next
-// page of s begins, also after an error; it is empty after the last page.
+// Compare compares one page of s with the same page of the upstream: the objects, the bytes around them, the number of
+// objects that follow, and the headers. The page begins with the key start and has at most limit objects. If the pages
+// differ, the error is a [MismatchError]. next is the key with which the next page of s begins, even if there is an error; it
+// is empty after the last page.
 func (c *PageComparer) Compare(ctx context.Context, s ListState, start string, limit int64) (next string, err error) {
 	ours := s.Tree.Page(s.Envelope, index.Query{Start: start, Limit: limit}, nil)
 	query := c.Source.PageQuery(s.Revision, start, limit)
-	if s.Envelope.Sharded { // so that an API server that does not know shards any more is noticed
+	if s.Envelope.Sharded { // An API server that no longer supports shards leaves the selector out of its list.
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := c.read(ctx, s.Revision, query)
@@ -67,7 +68,7 @@ func (c *PageComparer) Compare(ctx context.Context, s ListState, start string, l
 	switch {
 	case mismatch != nil && !mismatch.SameObjects:
 		return ours.Next, mismatch
-	case !sameCount: // objects of later pages are missing, here or upstream
+	case !sameCount: // A later page lacks objects, here or upstream.
 		return ours.Next, &MismatchError{
 			Difference: fmt.Sprintf("the page from %q on has %d objects after it, upstream %d", start, ours.Remaining, theirs.Meta.Remaining),
 		}
@@ -82,8 +83,8 @@ func (c *PageComparer) Compare(ctx context.Context, s ListState, start string, l
 	return ours.Next, nil
 }
 
-// compareObjects compares the objects of a page with the upstream's items. It returns nil if they are the same. The first
-// difference in names or revisions goes before one in bytes.
+// compareObjects compares the objects of a page with the upstream's items. It returns the first difference in names or
+// revisions; if there is none, the first difference in bytes; or nil.
 func (c *PageComparer) compareObjects(objects []*index.Object, items [][]byte) *MismatchError {
 	var otherBytes *MismatchError
 	for i, item := range items {
@@ -111,7 +112,7 @@ func (c *PageComparer) compareObjects(objects []*index.Object, items [][]byte) *
 	return otherBytes
 }
 
-// read reads a list. It is an error if the list is not at the revision.
+// read reads a list from the upstream. It returns an error if the list is not at the revision.
 func (c *PageComparer) read(ctx context.Context, revision uint64, query url.Values) (ListResponse, error) {
 	read := c.Source.List
 	if c.RetriesIfBusy {
@@ -124,14 +125,14 @@ func (c *PageComparer) read(ctx context.Context, revision uint64, query url.Valu
 	return list, err
 }
 
-// isUncounted reports whether the upstream did not count the objects that remain after a page. (Kubernetes 1.37 counts none
-// in a list of shards.)
+// isUncounted reports whether the upstream did not count the objects after a page: Kubernetes 1.37 does not count them in a
+// list with a shard selector.
 func (s ListState) isUncounted(theirs ListResponse) bool {
 	return s.Envelope.Sharded && !theirs.Meta.HasRemaining
 }
 
-// isWrittenAs reports whether a page of s, written as a list, is the upstream's answer: its body, its content type and its
-// other headers that every caller gets.
+// isWrittenAs reports whether listproxy would answer a page of s with the bytes, the content type and the headers of theirs.
+// headers are the headers of theirs that every caller gets.
 func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
 	isCounted := page.Counted && !s.isUncounted(theirs)
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: isCounted}
@@ -139,7 +140,7 @@ func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers htt
 		meta.Shards = wire.AllShards
 	}
 	if page.Next != "" {
-		// Continue tokens are not compared: there are two forms of them, which this package does not know.
+		// Continue tokens are not compared: this package does not know how they are encoded.
 		meta.Continue = theirs.Meta.Continue
 	}
 	var items [][]byte

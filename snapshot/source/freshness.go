@@ -6,35 +6,38 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Freshness decides, while a feed reads a stream, when to ask the upstream for its current revision (a probe), and when to
-// open a progress watch: a second, short watch, for its bookmark. It reads no clock and does nothing by itself: the feed
-// calls its methods when something happens, and Next says what to do.
+// Freshness decides how a feed that reads a stream proves that its state is new. A probe asks the upstream for its current
+// revision; once the state has reached that revision, the state has everything from before the probe was sent. A progress
+// watch is a second, short watch, which is opened only for its bookmark. Freshness reads no clock and does nothing by itself:
+// the feed calls its methods when something happens, and Next says what to do.
 //
-//	idle    → probing  a probe is due, or somebody waits
+//	idle    → probing  a probe is due, or somebody waits for one
 //	probing → idle     the state has reached the answer already, or no answer came
 //	probing → behind   the state has not reached the answer
 //	behind  → idle     the stream, or the bookmark of a progress watch, has reached the answer
 //
-// Only the answer to a probe says how new the state is; events do not. On a quiet resource the probe has a second effect:
-// it makes the upstream's watch cache ask etcd for the current revision, which the next bookmark then has. If the stream's
-// own bookmark would come too late, a progress watch brings a bookmark within about a second.
+// Events do not prove how new the state is: later ones may be on their way. On a quiet resource the probe has a second
+// effect: it makes the upstream's watch cache ask etcd for the current revision, and the next bookmark then has that
+// revision. If the stream's own bookmark would come too late, a progress watch brings one within about a second.
 //
-// If a probe gets no answer, the stream stays open: if its connection is dead, the connection's own pings end the stream.
-// But the server that answers later may be another one. So a progress watch proves something only if the stream has sent
-// something since. Otherwise the feed leaves the stream, and the next stream must show that the timeline is the same.
+// If a probe gets no answer, the stream stays open: the pings of its connection end the stream if the connection is dead. But
+// another server, with another timeline (say, after etcd was restored from a backup), may answer later. So a progress watch
+// proves something only if the stream has sent something since. Otherwise the feed leaves the stream, and the next stream
+// must show that the timeline is the same.
 type Freshness struct {
 	schedule probeSchedule
 	// probe is the last probe that was sent.
 	probe Probe
-	// awaited is the number of the latest probe for which somebody waits: that one, or a later one, must be sent.
+	// awaited is the highest number of a probe for which a request waits. Until a probe with this or a higher number was
+	// sent, a probe is due.
 	awaited uint64
-	// awaitedAt is the time at which a request for the newest state last began to wait.
+	// awaitedAt is the time at which awaited last rose, because a request for the newest state began to wait.
 	awaitedAt time.Time
 	// noProbeBefore is the time before which no probe is sent, since the last one was refused or got no answer.
 	noProbeBefore time.Time
 	// noProgressBefore is the time before which no progress watch is opened, since the last one failed.
 	noProgressBefore time.Time
-	// failurePause is the pause after the last progress watch, if it failed; 0 if not.
+	// failurePause is the pause after the last progress watch if that watch failed; otherwise 0.
 	failurePause time.Duration
 	// withoutBookmark is the number of progress watches in a row that ended at their timeout without a bookmark.
 	withoutBookmark int
@@ -42,69 +45,73 @@ type Freshness struct {
 	streamState
 }
 
-// streamState is the part of a Freshness that is forgotten when another stream is read. From a request to its proof, one
-// field after another says that somebody waits: the request sets Freshness.awaited or requested, the probe that is sent for
-// it sets answerAwaited, and the answer, if the state has not reached it, sets stateAwaited. If that ends before the proof,
-// another probe is awaited.
+// streamState is the part of a Freshness that is forgotten when another stream is read.
+//
+// Three fields follow a request until its proof. The request sets Freshness.awaited or requested. The probe for the request
+// sets answerAwaited. If the state has not reached the answer, the answer sets stateAwaited. If no answer comes, or the
+// stream ends before the proof, Freshness.awaited asks for another probe.
 type streamState struct {
 	// sentAt is the time at which the stream last sent something, or was opened.
 	sentAt time.Time
 
-	// requested reports whether a request waits for a revision, and no probe was sent since.
+	// requested reports whether a request has begun to wait for a revision since the last probe was sent.
 	requested bool
-	// probing reports whether the last probe is still unanswered, and answerAwaited whether somebody waits for its answer.
-	probing, answerAwaited bool
+	// probing reports whether the last probe is still unanswered.
+	probing bool
+	// answerAwaited reports whether a request waits for the answer to the last probe.
+	answerAwaited bool
 	// unansweredAt is the time at which a probe last got no answer.
 	unansweredAt time.Time
 
-	// firstUnreached is the first answer that the state has not reached, and lastUnreached the last one. Answers between
-	// the two are not kept.
-	firstUnreached, lastUnreached probeAnswer
-	// stateAwaited reports whether somebody waits until the state reaches an answer.
+	// firstUnreached is the oldest answer that the state has not reached; its revision is 0 if there is none.
+	firstUnreached probeAnswer
+	// lastUnreached is the newest answer that the state has not reached. Answers between firstUnreached and lastUnreached are
+	// not kept.
+	lastUnreached probeAnswer
+	// stateAwaited reports whether a request waits until the state reaches an answer.
 	stateAwaited bool
 	// progressOpen reports whether a progress watch is open.
 	progressOpen bool
-	// progressHelped reports whether the last progress watch showed something that the stream had not sent.
+	// progressHelped reports whether the bookmark of the last progress watch proved something that the stream had not.
 	progressHelped bool
 }
 
 const (
 	// ShortWatch is the timeout of a watch that is opened only for its bookmark: kube-apiserver sends a bookmark two
-	// seconds before the end. (Measured with 1.36.3: it comes after 0.7 to 1.1 s.)
+	// seconds before the timeout. (With 1.36.3, the bookmark comes after 0.7 to 1.1 s.)
 	ShortWatch = 3 * time.Second
-	// BookmarkEvery is the longest time after which kube-apiserver sends a bookmark on a watch whose revision has moved
+	// BookmarkEvery is the longest time between two bookmarks of a watch, if kube-apiserver's revision has moved
 	// (storage/cacher: once a minute, and some jitter).
 	BookmarkEvery = 65 * time.Second
-	// probePause is the shortest time from one probe to the next for requests that wait for a revision, since the upstream
-	// may not have reached the revision either. It is also the shortest time after a probe that got no answer.
+	// probePause is the shortest time from one probe to the next for requests that wait for a revision: the upstream may not
+	// have reached the revision either. It is also the shortest pause after a probe that got no answer.
 	probePause = 500 * time.Millisecond
-	// progressDelay is the time that the stream may take to reach a revision that the upstream has given, before
-	// a progress watch is opened.
+	// progressDelay is the time that the stream gets to reach the answer to a probe before a progress watch is opened.
 	progressDelay = 100 * time.Millisecond
 	// progressPause is the shortest pause after a progress watch that failed. It doubles with each failure in a row, up to
 	// Freshness.RefusalPause.
 	progressPause = time.Second
-	// maxWithoutBookmark is the number of progress watches without a bookmark in a row after which the upstream counts as
-	// sending no bookmarks, like a kube-apiserver without a watch cache for the resource. Then nothing is asked for
-	// noBookmarksPause after each such watch.
+	// maxWithoutBookmark is the number of progress watches in a row without a bookmark that show that the upstream sends no
+	// bookmarks, for example because its watch cache is off for the resource.
 	maxWithoutBookmark = 3
-	noBookmarksPause   = time.Minute
-	// progressKept is the time after the last request for the newest state in which each progress watch is followed
-	// by another, so that bookmarks keep coming.
+	// noBookmarksPause is the pause in probes and progress watches after such a watch, if the upstream sends no bookmarks.
+	noBookmarksPause = time.Minute
+	// progressKept is the time after awaitedAt in which another progress watch follows each one that has helped, so that
+	// bookmarks keep coming.
 	progressKept = 3 * time.Second
-	// awaitedKept is the time after the last request for the newest state in which a probe that got no answer is sent
-	// again. No request waits longer than that.
+	// awaitedKept is the time after awaitedAt in which another probe follows a probe that got no answer. No request waits
+	// longer than that.
 	awaitedKept = time.Minute
 )
 
-// probeAnswer is a revision that the upstream has given, and the time at which it came.
+// probeAnswer is the answer to a probe: the upstream's revision, and the time at which the answer came.
 type probeAnswer struct {
 	at       time.Time
 	revision uint64
 }
 
-// NewFreshness returns a Freshness that keeps a state younger than bound. spread, from 0 to 1, makes the pauses between
-// probes a little shorter, so that replicas with different values do not ask at the same times.
+// NewFreshness returns a Freshness that keeps a state younger than bound. A spread from 0 to 1 makes the pauses between probes
+// a little shorter, so that replicas with different spreads do not ask at the same times.
 func NewFreshness(bound time.Duration, spread float64) Freshness {
 	return Freshness{schedule: newProbeSchedule(bound, spread)}
 }
@@ -112,19 +119,19 @@ func NewFreshness(bound time.Duration, spread float64) Freshness {
 // Step is something that the feed can do for a Freshness.
 type Step int
 
-// The steps. Wait is none.
+// The steps. Wait means that there is nothing to do now.
 const (
 	Wait Step = iota
 	SendProbe
 	OpenProgressWatch
-	LeaveStream // it may be of another timeline than the answers to probes
+	LeaveStream // The stream may be of another timeline than the answers to probes.
 )
 
 // Action is what the feed must do.
 type Action struct {
 	Step Step
-	// Wake is the time at which to call Next again if the step is Wait and nothing happens before; zero means only when
-	// something happens.
+	// Wake is the time at which to call Next again, if the step is Wait and nothing happens before. If Wake is zero, the feed
+	// waits until something happens.
 	Wake time.Time
 }
 
@@ -133,7 +140,7 @@ func (f *Freshness) Next(now, currentAt time.Time) Action {
 	probeAt := f.nextProbe(now, currentAt)
 	progressAt := f.nextProgress(now, currentAt)
 	switch {
-	case isDue(progressAt, now) && f.TimelineUncertain(now): // the watch would prove nothing
+	case isDue(progressAt, now) && f.TimelineUncertain(now): // A progress watch would prove nothing.
 		return Action{Step: LeaveStream}
 	case isDue(progressAt, now):
 		return Action{Step: OpenProgressWatch}
@@ -171,8 +178,8 @@ func (f *Freshness) nextProbe(now, currentAt time.Time) time.Time {
 // nextProgress returns the time at which to open a progress watch; zero if none must be opened. It is due
 //
 //   - at once, while requests for the newest state keep coming and the last progress watch helped;
-//   - soon, after an answer that the state has not reached, if somebody waits for that;
-//   - when the state is so old that the stream's own bookmark would come too late, after any other such answer.
+//   - progressDelay after an answer that the state has not reached, if a request waits for that;
+//   - at the progressAge of the schedule, if no request waits.
 func (f *Freshness) nextProgress(now, currentAt time.Time) time.Time {
 	switch {
 	case f.progressOpen:
@@ -197,8 +204,8 @@ func (f *Freshness) TimelineUncertain(now time.Time) bool {
 // NoBookmarks reports whether the upstream seems to send no bookmarks. Then no state can be proven to be the newest.
 func (f *Freshness) NoBookmarks() bool { return f.withoutBookmark >= maxWithoutBookmark }
 
-// EarliestProof returns the time before which no probe is sent, or no progress watch is opened: only the stream can prove
-// something until then. It may have passed.
+// EarliestProof returns the time before which no probe is sent, or no progress watch is opened. Until then, only the stream
+// can prove something. The time may have passed.
 func (f *Freshness) EarliestProof() time.Time { return later(f.noProbeBefore, f.noProgressBefore) }
 
 // NoProbeBefore returns the time before which no probe is sent, since the last one was refused or got no answer.
@@ -210,12 +217,12 @@ func (f *Freshness) StreamSentAt() time.Time { return f.sentAt }
 // RefusalPause returns the shortest pause after a probe that was refused.
 func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pause / 2 }
 
-// StreamOpened records that another stream is read now, and forgets what concerns the last stream.
+// StreamOpened records that another stream is read now, and forgets the state of the last stream.
 func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{sentAt: now} }
 
-// StreamClosed records that the stream is no longer read, and that an unanswered probe and an open progress watch are
-// abandoned. If somebody waits for the answer to that probe, or until the state reaches an earlier answer, the next stream
-// begins with another probe.
+// StreamClosed records that the stream is no longer read. The feed abandons an unanswered probe and an open progress watch. If
+// a request waits for the answer to that probe, or until the state reaches an earlier answer, another probe becomes due for
+// the next stream.
 func (f *Freshness) StreamClosed() {
 	if f.probing && f.answerAwaited || f.stateAwaited {
 		f.awaitNextProbe()
@@ -224,7 +231,7 @@ func (f *Freshness) StreamClosed() {
 	f.progressOpen = false
 }
 
-// Await records that requests for the newest state wait for the probe with this number, or a later one.
+// Await records that a request for the newest state waits for the probe with a number, or for a later one.
 func (f *Freshness) Await(now time.Time, number uint64) {
 	if number > f.awaited {
 		f.awaited = number
@@ -232,7 +239,7 @@ func (f *Freshness) Await(now time.Time, number uint64) {
 	}
 }
 
-// awaitNextProbe makes another probe due, since somebody still waits.
+// awaitNextProbe makes another probe due, since a request still waits.
 func (f *Freshness) awaitNextProbe() { f.awaited = max(f.awaited, f.probe.Number+1) }
 
 // RequestProbe records that a request waits for a revision.
@@ -259,7 +266,7 @@ func (f *Freshness) Answered(now time.Time, revision uint64, reached bool) {
 	f.stateAwaited = f.stateAwaited || f.answerAwaited
 }
 
-// Refused records that the upstream wants no probe for the pause.
+// Refused records that the upstream has refused a probe and wants no other before the pause is over.
 func (f *Freshness) Refused(now time.Time, pause time.Duration) {
 	f.probing = false
 	f.noProbeBefore = later(f.noProbeBefore, now.Add(pause))
@@ -268,8 +275,7 @@ func (f *Freshness) Refused(now time.Time, pause time.Duration) {
 // EndPause ends the pause after a refused probe.
 func (f *Freshness) EndPause(now time.Time) { f.noProbeBefore = earlier(f.noProbeBefore, now) }
 
-// Unanswered records that a probe got no answer. If requests for the newest state wait for its answer, another probe
-// follows soon.
+// Unanswered records that a probe got no answer. If a request waits for the answer, another probe follows after probePause.
 func (f *Freshness) Unanswered(now time.Time) {
 	if f.answerAwaited && now.Sub(f.awaitedAt) < awaitedKept {
 		f.awaitNextProbe()
@@ -282,7 +288,7 @@ func (f *Freshness) Unanswered(now time.Time) {
 // StreamSent records that the stream has sent something.
 func (f *Freshness) StreamSent(at time.Time) { f.sentAt = at }
 
-// StreamBookmark records that the stream has sent a bookmark: so the upstream sends bookmarks.
+// StreamBookmark records that the stream has sent a bookmark. So NoBookmarks is wrong, and its pause ends.
 func (f *Freshness) StreamBookmark(now time.Time) {
 	if f.NoBookmarks() {
 		f.withoutBookmark = 0
@@ -293,11 +299,12 @@ func (f *Freshness) StreamBookmark(now time.Time) {
 // Reached records the revision that the state has reached.
 func (f *Freshness) Reached(to uint64) {
 	switch {
-	case f.firstUnreached.revision > to: // still behind
+	case f.firstUnreached.revision > to: // The state has reached none of the answers.
 	case f.lastUnreached.revision > to:
 		f.firstUnreached = f.lastUnreached
 	default:
-		f.firstUnreached, f.lastUnreached = probeAnswer{}, probeAnswer{}
+		f.firstUnreached = probeAnswer{}
+		f.lastUnreached = probeAnswer{}
 		f.stateAwaited = false
 	}
 }
@@ -305,8 +312,8 @@ func (f *Freshness) Reached(to uint64) {
 // ProgressOpened records that a progress watch is opened.
 func (f *Freshness) ProgressOpened() { f.progressOpen = true }
 
-// ProgressEnded records that the progress watch has ended with a bookmark. helped reports whether the bookmark showed
-// something that the stream had not sent.
+// ProgressEnded records that the progress watch has ended with a bookmark. helped reports whether the bookmark proved
+// something that the stream had not.
 func (f *Freshness) ProgressEnded(helped bool) {
 	f.progressOpen = false
 	f.progressHelped = helped
@@ -314,7 +321,8 @@ func (f *Freshness) ProgressEnded(helped bool) {
 	f.withoutBookmark = 0
 }
 
-// ProgressFailed records that the progress watch has shown nothing, and that the upstream wants no other for retryAfter.
+// ProgressFailed records that the progress watch has ended without a bookmark, and that the upstream wants no other before
+// retryAfter is over.
 func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.progressOpen = false
 	f.progressHelped = false
@@ -322,7 +330,7 @@ func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.noProgressBefore = now.Add(max(retryAfter, f.failurePause))
 }
 
-// ProgressWithoutBookmark records that the progress watch has ended at its timeout, without a bookmark.
+// ProgressWithoutBookmark records that the progress watch has lasted until its timeout, and had no bookmark.
 func (f *Freshness) ProgressWithoutBookmark(now time.Time) {
 	f.ProgressFailed(now, 0)
 	f.withoutBookmark++

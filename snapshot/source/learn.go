@@ -16,9 +16,10 @@ import (
 // Learned is the form in which the upstream writes a resource, and an estimate of the resource's size.
 type Learned struct {
 	Envelope *wire.Envelope
-	// Count is the number of objects, and Mean the mean size of an object in bytes. Both are estimated from the first few
-	// objects.
-	Count, Mean int64
+	// Count is about the number of objects.
+	Count int64
+	// Mean is the mean size of an object in memory, in bytes, as estimated from the first few objects.
+	Mean int64
 	// Reproducible reports whether listproxy would write the event of the first object with the same bytes.
 	Reproducible bool
 }
@@ -26,14 +27,13 @@ type Learned struct {
 const (
 	// sampleSize is the number of objects that are read to estimate the size of all.
 	sampleSize = 20
-	// learnTries is the number of times that [Source.Learn] tries to see an object at one revision in a list and in a
-	// watch.
+	// learnTries is the number of tries of [Source.Learn] to see an object in a list and in a watch at the same revision.
 	learnTries = 5
 )
 
-// Learn learns the envelope of lists from a list of a few objects and from an empty list. It learns the form of items by
-// comparing the first object in the list with the same object in a watch. fields returns the fields that a selector may
-// name, if the upstream accepts them.
+// Learn learns the envelope of lists from an empty list and from a list of a few objects. It learns the form of items by
+// comparing the first object in the list with the same object in a watch; without objects, that form stays unknown. fields
+// returns the fields that some API servers accept in a selector, and Learn keeps those that this upstream accepts.
 func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (Learned, error) {
 	empty, err := s.learnEmptyList(ctx, fields)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 			return Learned{}, err
 		}
 		if !found {
-			continue // the object has changed since it was listed
+			continue // The object has changed since it was listed.
 		}
 		envelope.Item, err = wire.LearnItem(s.Encoding(), first, ev)
 		if err != nil {
@@ -77,8 +77,8 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 	return Learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
-// sample lists the first few objects. It reports whether the upstream knows shards: such an API server repeats the shard
-// selector in the list, others ignore the parameter.
+// sample lists the first few objects. sharded reports whether the upstream supports shard selectors: an API server that does
+// repeats the selector in the list, and others ignore it.
 func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool, err error) {
 	limit := strconv.Itoa(sampleSize)
 	sample, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})
@@ -87,14 +87,14 @@ func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool,
 	}
 	sharded = sample.Meta.Shards == wire.AllShards
 	if sharded && sample.Meta.Continue != "" && !sample.Meta.HasRemaining {
-		// 1.37 does not count what remains after a page of a shard, so the page is read again without shards.
+		// Kubernetes 1.37 does not count the objects after a page if there is a shard selector. Without one it does.
 		sample, err = s.List(ctx, "", url.Values{"limit": {limit}})
 	}
 	return sample, sharded, err
 }
 
-// EnvelopeOf returns the envelope of a list with objects. What such a list does not show is copied from known, the envelope
-// of another list of the same collection.
+// EnvelopeOf returns the envelope of a list with objects. Such a list does not show the text for no items or the fields for
+// selectors: they are copied from known, the envelope of another list of the same collection.
 func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
 	envelope, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
 	if err != nil {
@@ -107,8 +107,8 @@ func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.
 	return envelope, err
 }
 
-// learnEmptyList returns the envelope of an empty list, with the fields that the upstream accepts in a selector: older API
-// servers accept fewer. The envelope has no content type and no headers.
+// learnEmptyList returns the envelope of an empty list, without content type and headers. The envelope has those of the
+// fields that the upstream accepts in a selector: older API servers accept fewer.
 func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
 	all := []wire.Field{{Name: wire.NamespaceField}}
 	if !s.Resource.Representation.IsMetadata() {
@@ -124,9 +124,9 @@ func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context
 	}
 	ctx = WithPurpose(ctx, ForLearn)
 	accepted := all
-	emptyList, _, err := s.Probe(ctx, names...) // a probe is an empty list; this one selects by all fields
+	emptyList, _, err := s.Probe(ctx, names...) // A probe reads an empty list. This one also tries all fields.
 	if Answered(err, http.StatusBadRequest) {
-		// The upstream does not know one of the fields. They are few, so it is asked for each of them.
+		// The upstream does not accept one of the fields. They are few, so each is tried by itself.
 		accepted, err = s.acceptedFields(ctx, all)
 		if err != nil {
 			return nil, err
@@ -160,8 +160,8 @@ func (s *Source) acceptedFields(ctx context.Context, fields []wire.Field) (accep
 	return accepted, nil
 }
 
-// findInWatch finds the event with which a watch sends an item of a list, at the same revision. found is false if no watch
-// sends that revision.
+// findInWatch returns the watch event that has an item of a list at the same revision. found is false if no watch sends the
+// item at that revision.
 func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, found bool, err error) {
 	ctx, cancel := context.WithTimeout(WithPurpose(ctx, ForLearn), AnswerTimeout)
 	defer cancel()
@@ -172,8 +172,8 @@ func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, f
 	if meta.Revision == 0 {
 		return wire.Event{}, false, fmt.Errorf("%w: an object without resourceVersion", wire.ErrForm)
 	}
-	// A watch from 0 begins with the object as it is now. If the object is newer by now than in the list, its event at the
-	// listed revision is recent, and a watch from just before that revision can still send the event.
+	// A watch from 0 begins with the object as it is now. If the object has changed since it was listed, a watch from just
+	// before the listed revision may still send the event of that revision.
 	for _, from := range []uint64{0, meta.Revision - 1} {
 		ev, found, err = s.findInWatchFrom(ctx, meta, from)
 		if err != nil || found {
@@ -183,13 +183,13 @@ func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, f
 	return wire.Event{}, false, nil
 }
 
-// findInWatchFrom is findInWatch for one watch, whose resourceVersion is from. meta is the metadata of the item.
+// findInWatchFrom looks for the event in one watch, which begins at the revision from. meta is the metadata of the item.
 func (s *Source) findInWatchFrom(ctx context.Context, meta wire.ObjectMeta, from uint64) (ev wire.Event, found bool, err error) {
 	stream, err := s.Watch(ctx, meta.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},
 		"fieldSelector":   {NameSelector(meta.Name)},
 	}, ShortWatch)
-	if Answered(err, http.StatusGone) {
+	if Answered(err, http.StatusGone) { // The upstream has forgotten the event.
 		return wire.Event{}, false, nil
 	}
 	if err != nil {
@@ -200,9 +200,9 @@ func (s *Source) findInWatchFrom(ctx context.Context, meta wire.ObjectMeta, from
 		switch {
 		case ev.Meta.Revision == meta.Revision && (ev.Type == wire.Added || ev.Type == wire.Modified):
 			return ev, true, nil
-		case ev.Meta.Revision >= meta.Revision: // it was deleted, or is newer
+		case ev.Meta.Revision >= meta.Revision: // The object was deleted, or is newer.
 			return wire.Event{}, false, nil
 		}
 	}
-	return wire.Event{}, false, nil // also of a watch that broke: Learn tries again
+	return wire.Event{}, false, nil // The watch ended or broke without the event, and Learn tries again.
 }

@@ -2,31 +2,34 @@ package source
 
 import "time"
 
-// lifetime is the time for which the upstream was asked to keep a watch open. The upstream's timeout begins between sentAt
-// and answeredAt: a request may first wait in a queue of the upstream.
+// lifetime says how long the upstream was asked to keep a watch open. For the upstream, the timeout begins at some time
+// between sentAt and answeredAt: a request may first wait in a queue there.
 type lifetime struct {
-	// sentAt is the time at which the request was sent, and answeredAt the time at which the answer's header came.
-	sentAt, answeredAt time.Time
-	timeout            time.Duration
+	// sentAt is the time at which the request was sent.
+	sentAt time.Time
+	// answeredAt is the time at which the answer's header came.
+	answeredAt time.Time
+	// timeout is the time for which the request asked.
+	timeout time.Duration
 }
 
-// maxEarlyEnd is the time by which a watch may seem to end too early because the upstream's clock runs faster than this
-// machine's.
+// maxEarlyEnd is the longest time by which a watch may seem to end before its timeout, because the upstream's clock runs
+// faster than the clock here.
 const maxEarlyEnd = time.Second
 
-// LatestEnd returns the latest time at which a watch can have ended whose end is noticed now: now, or the end of its timeout
-// if that has passed, since this process or the machine may have stood still meanwhile.
+// LatestEnd returns the latest time at which a watch can have ended, if its end is noticed now. That is now, or the end of
+// the timeout if the timeout has passed: this process or the machine may have stood still, and noticed the end late.
 func (l lifetime) LatestEnd(now time.Time) time.Time {
 	timedOut := l.answeredAt.Add(l.timeout)
-	// While the machine sleeps only the wall clock goes on (see clock.Age), and the wall clock may be set back. So the
-	// timeout has passed if either clock says so. Round(0) strips the reading of the monotonic clock.
+	// The monotonic clock stands still while the machine sleeps (see clock.Age), and the wall clock may be set back. So the
+	// timeout has passed if either clock says so. Round(0) leaves only the wall clock of a time.
 	if now.Before(timedOut) && now.Round(0).Before(timedOut.Round(0)) {
 		return now
 	}
 	return timedOut
 }
 
-// reachedTimeout reports whether a watch whose end is noticed now may have been open for its timeout.
+// reachedTimeout reports whether a watch may have been open for its timeout, if its end is noticed now.
 func (l lifetime) reachedTimeout(now time.Time) bool {
 	return now.Sub(l.sentAt) >= l.timeout-maxEarlyEnd
 }

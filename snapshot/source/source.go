@@ -20,20 +20,22 @@ import (
 
 // Source reads one collection from the upstream. It is safe for concurrent use.
 type Source struct {
-	// Client sends requests to the upstream at the URL Base, with listproxy's own credentials.
-	Client   *http.Client
-	Base     *url.URL
+	// Client sends requests with listproxy's own credentials.
+	Client *http.Client
+	// Base is the URL of the upstream.
+	Base *url.URL
+	// Resource is the collection.
 	Resource CollectionKey
 	// Token returns the upstream's continue token for a page that begins with the key start.
 	Token func(revision uint64, start string) string
 }
 
 const (
-	// AnswerTimeout bounds the time until a list is read, and until a watch begins to answer.
+	// AnswerTimeout is the longest time until the whole answer to a list was read, or until the answer to a watch begins.
 	AnswerTimeout = 60 * time.Second
-	// maxListBytes bounds the body of one page.
+	// maxListBytes is the largest size of the body of one list or page.
 	maxListBytes = 1 << 30
-	// probeNamespace and probeName address one key that cannot exist: no name may have a '~'.
+	// probeNamespace and probeName are the key of an object that cannot exist: no name may have a '~'.
 	probeNamespace = "default"
 	probeName      = "~listproxy-probe"
 )
@@ -41,8 +43,8 @@ const (
 // Encoding returns the encoding of the resource's representation.
 func (s *Source) Encoding() wire.Encoding { return wire.EncodingOf(s.Resource.Representation) }
 
-// get sends a request, and returns the answer if its status is 200: then the caller must close its body. Any other answer
-// is a [wire.AnswerError].
+// get sends a request. If the status of the answer is 200, get returns the answer, and the caller must close its body. For
+// any other status, the error is a [wire.AnswerError].
 func (s *Source) get(ctx context.Context, namespace, accept string, query url.Values) (*http.Response, error) {
 	u := s.Base.JoinPath(s.Resource.path(namespace))
 	u.RawQuery = query.Encode()
@@ -62,7 +64,7 @@ func (s *Source) get(ctx context.Context, namespace, accept string, query url.Va
 	return nil, wire.ReadAnswerError(resp)
 }
 
-// ListResponse is a list of the upstream: its parts, its body and its headers.
+// ListResponse is a list, or a page of one, as the upstream has answered it: its parts, its body and its headers.
 type ListResponse struct {
 	wire.List
 	Body   []byte
@@ -94,19 +96,19 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 // maxListTries is the number of tries of [Source.ListRetrying].
 const maxListTries = 6
 
-// ListRetrying is [Source.List], but tries again after a pause if the upstream is too busy. It is for lists whose failure
-// would cost the upstream more than another try, such as the last page of a load.
+// ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for lists whose
+// failure would cost the upstream more than another try, such as the last page of a load.
 func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.Values) (ListResponse, error) {
 	pause := Backoff()
 	for try := 1; ; try++ {
 		list, err := s.List(ctx, namespace, query)
 		if !IsBusy(err) || try == maxListTries || !clock.Sleep(ctx, RetryPause(pause.Step(), err)) {
-			return list, err // also a list without an error
+			return list, err // The error may be nil.
 		}
 	}
 }
 
-// NonexistentKey returns the namespace and the field selector of a list or watch of one key that cannot exist.
+// NonexistentKey returns the namespace and the field selector with which a list or a watch reads one key that cannot exist.
 func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	if s.Resource.Namespaced {
 		namespace = probeNamespace
@@ -114,12 +116,12 @@ func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	return namespace, wire.NameField + "=" + probeName
 }
 
-// Probe lists a single name that cannot exist, and returns the body of that empty list, and the list's revision: the
-// upstream's current revision. It costs the upstream the lookup of one key, and makes its watch cache ask etcd for the
-// current revision. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come
+// Probe returns the upstream's current revision. It lists a single name that cannot exist: the revision is that list's, and
+// body is the body of the empty list. A probe costs the upstream the lookup of one key, and makes the watch cache ask etcd for
+// the current revision. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come
 // after the page.)
 //
-// The field selector also names fieldNames. The upstream answers 400 if it does not know one of these fields.
+// The field selector also names fieldNames. If the upstream does not accept one of these fields, it answers 400.
 func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
 	namespace, nothing := s.NonexistentKey()
 	var selector strings.Builder
@@ -137,8 +139,8 @@ func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, 
 	return list.Body, list.Meta.Revision, nil
 }
 
-// Watch begins a watch, which goes on until ctx ends, the upstream ends it, or the caller stops the stream. The caller must
-// stop it. The timeout is in whole seconds: less is cut off. Watch adds watch and timeoutSeconds to query.
+// Watch begins a watch, which goes on until ctx ends, the upstream ends the watch, or the caller stops the stream. The caller
+// must stop the stream. A part of a second in the timeout is cut off. Watch adds watch and timeoutSeconds to query.
 func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*Stream, error) {
 	query.Set("watch", "true")
 	// Without a timeout, the upstream would choose how long the watch lasts.
@@ -158,12 +160,12 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	}
 	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, lifetime{sentAt: sentAt, answeredAt: time.Now(), timeout: timeout})
 	stream.ContentType = resp.Header.Get("Content-Type")
-	stream.Compressed = resp.Uncompressed // by the transport, so the answer was compressed
+	stream.Compressed = resp.Uncompressed // The transport has decompressed the answer.
 	return stream, nil
 }
 
-// PageQuery returns the query of the page, at exactly a revision, that begins with the key start; or of the first page if
-// start is empty.
+// PageQuery returns the query of one page of a list at exactly a revision. The page begins with the key start; it is the
+// first one if start is empty.
 func (s *Source) PageQuery(revision uint64, start string, limit int64) url.Values {
 	query := ExactQuery(revision)
 	if start != "" {
@@ -173,7 +175,7 @@ func (s *Source) PageQuery(revision uint64, start string, limit int64) url.Value
 	return query
 }
 
-// NameSelector returns the field selector that selects the objects with a name.
+// NameSelector returns the field selector for a name.
 func NameSelector(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
 
 // ExactQuery returns the query of a list at exactly a revision.
@@ -184,14 +186,15 @@ func ExactQuery(revision uint64) url.Values {
 	}
 }
 
-// Key returns the key of an object, by which the API server orders objects. The error is a [wire.InconsistencyError] if
-// the object has no name, or if its namespace does not fit the resource; and a [wire.ErrForm] if it is not UTF-8.
+// Key returns the key of an object. The API server orders objects by their keys. The error is a [wire.InconsistencyError] if
+// the object has no name, or has a namespace though the resource has none, or lacks one. The error is [wire.ErrForm] if the
+// name or the namespace is not UTF-8.
 func (s *Source) Key(m wire.ObjectMeta) (string, error) {
 	if m.Name == "" || (m.Namespace != "") != s.Resource.Namespaced {
 		return "", wire.Inconsistent("an object without a name, or with a namespace that does not fit the resource")
 	}
-	// Names of RBAC objects may have any bytes, and JSON has U+FFFD in place of bytes that are not UTF-8. Neither the order of
-	// such keys nor their continue tokens could be right.
+	// Names of RBAC objects may have any bytes. JSON has U+FFFD in place of bytes that are not UTF-8, so listproxy does not
+	// know the real key, on which the order of objects and the continue tokens depend.
 	if strings.ContainsRune(m.Name, utf8.RuneError) || strings.ContainsRune(m.Namespace, utf8.RuneError) {
 		return "", fmt.Errorf("%w: an object's name is not UTF-8", wire.ErrForm)
 	}

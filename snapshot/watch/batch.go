@@ -6,34 +6,34 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Batch has events that are written to a client together: a few small ones, which are copied; or one with a large object,
-// whose bytes are shared; or the newest event, which is encoded once for all clients. So a client that does not read holds
-// little memory of its own. The zero value is empty.
+// Batch has events that are written to a client together. It has the newest event, which is encoded once for all clients; or a
+// few small events, which are copied; or one event with a large object, whose bytes are shared with the history. So a client
+// that does not read holds little memory of its own. The zero value is empty.
 type Batch struct {
 	// Events is the number of events.
 	Events int
 	// More reports whether the next Take returns more events, or an ending, without a Wait before it.
 	More bool
-	// encoded is the newest event, whose bytes all clients share; empty if the batch begins with another event.
+	// encoded is the newest event, whose bytes all clients share. It is empty if the batch begins with another event.
 	encoded []byte
-	// copied has the bytes of the events that follow, without those in shared.
+	// copied has the bytes of the events after encoded, without the bytes in shared.
 	copied []byte
-	// shared are the two parts of a large object: those before and after its revision, which may be written anew. Their
-	// offsets are in order.
+	// shared has what is too large to be copied: the object as one part, or as two parts before and after its revision if the
+	// revision must be replaced. Their offsets are in order.
 	shared [2]part
 }
 
 // batchSize is about the number of bytes of events that a [Batch] copies.
 const batchSize = 16 << 10
 
-// part is a part of an object's own bytes. They are immutable, and stay in memory as long as a batch has them, even if
-// the history has forgotten the object.
+// part is a part of the bytes of an object in the history. The bytes are immutable. They stay in memory as long as a batch has
+// them, even if the history has forgotten the object.
 type part struct {
 	bytes  []byte
-	offset int // the index in Batch.copied before which the bytes belong
+	offset int // The bytes come before this index of Batch.copied.
 }
 
-// Reset makes the batch empty, and keeps the memory of what was copied.
+// Reset makes the batch empty, and keeps the memory of copied for the next events.
 func (b *Batch) Reset() { *b = Batch{copied: b.copied[:0]} }
 
 // Size returns the number of bytes of all events together.
@@ -64,24 +64,24 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 	}
 }
 
-// event is an event for the change at a revision.
+// event is the event by which a client learns of the change at a revision.
 type event struct {
-	eventType string // wire.Added, wire.Modified or wire.Deleted
+	eventType string // This is wire.Added, wire.Modified or wire.Deleted.
 	object    *index.Object
 	revision  uint64
 }
 
-// encodedEvent is an event, encoded once for all clients for which the change at the revision is an event of this type. It
-// is immutable.
+// encodedEvent is an event that was encoded once for many clients: those for which the change at the revision is an event of
+// this type. It is immutable.
 type encodedEvent struct {
 	eventType string
 	revision  uint64
 	bytes     []byte
 }
 
-// addNewest adds the newest event to an empty batch. Many clients usually get that event at the same time, so the first
-// one encodes it for all others, if it is small. A client for which the same change is an event of another type encodes its
-// own.
+// addNewest adds the newest event to an empty batch. Many clients usually get that event at the same time. So if the event is
+// small, the first client encodes it for all others. If the same change is an event of another type for a client, that client
+// encodes its own.
 func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	encoded := b.newestEncoded.Load()
 	isFirst := encoded == nil || encoded.revision != e.revision
@@ -101,15 +101,15 @@ func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	return nil
 }
 
-// setEncoded replaces the events of a batch by one that is encoded.
+// setEncoded replaces the events of a batch by one encoded event.
 func (b *Batch) setEncoded(e *encodedEvent) {
 	b.Reset()
 	b.encoded = e.bytes
 	b.Events = 1
 }
 
-// add adds an event. It adds nothing if the batch has other events and this one does not fit. After an error the batch must
-// not be used.
+// add adds an event. It adds nothing, and returns false, if the batch has other events and this one does not fit. After an
+// error the batch must be reset.
 func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	if b.Events > 0 && b.Size()+len(e.object.Bytes) > batchSize {
 		return false, nil
@@ -117,13 +117,13 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	// The object is written as before + newRevision + after: all of it is before, unless its revision must be another.
 	before := e.object.Bytes
 	var newRevision, after []byte
-	if e.object.Revision != e.revision { // it has left the selection, and is sent as it was before, but at this revision
+	if e.object.Revision != e.revision { // The object has left the selection: it is sent as it was before, but at e.revision.
 		before, newRevision, after, err = f.Envelope.Encoding.Revise(e.object.Bytes, e.revision)
 		if err != nil {
 			return false, err
 		}
 	}
-	var skip int // the number of bytes of the object that the head has already
+	var skip int // The head has the first skip bytes of the object already.
 	b.copied, skip = f.Envelope.AppendEventHead(b.copied, e.eventType, len(before)+len(newRevision)+len(after))
 	b.put(0, before[skip:])
 	b.copied = append(b.copied, newRevision...)
@@ -133,7 +133,7 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	return true, nil
 }
 
-// put adds part i of an object, 0 or 1: a small part is copied, a large one is shared.
+// put adds part 0 or 1 of an object. A small part is copied, and a large part becomes shared[i].
 func (b *Batch) put(i int, content []byte) {
 	if len(b.copied)+len(content) > batchSize {
 		b.shared[i] = part{bytes: content, offset: len(b.copied)}

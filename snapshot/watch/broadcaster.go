@@ -15,34 +15,34 @@ import (
 // Broadcaster has the history of one collection, and wakes the watchers of that history when a change concerns them.
 // All methods are safe for concurrent use, but Publish and Renew must not overlap.
 //
-// The feed publishes a change. Then the broadcaster dispatches it: each watcher that must deliver the change gets a
-// record that it is due, and is woken. A watcher delivers it once [Options].Defined has confirmed that the resource is
-// still defined as before.
+// The feed publishes a change. Then the broadcaster dispatches the change: it marks the change as due at each watcher whose
+// filter selects it, and wakes the watcher. The watcher delivers the change once [Options].Defined has confirmed that the
+// resource is still defined as before.
 type Broadcaster struct {
 	form      atomic.Pointer[Form]
 	published atomic.Pointer[Span] // the newest span
 	// dispatched is the revision up to which changes were dispatched.
 	dispatched atomic.Uint64
-	// confirmed is the revision up to which changes may be delivered: Defined was true after they had been published.
+	// confirmed is the revision up to which changes may be delivered: Defined returned true after they had been published.
 	confirmed atomic.Uint64
 	// aborted reports whether the published states may be wrong, so that nothing more may be delivered.
 	aborted atomic.Bool
-	// newestEncoded is the newest event, if it is small and a watcher has delivered it.
+	// newestEncoded is the newest small event that a watcher has encoded; nil before the first.
 	newestEncoded atomic.Pointer[encodedEvent]
 
 	counts *Counts
 	pacer  *Pacer
-	signal chan struct{} // wakes run
+	signal chan struct{} // A value wakes run.
 
 	mu       sync.Mutex
-	running  bool // the goroutine of run exists: as long as there are watchers
-	ended    bool // no watcher may begin
-	watchers int
+	running  bool // The goroutine of run exists.
+	ended    bool // No watcher may begin any more.
+	watchers int  // The number of watchers in buckets.
 	buckets  map[index.Bucket][]*Watcher
 }
 
-// NewBroadcaster returns the broadcaster of a span. It counts its watchers and their ends in counts, and spreads their
-// ends together with those of all broadcasters that have the same pacer.
+// NewBroadcaster returns the broadcaster of a span. It counts its watchers and their ends in counts. Broadcasters with the
+// same pacer spread the ends of their watchers together.
 func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadcaster {
 	b := &Broadcaster{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Watcher{}}
 	b.form.Store(&form)
@@ -52,8 +52,8 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 
 // Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
-	// If memory is tight, history may be trimmed after each change. So what would be forgotten is dispatched first:
-	// only the watchers that it concerns end.
+	// If memory is tight, history may be trimmed after each change. The changes that span has forgotten are dispatched before,
+	// so that only the watchers that need them end.
 	if b.dispatched.Load() < span.RetainedAfter() {
 		b.mu.Lock()
 		b.dispatchLocked()
@@ -63,13 +63,13 @@ func (b *Broadcaster) Publish(span Span) {
 	b.wakeDispatcher()
 }
 
-// Renew replaces the span by one that begins at its end or later, and sets the form in which events are written from
-// now on. A watcher that has still to deliver something of the old span ends as [EndBehind]; all others go on.
+// Renew replaces the span by another one, which begins at the end of the old one or later. From now on, events are written in
+// form. A watcher that has not delivered all of the old span ends as [EndBehind]; all others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(f *Form) {
 		learned := f.PlainBookmark
 		*f = form
-		if f.PlainBookmark == nil { // a load learns none: the old one is written until the stream sends another
+		if f.PlainBookmark == nil { // A load learns no bookmark, so the old one is written until the stream sends another.
 			f.PlainBookmark = learned
 		}
 	})
@@ -80,16 +80,16 @@ func (b *Broadcaster) Renew(form Form, span Span) {
 	b.mu.Unlock()
 }
 
-// wakeDispatcher lets run dispatch what is published.
+// wakeDispatcher makes run dispatch the published changes.
 func (b *Broadcaster) wakeDispatcher() {
 	select {
 	case b.signal <- struct{}{}:
-	default: // run was woken already
+	default: // There is a value already that will wake run.
 	}
 }
 
-// confirm reports whether changes up to a published revision may be delivered: whether the resource is still defined as
-// before. defined is the Defined of any watcher. It is called unless it has been true since the revision was published.
+// confirm decides whether changes up to a published revision may be delivered. It calls defined, which is [Options].Defined
+// of any watcher, unless such a call has returned true since the revision was published.
 func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	if revision <= b.confirmed.Load() {
 		return true
@@ -97,29 +97,29 @@ func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	if !defined() {
 		return false
 	}
-	b.confirmed.Store(revision) // if that lowers it, another watcher only asks once more
+	b.confirmed.Store(revision) // If another watcher has stored a higher one meanwhile, Defined is only called once more.
 	return true
 }
 
-// End is EndWithin for a state that was lost.
+// End ends all watchers because the state was lost, over maxEndSpread (see EndWithin).
 func (b *Broadcaster) End() { b.EndWithin(maxEndSpread, EndLost) }
 
-// Abort is End for published states that may be wrong: watchers deliver nothing more.
+// Abort is like End, but for published states that may be wrong: watchers deliver nothing more.
 func (b *Broadcaster) Abort() {
 	b.aborted.Store(true)
 	b.End()
 	to := b.published.Load().To
-	b.published.Store(&Span{From: to, To: to}) // this frees the old span's memory before the last watcher ends
+	b.published.Store(&Span{From: to, To: to}) // The old span's memory is free before the last watcher ends.
 }
 
-// EndWithin plans the ends of all watchers, each at a moment of its own within a time. No watcher can begin any more. Until
-// that moment, a watcher delivers what is left in the span, and changes that are published meanwhile; after it, what is left
-// then, for drainTimeout at most.
+// EndWithin plans the ends of all watchers: each gets a deadline of its own within a time. No watcher can begin any more. Until
+// its deadline, a watcher goes on as before. After it, the watcher still delivers the changes that are left, for drainTimeout
+// at most.
 func (b *Broadcaster) EndWithin(within time.Duration, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended && why == EndLost {
-		return // their ends are planned already; a shutdown plans them again, for an earlier time
+		return // The ends are planned already. (A shutdown plans them again, for an earlier time.)
 	}
 	b.ended = true
 	all := make([]*Watcher, 0, b.watchers)
@@ -129,7 +129,7 @@ func (b *Broadcaster) EndWithin(within time.Duration, why Ending) {
 	b.planEndsLocked(all, within, why)
 }
 
-// planEnd plans the end of a watcher within maxEndSpread, unless End has planned the ends of all.
+// planEnd plans the end of one watcher within maxEndSpread, unless its end for a lost state is planned already.
 func (b *Broadcaster) planEnd(w *Watcher, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -138,18 +138,19 @@ func (b *Broadcaster) planEnd(w *Watcher, why Ending) {
 	}
 }
 
-// planEndsLocked plans the ends of watchers within a time, each at a moment of its own. An end that was planned for an
-// earlier time stays.
+// planEndsLocked gives each watcher a deadline of its own within a time. If a watcher has an earlier deadline already, that
+// one stays.
 func (b *Broadcaster) planEndsLocked(watchers []*Watcher, within time.Duration, why Ending) {
 	now := time.Now()
 	delay, spread := b.pacer.Plan(now, len(watchers), within)
 	for _, w := range watchers {
-		if w.phase.Load() != phaseOpen { // it is ending already, and delivers what is left
+		if w.phase.Load() != phaseOpen { // The watcher is ending already, and delivers the changes that are left.
 			continue
 		}
 		at := now.Add(delay)
-		if within >= minWatchLife { // at a shutdown there may be less time
-			at = later(at, w.startedAt.Add(minWatchLife))
+		earliest := w.startedAt.Add(minWatchLife)
+		if at.Before(earliest) && within >= minWatchLife { // At a shutdown there may be less time than minWatchLife.
+			at = earliest
 		}
 		at = at.Add(rand.N(spread)) // #nosec G404 -- no secret
 		if at.Before(w.deadline) {
@@ -160,15 +161,7 @@ func (b *Broadcaster) planEndsLocked(watchers []*Watcher, within time.Duration, 
 	}
 }
 
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// add adds a watcher. It returns false if the broadcaster has ended.
+// add adds a watcher and starts its timer. It returns false if the broadcaster has ended.
 func (b *Broadcaster) add(w *Watcher) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,7 +175,7 @@ func (b *Broadcaster) add(w *Watcher) bool {
 	w.timer = time.AfterFunc(time.Until(w.wakeAt), func() { b.handleTimer(w) })
 	if !b.running {
 		b.running = true
-		b.dispatched.Store(b.published.Load().To) // each watcher begins by itself with what is published already
+		b.dispatched.Store(b.published.Load().To) // A new watcher finds the changes in the span by itself.
 		go b.run()
 	}
 	b.counts.open.Add(1)
@@ -207,18 +200,18 @@ func (b *Broadcaster) remove(w *Watcher) {
 	w.timer.Stop()
 	w.timer = nil
 	if b.watchers == 0 {
-		b.wakeDispatcher() // run ends
+		b.wakeDispatcher() // run ends now.
 	}
 	b.counts.open.Add(-1)
 }
 
-// handleTimer wakes a watcher for its next phase or for a bookmark.
+// handleTimer is called when the timer of w fires. It makes a bookmark due or begins the next phase, and wakes w.
 func (b *Broadcaster) handleTimer(w *Watcher) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
 	switch {
-	case w.timer == nil || now.Before(w.wakeAt): // w was removed, or its timer was set anew meanwhile
+	case w.timer == nil || now.Before(w.wakeAt): // w was removed, or its timer was set for a later time meanwhile.
 		return
 	case now.Before(w.deadline):
 		w.bookmarkDue.Store(true)
@@ -233,7 +226,7 @@ func (b *Broadcaster) handleTimer(w *Watcher) {
 	w.wakeUp()
 }
 
-// AwaitDelivered waits, for at most a time, until all watchers have delivered what is published.
+// AwaitDelivered waits until all watchers have delivered all published changes, or until atMost is over.
 func (b *Broadcaster) AwaitDelivered(ctx context.Context, atMost time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -244,8 +237,8 @@ func (b *Broadcaster) AwaitDelivered(ctx context.Context, atMost time.Duration) 
 	}
 }
 
-// allDelivered reports whether no watcher has anything left to deliver. A watcher whose Take runs may be taken for one
-// that has delivered all.
+// allDelivered reports whether no watcher has anything left to deliver. It may be wrong about a watcher whose Take is
+// running.
 func (b *Broadcaster) allDelivered() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -264,7 +257,7 @@ func (b *Broadcaster) Watchers() int {
 	return b.watchers
 }
 
-// run dispatches what is published until there are no watchers any more.
+// run dispatches published changes whenever it is woken. It ends when there are no watchers any more.
 func (b *Broadcaster) run() {
 	for range b.signal {
 		b.mu.Lock()
@@ -278,14 +271,14 @@ func (b *Broadcaster) run() {
 	}
 }
 
-// dispatchLocked dispatches the changes that were published since the last time: it wakes the watchers that must
-// deliver them.
+// dispatchLocked dispatches the changes that were published since the last time: it makes them due at the watchers whose
+// filters select them.
 func (b *Broadcaster) dispatchLocked() {
 	span := b.published.Load()
 	versions := &span.Versions
 	dispatched := b.dispatched.Load()
 	if dispatched < span.RetainedAfter() {
-		// The history was trimmed before all of it was dispatched, so any watcher may miss something.
+		// The history has forgotten changes that were not dispatched, and any watcher may need one of them.
 		for _, bucket := range b.buckets {
 			for _, w := range bucket {
 				w.setDue(dispatched + 1)

@@ -11,10 +11,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Watcher is one client's position in the history. It is for one goroutine, that of the client's watch.
+// Watcher is one client's position in the history. Its methods are for the goroutine of the client's watch; the broadcaster
+// only makes changes due and wakes the watcher. A change is due if the filter selects it and the client does not have it yet.
 //
-// For example, a watch after revision 10, whose filter selects the changes at 11 and 14. The history is at 12 when the
-// watch begins:
+// For example, a watch begins after revision 10, and its filter selects the changes at 11 and 14. The history is at 12 when
+// the watch begins:
 //
 //	history at  woken        due  Take returns      delivered
 //	12          at first     11   the change at 11  12
@@ -22,45 +23,45 @@ import (
 //	14          by a change  14   the change at 14  14
 //	20          by a timer   0    a bookmark at 20  14
 //
-// The bookmark may say 20: changes up to 20 were dispatched, and this watcher was woken for none of them.
+// The bookmark may say 20: the changes up to 20 were dispatched, and none of those after 14 became due.
 //
 // A watcher ends in phases:
 //
 //	open ── deadline ──► draining ── drainTimeout later ──► drained
 //
-// The deadline is the timeout that the client asked for, or comes earlier if the broadcaster ends its watchers. While the
-// watcher is draining, Take still returns what is left, and then the ending. After a timeout, or once the watcher is
-// drained, Take returns the ending at once.
+// The deadline is the end of the client's timeout, or earlier if the broadcaster ends its watchers. While the watcher is
+// draining, Take still returns the changes that are left, and then the ending. Once the watcher is drained, or if the deadline
+// was the client's timeout, Take returns the ending at once.
 type Watcher struct {
 	broadcaster *Broadcaster
 	filter      index.Filter
-	after       uint64
-	bookmarks   bool        // the client wants bookmarks
-	defined     func() bool // [Options].Defined
+	after       uint64      // The client began with the state at this revision.
+	bookmarks   bool        // The client wants bookmarks.
+	defined     func() bool // This is [Options].Defined.
 	// delivered is the revision up to which the client has every change that its filter selects.
 	delivered uint64
-	// heldSince is the time since which Take holds events back because defined returns false; zero if it does not.
+	// heldSince is the time since which Take holds events back, because defined returns false. It is zero if Take holds none.
 	heldSince time.Time
-	// ended is the ending, once Take has returned the last events; empty before.
+	// ended is the ending once Take has returned the last events. It is empty before.
 	ended Ending
 
-	// due is a lower bound of the revisions of the changes that are left to deliver; 0 if none is left.
+	// due is a lower bound of the revisions of the changes that are left to deliver. It is 0 if none is left.
 	due atomic.Uint64
 	// bookmarkDue reports whether a bookmark is left to deliver.
 	bookmarkDue atomic.Bool
-	phase       atomic.Int32 // phaseOpen, phaseDraining or phaseDrained
-	wake        chan struct{}
+	phase       atomic.Int32  // This is phaseOpen, phaseDraining or phaseDrained.
+	wake        chan struct{} // A value ends Wait.
 
-	// The broadcaster's mu guards the fields below. Only the watch's own goroutine writes startedAt, so it may read
+	// The broadcaster's mu guards the fields below. Only the watch's own goroutine writes startedAt, so that goroutine may read
 	// startedAt without mu.
 	bucket        index.Bucket
-	position      int       // the index in the bucket
-	startedAt     time.Time // when the watch began, or the client got the state with which it begins
-	deadline      time.Time
-	plannedEnding Ending      // the ending at the deadline
-	bookmarkAt    time.Time   // the time of the next bookmark; zero if there will be none
-	wakeAt        time.Time   // the time for which the timer is set
-	timer         *time.Timer // wakes the watcher for its next phase or a bookmark; nil once the watcher was removed
+	position      int         // The watcher has this index in the bucket.
+	startedAt     time.Time   // The watch began then, or the client had all of the state with which the watch begins.
+	deadline      time.Time   // The phase is no longer open after it.
+	plannedEnding Ending      // This is the ending at the deadline.
+	bookmarkAt    time.Time   // The next bookmark is due then. It is zero if there will be none.
+	wakeAt        time.Time   // The timer is set for this time.
+	timer         *time.Timer // It wakes the watcher for its next phase or a bookmark. It is nil once the watcher was removed.
 }
 
 // The phases of a watcher.
@@ -74,24 +75,24 @@ const (
 type Options struct {
 	// After is the revision after which the client gets changes.
 	After uint64
-	// Filter selects the objects whose changes it gets.
+	// Filter selects the objects whose changes the client gets.
 	Filter index.Filter
-	// Bookmarks reports whether it gets bookmarks.
+	// Bookmarks reports whether the client gets bookmarks.
 	Bookmarks bool
-	// Timeout is the duration of its watch.
+	// Timeout is the longest duration of the watch.
 	Timeout time.Duration
-	// Defined reports whether the resource is still served and defined as it was when the client came. It must give the
-	// same result for all clients of a broadcaster, and must not block. A change is delivered only if Defined was true
-	// after the change was published. The watcher keeps Defined until it is closed.
+	// Defined reports whether the resource is still served and defined as it was when the client came. Defined must return
+	// the same for all clients of a broadcaster, and must not block. A change is delivered only if Defined has returned true
+	// since the change was published. The watcher keeps Defined until it is closed.
 	Defined func() bool
 }
 
 // Ending is the reason why a watcher has ended.
 type Ending string
 
-// The reasons why watchers end. Each ends in order, between two events.
+// The reasons why watchers end. A watch always ends between two events.
 const (
-	// EndTimeout is the timeout that the client had asked for.
+	// EndTimeout means that the timeout for which the client had asked is over.
 	EndTimeout Ending = "timeout"
 	// EndLost means that the feed has lost the state, or that the state may be wrong.
 	EndLost Ending = "lost"
@@ -99,39 +100,38 @@ const (
 	EndBehind Ending = "behind"
 	// EndShutdown means that the process ends.
 	EndShutdown Ending = "shutdown"
-	// EndGone means that the client has gone, or cannot be written to.
+	// EndGone means that the client has gone, or does not take more bytes.
 	EndGone Ending = "gone"
 )
 
 const (
-	// A watch that asks for bookmarks gets one each bookmarkInterval, or up to bookmarkJitter later, and one
-	// lastBookmarkLead before its timeout (k8s.io/apiserver, storage/cacher).
+	// A watch that asks for bookmarks gets one after each bookmarkInterval, or up to bookmarkJitter later, and the last one
+	// lastBookmarkLead before its deadline (as in k8s.io/apiserver, storage/cacher).
 	bookmarkInterval = time.Minute
 	bookmarkJitter   = 1300 * time.Millisecond
 	lastBookmarkLead = 2 * time.Second
 
-	// drainTimeout is the time for which a watcher delivers what is left after its deadline.
+	// drainTimeout is the longest time for which a watcher still delivers changes after its deadline.
 	drainTimeout = 10 * time.Second
 
-	// definedTimeout is the time for which a watcher holds events back while [Options].Defined is false; then it ends.
-	// Whether a resource is defined is learned from an API server, and a busy one keeps requests in its queue for less
-	// than this.
+	// definedTimeout is the time after which a watcher ends if it holds events back because [Options].Defined returns false.
+	// Defined asks an API server, and a busy API server keeps requests in its queue for less than this.
 	definedTimeout = 30 * time.Second
-	// initialDefinedTimeout is the same for initial events, which hold memory for their bytes.
+	// initialDefinedTimeout is the same for initial events. It is shorter, since their bytes are held in memory.
 	initialDefinedTimeout = 3 * time.Second
-	// definedPollInterval is the time between two calls of Defined meanwhile.
+	// definedPollInterval is the time between two calls of Defined while it returns false.
 	definedPollInterval = 100 * time.Millisecond
-	// deliveryPollInterval is the interval at which [Broadcaster.AwaitDelivered] looks.
+	// deliveryPollInterval is the time between two checks of [Broadcaster.AwaitDelivered].
 	deliveryPollInterval = 10 * time.Millisecond
 
-	// initialStateTimeout is the time that a client has to read the state with which its watch begins, if the history
-	// forgets meanwhile the changes that follow. Only a client that has the whole state can resume elsewhere; but one
-	// that reads slowly holds memory.
+	// initialStateTimeout is the time that a client has to read the state with which its watch begins, if the history forgets
+	// the next changes meanwhile. A client that has the whole state can resume elsewhere; but a client that reads slowly
+	// keeps the state in memory.
 	initialStateTimeout = 30 * time.Second
 )
 
-// Watch returns a watcher, which must be closed. It returns nil if the broadcaster has ended, or if the
-// span does not have all changes after o.After, or does not reach o.After.
+// Watch returns a watcher, which must be closed. It returns nil if the broadcaster has ended, if the span lacks changes after
+// o.After, or if the span ends before o.After.
 func (b *Broadcaster) Watch(o Options) *Watcher {
 	now := time.Now()
 	w := &Watcher{
@@ -170,21 +170,23 @@ func (w *Watcher) Wait(ctx context.Context) {
 	}
 }
 
-// Take replaces the events in b with those that the client must get now. If there are none and no ending, there is
-// nothing to deliver before [Watcher.Wait] returns. After an ending the client must get nothing more. The ending is
-// [EndGone] if ctx is done. The last events come without the ending, which the next Take returns; b.More says so.
+// Take replaces the events in b with the events that the client must get now. If there are no events and no ending, there is
+// nothing to deliver before [Watcher.Wait] returns. Take never returns events and an ending together: the ending comes with
+// the next Take, and b.More says so. After an ending the client must get nothing more. If ctx is done, the ending is
+// [EndGone].
 func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	b.Reset()
 	if end := cmp.Or(w.ended, w.endingNow(ctx)); end != "" {
 		return end
 	}
 	isDraining := w.phase.Load() != phaseOpen
-	// The order matters: dispatched is read before due, and due before published. So each change up to dispatched that
-	// the client must get was delivered, or is in the span, at or after due.
+	// The order matters: dispatched is read before due, and due before published. So if a change up to dispatched is for this
+	// client, it was delivered, or it is in the span at first or later.
 	dispatched := w.broadcaster.dispatched.Load()
 	first := w.due.Swap(0)
 	span := w.broadcaster.published.Load()
-	// With a last bookmark the client can resume at the newest revision, which other replicas have in memory, too.
+	// A draining watcher sends a last bookmark: with it the client can resume at the newest revision, which other replicas
+	// have in memory, too.
 	needsBookmark := w.bookmarkDue.Load() || (isDraining && w.bookmarks)
 	if (first != 0 || needsBookmark) && !w.broadcaster.confirm(span.To, w.defined) {
 		return w.hold(ctx, first)
@@ -199,10 +201,10 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 		w.bookmarkDue.Store(false)
 		w.addBookmark(b, max(w.delivered, dispatched))
 	}
-	// This is read last: it may have become true meanwhile, and then what was replayed is in doubt.
+	// aborted is read last: if Abort was called meanwhile, the events in b may be wrong.
 	if w.broadcaster.aborted.Load() {
 		b.Reset()
-		return w.endingPastDeadline(ctx) // Abort has planned the deadline
+		return w.endingPastDeadline(ctx) // The watcher ends at the deadline that Abort has planned.
 	}
 	if failure != "" {
 		b.Reset()
@@ -219,8 +221,8 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	return ""
 }
 
-// hold keeps what is due for a later Take, since the resource may be defined differently now. It returns an ending if
-// that Take would be too late.
+// hold leaves the change that is due, if there is one, to a later Take, since the resource may be defined differently now. It
+// returns an ending if it is too late for another Take.
 func (w *Watcher) hold(ctx context.Context, due uint64) Ending {
 	if due != 0 {
 		w.keepDue(due)
@@ -237,7 +239,7 @@ func (w *Watcher) hold(ctx context.Context, due uint64) Ending {
 	return ""
 }
 
-// addBookmark adds a bookmark to a batch, unless the form of bookmarks is unknown, or the client began at that
+// addBookmark adds a bookmark to a batch. It adds none if the form of bookmarks is unknown, or if the client began at the
 // revision.
 func (w *Watcher) addBookmark(b *Batch, revision uint64) {
 	if bookmark := w.broadcaster.Form().PlainBookmark; bookmark != nil && revision > w.after {
@@ -246,9 +248,9 @@ func (w *Watcher) addBookmark(b *Batch, revision uint64) {
 	}
 }
 
-// replay adds the changes from a revision on that the client does not have to a batch, as many as fit, and reports
-// whether some are left. A failure means that they cannot be delivered: the history has forgotten some, or one cannot be
-// written.
+// replay adds events to a batch, as many as fit: for the changes at the revision from and later that the client does not have.
+// more reports whether some are left. failure is the ending if the history has forgotten one of the changes, or if one cannot
+// be written; otherwise "".
 func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, failure Ending) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
@@ -262,7 +264,7 @@ func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, failure 
 			e := event{eventType: eventType, object: o, revision: v.Revision}
 			added := true
 			var err error
-			if b.Events == 0 && i == versions.Len()-1 { // usually so: the newest change is all that a watcher lacks
+			if b.Events == 0 && i == versions.Len()-1 { // Usually a watcher lacks only the newest change.
 				err = w.broadcaster.addNewest(b, form, e)
 			} else {
 				added, err = b.add(form, e)
@@ -281,7 +283,7 @@ func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, failure 
 	return false, ""
 }
 
-// keepDue lowers due to a revision whose change is left to deliver.
+// keepDue makes the change at a revision due again: it lowers due to the revision, unless due is lower already.
 func (w *Watcher) keepDue(revision uint64) {
 	for {
 		due := w.due.Load()
@@ -291,13 +293,13 @@ func (w *Watcher) keepDue(revision uint64) {
 	}
 }
 
-// InitialEnding returns the ending if no more may be written of the state with which the watch begins; "" if more may be.
-// While Defined is false, it waits for up to initialDefinedTimeout. The client gets the whole state even if the history
-// forgets meanwhile the changes that follow, unless that takes longer than initialStateTimeout.
+// InitialEnding returns "" if more of the state with which the watch begins may be written, and the ending if not. While
+// Defined returns false, it waits for up to initialDefinedTimeout. If the history forgets the next changes meanwhile, the
+// client still gets the whole state, unless that takes longer than initialStateTimeout.
 func (w *Watcher) InitialEnding(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
 		defined := w.defined()
-		end := w.endingNow(ctx) // read after defined, which may have taken long
+		end := w.endingNow(ctx) // defined may have taken long, so the ending is read after it.
 		switch {
 		case end != "":
 			return end
@@ -320,9 +322,9 @@ func (w *Watcher) InitialSent() {
 	w.startedAt = time.Now()
 }
 
-// AwaitEnd waits until a watcher that must end for a reason may end, and returns the reason why it ends then. Meanwhile
-// nothing is delivered. After a timeout, or if the client has gone, it does not wait. Otherwise each watcher ends at a
-// moment of its own, and not within minWatchLife.
+// AwaitEnd is called for a watcher that must end, and waits until it may. Nothing is delivered meanwhile. It returns why, or
+// the reason of an earlier deadline. It does not wait if the reason is a timeout, or if the client has gone. Otherwise each
+// watcher ends at a moment of its own, and not before minWatchLife is over.
 func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why
@@ -337,7 +339,7 @@ func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	return why
 }
 
-// Close ends the watcher. The reason is counted; it is "" if nothing was delivered, so that the watch does not count.
+// Close removes the watcher, and counts its ending. If why is "", nothing was delivered and the ending is not counted.
 func (w *Watcher) Close(why Ending) {
 	w.broadcaster.remove(w)
 	if why != "" {
@@ -345,8 +347,8 @@ func (w *Watcher) Close(why Ending) {
 	}
 }
 
-// endingPastDeadline returns the ending if the deadline has passed, though something may be left to deliver; "" if it has
-// not. It returns EndGone if ctx is done.
+// endingPastDeadline returns the ending if the deadline has passed, even if something is left to deliver; otherwise "". It
+// returns EndGone if ctx is done.
 func (w *Watcher) endingPastDeadline(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
@@ -357,8 +359,8 @@ func (w *Watcher) endingPastDeadline(ctx context.Context) Ending {
 	return ""
 }
 
-// endingNow returns the ending if not even what is left may be delivered; "" if it may be. At a timeout kube-apiserver
-// does not deliver what is left either.
+// endingNow returns the ending if nothing may be delivered any more, not even changes that are left; otherwise "". Like
+// kube-apiserver, it leaves no time for such changes after the client's timeout.
 func (w *Watcher) endingNow(ctx context.Context) Ending {
 	isDrained := w.phase.Load() == phaseDrained
 	if end := w.endingPastDeadline(ctx); isDrained || end == EndGone || end == EndTimeout {
@@ -377,8 +379,8 @@ func (w *Watcher) endingAtDeadline() Ending {
 // hasDue reports whether anything is left to deliver.
 func (w *Watcher) hasDue() bool { return w.due.Load() != 0 || w.bookmarkDue.Load() }
 
-// setDue records that the change at a revision must be delivered. If an earlier one is due, the watcher is awake or
-// looks again by itself, and Take looks at all changes that follow.
+// setDue makes the change at a revision due and wakes the watcher. If an earlier change is due already, there is nothing to
+// do: the watcher is awake or polls, and Take looks at all later changes.
 func (w *Watcher) setDue(revision uint64) {
 	if w.due.CompareAndSwap(0, revision) {
 		w.wakeUp()
@@ -389,11 +391,11 @@ func (w *Watcher) setDue(revision uint64) {
 func (w *Watcher) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // the watcher is awake, or about to be
+	default: // There is a value already that will end Wait.
 	}
 }
 
-// nextBookmark returns the time at which a watch with a deadline gets its next bookmark; zero if it gets none.
+// nextBookmark returns the time at which a watch with this deadline gets its next bookmark; zero if it gets none.
 func nextBookmark(now, deadline time.Time) time.Time {
 	at := now.Add(bookmarkInterval + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
 	last := deadline.Add(-lastBookmarkLead)
@@ -406,7 +408,7 @@ func nextBookmark(now, deadline time.Time) time.Time {
 	return time.Time{}
 }
 
-// setTimerLocked sets the time at which the watcher must be woken, whatever happens.
+// setTimerLocked sets the timer, which wakes the watcher at the given time at the latest.
 func (w *Watcher) setTimerLocked(at time.Time) {
 	w.wakeAt = at
 	w.timer.Reset(time.Until(at))

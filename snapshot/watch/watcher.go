@@ -115,7 +115,7 @@ const (
 	drainTimeout = 10 * time.Second
 
 	// definedTimeout is the time after which a watcher ends if it holds events back because [Options].Defined returns false.
-	// Defined asks an API server, and a busy API server keeps requests in its queue for less than this.
+	// Its result is learned from an API server, and a busy API server keeps requests in its queue for less than this.
 	definedTimeout = 30 * time.Second
 	// initialDefinedTimeout is the same for initial events. It is shorter, since their bytes are held in memory.
 	initialDefinedTimeout = 3 * time.Second

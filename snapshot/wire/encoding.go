@@ -91,7 +91,7 @@ type ListMeta struct {
 // both have memory up to the same end, and the difference of their capacities is the distance of their beginnings.
 func offset(whole, part []byte) int { return cap(whole) - cap(part) }
 
-// initialEventsEndAnnotation is the annotation of the bookmark that ends the initial events (metav1.InitialEventsAnnotationKey).
+// initialEventsEndAnnotation is metav1.InitialEventsAnnotationKey. The bookmark that ends the initial events has it.
 const initialEventsEndAnnotation = "k8s.io/initial-events-end"
 
 // parseRevision parses a resourceVersion. An empty one is 0.

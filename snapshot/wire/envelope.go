@@ -12,21 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// The fields that every resource has, which a field selector may name.
+// The fields that a field selector may name for every resource, except that some resources have no namespace field.
 const (
 	NameField      = "metadata.name"
 	NamespaceField = "metadata.namespace"
 )
 
-// UIDField is the name of the UID in a selector of shards, which chooses objects by the hash of their UID or namespace.
-// A field selector cannot name the UID.
+// UIDField is the name of the UID in a shard selector. A shard is a part of a collection: a shard selector chooses objects by
+// the hash of their UID or namespace. A field selector cannot name the UID.
 const UIDField = "object.metadata.uid"
 
-// AllShards is a shard selector that selects everything.
+// AllShards is the shard selector that selects all objects.
 const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
 
-// Envelope says how the upstream writes the lists of one collection: it has all bytes of a list, except the objects'. It also
-// has the fields that the upstream accepts in selectors. It must not be changed once it is shared.
+// Envelope says how the upstream writes the lists of one collection. It has what is needed to write all bytes around the
+// objects, and the fields that the upstream accepts in selectors. It must not be changed once it is shared.
 type Envelope struct {
 	// Encoding is the encoding of lists and events.
 	Encoding Encoding
@@ -35,20 +35,21 @@ type Envelope struct {
 	// Headers are the headers that come with every list, besides Content-Type and Audit-Id.
 	Headers http.Header
 
+	// APIVersion is the apiVersion of lists.
 	APIVersion string
-	// EmptyItems is the text that the upstream writes for no items, in JSON.
+	// EmptyItems is the JSON that the upstream writes for no items: "[]" or "null".
 	EmptyItems string
-	// Item is the form of items. It is not known before an object was seen.
+	// Item is the form of items. It becomes known when an object was seen in a list and in a watch.
 	Item ItemForm
 	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
-	// Sharded reports whether the upstream supports selectors of shards: it repeats them in metadata.shardInfo.
+	// Sharded reports whether the upstream supports shard selectors. Then it repeats them in the metadata.shardInfo of lists.
 	Sharded bool
 	// Paths has the paths of the other fields that the upstream accepts in a selector.
 	Paths *FieldPaths
 
-	kind  string
-	shape shape // one of Encoding.shapes
+	kind  string // It is the kind of lists.
+	shape shape  // It is one of Encoding.shapes.
 }
 
 // shape is a way to write a list.
@@ -69,16 +70,16 @@ type ItemForm struct {
 	// Known reports whether the form was learned from an object in an event and in a list.
 	Known            bool
 	APIVersion, Kind string
-	// lead is the JSON after an object's opening brace that is in an event, but not in a list.
+	// lead is the JSON that follows an object's opening brace in an event, and is left out in a list.
 	lead string
 }
 
-// ErrForm means that lists or events have an unknown form, so the collection is not cached.
+// ErrForm means that lists or events have an unknown form. Then the collection is not cached.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns the envelope of a list that the upstream wrote. It returns [ErrForm] if the list, written with the
-// envelope, does not have the same bytes. emptyItems is the text for no items, if it is known from an empty list. If it is
-// "" and the list has items, it is taken to be "[]".
+// LearnEnvelope returns the envelope of a list that the upstream wrote. It writes the list again with the envelope, and
+// returns [ErrForm] if the bytes differ. emptyItems is the EmptyItems of the envelope, if an empty list has shown it;
+// otherwise "". The default is "[]", and a list with null shows "null".
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.ParseList(body)
 	if err != nil {
@@ -104,7 +105,7 @@ func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems strin
 	return nil, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, with the bytes that
+// AppendHead appends the bytes before the first of n items. size is the number of bytes of all items, including what
 // AppendItemHead appends before each.
 func (e *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
 	return e.shape.appendHead(dst, e, meta, n, size)
@@ -118,7 +119,7 @@ func (e *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	return e.shape.appendItemHead(dst, size)
 }
 
-// Separator returns the bytes with which AppendItemHead begins, for each item except the first.
+// Separator returns the bytes between two items, which AppendItemHead appends before each item except the first.
 func (e *Envelope) Separator() string { return e.shape.separator() }
 
 // AppendTail appends the bytes after the last of n items.
@@ -159,14 +160,14 @@ func (e *Envelope) acceptsField(name string) bool {
 		return true
 	case NamespaceField:
 		return e.HasNamespaceField
-	case UIDField: // Paths may have it for selectors of shards
+	case UIDField: // Paths may have it, but only for shard selectors.
 		return false
 	}
 	return e.Paths.Find(name) >= 0
 }
 
-// AgreesWith reports whether other, of the same Encoding, writes lists and events with the same bytes and headers as e, and
-// accepts the same selectors. If e.Item is not known, other.Item may be anything.
+// AgreesWith reports whether other writes lists and events with the same bytes and headers as e, and accepts the same
+// selectors. Both must have the same Encoding. If e.Item is not known, other.Item may be anything.
 func (e *Envelope) AgreesWith(other *Envelope) bool {
 	sameList := e.ContentType == other.ContentType && maps.EqualFunc(e.Headers, other.Headers, slices.Equal) &&
 		e.APIVersion == other.APIVersion && e.kind == other.kind && e.shape == other.shape && e.EmptyItems == other.EmptyItems
@@ -175,12 +176,12 @@ func (e *Envelope) AgreesWith(other *Envelope) bool {
 	return sameList && sameItem && sameSelectors
 }
 
-// LearnItem learns the ItemForm from an object that was seen, at the same revision, in a list and in a watch event.
+// LearnItem returns the ItemForm of an object that was seen in a list and in a watch event at the same revision.
 func LearnItem(encoding Encoding, inList []byte, ev Event) (ItemForm, error) {
 	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
 	for _, lead := range []string{"", fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)} {
 		form.lead = lead
-		object, err := encoding.ItemOf(form, bytes.Clone(ev.Object)) // a clone, since ItemOf may change it
+		object, err := encoding.ItemOf(form, bytes.Clone(ev.Object)) // ItemOf may change what it gets.
 		if err == nil && bytes.Equal(object, inList) {
 			return form, nil
 		}

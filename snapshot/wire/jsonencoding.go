@@ -14,7 +14,7 @@ type jsonEncoding struct{}
 
 var _ Encoding = jsonEncoding{}
 
-// ParseList implements Encoding. Unknown members are an error: no envelope could write such a list.
+// ParseList implements Encoding. An unknown member is an error: no envelope could write such a list.
 func (jsonEncoding) ParseList(body []byte) (List, error) {
 	var l List
 	s := jsonScanner{text: body}
@@ -47,7 +47,7 @@ func (jsonEncoding) ParseList(body []byte) (List, error) {
 	return l, err
 }
 
-// listMeta reads the metadata of a list. Unknown members are an error.
+// listMeta reads the metadata of a list. An unknown member is an error.
 func (s *jsonScanner) listMeta() (ListMeta, error) {
 	var m ListMeta
 	err := s.object(func(key []byte) (err error) {
@@ -60,7 +60,7 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 			m.HasRemaining = true
 			m.Remaining, err = s.integer()
 		case "shardInfo":
-			// Its only member is "selector". With another one, no envelope could write the list.
+			// The only member is "selector", and its key is not checked: no envelope could write a list with another member.
 			err = s.object(func([]byte) (err error) {
 				m.Shards, err = s.stringOrNull()
 				return err
@@ -94,7 +94,7 @@ func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 			if len(buf) > maxEvent {
 				return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 			}
-		case errors.Is(err, io.EOF) && len(buf) > 0: // a part of a line is not an event, but not an inconsistency either
+		case errors.Is(err, io.EOF) && len(buf) > 0: // With io.EOF, the stream would seem to have ended between two events.
 			return buf, fmt.Errorf("%w: %w", ErrEnded, io.ErrUnexpectedEOF)
 		default:
 			return buf, fmt.Errorf("%w: %w", ErrEnded, err)
@@ -108,11 +108,12 @@ func (jsonEncoding) ParseEvent(line []byte) (Event, error) {
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
-	if ev.Type == errorType {
+	if ev.Type == errorType { // The object is a Status: its metadata was read like that of other objects, and is not used.
 		return Event{}, eventError(ev.Object)
 	}
 	ev.Reproducible = jsonEncoding{}.isReproducible(line, ev)
-	ev.Object = bytes.Clone(ev.Object) // the next event is read into the memory of line
+	// The next event is read into the memory of line. Meta has copies already.
+	ev.Object = bytes.Clone(ev.Object)
 	return ev, ev.check()
 }
 
@@ -209,10 +210,10 @@ func (s *jsonScanner) metadataInto(m *ObjectMeta) error {
 	})
 }
 
-// seenKeys has the keys that were read in an object.
+// seenKeys are the keys of a JSON object that were read and must not be repeated.
 type seenKeys [][]byte
 
-// add adds a key. It returns an error if the key was read before, since clients do not agree on which value counts.
+// add adds a key. It returns an error if the key was added before: some clients read the first value, and others the last.
 func (s *seenKeys) add(key []byte) error {
 	for _, before := range *s {
 		if bytes.Equal(before, key) {
@@ -240,7 +241,7 @@ func (s *jsonScanner) labels() (Labels, error) {
 	return MakeLabels(pairs)
 }
 
-// endsInitial reads annotations, and reports whether they are those of the bookmark after initial events.
+// endsInitial reads annotations, and reports whether they mark the bookmark that ends the initial events.
 func (s *jsonScanner) endsInitial() (bool, error) {
 	if s.null() {
 		return false, nil
@@ -279,25 +280,28 @@ func (jsonEncoding) ReadValues(paths *FieldPaths, item []byte) ([]string, error)
 func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
 		if s.null() {
-			return nil // like an absent member
+			return nil // A null is like an absent member.
 		}
 		child := node.children[string(key)]
 		switch {
 		case child != nil && child.isEnd():
 			text, err := s.scalar()
+			if err != nil {
+				return err
+			}
 			for _, field := range child.ends {
 				values[field] = text
 			}
-			return err
+			return nil
 		case child != nil && s.skipSpace() == '{':
 			return s.fields(child, values)
 		}
-		return s.skip() // there is no selectable field in it
+		return s.skip() // The value has no selectable field.
 	})
 }
 
-// scalar reads a single value, and returns it as field selectors compare it: the content of a string, true, false, or a
-// number as it is written.
+// scalar reads a string, a boolean or a number, and returns the value as field selectors compare it: the content of the
+// string, "true" or "false", or the number as it is written.
 func (s *jsonScanner) scalar() (string, error) {
 	switch s.skipSpace() {
 	case '"':

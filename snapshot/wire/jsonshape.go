@@ -10,8 +10,8 @@ import (
 // structs, and the items have no kind and apiVersion. sortedShape is for custom resources: the keys are sorted, there is
 // always a "continue", and the items have kind and apiVersion.
 //
-// strconv.AppendQuote quotes kinds, versions, tokens and selectors as kube-apiserver does: they are printable ASCII without
-// <, > and &. LearnEnvelope refuses a list with others, since its bytes differ.
+// strconv.AppendQuote quotes kinds, versions, tokens and selectors as kube-apiserver does, as long as they are printable ASCII
+// without <, > and &. For others the bytes differ, so LearnEnvelope refuses the list.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }
@@ -69,7 +69,7 @@ func (sortedShape) appendHead(dst []byte, e *Envelope, _ ListMeta, n, _ int) []b
 	return appendItemsHead(dst, e, n)
 }
 
-// appendTail implements shape. It writes no shardInfo: LearnEnvelope would refuse a list with one.
+// appendTail implements shape. It writes no shardInfo, so LearnEnvelope refuses a list of custom resources with shardInfo.
 func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []byte {
 	if n > 0 {
 		dst = append(dst, ']')
@@ -87,8 +87,7 @@ func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []b
 	return append(dst, "\"}}\n"...)
 }
 
-// appendItemsHead appends the key of the items and the bytes before the first of n items; or the key and the whole value if
-// there are none.
+// appendItemsHead appends the key of the items and the opening bracket. If n is 0, it appends the key and the whole value.
 func appendItemsHead(dst []byte, e *Envelope, n int) []byte {
 	dst = append(dst, `,"items":`...)
 	if n == 0 {
@@ -113,13 +112,13 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 		return dst, 0
 	}
 	dst = append(dst, '{')
-	return append(dst, form.lead...), len("{") // the item's own brace is left out
+	return append(dst, form.lead...), len("{") // The head has the item's brace already.
 }
 
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether a record is what AppendEvent writes for this event.
+// isReproducible reports whether [Envelope.AppendEvent] would write the bytes of the record for this event.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&
@@ -136,7 +135,7 @@ func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after
 	return item[:at], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[at+len(old):], nil
 }
 
-// revisionIn returns the part of an object that is the value of resourceVersion, with its quotation marks.
+// revisionIn returns the part of an object that is the value of metadata.resourceVersion, with the quotation marks.
 func revisionIn(object []byte) (value []byte, err error) {
 	s := jsonScanner{text: object}
 	err = s.object(func(key []byte) error {

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata and items. As in
-// generated code, the selfLink and the continue of metadata, and the contentEncoding and the contentType of the wrapper
-// are written even if they are empty.
+// protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata and items. Like generated
+// code, it writes four fields even if they are empty: selfLink and continue of the metadata, and contentEncoding and
+// contentType of the wrapper.
 type protobufShape struct{}
 
 // shapes implements Encoding.
@@ -57,13 +57,13 @@ func (protobufShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, _ int) []by
 // wrapperEnd is the empty contentEncoding and the empty contentType of a wrapper.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
-// tagSize is the size of the tag of a field with a number below 16, as all fields have that are written here.
+// tagSize is the size of a field's tag in bytes. All fields that are written here have numbers below 16, so one byte is enough.
 const tagSize = 1
 
 // lengthPrefix is the size of the length that comes before each event.
 const lengthPrefix = 4
 
-// appendEventHead implements Encoding. It writes this, up to the item:
+// appendEventHead implements Encoding. An event has this form, and appendEventHead writes what comes before the item:
 //
 //	length, WatchEvent{type, RawExtension{magic, Unknown{TypeMeta{apiVersion, kind}, item, wrapperEnd}}}
 func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int) {
@@ -73,7 +73,7 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 	extensionSize := tagSize + protowire.SizeBytes(wrapperSize)
 	eventSize := tagSize + protowire.SizeBytes(len(eventType)) + tagSize + protowire.SizeBytes(extensionSize)
 
-	dst = binary.BigEndian.AppendUint32(dst, uint32(eventSize)) // #nosec G115 -- maxEvent bounds what is kept
+	dst = binary.BigEndian.AppendUint32(dst, uint32(eventSize)) // #nosec G115 -- an object is far smaller than 4 GiB
 	dst = appendWireString(dst, eventTypeField, eventType)
 	dst = appendWireLength(dst, eventObjectField, extensionSize)
 	dst = appendWireLength(dst, extensionRawField, wrapperSize)
@@ -81,13 +81,13 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 	dst = appendWireLength(dst, wrapperTypeField, typeMetaSize)
 	dst = appendWireString(dst, typeAPIVersionField, form.APIVersion)
 	dst = appendWireString(dst, typeKindField, form.Kind)
-	return appendWireLength(dst, wrapperObjectField, size), 0 // the item is written whole
+	return appendWireLength(dst, wrapperObjectField, size), 0 // The caller writes the whole item.
 }
 
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible reports whether a record is what AppendEvent writes for this event.
+// isReproducible reports whether [Envelope.AppendEvent] would write the bytes of the record for this event.
 func (e protobufEncoding) isReproducible(record []byte, ev Event) bool {
 	w, err := parseWrapper(ev.Object)
 	if err != nil {
@@ -96,14 +96,14 @@ func (e protobufEncoding) isReproducible(record []byte, ev Event) bool {
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}
 	head, _ := e.appendEventHead(buf[:0], ev.Type, form, len(w.object))
-	head = head[lengthPrefix:] // which is no part of the record
+	head = head[lengthPrefix:] // The record has no length prefix.
 	return len(record) == len(head)+len(w.object)+len(wrapperEnd) &&
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
-// Revise implements Encoding. A revision of another length changes the length of the metadata, which comes first. So the
-// middle part begins with the tag and the length of the metadata, and ends with the revision. These bytes are few: the name,
-// the namespace and the like.
+// Revise implements Encoding. If the new revision has another length, the length of the metadata changes, too, and it comes
+// before the metadata. So the middle part begins with the tag and the length of the metadata, and ends with the revision. The
+// bytes between are few: the name, the namespace and the like.
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
 	metadata, metadataAt, err := onlyField(item, metadataField)
 	if err != nil {
@@ -114,7 +114,8 @@ func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, a
 		return nil, nil, nil, err
 	}
 	newRevision := appendWireString(nil, metaRevisionField, strconv.FormatUint(revision, 10))
-	afterRevision := len(metadata) - oldAt - tagSize - protowire.SizeBytes(len(old)) // bytes of the metadata
+	// afterRevision is the number of bytes of the metadata after the old revision.
+	afterRevision := len(metadata) - oldAt - tagSize - protowire.SizeBytes(len(old))
 	metadataEnd := metadataAt + tagSize + protowire.SizeBytes(len(metadata))
 	metadataHead := appendWireLength(nil, metadataField, oldAt+len(newRevision)+afterRevision)
 	return item[:metadataAt], slices.Concat(metadataHead, metadata[:oldAt], newRevision), item[metadataEnd-afterRevision:], nil

@@ -36,8 +36,8 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 
 // definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may
 // encode the same objects in other bytes from now on, without an event about them. Each API server learns of the change by
-// itself, and its open watches go on with the old schema for a while. So Invalidate lets
-// nothing of the resource be loaded before [snapshot.Skew] has passed, and has it verified then.
+// itself, and its open watches go on with the old schema for a while. So Invalidate lets nothing of the resource be loaded
+// before [snapshot.Skew] has passed, and has it verified then.
 func (c *Cluster) definitionChanged(diff change[definition]) {
 	if diff.before == nil || !diff.before.established {
 		return // nothing was kept

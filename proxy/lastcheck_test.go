@@ -29,7 +29,7 @@ func TestLastCheck(t *testing.T) {
 		want   reason.Reason
 	}{
 		"nothing changed": {change: func(*conditions) {}, want: reason.None},
-		"zero conditions": {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming},
+		"zero conditions": {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming}, // no entry, without a reason
 		"the definitions may be out of date": {
 			change: func(c *conditions) { c.whyNoEntry = reason.Upstream },
 			want:   reason.Upstream,
@@ -69,7 +69,7 @@ func TestLastCheck(t *testing.T) {
 			change: func(c *conditions) { c.allowed = false },
 			want:   reason.ReviewFailed,
 		},
-		"the resource is unknown, and the state stale": { // the first check wins
+		"the definitions may be out of date, and the state is stale": { // the first check wins
 			change: func(c *conditions) {
 				c.whyNoEntry = reason.Upstream
 				c.memory.Unavailable = reason.Stale

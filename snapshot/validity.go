@@ -7,12 +7,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Validity is what a collection knows, at one moment, about states that were read from it before: it decides which of them
-// may still be given to requests.
+// Validity is a copy of what decides whether a state that was read from a collection earlier may still be given to a
+// request.
 type Validity struct {
 	// Epoch is the collection's epoch. A new epoch begins when the state is dropped.
 	Epoch uint64
-	// Unavailable is the reason why there is no newest state; None if there is one.
+	// Unavailable is the reason why there is no newest state; None if there is one. Without it no other state is given either.
 	Unavailable reason.Reason
 	// Interval has the revisions whose states are known.
 	Interval
@@ -26,8 +26,9 @@ func (c *Collection) Validity() Validity {
 	return Validity{Epoch: v.epoch, Unavailable: v.unavailable, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
-// WhyNot returns the reason why a state that was read before must not be given to a request now; None if it may be. A
-// newest state must not be too old. The revision of any state must still be known, and its epoch must not have ended.
+// WhyNot returns the reason why a state that was read before must not be given to a request now; None if it may be. The
+// collection must have a newest state. A state that was read as the newest must not be too old. The revision of any state
+// must still be known, and its epoch must not have ended.
 func (v Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
 	isNewest := !found.CurrentAt.IsZero() // a state at an exact revision has no such time
 	switch {

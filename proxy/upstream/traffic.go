@@ -78,7 +78,7 @@ func (a *openAnswer) Close() error {
 // traffic is what is known of the upstream from its answers. All answers to listproxy's own requests count, and during an
 // outage also those to callers' requests.
 type traffic struct {
-	// resourceRefused reports whether the last answer about a resource was a 403.
+	// resourceRefused reports whether the last answer about a resource that was a 2xx or a 403 was a 403.
 	resourceRefused atomic.Bool
 	// openAnswers is the number of successful answers about resources, watches included, that are not closed yet.
 	openAnswers atomic.Int64

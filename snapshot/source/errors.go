@@ -41,8 +41,8 @@ func IsBusy(err error) bool {
 	if !ok {
 		return false
 	}
-	isStatus := answer.Message != "" // only a Status has a message, see [wire.ReadAnswerError]
-	return answer.Code == http.StatusTooManyRequests || (answer.Code >= http.StatusInternalServerError && isStatus)
+	hasStatus := answer.Message != "" // only a Status has a message, see [wire.ReadAnswerError]
+	return answer.Code == http.StatusTooManyRequests || (answer.Code >= http.StatusInternalServerError && hasStatus)
 }
 
 // IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, and not of the request.

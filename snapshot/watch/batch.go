@@ -84,16 +84,16 @@ type encodedEvent struct {
 // encodes its own.
 func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	encoded := b.newestEncoded.Load()
-	isFirst := encoded == nil || encoded.revision != e.revision
-	if !isFirst && encoded.eventType == e.eventType {
+	isCached := encoded != nil && encoded.revision == e.revision
+	if isCached && encoded.eventType == e.eventType {
 		batch.setEncoded(encoded)
 		return nil
 	}
 	if _, err := batch.add(f, e); err != nil {
 		return err
 	}
-	isSmall := batch.Size() == len(batch.copied)
-	if isFirst && isSmall {
+	isCopied := batch.Size() == len(batch.copied) // nothing of the event is shared, so it is small
+	if !isCached && isCopied { // two watchers may both encode the event: either result is right
 		encoded = &encodedEvent{eventType: e.eventType, revision: e.revision, bytes: slices.Clone(batch.copied)}
 		b.newestEncoded.Store(encoded)
 		batch.setEncoded(encoded)
@@ -114,20 +114,20 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	if b.Events > 0 && b.Size()+len(e.object.Bytes) > batchSize {
 		return false, nil
 	}
-	// The object is written as before + newRevision + after: all of it is before, unless its revision must be another.
-	before := e.object.Bytes
-	var newRevision, after []byte
+	// The object is written as prefix + newRevision + suffix. The prefix is the whole object, unless its revision is replaced.
+	prefix := e.object.Bytes
+	var newRevision, suffix []byte
 	if e.object.Revision != e.revision { // The object has left the selection: it is sent as it was before, but at e.revision.
-		before, newRevision, after, err = f.Envelope.Encoding.Revise(e.object.Bytes, e.revision)
+		prefix, newRevision, suffix, err = f.Envelope.Encoding.Revise(e.object.Bytes, e.revision)
 		if err != nil {
 			return false, err
 		}
 	}
 	var skip int // The head has the first skip bytes of the object already.
-	b.copied, skip = f.Envelope.AppendEventHead(b.copied, e.eventType, len(before)+len(newRevision)+len(after))
-	b.put(0, before[skip:])
+	b.copied, skip = f.Envelope.AppendEventHead(b.copied, e.eventType, len(prefix)+len(newRevision)+len(suffix))
+	b.put(0, prefix[skip:])
 	b.copied = append(b.copied, newRevision...)
-	b.put(1, after)
+	b.put(1, suffix)
 	b.copied = append(b.copied, f.Envelope.EventEnd()...)
 	b.Events++
 	return true, nil

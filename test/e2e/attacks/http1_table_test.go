@@ -224,7 +224,7 @@ func upgradeAttacks() []attack {
 	)
 	var out []attack
 	add := func(users []string, a attack) {
-		a.name = strings.Join(a.header, ", ") + " of " + a.method + a.target
+		a.name = strings.Join(a.header, ", ") + " of " + a.method + " " + a.target
 		a.users, a.mayClose = users, true
 		out = append(out, a)
 	}

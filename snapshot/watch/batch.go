@@ -93,7 +93,8 @@ func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 		return err
 	}
 	isCopied := batch.Size() == len(batch.copied) // nothing of the event is shared, so it is small
-	if !isCached && isCopied { // two watchers may both encode the event: either result is right
+	// Two watchers may both encode the event: either result is right.
+	if !isCached && isCopied {
 		encoded = &encodedEvent{eventType: e.eventType, revision: e.revision, bytes: slices.Clone(batch.copied)}
 		b.newestEncoded.Store(encoded)
 		batch.setEncoded(encoded)

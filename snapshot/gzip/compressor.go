@@ -34,7 +34,9 @@ import (
 // A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses
 // it and the others wait.
 type Compressor struct {
-	// segments is the cache. If the size is 0, it is nil: a nil Cache has no segments and keeps none.
+	// mu guards segments. It is held for reading during each use of the cache, since ristretto's Close races with Get and Set.
+	mu sync.RWMutex
+	// segments is the cache. It is nil if the size is 0, or after Close: a nil Cache has no segments and keeps none.
 	segments *ristretto.Cache[uint64, *segment]
 	// flights has the segments that are being compressed, so that each is compressed once.
 	flights singleflight.Group
@@ -71,8 +73,13 @@ func NewCompressor(size int64) (*Compressor, error) {
 	return c, nil
 }
 
-// Close ends the cache. Nothing may be written any more.
-func (c *Compressor) Close() { c.segments.Close() }
+// Close drops all segments. A closed Compressor still writes, but keeps nothing.
+func (c *Compressor) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.segments.Close()
+	c.segments = nil
+}
 
 // Write writes a list: the head, the objects with what the envelope puts around each, the tail. It ends at the first
 // error of w.
@@ -127,14 +134,14 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 // segmentOf returns the compressed segment of the objects. It makes a new one unless the cache has a current one.
 func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
-	cached, _ := c.segments.Get(key)
+	cached := c.find(key)
 	if cached != nil && cached.holds(f, objects) {
 		c.found.Add(1)
 		return cached
 	}
 	result, _, _ := c.flights.Do(flightKey(f, objects), func() (any, error) {
 		s := c.compress(f, objects, cached)
-		_ = c.segments.Set(key, s, s.size()) // the cache may drop it at once: it prefers segments that are often read
+		c.keep(key, s)
 		return s, nil
 	})
 	s, _ := result.(*segment)
@@ -169,6 +176,21 @@ func flightKey(f format, objects []*index.Object) string {
 	return string(text)
 }
 
+// find returns the segment that the cache has under a key, or nil.
+func (c *Compressor) find(key uint64) *segment {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	s, _ := c.segments.Get(key)
+	return s
+}
+
+// keep stores a segment in the cache. The cache may drop it at once: it prefers segments that are often read.
+func (c *Compressor) keep(key uint64, s *segment) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	_ = c.segments.Set(key, s, s.size())
+}
+
 // CompressorStats counts the work of a Compressor since it was made, and what it keeps now.
 type CompressorStats struct {
 	// Found is the number of segments that were found in the cache. Made is the number of segments that were compressed.
@@ -179,6 +201,8 @@ type CompressorStats struct {
 
 // Stats returns the counters.
 func (c *Compressor) Stats() CompressorStats {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	kept := c.segments.MaxCost() - c.segments.RemainingCost()
 	return CompressorStats{Found: c.found.Load(), Made: c.made.Load(), Kept: kept}
 }

@@ -349,7 +349,8 @@ func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 	}
 }
 
-// TestConcurrentWrites: Write writes a list whole to each of several clients at the same time.
+// TestConcurrentWrites: Write writes a list whole to each of several clients at the same time, also while the Compressor is
+// closed.
 func TestConcurrentWrites(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	objects := newObjects(1, 100, 6600)
@@ -362,6 +363,7 @@ func TestConcurrentWrites(t *testing.T) {
 			}
 		})
 	}
+	c.Close()
 	writers.Wait()
 	for i := range outs {
 		checkWritten(t, &outs[i], objects)

@@ -55,6 +55,8 @@ type Collection struct {
 	// requestProbe sends to probeRequests, and requestReload to reloadRequests. The feed receives.
 	probeRequests  chan struct{}
 	reloadRequests chan struct{}
+	// newWaiters wakes the feed when awaitedProbe grows.
+	newWaiters chan struct{}
 	// awaitedProbe is the highest number of a probe that a request waits for. If this probe or a later one proves the newest
 	// state, the proof is enough for all requests that wait.
 	awaitedProbe atomic.Uint64
@@ -102,6 +104,7 @@ func newCollection(key CollectionKey, limits Limits, s shared, counts *collectio
 		shared:         s,
 		counts:         counts,
 		probeRequests:  make(chan struct{}, 1),
+		newWaiters:     make(chan struct{}, 1),
 		reloadRequests: make(chan struct{}, 1),
 	}
 	c.Touch()

@@ -152,8 +152,9 @@ func (c *Collections) Close() {
 // Use returns a collection. It starts the collection if necessary, or returns the reason why that is not possible now. The
 // reason is Warming if many collections were started in a short time.
 func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
-	if found, _ := c.Find(key); found != nil {
-		return found, reason.None
+	found, why := c.Find(key)
+	if found != nil || why != reason.None {
+		return found, why
 	}
 	return c.start(key)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -18,6 +19,9 @@ const (
 	// The pause after a page is at least minPause, and pauseFactor times as long as the comparison of the page took.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
+	// pageTries is the number of revisions at which a page is tried. The upstream may have forgotten a revision (410), or may
+	// not have reached it yet (504).
+	pageTries = 3
 	// confirmPause is the pause before a page that differs is compared again. If the page differs only in bytes, the pause is
 	// [Skew].
 	confirmPause = 2 * time.Second
@@ -49,7 +53,8 @@ type comparedPages struct {
 // other error means that there is no verdict.
 func (c *Collections) comparePages(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedPages, error) {
 	compared := comparedPages{next: start}
-	for range maxPages {
+	tries := 1
+	for pages := 0; pages < maxPages; {
 		v := r.view.Load()
 		switch {
 		case v.unavailable != reason.None:
@@ -59,9 +64,17 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 		}
 		begun := time.Now()
 		next, err := c.comparePage(r, v.snapshot(), compared.next)
-		compared = comparedPages{next: next, revision: v.To}
-		if err != nil || compared.next == "" {
-			return compared, err
+		isMoved := source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
+		switch {
+		case isMoved && tries < pageTries: // the same page is tried again, at the newest revision of then
+			compared.revision = v.To
+			tries++
+		case err != nil || next == "":
+			return comparedPages{next: next, revision: v.To}, err
+		default:
+			compared = comparedPages{next: next, revision: v.To}
+			pages++
+			tries = 1
 		}
 		if !clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(begun))) {
 			return compared, c.ctx.Err()

@@ -180,6 +180,8 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 		return false, err
 	case <-r.collection.reloadRequests:
 		return false, errReloadRequested
+	case <-r.collection.newWaiters: // the next turn reads awaitedProbe
+		return false, nil
 	case <-r.collection.probeRequests:
 		r.freshness.RequestProbe()
 		return false, nil

@@ -49,7 +49,7 @@ func (v *View) consistent(afterProbe uint64) (Snapshot, reason.Reason) {
 func (c *Collection) awaitProbe(number uint64) {
 	for current := c.awaitedProbe.Load(); current < number; current = c.awaitedProbe.Load() {
 		if c.awaitedProbe.CompareAndSwap(current, number) {
-			c.requestProbe()
+			notify(c.newWaiters)
 			return
 		}
 	}

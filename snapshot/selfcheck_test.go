@@ -296,7 +296,7 @@ func answerFirst(n, code int, body string) func(*http.Request) (int, string) {
 // TestSelfCheckRaisesNoFalseAlarm: a self-check does not count a page as a mismatch if it differs only once, cannot be read,
 // or differs after the definition has changed.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
-	const gone, tooMany, ok = http.StatusGone, http.StatusTooManyRequests, http.StatusOK
+	const gone, later, tooMany, ok = http.StatusGone, http.StatusGatewayTimeout, http.StatusTooManyRequests, http.StatusOK
 	const empty = `{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{"resourceVersion":"%d"}}` + "\n"
 	for name, tt := range map[string]struct {
 		answers   int    // answers is the number of requests that are answered with code and body.
@@ -306,13 +306,15 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 		redefined bool   // If redefined is true, the definition changes during the comparison.
 		want      CheckResult
 	}{
-		"410":                        {answers: 1, code: gone, want: CheckInconclusive},
+		"410 once":                   {answers: 1, code: gone, want: CheckAgrees},
+		"504 twice":                  {answers: 2, code: later, want: CheckAgrees},
+		"410 at each try":            {answers: 2 * pageTries, code: gone, want: CheckInconclusive},
 		"429":                        {answers: 1, code: tooMany, want: CheckInconclusive},
 		"not JSON":                   {answers: 1, code: ok, body: "{%d", want: CheckInconclusive},
 		"a list at another revision": {answers: 1, code: ok, body: empty, ahead: 1, want: CheckInconclusive},
 		"another state, once":        {answers: 1, code: ok, body: empty, want: CheckInconclusive},
 		"another state, at each try, after a new definition": {
-			answers: 2, code: ok, body: empty, redefined: true, want: CheckInconclusive,
+			answers: 2 * pageTries, code: ok, body: empty, redefined: true, want: CheckInconclusive,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {

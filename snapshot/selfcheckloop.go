@@ -83,9 +83,11 @@ func (c *Collections) recordCheck(r *runningCollection, revision uint64, err err
 // one, the first request after the ban does.
 func (c *Collections) restart(r *runningCollection, ban time.Duration) {
 	scope := OfCollection(r.key)
-	c.mu.Lock()
-	c.bans.add(scope, time.Now().Add(ban))
-	c.mu.Unlock()
+	if ban > 0 { // else a ban by another check stays
+		c.mu.Lock()
+		c.bans.add(scope, time.Now().Add(ban))
+		c.mu.Unlock()
+	}
 	c.Invalidate(Invalidation{Cause: CauseMismatch, Scope: scope})
 	_, _ = c.start(r.key) // refused during a ban
 }

@@ -35,7 +35,7 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 		}
 		canCompare := lastChange != nil // otherwise only a Lease can prove the timeline
 		if canCompare || !mayBeKnownSoon || pauses == leasePauses {
-			return f.compareLastChange(ctx)
+			return f.compareLastChange(ctx, v)
 		}
 		if !clock.Sleep(ctx, leasePause) {
 			return ctx.Err()
@@ -43,7 +43,7 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 	}
 }
 
-// compareLastChange compares the end of the known history with a progress watch: the newest change that is no deletion, byte
+// compareLastChange compares the end of the history of v with a progress watch: the newest change that is no deletion, byte
 // for byte, and the revisions of the deletions that followed it. It returns nil if the watch shows exactly these changes. It
 // returns [errUnproven] if the watch shows other changes, or if all changes since the load were deletions: another timeline
 // can have deletions at the same revisions. An example with the newest revision 120, where a is an object:
@@ -52,8 +52,7 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 //	115 of a, deletions 117, 120   the same                      nil
 //	115 of a, deletions 117, 120   115 of a, 117, and not 120    errUnproven
 //	115 of a, deletions 117, 120   115 of a with other bytes     errUnproven
-func (f *feed) compareLastChange(ctx context.Context) error {
-	v := f.collection.view.Load()
+func (f *feed) compareLastChange(ctx context.Context, v *View) error {
 	last, revisions := v.lastChange()
 	if last == nil {
 		return errUnproven

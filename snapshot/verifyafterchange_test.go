@@ -71,7 +71,7 @@ func TestVerify(t *testing.T) {
 					return 0, ""
 				})
 			},
-			wantCompared: []string{page1, page2, page1, page2, page3}, wantLoads: 1,
+			wantCompared: []string{page1, page2, page2, page3}, wantLoads: 1,
 		},
 		"the first page is answered 429 three times": {
 			prepare: func(w *checkedWidgets, _ *Collection) {

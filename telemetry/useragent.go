@@ -3,7 +3,6 @@ package telemetry
 import (
 	"regexp"
 	"strings"
-	"unicode"
 )
 
 var (
@@ -26,10 +25,11 @@ func UserAgent(header string) string {
 	return word
 }
 
-// looksRandom reports whether a word has a long run with both letters and digits, as credentials have.
+// looksRandom reports whether a word has a long run of digits and other characters, as credentials have.
 func looksRandom(word string) bool {
+	const digits = "0123456789"
 	for _, run := range longRuns.FindAllString(word, -1) {
-		if strings.ContainsFunc(run, unicode.IsDigit) && strings.ContainsFunc(run, unicode.IsLetter) {
+		if strings.ContainsAny(run, digits) && strings.Trim(run, digits) != "" {
 			return true
 		}
 	}

@@ -169,7 +169,7 @@ func cacheKey(f format, objects []*index.Object) uint64 {
 
 // flightKey returns the key of a segment in flights. Unlike a cacheKey, it identifies the versions of all objects.
 func flightKey(f format, objects []*index.Object) string {
-	text := strconv.AppendBool(nil, f.events)
+	text := strconv.AppendBool(make([]byte, 0, len("false")+8*len(objects)), f.events)
 	for _, o := range objects {
 		text = binary.LittleEndian.AppendUint64(text, o.Number)
 	}

@@ -132,7 +132,7 @@ func (s ListState) isUncounted(theirs ListResponse) bool {
 }
 
 // isWrittenAs reports whether listproxy would answer a page of s with the bytes, the content type and the headers of theirs.
-// headers are the headers of theirs that every caller gets.
+// headers are the headers of theirs that every caller gets. The objects of both must have the same bytes.
 func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
 	isCounted := page.Counted && !s.isUncounted(theirs)
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: isCounted}
@@ -143,10 +143,6 @@ func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers htt
 		// Continue tokens are not compared: this package does not know how they are encoded.
 		meta.Continue = theirs.Meta.Continue
 	}
-	var items [][]byte
-	for _, o := range page.Objects {
-		items = append(items, o.Bytes)
-	}
-	return bytes.Equal(s.Envelope.Render(meta, items), theirs.Body) &&
+	return bytes.Equal(s.Envelope.Render(meta, theirs.Items), theirs.Body) &&
 		s.Envelope.ContentType == theirs.Header.Get("Content-Type") && maps.EqualFunc(s.Envelope.Headers, headers, slices.Equal)
 }

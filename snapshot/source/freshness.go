@@ -33,6 +33,8 @@ type Freshness struct {
 	awaited uint64
 	// awaitedAt is the time at which awaited last rose, because a request for the newest state began to wait.
 	awaitedAt time.Time
+	// askAgain reports whether a request still waits, although its probe got no answer or its stream ended.
+	askAgain bool
 	// noProbeBefore is the time before which no probe is sent, since the last one was refused or got no answer.
 	noProbeBefore time.Time
 	// noProgressBefore is the time before which no progress watch is opened, since the last one failed.
@@ -49,7 +51,7 @@ type Freshness struct {
 //
 // Three fields follow a request until its proof. The request sets Freshness.awaited or requested. The probe for the request
 // sets answerAwaited. If the state has not reached the answer, the answer sets stateAwaited. If no answer comes, or the
-// stream ends before the proof, Freshness.awaited asks for another probe.
+// stream ends before the proof, Freshness.askAgain asks for another probe.
 type streamState struct {
 	// sentAt is the time at which the stream last sent something, or was opened.
 	sentAt time.Time
@@ -166,7 +168,7 @@ func (f *Freshness) nextProbe(now, currentAt time.Time) time.Time {
 	if f.requested {
 		at = earlier(at, f.probe.Sent.Add(probePause))
 	}
-	if f.awaited > f.probe.Number {
+	if f.isAwaited() {
 		at = earlier(at, now)
 	}
 	if f.NoBookmarks() {
@@ -225,7 +227,7 @@ func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{se
 // the next stream.
 func (f *Freshness) StreamClosed() {
 	if f.probing && f.answerAwaited || f.stateAwaited {
-		f.awaitNextProbe()
+		f.askAgain = true
 	}
 	f.probing = false
 	f.progressOpen = false
@@ -239,18 +241,19 @@ func (f *Freshness) Await(now time.Time, number uint64) {
 	}
 }
 
-// awaitNextProbe makes another probe due, since a request still waits.
-func (f *Freshness) awaitNextProbe() { f.awaited = max(f.awaited, f.probe.Number+1) }
+// isAwaited reports whether a request waits for a probe that is not sent yet.
+func (f *Freshness) isAwaited() bool { return f.askAgain || f.awaited > f.probe.Number }
 
 // RequestProbe records that a request waits for a revision.
 func (f *Freshness) RequestProbe() { f.requested = true }
 
 // ProbeSent records that a probe is sent.
 func (f *Freshness) ProbeSent(sent Probe) {
-	f.answerAwaited = f.requested || f.awaited > f.probe.Number
+	f.answerAwaited = f.requested || f.isAwaited()
 	f.probe = sent
 	f.probing = true
 	f.requested = false
+	f.askAgain = false
 }
 
 // Answered records the revision with which the upstream answered the probe, and whether the state has reached it.
@@ -277,9 +280,7 @@ func (f *Freshness) EndPause(now time.Time) { f.noProbeBefore = earlier(f.noProb
 
 // Unanswered records that a probe got no answer. If a request waits for the answer, another probe follows after probePause.
 func (f *Freshness) Unanswered(now time.Time) {
-	if f.answerAwaited && now.Sub(f.awaitedAt) < awaitedKept {
-		f.awaitNextProbe()
-	}
+	f.askAgain = f.answerAwaited && now.Sub(f.awaitedAt) < awaitedKept
 	f.probing = false
 	f.unansweredAt = now
 	f.noProbeBefore = later(f.noProbeBefore, now.Add(probePause))

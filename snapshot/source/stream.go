@@ -59,7 +59,7 @@ func (s *Stream) Stop() {
 // decodeEvents sends the events in body until body ends or ctx does, and returns the error with which it ended.
 func decodeEvents(ctx context.Context, encoding wire.Encoding, body io.Reader, events chan<- wire.Event) error {
 	in := bufio.NewReaderSize(body, 64<<10)
-	var record []byte // its memory is used again: Event copies what it keeps
+	var record []byte // its memory is used again: ParseEvent copies what it keeps
 	for {
 		var err error
 		if record, err = encoding.ReadRecord(in, record[:0]); err != nil {

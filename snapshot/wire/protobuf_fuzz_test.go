@@ -41,7 +41,7 @@ func FuzzProtobufObject(f *testing.F) {
 		if wrapper.apiVersion != unknown.APIVersion || wrapper.kind != unknown.Kind || !bytes.Equal(wrapper.object, unknown.Raw) {
 			t.Errorf("got wrapper %+v, want %+v as apimachinery", wrapper, unknown)
 		}
-		got, err := protobufEncoding{}.meta(object)
+		_, got, err := protobufEncoding{}.unwrap(object)
 		if err != nil {
 			return
 		}

@@ -235,28 +235,29 @@ func (e protobufEncoding) ParseEvent(record []byte) (Event, error) {
 	if err == nil && ev.Type == errorType { // The object is a Status, so it has no ObjectMeta.
 		return Event{}, eventError(ev.Object)
 	}
+	var w wrapper
 	if err == nil {
-		ev.Meta, err = e.meta(ev.Object)
+		w, ev.Meta, err = e.unwrap(ev.Object)
 	}
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
 	}
-	ev.Reproducible = e.isReproducible(record, ev)
+	ev.Reproducible = e.isReproducible(record, ev.Type, w)
 	// The next event is read into the memory of record. Meta has copies already.
 	ev.Object = bytes.Clone(ev.Object)
 	return ev, ev.check()
 }
 
-// meta reads the metadata of an object in its wrapper.
-func (e protobufEncoding) meta(wrapped []byte) (ObjectMeta, error) {
+// unwrap reads the wrapper of an object, and the object's metadata.
+func (e protobufEncoding) unwrap(wrapped []byte) (wrapper, ObjectMeta, error) {
 	w, err := parseWrapper(wrapped)
 	if err != nil {
-		return ObjectMeta{}, err
+		return wrapper{}, ObjectMeta{}, err
 	}
 	m, err := e.ParseItem(w.object)
 	m.APIVersion = w.apiVersion
 	m.Kind = w.kind
-	return m, err
+	return w, m, err
 }
 
 // ParseItem implements Encoding. It skips most of the metadata, so it takes half as long as apimachinery's Unmarshal.

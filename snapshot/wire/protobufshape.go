@@ -87,15 +87,12 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible reports whether [Envelope.AppendEvent] would write the bytes of the record for this event.
-func (e protobufEncoding) isReproducible(record []byte, ev Event) bool {
-	w, err := parseWrapper(ev.Object)
-	if err != nil {
-		return false
-	}
+// isReproducible reports whether [Envelope.AppendEvent] would write the bytes of the record for an event of this type, whose
+// object has the wrapper w.
+func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrapper) bool {
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}
-	head, _ := e.appendEventHead(buf[:0], ev.Type, form, len(w.object))
+	head, _ := e.appendEventHead(buf[:0], eventType, form, len(w.object))
 	head = head[lengthPrefix:] // The record has no length prefix.
 	return len(record) == len(head)+len(w.object)+len(wrapperEnd) &&
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))

@@ -3,15 +3,13 @@ package policy
 import (
 	"strconv"
 	"strings"
-
-	"github.com/listproxy/listproxy/policy/media"
 )
 
 // Indented reports whether the API server would indent the answer: it is JSON, and Pretty is true or the chosen clause of
 // the Accept header asks for indentation. custom says whether the resource is a custom one.
 func (r *Request) Indented(custom bool) bool {
 	chosen := r.Accept.choiceFor(custom)
-	isJSON := chosen.representation == media.JSON || chosen.representation == media.MetadataJSON
+	isJSON := chosen.representation != "" && !chosen.representation.IsProtobuf()
 	return isJSON && (r.Pretty || chosen.pretty)
 }
 

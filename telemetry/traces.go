@@ -23,14 +23,15 @@ import (
 // another.
 const serviceName = "listproxy"
 
-// The variables of the environment that decide whether and by which protocol traces are sent. OpenTelemetry's libraries
-// read many more variables: the sampler, headers, certificates, timeouts, sizes of batches.
+// The variables of the environment that decide whether and by which protocol traces are sent, and which of them.
+// OpenTelemetry's libraries read many more variables: headers, certificates, timeouts, sizes of batches.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
 	envExporter       = "OTEL_TRACES_EXPORTER"
 	envEndpoint       = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	envTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	envProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
+	envSampler        = "OTEL_TRACES_SAMPLER"
 	envTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 )
 
@@ -52,7 +53,7 @@ const errorLogInterval = time.Minute
 //
 // If NewTraces returns a provider, it has also set the process's handler of errors of OpenTelemetry's libraries, which
 // logs at most one error a minute: that spans cannot be sent, or that the sampler is unknown. With an unknown sampler the
-// libraries sample all spans.
+// libraries sample as by default.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {
@@ -65,6 +66,9 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	exporter, err := newExporter(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if os.Getenv(envSampler) == "" {
+		_ = os.Unsetenv(envSampler) // empty means unset, but the SDK would report it as unknown
 	}
 	logLimiter := rate.Sometimes{Interval: errorLogInterval}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

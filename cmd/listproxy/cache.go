@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
@@ -148,9 +148,12 @@ func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, erro
 	return eager, nil
 }
 
-// eagerVersion matches the beginning of every usual version: v1, v1beta1. Without this check the group of a resource
-// without a version would be cut: ingresses.networking.k8s.io would be version "networking" of group "k8s.io".
-var eagerVersion = regexp.MustCompile(`^v[0-9]`)
+// lacksVersion reports whether the version in a name is in truth the beginning of the group: ingresses.networking.k8s.io would
+// be version "networking" of group "k8s.io". The groups of custom resources have a dot.
+func lacksVersion(gvr schema.GroupVersionResource) bool {
+	isBuiltIn := scheme.Scheme.IsGroupRegistered
+	return isBuiltIn(gvr.Version+"."+gvr.Group) || !strings.Contains(gvr.Group, ".") && !isBuiltIn(gvr.Group)
+}
 
 // parseEagerName parses "pods", a resource of the core group, or "deployments.v1.apps", as kubectl writes resources of
 // other groups. A slash and a representation may follow; JSON is the default.
@@ -165,7 +168,7 @@ func parseEagerName(name string) (proxy.EagerCollection, error) {
 	}
 	if strings.Contains(target, ".") {
 		parsed, _ := schema.ParseResourceArg(target)
-		if parsed == nil || !eagerVersion.MatchString(parsed.Version) {
+		if parsed == nil || lacksVersion(*parsed) {
 			return collection, fmt.Errorf("%q is not resource.version.group: write it like deployments.v1.apps, "+
 				"or only the resource for the core group", name)
 		}

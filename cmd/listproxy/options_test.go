@@ -168,7 +168,7 @@ func TestPluralNames(t *testing.T) {
 		"csinodes.v1.storage.k8s.io", "storageclasses.v1.storage.k8s.io", "priorityclasses.v1.scheduling.k8s.io",
 		"customresourcedefinitions.v1.apiextensions.k8s.io",
 		// Not built in, or not yet.
-		"widget.v1.example.com", "gateways.v1.networking.k8s.io", "resourceslices.v9.batch",
+		"widget.v1.example.com", "gateways.v1.networking.k8s.io", "resourceslices.v9.batch", "widgets.stable.example.com",
 	} {
 		if _, err := parse("--eager", name); err != nil {
 			t.Errorf("--eager %s is refused: %v", name, err)

@@ -65,7 +65,7 @@ const (
 	Other Reason = "other"
 )
 
-// forwarding has the reasons to forward a request, in the order of documentation and metrics. The sentence explains the
+// forwarding has the reasons to forward a request, in the order of docs/reference.md. The sentence explains the
 // reason. The remedy says what an operator or a client can do so that the request is answered from memory.
 var forwarding = []struct {
 	reason           Reason

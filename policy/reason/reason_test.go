@@ -35,7 +35,7 @@ func TestReasonsAreWords(t *testing.T) {
 	}
 }
 
-// TestAllAreDocumented: each reason is in Forwarding, from which documentation and metrics take it, or is named as a cause in
+// TestAllAreDocumented: each reason is in Forwarding, which docs/reference.md lists, or is named as a cause in
 // docs/observability.md.
 func TestAllAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/observability.md")

@@ -131,11 +131,13 @@ func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (a
 	})
 }
 
-// Remembered returns the remembered ruling about a caller. ok is false if the upstream would have to be asked, or if a user
-// is impersonated: a ruling about an impersonated user depends on several answers.
+// Remembered returns the remembered ruling about a caller. ok is false if the upstream would have to be asked. If a user is
+// impersonated, the ruling is empty, since it depends on several answers: ok then says only that the answer about the user is
+// remembered.
 func (a *Authorizer) Remembered(id Identity, attrs *Attributes) (ruling Ruling, ok bool) {
 	if id.ImpersonatedUser() != nil {
-		return Ruling{}, false
+		_, ok = a.reviews.remembered(decisionKey(id, attrs), time.Now())
+		return Ruling{}, ok
 	}
 	ruling.right, ok = a.reviews.lookUp(decisionKey(id, attrs), time.Now())
 	return ruling, ok

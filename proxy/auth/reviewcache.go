@@ -251,7 +251,10 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl
 	// A revocation in all namespaces ("") counts for every scope.
-	for _, namespace := range []string{"", a.scope.requested, a.scope.account} {
+	for i, namespace := range [...]string{"", a.scope.requested, a.scope.account} {
+		if i > 0 && namespace == "" {
+			continue // the scope has no such namespace
+		}
 		value, _ := c.revoked.Get(namespace)
 		revokedAt, revoked := value.(time.Time)
 		if revoked && !revokedAt.Before(a.asked.Add(-authorizerLag)) {

@@ -43,8 +43,11 @@ func (c *Cluster) definitionChanged(diff change[definition]) {
 		return // nothing was kept
 	}
 	what := "deleted"
-	if diff.after != nil {
-		// If the generation is the same, the accepted names or the condition Established have changed.
+	switch {
+	case diff.after == nil:
+	case diff.after.uid != diff.before.uid:
+		what = "deleted and made again"
+	default: // If the generation is the same, the accepted names or the condition Established have changed.
 		what = fmt.Sprintf("generation %d to %d", diff.before.generation, diff.after.generation)
 	}
 	resource, group, _ := strings.Cut(diff.name, ".") // a definition's name is plural.group

@@ -63,7 +63,7 @@ func TestDefinitionsThatChange(t *testing.T) {
 			{name: "the definition is deleted", event: "DELETED", object: crd(3, "v2", "", renamed), wantChange: "deleted"},
 			{name: "it is created, not established", event: "ADDED", object: crd(1, "v1", "", "")},
 			{name: "it becomes established", event: "MODIFIED", object: crd(1, "v1", "", established)},
-			{name: "it is replaced (another UID)", event: "MODIFIED", object: crd(1, "v1", `,"uid":"2"`, established), wantChange: "generation 1 to 1"},
+			{name: "it is replaced (another UID)", event: "MODIFIED", object: crd(1, "v1", `,"uid":"2"`, established), wantChange: "deleted and made again"},
 		} {
 			f.Event(definitionsPath, step.event, step.object)
 			var want []string

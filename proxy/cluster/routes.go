@@ -59,8 +59,8 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 }
 
 // routeChanged invalidates a group and version if another server, or none, answers for it from now on. Each API server learns
-// of the change by itself, and until then passes requests to the former server. So Invalidate lets nothing of the group and version be
-// loaded before [snapshot.Skew] has passed, and has it verified then.
+// of the change by itself, and until then passes requests to the former server. So Invalidate lets nothing of the group and
+// version be loaded before [snapshot.Skew] has passed, and has it verified then.
 func (c *Cluster) routeChanged(diff change[route]) {
 	if isBuiltin(diff.before) || isBuiltin(diff.after) {
 		c.wakeDiscovery()

@@ -29,7 +29,8 @@ var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 //
 // A watch in the middle of an event ends after that event. A compressed watch ends after a gzip member, which
 // kube-apiserver always ends after an event. If the member does not end, the watch lasts until the process ends. In media
-// types other than JSON and protobuf the end of an event cannot be found, so such a watch may end within an event. A watch without an answer yet gets a 503 with Retry-After.
+// types other than JSON and protobuf the end of an event cannot be found, so such a watch may end within an event. A watch
+// without an answer yet gets a 503 with Retry-After.
 func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Duration)) {
 	f.watches.endAll(pace)
 }

@@ -70,10 +70,18 @@ type impersonatedOnly struct{ next http.RoundTripper }
 func (i impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	users := r.Header["Impersonate-User"]
 	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
-		if r.Body != nil {
-			_ = r.Body.Close()
-		}
-		return nil, errNotImpersonated
+		return refusingTransport{}.RoundTrip(r)
 	}
 	return i.next.RoundTrip(r)
+}
+
+// refusingTransport sends nothing.
+type refusingTransport struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (refusingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return nil, errNotImpersonated
 }

@@ -45,10 +45,17 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, err
 	}
-	contents := map[string][]byte{cfg.CAFile: cfg.CAData, cfg.CertFile: cfg.CertData, cfg.KeyFile: cfg.KeyData}
-	for file, content := range contents {
-		if file != "" && len(content) == 0 {
-			return nil, fmt.Errorf("%s is empty", file)
+	// A slice, so that the error is the same each time.
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{
+		{name: cfg.CAFile, content: cfg.CAData},
+		{name: cfg.CertFile, content: cfg.CertData},
+		{name: cfg.KeyFile, content: cfg.KeyData},
+	} {
+		if f.name != "" && len(f.content) == 0 {
+			return nil, fmt.Errorf("%s is empty", f.name)
 		}
 	}
 	cfg.CAFile, cfg.CertFile, cfg.KeyFile = "", "", ""

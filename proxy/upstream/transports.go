@@ -111,6 +111,8 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 	transports := t.transportsFor(id)
 	verdict, flow := t.VerdictOn(id, "") // the flow of an accepted caller does not depend on the address
 	switch {
+	case transports == nil:
+		return refusingTransport{}
 	case r.Upgrade != "":
 		return transports.http1 // an upgrade takes over the connection
 	case verdict != auth.Accepted:
@@ -125,13 +127,16 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
 	verdict, _ := t.VerdictOn(id, "")
-	if verdict != auth.Accepted {
+	switch {
+	case transports == nil:
+		return refusingTransport{}
+	case verdict != auth.Accepted:
 		return transports.http1 // a 401 would close an HTTP/2 connection (see unknownCallers)
 	}
 	return transports.sendAs
 }
 
-// transportsFor returns the transports for a caller.
+// transportsFor returns the transports for a caller; nil if listproxy has verified the caller, but impersonates nobody.
 func (t *Transports) transportsFor(id auth.Identity) *transportSet {
 	if id.VerifiedUser() != nil {
 		return t.current.Load().impersonating

@@ -18,7 +18,7 @@ type generation struct {
 	config *rest.Config // with the files' content in place of their names
 
 	plain         *transportSet // without credentials
-	impersonating *transportSet // with listproxy's own, for users whom it impersonates; plain if it impersonates nobody
+	impersonating *transportSet // with listproxy's own, for users whom it impersonates; nil if it impersonates nobody
 }
 
 // newGeneration returns the generation for cfg, which has the TLS files' content in place of their names.
@@ -35,7 +35,7 @@ func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generat
 	if err := verifyAnonymous(plain.all); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
-	g := &generation{config: cfg, plain: plain, impersonating: plain}
+	g := &generation{config: cfg, plain: plain}
 	if impersonates {
 		if g.impersonating, err = newImpersonatingSet(cfg, base); err != nil {
 			return nil, fmt.Errorf("the transports to the API server with listproxy's own credentials: %w", err)
@@ -46,7 +46,11 @@ func newGeneration(cfg *rest.Config, base *url.URL, impersonates bool) (*generat
 
 // closeIdle closes the connections that no request uses. The others close when their requests have ended.
 func (g *generation) closeIdle() {
-	for _, transport := range slices.Concat(g.plain.all, g.impersonating.all) {
+	all := g.plain.all
+	if g.impersonating != nil {
+		all = slices.Concat(all, g.impersonating.all)
+	}
+	for _, transport := range all {
 		transport.CloseIdleConnections()
 	}
 }

@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"strings"
+	"unicode"
 
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -30,7 +31,7 @@ func newClient(userAgent, user string) client {
 // maxNameBytes.
 func sanitize(name string) string {
 	name = strings.Map(func(r rune) rune {
-		if r < ' ' || (0x7f <= r && r < 0xa0) {
+		if unicode.IsControl(r) {
 			return -1
 		}
 		return r

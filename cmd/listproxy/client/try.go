@@ -130,6 +130,9 @@ func (p *poller) run(ctx context.Context, wait time.Duration) error {
 			return forwardedError{fmt.Errorf("the list did not come from memory: %s", why)}
 		}
 		if time.Now().Add(retryInterval).After(deadline) {
+			if err := a.failure(); err != nil {
+				return err
+			}
 			return forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
 		}
 		select {
@@ -171,13 +174,21 @@ func (a answer) whyForwarded() (reason.Reason, error) {
 		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's credentials are not accepted", a.code)
 	case a.code == http.StatusForbidden:
 		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's user may not list this", a.code)
-	case a.code >= http.StatusBadRequest:
-		return reason.None, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
+	case a.code >= http.StatusBadRequest && !reason.Reason(detail).IsTransient(): // else run asks again
+		return reason.None, a.failure()
 	case detail == "": // the answer has no Cache-Status, or one of another cache
 		return reason.None, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +
 			"a listproxy (listproxy kubeconfig makes one that does)")
 	}
 	return reason.Reason(detail), nil // as kubehttp.CacheForwarded writes it
+}
+
+// failure returns an error if the answer is an error of the API server.
+func (a answer) failure() error {
+	if a.code >= http.StatusBadRequest {
+		return fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
+	}
+	return nil
 }
 
 // print prints where the answer came from, and why it was forwarded. It prints nothing if it would repeat the text that

@@ -63,6 +63,15 @@ func TestTryCommand(t *testing.T) {
 			args: []string{"--allow-forwarded"}, wantError: true, wantSays: []string{"500 Internal Server Error, not a list"},
 		},
 		{
+			name: "failed for a transient reason, then from memory", code: http.StatusServiceUnavailable,
+			cacheStatuses: []string{warming, hit}, wantSays: []string{"forwarded: warming", "from memory"},
+		},
+		{
+			name: "failed for a transient reason until the time is over", code: http.StatusServiceUnavailable,
+			cacheStatuses: []string{warming}, args: []string{"--wait", "0", "--allow-forwarded"},
+			wantError: true, wantSays: []string{"the answer is 503 Service Unavailable, not a list"},
+		},
+		{
 			name: "answer without Cache-Status", cacheStatuses: []string{""}, wantError: true,
 			wantSays: []string{"does not lead to a listproxy"},
 		},

@@ -13,8 +13,8 @@ import (
 var shardRange = regexp.MustCompile(
 	`^ *shardRange\((object\.metadata\.(?:uid|namespace)), *'(0x[0-9a-f]{16})', *'(0x[0-9a-f]{16}|0x10000000000000000)'\) *$`)
 
-// parseShards reads a shardSelector: ranges of the hash of one field, joined with ||, each of which counts as a requirement. If
-// ok is false, the request must be forwarded.
+// parseShards reads a shardSelector: ranges of the hash of one field, joined with ||. Each range is a requirement of the
+// selector. If ok is false, the request must be forwarded.
 func parseShards(raw string) (selector sharding.Selector, ok bool) {
 	if len(raw) > maxSelectorLength {
 		return nil, false

@@ -44,7 +44,7 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 func currentMemoryLimit() int64 { return debug.SetMemoryLimit(-1) }
 
 // memoryLimit returns the memory limit in bytes for a bound on stored objects: the bound, with room for compressed lists,
-// for garbage (gcPercent of what lives) and for everything else. If storedBound is 0, stored objects have no bound, and
+// for garbage (gcPercent of the bytes in use) and for everything else. If storedBound is 0, stored objects have no bound, and
 // memoryLimit returns noMemoryLimit.
 func memoryLimit(storedBound int64) int64 {
 	if storedBound <= 0 || storedBound > math.MaxInt64/4 { // a larger bound would overflow below

@@ -27,7 +27,7 @@ const reopenTime = 6 * time.Second
 
 const thingsPath = "/apis/x.io/v1/things"
 
-// thing returns an object, of which readHolder reads the holder, as of a Lease.
+// thing returns an object like a Lease. readHolder reads its holder.
 func thing(name, holder string, revision int) string {
 	return fmt.Sprintf(`{"kind":"Thing","apiVersion":"x.io/v1","metadata":{"name":%q,"namespace":"n","resourceVersion":"%d",`+
 		`"labels":{"a":"b"}},"spec":{"holderIdentity":%q,"other":[{"name":1}]},"data":{"spec":"x"}}`, name, revision, holder)
@@ -104,8 +104,8 @@ func (r *reflector[V]) isCurrent() bool {
 	return current
 }
 
-// TestReflectorChanges: a reflector calls onChange for each object of which the part that it reads has changed, as a watch says, or
-// the list after a gap.
+// TestReflectorChanges: a reflector calls onChange for each object if the part that it reads has changed, by an event of the
+// watch or by the list after a gap.
 func TestReflectorChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()

@@ -104,8 +104,8 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 	})
 }
 
-// TestIdleAnswersAreNotEnded: an answer from which nothing waits to be read goes on: a watch may be idle for longer than the limit between its events, and so may a connection
-// between its answers.
+// TestIdleAnswersAreNotEnded: an answer goes on while the client has read everything. A watch may be idle for longer than
+// the limit between its events, and so may a connection between its answers.
 func TestIdleAnswersAreNotEnded(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		guard := &stallGuard{limit: stallLimit}

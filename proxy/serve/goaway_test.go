@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestSpreadByGoaway: SpreadByGoaway closes the connection of a request over HTTP/2 with the given chance, and never one over HTTP/1.1, whose
-// clients make new connections anyway.
+// TestSpreadByGoaway: SpreadByGoaway closes the connection of a request over HTTP/2 with the given chance, and never one
+// over HTTP/1.1, whose clients make new connections anyway.
 func TestSpreadByGoaway(t *testing.T) {
 	const requests = 1000
 	for _, tt := range []struct {

@@ -28,7 +28,7 @@ type Tunnels struct {
 	closeOnce sync.Once
 }
 
-// NewTunnels returns Tunnels to targets, with TLS by tlsConfig (see [Certificates.TLS]).
+// NewTunnels returns Tunnels to targets. Inside a tunnel TLS is configured by tlsConfig (see [Certificates.TLS]).
 func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
 	return &Tunnels{targets: targets, tlsConfig: tlsConfig, waiting: make(chan net.Conn), closed: make(chan struct{})}
 }

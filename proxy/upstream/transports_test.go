@@ -250,3 +250,24 @@ func TestImpersonatedOnly(t *testing.T) {
 		t.Errorf("a user and a group: error %v, %d requests sent; want one", err, sent)
 	}
 }
+
+// TestNobodyIsImpersonated: without Impersonate, RoundTripper and SendAs send no request of a caller whom listproxy itself has
+// verified, since kube-apiserver would not see who the caller is.
+func TestNobodyIsImpersonated(t *testing.T) {
+	sent := 0
+	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) { sent++ })
+	up, err := New(api.Config())
+	expect.NoError(t, err)
+	id := auth.NewAuthenticator(nil).NewVerifiedIdentity(&user.DefaultInfo{Name: "jane", Groups: []string{"g"}})
+	err = get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, "")
+	if !errors.Is(err, errNotImpersonated) {
+		t.Errorf("RoundTripper: got error %v, want %v", err, errNotImpersonated)
+	}
+	res, err := up.SendAs(t.Context(), id, request(t, up, id, ""))
+	if err == nil {
+		_ = res.Body.Close()
+	}
+	if !errors.Is(err, errNotImpersonated) || sent != 0 {
+		t.Errorf("SendAs: got error %v after %d requests, want %v and none", err, sent, errNotImpersonated)
+	}
+}

@@ -109,7 +109,7 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 			},
 			want: reason.Upstream,
 		},
-		"the state is dropped": {change: (*modelWorld).invalidateState, want: reason.Warming},
+		"the state is dropped": {change: func(w *modelWorld) { w.loseState(time.Minute) }, want: reason.Warming},
 		"the state is older than the staleness bound": {
 			change: func(w *modelWorld) {
 				w.changeAndCutFeeds(func() { w.away = true })

@@ -45,7 +45,7 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 			change: func(w *modelWorld, _ *client) { w.changeAndCutFeeds(func() { w.revision++ }) }, wantEnd: watch.EndLost,
 		},
 		"the state is dropped": {
-			change: func(w *modelWorld, _ *client) { w.invalidateState() }, wantEnd: watch.EndLost,
+			change: func(w *modelWorld, _ *client) { w.loseState(time.Minute) }, wantEnd: watch.EndLost,
 		},
 		"the definition changed": {
 			change: func(w *modelWorld, _ *client) { w.redefine() }, wantEnd: watch.EndLost,

@@ -147,11 +147,6 @@ func (w *modelWorld) route(service string) string {
 	return proxytest.APIService("v1", "example.com", service, w.definitionsRevision)
 }
 
-// invalidateState makes listproxy drop the state, as after a self-check.
-func (w *modelWorld) invalidateState() {
-	w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.CauseMismatch, Scope: snapshot.OfCollection(modelWidgets)})
-}
-
 // stallDefinitions breaks the watch of definitions, and sends nothing on the next one.
 func (w *modelWorld) stallDefinitions() {
 	w.Stall(modelDefinitions)

@@ -2,8 +2,9 @@ package snapshot
 
 import (
 	"maps"
-	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/snapshot/source"
 )
 
 // CheckResult is the result of a self-check.
@@ -12,7 +13,7 @@ type CheckResult string
 const (
 	// CheckAgrees means that the compared pages have the upstream's bytes.
 	CheckAgrees CheckResult = "agrees"
-	// CheckMismatch means that a page differed twice. The collection was dropped and is loaded again.
+	// CheckMismatch means that a page differed twice. The collection was dropped.
 	CheckMismatch CheckResult = "mismatch"
 	// CheckInconclusive means that the upstream did not give the states to compare with.
 	CheckInconclusive CheckResult = "inconclusive"
@@ -22,59 +23,62 @@ const (
 	// A second mismatch within mismatchWindow bans the collection: the upstream probably writes its objects in other bytes
 	// each time, so that to load it again does not help.
 	mismatchWindow = time.Hour
-	// mismatchBan is the duration of the ban: lists of the collection are forwarded meanwhile. It is shorter than
+	// mismatchBan is the duration of the ban, in which lists of the collection are forwarded. It is shorter than
 	// mismatchWindow, so that a mismatch soon after the ban bans the collection again.
 	mismatchBan = 30 * time.Minute
 )
 
-// Mismatches has the number of mismatches that self-checks have found in collections with one key since the process started,
-// and the time of the last one.
+// Mismatches counts the mismatches that were found in the collections with one key since the process started.
 type Mismatches struct {
 	Count int
-	Last  time.Time
+	// Last is the time of the last mismatch.
+	Last time.Time
 }
 
-// checkResults counts the results of all self-checks. It is safe for concurrent use.
-type checkResults struct {
-	mu         sync.Mutex
-	results    map[CheckResult]uint64
-	mismatches map[CollectionKey]Mismatches
+// SelfChecks returns the number of self-checks by result.
+func (c *Collections) SelfChecks() map[CheckResult]uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return maps.Clone(c.checkResults)
 }
 
-// newCheckResults returns the results of no checks.
-func newCheckResults() *checkResults {
-	return &checkResults{
-		results:    map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0},
-		mismatches: map[CollectionKey]Mismatches{},
+// Mismatches returns the Mismatches of each key for which there are any, even if the collection is gone.
+func (c *Collections) Mismatches() map[CollectionKey]Mismatches {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return maps.Clone(c.mismatches)
+}
+
+// recordCheck logs and counts the result of a comparison at a revision. After a mismatch it returns the duration for which the
+// collection must be banned; 0 means that it may be started again at once.
+func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (banned time.Duration) {
+	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
+	result := CheckAgrees
+	switch {
+	case err == nil:
+		log.Debug("self-check: agrees")
+	case source.IsMismatch(err):
+		result = CheckMismatch
+		log.Error("self-check: what is kept is not what the upstream says, so the collection is dropped", "error", err)
+	default:
+		result = CheckInconclusive
+		log.Info("self-check: no verdict", "error", err)
 	}
+	return c.countCheck(r.key, result, time.Now())
 }
 
-// record records the result of a check that ended now, and returns the ban that follows from it; 0 if none does.
-func (s *checkResults) record(key CollectionKey, result CheckResult, now time.Time) (ban time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.results[result]++
+// countCheck counts the result of a check that ended now. It returns what recordCheck returns.
+func (c *Collections) countCheck(key CollectionKey, result CheckResult, now time.Time) (banned time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checkResults[result]++
 	if result != CheckMismatch {
 		return 0
 	}
-	earlier := s.mismatches[key]
-	s.mismatches[key] = Mismatches{Count: earlier.Count + 1, Last: now}
+	earlier := c.mismatches[key]
+	c.mismatches[key] = Mismatches{Count: earlier.Count + 1, Last: now}
 	if earlier.Count > 0 && now.Sub(earlier.Last) <= mismatchWindow {
 		return mismatchBan
 	}
 	return 0
-}
-
-// totals returns the number of checks by result.
-func (s *checkResults) totals() map[CheckResult]uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.results)
-}
-
-// allMismatches returns the mismatches by collection.
-func (s *checkResults) allMismatches() map[CollectionKey]Mismatches {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.mismatches)
 }

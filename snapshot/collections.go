@@ -26,14 +26,14 @@ type Config struct {
 	// Client sends requests to the upstream at the URL Base, with listproxy's own credentials.
 	Client *http.Client
 	Base   *url.URL
-	// Elsewhere is a Client that opens a new connection for each request. Behind a load balancer that may lead to another
-	// API server than Client's connection.
+	// Elsewhere is like Client, but opens a new connection for each request. Behind a load balancer, that connection may lead
+	// to another API server.
 	Elsewhere *http.Client
 	Limits    Limits
 	// Outage returns the upstream's outage; the zero value if there is none.
 	Outage func() clock.Outage
-	// SameTimeline reports whether etcd is known not to have been restored since a stream, which last sent something at the
-	// time heard, was at a revision. The proof is an API server that ran well before heard, still runs, and has written
+	// SameTimeline reports whether etcd is known not to have been restored since a stream was at the revision. The stream last
+	// sent something at the time heard. The proof is an API server that ran well before heard, still runs, and has written
 	// since. soon reports whether the answer may become true in some seconds.
 	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 means no bound.
@@ -43,8 +43,7 @@ type Config struct {
 	// Settings returns the settings of one resource.
 	Settings func(schema.GroupVersionResource) Settings
 	// Fields returns the fields of a resource that a field selector may name, in addition to metadata.name and
-	// metadata.namespace. Fields that the upstream does not accept are not used. Fields is called whenever a feed loads a
-	// state.
+	// metadata.namespace. Fields that the upstream does not accept are not used. A feed calls Fields before each load.
 	Fields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
 	// SelfCheck is the interval at which each collection is compared with the upstream; 0 means never.
 	SelfCheck time.Duration
@@ -57,16 +56,16 @@ type Config struct {
 type Settings struct {
 	// History is the time for which states are kept; 0 means Limits.History.
 	History time.Duration
-	// Watches reports whether clients may watch its collections.
+	// Watches reports whether clients may watch the collections.
 	Watches bool
 }
 
 const (
-	// startsPerSecond and startsAtOnce bound how fast callers can start collections: even a caller with rights in only one
+	// startsPerSecond and startsAtOnce bound how fast callers can start collections. Even a caller with rights in only one
 	// namespace can ask for every resource in every representation, and each start loads all namespaces.
 	startsPerSecond = 5
 	startsAtOnce    = 32
-	// maxCollections bounds the number of collections, eager ones too.
+	// maxCollections bounds the number of collections, including eager ones.
 	maxCollections = 1000
 	// maxLoads is the number of collections that load a state at the same time.
 	maxLoads = 4
@@ -77,10 +76,9 @@ type Collections struct {
 	config Config
 	shared shared
 	// starts bounds how fast collections are started.
-	starts       *rate.Limiter
-	checkResults *checkResults
+	starts *rate.Limiter
 
-	// stop ends ctx, and so the loops: the feeds, and the loops that NewCollections starts.
+	// ctx is the context of the loops: the feeds, and the loops that NewCollections starts. stop cancels it.
 	ctx   context.Context
 	stop  context.CancelFunc
 	loops sync.WaitGroup
@@ -93,19 +91,20 @@ type Collections struct {
 	started uint64
 	// counts has the counts of every collection that was ever started, unless there are too many.
 	counts map[CollectionKey]*collectionCounts
-	// eager has the keys of [Collections.Keep]. Such a collection is dropped neither when it is idle nor to free memory.
-	eager map[CollectionKey]struct{}
+	// eager has the keys of [Collections.Keep]. Their collections are dropped neither when idle nor to free memory.
+	eager map[CollectionKey]bool
 	bans  bans
-	// changes are the last changes. The slice is replaced and never written to, since callers of Changes hold it.
-	changes changes
+	// changes are the last changes, the latest first. Callers of Changes hold the slice, so it is replaced and never written to.
+	changes []Change
+	// checkResults and mismatches count what comparisons have found.
+	checkResults map[CheckResult]uint64
+	mismatches   map[CollectionKey]Mismatches
 }
 
 // runningCollection is a collection whose feed runs until stop is called.
 type runningCollection struct {
 	*Collection
-	stop context.CancelFunc
-	// watches reports whether clients may watch the collection.
-	watches      bool
+	stop         context.CancelFunc
 	verification verification
 	// checkedAt is the time at which the last self-check ended; zero if there was none. The next one begins with the key
 	// checkFrom. Only selfCheckLoop uses both.
@@ -119,17 +118,21 @@ func NewCollections(config Config) *Collections {
 	c := &Collections{
 		config: config,
 		shared: shared{
-			budget: &budget{limit: config.Bytes}, outage: config.Outage, pacer: &watch.Pacer{}, probes: &source.ProbeCounter{},
+			budget:    &budget{limit: config.Bytes},
+			outage:    config.Outage,
+			pacer:     &watch.Pacer{},
+			probes:    &source.ProbeCounter{},
 			loadSlots: make(chan struct{}, maxLoads),
 		},
 		starts:       rate.NewLimiter(startsPerSecond, startsAtOnce),
-		checkResults: newCheckResults(),
 		ctx:          ctx,
 		stop:         stop,
 		all:          map[CollectionKey]*runningCollection{},
 		counts:       map[CollectionKey]*collectionCounts{},
-		eager:        map[CollectionKey]struct{}{},
+		eager:        map[CollectionKey]bool{},
 		bans:         bans{},
+		checkResults: map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0},
+		mismatches:   map[CollectionKey]Mismatches{},
 	}
 	c.loops.Go(c.tidyLoop)
 	for range verifyLoops {
@@ -149,8 +152,8 @@ func (c *Collections) Close() {
 	c.loops.Wait()
 }
 
-// Use returns a collection. It starts the collection if necessary, or returns the reason why that is not possible now. The
-// reason is Warming if many collections were started in a short time.
+// Use returns a collection, which it starts if necessary. If that is not possible now, it returns the reason: Warming if many
+// collections were started in a short time.
 func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
 	found, why := c.Find(key)
 	if found != nil || why != reason.None {
@@ -170,24 +173,16 @@ func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	return nil, c.refusalLocked(key)
 }
 
-// ProbeAll makes all feeds ask the upstream at once, also those that pause after a failure. It is for an upstream that
-// answers again.
-func (c *Collections) ProbeAll() {
-	for _, r := range c.list() {
-		r.requestProbe()
-	}
-}
-
-// Keep starts a collection that is not dropped when nobody asks for it, or returns the reason why it cannot be started now.
-// Also after a refusal the collection counts as eager.
+// Keep makes a collection eager and starts it, or returns the reason why it cannot be started now. After a refusal the
+// collection is eager, too.
 func (c *Collections) Keep(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
-	c.eager[key] = struct{}{}
+	c.eager[key] = true
 	c.mu.Unlock()
 	return c.start(key)
 }
 
-// start starts a collection and its feed, unless it runs or must not be started.
+// start returns a collection. Unless it runs, start starts it and its feed, or returns the reason why that is refused.
 func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,30 +192,15 @@ func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 	if refusal := c.refusalLocked(key); refusal != reason.None {
 		return nil, refusal
 	}
-	if _, eager := c.eager[key]; !eager && !c.starts.Allow() {
+	if !c.eager[key] && !c.starts.Allow() {
 		return nil, reason.Warming
 	}
+	settings := c.config.Settings(key.GroupVersionResource)
+	collection := c.newCollectionLocked(key, settings)
 	ctx, stop := context.WithCancel(c.ctx)
-	r := c.newRunningLocked(key, stop)
-	c.all[key] = r
-	c.loops.Go(func() { c.newFeed(r).run(ctx) })
-	return r.Collection, reason.None
-}
-
-// newFeed returns the feed of a collection.
-func (c *Collections) newFeed(r *runningCollection) *feed {
-	return &feed{
-		config:     &c.config,
-		source:     c.source(r.key),
-		collection: r.Collection,
-		watches:    r.watches,
-		log:        c.config.Log.With("collection", r.key.String()),
-	}
-}
-
-// source returns the source from which a collection is read.
-func (c *Collections) source(key CollectionKey) source.Source {
-	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: key}
+	c.all[key] = &runningCollection{Collection: collection, stop: stop}
+	c.loops.Go(func() { c.newFeed(collection, settings).run(ctx) })
+	return collection, reason.None
 }
 
 // refusalLocked returns the reason why a collection must not be started now; None if it may be started. After Close, when
@@ -238,9 +218,8 @@ func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
 	return reason.None
 }
 
-// newRunningLocked returns an empty collection with the settings of its resource.
-func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFunc) *runningCollection {
-	settings := c.config.Settings(key.GroupVersionResource)
+// newCollectionLocked returns an empty collection with the settings of its resource.
+func (c *Collections) newCollectionLocked(key CollectionKey, settings Settings) *Collection {
 	limits := c.config.Limits
 	if settings.History > 0 {
 		limits.History = settings.History
@@ -248,7 +227,31 @@ func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFun
 	collection := newCollection(key, limits, c.shared, c.countsLocked(key))
 	c.started++
 	collection.lastObjectNumber = c.started << index.ObjectNumberBits
-	return &runningCollection{Collection: collection, stop: stop, watches: settings.Watches}
+	return collection
+}
+
+// newFeed returns the feed of a collection.
+func (c *Collections) newFeed(collection *Collection, settings Settings) *feed {
+	return &feed{
+		config:     &c.config,
+		source:     c.source(collection.key),
+		collection: collection,
+		watches:    settings.Watches,
+		log:        c.config.Log.With("collection", collection.key.String()),
+	}
+}
+
+// source returns the source from which a collection is read.
+func (c *Collections) source(key CollectionKey) source.Source {
+	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: key}
+}
+
+// ProbeAll makes all feeds probe the upstream at once, including those that pause after a failure. It is for an upstream that
+// answers again.
+func (c *Collections) ProbeAll() {
+	for _, r := range c.list() {
+		r.requestProbe()
+	}
 }
 
 // list returns all collections that run.
@@ -262,6 +265,5 @@ func (c *Collections) list() []*runningCollection {
 func (c *Collections) isEager(r *runningCollection) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	_, eager := c.eager[r.key]
-	return eager
+	return c.eager[r.key]
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Skew is how long after a change (of a definition, or of the server that answers for a group) some API servers may not
-// know the change yet. Each API server learns of it by a watch of its own, and so does listproxy.
+// Skew is the time after a change (of a definition, or of the server that answers for a group) in which some API servers may
+// not know the change yet. Each API server learns of it by its own watch, and so does listproxy.
 const Skew = 10 * time.Second
 
-// Cause is why collections are dropped or verified. The metric of losses has its reason as a label.
+// Cause says why collections are dropped or verified. The metric of losses has it as a label.
 type Cause reason.Reason
 
 const (
-	// CauseDefinition is a change of a resource's definition. The upstream then writes its objects in other bytes. Not
-	// all API servers learn of the change at the same time, and watches from before go on with the old form.
+	// CauseDefinition is a change of a resource's definition. The upstream then writes its objects in other bytes. API
+	// servers learn of the change at different times, and watches that are open go on in the old form.
 	CauseDefinition = Cause(reason.Schema)
 	// CauseCatalog is a change of the server that answers for a group and version. Another server has other objects, and
-	// revisions of its own.
+	// its own revisions.
 	CauseCatalog = Cause(reason.Moved)
-	// CauseServers is a change of the API servers behind the upstream, or of the version in which they write a resource.
-	// They may write the same objects in other bytes (new defaults, new fields, another encoding), and no event tells of
-	// it. It is a cause of verifications only.
+	// CauseServers is a change of the API servers behind the upstream, or of the version in which they store a resource.
+	// They may write the same objects in other bytes (new defaults, new fields, another encoding), and send no event for
+	// that. It only causes verifications.
 	CauseServers = Cause(reason.Upstream)
-	// CauseMismatch is a difference that was found between a collection and the upstream.
+	// CauseMismatch is a difference between a collection and the upstream, found by a comparison.
 	CauseMismatch = Cause(reason.Mismatch)
 )
 
@@ -56,7 +56,7 @@ func (s Scope) selects(key CollectionKey) bool {
 	return slices.Contains(scopes[:], s)
 }
 
-// String returns the scope's name, for people. It leaves out the version of a collection.
+// String returns the scope's name for people. It leaves out the version of a collection.
 func (s Scope) String() string {
 	switch target := s.target.(type) {
 	case nil:
@@ -68,66 +68,57 @@ func (s Scope) String() string {
 	}
 }
 
-// Invalidation says that what is known of the collections of a scope is not true any more.
+// Invalidation says that the states of the collections in a scope are no longer true.
 type Invalidation struct {
-	// Cause is CauseDefinition, CauseCatalog or CauseMismatch.
+	// Cause is CauseDefinition or CauseCatalog.
 	Cause Cause
 	Scope Scope
-	// What says for people what has changed. It may be empty.
+	// What tells people what has changed. It may be empty.
 	What string
 }
 
-// Invalidate drops the collections of an Invalidation. Once it has returned, no answer comes from what they knew.
+// Invalidate drops the collections of an Invalidation. Once it has returned, no answer comes from their states.
 //
-// After a mismatch the collections may be started again at once. After a change they may be started again once [Skew] has
-// passed, and are then verified: they may have been loaded from an API server that did not know the change.
+// The collections cannot be started again before [Skew] has passed. Even then, one may be loaded from an API server that does
+// not know the change yet. So they are verified later.
 func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
-	var dropped []*runningCollection
+	c.recordChange(Change{At: now, Scope: i.Scope.String(), What: i.What, Cause: i.Cause})
 	c.mu.Lock()
-	c.changes = c.changes.withLatest(Change{At: now, Scope: i.Scope.String(), What: i.What, Cause: i.Cause})
-	for key, r := range c.all {
-		if i.Scope.selects(key) {
-			dropped = append(dropped, r)
-			delete(c.all, key)
-		}
-	}
-	if i.Cause != CauseMismatch && c.ctx.Err() == nil { // no goroutine begins after Close
-		c.bans.add(i.Scope, now.Add(Skew))
+	if c.ctx.Err() == nil { // no goroutine begins after Close
+		c.bans.add(i.Scope, ban{until: now.Add(Skew), why: reason.Upstream})
 		c.loops.Go(func() { c.verifyAfterSkew(i.Scope) })
 	}
 	c.mu.Unlock()
-	why := reason.Upstream
-	if i.Cause == CauseMismatch {
-		why = reason.Warming // a load begins at once
-	}
-	for _, r := range dropped {
-		c.endDropped(r, why, reason.Reason(i.Cause))
+	for _, r := range c.list() { // from now on, the ban keeps others of the scope from starting
+		if i.Scope.selects(r.key) {
+			c.drop(r, reason.Upstream, reason.Reason(i.Cause))
+		}
 	}
 }
 
-// bans maps a scope to the time before which its collections must not be started. After a change, Invalidate bans all
-// collections of a resource or of a version. After a second mismatch, a self-check bans its one collection. Collections.mu
-// guards bans.
-type bans map[Scope]time.Time
+// bans has the scopes whose collections must not be started now. Invalidate bans a scope after a change, and a self-check bans
+// a collection after a second mismatch. Collections.mu guards it.
+type bans map[Scope]ban
+
+// ban says until when collections must not be started, and why.
+type ban struct {
+	until time.Time
+	why   reason.Reason
+}
 
 // whyNotStart returns the reason why a collection must not be started; None if it may be.
 func (b bans) whyNotStart(key CollectionKey, now time.Time) reason.Reason {
 	for _, scope := range scopesOf(key) {
-		switch {
-		case !b[scope].After(now):
-			continue
-		case scope == OfCollection(key): // of a self-check
-			return reason.Form
-		default:
-			return reason.Upstream
+		if b[scope].until.After(now) {
+			return b[scope].why
 		}
 	}
 	return reason.None
 }
 
-// add adds a ban, and forgets those that are over.
-func (b bans) add(scope Scope, until time.Time) {
-	maps.DeleteFunc(b, func(_ Scope, until time.Time) bool { return !until.After(time.Now()) })
-	b[scope] = until
+// add bans a scope, and forgets bans that are over.
+func (b bans) add(scope Scope, added ban) {
+	maps.DeleteFunc(b, func(_ Scope, old ban) bool { return !old.until.After(time.Now()) })
+	b[scope] = added
 }

@@ -28,8 +28,8 @@ func expectUse(t *testing.T, when string, c *Collections, key CollectionKey, wan
 	return collection
 }
 
-// TestInvalidate: Invalidate drops the collections of a scope, and no others. After a change of a definition or route they can
-// be started again when Skew has passed since the last one; after a mismatch at once.
+// TestInvalidate: Invalidate drops the collections of a scope, and no others. They can be started again when Skew has passed
+// since the last change.
 func TestInvalidate(t *testing.T) {
 	otherVersion, otherGroup := configMaps, configMaps
 	otherVersion.Version = "v2"
@@ -37,10 +37,9 @@ func TestInvalidate(t *testing.T) {
 	otherGroup.Group = "other"
 	keys := []CollectionKey{configMaps, otherVersion, otherGroup}
 	for name, tt := range map[string]struct {
-		invalidation      Invalidation
-		wantDropped       []CollectionKey
-		wantLoss          reason.Reason
-		wantStartableSoon bool // the collections can be started again at once
+		invalidation Invalidation
+		wantDropped  []CollectionKey
+		wantLoss     reason.Reason
 	}{
 		"a definition changes": {
 			invalidation: Invalidation{Cause: CauseDefinition, Scope: OfResource(configMaps.GroupResource())},
@@ -51,10 +50,6 @@ func TestInvalidate(t *testing.T) {
 			wantDropped:  []CollectionKey{configMaps}, wantLoss: reason.Moved,
 		},
 		"all routes change": {invalidation: Invalidation{Cause: CauseCatalog}, wantDropped: keys, wantLoss: reason.Moved},
-		"a collection differs": {
-			invalidation: Invalidation{Cause: CauseMismatch, Scope: OfCollection(configMaps)},
-			wantDropped:  []CollectionKey{configMaps}, wantLoss: reason.Mismatch, wantStartableSoon: true,
-		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			all := newCollections(t, &upstream{revision: 9})
@@ -79,10 +74,6 @@ func TestInvalidate(t *testing.T) {
 					expectUse(t, fmt.Sprintf("%s: %v", when, key), all, key, want)
 				}
 			}
-			if tt.wantStartableSoon {
-				expectAll("at once", reason.None)
-				return
-			}
 			expectAll("at once", reason.Upstream)
 			if _, refusal := all.Keep(configMaps); refusal != reason.Upstream {
 				t.Errorf("an eager collection: got reason %q, want %q", refusal, reason.Upstream)
@@ -97,10 +88,11 @@ func TestInvalidate(t *testing.T) {
 	}
 }
 
-// TestChanges: with puts a change first, in place of an earlier one of the same cause and scope, and keeps at most maxChanges.
+// TestChanges: recordChange puts a change first, in place of an earlier one of the same cause and scope, and keeps at most
+// maxChanges.
 func TestChanges(t *testing.T) {
 	begun := time.Now()
-	var c changes
+	c := &Collections{}
 	for i, change := range []Change{
 		{Scope: "widgets.example.com", Cause: CauseDefinition, What: "one"},
 		{Scope: "all", Cause: CauseServers},
@@ -109,17 +101,17 @@ func TestChanges(t *testing.T) {
 		{Scope: "widgets.example.com", Cause: CauseDefinition, What: "another"},
 	} {
 		change.At = begun.Add(time.Duration(i))
-		c = c.withLatest(change)
+		c.recordChange(change)
 	}
-	expect.Same(t, changes{
+	expect.Same(t, []Change{
 		{At: begun.Add(4), Scope: "widgets.example.com", Cause: CauseDefinition, What: "another"},
 		{At: begun.Add(3), Scope: "widgets.example.com", Cause: CauseServers},
 		{At: begun.Add(2), Scope: "example.com/v1", Cause: CauseCatalog},
 		{At: begun.Add(1), Scope: "all", Cause: CauseServers},
-	}, c)
+	}, c.Changes())
 	for i := range 2 * maxChanges {
-		c = c.withLatest(Change{Scope: fmt.Sprint(i)})
+		c.recordChange(Change{Scope: fmt.Sprint(i)})
 	}
-	expect.Same(t, maxChanges, len(c))
-	expect.Same(t, fmt.Sprint(2*maxChanges-1), c[0].Scope)
+	expect.Same(t, maxChanges, len(c.Changes()))
+	expect.Same(t, fmt.Sprint(2*maxChanges-1), c.Changes()[0].Scope)
 }

@@ -12,7 +12,7 @@ import (
 const (
 	// tidyInterval is the interval at which the janitor works.
 	tidyInterval = time.Second
-	// minIdleToDrop is how long a collection must have been idle before it may be dropped to free memory.
+	// minIdleToDrop is the time for which a collection must be idle before it may be dropped to free memory.
 	minIdleToDrop = time.Minute
 )
 
@@ -23,12 +23,12 @@ func (c *Collections) tidyLoop() {
 	}
 }
 
-// tidy trims history, ends watches of dead streams, drops idle collections, and keeps a tenth of the byte limit free.
+// tidy trims histories, ends the watches of dead streams, drops idle collections, and keeps a tenth of the byte limit free.
 func (c *Collections) tidy(now time.Time) {
 	for _, r := range c.list() {
 		r.trimByAge(now)
 		if r.view.Load().isWatched() {
-			r.Touch() // a collection with watches is not idle
+			r.Touch() // a watched collection is not idle
 		}
 		r.endWatchesIfStreamDead()
 	}
@@ -37,7 +37,7 @@ func (c *Collections) tidy(now time.Time) {
 	c.dropIdlest(now)
 }
 
-// dropIdle drops the collections that nobody has asked for during Config.Idle.
+// dropIdle drops the collections that have been idle for longer than Config.Idle.
 func (c *Collections) dropIdle(now time.Time) {
 	if c.config.Idle == 0 {
 		return
@@ -49,7 +49,7 @@ func (c *Collections) dropIdle(now time.Time) {
 	}
 }
 
-// shortenHistories halves the history of one collection after the other, while less than a tenth of the limit is free.
+// shortenHistories halves the history of one collection after the other until a tenth of the limit is free.
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
 		if c.shared.budget.crowded() {
@@ -58,8 +58,8 @@ func (c *Collections) shortenHistories() {
 	}
 }
 
-// dropIdlest drops the collection that was idle for longest, if less than a tenth of the limit is free. Eager collections,
-// and those that were used within minIdleToDrop, stay.
+// dropIdlest drops the collection that has been idle for longest, if less than a tenth of the limit is free. Collections that
+// are eager or were used within minIdleToDrop stay.
 func (c *Collections) dropIdlest(now time.Time) {
 	if !c.shared.budget.crowded() {
 		return
@@ -71,21 +71,16 @@ func (c *Collections) dropIdlest(now time.Time) {
 	}
 }
 
-// drop drops a collection. The reasons are as in endDropped.
+// drop removes a collection, stops its feed and forgets its state. Requests that use the collection already get the reason
+// why. The state is counted as lost by the cause loss. With None, which is for idle collections, it is not counted.
 func (c *Collections) drop(r *runningCollection, why, loss reason.Reason) {
 	c.mu.Lock()
 	if c.all[r.key] == r {
 		delete(c.all, r.key)
 	}
 	c.mu.Unlock()
-	c.endDropped(r, why, loss)
-}
-
-// endDropped ends a collection that is not in c.all any more: it stops the feed and forgets the state. Requests that have
-// found the collection get the reason why. The state is counted as lost by the cause loss; with None, which is for idle
-// collections, it is not counted.
-func (c *Collections) endDropped(r *runningCollection, why, loss reason.Reason) {
-	if wasKnown := r.retire(why); wasKnown && loss != reason.None {
+	hadState := r.retire(why)
+	if hadState && loss != reason.None {
 		r.counts.addLoss(loss)
 	}
 	r.stop()

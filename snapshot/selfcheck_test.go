@@ -389,7 +389,7 @@ func TestRepeatedMismatchIsNotKept(t *testing.T) {
 		}
 		w.interceptComparisons(nil)
 		time.Sleep(mismatchWindow)
-		if ban := w.collections.checkResults.record(widgets, CheckMismatch, time.Now()); ban != 0 {
+		if ban := w.collections.countCheck(widgets, CheckMismatch, time.Now()); ban != 0 {
 			t.Errorf("a mismatch after mismatchWindow: got a ban of %v, want none", ban)
 		}
 	})

@@ -12,15 +12,6 @@ import (
 // checkPages is the largest number of pages that one self-check compares.
 const checkPages = 8
 
-// SelfChecks returns the number of self-checks by result.
-func (c *Collections) SelfChecks() map[CheckResult]uint64 { return c.checkResults.totals() }
-
-// Mismatches returns the mismatches of each collection in which a self-check has found a difference since the process
-// started, even if that collection is gone.
-func (c *Collections) Mismatches() map[CollectionKey]Mismatches {
-	return c.checkResults.allMismatches()
-}
-
 // selfCheckLoop checks the collections one after the other, each about once per interval, until Collections is closed.
 func (c *Collections) selfCheckLoop(interval time.Duration) {
 	for {
@@ -34,8 +25,8 @@ func (c *Collections) selfCheckLoop(interval time.Duration) {
 	}
 }
 
-// longestUnchecked returns the collection whose last check ended first, of those with a newest state that requests may get;
-// nil if there is none.
+// longestUnchecked returns the collection whose last check ended first. It skips collections without a newest state that
+// requests may get, and returns nil if no other is left.
 func (c *Collections) longestUnchecked() (found *runningCollection) {
 	for _, r := range c.list() {
 		_, why := r.view.Load().latest(r.now(), 0)
@@ -55,39 +46,23 @@ func (c *Collections) selfCheck(r *runningCollection) {
 	}
 	r.checkedAt = time.Now()
 	r.checkFrom = compared.next
-	ban := c.recordCheck(r, compared.revision, err)
+	banned := c.recordCheck(r, compared.revision, err)
 	if source.IsMismatch(err) {
-		c.restart(r, ban)
+		c.restart(r, banned)
 	}
 }
 
-// recordCheck records and logs the result of a check at a revision. It returns the time for which the collection must not be
-// started again; 0 if the check found no mismatch, or if the collection may be started at once.
-func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (ban time.Duration) {
-	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
-	result := CheckAgrees
-	switch {
-	case err == nil:
-		log.Debug("self-check: agrees")
-	case source.IsMismatch(err):
-		result = CheckMismatch
-		log.Error("self-check: what is kept is not what the upstream says, so the collection is dropped", "error", err)
-	default:
-		result = CheckInconclusive
-		log.Info("self-check: no verdict", "error", err)
-	}
-	return c.checkResults.record(r.key, result, time.Now())
-}
-
-// restart drops a collection after a mismatch, and bans it. Without a ban (0) it starts another in its place at once; with
-// one, the first request after the ban does.
-func (c *Collections) restart(r *runningCollection, ban time.Duration) {
+// restart drops a collection that differs from the upstream, and bans it for a duration. If that is 0, restart starts another
+// in its place at once. Otherwise the first request after the ban starts it.
+func (c *Collections) restart(r *runningCollection, banned time.Duration) {
+	now := time.Now()
 	scope := OfCollection(r.key)
-	if ban > 0 { // else a ban by another check stays
+	if banned > 0 { // otherwise a ban by an earlier check stays
 		c.mu.Lock()
-		c.bans.add(scope, time.Now().Add(ban))
+		c.bans.add(scope, ban{until: now.Add(banned), why: reason.Form})
 		c.mu.Unlock()
 	}
-	c.Invalidate(Invalidation{Cause: CauseMismatch, Scope: scope})
+	c.recordChange(Change{At: now, Scope: scope.String(), Cause: CauseMismatch})
+	c.drop(r, reason.Warming, reason.Mismatch)
 	_, _ = c.start(r.key) // refused during a ban
 }

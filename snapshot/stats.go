@@ -8,7 +8,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// CollectionStats describes a collection at one time, for metrics and for the status page.
+// CollectionStats describes a collection at one moment, for metrics and the status page.
 type CollectionStats struct {
 	Key CollectionKey
 	// Unavailable is the reason why lists of the newest state are forwarded; None if they can be answered.
@@ -19,26 +19,25 @@ type CollectionStats struct {
 	Bytes int64
 	// Interval has the revisions whose states are known.
 	Interval
-	// Oldest is the time at which the beginning of the history was the newest state; zero if there is none.
+	// Oldest is the time at which the first state of the history was the newest one; zero if there is no history.
 	Oldest time.Time
-	// CurrentAt says how new the newest state is: the state has everything that was written before that time. Zero if there
-	// is no newest state.
+	// CurrentAt is a time: the newest state has everything that was written before it. It is zero if there is no newest state.
 	CurrentAt time.Time
 	// Window is the time for which states are kept.
 	Window time.Duration
 	// LastUse is the time of the last request for the collection.
 	LastUse time.Time
-	// Losses counts, by cause, the states that were lost, or had to be loaded anew, since listproxy started. It does not
-	// count idle collections that were dropped.
+	// Losses counts, by cause, the states that were lost or had to be loaded anew. Idle collections that were dropped do not
+	// count.
 	//
-	// Losses and Watches include earlier collections with the same key. If there are too many keys, the keys without a
-	// collection are forgotten.
+	// Losses and Watches count from the start of listproxy, and include earlier collections with the same key. If there are
+	// too many keys, those without a collection are forgotten.
 	Losses map[reason.Reason]uint64
 	// Watches counts the clients' watches.
 	Watches watch.Stats
 }
 
-// Stats returns what each collection holds, in no order.
+// Stats returns the CollectionStats of each collection, in no order.
 func (c *Collections) Stats() []CollectionStats {
 	var all []CollectionStats
 	for _, r := range c.list() {
@@ -90,19 +89,19 @@ type Change struct {
 	Cause Cause
 }
 
-// changes are the last changes, the latest first. Of those with the same Scope and Cause there is only the latest.
-type changes []Change
-
-// withLatest returns a copy of c to which the latest change was added.
-func (c changes) withLatest(latest Change) changes {
-	isSame := func(old Change) bool { return old.Scope == latest.Scope && old.Cause == latest.Cause }
-	others := slices.DeleteFunc(slices.Clone(c), isSame)
-	return append(changes{latest}, others[:min(len(others), maxChanges-1)]...)
+// Changes returns the last changes, the latest first. Of those with the same Scope and Cause, it has only the latest. The
+// caller must not change the slice.
+func (c *Collections) Changes() []Change {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.changes
 }
 
-// Changes returns the last changes, the latest first. The caller must not change the slice.
-func (c *Collections) Changes() []Change {
+// recordChange adds the latest change for Changes.
+func (c *Collections) recordChange(latest Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.changes
+	isSame := func(old Change) bool { return old.Scope == latest.Scope && old.Cause == latest.Cause }
+	others := slices.DeleteFunc(slices.Clone(c.changes), isSame)
+	c.changes = append([]Change{latest}, others[:min(len(others), maxChanges-1)]...)
 }

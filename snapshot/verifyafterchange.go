@@ -11,7 +11,7 @@ import (
 const (
 	// maxLag is the time that the slowest API server may need, in addition to [Skew], to learn of a change.
 	maxLag = time.Minute
-	// verifyLoops is the number of verifyLoops that run: so many collections are verified at the same time.
+	// verifyLoops is the number of verifyLoops that run, and so the number of collections that are verified at the same time.
 	verifyLoops = 2
 	// verifyPoll is the interval at which a verifyLoop looks for a collection that must be verified.
 	verifyPoll = time.Second
@@ -23,12 +23,11 @@ const (
 	verifyTimeout = 10 * time.Minute
 )
 
-// verification records whether and when a collection must be compared with the upstream, because the API servers may have
-// changed: they may write other bytes now. Lists are answered from memory meanwhile, since the API servers need that most
-// while they are upgraded or restarted. Collections.mu guards it.
+// verification says whether a collection must be compared with the upstream, because the API servers may have changed and
+// write other bytes now. Collections.mu guards it.
 type verification struct {
-	// requiredAt is the time of the last event that requires a comparison. States that were loaded later need none. It is
-	// zero if no comparison is required.
+	// requiredAt is the time of the last event that requires a comparison; zero if none is required. States that were loaded
+	// later need no comparison.
 	requiredAt time.Time
 	// notBefore is the time before which the collection must not be compared.
 	notBefore time.Time
@@ -39,13 +38,13 @@ type verification struct {
 }
 
 // Verify requires that the collections of a scope are compared with the upstream, page by page: the API servers may write the
-// same objects in other bytes now, or have another timeline. The text what says, for people, what has changed. Lists are
-// answered from memory meanwhile. A collection that differs, or that cannot be compared for verifyTimeout, is loaded anew.
+// same objects in other bytes now, or have another timeline. The text what tells people what has changed.
+//
+// Lists are answered from memory meanwhile, since API servers need that most while they are upgraded or restarted. A
+// collection that differs, or that cannot be compared within verifyTimeout, is loaded anew.
 func (c *Collections) Verify(scope Scope, what string) {
 	now := time.Now()
-	c.mu.Lock()
-	c.changes = c.changes.withLatest(Change{At: now, Scope: scope.String(), What: what, Cause: CauseServers})
-	c.mu.Unlock()
+	c.recordChange(Change{At: now, Scope: scope.String(), What: what, Cause: CauseServers})
 	c.requireVerification(scope, now)
 }
 
@@ -84,18 +83,15 @@ func (c *Collections) verifyLoop() {
 }
 
 // nextToVerify chooses a collection that must be verified now, preferably an eager one, and marks its verification as running.
-// It returns the collection and its verification.requiredAt; nil if no collection must be verified now.
+// It returns the collection and its verification.requiredAt, or nil if no collection must be verified now.
 func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	foundEager := false
 	for key, r := range c.all {
-		_, eager := c.eager[key]
 		v := &r.verification
 		isDue := !v.requiredAt.IsZero() && !v.running && !v.notBefore.After(now)
-		if isDue && (found == nil || eager && !foundEager) {
+		if isDue && (found == nil || c.eager[key] && !c.eager[found.key]) {
 			found = r
-			foundEager = eager
 		}
 	}
 	if found == nil {
@@ -106,18 +102,17 @@ func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, req
 	return found, found.verification.requiredAt
 }
 
-// endVerification ends a comparison at a revision, which was required at requiredAt. err is its result: the collection is kept,
-// compared again later, or loaded anew.
+// endVerification acts on the result err of a comparison at a revision, which was required at requiredAt. The collection is
+// kept, compared again later, dropped or loaded anew.
 func (c *Collections) endVerification(r *runningCollection, requiredAt time.Time, revision uint64, err error) {
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	mustRetry := err != nil && !differs && time.Since(requiredAt) < verifyTimeout
 	c.mu.Lock()
 	v := &r.verification
 	v.running = false
-	switch {
-	case mustRetry:
+	if mustRetry {
 		v.notBefore = time.Now().Add(source.RetryPause(verifyRetry, err))
-	case v.requiredAt.Equal(requiredAt): // else another event has required another comparison meanwhile
+	} else if v.requiredAt.Equal(requiredAt) { // otherwise a later event requires another comparison
 		v.requiredAt = time.Time{}
 	}
 	c.mu.Unlock()

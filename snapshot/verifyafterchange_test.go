@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 		},
 		"an object is missing again within mismatchWindow": {
 			prepare: func(w *checkedWidgets, c *Collection) {
-				w.collections.checkResults.record(widgets, CheckMismatch, time.Now())
+				w.collections.countCheck(widgets, CheckMismatch, time.Now())
 				corrupt(c, removeOne(keyOnPage3))
 			},
 			wantLoads: 2, wantReloadTo: Skew, wantDropped: true,
@@ -219,10 +219,10 @@ func TestVerifyAfterMaxLag(t *testing.T) {
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Collections{
-			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, eager: map[CollectionKey]struct{}{},
+			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, eager: map[CollectionKey]bool{},
 		}
 		eager := resourceNamed("eager")
-		c.eager[eager] = struct{}{}
+		c.eager[eager] = true
 		c.all = map[CollectionKey]*runningCollection{}
 		for _, r := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
 			c.all[r] = &runningCollection{Collection: &Collection{key: r}}

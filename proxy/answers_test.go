@@ -123,7 +123,7 @@ func TestWhoAnswers(t *testing.T) {
 			answer := func(query string) *httptest.ResponseRecorder {
 				out := httptest.NewRecorder()
 				r := withCaller(w.request(t.Context(), query), who)
-				wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord).ServeHTTP(out, r)
+				kubehttp.WithRequest(h.Observer.Observe(http.HandlerFunc(h.respond), h.Log)).ServeHTTP(out, r)
 				return out
 			}
 			if tt.reviewed {
@@ -220,7 +220,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				who := w.newCaller(t)
 				who.verdict = verdict
 				who.Identity = identity
-				handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord)
+				handler := kubehttp.WithRequest(h.Observer.Observe(http.HandlerFunc(h.respond), h.Log))
 				handler.ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
 				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
 			}
@@ -267,7 +267,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			})
 			r := w.request(t.Context(), "")
 			r.URL, r.RequestURI = httptest.NewRequest(http.MethodGet, target, nil).URL, target
-			w.handler.decide(r, w.newCaller(t))
+			w.handler.decide(withCaller(r, w.newCaller(t)))
 			want.Group, want.Version, want.Resource = "example.com", "v1", "widgets"
 			expect.Same(t, &want, asked.ResourceAttributes)
 		})
@@ -355,7 +355,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
 			h.Limits = limits.New(limits.Config{Short: 1, Wait: 5 * time.Second})
 			tt.begin(t, w)
-			handler := wrap(http.HandlerFunc(h.respond), kubehttp.WithRequest, h.withRecord, h.withSeat)
+			handler := kubehttp.WithRequest(h.Observer.Observe(h.withSeat(http.HandlerFunc(h.respond)), h.Log))
 			var crowd sync.WaitGroup
 			var answers [2]*seatRecorder
 			for i := range answers {
@@ -409,7 +409,7 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 			"came later":  {caller: w.newCaller(t), wantWait: true},
 		} {
 			begun := time.Now()
-			_, why := w.handler.decide(w.request(t.Context(), ""), tt.caller)
+			_, why := w.handler.decide(withCaller(w.request(t.Context(), ""), tt.caller))
 			if took := time.Since(begun); why != reason.None || (took > 0) != tt.wantWait {
 				t.Errorf("%s: got reason %q after %v, want an answer after a wait: %t", name, why, took, tt.wantWait)
 			}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// An indented list may be maxIndentGrowth times as long as the plain one, or minIndentLimit bytes if that is more. Lists
-	// of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
+	// An indented list may be maxIndentGrowth times as long as without indentation, or minIndentLimit bytes if that is more.
+	// Lists of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
 	maxIndentGrowth = 16
 	minIndentLimit  = 1 << 20
 )
@@ -34,10 +34,9 @@ var objectSlices = sync.Pool{New: func() any { return new([]*index.Object) }}
 
 func takeObjects() *[]*index.Object { return objectSlices.Get().(*[]*index.Object) }
 
-// body is what an answer from memory holds until its client has read it: all objects of a list, or the objects with which
-// a watch begins (for many watches none). [Handler.writeList] writes the body of a list, and [watchStream] that of a watch.
+// body is what an answer from memory holds until its client has read it: the objects of a list, or the objects with which a
+// watch begins. [Handler.writeList] writes the body of a list, and [watchStream] that of a watch.
 type body struct {
-	// auditID is the Audit-Id of the answer.
 	auditID  string
 	envelope *wire.Envelope
 	objects  []*index.Object
@@ -45,36 +44,46 @@ type body struct {
 	pooled *[]*index.Object
 	// size is the size of the body in bytes before compression. For a watch it is an estimate.
 	size int
-	// room is the share of --max-inflight-bytes that the body occupies. The caller of newBody acquires it when size is known,
-	// and release gives it back.
+	// room is the share of --max-inflight-bytes that the body occupies. The caller of newBody acquires it for size bytes.
 	room limits.Grant
 
-	// The fields from here on are empty for a watch.
+	// The fields below are empty for a watch.
 
 	// head and tail are the bytes of a list before its first item and after its last.
 	head, tail []byte
 	// indented reports whether the list is written as indented JSON.
 	indented bool
-	// unindentable reports that the list must be forwarded: it would become too long when indented, or it is nested too
-	// deeply for a [wire.Indenter].
-	unindentable bool
 }
 
-// newBody returns the body of a list or a watch. It must be released.
-func newBody(a *answer, auditID string) *body {
-	if a.asked.Watch {
-		return newInitialState(a, auditID)
+// newBody returns the body of a list or a watch, which must be released. It returns an error if the list should be indented,
+// but would become too long, or is nested too deeply for a [wire.Indenter].
+func newBody(d *decision, auditID string) (*body, error) {
+	b := &body{auditID: auditID, envelope: d.snapshot.Envelope, pooled: takeObjects()}
+	b.objects = (*b.pooled)[:0]
+	if d.asked.Watch {
+		b.addInitialState(d)
+		return b, nil
 	}
-	b := &body{auditID: auditID, envelope: a.snapshot.Envelope, pooled: takeObjects(), indented: a.query.Indented}
-	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
-	b.objects = page.Objects
+	b.addList(d)
+	if d.query.Indented {
+		if err := b.indent(); err != nil {
+			b.release()
+			return nil, err
+		}
+	}
+	return b, nil
+}
 
-	meta := wire.ListMeta{Revision: a.snapshot.Revision}
-	if a.query.Shards != nil {
-		meta.Shards = a.query.Shards.String()
+// addList adds a list without indentation to an empty body.
+func (b *body) addList(d *decision) {
+	page := d.snapshot.Page(d.query, b.objects)
+	b.objects = page.Objects
+	meta := wire.ListMeta{Revision: d.snapshot.Revision}
+	if d.query.Shards != nil {
+		meta.Shards = d.query.Shards.String()
 	}
 	if page.Next != "" {
-		meta.Continue = policy.EncodeContinue(a.snapshot.Revision, page.Next)
+		meta.Continue = policy.EncodeContinue(d.snapshot.Revision, page.Next)
 		meta.Remaining = page.Remaining
 		meta.HasRemaining = page.Counted
 	}
@@ -82,13 +91,9 @@ func newBody(a *answer, auditID string) *body {
 	b.head = b.envelope.AppendHead(nil, meta, len(b.objects), itemBytes)
 	b.tail = b.envelope.AppendTail(nil, meta, len(b.objects))
 	b.size = len(b.head) + itemBytes + len(b.tail)
-	if b.indented {
-		b.measureIndented()
-	}
-	return b
 }
 
-// countItemBytes returns the number of bytes of all objects, and of the bytes before each ([wire.Envelope.AppendItemHead]).
+// countItemBytes returns the number of bytes of all objects with their heads ([wire.Envelope.AppendItemHead]).
 func (b *body) countItemBytes() int {
 	size := 0
 	var scratch [itemHeadSize]byte
@@ -101,17 +106,14 @@ func (b *body) countItemBytes() int {
 // eventOverhead is the approximate number of bytes of an event without its object.
 const eventOverhead = 64
 
-// newInitialState returns the body for a watch: the objects with which it begins, or none if it begins with the next event.
-func newInitialState(a *answer, auditID string) *body {
-	b := &body{auditID: auditID, envelope: a.snapshot.Envelope, pooled: takeObjects()}
-	b.objects = (*b.pooled)[:0]
-	if a.initial {
-		b.objects = a.snapshot.Page(a.query, b.objects).Objects
+// addInitialState adds the objects with which a watch begins to an empty body, or none if it begins with the next event.
+func (b *body) addInitialState(d *decision) {
+	if d.Initial {
+		b.objects = d.snapshot.Page(d.query, b.objects).Objects
 	}
 	for _, o := range b.objects {
 		b.size += len(o.Bytes) + eventOverhead
 	}
-	return b
 }
 
 // parts yields all bytes of a list, in order and not indented. Each part is valid until the next is yielded.
@@ -128,23 +130,23 @@ func (b *body) parts(yield func(part []byte) bool) {
 	yield(b.tail)
 }
 
-// measureIndented indents the list without keeping the result, and sets size to the number of bytes. If the list cannot be
-// indented, measureIndented sets unindentable instead.
-func (b *body) measureIndented() {
+// indent makes a list an indented one. It indents the list once, without keeping the result, to see whether that succeeds and
+// how many bytes it gives.
+func (b *body) indent() error {
 	counter := &limitedCounter{limit: max(minIndentLimit, maxIndentGrowth*b.size)}
 	out := bufio.NewWriter(counter)
-	err := writeIndented(out, b)
-	if err == nil {
-		err = out.Flush()
+	if err := writeIndented(out, b); err != nil {
+		return err
 	}
-	b.unindentable = err != nil
-	if !b.unindentable {
-		b.size = counter.size
+	if err := out.Flush(); err != nil {
+		return err
 	}
+	b.indented = true
+	b.size = counter.size
+	return nil
 }
 
-// limitedCounter counts the bytes of an indented list. It fails beyond its limit, so that indenting stops there even if the
-// list would grow to gigabytes.
+// limitedCounter counts the bytes of an indented list. Beyond the limit it fails, which stops the indenter.
 type limitedCounter struct{ size, limit int }
 
 // Write implements io.Writer.
@@ -167,33 +169,32 @@ func (b *body) release() {
 // writeList writes the list b with its headers, compressed if the client accepts gzip and the list is long.
 func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 	compress := acceptsGzip && b.size > gzipAbove
-	setHeaders(w.Header(), b.auditID, b.envelope.Headers, b.envelope.ContentType)
+	setHeaders(w.Header(), b.auditID, b.envelope, b.envelope.ContentType)
 	if compress {
 		setGzipHeaders(w.Header())
 	}
 	w.WriteHeader(http.StatusOK)
 
 	out := h.writers.get(w, b.size)
-	defer out.release()
+	defer h.writers.put(out)
 	var err error
 	switch {
 	case b.indented && compress:
-		err = h.compressIndented(out.Writer, b)
+		err = h.compressIndented(out, b)
 	case b.indented:
-		err = writeIndented(out.Writer, b)
+		err = writeIndented(out, b)
 	case compress:
-		err = h.Compressor.Write(out.Writer, b.envelope, b.head, b.objects, b.tail)
+		err = h.Compressor.Write(out, b.envelope, b.head, b.objects, b.tail)
 	default:
-		err = writeParts(out.Writer, b)
+		err = writeParts(out, b)
 	}
-	// Only the connection can fail here, since indenting has succeeded once before, in measureIndented. After such a failure
-	// no client is left to learn of it.
+	// Only the connection can fail here, since the same list was indented before. Then no client is left to learn of it.
 	if err == nil {
 		_ = out.Flush()
 	}
 }
 
-// writeParts writes the list without indentation and compression. It stops at the first error of the connection.
+// writeParts writes the list as it is.
 func writeParts(out *bufio.Writer, b *body) error {
 	for part := range b.parts {
 		if _, err := out.Write(part); err != nil {
@@ -203,7 +204,7 @@ func writeParts(out *bufio.Writer, b *body) error {
 	return nil
 }
 
-// writeIndented writes the list as indented JSON. It stops at the first error of the connection or of the indenter.
+// writeIndented writes the list as indented JSON. An error is that of out or of the indenter.
 func writeIndented(out *bufio.Writer, b *body) error {
 	var indenter wire.Indenter
 	for part := range b.parts {
@@ -214,13 +215,13 @@ func writeIndented(out *bufio.Writer, b *body) error {
 	return nil
 }
 
-// compressIndented writes the list b to out as indented JSON, compressed with gzip. After an error the gzip stream is not
-// closed: its end would go to a connection that has failed, and a stream holds nothing that Close frees.
+// compressIndented writes the list as indented JSON, compressed with gzip. After an error it does not close the gzip stream:
+// the connection has failed, and there is nothing that Close would free.
 func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	stream := h.Compressor.NewStream(out)
 	buffer := h.writers.get(stream, b.size)
-	defer buffer.release()
-	if err := writeIndented(buffer.Writer, b); err != nil {
+	defer h.writers.put(buffer)
+	if err := writeIndented(buffer, b); err != nil {
 		return err
 	}
 	if err := buffer.Flush(); err != nil {
@@ -229,11 +230,11 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setHeaders sets the headers that kube-apiserver sends with a list or a watch. further has those of an [wire.Envelope].
-func setHeaders(header http.Header, auditID string, further http.Header, contentType string) {
+// setHeaders sets the headers that kube-apiserver sends with a list or a watch, and those of the envelope.
+func setHeaders(header http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	header.Set(auditv1.HeaderAuditID, auditID)
 	header.Set("Cache-Control", "no-cache, private")
-	for name, values := range further {
+	for name, values := range envelope.Headers {
 		header[name] = slices.Clone(values)
 	}
 	header.Set("Content-Type", contentType)

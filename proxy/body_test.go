@@ -18,7 +18,7 @@ import (
 )
 
 // newListAnswer returns the answer to a list of n objects, each of at least size bytes.
-func newListAnswer(n, size int) *answer {
+func newListAnswer(n, size int) *decision {
 	var objects []*index.Object
 	for i := range n {
 		name := fmt.Sprintf("p%05d", i)
@@ -29,7 +29,7 @@ func newListAnswer(n, size int) *answer {
 			Bytes:    []byte(text + strings.Repeat("x", max(0, size-len(text)-2)) + `"}`),
 		})
 	}
-	return &answer{asked: &policy.Request{}, semantics: policy.Any, snapshot: newSnapshot("PodList", objects...)}
+	return &decision{asked: &policy.Request{}, Evaluation: policy.Evaluation{Decision: policy.Decision{Semantics: policy.Any}}, snapshot: newSnapshot("PodList", objects...)}
 }
 
 // newSnapshot returns a snapshot with these objects.
@@ -42,7 +42,7 @@ func newSnapshot(kind string, objects ...*index.Object) snapshot.Snapshot {
 }
 
 // record returns the answer as it is written to a request with this header.
-func record(list *policy.Request, a *answer, header http.Header) *httptest.ResponseRecorder {
+func record(list *policy.Request, a *decision, header http.Header) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Header = header
 	w := httptest.NewRecorder()
@@ -60,8 +60,11 @@ var listHandler = func() *Handler {
 }()
 
 // writeAnswer writes the answer to r.
-func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a *answer) {
-	b := newBody(a, kubehttp.AuditID(r))
+func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a *decision) {
+	b, err := newBody(a, kubehttp.AuditID(r))
+	if err != nil {
+		panic(err)
+	}
 	defer b.release()
 	listHandler.writeList(w, list.Gzip, b)
 }
@@ -125,14 +128,15 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 }
 
 // indent makes an answer indented.
-func indent(a *answer) *answer {
+func indent(a *decision) *decision {
 	a.query.Indented = true
 	return a
 }
 
 // TestIndentedGzipThreshold: an indented list is compressed if its indented size is above gzipAbove.
 func TestIndentedGzipThreshold(t *testing.T) {
-	empty := newBody(indent(newListAnswer(1, 0)), "")
+	empty, err := newBody(indent(newListAnswer(1, 0)), "")
+	expect.NoError(t, err)
 	defer empty.release()
 	unpadded := len(newListAnswer(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
 	for extra, want := range map[int]string{0: "", 1: "gzip"} {
@@ -163,16 +167,20 @@ func TestUnindentable(t *testing.T) {
 		"21 times, but short": {object: nested(20, strings.Repeat("1,", 1000)+"1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &answer{asked: &policy.Request{}, snapshot: newSnapshot("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
-			plain := newBody(a, "")
-			b := newBody(indent(a), "")
+			a := &decision{asked: &policy.Request{}, snapshot: newSnapshot("ThingList", &index.Object{Key: "a", Revision: 1, Bytes: []byte(tt.object)})}
+			plain, err := newBody(a, "")
+			expect.NoError(t, err)
 			defer plain.release()
-			defer b.release()
-			if b.unindentable != tt.wantUnindentable {
-				t.Errorf("got unindentable %t, want %t", b.unindentable, tt.wantUnindentable)
+			indented, err := newBody(indent(a), "")
+			if unindentable := err != nil; unindentable != tt.wantUnindentable {
+				t.Fatalf("got unindentable %t, want %t: %v", unindentable, tt.wantUnindentable, err)
 			}
-			if indented := b.size > plain.size; indented == tt.wantUnindentable {
-				t.Errorf("got the size %d, want the indented size unless unindentable; without indentation it is %d", b.size, plain.size)
+			if err != nil {
+				return
+			}
+			defer indented.release()
+			if indented.size <= plain.size {
+				t.Errorf("got the size %d, want more than the %d without indentation", indented.size, plain.size)
 			}
 		})
 	}

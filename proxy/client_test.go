@@ -93,16 +93,15 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	c.begun = time.Now()
 	c.leave = leave
 	c.done = make(chan time.Duration, 1)
-	r := w.request(ctx, query)
+	r := withCaller(w.request(ctx, query), w.newCaller(t))
 	r.Header.Set("Accept-Encoding", c.encoding)
-	who := w.newCaller(t)
 	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		found, why := w.handler.decide(r, who)
+		found, why := w.handler.decide(r)
 		if why != reason.None {
 			c.why = why
 			return
 		}
-		stream, why := w.handler.answerFromMemory(out, r, who, found)
+		stream, why := w.handler.answerFromMemory(out, r, found)
 		c.why = why
 		if stream != nil {
 			stream.serve()

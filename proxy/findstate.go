@@ -15,79 +15,30 @@ const (
 	// maxListWait is the longest time for which a list waits until its resource is loaded. If thousands of lists came at
 	// the same moment and were forwarded, the upstream would have to encode the whole state for each.
 	maxListWait = 10 * time.Second
-	// maxWatchWait is the longest time for which a streaming list waits for the load and the proof together, and any other
-	// watch for the proof. kube-apiserver lets a streaming list wait as long for its watch cache.
+	// maxWatchWait is the longest time for which a watch waits for the load and the proof together. kube-apiserver lets a
+	// streaming list wait as long for its watch cache.
 	maxWatchWait = 30 * time.Second
 	// startPause is the pause between two attempts to start a collection while many others are being started.
 	startPause = 200 * time.Millisecond
 )
 
-// isStreamingList reports whether the request is a watch that begins with the state.
-func (a *answer) isStreamingList() bool { return a.asked.Watch && a.initial }
-
-// isConsistent reports whether the request asks for the newest state.
-func (a *answer) isConsistent() bool { return a.semantics == policy.Consistent }
-
-// awaitedLoads returns the kind of loads for which the request waits.
-func (a *answer) awaitedLoads() snapshot.LoadKind {
-	if a.isConsistent() {
-		return snapshot.AnyLoad
-	}
-	return snapshot.FirstLoad
-}
-
-// mayWaitForLoad reports whether the request may wait for a load. It may if the load will give the state that the request
-// asks for, and if it would cost the upstream much to answer the request.
-func (a *answer) mayWaitForLoad() bool {
-	isList := !a.asked.Watch && a.query.Name == ""
-	if !isList && !a.isStreamingList() {
-		return false
-	}
-	return a.semantics == policy.Any || a.semantics == policy.NotOlderThan || a.isConsistent()
-}
-
-// maxWait returns the longest time for which the request waits for a load; for a streaming list, for the load and the proof
-// together.
-func (a *answer) maxWait() time.Duration {
-	if a.asked.Watch {
-		return maxWatchWait
-	}
-	return maxListWait
-}
-
-// loadWait returns the time for which the request may wait for a load of the collection that is under way; 0 if it must not
-// wait.
-func (a *answer) loadWait(collection *snapshot.Collection) time.Duration {
-	if !a.mayWaitForLoad() {
-		return 0
-	}
-	return collection.LoadTimeLeft(a.maxWait(), a.awaitedLoads())
-}
-
-// find sets the collection and the state that the request asks for in a. It waits for a load or a proof that is likely to be
-// over soon. It returns the reason to forward the request, or None.
-//
-// Before a long wait, it pauses the request's seat, which [Handler.handle] resumes.
-func (h *Handler) find(ctx context.Context, who *caller, a *answer) (why reason.Reason) {
-	deadline := time.Now().Add(a.maxWait()) // for loads; for the proof, see proofWait
-	if a.isStreamingList() {
-		var stop context.CancelFunc
-		ctx, stop = context.WithDeadline(ctx, deadline)
-		defer stop()
-	}
-	a.collection, why = h.startCollection(ctx, who, a, deadline)
+// findState sets the collection and the state that the request asks for in d, or returns the reason to forward the request. It
+// waits for a load or a proof that is likely to be over soon. Before a long wait, it pauses the request's seat, which
+// [Handler.handle] resumes.
+func (h *Handler) findState(ctx context.Context, d *decision) (why reason.Reason) {
+	deadline := time.Now().Add(d.maxWait())
+	d.collection, why = h.startCollection(ctx, d, deadline)
 	if why != reason.None {
 		return why
 	}
-	// While the request waits for its state, the state may be lost and loaded again. Then the request waits for that load,
-	// too.
+	// The state may be lost while the request waits for it. Then the request waits for the next load, too.
 	for {
-		if why := awaitLoad(ctx, who, a, deadline); why != reason.None {
+		if why := awaitLoad(ctx, d, deadline); why != reason.None {
 			return why
 		}
-		why := h.findLoaded(ctx, who, a)
+		why := h.findLoaded(ctx, d, deadline)
 		mayBeLost := why == reason.Warming || why == reason.NotProven
-		if !mayBeLost || a.loadWait(a.collection) == 0 || !time.Now().Before(deadline) {
+		if !mayBeLost || d.loadWait(d.collection) == 0 || !time.Now().Before(deadline) {
 			return why
 		}
 	}
@@ -95,119 +46,153 @@ func (h *Handler) find(ctx context.Context, who *caller, a *answer) (why reason.
 
 // startCollection returns the request's collection, which it starts if necessary, or the reason to forward the request.
 func (h *Handler) startCollection(
-	ctx context.Context, who *caller, a *answer, deadline time.Time,
+	ctx context.Context, d *decision, deadline time.Time,
 ) (*snapshot.Collection, reason.Reason) {
 	for {
-		collection, why := h.Collections.Use(a.key)
-		if why != reason.Warming || !a.mayWaitForLoad() || !time.Now().Before(deadline) {
+		collection, why := h.Collections.Use(d.key)
+		if why != reason.Warming || !d.mayWaitForLoad() || !time.Now().Before(deadline) {
 			return collection, why
 		}
-		who.seat.Pause() // many collections are being started
+		d.caller.seat.Pause() // many collections are being started
 		if !clock.Sleep(ctx, startPause) {
 			return nil, why
 		}
 	}
 }
 
-// awaitLoad waits while the collection is being loaded, if the request may wait for that. It returns the reason to forward
-// the request, or None.
-func awaitLoad(ctx context.Context, who *caller, a *answer, deadline time.Time) reason.Reason {
-	wait := min(a.loadWait(a.collection), time.Until(deadline))
+// awaitLoad waits until a load of the collection that is under way is over, if the request may wait for it. It returns the
+// reason to forward the request, or None.
+func awaitLoad(ctx context.Context, d *decision, deadline time.Time) reason.Reason {
+	wait := min(d.loadWait(d.collection), time.Until(deadline))
 	if wait <= 0 {
 		return reason.None
 	}
-	// A few lists are forwarded at once, at little cost. A watch that is forwarded would stay at the upstream for minutes.
-	if !a.asked.Watch && a.collection.TakeForwardSlot() {
+	// A few lists are forwarded at once, at little cost. A forwarded watch would stay at the upstream for minutes.
+	if !d.asked.Watch && d.collection.TakeForwardSlot() {
 		return reason.Warming
 	}
-	who.seat.Pause()
+	d.caller.seat.Pause()
 	_, span := observe.StartStep(ctx, observe.SpanSnapshot)
 	defer span.End()
-	return a.collection.AwaitLoad(ctx, wait, a.awaitedLoads())
+	return d.collection.AwaitLoad(ctx, wait, d.awaitedLoads())
 }
 
-// findLoaded sets the state that the request asks for in a, or returns the reason to forward the request. It waits for the
-// state, but not for a load.
-func (h *Handler) findLoaded(ctx context.Context, who *caller, a *answer) (why reason.Reason) {
-	why, a.afterForward = h.reasonWithoutWait(a.collection, who, a)
-	if why != reason.None {
+// findLoaded sets the state that the request asks for in d, or returns the reason to forward the request. It waits for a
+// revision or a proof, but not for a load.
+func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Time) (why reason.Reason) {
+	proofWait := h.ConsistentWait
+	if d.asked.Watch {
+		proofWait = time.Until(deadline)
+	}
+	if why := whyNotWait(d, d.collection, proofWait); why != reason.None {
 		return why
 	}
-	if a.isConsistent() {
-		return h.proveNewest(ctx, who, a)
+	if d.Semantics == policy.Consistent {
+		return h.proveNewest(ctx, d, proofWait)
 	}
 	ctx, span := observe.StartStep(ctx, observe.SpanSnapshot)
 	defer span.End()
 	switch {
-	case a.asked.Watch:
-		gapless := a.semantics == policy.After
-		a.snapshot, why = a.collection.Follow(ctx, a.revision, gapless, revisionWait)
-	case a.semantics == policy.Any, a.semantics == policy.NotOlderThan:
-		a.snapshot, why = a.collection.NotOlderThan(ctx, a.revision)
+	case d.asked.Watch:
+		gapless := d.Semantics == policy.After
+		d.snapshot, why = d.collection.Follow(ctx, d.Revision, gapless, min(revisionWait, time.Until(deadline)))
+	case d.Semantics == policy.Any, d.Semantics == policy.NotOlderThan:
+		d.snapshot, why = d.collection.NotOlderThan(ctx, d.Revision)
 	default:
-		a.snapshot, why = a.collection.Exact(ctx, a.revision)
+		d.snapshot, why = d.collection.Exact(ctx, d.Revision)
 	}
 	return why
 }
 
-// proveNewest sets the newest state in a. It waits for a probe later than who.lastProbe, which proves that this state has
+// proveNewest sets the newest state in d. It waits for a probe later than caller.lastProbe, which proves that this state has
 // everything that was written before the probe was sent.
-func (h *Handler) proveNewest(ctx context.Context, who *caller, a *answer) (why reason.Reason) {
+func (h *Handler) proveNewest(ctx context.Context, d *decision, proofWait time.Duration) (why reason.Reason) {
 	ctx, end := h.Observer.StartProof(ctx)
-	who.seat.Pause()
-	a.snapshot, why = a.collection.Consistent(ctx, who.lastProbe, h.proofWait(a))
+	d.caller.seat.Pause()
+	d.snapshot, why = d.collection.Consistent(ctx, d.caller.lastProbe, proofWait)
 	end(why)
 	return why
 }
 
-// proofWait returns the longest time for which the request waits for the proof.
-func (h *Handler) proofWait(a *answer) time.Duration {
-	if a.asked.Watch {
-		return maxWatchWait
+// whyForwardAfterYes returns the reason why a list would be forwarded even if a review said yes. It returns None if memory may
+// answer the list, or if that cannot be known without a wait.
+func (h *Handler) whyForwardAfterYes(d *decision) reason.Reason {
+	collection, why := h.Collections.Find(d.key)
+	if collection == nil {
+		return why
 	}
-	return h.ConsistentWait
-}
-
-// reasonBeforeReview returns the reason why a list would be forwarded even if a review said yes. It returns None if memory may
-// answer the list, or if that cannot be known without a wait. If afterForward is not nil, it must be called once the list
-// was forwarded.
-func (h *Handler) reasonBeforeReview(who *caller, a *answer) (why reason.Reason, afterForward func()) {
-	collection, why := h.Collections.Find(a.key)
-	switch {
-	case collection == nil:
-		return why, nil
-	case a.loadWait(collection) > 0:
-		return reason.None, nil
+	if d.loadWait(collection) > 0 {
+		return reason.None
 	}
-	why, afterForward = h.reasonWithoutWait(collection, who, a)
-	if why != reason.None || a.isConsistent() {
-		return why, afterForward
+	if why := whyNotWait(d, collection, h.ConsistentWait); why != reason.None {
+		return why
 	}
-	if a.semantics == policy.Exact || a.semantics == policy.Continue {
-		return collection.WhyNoStateAt(a.revision), nil
-	}
-	return collection.WhyNoStateNotOlderThan(a.revision), nil
-}
-
-// reasonWithoutWait returns the reason to forward a request that could also wait for memory: it asks for the newest state, or
-// for a page after the first. None means that the request must wait, or has no need to. If afterForward is not nil, it must
-// be called once the request was forwarded.
-func (h *Handler) reasonWithoutWait(
-	collection *snapshot.Collection, who *caller, a *answer,
-) (why reason.Reason, afterForward func()) {
-	switch a.semantics {
+	switch d.Semantics {
 	case policy.Consistent:
-		why = collection.WhyNotConsistent(a.query, who.lastProbe, h.proofWait(a))
-		if why != reason.None || a.mustProve {
-			return why, nil
+		return reason.None
+	case policy.Exact, policy.Continue:
+		return collection.WhyNoStateAt(d.Revision)
+	}
+	return collection.WhyNoStateNotOlderThan(d.Revision)
+}
+
+// whyNotWait returns the reason to forward a request at once: memory cannot prove the newest state within proofWait, or the
+// request costs kube-apiserver so little that a wait would be slower. None means that the request must wait, or has no need
+// to. If the request is forwarded because it costs little, whyNotWait sets d.afterForward.
+func whyNotWait(d *decision, collection *snapshot.Collection, proofWait time.Duration) reason.Reason {
+	switch d.Semantics {
+	case policy.Consistent:
+		why := collection.WhyNotConsistent(d.query, d.caller.lastProbe, proofWait)
+		mustProve := d.asked.Watch || d.Rule.ConsistentLists == policy.ConsistentAll
+		if why != reason.None || mustProve {
+			return why
 		}
-		if afterForward, small := collection.TryForwardSmall(a.query, who.lastProbe); small {
-			return reason.Consistent, afterForward
+		if done, forward := collection.TryForwardSmall(d.query, d.caller.lastProbe); forward {
+			d.afterForward = done
+			return reason.Consistent
 		}
 	case policy.Continue:
-		if afterForward, rest := collection.TryForwardPage(a.query, a.revision); rest {
-			return reason.NotProven, afterForward
+		if done, forward := collection.TryForwardPage(d.query, d.Revision); forward {
+			d.afterForward = done
+			return reason.NotProven
 		}
 	}
-	return reason.None, nil
+	return reason.None
+}
+
+// mayWaitForLoad reports whether the request may wait for a load: the load gives the state that the request asks for, and
+// answering the request would cost the upstream much.
+func (d *decision) mayWaitForLoad() bool {
+	isList := !d.asked.Watch && d.query.Name == ""
+	isStreamingList := d.Initial
+	switch d.Semantics {
+	case policy.Any, policy.NotOlderThan, policy.Consistent:
+		return isList || isStreamingList
+	}
+	return false
+}
+
+// maxWait returns the longest time for which the request waits for loads; for a watch, for loads and the proof together.
+func (d *decision) maxWait() time.Duration {
+	if d.asked.Watch {
+		return maxWatchWait
+	}
+	return maxListWait
+}
+
+// loadWait returns the time for which the request may wait for the load of the collection that is under way, or 0 if it must
+// not wait or nothing is loading.
+func (d *decision) loadWait(collection *snapshot.Collection) time.Duration {
+	if !d.mayWaitForLoad() {
+		return 0
+	}
+	return collection.LoadTimeLeft(d.maxWait(), d.awaitedLoads())
+}
+
+// awaitedLoads returns the kind of loads for which the request waits.
+func (d *decision) awaitedLoads() snapshot.LoadKind {
+	if d.Semantics == policy.Consistent {
+		return snapshot.AnyLoad
+	}
+	return snapshot.FirstLoad
 }

@@ -27,43 +27,44 @@ func (w *forwardedList) WriteHeader(code int) {
 // Unwrap lets [http.ResponseController] find the other methods of the writer.
 func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// onListAnswer returns the onAnswer of a [forwardedList]. It must be called right before the list is sent, since the answer
-// shows which rights the caller had at that moment or later.
+// onListAnswer returns the onAnswer of a [forwardedList]. It must be called right before the list is sent: a right that the
+// answer proves counts from that moment.
 //
-// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. The list is
-// sent as the caller, so a 200 means that the caller may list, and is remembered like the answer to a review. But a 200 with
-// a Warning is not remembered if the caller has a token. The warning may be about the token, and answers from memory would
-// lack it, so the next request is reviewed ([auth.Warned]).
-func (h *Handler) onListAnswer(r *http.Request, who *caller, a *answer) func(http.Header, int) {
+// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 to the
+// caller's credentials means that the caller may list, and is remembered like the answer to a review. Only a 200 with a
+// Warning to a caller with a token is not: the warning may be about the token, and answers from memory would lack it, so the
+// next request is reviewed ([auth.Warned]).
+func (h *Handler) onListAnswer(r *http.Request, d *decision) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
-		warned := who.Identity.HasToken() && len(header.Values("Warning")) > 0
+		id := d.caller.Identity
+		warned := id.HasToken() && len(header.Values("Warning")) > 0
 		switch {
 		case code == http.StatusOK && !warned:
-			h.Authorizer.Learn(who.Identity, &a.attributes, sent)
-		case a.unreviewed && !showsRight(code):
-			hideReason(r, a, header, code)
+			h.Authorizer.Learn(id, &d.attributes, sent)
+		case d.unreviewed && !showsRight(code):
+			hideReason(r, d, header, code)
 		}
 	}
 }
 
-// showsRight reports whether kube-apiserver gives an answer with this code only to callers who may list: 200, 400 (it does
-// not know a selector's field) and 410 (the state is too old).
+// showsRight reports whether kube-apiserver gives an answer with this code only to callers who may list: 200, 400 (unknown
+// field in a selector) and 410 (the state is too old).
 func showsRight(code int) bool {
 	return code == http.StatusOK || code == http.StatusBadRequest || code == http.StatusGone
 }
 
-// hideReason replaces the reason in Cache-Status by one that reveals nothing about memory. Only callers who may list may know
-// the true reason why their list was forwarded.
-func hideReason(r *http.Request, a *answer, header http.Header, code int) {
+// hideReason replaces the reason in Cache-Status by one that reveals nothing about memory, since only callers who may list may
+// know the true one.
+func hideReason(r *http.Request, d *decision, header http.Header, code int) {
 	why := reason.NotAllowed
 	if code == http.StatusUnauthorized {
 		why = reason.UnknownCaller
 	}
-	// The last value is listproxy's; other caches before the upstream may have set the first ones. There is no value if
-	// listproxy itself refused the request.
+	// The last value is listproxy's, and the others are those of caches before the upstream. There is none if listproxy itself
+	// refused the request.
 	if values := header[kubehttp.CacheStatusHeader]; len(values) > 0 {
 		values[len(values)-1] = kubehttp.CacheForwarded(why)
-		observe.RecordOf(r.Context()).SetDecision(a.asked, a.semantics, why)
+		observe.RecordOf(r.Context()).SetDecision(d.asked, d.Semantics, why)
 	}
 }

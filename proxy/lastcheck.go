@@ -8,13 +8,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// conditions has everything on which an answer from memory depends, as it is at one moment.
+// conditions has everything on which an answer from memory depends, as it is at the time now.
 type conditions struct {
-	// now is this moment.
 	now time.Time
-	// entry is the catalog's entry of the resource.
-	entry cluster.Entry
-	// whyNoEntry is the reason why the catalog has no entry, or None.
+	// entry is the cluster's entry of the resource, and whyNoEntry the reason why there is none, or None.
+	entry      cluster.Entry
 	whyNoEntry reason.Reason
 	// memory says which states of the collection are valid.
 	memory snapshot.Validity
@@ -23,27 +21,27 @@ type conditions struct {
 }
 
 // conditions returns the current conditions of an answer. It does not wait.
-func (h *Handler) conditions(a *answer) *conditions {
+func (h *Handler) conditions(d *decision) *conditions {
 	now := time.Now()
 	current := &conditions{
 		now:     now,
-		memory:  a.collection.Validity(),
-		allowed: h.Authorizer.ValidFor(&a.ruling, now) > 0,
+		memory:  d.collection.Validity(),
+		allowed: h.Authorizer.ValidFor(&d.ruling, now) > 0,
 	}
-	current.entry, current.whyNoEntry = h.Cluster.Lookup(resourceOf(a.asked))
+	current.entry, current.whyNoEntry = h.Cluster.Lookup(resourceOf(d.asked))
 	return current
 }
 
-// lastCheck returns None if the answer may be written under the current conditions; otherwise the reason to forward the
+// lastCheck returns None if the answer may be written under the current conditions, otherwise the reason to forward the
 // request. It must be called after everything that waits: reviews, loads, proofs, the wait for room, the audit log.
-func lastCheck(a *answer, current *conditions) reason.Reason {
+func lastCheck(d *decision, current *conditions) reason.Reason {
 	if current.whyNoEntry != reason.None {
 		return current.whyNoEntry
 	}
-	if current.entry != a.entry { // the resource was defined anew
+	if current.entry != d.entry { // the resource was defined anew
 		return reason.Warming
 	}
-	if why := current.memory.WhyNot(a.snapshot, current.now); why != reason.None {
+	if why := current.memory.WhyNot(d.snapshot, current.now); why != reason.None {
 		return why
 	}
 	if !current.allowed {

@@ -17,7 +17,7 @@ import (
 func TestLastCheck(t *testing.T) {
 	now := time.Now()
 	pods := cluster.Entry{Namespaced: true}
-	found := &answer{entry: pods, snapshot: snapshot.Snapshot{Revision: 7, CurrentAt: now.Add(-time.Minute)}}
+	found := &decision{entry: pods, snapshot: snapshot.Snapshot{Revision: 7, CurrentAt: now.Add(-time.Minute)}}
 	unchanged := conditions{
 		now:     now,
 		entry:   pods,

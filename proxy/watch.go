@@ -21,8 +21,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// watchStream is the answer to a watch. Thousands of watches may be idle, so a watchStream keeps nothing of the decision
-// that it no longer needs.
+// watchStream is the answer to a watch. It must not refer to the decision, which holds the whole state: thousands of watches
+// may be idle for hours.
 type watchStream struct {
 	// CountingWriter writes the answer's body.
 	observe.CountingWriter
@@ -33,7 +33,7 @@ type watchStream struct {
 	finish func()
 	span   trace.Span
 	form   *watch.Form
-	// state has the objects with which the watch begins. It is nil once they were written.
+	// state has the objects with which the watch begins. It is nil after they were written.
 	state *body
 	// watcher has the events after the state.
 	watcher *watch.Watcher
@@ -53,13 +53,13 @@ type watchStream struct {
 	served observe.MemoryAnswer
 	// err is the first error of a write: the client has left, or does not read.
 	err error
-	// ending is the reason why the watch must end; "" as long as it may go on.
+	// ending is the reason why the watch must end, or "" while it goes on.
 	ending watch.Ending
 }
 
 const (
-	// minWatchTimeout is the shortest time for which a watch lasts if its client names no timeout. The longest is twice that.
-	// It is the default of kube-apiserver's --min-request-timeout.
+	// minWatchTimeout is the shortest duration of a watch whose client names no timeout. The longest is twice that. It is the
+	// default of kube-apiserver's --min-request-timeout.
 	minWatchTimeout = 30 * time.Minute
 	// revisionWait is the longest time for which a watch waits for its revision. kube-apiserver's cache waits as long
 	// (storage/cacher, blockTimeout).
@@ -69,11 +69,10 @@ const (
 // batches keeps batches of events for reuse. A watch holds a batch only while it writes it.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
-// whyNotWatch returns the reason to forward a watch whose state was found in memory. It returns None if the watch can be
-// answered from memory.
-func (h *Handler) whyNotWatch(a *answer) reason.Reason {
-	form := a.snapshot.WatchForm()
-	needsStreamingLists := a.semantics != policy.After || a.asked.WatchOptions.SendInitialEvents != ""
+// whyNotWatch returns the reason to forward a watch whose state was found in memory, or None.
+func (h *Handler) whyNotWatch(d *decision) reason.Reason {
+	form := d.snapshot.WatchForm()
+	needsStreamingLists := d.Semantics != policy.After || d.asked.WatchOptions.SendInitialEvents != ""
 	switch {
 	case form == nil:
 		return reason.Form
@@ -85,13 +84,13 @@ func (h *Handler) whyNotWatch(a *answer) reason.Reason {
 	return reason.None
 }
 
-// beginWatch begins to answer a watch from memory. It returns a stream, which must be served, or a reason to forward the
-// watch: then it has written nothing. The stream releases state; if there is no stream, beginWatch has released it.
+// beginWatch begins to answer a watch from memory. It returns a stream, which must be served and which releases state; or the
+// reason to forward the watch: then it has written nothing.
 func (h *Handler) beginWatch(
-	w *serve.AnswerWriter, r *http.Request, a *answer, state *body,
+	w *serve.AnswerWriter, r *http.Request, d *decision, state *body,
 ) (*watchStream, reason.Reason) {
-	form := a.snapshot.WatchForm()
-	options := a.asked.WatchOptions
+	form := d.snapshot.WatchForm()
+	options := d.asked.WatchOptions
 	s := &watchStream{
 		CountingWriter: observe.CountingWriter{ResponseWriter: w},
 		handler:        h,
@@ -100,20 +99,19 @@ func (h *Handler) beginWatch(
 		finish:         w.Finish,
 		form:           form,
 		state:          state,
-		initial:        a.initial,
+		initial:        d.Initial,
 		bookmarks:      options.Bookmarks,
 		// kube-apiserver compresses only a watch that begins with the state and has bookmarks, but then all of it.
-		compressed: form.Compressed && a.asked.Gzip && a.initial && options.Bookmarks,
+		compressed: form.Compressed && d.asked.Gzip && d.Initial && options.Bookmarks,
 		served: observe.MemoryAnswer{
-			Representation: a.key.Representation, Revision: a.snapshot.Revision, Items: len(state.objects),
+			Representation: d.key.Representation, Revision: d.snapshot.Revision, Items: len(state.objects),
 		},
 	}
-	if why := s.follow(a); why != reason.None {
-		s.close("") // the watch does not count
+	if why := s.follow(d); why != reason.None {
 		return nil, why
 	}
-	kubehttp.SetCacheHit(w.Header(), a.semantics, h.Unreachable())
-	setHeaders(w.Header(), state.auditID, form.Envelope.Headers, form.ContentType)
+	kubehttp.SetCacheHit(w.Header(), d.Semantics, h.Unreachable())
+	setHeaders(w.Header(), state.auditID, form.Envelope, form.ContentType)
 	if s.compressed {
 		setGzipHeaders(w.Header())
 	}
@@ -122,27 +120,34 @@ func (h *Handler) beginWatch(
 	return s, reason.None
 }
 
-// follow starts the watcher, which from then on collects the changes after a.after. It returns None if the answer may be
-// written, otherwise the reason to forward the watch.
-func (s *watchStream) follow(a *answer) reason.Reason {
+// follow starts the watcher, which collects the changes after the revision that the client has or gets. It returns None if the
+// answer may be written, otherwise the reason to forward the watch.
+func (s *watchStream) follow(d *decision) reason.Reason {
 	h := s.handler
-	// The watcher keeps the function Defined for hours, so Defined must not refer to a, which holds the whole state.
-	resource := resourceOf(a.asked)
-	entry := a.entry
-	s.watcher = a.snapshot.Watch(a.query, watch.Options{
-		After:     a.after,
-		Bookmarks: s.bookmarks,
-		Timeout:   timeLeft(s.request.Context(), a.asked.WatchOptions.Timeout),
-		Defined:   func() bool { return h.Cluster.IsCurrent(resource, entry) },
-	})
-	if s.watcher == nil { // the history no longer reaches back to a.after, or the state was lost meanwhile
-		return cmp.Or(a.collection.WhyNotFollow(a.after), reason.Warming)
+	after := d.snapshot.Revision
+	if d.Semantics == policy.After {
+		after = d.Revision
 	}
-	return lastCheck(a, h.conditions(a))
+	resource := resourceOf(d.asked)
+	entry := d.entry
+	s.watcher = d.snapshot.Watch(d.query, watch.Options{
+		After:     after,
+		Bookmarks: s.bookmarks,
+		Timeout:   timeLeft(s.request.Context(), d.asked.WatchOptions.Timeout),
+		Defined:   func() bool { return h.Cluster.IsCurrent(resource, entry) }, // kept for hours, so without d
+	})
+	if s.watcher == nil { // the history no longer reaches back to after, or the state was lost meanwhile
+		return cmp.Or(d.collection.WhyNotFollow(after), reason.Warming)
+	}
+	why := lastCheck(d, h.conditions(d))
+	if why != reason.None {
+		s.watcher.Close("") // the watch does not count
+	}
+	return why
 }
 
-// timeLeft returns the time after which a watch must end. timeout is the time that the client has named, counted from the
-// arrival of the request; 0 if the client has named none.
+// timeLeft returns the time after which a watch must end. timeout is the client's, counted from the arrival of the request, or
+// 0 if the client names none.
 func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return minWatchTimeout + rand.N(minWatchTimeout) // #nosec G404 -- no secret
@@ -150,13 +155,20 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout - time.Since(observe.RecordOf(ctx).ReceivedAt())
 }
 
-// serve writes the state and the events until the watch ends, and closes the stream.
+// serve writes the state and the events until the watch ends, and releases everything.
 func (s *watchStream) serve() {
-	defer func() { s.close(cmp.Or(s.ending, watch.EndGone)) }()
+	defer func() {
+		s.releaseState()
+		s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) // there is no ending after a panic
+		s.span.End()
+	}()
 	defer s.finish()
 	s.ResponseWriter.WriteHeader(http.StatusOK)
 	s.flush() // clients wait for the header before the first event
-	s.serveInitial()
+	if s.initial {
+		s.writeInitial()
+	}
+	s.releaseState()
 	if s.ending == "" {
 		s.serveChanges()
 	}
@@ -164,92 +176,83 @@ func (s *watchStream) serve() {
 	s.report()
 }
 
-// serveInitial writes the state, if the watch begins with it, and releases the state. If the watch must end before all of it
-// was written, serveInitial sets the ending.
-func (s *watchStream) serveInitial() {
-	if s.initial {
-		s.writeInitial()
-		if s.ending == "" {
-			s.watcher.InitialSent()
-		}
-	}
-	s.release()
-}
-
 // writeInitial writes the state as events, and the bookmark at its end if the client wants bookmarks.
 //
-// A client may read slowly, and the state must be valid as long as objects are written. Once the state is invalid,
-// writeInitial sets the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's does.
+// A client may read slowly, and the state must be valid whenever objects are written. Once it is invalid, writeInitial sets
+// the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's does.
 func (s *watchStream) writeInitial() {
 	out := s.handler.writers.get(&s.CountingWriter, s.state.size)
-	defer out.release()
+	defer s.handler.writers.put(out)
 	var lastEvent []byte
 	if s.bookmarks {
 		lastEvent = s.form.InitialEndBookmark.AppendTo(nil, s.served.Revision)
 	}
 	if s.compressed {
-		s.writeInitialCompressed(out.Writer, lastEvent)
+		s.compressInitial(out, lastEvent)
 	} else {
-		s.writeInitialPlain(out.Writer, lastEvent)
+		s.copyInitial(out, lastEvent)
 		s.uncompressed = int(s.Bytes)
 	}
 	if s.err == nil && s.ending == "" && s.bookmarks {
 		s.events++
 	}
 	s.flush()
+	if s.ending == "" {
+		s.watcher.InitialSent()
+	}
 }
 
-// writeInitialCompressed writes the objects of the state as events, and then lastEvent, with gzip. Clients that get the same
-// objects share the compressed segments.
-func (s *watchStream) writeInitialCompressed(out *bufio.Writer, lastEvent []byte) {
-	// Each segment is flushed before the check for the next. So once the check fails, only the end of the gzip member
-	// follows.
-	begun := false
-	flushAndCheck := func() bool {
-		if begun { // at first the buffer has only the member's header
+// compressInitial writes the objects of the state as events, and then lastEvent, with gzip. Clients that get the same objects
+// share the compressed segments.
+func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
+	// WriteEvents asks before each segment whether to go on. The segments before are flushed first, so that after a no only
+	// the end of the gzip member follows.
+	isFirst := true
+	goesOn := func() bool {
+		if !isFirst { // before the first segment, the buffer has only the member's header
 			s.err = out.Flush()
 		}
-		begun = true
-		return s.checkInterrupted()
+		isFirst = false
+		return s.checkInitial()
 	}
 	var size uint32
 	s.events, size, s.err = s.handler.Compressor.WriteEvents(
-		out, s.form.Envelope, s.state.objects, lastEvent, flushAndCheck)
+		out, s.form.Envelope, s.state.objects, lastEvent, goesOn)
 	s.uncompressed = int(size)
 	if s.err == nil {
 		s.err = out.Flush()
 	}
 }
 
-// writeInitialPlain writes the objects of the state as events, and then lastEvent. Before it passes anything on to the
-// connection, it checks whether the watch is interrupted, and drops the rest if so.
-func (s *watchStream) writeInitialPlain(out *bufio.Writer, lastEvent []byte) {
+// copyInitial writes the objects of the state as events, and then lastEvent, without gzip. It checks whether the watch goes on
+// each time before bytes go to the connection. If the watch does not go on, the events in the buffer are dropped.
+func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.state.objects {
-		var skip int // the number of the object's first bytes that are left out, since the head replaces them
+		var skip int // the head replaces as many of the object's first bytes
 		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
 		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		if size > out.Available() {
-			if !s.checkInterrupted() {
+			if !s.checkInitial() {
 				return
 			}
 			if s.err = out.Flush(); s.err != nil {
 				return
 			}
-			s.events = i // the events before this one were flushed
+			s.events = i // those before this one
 		}
 		_, _ = out.Write(head) // Flush returns the error
 		_, _ = out.Write(object)
 		_, _ = out.WriteString(tail)
-		if size > out.Size() { // the event is larger than the buffer, so most of it was written already
+		if size > out.Size() { // most of the event went to the connection already
 			if s.err = out.Flush(); s.err != nil {
 				return
 			}
 			s.events = i + 1
 		}
 	}
-	if !s.checkInterrupted() {
+	if !s.checkInitial() {
 		return
 	}
 	_, _ = out.Write(lastEvent)
@@ -257,8 +260,8 @@ func (s *watchStream) writeInitialPlain(out *bufio.Writer, lastEvent []byte) {
 	s.events = len(s.state.objects)
 }
 
-// checkInterrupted sets the ending if no more initial events may be written. It reports whether the watch goes on.
-func (s *watchStream) checkInterrupted() (goesOn bool) {
+// checkInitial sets the ending and returns false if no more of the state may be written.
+func (s *watchStream) checkInitial() (goesOn bool) {
 	if s.err != nil {
 		s.ending = watch.EndGone
 	} else {
@@ -282,8 +285,8 @@ func (s *watchStream) serveChanges() {
 	s.ending = watch.EndGone
 }
 
-// writeChanges writes one batch of the events that are ready, and sets the ending if the watch must end. more reports
-// whether further events are ready.
+// writeChanges writes one batch of the events that are ready, and sets the ending if the watch must end. more is true if
+// further events are ready.
 func (s *watchStream) writeChanges() (more bool) {
 	b := batches.Get().(*watch.Batch)
 	defer func() {
@@ -297,8 +300,8 @@ func (s *watchStream) writeChanges() (more bool) {
 	return b.More
 }
 
-// writeBatch writes events, without a flush. In a gzip stream it stores them uncompressed, since compressing them for each
-// client would cost more than it saves.
+// writeBatch writes events without a flush. In a gzip stream it stores them uncompressed, since compression for each client
+// would cost more than it saves.
 func (s *watchStream) writeBatch(b *watch.Batch) {
 	s.uncompressed += b.Size()
 	s.events += b.Events
@@ -328,21 +331,10 @@ func (s *watchStream) flush() {
 	}
 }
 
-// release releases the state with which the watch begins. A second call does nothing.
-func (s *watchStream) release() {
+// releaseState releases the state with which the watch begins. A second call does nothing.
+func (s *watchStream) releaseState() {
 	if s.state != nil {
 		s.state.release()
 		s.state = nil
-	}
-}
-
-// close releases the state, and closes the span and the watcher. The watcher counts the ending, unless it is "".
-func (s *watchStream) close(ending watch.Ending) {
-	s.release()
-	if s.watcher != nil {
-		s.watcher.Close(ending)
-	}
-	if s.span != nil {
-		s.span.End()
 	}
 }

@@ -325,7 +325,7 @@ func (w *modelWorld) newCaller(t *testing.T) *caller {
 	return &caller{
 		Caller:    auth.Caller{Identity: identity, Accepted: true, Flow: auth.FlowOf(identity)},
 		verdict:   auth.Accepted,
-		lastProbe: w.handler.Collections.LastProbe(), seat: &limits.Grant{},
+		lastProbe: w.handler.Collections.LastProbe(),
 	}
 }
 

@@ -3,49 +3,35 @@ package proxy
 import (
 	"bufio"
 	"io"
+	"slices"
 	"sync"
 )
 
-// An answer is written through a buffer, which goes to the connection in one write when it is full or flushed. An answer
-// gets the smallest buffer that holds it: --max-inflight-bytes counts the bytes of the answer, not those of the buffer. An
-// answer that no buffer holds gets one of the largest.
-const (
-	bufferSizes   = 3
-	minBufferSize = 4 << 10
-	// bufferGrowth is the ratio of two neighbouring sizes.
-	bufferGrowth = 4
-)
+// bufferSizes are the sizes of the buffers through which answers are written, in bytes. A buffer goes to the connection in one
+// write when it is full or flushed.
+var bufferSizes = [...]int{4 << 10, 16 << 10, 64 << 10}
 
-// writerPool keeps writers for reuse. It is safe for concurrent use.
-type writerPool struct {
-	// bySize has the writers of each size, in ascending order.
-	bySize [bufferSizes]sync.Pool
-}
+// writerPool keeps buffered writers of each size for reuse. It is safe for concurrent use.
+type writerPool [len(bufferSizes)]sync.Pool
 
-// pooledWriter is a buffered writer that must be released.
-type pooledWriter struct {
-	*bufio.Writer
-	pool *sync.Pool
-}
-
-// get returns a writer to w for an answer of length bytes.
-func (p *writerPool) get(w io.Writer, length int) pooledWriter {
-	index, size := 0, minBufferSize
-	for size < length && index < bufferSizes-1 {
-		index++
-		size *= bufferGrowth
+// get returns a writer to w for an answer of length bytes, which must be put back. Its buffer is the smallest that holds the
+// answer, since --max-inflight-bytes counts the bytes of the answer and not those of the buffer. If none holds it, the buffer
+// is the largest.
+func (p *writerPool) get(w io.Writer, length int) *bufio.Writer {
+	i := 0
+	for i < len(p)-1 && bufferSizes[i] < length {
+		i++
 	}
-	pool := &p.bySize[index]
-	writer, ok := pool.Get().(*bufio.Writer)
+	writer, ok := p[i].Get().(*bufio.Writer)
 	if !ok {
-		writer = bufio.NewWriterSize(nil, size)
+		writer = bufio.NewWriterSize(nil, bufferSizes[i])
 	}
 	writer.Reset(w)
-	return pooledWriter{Writer: writer, pool: pool}
+	return writer
 }
 
-// release returns the writer to its pool. Bytes that were not flushed are lost.
-func (w pooledWriter) release() {
-	w.Reset(nil)
-	w.pool.Put(w.Writer)
+// put returns a writer to the pool. Bytes that were not flushed are lost.
+func (p *writerPool) put(writer *bufio.Writer) {
+	writer.Reset(nil)
+	p[slices.Index(bufferSizes[:], writer.Size())].Put(writer)
 }

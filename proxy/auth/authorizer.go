@@ -131,16 +131,11 @@ func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (a
 	})
 }
 
-// Remembered returns the remembered ruling about a caller. ok is false if the upstream would have to be asked. If a user is
-// impersonated, the ruling is empty, since it depends on several answers: ok then says only that the answer about the user is
-// remembered.
-func (a *Authorizer) Remembered(id Identity, attrs *Attributes) (ruling Ruling, ok bool) {
-	if id.ImpersonatedUser() != nil {
-		_, ok = a.reviews.remembered(decisionKey(id, attrs), time.Now())
-		return Ruling{}, ok
-	}
-	ruling.right, ok = a.reviews.lookUp(decisionKey(id, attrs), time.Now())
-	return ruling, ok
+// Remembers reports whether a valid answer about the caller's right is remembered. If a user is impersonated, that is the
+// answer about the user. [Authorizer.Review] may then still have to ask about the right to impersonate.
+func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
+	_, ok := a.reviews.remembered(decisionKey(id, attrs), time.Now())
+	return ok
 }
 
 // Learn remembers that a caller has the right to do what attrs describe, since the upstream has done it at a request of the

@@ -137,7 +137,8 @@ func newReviewCache[V any](cfg ReviewConfig, maxAnswers int) *reviewCache[V] {
 // error is from q.send or ctx, or is [ErrNoSeat], a [limits.Overload] or errOutdated.
 func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], error) {
 	began := time.Now()
-	if known, ok := c.lookUp(q.key, began); ok {
+	if known, ok := c.remembered(q.key, began); ok {
+		c.hits.Add(1)
 		return known, nil
 	}
 	c.misses.Add(1)
@@ -216,15 +217,6 @@ func (c *reviewCache[V]) kept(key string) (a answer[V], ok bool) {
 	value, _ := c.answers.Get(key)
 	a, ok = value.(answer[V])
 	return a, ok
-}
-
-// lookUp returns what remembered returns, and counts a hit if ok is true.
-func (c *reviewCache[V]) lookUp(key string, now time.Time) (known answer[V], ok bool) {
-	known, ok = c.remembered(key, now)
-	if ok {
-		c.hits.Add(1)
-	}
-	return known, ok
 }
 
 // remembered returns the remembered answer for key. ok is false if there is none that is still valid.

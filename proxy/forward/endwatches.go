@@ -16,8 +16,8 @@ const maxLateWatch = time.Second
 // errStopped is the failure of a watch that was stopped before the API server answered it.
 var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 
-// EndWatches ends the forwarded watches that are open. A watch that begins later ends within a second of its start. EndWatches
-// does not wait for these ends. A second call does nothing.
+// EndWatches begins to end the forwarded watches that are open, and returns. A watch that begins later ends within a second
+// of its start. A second call does nothing.
 //
 // A watch ends as kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
 // k8s.io/apiserver/pkg/endpoints/handlers): after a whole event, with a regular end of the body. The client then opens
@@ -27,10 +27,12 @@ var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 // number of open watches, if there are any. It returns the delay before the first end, and the time over which the ends
 // are spread, which must be more than 0.
 //
-// A watch in the middle of an event ends after that event. A compressed watch ends after a gzip member, which
-// kube-apiserver always ends after an event. If the member does not end, the watch lasts until the process ends. In media
-// types other than JSON and protobuf the end of an event cannot be found, so such a watch may end within an event. A watch
-// without an answer yet gets a 503 with Retry-After.
+// Some watches end in another way:
+//   - A compressed watch ends after a gzip member, which kube-apiserver always ends after an event. A member that does not
+//     end lasts until the process ends.
+//   - In media types other than JSON and protobuf the end of an event cannot be found. Such a watch ends at once, possibly
+//     within an event.
+//   - A watch without an answer yet gets a 503 with Retry-After.
 func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Duration)) {
 	f.watches.endAll(pace)
 }
@@ -39,10 +41,10 @@ func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Durati
 type openWatches struct {
 	mu      sync.Mutex
 	watches map[*openWatch]struct{}
-	ending  bool // endAll was called, so each new watch must end soon
+	ending  bool // endAll was called: each new watch must end soon
 }
 
-// add adds a new watch, which must be finished. cancel ends the watch's request to the API server.
+// add returns a new watch, which must be finished. cancel ends the watch's request to the API server.
 func (o *openWatches) add(cancel context.CancelFunc) *openWatch {
 	w := &openWatch{cancel: cancel}
 	o.mu.Lock()
@@ -80,8 +82,7 @@ func (o *openWatches) endAll(pace func(watches int) (delay, spread time.Duration
 	o.watches = nil
 }
 
-// openWatch is a forwarded watch, and the body of its answer. When the watch must end, endRequested is set, and the watch stops
-// after the current event.
+// openWatch is a forwarded watch, and the body of its answer. A watch that must end stops after the current event.
 type openWatch struct {
 	cancel context.CancelFunc // ends the request to the API server
 	body   io.ReadCloser      // the body from the API server; nil before its answer
@@ -93,13 +94,13 @@ type openWatch struct {
 	stopped      bool // nothing more is passed on to the client
 }
 
-// endAfterEvent stops the watch after the current event. It stops the watch at once if no event has begun, if there is no answer
-// yet, or if the ends of events cannot be found.
+// endAfterEvent stops the watch after the current event. It stops the watch at once if no event has begun, if there is no
+// answer yet, or if the ends of events cannot be found.
 func (w *openWatch) endAfterEvent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endRequested = true
-	if !w.notAStream && (w.body == nil || !w.framing.findsEnds() || w.framing.isBetween()) {
+	if !w.notAStream && !w.framing.inside {
 		w.stopLocked()
 	}
 }
@@ -110,16 +111,16 @@ func (w *openWatch) stopLocked() {
 	w.cancel() // ends a Read that waits, too
 }
 
-// takeOver makes the watch the body of res, if res is a stream of events. Any other answer keeps its body, and ends by itself.
-// If the watch was stopped already, such a body may be incomplete, and takeOver returns errStopped.
-func (w *openWatch) takeOver(res *http.Response) error {
+// setResponse makes the watch the body of res if res is a stream of events. Any other answer keeps its body, and ends by
+// itself. If the watch was stopped before, such a body may be incomplete, so setResponse returns errStopped.
+func (w *openWatch) setResponse(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
 		w.body = res.Body
 		w.framing = framingOf(res.Header)
-		res.Body = w // if the watch was stopped already, the stream is empty
+		res.Body = w // a watch that was stopped before is an empty stream
 	case w.stopped:
 		return errStopped
 	default:

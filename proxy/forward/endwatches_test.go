@@ -93,7 +93,7 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 			w := watches.add(cancel)
 			reader, writer := io.Pipe()
 			context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) }) // as the transport does
-			expect.NoError(t, w.takeOver(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: tt.header}))
+			expect.NoError(t, w.setResponse(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: tt.header}))
 			got := make(chan string, 1)
 			go func() {
 				var passed strings.Builder
@@ -127,7 +127,7 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 	}
 }
 
-// TestRefusedWatchIsLeftAlone: an answer without events ends by itself. If the watch was ended before its answer, takeOver
+// TestRefusedWatchIsLeftAlone: an answer without events ends by itself. If the watch was ended before its answer, setResponse
 // returns an error, since the answer may be incomplete.
 func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	refusal := func() *http.Response {
@@ -135,14 +135,14 @@ func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	}
 	answered := &openWatch{cancel: func() { t.Error("the request is canceled") }}
 	res := refusal()
-	expect.NoError(t, answered.takeOver(res))
+	expect.NoError(t, answered.setResponse(res))
 	answered.endAfterEvent()
 	expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
 
 	canceled := false
 	unanswered := &openWatch{cancel: func() { canceled = true }}
 	unanswered.endAfterEvent()
-	if err := unanswered.takeOver(refusal()); err == nil || !canceled {
-		t.Errorf("takeOver returns %v, canceled: %t; want an error and true", err, canceled)
+	if err := unanswered.setResponse(refusal()); err == nil || !canceled {
+		t.Errorf("setResponse returns %v, canceled: %t; want an error and true", err, canceled)
 	}
 }

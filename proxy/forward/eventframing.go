@@ -11,16 +11,15 @@ import (
 // only a decoder can tell apart.
 type eventFraming struct {
 	method framing
-	// inside reports whether an event or, with framedByMember, a gzip member has begun.
+	// inside reports whether next has read the beginning of an event or gzip member, but not its end. It stays false if ends
+	// cannot be found.
 	inside bool
 
-	// length is the length of the event, and lengthRead the number of its bytes that were read (framedByLength).
-	length     [4]byte
-	lengthRead int
-	// endRead is the number of bytes of memberEnd that were just read (framedByMember).
-	endRead int
-	// missing is the number of bytes that follow: of the event after its length (framedByLength), or of the member's
-	// trailer (framedByMember).
+	length     [4]byte // the length of the event (framedByLength)
+	lengthRead int     // the number of bytes of length that were read
+	endRead    int     // the number of bytes of memberEnd that were just read (framedByMember)
+	// missing is the number of bytes up to the end of the event (framedByLength), or of the member's trailer
+	// (framedByMember).
 	missing uint32
 }
 
@@ -30,7 +29,7 @@ type framing int
 const (
 	// unframed means that only a decoder could find the end. It stands for all media types except those below.
 	unframed framing = iota
-	// framedByLine is JSON. Each event has a newline at its end, and none inside (k8s.io/apimachinery,
+	// framedByLine is JSON. Each event ends with a newline, and has none inside (k8s.io/apimachinery,
 	// pkg/runtime/serializer/json).
 	framedByLine
 	// framedByLength is protobuf. Each event follows its length in four bytes (LengthDelimitedFramer in
@@ -38,13 +37,13 @@ const (
 	framedByLength
 	// framedByMember is gzip. From 1.37 on, kube-apiserver compresses streaming lists. It flushes after events, and begins
 	// a new gzip member after each flush (perFlushGzipWriter in k8s.io/apiserver, pkg/endpoints/handlers). So a member has
-	// whole events. Its end can be found, but not those of the events inside.
+	// whole events. The end of a member can be found, but not the ends of the events inside.
 	framedByMember
 )
 
 const (
-	// memberEnd is the empty block with which compress/flate ends a member. (Other compressed bytes equal it once in a
-	// terabyte. A watch that is ended there ends as if its connection broke.)
+	// memberEnd is the empty block with which compress/flate ends a member. Other compressed bytes equal it about once in a
+	// terabyte. A watch that is ended there looks like a broken connection.
 	memberEnd = "\x01\x00\x00\xff\xff"
 	// memberTrailer is the number of bytes of a member after memberEnd: a checksum and the size.
 	memberTrailer = 8
@@ -67,14 +66,8 @@ func framingOf(h http.Header) eventFraming {
 	return eventFraming{}
 }
 
-// findsEnds reports whether next finds the ends of events or of gzip members.
-func (f *eventFraming) findsEnds() bool { return f.method != unframed }
-
-// isBetween reports whether the stream is known to be between two events; if it is compressed, between two members.
-func (f *eventFraming) isBetween() bool { return f.findsEnds() && !f.inside }
-
-// next reads bytes of p up to the end of the current event or gzip member. It returns their number, and reports whether
-// that end was reached. p must not be empty.
+// next reads p up to the end of the current event or gzip member. It returns the number of bytes, and reports whether the
+// end was reached. p must not be empty.
 func (f *eventFraming) next(p []byte) (n int, ended bool) {
 	switch f.method {
 	case framedByLine:
@@ -84,7 +77,7 @@ func (f *eventFraming) next(p []byte) (n int, ended bool) {
 	case framedByMember:
 		n, ended = f.nextByMember(p)
 	default:
-		n, ended = len(p), false
+		return len(p), false
 	}
 	f.inside = !ended
 	return n, ended
@@ -128,7 +121,7 @@ func (f *eventFraming) nextByMember(p []byte) (n int, ended bool) {
 			f.missing = 0
 			return i + 1, true
 		case b != memberEnd[f.endRead]:
-			// The first byte of memberEnd is not in the rest of it. So only b itself can begin memberEnd again.
+			// The first byte of memberEnd occurs nowhere else in it, so only b itself can begin memberEnd again.
 			f.endRead = 0
 			if b == memberEnd[0] {
 				f.endRead = 1

@@ -26,8 +26,8 @@ func split(t *testing.T, header http.Header, parts ...string) (whole []string, r
 			if !ended && n < len(part) {
 				t.Fatalf("next stopped at byte %d of %d, where nothing ends", n, len(part))
 			}
-			if between := f.isBetween(); between != ended {
-				t.Fatalf("next says that an event ended: %t; isBetween says %t", ended, between)
+			if wantInside := f.method != unframed && !ended; f.inside != wantInside {
+				t.Fatalf("next says that an event ended: %t; inside is %t, want %t", ended, f.inside, wantInside)
 			}
 			rest += part[:n]
 			part = part[n:]
@@ -79,8 +79,7 @@ func TestEventFraming(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
 			f := framingOf(header)
-			expect.Same(t, tt.findsEnds, f.findsEnds())
-			expect.Same(t, tt.findsEnds, f.isBetween()) // before the first event
+			expect.Same(t, tt.findsEnds, f.method != unframed)
 			stream := strings.Join(tt.whole, "") + tt.rest
 			for i := range len(stream) + 1 {
 				for j := i; j <= len(stream); j += 1 + len(stream)/50 {

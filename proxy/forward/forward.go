@@ -20,33 +20,32 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Upstream says where the API server is, and how to reach it for a caller.
+// Upstream is the API server, and the ways to reach it for a caller.
 type Upstream interface {
 	// URL returns the API server's base URL. Its path has no slash at the end.
 	URL() *url.URL
 	// RoundTripper returns the transport for a caller's request.
 	RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper
-	// RecordAnswer records the status of the answer to such a request. upgrade says that the request asked for another
+	// RecordAnswer records the status of the answer to such a request. upgrade means that the request asked for another
 	// protocol.
 	RecordAnswer(id auth.Identity, upgrade bool, method string, status int)
 }
 
-// Forwarder passes requests to the API server, and its answers back. Each part is passed on as soon as it comes; only
-// answers that make sense as a whole ([kubehttp.Request.Bufferable]) are held back until they are complete or a buffer is
-// full. It is safe for concurrent use.
+// Forwarder passes requests to the API server, and its answers back. Each part is passed on as soon as it comes. Only
+// answers that make sense as a whole ([kubehttp.Request.Bufferable]) are buffered. Forwarder is safe for concurrent use.
 //
 // The request that arrives at the API server differs from the caller's only in
 //
 //   - its Host
-//   - headers that are about one connection (hop-by-hop headers)
+//   - hop-by-hop headers
 //   - claims that a caller may not make about itself (removeCallerClaims)
 //   - X-Forwarded-For, which holds the caller's address
-//   - the credentials, if listproxy impersonates the caller: then the request has listproxy's own, and names the caller
-//     in Impersonate-* headers. All other requests have the caller's credentials only.
+//   - the credentials, if listproxy impersonates the caller. Such a request has listproxy's own credentials, and names the
+//     caller in Impersonate-* headers. All other requests have the caller's credentials only.
 //
-// Headers that are already set on the ResponseWriter are added to the final answer. If the API server has set the same
-// header, its values come first: in Cache-Status, the cache nearest to the user is the last (RFC 9211). Nothing else is
-// added to an answer.
+// The answer differs from the API server's only in headers: those that are already set on the ResponseWriter are added. If
+// both have a header, the API server's values come first, since the cache nearest to the user is the last in Cache-Status
+// (RFC 9211).
 //
 // If the API server does not answer:
 //
@@ -56,9 +55,9 @@ type Upstream interface {
 //   - Otherwise the caller gets a 503 with a metav1.Status. If certainly no write was carried out, the 503 has a
 //     Retry-After, which makes clients repeat the request.
 //
-// If either side breaks off once the answer has begun, the other side's connection or stream is broken off, too, by a
-// panic with [http.ErrAbortHandler], which handlers around this one must let pass. So an incomplete answer never looks
-// complete. A watch is complete after any event ([Forwarder.EndWatches]).
+// If either side breaks off after the answer has begun, a panic with [http.ErrAbortHandler] breaks off the other side's
+// connection or stream. Handlers around this one must let this panic pass. So an incomplete answer never looks complete. A
+// watch is complete after any event ([Forwarder.EndWatches]).
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server
@@ -69,13 +68,14 @@ type Forwarder struct {
 	logLimiter *rate.Sometimes
 }
 
-// New returns a Forwarder to up. It logs the API server's failures as warnings, and callers that go away at debug level.
+// New returns a Forwarder to up. It logs failures of the API server as warnings, and requests that callers give up as debug
+// messages.
 func New(up Upstream, logger *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, base: up.URL(), log: logger, logLimiter: telemetry.NewLogLimiter()}
 }
 
-// ServeAs forwards r, whose target must be a path, as a request of id. reserve reserves memory for r's body, which may have
-// to be sent again. If it is nil, the body is not kept.
+// ServeAs forwards r, whose target must be a path, as a request of id. reserve reserves memory for r's body, which is kept in
+// case it must be sent again. If reserve is nil, the body is not kept.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, reserve Reserve) {
 	if reason, message := whyRefused(r, id); reason != "" {
 		refuse(w, r, reason, message)
@@ -89,7 +89,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	body, release := newUpload(r, reserve)
 	defer release()
 	exchange := newExchange(f, w, r, id, body)
-	if err := body.failure(); err != nil { // a body that is kept has been read already
+	if err := body.failure(); err != nil { // newUpload has read a body that is kept
 		exchange.fail(w, r, err)
 		return
 	}
@@ -100,7 +100,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 		defer f.watches.finish(exchange.watch)
 	}
 	r = r.WithContext(exchange.withTrace(ctx, cancel))
-	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(exchange) // a span around exchange.RoundTrip
+	transport, endSpan := observe.RecordOf(ctx).ForwardTransport(exchange) // exchange.RoundTrip in a span
 	defer endSpan()
 	reverse := httputil.ReverseProxy{
 		Rewrite:        exchange.rewrite,
@@ -114,8 +114,8 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Iden
 	reverse.ServeHTTP(w, r)
 }
 
-// whyRefused returns the reason why a request must not be forwarded, and the message to its sender. The reason is empty
-// if the request may be forwarded.
+// whyRefused returns the reason why a request must not be forwarded, and the message to its sender. The reason is "" if the
+// request may be forwarded.
 func whyRefused(r *http.Request, id auth.Identity) (reason, message string) {
 	if name := identityHeaderInConnection(r.Header); name != "" {
 		return observe.RefusedConnection,
@@ -137,8 +137,8 @@ func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
-// recordRefusal records that listproxy itself refuses the request. It removes the answer's Cache-Status, which is not for
-// answers that a proxy makes itself (RFC 9211, section 2).
+// recordRefusal records that listproxy itself refuses the request. It removes Cache-Status, which a proxy must not set on
+// answers of its own (RFC 9211, section 2).
 func recordRefusal(w http.ResponseWriter, r *http.Request, reason string) {
 	w.Header().Del(kubehttp.CacheStatusHeader)
 	observe.RecordOf(r.Context()).SetRefused(reason)

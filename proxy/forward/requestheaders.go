@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/auth"
 )
 
-// adaptRequestHeader makes h, a copy of the header of a caller's request without hop-by-hop headers, the header of the
-// request to the API server. remoteAddr is the address of the connection's peer.
+// adaptRequestHeader turns h, the header of a caller's request without hop-by-hop headers, into the header of the request to
+// the API server. remoteAddr is the address of the connection's peer.
 func adaptRequestHeader(h http.Header, caller auth.Identity, remoteAddr string) {
 	removeCallerClaims(h)
 	hideIdempotencyKeys(h)
@@ -22,9 +22,9 @@ func adaptRequestHeader(h http.Header, caller auth.Identity, remoteAddr string) 
 	}
 }
 
-// removeCallerClaims removes the headers that only a trusted proxy may set: the caller's name (X-Remote-*, from a front
-// proxy) and address (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver writes the addresses of X-Forwarded-For and
-// X-Real-Ip into its audit events (k8s.io/apimachinery/pkg/util/net.SourceIPs).
+// removeCallerClaims removes the headers that only a trusted proxy may set. X-Remote-* name the caller (front proxy).
+// Forwarded, X-Forwarded-* and X-Real-Ip have the caller's address, which kube-apiserver writes into its audit events
+// (k8s.io/apimachinery/pkg/util/net.SourceIPs).
 //
 // Authorization and Impersonate-* stay: the API server judges them together.
 func removeCallerClaims(h http.Header) {
@@ -37,14 +37,14 @@ func removeCallerClaims(h http.Header) {
 	}
 }
 
-// normalizeName returns the same text for all header names that some server may read as one name. Such names may differ
-// in case, since net/http does not canonicalize a name that is not a valid token. They may also differ in underscores and
-// dashes, since a server behind the API server's address may read one as the other.
+// normalizeName returns the same text for all header names that some server may read as one name. net/http does not
+// canonicalize a name that is not a valid token, so names may differ in case. A server behind the API server's address may
+// read an underscore as a dash.
 func normalizeName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// hideIdempotencyKeys writes the names of these headers in lower case, which means the same to servers, but which net/http
-// does not recognize. It would repeat a write with such a header if the connection ends before the answer. But
-// kube-apiserver ignores these headers, and may have carried out the write.
+// hideIdempotencyKeys hides two headers from net/http, which would repeat a write with one of them if the connection ends
+// before the answer. kube-apiserver ignores these headers, and may have carried out the write. net/http does not recognize
+// a name in lower case, which means the same to servers.
 func hideIdempotencyKeys(h http.Header) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := h[name]; ok {
@@ -54,11 +54,11 @@ func hideIdempotencyKeys(h http.Header) {
 	}
 }
 
-// identityHeaderInConnection returns the name of an identity header that the Connection header lists, or "". A request with
-// such a header is refused as malformed: Connection must not list a header that is meant for all recipients.
+// identityHeaderInConnection returns the name of an identity header that the Connection header lists, or "". Connection must
+// not list a header that is meant for all recipients, so such a request is malformed.
 //
-// A proxy must remove the headers that Connection lists (RFC 9110, 7.6.1). If another proxy in front impersonates its
-// callers, a caller could so have its Impersonate-User removed, and act with that proxy's rights.
+// It is dangerous, too. A proxy must remove the headers that Connection lists (RFC 9110, 7.6.1). If a proxy in front of
+// listproxy impersonates its callers, a caller could have the Impersonate-User removed, and act with that proxy's rights.
 func identityHeaderInConnection(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {

@@ -12,32 +12,31 @@ import (
 // bound on bodies (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
 const maxKept = 3 << 20
 
-// errNotKept means that the API server has not looked at the request, which cannot be sent again without its body.
+// errNotKept means that the request must be sent again, but its body is gone.
 var errNotKept = errors.New(
 	"the API server closed the connection before it looked at the request, whose body was not kept")
 
-// Reserve reserves memory for a body of a length in bytes, until release is called. ok is false if too little memory is
-// left.
+// Reserve reserves memory for a body of length bytes, until release is called. ok is false if too little memory is left.
 type Reserve func(length int64) (release func(), ok bool)
 
 // upload is the body of a caller's request on its way to the API server. Requests share connections there. When the API
 // server closes a connection (GOAWAY) without having looked at a request, the transport sends the request again, and asks
-// for its body from the beginning. So a body is kept if its length is known, and there is memory for it: it is read as a
-// whole before it is sent. Any other body is passed on as it comes.
+// for its body from the beginning. So the whole body is read and kept before it is sent, if its length is known and there is
+// memory for it. Any other body is passed on as it comes.
 type upload struct {
 	body    io.ReadCloser
 	kept    []byte                // all bytes of body; nil if it is not kept
-	begun   atomic.Bool           // reading has begun of a body that is not kept
+	begun   atomic.Bool           // a Read of a body that is not kept has begun
 	readErr atomic.Pointer[error] // the error of reading body, other than io.EOF
 }
 
-// newUpload returns the body of r, and keeps it if reserve is not nil and has memory. release gives the memory back.
+// newUpload returns the body of r, and reads it if it is to be kept. release gives back the memory that reserve has reserved.
 func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	u = &upload{body: r.Body}
 	none := func() {}
 	// A client that expects a 100 (Continue) sends its body only when the API server has looked at the request.
 	waitsForContinue := r.Header.Get("Expect") != ""
-	hasKnownLength := r.ContentLength > 0 // 0 is no body, and -1 one of unknown length
+	hasKnownLength := r.ContentLength > 0 // 0 means no body, and -1 an unknown length
 	if reserve == nil || !hasKnownLength || r.ContentLength > maxKept || waitsForContinue {
 		return u, none
 	}
@@ -45,7 +44,7 @@ func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	if !ok {
 		return u, none
 	}
-	// With MinRead more than the length, ReadFrom can read io.EOF without growing the buffer.
+	// bytes.MinRead more than the length lets ReadFrom reach io.EOF without growing the buffer.
 	content := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead))
 	if _, err := content.ReadFrom(r.Body); err != nil {
 		u.readErr.Store(&err)
@@ -55,7 +54,7 @@ func newUpload(r *http.Request, reserve Reserve) (u *upload, release func()) {
 	return u, release
 }
 
-// reader returns the body from its beginning, or errNotKept if reading has begun and the body is not kept. There must be a
+// reader returns the body from its beginning, or errNotKept if a Read has begun and the body is not kept. There must be a
 // body.
 func (u *upload) reader() (io.ReadCloser, error) {
 	if u.kept != nil {
@@ -67,7 +66,7 @@ func (u *upload) reader() (io.ReadCloser, error) {
 	return &attempt{upload: u}, nil
 }
 
-// failure returns the error of reading the caller's body; nil if there was none.
+// failure returns the error of reading the caller's body, or nil if there was none.
 func (u *upload) failure() error {
 	if err := u.readErr.Load(); err != nil {
 		return *err
@@ -75,7 +74,7 @@ func (u *upload) failure() error {
 	return nil
 }
 
-// attempt reads a body that is not kept, for one attempt to send it.
+// attempt is a body that is not kept, for one attempt to send it.
 type attempt struct {
 	upload *upload // shared with the other attempts
 	closed atomic.Bool
@@ -95,8 +94,10 @@ func (a *attempt) Read(b []byte) (int, error) {
 }
 
 // Close implements [io.Closer]. It ends a Read that waits. If no Read has begun, the body stays open, so that another
-// attempt can send it. Read stores begun before it loads closed, and Close stores closed before it loads begun: so of a
-// Read and a Close at the same time at least one sees the other.
+// attempt can send it.
+//
+// Read stores begun before it loads closed, and Close stores closed before it loads begun. So of a Read and a Close at the
+// same time, at least one sees the other.
 func (a *attempt) Close() error {
 	a.closed.Store(true)
 	if !a.upload.begun.Load() {

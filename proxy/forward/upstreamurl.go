@@ -7,10 +7,7 @@ import (
 
 // upstreamURL returns the URL at the API server for a request with this target. base is the API server's base URL. The bytes
 // of the target stay as they are, since only the API server can judge unusual targets (double slashes, %2f, semicolons,
-// stray per cent signs).
-//
-// Only a space is escaped, which does not change the meaning. HTTP/2 allows a space in a path, but in HTTP/1.1 a space ends
-// the target.
+// stray percent signs). Only a space is escaped. HTTP/2 allows it in a path, but in HTTP/1.1 it ends the target.
 func upstreamURL(base *url.URL, target string) *url.URL {
 	path, query, hasQuery := strings.Cut(strings.ReplaceAll(target, " ", "%20"), "?")
 	raw := base.EscapedPath() + path
@@ -22,10 +19,10 @@ func upstreamURL(base *url.URL, target string) *url.URL {
 	if err == nil && u.EscapedPath() == raw {
 		return u
 	}
-	// net/url would escape some bytes of this path. Opaque is sent as it is.
+	// net/url would escape some bytes of this path. It sends Opaque as it is.
 	u.Opaque = raw
 	if strings.HasPrefix(raw, "//") {
-		// An Opaque that begins with two slashes is sent as an absolute URL, so the host must come before the path.
+		// net/url sends an Opaque that begins with two slashes as an absolute URL, so the host must come before the path.
 		u.Opaque = "//" + base.Host + raw
 	}
 	return u

@@ -30,7 +30,7 @@ func BaseURL(cfg *rest.Config) (*url.URL, error) {
 		return nil, fmt.Errorf("the API server's URL on %s has a query or a fragment: write it as https://host:port/prefix",
 			base.Host)
 	}
-	// In the escaped path a slash at the end is a separator, and %2F is not.
+	// Only in the escaped path can a slash at the end be told from %2F, which is no separator.
 	raw := strings.TrimRight(base.EscapedPath(), "/")
 	path, err := url.PathUnescape(raw)
 	if err != nil {

@@ -5,11 +5,11 @@ type Condition string
 
 // The conditions.
 const (
-	// ConditionUnknown means that no probe has ended yet, or only one, which failed (see isConfirmed).
+	// ConditionUnknown means that no probe has ended yet, or that only the first one has, and failed (see isConfirmed).
 	ConditionUnknown Condition = "unknown"
 	// ConditionOK means that the upstream answers, and allows listproxy what it needs.
 	ConditionOK Condition = "ok"
-	// ConditionUnreachable means that no answer came, or it came from a wrong server.
+	// ConditionUnreachable means that no answer comes, or that it comes from a wrong server.
 	ConditionUnreachable Condition = "unreachable"
 	// ConditionUnauthorized means that the upstream refuses listproxy's credentials (401).
 	ConditionUnauthorized Condition = "unauthorized"
@@ -48,14 +48,20 @@ var conditionTexts = map[Condition]struct{ meaning, advice string }{
 // Meaning returns the words that complete the sentence "kube-apiserver is …".
 func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 
-// isConfirmed reports whether found, the result of the last probe, is the upstream's condition from now on. previous is the
-// result of the probe before, and known the condition until now.
+// isConfirmed reports whether the result of the last probe replaces the known condition. previous is the result of the probe
+// before.
 //
-// OK needs no second probe. A failure is confirmed if the probe before has found the same failure, or another one while no
-// failure was known. A single failure is not confirmed: it may be momentary, as when a load balancer changes API servers;
-// and an API server that has just started refuses everybody until it has read the roles.
-func isConfirmed(found, previous, known Condition) bool {
-	if found == ConditionOK || found == previous {
+// OK needs no second probe. A new failure does, since it may be momentary: a load balancer may have changed API servers, or
+// an API server that has just started refuses everybody until it has read the roles.
+//
+//	known        previous     last
+//	any          any          ok           confirmed
+//	ok           ok           unreachable  not confirmed
+//	ok           unreachable  unreachable  confirmed: the same failure twice
+//	ok           unreachable  forbidden    confirmed: two failures in a row
+//	unreachable  unreachable  forbidden    not confirmed: a known failure changes only after two
+func isConfirmed(known, previous, last Condition) bool {
+	if last == ConditionOK || last == previous {
 		return true
 	}
 	return previous.isFailure() && !known.isFailure()

@@ -1,9 +1,10 @@
-// Package upstream reaches the API server: it has the address, the connections for callers'
-// requests and for listproxy's own, and the condition of the API server.
+// Package upstream reaches the API server, and knows its condition.
 //
-//   - transports.go, transportsets.go: the connections for callers' requests, without credentials
-//   - impersonation.go: those of users whom listproxy impersonates; rotation.go: files that change
-//   - baseurl.go: the address; withoutreuse.go: connections of one request each
-//   - health.go: the API server's condition by probes; traffic.go: and by listproxy's own requests;
-//     condition.go: all conditions, with advice
+//   - transports.go, transportsets.go: the connections for callers' requests, without credentials of listproxy
+//   - impersonation.go: the connections for users whom listproxy impersonates
+//   - rotation.go: files of certificates that change
+//   - baseurl.go: the API server's address
+//   - withoutreuse.go: connections for one request each
+//   - health.go: the API server's condition, by probes; traffic.go: by the answers to other requests
+//   - condition.go: the conditions, with advice
 package upstream

@@ -19,12 +19,11 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Health knows the condition of the upstream. Every ten seconds it probes: it sends GET /readyz with listproxy's own
-// credentials. It also observes the answers to listproxy's other requests ([Health.Observe]). An upstream that answers them
-// is not unreachable, and an upstream that refuses them all is of no use. Each change of the [Condition] is one line of the
-// log.
+// Health knows the condition of the upstream. Every ten seconds it probes the upstream: it sends GET /readyz with listproxy's
+// own credentials. It also observes the answers to listproxy's other requests ([Health.Observe]). An upstream that answers
+// these is not unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line of the log.
 //
-// A failure counts when two probes have found it, five seconds apart. The first good probe ends it. Health is safe for
+// A failure counts when two probes, five seconds apart, have found it. The first good probe ends it. Health is safe for
 // concurrent use.
 type Health struct {
 	client  *http.Client
@@ -32,9 +31,8 @@ type Health struct {
 	log     *slog.Logger
 	traffic traffic
 
-	mu sync.Mutex // guards diagnosis
-	// diagnosis is the result of the last probes, without Answered. Only Run changes it.
-	diagnosis Diagnosis
+	mu        sync.Mutex // guards diagnosis
+	diagnosis Diagnosis  // by the last probes, without Answered; only Run changes it
 }
 
 // Diagnosis is what is known about the condition of the upstream.
@@ -42,13 +40,13 @@ type Diagnosis struct {
 	Condition Condition
 	// Since is the time at which the condition began.
 	Since time.Time
-	// Answered is the time at which the upstream last sent anything, even an error; zero if it never has.
+	// Answered is the time at which the upstream last sent anything, even an error, or zero if it never has.
 	Answered time.Time
-	// Problem is the reason why the condition is not OK. Whatever looks like a credential is masked.
+	// Problem is the reason why the condition is not OK. Text that looks like a credential is masked.
 	Problem string
 	// Advice says what to do about the problem.
 	Advice string
-	// NeverOK reports whether the condition was never OK for this replica. Other replicas may then serve better.
+	// NeverOK means that this replica has never found the upstream OK. Other replicas may then serve better.
 	NeverOK bool
 }
 
@@ -57,7 +55,7 @@ const (
 	probeInterval = 10 * time.Second
 	// confirmInterval is the pause before the probe that confirms a failure.
 	confirmInterval = 5 * time.Second
-	// probeTimeout bounds the time of a probe. So a failure is known within twenty seconds, with the pauses counted in.
+	// probeTimeout bounds the time of a probe. So a failure is known within twenty seconds of its beginning.
 	probeTimeout = 2 * time.Second
 )
 
@@ -78,7 +76,7 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 	}, nil
 }
 
-// Observe returns a copy of cfg for listproxy's own clients. h observes the answers to the requests of these clients.
+// Observe returns a copy of cfg for listproxy's own clients. h observes the answers to their requests.
 func (h *Health) Observe(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -87,15 +85,15 @@ func (h *Health) Observe(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// RecordCallerAnswer records the status of an answer to a caller's request, which can end an outage. Without an outage it
-// does nothing, so that callers' requests take no lock.
+// RecordCallerAnswer records the status of an answer to a caller's request. The answer can end an outage. Without an outage,
+// RecordCallerAnswer does nothing, so that callers' requests take no lock.
 func (h *Health) RecordCallerAnswer(status int) {
 	if h.Outage().Ongoing {
 		h.traffic.recordAnswer(status)
 	}
 }
 
-// OnOutageEnd sets the function that is called when an outage has ended. It must be called before any request is sent.
+// OnOutageEnd sets a function that h calls when an outage has ended. It must be called before any request is sent.
 func (h *Health) OnOutageEnd(f func()) { h.traffic.onOutageEnd = f }
 
 // Outage returns the current outage of the upstream, or the last one.
@@ -121,7 +119,7 @@ func (h *Health) Run(ctx context.Context) {
 		}
 		everOK = everOK || found == ConditionOK
 		pause := confirmInterval
-		if isConfirmed(found, previous, h.Diagnosis().Condition) {
+		if isConfirmed(h.Diagnosis().Condition, previous, found) {
 			h.setCondition(found, err, !everOK)
 			pause = wait.Jitter(probeInterval, 0.05)
 		}
@@ -132,8 +130,8 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// setCondition sets the condition c. It logs a change before it stores it, so that every change that Diagnosis shows is in
-// the log. cause is the reason if c is not OK.
+// setCondition sets the condition to c. cause is the reason if c is not OK. A change is logged before it is stored, so that the
+// log has every change that Diagnosis shows.
 func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	before := h.Diagnosis()
 	after := Diagnosis{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionTexts[c].advice}
@@ -159,8 +157,8 @@ func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	h.diagnosis = after
 }
 
-// probe asks the upstream whether it is ready. If the probe gets no answer, but the upstream has sent something to another
-// request meanwhile, the upstream is only busy, which counts as OK.
+// probe asks the upstream whether it is ready. An upstream that does not answer the probe, but meanwhile sends something to
+// another request, is only busy. That counts as OK.
 func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -175,7 +173,7 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	}
 	h.traffic.recordAnswer(status)
 	isRefused := status == http.StatusForbidden || h.traffic.resourceRefused.Load()
-	readsNothing := h.traffic.openAnswers.Load() == 0 // an account that lacks a right for one resource usually watches others
+	readsNothing := h.traffic.openAnswers.Load() == 0 // an account that lacks the right to one resource usually watches others
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
@@ -186,14 +184,14 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	case status == http.StatusOK, status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		return ConditionOK, nil
 	}
-	// The answer may come from a login page, or the base path is wrong.
+	// For example a redirect to a login page, or the 404 of a wrong base path.
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status)
 }
 
-// maxDrained bounds the bytes that are read of an answer. An answer that was read to its end leaves its connection usable.
+// maxDrained bounds the bytes of an answer that are read. A connection can be used again if its answer was read to the end.
 const maxDrained = 64 << 10
 
-// statusOf returns the status of the answer to a GET of an address.
+// statusOf returns the status of the answer to a GET.
 func statusOf(ctx context.Context, client *http.Client, address *url.URL) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
 	if err != nil {

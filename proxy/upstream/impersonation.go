@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Impersonate makes t send requests of users whom listproxy itself has verified, with the credentials of cfg. These must
-// have the right to impersonate the users. Impersonate must be called before the first request, and before Run.
+// Impersonate lets t send requests of users whom listproxy itself has verified. t sends them with the credentials of cfg, which
+// must have the right to impersonate the users. Impersonate must be called before the first request, and before Run.
 func (t *Transports) Impersonate(cfg *rest.Config) error {
 	t.cfg = rest.CopyConfig(cfg)
 	t.impersonates = true
@@ -20,8 +20,8 @@ func (t *Transports) Impersonate(cfg *rest.Config) error {
 	return err
 }
 
-// newImpersonatingSet returns a set that sends requests with the credentials of cfg, which are listproxy's own. The set sends
-// only requests that name a user to impersonate ([impersonatedOnly]).
+// newImpersonatingSet returns a set that sends requests with the credentials of cfg, listproxy's own. The set refuses requests
+// that do not name a user to impersonate ([impersonatedOnly]).
 func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
 		return nil, errors.New(
@@ -58,12 +58,12 @@ func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error)
 	})
 }
 
-// errNotImpersonated means that listproxy has a bug. It was noticed before anything was sent with listproxy's credentials.
+// errNotImpersonated means that listproxy has a bug, which was noticed before anything was sent with its credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
 
-// impersonatedOnly sends only requests that have no credentials, and name a user and a group in Impersonate-* headers.
+// impersonatedOnly refuses requests that have credentials, or that do not name a user and a group in Impersonate-* headers.
 // client-go adds credentials to any request that has none, so without this check a mistake elsewhere would give a caller
-// listproxy's own rights. A group is required since kube-apiserver gives groups of its own choice to a user without one.
+// listproxy's own rights. A group is required, since kube-apiserver gives groups of its own choice to a user without one.
 type impersonatedOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].

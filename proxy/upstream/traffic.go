@@ -44,13 +44,13 @@ func (o observedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// isOfResource reports whether a request is about a resource, which needs rights that listproxy may lack.
+// isOfResource reports whether a request is about a resource. Such requests need rights that listproxy may lack.
 func (o observedTransport) isOfResource(r *http.Request) bool {
 	resourceURL := &url.URL{Path: strings.TrimPrefix(r.URL.Path, o.base.Path)}
 	return kubehttp.Parse(&http.Request{Method: r.Method, URL: resourceURL}).Info.IsResourceRequest
 }
 
-// openAnswer is the body of a successful answer about a resource. It counts in traffic.openAnswers until it is closed.
+// openAnswer is the body of a successful answer about a resource. traffic.openAnswers counts it until it is closed.
 type openAnswer struct {
 	io.ReadCloser
 	traffic *traffic
@@ -75,46 +75,48 @@ func (a *openAnswer) Close() error {
 	return a.ReadCloser.Close()
 }
 
-// traffic is what is known of the upstream from its answers. All answers to listproxy's own requests count, and during an
-// outage also those to callers' requests.
+// traffic is what is known of the upstream from its answers. All answers to listproxy's own requests count. During an outage,
+// answers to callers' requests count, too.
 type traffic struct {
-	// resourceRefused reports whether the last answer about a resource that was a 2xx or a 403 was a 403.
+	// resourceRefused means that the last answer about a resource was a 403. Answers that are neither a 403 nor a 2xx do not
+	// count.
 	resourceRefused atomic.Bool
 	// openAnswers is the number of successful answers about resources, watches included, that are not closed yet.
 	openAnswers atomic.Int64
 	// onOutageEnd is called when an outage has ended. It may be nil.
 	onOutageEnd func()
 
-	// outage is the current outage, or the last one; nil if there was none. It changes under mu.
+	// outage is the current outage, or the last one, or nil if there was none. It changes under mu.
 	outage atomic.Pointer[clock.Outage]
 
-	mu            sync.Mutex // guards the times
-	heardAt       time.Time  // the time at which anything last came from the upstream; zero if nothing ever did
-	answeredAt    time.Time  // the time at which an answer last began; zero if none ever did
-	firstAnswerAt time.Time  // the time of the first answer during the current outage; zero if there was none
+	mu            sync.Mutex // guards the times below, each zero if there was none
+	heardAt       time.Time  // when anything last came from the upstream
+	answeredAt    time.Time  // when an answer last began
+	firstAnswerAt time.Time  // when an answer first began in the current outage
 }
 
-// startupTime is the time after the first answer for which refusals and errors do not end an outage. An API server that
-// has just started refuses everybody until it has read its roles, and cannot answer lists yet.
+// startupTime is the time after the first answer in which refusals and errors do not end an outage. An API server that has
+// just started refuses everybody until it has read its roles, and cannot answer lists yet.
 const startupTime = 15 * time.Second
 
-// recordAnswer records that an answer with a status began. The answer ends an outage, unless the upstream may still be
-// starting.
+// recordAnswer records that an answer with a status has begun. It ends an outage unless the upstream may still be starting.
 func (t *traffic) recordAnswer(status int) {
-	if t.recordStatus(status) && t.onOutageEnd != nil {
-		t.onOutageEnd() // called without mu, since the function may use other methods of traffic
+	now := time.Now()
+	t.mu.Lock()
+	t.heardAt = now
+	t.answeredAt = now
+	ended := t.endOutageLocked(status, now)
+	t.mu.Unlock()
+	if ended && t.onOutageEnd != nil {
+		t.onOutageEnd() // without mu, since the function may use traffic
 	}
 }
 
-// recordStatus does the work of recordAnswer under mu. It reports whether an outage has ended.
-func (t *traffic) recordStatus(status int) (outageEnded bool) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.heardAt = now
-	t.answeredAt = now
-	current := t.outage.Load()
-	if current == nil || !current.Ongoing {
+// endOutageLocked ends the current outage, and reports whether it did. It does nothing if there is no outage, or if the
+// upstream may still be starting.
+func (t *traffic) endOutageLocked(status int, now time.Time) (ended bool) {
+	current := t.lastOutage()
+	if !current.Ongoing {
 		return false
 	}
 	if t.firstAnswerAt.IsZero() {
@@ -133,7 +135,7 @@ func mayBeStarting(status int) bool {
 		status >= http.StatusInternalServerError
 }
 
-// recordBytes records that more of an answer came. That does not end an outage, since a kube-apiserver that is shutting down
+// recordBytes records that more of an answer has come. It does not end an outage, since a kube-apiserver that is shutting down
 // still serves its open watches, but no new requests.
 func (t *traffic) recordBytes() {
 	t.mu.Lock()
@@ -141,16 +143,15 @@ func (t *traffic) recordBytes() {
 	t.heardAt = time.Now()
 }
 
-// recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request
-// was sent, or at which the answer broke off. An outage begins unless another answer has begun after since.
+// recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request was
+// sent, or the answer broke off. It begins an outage unless another answer has begun after since.
 func (t *traffic) recordFailure(since time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // listproxy itself gave the request up
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	last := t.outage.Load()
-	lastsAlready := last != nil && last.Ongoing
+	lastsAlready := t.lastOutage().Ongoing
 	isOnlySlow := t.answeredAt.After(since) // the upstream has answered another request meanwhile
 	if lastsAlready || isOnlySlow {
 		return
@@ -159,14 +160,14 @@ func (t *traffic) recordFailure(since time.Time, err error) {
 	t.firstAnswerAt = time.Time{}
 }
 
-// lastHeard returns the time at which anything last came from the upstream; zero if nothing ever did.
+// lastHeard returns the time at which anything last came from the upstream, or zero if nothing ever did.
 func (t *traffic) lastHeard() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.heardAt
 }
 
-// lastOutage returns the current outage, or the last one.
+// lastOutage returns the current outage, or the last one, or zero if there was none.
 func (t *traffic) lastOutage() clock.Outage {
 	if outage := t.outage.Load(); outage != nil {
 		return *outage

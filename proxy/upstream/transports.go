@@ -26,38 +26,38 @@ const (
 	// side closes the connection, it cannot always be sent again.
 	idleHTTP1Timeout = 30 * time.Second
 	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. If no
-	// answer to the ping comes within longPingTimeout, the connection is closed. Both are client-go's: an API server that
-	// stands still for a moment ends nobody's watch.
+	// answer to the ping comes within longPingTimeout, the connection is closed. Both are client-go's. They are long, so
+	// that an API server that stands still for a moment ends nobody's watch.
 	longPingAfter   = 30 * time.Second
 	longPingTimeout = 15 * time.Second
-	// shortPingAfter and shortPingTimeout are longPingAfter and longPingTimeout for connections for short requests. Client-go's
-	// leader election gives up a lock after ten seconds. Two of these are left when a dead connection is closed.
+	// shortPingAfter and shortPingTimeout are the same for short requests. Client-go's leader election gives up a lock after
+	// ten seconds. When a dead connection is closed after eight, two of these are left.
 	shortPingAfter   = 3 * time.Second
 	shortPingTimeout = 5 * time.Second
 	// maxIdleConns bounds idle connections. There are more than a few only if the API server does not speak HTTP/2, or
 	// refuses many upgrades.
 	maxIdleConns = 256
-	// streamReceiveBuffer bounds the memory, in bytes, of one answer whose client does not read. It also bounds the bytes
-	// in flight, and so the throughput: an API server that is a millisecond away can send 125 MB a second on one stream.
+	// streamReceiveBuffer bounds the bytes in memory of an answer whose client does not read. It also bounds the bytes in
+	// flight, and so the throughput: an API server that is a millisecond away can send 125 MB a second on one stream.
 	streamReceiveBuffer = 128 << 10
 )
 
 // Transports sends callers' requests to the API server, each with the caller's own credentials. It holds listproxy's own
-// credentials only if listproxy impersonates users ([Transports.Impersonate]). While Run runs, Transports reloads the files
-// of the CA and of listproxy's own client certificate. It is safe for concurrent use.
+// credentials only if listproxy impersonates users ([Transports.Impersonate]). While Run runs, it reloads the files of the CA
+// and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
 	*auth.Verdicts // the API server's verdicts about callers' tokens
 
-	base         *url.URL     // see URL
+	base         *url.URL     // of the API server
 	cfg          *rest.Config // has credentials only if impersonates is true
 	impersonates bool
 	current      atomic.Pointer[generation]
 	onAnswer     func(status int) // called for each answer; may be nil
 }
 
-// New returns the Transports to the API server that cfg names. Of cfg it uses the host with its path prefix, the settings of
-// TLS without a client certificate, the network proxy and the dialer. It uses no credentials of cfg, and returns an error
-// if the result would hold any.
+// New returns the Transports to the API server that cfg names. It uses the host with its path prefix, the settings of TLS
+// without a client certificate, the network proxy and the dialer. It uses no credentials, and returns an error if the result
+// would hold any.
 //
 // The host must be reached over TLS, since callers' tokens are sent to it.
 func New(cfg *rest.Config) (*Transports, error) {
@@ -72,11 +72,11 @@ func New(cfg *rest.Config) (*Transports, error) {
 	return t, nil
 }
 
-// OnAnswer sets a function that is called with the status of each answer. It must be called before any request is sent.
+// OnAnswer sets a function that t calls with the status of each answer. It must be called before any request is sent.
 func (t *Transports) OnAnswer(onAnswer func(status int)) { t.onAnswer = onAnswer }
 
-// RecordAnswer records the status of the API server's answer to a caller's request. It takes the place of
-// [auth.Verdicts.RecordAnswer], which it calls.
+// RecordAnswer records the status of the API server's answer to a caller's request. It calls the function of OnAnswer, and
+// the method of [auth.Verdicts] that it hides.
 func (t *Transports) RecordAnswer(id auth.Identity, upgrade bool, method string, status int) {
 	if t.onAnswer != nil {
 		t.onAnswer(status)
@@ -84,16 +84,16 @@ func (t *Transports) RecordAnswer(id auth.Identity, upgrade bool, method string,
 	t.Verdicts.RecordAnswer(id, upgrade, method, status)
 }
 
-// URL returns the API server's base URL. Its path, which is mostly empty, is the prefix of every request's path, without a
-// trailing slash.
+// URL returns the API server's base URL. Its path, usually empty, is the prefix of every request's path. It has no trailing
+// slash.
 func (t *Transports) URL() *url.URL {
 	base := *t.base
 	return &base
 }
 
-// SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials:
-// SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. For accepted
-// callers it uses connections of its own. SendAs follows no redirects. Its errors contain no credentials.
+// SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials.
+// SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. It follows no redirects. Its
+// errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.SetHeaders(r.Header)
 	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
@@ -104,9 +104,9 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 	return res, err
 }
 
-// RoundTripper returns the transport for a caller's request. It uses HTTP/2 if the API server speaks it, but HTTP/1.1 for
-// upgrades, and for most requests of callers who are not accepted ([unknownCallers]). It follows no redirects, decompresses
-// nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated user.
+// RoundTripper returns the transport for a caller's request. The transport uses HTTP/2 if the API server speaks it, but
+// HTTP/1.1 for upgrades, and for most requests of callers who are not accepted ([unknownCallers]). It follows no redirects and
+// decompresses nothing. It changes no headers, except that it adds listproxy's credentials for an impersonated user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	transports := t.transportsFor(id)
 	verdict, flow := t.VerdictOn(id, "") // the flow of an accepted caller does not depend on the address
@@ -123,7 +123,8 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 	return transports.short[flow[0]%lanes]
 }
 
-// sendAsTransport returns the transport for a request that listproxy itself has made as a caller.
+// sendAsTransport returns the transport for a request that listproxy itself has made as a caller. Accepted callers share
+// connections that carry only such requests.
 func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
 	verdict, _ := t.VerdictOn(id, "")
@@ -136,7 +137,7 @@ func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	return transports.sendAs
 }
 
-// transportsFor returns the transports for a caller; nil if listproxy has verified the caller, but impersonates nobody.
+// transportsFor returns the transports for a caller, or nil if listproxy has verified the caller but impersonates nobody.
 func (t *Transports) transportsFor(id auth.Identity) *transportSet {
 	if id.VerifiedUser() != nil {
 		return t.current.Load().impersonating
@@ -171,7 +172,7 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	}
 	return &http.Transport{
-		// The caller chose the path of a request's URL, so the network proxy is chosen by the base URL.
+		// The network proxy is chosen by the base URL, since the caller has chosen the path of a request's URL.
 		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
 		DialContext:           dial,
 		TLSClientConfig:       tlsConfig.Clone(),
@@ -197,8 +198,8 @@ func overHTTP2(t *http.Transport, pingAfter, pingTimeout time.Duration) *http.Tr
 }
 
 // verifyAnonymous returns an error if a transport for callers' requests holds credentials, or may hold some that cannot be
-// seen. It checks the transports and not their configuration: if a change in client-go or here lets credentials in,
-// listproxy does not start.
+// seen. It checks the transports and not their configuration, so that listproxy does not start if a change in client-go, or
+// here, lets credentials in.
 func verifyAnonymous(transports []*http.Transport) error {
 	for _, transport := range transports {
 		tlsConfig := transport.TLSClientConfig

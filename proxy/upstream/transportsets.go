@@ -11,14 +11,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// generation has all transports for callers' requests that were made from one version of the files that the client
-// configuration names. When a file changes, a new generation replaces it, so that no new request uses a connection made
-// with the former CA or client certificate. Requests on such connections go on.
+// generation has all transports that were made from one version of the files in the client configuration. When a file
+// changes, a new generation replaces it, so that no new request uses a connection made with the former CA or client
+// certificate. Requests on such connections go on.
 type generation struct {
 	config *rest.Config // with the files' content in place of their names
 
 	plain         *transportSet // without credentials
-	impersonating *transportSet // with listproxy's own, for users whom it impersonates; nil if it impersonates nobody
+	impersonating *transportSet // with listproxy's own credentials; nil if listproxy impersonates nobody
 }
 
 // newGeneration returns the generation for cfg, which has the TLS files' content in place of their names.
@@ -55,10 +55,10 @@ func (g *generation) closeIdle() {
 	}
 }
 
-// lanes is the number of transports over which callers' short requests are spread, and likewise their long-running ones. A
-// transport has one connection, and more when that is full. When a connection is closed, all requests on it end, and some
-// load balancers close a connection when one client gives up a request. With lanes, a client that gives up many requests
-// disturbs only a few others, and nobody's watches.
+// lanes is the number of transports for callers' short requests, and also that for their long-running ones. A transport has
+// one connection, and more when that is full. Some load balancers close a connection when one client gives up a request,
+// which ends all requests on the connection. With lanes, a client that gives up many requests disturbs only a few others, and
+// nobody's watches.
 const lanes = 16
 
 // transportSet sends requests to the API server with one kind of credentials, or none.
@@ -67,13 +67,13 @@ type transportSet struct {
 	unknown     http.RoundTripper        // for all other callers
 	http1       http.RoundTripper        // for upgrades
 	sendAs      http.RoundTripper        // for requests that listproxy itself sends as an accepted caller
-	all         []*http.Transport        // the transports under all of these
+	all         []*http.Transport        // the transports of all these, without credentials
 }
 
-// unknownCallers sends the requests of callers whom the API server has not accepted. Those without a body go over
-// HTTP/1.1: kube-apiserver closes an HTTP/2 connection after every 401 and every anonymous request
-// (UnauthenticatedHTTP2DOSMitigation), so each made-up token would cost a handshake. Those with a body go over HTTP/2,
-// where kube-apiserver refuses them at once; over HTTP/1.1 it reads the whole body first.
+// unknownCallers sends the requests of callers whom the API server has not accepted. Requests without a body go over
+// HTTP/1.1. kube-apiserver closes an HTTP/2 connection after every 401 and every anonymous request
+// (UnauthenticatedHTTP2DOSMitigation), so each made-up token would cost a handshake. Requests with a body go over HTTP/2, where
+// kube-apiserver refuses them at once. Over HTTP/1.1 it would read the whole body first.
 type unknownCallers struct{ http1, http2 http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -84,8 +84,8 @@ func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.http2.RoundTrip(r)
 }
 
-// newTransportSet returns a set whose credentials are those of tlsConfig, if it has any, and those that addCredentials adds
-// to each transport.
+// newTransportSet returns a set of transports. Their credentials are those of tlsConfig, if it has any, and those that
+// addCredentials adds to each transport.
 func newTransportSet(
 	cfg *rest.Config, base *url.URL, tlsConfig *tls.Config, addCredentials func(*http.Transport) (http.RoundTripper, error),
 ) (*transportSet, error) {

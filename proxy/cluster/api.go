@@ -27,8 +27,8 @@ const (
 	pageTimeout = time.Minute
 )
 
-// api reads from the upstream with listproxy's own credentials. It reads one object of a list or watch at a time, since
-// a cluster can have hundreds of megabytes of definitions.
+// api reads from the upstream with listproxy's own credentials. It decodes one object of a list or watch at a time, since a
+// cluster can have hundreds of megabytes of definitions.
 type api struct {
 	client *http.Client
 	base   *url.URL
@@ -48,7 +48,7 @@ func newAPI(cfg *rest.Config) (*api, error) {
 	return &api{client: client, base: base}, nil
 }
 
-// object has all fields that this package reads, of objects of any kind.
+// object has all fields that this package reads, for objects of any kind.
 type object struct {
 	Metadata struct {
 		Namespace       string    `json:"namespace"`
@@ -85,7 +85,7 @@ type object struct {
 	RoleRef  json.RawMessage   `json:"roleRef"`
 }
 
-// conditionStatus returns the status of the condition with a type, or "" if there is none.
+// conditionStatus returns the status of the condition of a type, or "" if there is none.
 func (o *object) conditionStatus(conditionType string) string {
 	for _, c := range o.Status.Conditions {
 		if c.Type == conditionType {
@@ -95,8 +95,8 @@ func (o *object) conditionStatus(conditionType string) string {
 	return ""
 }
 
-// get sends a GET, and returns the answer if it is a 200. The caller must close its body. Any other answer is returned as
-// a *wire.AnswerError.
+// get sends a GET, and returns the answer, whose body the caller must close. An answer other than a 200 is returned as a
+// *wire.AnswerError.
 func (a *api) get(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	u := a.base.JoinPath(path)
 	u.RawQuery = query.Encode()
@@ -128,8 +128,8 @@ func (a *api) getJSON(ctx context.Context, path string, timeout time.Duration, i
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// list reads a list page by page, and calls visit with each object. It returns the list's revision. visit may have been
-// called with some objects before an error.
+// list reads a list page by page, calls visit with each object, and returns the list's revision. Before an error, visit may
+// have been called with some objects.
 func (a *api) list(ctx context.Context, path, labels string, visit func(*object)) (revision string, err error) {
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}} // without a resourceVersion: the newest state
 	if labels != "" {
@@ -159,7 +159,7 @@ func (a *api) page(ctx context.Context, path string, query url.Values, visit fun
 // errNotAList means that an answer is not a list of an API server, which always has a resourceVersion.
 var errNotAList = errors.New("the answer is not a list: it has no resourceVersion")
 
-// readPage calls visit with each item of a list, while the rest of the list still comes.
+// readPage calls visit with each item of a list as soon as the item is read.
 func readPage(in *json.Decoder, visit func(*object)) (metav1.ListMeta, error) {
 	var meta metav1.ListMeta
 	if _, err := in.Token(); err != nil { // the opening brace
@@ -219,7 +219,7 @@ func readEvent(in *json.Decoder) (watch.EventType, *object, error) {
 	}
 	if event.Type == watch.Error {
 		var status metav1.Status
-		err := json.Unmarshal(event.Object, &status) // if it fails, the code is 0, but the caller still sees an AnswerError
+		err := json.Unmarshal(event.Object, &status) // an error is joined to an AnswerError with code 0
 		return "", nil, errors.Join(err, &wire.AnswerError{Code: int(status.Code), Message: status.Message})
 	}
 	o := &object{}

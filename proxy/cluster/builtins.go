@@ -26,6 +26,9 @@ const (
 	routesPollInterval = 100 * time.Millisecond
 )
 
+// builtinsByVersion has the built-in resources of each group and version.
+type builtinsByVersion map[schema.GroupVersion]builtinVersion
+
 // builtinVersion has the built-in resources of one group and version, as discovery lists them.
 type builtinVersion struct {
 	// namespaced says for each resource that can be listed and watched whether it is namespaced.
@@ -34,11 +37,12 @@ type builtinVersion struct {
 	unavailable reason.Reason
 }
 
-// followDiscovery reads discovery as soon as routes are known, whenever the route of a built-in version or the API servers have
-// changed, and every discoveryInterval. At the start and after a change it reads twice, [snapshot.Skew] apart. If a read
-// fails, the result of the last good read stays in use.
+// followDiscovery reads discovery when routes are known, after each change of a built-in version's route or of the API
+// servers, and every discoveryInterval. At the start and after a change it reads twice, [snapshot.Skew] apart, since the first
+// answer may come from an API server that has not learned of the change. If a read fails, the result of the last good read
+// stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	readTwice := true // the first read may come from an API server that has not yet learned of the change
+	readTwice := true
 	var failingSince time.Time
 	for {
 		pause := routesPollInterval
@@ -65,8 +69,9 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 	}
 }
 
-// warnOfDiscovery warns if discovery cannot be read for a minute. err is the result of the last read. failingSince is the time
-// of the first failure after a success or a warning, zero if there was none. warnOfDiscovery returns it for the next call.
+// warnOfDiscovery warns if discovery could not be read for a minute. err is the result of the last read. failingSince is the
+// time of the first failure since the last success or warning, or zero if there was none. warnOfDiscovery returns its new
+// value.
 func (c *Cluster) warnOfDiscovery(ctx context.Context, err error, failingSince time.Time) time.Time {
 	switch {
 	case err == nil:
@@ -88,10 +93,11 @@ func (c *Cluster) wakeDiscovery() {
 	}
 }
 
-// readDiscovery reads the resources of all built-in groups and versions. It fails, and changes nothing, if one group and
-// version cannot be read.
+// readDiscovery reads the resources of all built-in groups and versions. If it cannot read one of them, it returns an error,
+// and changes nothing.
 func (c *Cluster) readDiscovery(ctx context.Context) error {
-	versions := map[schema.GroupVersion]builtinVersion{}
+	previous := c.knownBuiltins()
+	versions := builtinsByVersion{}
 	for _, gv := range append(c.builtinVersions(), coreV1) {
 		path := "/apis/" + gv.String()
 		if gv == coreV1 {
@@ -104,25 +110,15 @@ func (c *Cluster) readDiscovery(ctx context.Context) error {
 			versions[gv] = builtinVersion{namespaced: listable(list)}
 		case source.Answered(err, http.StatusNotFound):
 			versions[gv] = builtinVersion{unavailable: reason.UnknownResource}
-		case source.Answered(err, http.StatusForbidden) && !c.hasRead(gv):
-			// Only the first read may be refused. A later 403 comes from an API server that is starting, so it is an error, and
-			// what was read before stays in use.
+		case source.Answered(err, http.StatusForbidden) && previous[gv].namespaced == nil:
+			// A 403 after a success is an error: it comes from an API server that is starting.
 			versions[gv] = builtinVersion{unavailable: reason.NotPermitted}
 		default:
 			return fmt.Errorf("%s: %w", gv, err)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.builtins = versions
+	c.builtins.Store(&versions)
 	return nil
-}
-
-// hasRead reports whether the resources of a group and version were read before.
-func (c *Cluster) hasRead(gv schema.GroupVersion) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.builtins[gv].namespaced != nil
 }
 
 // listable says for each resource that can be listed and watched whether it is namespaced.
@@ -137,11 +133,17 @@ func listable(list *metav1.APIResourceList) map[string]bool {
 	return resources
 }
 
+// knownBuiltins returns the result of the last good read of discovery, or nil if there was none.
+func (c *Cluster) knownBuiltins() builtinsByVersion {
+	if versions := c.builtins.Load(); versions != nil {
+		return *versions
+	}
+	return nil
+}
+
 // builtin returns the entry of a built-in resource, or the reason to forward.
 func (c *Cluster) builtin(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	version, isRead := c.builtins[gvr.GroupVersion()]
+	version, isRead := c.knownBuiltins()[gvr.GroupVersion()]
 	namespaced, found := version.namespaced[gvr.Resource]
 	switch {
 	case !isRead:

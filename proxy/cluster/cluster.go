@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,9 +16,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Cluster knows what the upstream serves, and reports changes. It follows four sources: APIServices say which server answers
-// for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, and Leases
-// name the API servers.
+// Cluster knows what the upstream serves, and reports changes. It follows five sources: APIServices say which server answers
+// for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, Leases name
+// the API servers, and StorageVersions say whether these write a resource in the same version.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -28,10 +29,8 @@ type Cluster struct {
 	servers              *serverMonitor
 	api                  *api
 	config               Config
-	discoveryDue         chan struct{} // holds a value while a read of discovery is due
-
-	mu       sync.RWMutex
-	builtins map[schema.GroupVersion]builtinVersion // nil until discovery was read
+	discoveryDue         chan struct{}                     // holds a value while a read of discovery is due
+	builtins             atomic.Pointer[builtinsByVersion] // nil until discovery was read; only followDiscovery writes it
 }
 
 // Config configures a Cluster.
@@ -42,8 +41,8 @@ type Config struct {
 	// Verify is called when the API servers may write the resources in scope with other bytes than before. what describes the
 	// cause for people.
 	Verify func(scope snapshot.Scope, what string)
-	// AsOf returns the time at which ages are measured, given the time now: during an outage, the time of the API server's
-	// last answer, so that an outage makes nothing older. Nil means the time now.
+	// AsOf returns the time at which ages are measured, given the time now. During an outage it returns the time of the API
+	// server's last answer, so that an outage makes nothing older. Nil means the time now.
 	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -55,7 +54,7 @@ type Entry struct {
 	Custom bool
 }
 
-// New returns a Cluster that is empty until Run runs. account has listproxy's own credentials.
+// New returns a Cluster, which is empty until Run runs. account has listproxy's own credentials.
 func New(account *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config, discoveryDue: make(chan struct{}, 1)}
 	var err error
@@ -120,25 +119,19 @@ func (c *Cluster) Run(ctx context.Context) {
 }
 
 // DiscoveryReady reports whether discovery was read.
-func (c *Cluster) DiscoveryReady() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.builtins != nil
-}
+func (c *Cluster) DiscoveryReady() bool { return c.builtins.Load() != nil }
 
-// DefinitionsReady reports whether CustomResourceDefinitions are followed, so that a change is noticed, or the API server
-// refuses them.
+// DefinitionsReady reports whether the CustomResourceDefinitions were listed, or the API server refuses to list them.
 func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
 
-// ServersReady reports whether the API servers' Leases are followed, so that a change is noticed, or the API server
-// refuses them.
+// ServersReady reports whether the API servers' Leases were listed, or the API server refuses to list them.
 func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 
 // Lookup returns the entry of a resource that the API server itself serves, that can be listed and watched, and whose
 // changes are noticed. For any other resource it returns the reason to forward:
 //
 //   - [reason.Warming]: the resource is not known yet, or not any more
-//   - [reason.UnknownResource]: the resource is not served, cannot be listed and watched, or is a subresource, or another
+//   - [reason.UnknownResource]: the resource is not served, cannot be listed and watched, is a subresource, or another
 //     server may answer for it
 //   - [reason.Upstream]: what is known of the resource is contradictory or out of date
 //   - [reason.NotPermitted]: listproxy may not read discovery
@@ -155,8 +148,8 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	case isCustom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
 	case isCustom != defined:
-		// The definition and the APIService disagree on whether the resource is custom, so its encoding is not known. Either one
-		// of the two was just made and the other is still to come, or listproxy may not read definitions.
+		// The definition and the APIService disagree on whether the resource is custom, so its encoding is not known. Either the
+		// other of the two is still to come, or listproxy may not read definitions.
 		return Entry{}, reason.Upstream
 	case isCustom && !current: // a change of the definition would go unnoticed
 		return Entry{}, reason.Upstream
@@ -181,7 +174,7 @@ func (c *Cluster) Serves(group, version, resource string) bool {
 }
 
 // Fields returns the fields of a resource that a field selector may name, besides metadata.name and metadata.namespace. It
-// returns an error if the resource is not known now.
+// returns an error if Lookup returns no entry.
 func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 	entry, why := c.Lookup(gvr)
 	switch {

@@ -173,6 +173,6 @@ func TestLookupOfMadeUpGroups(t *testing.T) {
 			expectLookup(t, c, fmt.Sprintf("core v%d pods", n+2), notFound(reason.UnknownResource))
 		}
 		expect.Same(t, before, len(f.Requests))
-		expect.Same(t, 2, len(c.builtins)) // v1 and apps/v1
+		expect.Same(t, 2, len(c.knownBuiltins())) // v1 and apps/v1
 	})
 }

@@ -34,10 +34,10 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 	return Entry{Namespaced: d.namespaced, Custom: true}, reason.None
 }
 
-// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. The upstream may
-// encode the same objects in other bytes from now on, without an event about them. Each API server learns of the change by
-// itself, and its open watches go on with the old schema for a while. So Invalidate lets nothing of the resource be loaded
-// before [snapshot.Skew] has passed, and has it verified then.
+// definitionChanged invalidates the resource of a CustomResourceDefinition that was changed or deleted. From now on, the
+// upstream may encode the same objects in other bytes, without an event about them. Each API server learns of the change by
+// itself, and its open watches keep the old schema for a while. So the resource is not loaded again before [snapshot.Skew] has
+// passed, and is verified then (by Invalidate).
 func (c *Cluster) definitionChanged(diff change[definition]) {
 	if diff.before == nil || !diff.before.established {
 		return // nothing was kept
@@ -86,8 +86,8 @@ type definitionVersion struct {
 	} `json:"selectableFields"`
 }
 
-// simplePath matches a selectable field's path if it consists of names only. The API server allows other paths, too. Requests
-// with a field of such a path are forwarded.
+// simplePath matches the path of a selectable field that consists of names only. The API server also allows other paths.
+// Requests that select by these are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
 // selectableFields returns the fields that a field selector may name. It leaves out fields whose path is not a simplePath.

@@ -1,8 +1,12 @@
 // Package cluster follows what the cluster serves, and reports its changes.
 //
-// [Cluster] has the catalog of resources ([Cluster.Lookup]), and makes a [snapshot.Invalidation] of every change that
-// makes memory invalid. It follows the servers of each group (routes.go), custom resources (definitions.go), built-in
-// resources (builtins.go), the API servers (servers.go), and the versions in which these store a resource
-// (storageversions.go). [WatchRBAC] reports that rights were taken away. All of them use one reflector (reflector.go),
-// which reads one object at a time (api.go).
+// [Cluster] has the catalog of resources ([Cluster.Lookup]), and reports a [snapshot.Invalidation] for every change that
+// makes memory invalid. [WatchRBAC] reports that rights were taken away.
+//
+//   - cluster.go: the catalog
+//   - routes.go: the servers of each group
+//   - definitions.go: custom resources; builtins.go: built-in resources
+//   - servers.go: the API servers; storageversions.go: the versions in which they store a resource
+//   - rbac.go: rights
+//   - reflector.go follows the objects of one resource; api.go reads them, one object at a time
 package cluster

@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// WatchRBAC calls revoked when RBAC may have taken a right away, that is when a rule of a role or a subject of a binding
-// was removed. Additions and changes of metadata take no right away, since RBAC never denies
-// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). namespace is that of a Role or RoleBinding, which grants nothing
-// outside of it, and "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC runs
-// until ctx ends. It returns an error only if cfg is wrong.
+// WatchRBAC calls revoked when RBAC may have taken a right away: a rule of a role or a subject of a binding was removed.
+// Additions and changes of metadata take no right away, since RBAC never denies
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). namespace is that of the Role or RoleBinding, which grants nothing
+// outside of it, or "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC runs until
+// ctx ends. It returns an error only if cfg is wrong.
 //
-// WatchRBAC only makes revocations take effect sooner. If it misses one (its watch is broken or not permitted, or another
-// authorizer than RBAC decides), the TTL of the remembered decisions bounds the delay. So if listproxy may not watch these
+// WatchRBAC only makes revocations take effect sooner. It misses one if its watch is broken or not permitted, or if another
+// authorizer than RBAC decides. Then the TTL of the remembered decisions bounds the delay. If listproxy may not watch these
 // objects, it logs that once, and tries again every few minutes.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
 	from, err := newAPI(cfg)
@@ -54,10 +54,10 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 	return nil
 }
 
-// grants has a hash of each rule of a role, or of each subject of a binding with the binding's role. A hash that is gone is a
-// right that may be gone.
+// grants has a hash of each rule of a role, or of each subject of a binding together with the binding's role.
 type grants []uint64
 
+// removesGrant reports whether a hash has gone, and with it perhaps a right.
 func removesGrant(diff change[grants]) bool {
 	isRemoved := func(grant uint64) bool { return diff.after == nil || !slices.Contains(*diff.after, grant) }
 	return diff.before != nil && slices.ContainsFunc(*diff.before, isRemoved)

@@ -26,13 +26,12 @@ import (
 const (
 	// maxSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver sends a
 	// bookmark about every minute, but none while its cache is at the revision at which the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy. A new list tells
-	// whether it was. Until then the known objects stay in use, for pageTimeout at most.
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process). So a silent watch may be healthy, and the known objects
+	// stay in use until the list comes, for pageTimeout at most.
 	maxSilence = 80 * time.Second
 	// minWatchTime is the shortest timeout of a watch. The longest is twice as long, as in client-go's reflectors.
 	minWatchTime = 5 * time.Minute
-	// healthyTime is the time after which a stream (a list and the watches that follow it) counts as healthy. After a healthy
-	// stream the next one begins soon.
+	// healthyTime is the time after which a stream (a list and the watches that follow it) counts as healthy.
 	healthyTime = time.Minute
 	// warnAfter is the time for which failures must last before the log warns of them.
 	warnAfter = healthyTime
@@ -40,9 +39,9 @@ const (
 	maxRefusedPause = 5 * time.Minute
 )
 
-// reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and then opens one
-// watch after the other, as long as each ends at its timeout. After any other end it lists again, since etcd may have been
-// restored, and reports the differences.
+// reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and watches them. When a
+// watch ends at its timeout, the next one goes on from its last revision. After any other end the reflector lists again, since
+// etcd may have been restored, and reports the differences.
 //
 // client-go's reflector does not say whether its watch is open, and waits for up to a minute before it opens a watch
 // again (https://github.com/kubernetes/kubernetes/issues/136943).
@@ -58,8 +57,8 @@ type reflector[V any] struct {
 	read func(*object) V
 	// onChange is called for each changed value, and for all objects in the first list.
 	onChange func(change[V])
-	// refusedWarning is the warning if the API server refuses the resource: it says what follows from that. If it is empty,
-	// there is no warning.
+	// refusedWarning is the warning if the API server refuses the resource. It names the consequences. If it is empty, there is
+	// no warning.
 	refusedWarning string
 	// needs names the right that listproxy lacks if the API server refuses the resource.
 	needs string
@@ -68,12 +67,12 @@ type reflector[V any] struct {
 	log  *slog.Logger
 
 	mu sync.RWMutex
-	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only the goroutine
-	// of run writes it, with mu locked, so that goroutine may read it without mu.
+	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's goroutine
+	// writes it, with mu locked, so this goroutine may read it without mu.
 	known map[string]V
-	// refused reports whether the API server has refused the resource ([isRefusal]), and no watch was opened since then.
+	// refused means that the API server has refused the resource ([isRefusal]), and no watch was opened since then.
 	refused bool
-	// open reports whether a watch was opened, and no watch or list has failed since then. Silence is not a failure.
+	// open means that a watch was opened, and no watch or list has failed since then. Silence is not a failure.
 	open bool
 	// heardAt is the time of the API server's last list or event, or of the opening of its last watch.
 	heardAt time.Time
@@ -88,7 +87,7 @@ type change[V any] struct {
 	before *V
 	// after is nil if the object was deleted.
 	after *V
-	// first reports whether the object was in the first list.
+	// first means that the object was in the first list.
 	first bool
 }
 
@@ -113,16 +112,12 @@ func (r *reflector[V]) run(ctx context.Context) {
 	}
 }
 
-// failures is what run remembers of the streams after the last healthy one.
+// failures describes the streams that have failed since the last healthy one.
 type failures struct {
-	// since is the end of the last healthy stream, or the beginning of run.
-	since time.Time
-	// warned reports whether the log has a warning since then.
-	warned bool
-	// retry gives the pauses after streams that have ended.
-	retry wait.Backoff
-	// refusedRetry gives the pauses after streams that were refused.
-	refusedRetry wait.Backoff
+	since        time.Time    // the end of the last healthy stream, or the beginning of run
+	warned       bool         // the log has a warning of these failures
+	retry        wait.Backoff // the pauses after streams that have ended
+	refusedRetry wait.Backoff // the pauses after streams that were refused
 }
 
 func newFailures() *failures {
@@ -136,7 +131,7 @@ func newFailures() *failures {
 	}
 }
 
-// nextPause returns the pause after a stream has ended with an error.
+// nextPause returns the pause after a stream that has ended with err.
 func (f *failures) nextPause(err error) time.Duration {
 	if isRefusal(err) {
 		return f.refusedRetry.Step()
@@ -144,8 +139,8 @@ func (f *failures) nextPause(err error) time.Duration {
 	return f.retry.Step()
 }
 
-// logEnd logs that a stream has ended with an error. It warns if no stream was healthy for warnAfter ([mustWarn]). If listproxy
-// has never been permitted to read the resource, it warns at once. It warns only once between two healthy streams.
+// logEnd logs that a stream has ended with err. It warns once between two healthy streams: at once if listproxy was never
+// permitted to read the resource, otherwise if no stream was healthy for warnAfter ([mustWarn]).
 func (r *reflector[V]) logEnd(ctx context.Context, err error, pause time.Duration, f *failures) {
 	refused := isRefusal(err)
 	neverPermitted := refused && r.known == nil
@@ -171,7 +166,7 @@ func (r *reflector[V]) follow(ctx context.Context) error {
 	return err
 }
 
-// list replaces the known objects by those of a list of the newest state, reports the differences, and returns the list's
+// list reads the newest state of the resource, replaces the known values, and reports the differences. It returns the list's
 // revision.
 func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	listed := map[string]V{}
@@ -206,8 +201,8 @@ var (
 	errEarly  = errors.New("the watch ended before its time")
 )
 
-// watch applies the changes after a revision until the watch ends at its timeout, and returns the last revision. An
-// earlier end is an error.
+// watch applies the changes after a revision until the watch ends at its timeout. It returns the last revision. An earlier
+// end is an error.
 func (r *reflector[V]) watch(ctx context.Context, revision string) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -272,7 +267,7 @@ func (r *reflector[V]) compare(o *object) change[V] {
 	return c
 }
 
-// report calls onChange if the values differ.
+// report calls onChange if the value has changed.
 func (r *reflector[V]) report(c change[V]) {
 	if !reflect.DeepEqual(c.before, c.after) {
 		r.onChange(c)
@@ -288,7 +283,7 @@ func (r *reflector[V]) noteHeard() {
 	r.open = true
 }
 
-// noteEnd records that a watch or a list has failed with an error.
+// noteEnd records that a watch or a list has failed with err.
 func (r *reflector[V]) noteEnd(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,7 +304,7 @@ func (r *reflector[V]) ready() bool {
 	return r.known != nil || r.refused
 }
 
-// get returns the known value of an object. current reports whether all changes are known that the API server knew
+// get returns the known value of an object. current means that the reflector knows all changes that the API server knew
 // [snapshot.Skew] ago.
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
@@ -319,7 +314,7 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	if r.asOf != nil {
 		now = r.asOf(now)
 	}
-	// clock.Age counts the time for which the machine was suspended: its connections may be dead.
+	// clock.Age includes the time for which the machine was suspended, since its connections may be dead.
 	isRecent := clock.Age(r.heardAt, now) <= maxSilence+pageTimeout
 	isFollowed := r.open || clock.Age(r.lostAt, now) <= snapshot.Skew
 	return v, found, r.known != nil && isRecent && isFollowed
@@ -341,14 +336,13 @@ func (r *reflector[V]) isRefused() bool {
 	return r.refused
 }
 
-// isRefusal reports whether err is the API server's answer that listproxy may not read a resource, or that the resource
-// does not exist.
+// isRefusal reports whether err is an answer of the API server: listproxy may not read the resource, or it does not exist.
 func isRefusal(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// mustWarn reports whether the log must warn of an error. A failure that passes within a minute is a normal restart of
-// the API server, and [upstream.Health] warns of failures of the API server itself.
+// mustWarn reports whether the log must warn of err, after failures since failingSince. Failures that pass within a minute are
+// normal when an API server restarts, and [upstream.Health] warns of failures of the API server itself.
 func mustWarn(err error, failingSince time.Time) bool {
 	return time.Since(failingSince) >= warnAfter && !source.IsUpstreamFailure(err)
 }

@@ -9,20 +9,18 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// automanaged is the label of the APIServices that the API server makes for the groups that it serves itself
-// (kube-aggregator, autoregister.AutoRegisterManagedLabel). Its value is managedOnStart for built-in groups, and
-// managedContinuously for groups of custom resources.
+// The values of the label automanaged (kube-aggregator, autoregister.AutoRegisterManagedLabel). kube-apiserver sets this label
+// on the APIServices that it makes for the groups that it serves itself.
 const (
-	automanaged         = "kube-aggregator.kubernetes.io/automanaged"
-	managedOnStart      = "onstart"
-	managedContinuously = "true"
+	managedOnStart      = "onstart" // built-in groups
+	managedContinuously = "true"    // groups of custom resources
 )
 
-// coreV1 is the one version of the core group.
+// coreV1 is the only version of the core group.
 var coreV1 = schema.GroupVersion{Version: "v1"}
 
-// route names the server that answers for a group and version, in words for people. Nothing else is kept of an APIService,
-// since answers depend on nothing else in it, for example not on whether the server is available.
+// route names the server that answers for a group and version, in words for people. Answers depend on nothing else in an
+// APIService, not even on whether the server is available.
 type route string
 
 const (
@@ -37,8 +35,9 @@ const (
 //
 // It fails closed: kube-apiserver counts as the server only if the APIService of the group and version is known, names no
 // service, and has the label automanaged. kube-apiserver makes such an APIService for each group and version that it serves,
-// also for custom resources. (Only the group of the APIServices themselves has none, and is therefore forwarded.) If
-// listproxy may not read APIServices, only the core group counts as served by kube-apiserver. An APIService could redirect
+// also for custom resources. Only the group of the APIServices themselves has none, so requests for it are forwarded.
+//
+// If listproxy may not read APIServices, only the core group counts as served by kube-apiserver. An APIService could redirect
 // the core group, too, but whoever may write that can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	// The name of an APIService is version.group (kube-aggregator validates that). A version has no dots.
@@ -59,8 +58,8 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 }
 
 // routeChanged invalidates a group and version if another server, or none, answers for it from now on. Each API server learns
-// of the change by itself, and until then passes requests to the former server. So Invalidate lets nothing of the group and
-// version be loaded before [snapshot.Skew] has passed, and has it verified then.
+// of the change by itself, and passes requests to the former server until then. So the group and version is not loaded again
+// before [snapshot.Skew] has passed, and is verified then (by Invalidate).
 func (c *Cluster) routeChanged(diff change[route]) {
 	if isBuiltin(diff.before) || isBuiltin(diff.after) {
 		c.wakeDiscovery()
@@ -94,8 +93,8 @@ func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	return all
 }
 
-// readAPIService returns the route that an APIService stands for. An APIService without a service and without the label counts
-// as aggregated, since kube-apiserver has not made it.
+// readAPIService returns the route that an APIService describes. Without a service and without the label it counts as
+// aggregated, since kube-apiserver has not made it.
 func readAPIService(o *object) route {
 	label := o.Metadata.Labels.Automanaged
 	switch {

@@ -161,7 +161,7 @@ func TestReadAPIService(t *testing.T) {
 	} {
 		var o object
 		const apiService = `{"metadata":{"name":"v1.a.b","labels":{%q:%q}},"spec":%s}`
-		expect.NoError(t, json.Unmarshal(fmt.Appendf(nil, apiService, automanaged, tt.label, tt.spec), &o))
+		expect.NoError(t, json.Unmarshal(fmt.Appendf(nil, apiService, "kube-aggregator.kubernetes.io/automanaged", tt.label, tt.spec), &o))
 		if got := readAPIService(&o); got != tt.want {
 			t.Errorf("%s: got the route %q, want %q", name, got, tt.want)
 		}

@@ -27,43 +27,43 @@ const (
 	versionInterval = 10 * time.Second
 	// versionTimeout bounds the time of a read of /version.
 	versionTimeout = 5 * time.Second
-	// minChangeInterval is the shortest time between two changes of the version that are reported while two versions
-	// answer in turn.
+	// minChangeInterval is the shortest time between two reported changes of the version.
 	minChangeInterval = 2 * time.Minute
 
 	// minHolderAge is the time for which a holder must have been known when a stream was last current. A holder that was
-	// first seen shortly before proves nothing: its event may have been late, for example since this process was suspended.
+	// first seen shortly before proves nothing, since its event may have been late: this process may have been suspended.
 	minHolderAge = time.Minute
 	// leaseTimeout bounds the time of a read of the Leases.
 	leaseTimeout = 10 * time.Second
 )
 
-// serverMonitor reports when the API servers behind the upstream, or their versions, change. After a change of either, the
-// same objects may be written in other bytes (with other defaults, new fields, or another encoding), without an event about
-// them.
+// serverMonitor reports when the API servers behind the upstream, or their versions, change. New servers and versions may write
+// the same objects in other bytes (with other defaults, new fields, or another encoding), without an event about them.
 //
-// Each API server holds a Lease, whose name is made from the host's name. From 1.35 on, kube-apiserver deletes its Lease
-// when it ends and when it begins, and then makes a new Lease with another holder. So a restart is two changes within a
-// second. Older versions keep the Lease of their host with the same holder, so only /version shows a change. If a killed
-// server does not come back, its Lease is deleted when it has expired, an hour later. That is a change, too.
+// Each API server holds a Lease that is named after its host. What a restart changes depends on the version:
 //
-// The first list of Leases is not reported. A broken watch of Leases is not a change: the list that follows shows what the
-// watch has missed. If neither Leases nor /version can be read, nothing is reported. Then the feeds of package snapshot still
-// notice some changes, since each asks for the upstream's revision.
+//	1.35 and later  the Lease is deleted at the end and at the start, and made again with another holder: two changes
+//	                within a second
+//	older versions  the Lease keeps its holder: only a change of /version is seen
+//
+// The Lease of a killed server that does not come back is deleted when it has expired, an hour later. That is a change, too.
+//
+// The first list of Leases is not reported. A broken watch of Leases is not a change, since the list that follows shows what
+// the watch has missed. If neither Leases nor /version can be read, nothing is reported. Then the feeds of package snapshot
+// still notice some changes, since each asks for the upstream's revision.
 //
 // serverMonitor is safe for concurrent use.
 type serverMonitor struct {
 	leases   reflector[string] // the holders of the Leases
-	api      *api
 	onChange func(what string)
 	log      *slog.Logger
 	// versionAPI reads /version. It uses a new connection each time, since a balancer chooses the server by connection.
 	versionAPI *api
-	// changesHolder reports whether the API server that last answered /version gives its Lease a new holder at each start.
+	// changesHolder means that the API server that last answered /version gives its Lease a new holder at each start.
 	changesHolder atomic.Bool
 
 	mu          sync.Mutex
-	holderSince map[string]time.Time // the time at which each holder of a Lease was first seen
+	holderSince map[string]time.Time // when each holder of a Lease was first seen
 
 	readMu   sync.Mutex
 	lastRead leaseRead
@@ -83,9 +83,7 @@ func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, onChang
 	if err != nil {
 		return nil, err
 	}
-	s := &serverMonitor{
-		api: from, versionAPI: versionAPI, onChange: onChange, log: log, holderSince: map[string]time.Time{},
-	}
+	s := &serverMonitor{versionAPI: versionAPI, onChange: onChange, log: log, holderSince: map[string]time.Time{}}
 	s.leases = reflector[string]{
 		resource:       "the API servers' leases",
 		from:           from,
@@ -103,9 +101,9 @@ func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, onChang
 // run follows the Leases and asks for /version until ctx ends.
 func (s *serverMonitor) run(ctx context.Context) {
 	var followers sync.WaitGroup
+	followers.Go(func() { s.leases.run(ctx) })
 	followers.Go(func() { s.followVersion(ctx) })
-	defer followers.Wait()
-	s.leases.run(ctx)
+	followers.Wait()
 }
 
 // report logs a change, and calls onChange.
@@ -136,15 +134,15 @@ func (s *serverMonitor) leaseChanged(diff change[string]) {
 	}
 }
 
-// sameTimeline reports whether etcd still has the history, up to a revision, that it had at currentAt, the time at which a
-// stream was last current. It has another history if it was restored from an older backup meanwhile.
+// sameTimeline reports whether etcd still has the same history up to a revision. currentAt is the time at which a stream was
+// last current. etcd has another history if it was restored from an older backup since then.
 //
-// Before etcd is restored, the API servers are stopped. When an API server starts again, it becomes a new holder of its
-// Lease. So the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision
-// or later. Either this API server has run all the time, or the backup has everything up to the revision.
+// Before etcd is restored, the API servers are stopped. An API server that starts again becomes a new holder of its Lease. So
+// the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.
+// Either this API server has run all the time, or the backup has everything up to the revision.
 //
-// retry reports whether a Lease still has its holder. If retry is true and same is false, this API server may only have to
-// write its Lease again, so it pays to ask again in a few seconds.
+// retry means that a Lease still has its holder, who may only have to write it again. If same is false, it pays to ask again in
+// a few seconds.
 func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
 	if !s.changesHolder.Load() {
 		return false, false
@@ -165,9 +163,9 @@ func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, curre
 	return same, retry
 }
 
-// readLeases returns a read of the Leases that has begun after readLeases was called. Concurrent calls share a read.
+// readLeases reads the Leases. Concurrent calls share a read, but none gets a read that began before the call.
 func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
-	called := time.Now() // taken before the lock, so that a read counts that begins while this call waits for the lock
+	called := time.Now() // before the lock, so that this call shares a read that begins while it waits for the lock
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
 	if s.lastRead.began.After(called) {
@@ -176,7 +174,7 @@ func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	read := leaseRead{began: time.Now(), revisions: map[string]uint64{}}
-	_, read.err = s.api.list(ctx, serverLeasesPath, serverLeaseSelector, func(lease *object) {
+	_, read.err = s.leases.from.list(ctx, serverLeasesPath, serverLeaseSelector, func(lease *object) {
 		written, err := strconv.ParseUint(lease.Metadata.ResourceVersion, 10, 64)
 		if holder := readHolder(lease); err == nil && holder != "" {
 			read.revisions[holder] = written
@@ -186,8 +184,8 @@ func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
 	return read
 }
 
-// changesHolderAtStart reports whether a version of kube-apiserver deletes its Lease when it starts, and makes a new Lease with
-// another holder. Versions from 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
+// changesHolderAtStart reports whether a version of kube-apiserver gives its Lease a new holder at each start. Versions from
+// 1.35 on do (k8s.io/component-helpers, apimachinery/lease).
 func changesHolderAtStart(info version.Info) bool {
 	parsed, err := utilversion.ParseGeneric(info.GitVersion)
 	return err == nil && parsed.AtLeast(utilversion.MajorMinor(1, 35))
@@ -215,12 +213,12 @@ func (s *serverMonitor) followVersion(ctx context.Context) {
 // versionTracker finds changes in the versions that API servers behind one address answer.
 type versionTracker struct {
 	last      version.Info // the version of the last answer
-	isPending bool         // whether the version has changed since the last reported change
-	changedAt time.Time    // the time of the last reported change; zero if there was none
+	isPending bool         // the version has changed since the last report
+	changedAt time.Time    // when a change was last reported; zero if none was
 }
 
-// add adds the version of an answer, and reports whether serverMonitor must report a change. While two versions answer in
-// turn, a change is reported once every minChangeInterval. A last change is reported when only one version answers.
+// add adds the version of an answer, and returns true if a change must be reported. While two versions answer in turn, it
+// returns true once every minChangeInterval. It returns true a last time when only one version answers.
 //
 //	v1.36   the first: no change
 //	v1.37   a change

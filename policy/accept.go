@@ -9,41 +9,41 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Accept has the representations that a client accepts, read once from its Accept header. It never changes. The zero
-// value accepts no representation that is kept.
+// Accept is what a client accepts, read once from its Accept header. The zero value accepts no representation that is kept
+// in memory.
 type Accept struct {
 	// builtin and custom are the API server's choices for built-in and for custom resources.
 	builtin, custom choice
-	// ambiguous reports whether the header has several readings: then it is forwarded for any resource.
+	// ambiguous means that the header can be read in several ways: the request is forwarded.
 	ambiguous bool
 }
 
 // choice is what the API server chooses from the header. The zero value means that the API server writes a representation
-// that is not kept in memory, or answers 406, or may know a parameter that listproxy does not know.
+// that is not kept, or answers 406, or may know a parameter that listproxy does not know.
 type choice struct {
 	representation media.Representation
-	// pretty reports whether the chosen clause asks for indented JSON.
+	// pretty means that the chosen clause asks for indented JSON.
 	pretty bool
 }
 
 // maxAcceptClauses bounds the clauses of a header. The API server sorts clauses by an order that is not transitive, so the
-// result depends on the algorithm. Go sorts up to 12 elements by insertion, as the API server does, too.
+// result depends on the algorithm. For up to 12 elements, this is insertion sort, both there and here.
 const maxAcceptClauses = 12
 
-// Representation returns the representation in which the API server would write the list, or the reason why the request has
-// to be forwarded. custom says whether the resource is a custom one: these have no protobuf, except of their metadata.
-func (a Accept) Representation(custom bool) (media.Representation, reason.Reason) {
-	representation := a.choiceFor(custom).representation
+// representation returns the representation in which the API server would write the list, or the reason to forward the
+// request. custom says whether the resource is a custom one. Custom resources have no protobuf, except of their metadata.
+func (a Accept) representation(custom bool) (media.Representation, reason.Reason) {
+	chosen := a.choiceFor(custom).representation
 	switch {
 	case a.ambiguous:
 		return "", reason.NotCanonical
-	case representation == "":
+	case chosen == "":
 		return "", reason.Representation
 	}
-	return representation, reason.None
+	return chosen, reason.None
 }
 
-// choiceFor returns the choice for custom resources, or for all others.
+// choiceFor returns the choice for custom or for built-in resources.
 func (a Accept) choiceFor(custom bool) choice {
 	if custom {
 		return a.custom
@@ -51,20 +51,20 @@ func (a Accept) choiceFor(custom bool) choice {
 	return a.builtin
 }
 
-// reasonForAnyResource returns None if a list of some resource, custom or built-in, can be answered with this header;
-// otherwise the reason why the request has to be forwarded.
+// reasonForAnyResource returns the reason to forward a request with this header for any resource, or None if there are
+// resources, built-in or custom, for which it can be answered.
 func (a Accept) reasonForAnyResource() reason.Reason {
-	if _, why := a.Representation(true); why == reason.None {
+	if _, why := a.representation(true); why == reason.None {
 		return reason.None
 	}
-	_, why := a.Representation(false)
+	_, why := a.representation(false)
 	return why
 }
 
 // parseAccept reads the values of the Accept header of a list or a watch.
 func parseAccept(values []string, watch bool) Accept {
 	switch {
-	case len(values) > 1: // the API server reads only the first header
+	case len(values) > 1: // the API server reads only the first
 		return Accept{ambiguous: true}
 	case len(values) == 0 || values[0] == "":
 		plain := choice{representation: media.JSON}
@@ -74,21 +74,20 @@ func parseAccept(values []string, watch bool) Accept {
 	}
 	clauses := goautoneg.ParseAccept(values[0])
 	accept := Accept{custom: negotiate(clauses, true, watch)}
-	if routed(values[0]) {
+	if isRouted(values[0]) {
 		accept.builtin = negotiate(clauses, false, watch)
 	}
 	return accept
 }
 
-// routed reports whether the API server's router passes a request with this header on to the negotiation. For built-in
-// resources, go-restful compares each clause, without its parameters, with the media types of the route
-// (Route.matchesAccept). So "application/*" or "*" alone gets a 406. Custom resources have no such routes: there both
-// mean JSON.
+// isRouted reports whether the API server's router accepts the header for built-in resources. go-restful compares each
+// clause, without its parameters, with the media types of the route (Route.matchesAccept). So "application/*" or "*" alone
+// gets a 406. Custom resources have no such routes: there both mean JSON.
 //
-// The route of a list has the media types of its serializer (k8s.io/apiserver, endpoints/installer.go), and those of
-// streams. The latter have a parameter, so no clause equals them. application/cbor depends on a feature gate, so it is
-// not among the types here.
-func routed(accept string) bool {
+// The route of a list has the media types of its serializer (k8s.io/apiserver, endpoints/installer.go). It also has those
+// of streams, but these have a parameter, so no clause equals them. application/cbor depends on a feature gate, so it is
+// left out here.
+func isRouted(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
 		switch strings.Trim(mediaType, " ") {
@@ -99,8 +98,9 @@ func routed(accept string) bool {
 	return false
 }
 
-// negotiate takes the first clause, as the API server does, even at quality 0. It skips a clause only if no API server can
-// answer it. A clause that listproxy does not know is not skipped, since the upstream may know it: there is no choice then.
+// negotiate returns the choice for the first clause, as the API server does, even if its quality is 0. It skips a clause
+// only if no API server can answer it. A clause that listproxy does not know has the zero choice, since the upstream may
+// know it.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
 		result := represent(clause, watch)
@@ -112,8 +112,8 @@ func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	return choice{}
 }
 
-// represent returns the choice if the clause is chosen. The clause of a watch names the kind of single objects, which the
-// events hold, and may have the parameter stream=watch.
+// represent returns the choice for one clause. The clause of a watch names the kind of the single objects in its events,
+// and may have the parameter stream=watch.
 func represent(clause goautoneg.Accept, watch bool) choice {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
@@ -124,7 +124,7 @@ func represent(clause goautoneg.Accept, watch bool) choice {
 	default:
 		return choice{}
 	}
-	unread := len(clause.Params) // the parameters that were not read yet; q is not among them
+	unread := len(clause.Params) // q is not among them
 	result := choice{representation: plain, pretty: clause.Params["pretty"] == "1"}
 	if result.pretty {
 		unread--

@@ -65,8 +65,8 @@ func TestAccept(t *testing.T) {
 		for name, values := range group.headers {
 			t.Run(name, func(t *testing.T) {
 				accept := parseAccept(values, false)
-				_, builtin := accept.Representation(false)
-				_, custom := accept.Representation(true)
+				_, builtin := accept.representation(false)
+				_, custom := accept.representation(true)
 				if builtin != group.wantBuiltin || custom != group.wantCustom {
 					t.Errorf("got reasons %q (built-in) and %q (custom), want %q and %q", builtin, custom, group.wantBuiltin, group.wantCustom)
 				}
@@ -79,7 +79,7 @@ func TestAccept(t *testing.T) {
 // TestZeroAccept: the zero Accept, of a header that was never read, has no representation.
 func TestZeroAccept(t *testing.T) {
 	for _, custom := range []bool{false, true} {
-		representation, why := Accept{}.Representation(custom)
+		representation, why := Accept{}.representation(custom)
 		indented := (&Request{Pretty: true}).Indented(custom)
 		if representation != "" || why != reason.Representation || indented {
 			t.Errorf("custom %t: got %q, reason %q, indented %t; want none", custom, representation, why, indented)
@@ -164,7 +164,7 @@ func checkAccept(t *testing.T, values []string, watch bool) (builtin, custom boo
 // check is checkAccept for one kind of resource.
 func (c acceptCase) check(t *testing.T) (hasRepresentation bool) {
 	t.Helper()
-	representation, why := c.request.Accept.Representation(c.custom)
+	representation, why := c.request.Accept.representation(c.custom)
 	if why != reason.None {
 		if representation != "" || !slices.Contains(reason.Forwarding(), why) {
 			t.Errorf("Accept %q, custom %t: got representation %q and reason %q, want a reason alone", c.header, c.custom, representation, why)

@@ -78,7 +78,7 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 	ruleOf := func(cache CacheMode, history time.Duration, watches bool, source string) Rule {
 		return Rule{Cache: cache, HistoryWindow: history, LimitAtZero: LimitHonoured, Watches: &watches, Source: source}
 	}
-	builtIn := func(cache CacheMode) Rule { return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: BuiltIn} }
+	byDefault := func(cache CacheMode) Rule { return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: builtIn} }
 	oneRule := func(group, resource string, cache CacheMode) string {
 		return fmt.Sprintf("resources: [{group: %q, resource: %q, cache: %s}]", group, resource, cache)
 	}
@@ -91,12 +91,12 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		want     Rule
 	}{
 		// Without a rule.
-		{file: "", resource: "pods", want: builtIn(CacheOnDemand)},
-		{file: "", resource: "secrets", want: builtIn(CacheNever)},
-		{file: "", resource: "events", want: builtIn(CacheNever)},
-		{file: "", resource: "events.events.k8s.io", want: builtIn(CacheNever)},
-		{file: "", resource: "secrets.example.com", want: builtIn(CacheOnDemand)},
-		{file: "", resource: "events.example.com", want: builtIn(CacheOnDemand)},
+		{file: "", resource: "pods", want: byDefault(CacheOnDemand)},
+		{file: "", resource: "secrets", want: byDefault(CacheNever)},
+		{file: "", resource: "events", want: byDefault(CacheNever)},
+		{file: "", resource: "events.events.k8s.io", want: byDefault(CacheNever)},
+		{file: "", resource: "secrets.example.com", want: byDefault(CacheOnDemand)},
+		{file: "", resource: "events.example.com", want: byDefault(CacheOnDemand)},
 
 		// The rule of the resource, the wildcard of its group, the defaults.
 		{file: rules, resource: "deployments.apps", want: ruleOf(CacheOnDemand, 3*time.Second, false, "p: resources[0]")},
@@ -106,13 +106,13 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		{file: rules, resource: "pods", want: ruleOf(CacheOnDemand, time.Second, true, "p: resources[3]")},
 		{file: rules, resource: "secrets", want: ruleOf(CacheNever, 4*time.Second, true, "p: resources[4]")},
 		{file: rules, resource: "events", want: ruleOf(CacheNever, time.Second, true, "p: resources[2]")},
-		{file: rules, resource: "events.events.k8s.io", want: ruleOf(CacheNever, time.Second, true, BuiltIn)},
+		{file: rules, resource: "events.events.k8s.io", want: ruleOf(CacheNever, time.Second, true, builtIn)},
 
 		// No wildcard keeps Secrets or Events. A rule that names them decides.
-		{file: "defaults: {cache: onDemand}", resource: "secrets", want: builtIn(CacheNever)},
-		{file: oneRule("", "*", CacheOnDemand), resource: "secrets", want: builtIn(CacheNever)},
-		{file: oneRule("", "*", CacheOnDemand), resource: "events", want: builtIn(CacheNever)},
-		{file: oneRule("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: builtIn(CacheNever)},
+		{file: "defaults: {cache: onDemand}", resource: "secrets", want: byDefault(CacheNever)},
+		{file: oneRule("", "*", CacheOnDemand), resource: "secrets", want: byDefault(CacheNever)},
+		{file: oneRule("", "*", CacheOnDemand), resource: "events", want: byDefault(CacheNever)},
+		{file: oneRule("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: byDefault(CacheNever)},
 		{file: oneRule("", "secrets", CacheOnDemand), resource: "secrets", want: fromFirstRule(CacheOnDemand)},
 		{file: oneRule("", "events", CacheNever), resource: "events", want: fromFirstRule(CacheNever)},
 	} {

@@ -6,19 +6,18 @@ import (
 
 // EncodeContinue returns the continue token that kube-apiserver's cache sends with a page at this revision if the next
 // page begins at start. start is a key relative to the scope of the request, without a leading slash: usually the last
-// key of the page, followed by a zero byte.
-//
-// The revision must fit int64, as every etcd revision does. start must be valid UTF-8, since JSON replaces other bytes.
+// key of the page, followed by a zero byte. It must be valid UTF-8, since JSON replaces other bytes. The revision must fit
+// int64, as every etcd revision does.
 func EncodeContinue(revision uint64, start string) string {
 	return encodeToken(int64(revision), "/"+start) // #nosec G115 -- see above
 }
 
-// DecodeContinue reads a continue token. It returns the start key relative to the scope, without a leading slash. The
-// revision is not 0. It may be negative: -1 means the newest state.
+// DecodeContinue parses a continue token. It returns the start key relative to the scope, without a leading slash, and the
+// revision. It is never 0, and negative for the newest state.
 //
-// ok is true only if encoding the result again gives the same bytes, in one of the two ways in which kube-apiserver writes
-// the key: with a leading slash, as its cache does, or without, as its reads of etcd do. (JSON and base64 both have many
-// spellings for one value.) ok is false if the key has a segment "..", "." or "", since the key could lead out of the scope.
+// ok is false unless encoding the result again gives the same bytes, since JSON and base64 have many spellings for one value.
+// kube-apiserver writes the key in two ways: its cache with a leading slash, its reads of etcd without. ok is also false if
+// the key has a segment "..", "." or "", which could lead out of the scope.
 func DecodeContinue(token string) (start string, revision int64, ok bool) {
 	start, revision, err := storage.DecodeContinue(token, "")
 	if err != nil || start == "" {
@@ -30,7 +29,7 @@ func DecodeContinue(token string) (start string, revision int64, ok bool) {
 	return start, revision, true
 }
 
-// encodeToken writes the token with the start key exactly as given.
+// encodeToken returns the token with the start key exactly as given.
 func encodeToken(revision int64, start string) string {
 	const prefix = "/" // EncodeContinue demands one, and removes it from the key
 	token, _ := storage.EncodeContinue(prefix+start, prefix, revision)

@@ -3,8 +3,6 @@ package policy
 import (
 	"net/http"
 	"strings"
-
-	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // CredentialKind says how the caller of a request identifies itself.
@@ -13,23 +11,22 @@ type CredentialKind int
 const (
 	// NoToken means that kube-apiserver sees no token, and treats the caller as anonymous.
 	NoToken CredentialKind = iota
-	// AmbiguousToken means that there are several Authorization headers, or a token in a spelling that may be read
-	// differently.
+	// AmbiguousToken means several Authorization headers, or a token in a spelling that parsers may read differently.
 	AmbiguousToken
-	// PlainToken means that there is one token, in the one spelling that every parser reads alike.
+	// PlainToken means one token, in the spelling that every parser reads alike.
 	PlainToken
 	// TokenWithImpersonation means a plain token, and Impersonate-* headers that can be read in one way only.
 	TokenWithImpersonation
-	// VerifiedCertificate means that listproxy has verified the caller's client certificate, and impersonates the caller
-	// upstream. The Authorization header is not read.
+	// VerifiedCertificate means a client certificate that listproxy has verified. listproxy impersonates the caller upstream,
+	// and does not read the Authorization header.
 	VerifiedCertificate
 )
 
 // ReadAuthorization reads the values of a request's Authorization headers. It returns NoToken, AmbiguousToken, or
 // PlainToken with the token. A plain token is written "Bearer <token>", with one space, in visible ASCII.
 //
-// kube-apiserver ignores everything after a second space. If such a value were plain, one token could be written in any
-// number of ways, and each would seem to be another caller.
+// kube-apiserver ignores what follows a second space. If such a value were plain, one token could have any number of
+// spellings, and each would seem to be another caller.
 func ReadAuthorization(values []string) (kind CredentialKind, token string) {
 	switch {
 	case len(values) > 1:
@@ -53,31 +50,26 @@ func HasBearerToken(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// checkIdentity returns None if the request identifies exactly one caller: by one token, with or without a user whom the
-// caller impersonates, or by a certificate that listproxy has verified. The kind TokenWithImpersonation includes the
-// Impersonate-* headers. Any other kind does not, so with these headers the API server would see another user.
-func checkIdentity(h http.Header, kind CredentialKind) reason.Reason {
-	switch kind {
-	case TokenWithImpersonation:
-		return reason.None
-	case PlainToken, VerifiedCertificate:
-		for name := range h {
-			if IsImpersonationHeader(name) {
-				return reason.Credentials
-			}
-		}
-		return reason.None
+// identifiesCaller reports whether a request identifies exactly one caller: by one token, or by a certificate that listproxy
+// has verified. Impersonate-* headers name another user, so only TokenWithImpersonation allows them.
+func identifiesCaller(h http.Header, kind CredentialKind) bool {
+	if kind == TokenWithImpersonation {
+		return true
 	}
-	return reason.Credentials
+	for name := range h {
+		if IsImpersonationHeader(name) {
+			return false
+		}
+	}
+	return kind == PlainToken || kind == VerifiedCertificate
 }
 
 // impersonatePrefix begins the name of every header that asks to act as another user. Kubernetes may add such headers, as
-// it added Impersonate-Uid. The prefix ends without a dash, since some HTTP servers read Impersonate_User, with an
-// underscore, as Impersonate-User.
+// it added Impersonate-Uid. The prefix has no dash at its end, since some HTTP servers read Impersonate_User as
+// Impersonate-User.
 const impersonatePrefix = "impersonate"
 
-// IsImpersonationHeader reports whether a header with this name asks to act as another user. Upper and lower case do not
-// matter.
+// IsImpersonationHeader reports whether a header with this name, in any case, asks to act as another user.
 func IsImpersonationHeader(name string) bool {
 	return len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix)
 }

@@ -19,18 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The words at the head of a policy file.
+// The head of every policy file.
 const (
-	// ConfigAPIVersion is the only version of policy files.
-	ConfigAPIVersion = "listproxy.io/v1alpha1"
-	// ConfigKind is the kind of a policy file.
-	ConfigKind = "Policy"
-)
-
-// The bounds of historyWindow.
-const (
-	minHistoryWindow = time.Second
-	maxHistoryWindow = time.Hour
+	configAPIVersion = "listproxy.io/v1alpha1"
+	configKind       = "Policy"
 )
 
 // document is a policy file. The comments of its fields, and of the fields below, are for users: docs/reference.md has them
@@ -76,8 +68,8 @@ type settings struct {
 	Watches *bool `json:"watches"`
 }
 
-// ParseConfig parses data, the content of a policy file in YAML or JSON. An unknown or repeated field is an error. An error
-// names the field, and says what is wrong. Errors and Rule.Source call the file name.
+// ParseConfig parses data, the content of a policy file in YAML or JSON. name is the file's name in errors and in Rule.Source.
+// An unknown or repeated field is an error. Errors name the field, and say what is wrong.
 func ParseConfig(name string, data []byte) (*Config, error) {
 	var d document
 	errs := d.read(data)
@@ -95,8 +87,7 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	return d.config(name), nil
 }
 
-// read decodes the only document in data into d. It returns the syntax errors, and the errors about unknown and repeated
-// fields.
+// read decodes the only document in data into d. It returns the syntax errors, and the unknown and repeated fields.
 func (d *document) read(data []byte) []error {
 	text, err := onlyDocument(data)
 	if err != nil {
@@ -109,8 +100,8 @@ func (d *document) read(data []byte) []error {
 	return errs
 }
 
-// onlyDocument returns the YAML document in data as JSON. Documents with nothing but comments do not count. It returns an
-// error unless exactly one document is left.
+// onlyDocument returns the YAML document in data as JSON. It returns an error unless there is exactly one document, without
+// those that have nothing but comments.
 func onlyDocument(data []byte) (text []byte, err error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
@@ -125,7 +116,7 @@ func onlyDocument(data []byte) (text []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if bytes.Equal(asJSON, []byte("null")) { // the document has nothing but comments
+		if bytes.Equal(asJSON, []byte("null")) { // nothing but comments
 			continue
 		}
 		if text != nil {
@@ -135,7 +126,7 @@ func onlyDocument(data []byte) (text []byte, err error) {
 	}
 	if text == nil {
 		return nil, fmt.Errorf("the file is empty: it begins with \"apiVersion: %s\" and \"kind: %s\"",
-			ConfigAPIVersion, ConfigKind)
+			configAPIVersion, configKind)
 	}
 	return text, nil
 }
@@ -143,28 +134,28 @@ func onlyDocument(data []byte) (text []byte, err error) {
 // validate returns the errors in the document's values.
 func (d *document) validate() field.ErrorList {
 	var errs field.ErrorList
-	if d.APIVersion != ConfigAPIVersion {
-		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), d.APIVersion, []string{ConfigAPIVersion}))
+	if d.APIVersion != configAPIVersion {
+		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), d.APIVersion, []string{configAPIVersion}))
 	}
-	if d.Kind != ConfigKind {
-		errs = append(errs, field.NotSupported(field.NewPath("kind"), d.Kind, []string{ConfigKind}))
+	if d.Kind != configKind {
+		errs = append(errs, field.NotSupported(field.NewPath("kind"), d.Kind, []string{configKind}))
 	}
 	if d.Defaults != nil {
 		errs = append(errs, d.Defaults.validate(field.NewPath("defaults"))...)
 	}
-	found := map[schema.GroupResource]bool{}
+	seen := map[schema.GroupResource]bool{}
 	for i, rule := range d.Resources {
 		path := field.NewPath("resources").Index(i)
 		errs = append(errs, rule.validate(path)...)
-		if found[rule.target()] {
+		if seen[rule.target()] {
 			errs = append(errs, field.Duplicate(path, rule.target().String()))
 		}
-		found[rule.target()] = true
+		seen[rule.target()] = true
 	}
 	return errs
 }
 
-// apiVersionPattern matches a version without a group ("v1"), which some write for the core group.
+// apiVersionPattern matches a version without a group, like "v1", which some write for the core group.
 var apiVersionPattern = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
 // validate returns the errors in the values of the rule at path.
@@ -197,10 +188,11 @@ func (s settings) validate(path *field.Path) field.ErrorList {
 		oneOf(path.Child("limitAtZero"), s.LimitAtZero, LimitIgnored, LimitHonoured),
 		oneOf(path.Child("consistentLists"), s.consistentLists(), ConsistentNone, ConsistentLarge, ConsistentAll),
 	)
-	window := s.window() // 0 if the text is not a duration, and 0 is refused as too short
-	if s.HistoryWindow != nil && (window < minHistoryWindow || window > maxHistoryWindow) {
+	const minWindow, maxWindow = time.Second, time.Hour
+	window := s.window() // 0, which is too short, if the text is not a duration
+	if s.HistoryWindow != nil && (window < minWindow || window > maxWindow) {
 		errs = append(errs, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
-			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minHistoryWindow, maxHistoryWindow)))
+			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minWindow, maxWindow)))
 	}
 	return errs
 }
@@ -213,8 +205,8 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
 
-// window returns the history window, or 0 if it is not given or not a duration. The field HistoryWindow has the type any, so
-// that the decoder accepts a number, and validate refuses it with a better error.
+// window returns the history window, or 0 if it is not given or not a duration. HistoryWindow has the type any so that the
+// decoder accepts a number, which validate refuses with a better error.
 func (s settings) window() time.Duration {
 	text, _ := s.HistoryWindow.(string)
 	window, _ := time.ParseDuration(text)
@@ -230,7 +222,7 @@ func (s settings) consistentLists() ConsistentLists {
 	return ConsistentLists(fmt.Sprint(s.ConsistentLists))
 }
 
-// target returns the resource for which the rule is. A rule without a group, which validate refuses, has the core group.
+// target returns the resource that the rule is for. Without a group, which validate refuses, it is one of the core group.
 func (w writtenRule) target() schema.GroupResource {
 	target := schema.GroupResource{Resource: w.Resource}
 	if w.Group != nil {
@@ -239,8 +231,8 @@ func (w writtenRule) target() schema.GroupResource {
 	return target
 }
 
-// config returns the policy, with name as the file's name in each Rule.Source. A rule for one resource inherits from the
-// rule for all resources of its group, and that rule from the defaults.
+// config returns the policy. A rule for one resource inherits from the rule for all resources of its group, and that rule
+// from the defaults. name is the file's name in each Rule.Source.
 func (d *document) config(name string) *Config {
 	c := DefaultConfig()
 	c.rules = make(map[schema.GroupResource]Rule, len(d.Resources))
@@ -256,7 +248,7 @@ func (d *document) config(name string) *Config {
 	}
 	for i, rule := range d.Resources {
 		if rule.Resource != AllResources {
-			// The resource has no rule of its own yet, so RuleFor returns the rule for its group, or the defaults.
+			// The resource has no rule of its own yet, so the base is the rule for its group, or the defaults.
 			base := c.RuleFor(rule.target().Group, rule.Resource)
 			c.rules[rule.target()] = rule.inherit(base, source(i))
 		}
@@ -271,7 +263,7 @@ func (s settings) inherit(base Rule, source string) Rule {
 		HistoryWindow:   cmp.Or(s.window(), base.HistoryWindow),
 		LimitAtZero:     cmp.Or(s.LimitAtZero, base.LimitAtZero),
 		ConsistentLists: cmp.Or(s.consistentLists(), base.ConsistentLists),
-		Watches:         cmp.Or(s.Watches, base.Watches), // nil if neither has it
+		Watches:         cmp.Or(s.Watches, base.Watches),
 		Source:          source,
 	}
 }

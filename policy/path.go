@@ -13,19 +13,18 @@ import (
 // form.
 const dnsLabel = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?`
 
-// canonicalPath matches the paths of lists, as EscapedPath returns them. A path that spells a character as %xx does not
-// match. RequestInfo and the upstream's router agree on what each of these paths means, with one exception, which parsePath
-// handles.
+// canonicalPath matches the paths of lists, without any %xx. RequestInfo and the upstream's router agree on what each of
+// these paths means, with one exception, which parsePath handles.
 var canonicalPath = regexp.MustCompile(
 	`^/(?:api|apis/` + dnsLabel + `(?:\.` + dnsLabel + `)*)/` + dnsLabel + `/(?:namespaces/` + dnsLabel + `/)?` + dnsLabel + `$`)
 
 // parsePath reads method and path. If r is a list with a canonical path, it sets req's group, version, resource and
-// namespace, and returns None. Otherwise it returns why r is forwarded.
+// namespace, and returns None. Otherwise it returns the reason to forward r.
 func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.Reason {
 	switch {
 	case r.Method != http.MethodGet, !info.IsResourceRequest:
 		return reason.NotList
-	case info.Verb == "watch": // the deprecated path /watch/; parseQuery reads the parameter watch
+	case info.Verb == "watch": // the path has the deprecated /watch/; parseQuery reads the parameter watch
 		return reason.Watch
 	case info.Verb != "list", info.Subresource != "", info.Name != "":
 		return reason.NotList
@@ -35,7 +34,7 @@ func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.
 		// RequestInfo takes .../namespaces/x/namespaces for a list, but the upstream's router knows no such path.
 		return reason.NotCanonical
 	case r.RequestURI != "" && r.RequestURI != r.URL.RequestURI():
-		// A request line in absolute form, as to a forward proxy ("GET http://host/path"), is not interpreted here.
+		// The request line is in absolute form, as for a forward proxy: "GET http://host/path".
 		return reason.NotCanonical
 	}
 	req.Group = info.APIGroup

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Indented reports whether the API server would indent the answer: it is JSON, and Pretty is true or the chosen clause of
-// the Accept header asks for indentation. custom says whether the resource is a custom one.
+// Indented reports whether the API server would indent the answer: it is JSON, and Pretty or the chosen clause of the Accept
+// header asks for it. custom says whether the resource is a custom one.
 func (r *Request) Indented(custom bool) bool {
 	chosen := r.Accept.choiceFor(custom)
 	isJSON := chosen.representation != "" && !chosen.representation.IsProtobuf()
@@ -23,8 +23,7 @@ func parsePretty(value string, defaultPretty bool) bool {
 	return err == nil && pretty
 }
 
-// isHumanClient reports whether the API server assumes that a person reads the answer, as with curl, and indents JSON by
-// default.
+// isHumanClient reports whether the API server indents JSON for this client by default, since a person may read it.
 func isHumanClient(userAgent string) bool {
 	return strings.HasPrefix(userAgent, "curl") ||
 		strings.HasPrefix(userAgent, "Wget") ||

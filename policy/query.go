@@ -9,23 +9,23 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parseQuery reads the query of a list or a watch into req. With a reason other than None, it sets at most Watch.
+// parseQuery reads the query of a list or a watch into req. If it returns a reason other than None, it has set at most Watch.
 //
-// It is stricter than the API server, which uses the first of several values, ignores parameters that it does not know,
-// and drops what it cannot unescape.
+// It is stricter than the API server, which uses the first of several values, ignores unknown parameters, and drops what it
+// cannot unescape.
 func parseQuery(raw string, req *Request) reason.Reason {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return reason.NotCanonical
 	}
-	// The watch parameter is read first, since it decides which other parameters are known.
+	// The parameter watch is read first, since it decides which other parameters are known.
 	watch, usual := readWatchParameter(values)
 	req.Watch = watch
-	if !usual { // it is a watch then, however the parameter is written
+	if !usual {
 		return reason.Watch
 	}
 	parsed := *req
-	set := parsed.setListParameter // sets fields of parsed
+	set := parsed.setListParameter
 	if watch {
 		set = parsed.setWatchParameter
 	}
@@ -35,17 +35,16 @@ func parseQuery(raw string, req *Request) reason.Reason {
 		}
 	}
 	if values.Has("pretty") && !strings.Contains(raw, "pretty") {
-		return reason.NotCanonical // the API server searches the raw query for the name: an escaped name has no effect
+		return reason.NotCanonical // the API server searches the raw query for "pretty", so an escaped name has no effect
 	}
 	*req = parsed
 	return reason.None
 }
 
 // setListParameter checks one query parameter of a list, and sets the field for it, if any. It returns false if the
-// request must be forwarded: the parameter is unknown, or its value is not canonical.
+// parameter is unknown, or kube-apiserver may refuse its value or read it differently: the request must be forwarded.
 //
-// To the API server, an empty string is an unset parameter, but an empty number is an error. So empty strings are accepted
-// here, and empty numbers are not.
+// Empty strings are accepted and empty numbers are not, as by the API server.
 func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
@@ -69,8 +68,8 @@ func (r *Request) setListParameter(name, value string) bool {
 		}
 		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal returns nothing above MaxInt64
 	case "timeout":
-		// The timeout is the request's deadline at the API server; 0 means the default. listproxy keeps no deadlines, which
-		// nobody notices unless they are very short.
+		// The timeout is the request's deadline at the API server; 0 means the default. listproxy ignores deadlines, which
+		// only matters for very short ones.
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
@@ -93,8 +92,8 @@ func (r *Request) setListParameter(name, value string) bool {
 	return true
 }
 
-// parseBool returns the boolean that the API server reads from a parameter: true, except for "0" and "false" in any case.
-// usual reports whether it is in one of the spellings that clients use. (The Python client capitalizes.)
+// parseBool returns the boolean that the API server reads from a parameter: true, except for "0" and for "false" in any
+// case. usual reports whether the value has a spelling that clients use. (The Python client capitalizes.)
 func parseBool(value string) (yes, usual bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":
@@ -105,8 +104,8 @@ func parseBool(value string) (yes, usual bool) {
 	return !strings.EqualFold(value, "false"), false
 }
 
-// parseDecimal reads a number in its one canonical spelling: decimal digits without sign and leading zeros, not above
-// MaxInt64. ok is false for any other text.
+// parseDecimal parses a number in its canonical spelling: decimal digits without a sign or leading zeros. ok is false for any
+// other text, and for a number above MaxInt64.
 func parseDecimal(s string) (n uint64, ok bool) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	return n, err == nil && (s == "0" || s[0] != '0')

@@ -11,9 +11,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Request is what [Parse] has read of a request. If Parse has returned None, it is a list or a watch that was completely
-// understood. The review of the caller's right, the choice of the collection and the answer are all made from it, never from
-// the http.Request.
+// Request is what [Parse] has read of a list or a watch. The review of the caller's right, the choice of the collection and
+// the answer are all made from it, never from the http.Request.
 type Request struct {
 	// From the path:
 
@@ -29,13 +28,11 @@ type Request struct {
 	Watch bool
 	// WatchOptions are the parameters that only a watch has. They are zero for a list.
 	WatchOptions WatchOptions
-	// Name is the name in a field selector metadata.name=NAME; empty without such a selector. The API server authorizes
-	// the list for this name.
+	// Name is the NAME of a field selector metadata.name=NAME, or empty. The API server authorizes the list for this name.
 	Name string
-	// LabelSelector and FieldSelector are the client's own text, which the review has to carry.
+	// LabelSelector and FieldSelector are the client's own text, which the review carries.
 	LabelSelector, FieldSelector string
 	// Labels and Fields are the parsed selectors. They are never nil, and select everything if the client gave none.
-	// Whether the resource has the fields is not known here.
 	Labels labels.Selector
 	Fields fields.Selector
 	// Shards is nil if the client wants the objects of all shards.
@@ -43,12 +40,11 @@ type Request struct {
 
 	// From the headers:
 
-	// Accept gives the representation of the answer, once it is known whether the resource is custom.
 	Accept Accept
 	// Gzip reports whether the API server would compress a large answer.
 	Gzip bool
 	// Pretty reports whether the parameter pretty, or without it the User-Agent, asks for indented JSON. The Accept header
-	// may ask for it, too: see [Request.Indented].
+	// may ask for it, too (see [Request.Indented]).
 	Pretty bool
 }
 
@@ -62,12 +58,12 @@ func (r *Request) Verb() string {
 
 // Parse reads a request as an API server does. info must be what [RequestInfo] returns for r's method and path alone.
 //
-// With reason None, the request is a list or a watch in canonical form, its caller is identified, and all of the request
-// was understood. Only such a request may be answered from memory. With any other reason, the Request has only what
-// was read before that reason was found: it is for logs and metrics.
+// If the reason is None, the request is a list or a watch in canonical form, it identifies its caller, and Parse has
+// understood all of it. Only such a request may be answered from memory. With any other reason, the Request has only what was
+// read before that reason was found, for logs and metrics.
 //
-// What depends on whether the resource is custom or has namespaces is decided later, by [Accept.Representation],
-// [Request.Indented] and [Request.CheckSelectors].
+// What depends on whether the resource is custom or has namespaces is decided later, by [Rule.Representation] and
+// [Request.Indented].
 //
 // Header names must be canonical, as net/http's server makes them. Parse neither changes r nor reads its body.
 func Parse(r *http.Request, info *request.RequestInfo, credentials CredentialKind) (*Request, reason.Reason) {
@@ -79,16 +75,16 @@ func Parse(r *http.Request, info *request.RequestInfo, credentials CredentialKin
 	if why := parseQuery(r.URL.RawQuery, req); why != reason.None {
 		return req, why
 	}
-	if why := checkPlainRequest(r); why != reason.None {
-		return req, why
+	if !isPlainRequest(r) {
+		return req, reason.NotCanonical
 	}
-	if why := checkIdentity(r.Header, credentials); why != reason.None {
-		return req, why
+	if !identifiesCaller(r.Header, credentials) {
+		return req, reason.Credentials
 	}
 	req.Gzip = acceptsGzip(r.Header.Get("Accept-Encoding"))
 	req.Accept = parseAccept(r.Header["Accept"], req.Watch)
-	if why := parseSelectors(req); why != reason.None {
-		return req, why
+	if !parseSelectors(req) {
+		return req, reason.NotCanonical
 	}
 	return req, req.Accept.reasonForAnyResource()
 }

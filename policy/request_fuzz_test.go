@@ -144,7 +144,7 @@ func FuzzAuthorization(f *testing.F) {
 		}))
 		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
 		credentials, token := ReadAuthorization(h["Authorization"])
-		accepted := checkIdentity(h, credentials) == reason.None
+		accepted := identifiesCaller(h, credentials)
 		if accepted != (credentials == PlainToken) {
 			t.Errorf("%q: accepted %t, want %t", value, accepted, credentials == PlainToken)
 		}
@@ -158,7 +158,7 @@ func FuzzAuthorization(f *testing.F) {
 func checkPretty(t *testing.T, r *http.Request, req *Request) {
 	t.Helper()
 	for _, custom := range []bool{false, true} {
-		if _, why := req.Accept.Representation(custom); why != "" {
+		if _, why := req.Accept.representation(custom); why != "" {
 			continue
 		}
 		_, info, err := negotiation.NegotiateOutputMediaType(r, scheme.Codecs, newScope(scheme.Codecs.SupportedMediaTypes(), custom))

@@ -14,11 +14,11 @@ var requestInfoFactory = request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver,
-// RequestInfoFactory). It is the only place where a path is read, so that all decisions rest on one reading.
+// RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver, RequestInfoFactory). Only
+// RequestInfo reads paths, so that all decisions rest on one reading.
 //
-// The factory would also read watch and fieldSelector from a query, less strictly than this package does, and log what it
-// cannot decode. So callers pass u without its query. u must not be nil.
+// u must not be nil, and must have no query: the factory would read watch and fieldSelector from it, less strictly than this
+// package does, and log what it cannot decode.
 func RequestInfo(method string, u *url.URL) (*request.RequestInfo, error) {
 	return requestInfoFactory.NewRequestInfo(&http.Request{Method: method, URL: u})
 }

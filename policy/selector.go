@@ -12,11 +12,10 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
+// The bounds of each selector. Every object is matched with every requirement, and with every value in "key in (…)".
 const (
-	// maxSelectorLength bounds the text of each selector, in bytes. That also bounds the values in "key in (…)".
-	maxSelectorLength = 4096
-	// maxRequirements bounds the requirements of each selector, since every object is matched with every requirement.
-	maxRequirements = 64
+	maxSelectorLength = 4096 // in bytes
+	maxRequirements   = 64
 )
 
 // The fields that field selectors of nearly every resource may name.
@@ -25,30 +24,25 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// parseSelectors parses the selectors of req as the API server does, and sets Labels, Fields and Name. With a reason other
-// than None, it does not change req.
-func parseSelectors(req *Request) reason.Reason {
-	parsed := *req
-	var ok bool
-	if parsed.Labels, ok = parseLabels(req.LabelSelector); !ok {
-		return reason.NotCanonical
+// parseSelectors parses the selectors of req as the API server does, and sets Labels, Fields and Name. It returns false, and
+// does not change req, if the request must be forwarded.
+func parseSelectors(req *Request) bool {
+	labelSelector, labelsOK := parseLabels(req.LabelSelector)
+	fieldSelector, fieldsOK := parseFields(req.FieldSelector)
+	if !labelsOK || !fieldsOK {
+		return false
 	}
-	if parsed.Fields, ok = parseFields(req.FieldSelector); !ok {
-		return reason.NotCanonical
+	name, isNamed := fieldSelector.RequiresExactMatch(nameField)
+	if isNamed && (name == "" || len(content.IsPathSegmentName(name)) > 0) {
+		return false // no object can have this name: the API server authorizes the list without it, and reads the whole range
 	}
-	if name, named := parsed.Fields.RequiresExactMatch(nameField); named {
-		// No object can have such a name. The API server authorizes such a list without a name, and reads the whole
-		// range.
-		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
-			return reason.NotCanonical
-		}
-		parsed.Name = name
-	}
-	*req = parsed
-	return reason.None
+	req.Labels = labelSelector
+	req.Fields = fieldSelector
+	req.Name = name
+	return true
 }
 
-// parseLabels parses a label selector. If ok is false, the list must be forwarded.
+// parseLabels parses a label selector. If ok is false, the request must be forwarded.
 func parseLabels(raw string) (selector labels.Selector, ok bool) {
 	if raw == "" {
 		return labels.Everything(), true
@@ -57,8 +51,8 @@ func parseLabels(raw string) (selector labels.Selector, ok bool) {
 		return nil, false
 	}
 	selector, err := labels.Parse(raw)
-	// A selector that is not empty but selects everything (" ") is probably a mistake, and a review of it may have
-	// another result than a review without a selector.
+	// A selector like " ", which selects everything, is probably a mistake. A review with it may have another result than a
+	// review without a selector.
 	if err != nil || selector.Empty() {
 		return nil, false
 	}
@@ -66,7 +60,7 @@ func parseLabels(raw string) (selector labels.Selector, ok bool) {
 	return selector, len(requirements) <= maxRequirements
 }
 
-// parseFields parses a field selector. If ok is false, the list must be forwarded.
+// parseFields parses a field selector. If ok is false, the request must be forwarded.
 func parseFields(raw string) (selector fields.Selector, ok bool) {
 	if raw == "" {
 		return fields.Everything(), true
@@ -75,24 +69,22 @@ func parseFields(raw string) (selector fields.Selector, ok bool) {
 		return nil, false
 	}
 	selector, err := fields.ParseSelector(raw)
-	// As for labels: "," and "=" select everything.
-	if err != nil || selector.Empty() {
+	if err != nil || selector.Empty() { // as for labels: "," and "=" select everything
 		return nil, false
 	}
 	return selector, len(selector.Requirements()) <= maxRequirements
 }
 
-// fitsReview reports whether a selector is short enough, and is UTF-8, so that a review can carry it.
+// fitsReview reports whether a review can carry the selector: it is short enough, and UTF-8.
 func fitsReview(raw string) bool {
 	return len(raw) <= maxSelectorLength && utf8.ValidString(raw)
 }
 
-// Single returns the namespace and name of the one object that the API server reads for the list. ok is false if the API
-// server reads a range instead (k8s.io/apiserver, registry.Store.ListPredicate). namespaced says whether the resource has
-// namespaces; if not, the namespace is empty.
+// Single returns the namespace and name of the object if the API server reads a single object for the list. ok is false if
+// it reads a range (k8s.io/apiserver, registry.Store.ListPredicate). namespaced says whether the resource has namespaces.
 //
-// The API server reads a single object if the field selector has the object's name, and the path or the field selector
-// has the namespace. For a continuation it always reads a range.
+// The API server reads a single object if the field selector has its name, and the path or the field selector has its
+// namespace. For a continuation it always reads a range.
 //
 // The object is in the answer only if it matches both selectors. The answer has neither a continue token nor a remaining
 // count, whatever the limit is.
@@ -114,34 +106,31 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// CheckSelectors returns None if kube-apiserver's answer is what the selectors select of the objects of the request's scope,
-// or of the one object of [Request.Single]. Otherwise it returns the reason to forward the request. namespaced says whether
-// the resource has namespaces. Whether the resource has the fields of the selector is not checked here.
-//
-// kube-apiserver does otherwise in the cases below (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3).
-func (r *Request) CheckSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
-	// Resources without namespaces either refuse metadata.namespace or do not know its value. PodCertificateRequests refuse it
-	// though they have namespaces.
+// checkSelectors returns the reason to forward a request that kube-apiserver does not answer by simply matching its
+// selectors with the objects in its scope (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). Otherwise it
+// returns None. namespaced says whether the resource has namespaces. checkSelectors does not know the resource's fields.
+func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
+	// Resources without namespaces either refuse metadata.namespace or do not know its value.
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.NotCanonical
 	}
 	if r.Watch {
-		return reason.None // the other cases are about pages: every event of a watch is matched with the selectors
+		return reason.None // the rest is about pages
 	}
 	o := r.Options
-	atZero := o.ResourceVersion == "0"
-	if _, _, single := r.Single(namespaced); single {
-		// A revision with a limit is exact, but not if a single object is read: the newest object is the answer then.
-		hasRevision := o.ResourceVersion != "" && !atZero
-		if hasRevision && o.Limit > 0 && o.ResourceVersionMatch == "" {
+	isAtZero := o.ResourceVersion == "0"
+	isLimited := o.Limit > 0 && (!isAtZero || limitAtZero == LimitHonoured)
+	if _, _, isSingle := r.Single(namespaced); isSingle {
+		// For a range, a revision with a limit is exact. For a single object, the API server returns the newest state.
+		if isLimited && !isAtZero && o.ResourceVersion != "" && o.ResourceVersionMatch == "" {
 			return reason.NotCanonical
 		}
 		return reason.None
 	}
 	// In a list over all namespaces, metadata.namespace=x makes x the scope of the first page, but not of later pages.
-	limited := o.Limit > 0 && (!atZero || limitAtZero == LimitHonoured)
-	paged := limited || o.Continue != ""
-	if _, oneNamespace := r.Fields.RequiresExactMatch(namespaceField); oneNamespace && r.Namespace == "" && paged {
+	_, selectsOneNamespace := r.Fields.RequiresExactMatch(namespaceField)
+	isPaged := isLimited || o.Continue != ""
+	if r.Namespace == "" && selectsOneNamespace && isPaged {
 		return reason.NotCanonical
 	}
 	return reason.None
@@ -155,7 +144,7 @@ func (r *Request) selectsNamespace() bool {
 }
 
 // refusesNamespace reports whether kube-apiserver refuses metadata.namespace in a field selector though the resource has
-// namespaces, because the resource's conversion of field labels does not accept that field (kubernetes, pkg/apis).
+// namespaces: the resource's conversion of field labels does not accept that field (kubernetes, pkg/apis).
 func (r *Request) refusesNamespace() bool {
 	return r.Group == "certificates.k8s.io" && r.Resource == "podcertificaterequests"
 }

@@ -66,7 +66,7 @@ func TestFieldSelectors(t *testing.T) {
 }
 
 // TestCheckSelectors: for each path, field selector and options below, Single finds the object that the API server reads, and
-// CheckSelectors forwards the list if the API server reads another scope or revision (checkScope).
+// checkSelectors forwards the list if the API server reads another scope or revision (checkScope).
 func TestCheckSelectors(t *testing.T) {
 	token := "continue=" + EncodeContinue(5, "ns/x\x00")
 	for path, namespaced := range map[string]bool{
@@ -118,7 +118,7 @@ func upstreamScope(r *Request, namespaced bool) scope {
 	return scope{namespace: namespace, name: name, single: single && isValid && hasNamespace}
 }
 
-// checkScope requires that Single finds the object that the API server reads, and that CheckSelectors forwards the list if
+// checkScope requires that Single finds the object that the API server reads, and that checkSelectors forwards the list if
 // the API server reads another scope or another revision.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
@@ -149,7 +149,7 @@ func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 	}
 }
 
-// checkForwarded requires that CheckSelectors forwards a list that is served otherwise if the upstream refuses the selector, or
+// checkForwarded requires that checkSelectors forwards a list that is served otherwise if the upstream refuses the selector, or
 // reads another scope (want) or revision.
 func checkForwarded(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, want scope, decision Decision) {
 	t.Helper()
@@ -168,10 +168,10 @@ func checkForwarded(t *testing.T, r *Request, namespaced bool, atZero LimitAtZer
 	wantsExact := decision.Semantics == Exact || decision.Semantics == Continue
 	otherRevision := err != nil || wantsExact != (revision != 0)
 	mustForward := isRefused || pagesDiffer || otherRevision
-	// CheckSelectors may forward more: it does not see whether the first page was narrowed, or a name is valid.
+	// checkSelectors may forward more: it does not see whether the first page was narrowed, or a name is valid.
 	_, selectsNamespace := r.Fields.RequiresExactMatch("metadata.namespace")
 	mayForward := selectsNamespace && isPaged && r.Namespace == ""
-	why := r.CheckSelectors(namespaced, atZero)
+	why := r.checkSelectors(namespaced, atZero)
 	switch {
 	case mustForward && why == reason.None:
 		t.Errorf("%+v, limit at 0 %s: is served, but the upstream refuses the selector: %t, has pages that differ: %t, reads another revision: %t",

@@ -40,17 +40,17 @@ type ListOptions struct {
 
 // Decision says what to do with a list or watch: answer it from memory, or forward it.
 type Decision struct {
-	// Reason is the reason to forward the request; None if it may be answered from memory. With another reason than None
-	// nothing else is set (but see [Evaluation]).
+	// Reason is the reason to forward the request, or None if it may be answered from memory. If it is not None, the other
+	// fields are zero, but Consistent also has its Semantics, for metrics and the access log.
 	Reason    reason.Reason
 	Semantics Semantics
-	// Revision is the revision for NotOlderThan, Exact, Continue and After; otherwise 0.
+	// Revision is set for NotOlderThan, Exact, Continue and After.
 	Revision uint64
 	// Limit is the number of objects that the page may have; 0 means no limit. For Any it is 0 unless the rule has
 	// LimitHonoured, since kube-apiserver ignores the client's limit there.
 	Limit int64
-	// Start is the first key of a continuation, relative to the scope of the request and without a leading slash. It comes
-	// from the client. It may be a key that does not exist, but never leads out of the scope (see [DecodeContinue]).
+	// Start is the first key of a continuation, relative to the scope of the request and without a leading slash. The client
+	// has chosen it: the key need not exist, but never leads out of the scope (see [DecodeContinue]).
 	Start string
 	// Initial reports whether a watch begins with the state.
 	Initial bool
@@ -65,35 +65,32 @@ func (r *Request) Decide(limitAtZero LimitAtZero, consistentLists ConsistentList
 }
 
 // decideList maps list options to semantics as kube-apiserver 1.36 does (k8s.io/apiserver: storage/cacher/delegator,
-// storage.ValidateListOptions, and apimachinery's internalversion validation). A list with any other options is
-// forwarded.
+// storage.ValidateListOptions, and apimachinery's internalversion validation). Lists with other options are forwarded.
 func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists ConsistentLists) Decision {
 	revision, isRevision := parseDecimal(o.ResourceVersion)
 	switch {
 	case isRefused(o):
 		return forward(reason.NotCanonical)
 	case o.Continue != "" && o.ResourceVersion == "0":
-		// This is valid, but kube-apiserver's cache and its storage disagree about the limit.
+		// kube-apiserver accepts it, but its cache and its storage disagree about the limit.
 		return forward(reason.NotCanonical)
 	case o.Continue != "":
 		return decideContinue(o)
-
 	case o.ResourceVersion == "" && (consistentLists == ConsistentLarge || consistentLists == ConsistentAll):
 		return Decision{Semantics: Consistent, Limit: o.Limit}
 	case o.ResourceVersion == "":
-		return forward(reason.Consistent)
+		return forwardConsistent()
 	case o.ResourceVersion == "0" && limitAtZero == LimitHonoured:
 		return Decision{Semantics: Any, Limit: o.Limit}
 	case o.ResourceVersion == "0":
-		// The limit is ignored, as by kube-apiserver. A client that relies on that does not ask for a next page, so a page
-		// would hide objects from it.
+		// kube-apiserver ignores the limit. A client that relies on that does not ask for a next page, and would miss objects.
 		return Decision{Semantics: Any}
 	case !isRevision:
 		return forward(reason.NotCanonical)
 	case o.ResourceVersionMatch == matchExact:
 		return Decision{Semantics: Exact, Revision: revision, Limit: o.Limit}
 	case o.ResourceVersionMatch == "" && o.Limit > 0:
-		// The rule from before resourceVersionMatch existed: with a limit, the revision is exact.
+		// With a limit, the revision was exact before resourceVersionMatch existed.
 		return Decision{Semantics: Exact, Revision: revision, Limit: o.Limit}
 	default:
 		return Decision{Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
@@ -108,23 +105,25 @@ func isRefused(o ListOptions) bool {
 	return match != "" && match != matchNotOlderThan && match != matchExact ||
 		match != "" && (rv == "" || continues) ||
 		match == matchExact && rv == "0" ||
-		continues && rv != "" && rv != "0" ||
-		o.Limit < 0
+		continues && rv != "" && rv != "0"
 }
 
-// decideContinue decides what to do with a continuation by the revision in its token.
+// decideContinue decides about a continuation by the revision in its token.
 func decideContinue(o ListOptions) Decision {
 	start, revision, ok := DecodeContinue(o.Continue)
 	switch {
 	case !ok: // malformed, or written differently from how kube-apiserver writes it
 		return forward(reason.NotCanonical)
 	case revision < 0: // kube-apiserver writes -1 for the newest state, from the start key on
-		return forward(reason.Consistent)
+		return forwardConsistent()
 	}
 	return Decision{Semantics: Continue, Revision: uint64(revision), Limit: o.Limit, Start: start}
 }
 
 // forward returns the decision to forward a request for a reason.
-func forward(why reason.Reason) Decision {
-	return Decision{Reason: why}
+func forward(why reason.Reason) Decision { return Decision{Reason: why} }
+
+// forwardConsistent returns the decision to forward a list of the newest state.
+func forwardConsistent() Decision {
+	return Decision{Reason: reason.Consistent, Semantics: Consistent}
 }

@@ -66,7 +66,7 @@ func checkList(t *testing.T, o ListOptions) {
 	case refused, badVersion, bothGiven, badToken:
 		want = forward(reason.NotCanonical)
 	case o.ResourceVersion == "" && tokenRevision <= 0:
-		want = forward(reason.Consistent)
+		want = forwardConsistent()
 	case storageErr != nil:
 		want = forward(reason.NotCanonical)
 	case o.Continue != "":

@@ -7,14 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 )
 
-// shardRange matches one range of a shardSelector (KEP-5866), as clients write it. Its end may be 2^64, one more than any
-// hash. kube-apiserver parses CEL, which allows other spellings of the same range. Requests with other spellings are
-// forwarded.
+// shardRange matches one range of a shardSelector (KEP-5866), as clients write it. Its end may be 2^64, one more than the
+// largest hash. kube-apiserver parses CEL, which allows other spellings of the same range: these are forwarded.
 var shardRange = regexp.MustCompile(
 	`^ *shardRange\((object\.metadata\.(?:uid|namespace)), *'(0x[0-9a-f]{16})', *'(0x[0-9a-f]{16}|0x10000000000000000)'\) *$`)
 
-// parseShards reads a shardSelector: ranges of the hash of one field, joined with ||. Each range is a requirement of the
-// selector. If ok is false, the request must be forwarded.
+// parseShards parses a shardSelector: ranges of the hash of one field, joined with ||. If ok is false, the request must be
+// forwarded.
 func parseShards(raw string) (selector sharding.Selector, ok bool) {
 	if len(raw) > maxSelectorLength {
 		return nil, false

@@ -8,10 +8,10 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// WatchOptions are the parameters of a watch that a list does not have.
+// WatchOptions are the parameters that only a watch has.
 type WatchOptions struct {
 	// SendInitialEvents is "true", "false", or empty if the client did not give the parameter. With "true" the watch is a
-	// streaming list: it begins with the state.
+	// streaming list, which begins with the state.
 	SendInitialEvents string
 	// Bookmarks reports whether the client wants bookmarks.
 	Bookmarks bool
@@ -19,11 +19,8 @@ type WatchOptions struct {
 	Timeout time.Duration
 }
 
-// maxWatchTimeout is the longest timeout of a watch that is answered from memory.
-const maxWatchTimeout = 24 * time.Hour
-
-// readWatchParameter reports whether the request is a watch, and if so, whether the parameter watch is given once and in a
-// usual spelling. For a list, usual is true: setListParameter checks the spelling.
+// readWatchParameter reads the parameter watch. For a watch, usual reports whether the parameter is given once, in a spelling
+// that clients use. For a list, usual is true, since setListParameter checks the spelling.
 func readWatchParameter(query url.Values) (watch, usual bool) {
 	values, found := query["watch"]
 	if !found {
@@ -36,8 +33,7 @@ func readWatchParameter(query url.Values) (watch, usual bool) {
 	return true, usual && len(values) == 1
 }
 
-// setWatchParameter sets the field for one query parameter of a watch, if any. It returns false if the watch must be
-// forwarded, since kube-apiserver may refuse the value or read it differently.
+// setWatchParameter is [Request.setListParameter] for a watch.
 func (r *Request) setWatchParameter(name, value string) bool {
 	switch name {
 	case "watch":
@@ -51,8 +47,9 @@ func (r *Request) setWatchParameter(name, value string) bool {
 		r.WatchOptions.SendInitialEvents = strconv.FormatBool(send)
 		return usual
 	case "timeoutSeconds":
+		const maxTimeout = 24 * time.Hour // of a watch from memory
 		seconds, ok := parseDecimal(value)
-		if !ok || seconds > uint64(maxWatchTimeout/time.Second) {
+		if !ok || seconds > uint64(maxTimeout/time.Second) {
 			return false
 		}
 		r.WatchOptions.Timeout = time.Duration(seconds) * time.Second // #nosec G115 -- bounded
@@ -65,7 +62,7 @@ func (r *Request) setWatchParameter(name, value string) bool {
 
 // decideWatch maps the options of a watch to semantics as a kube-apiserver with streaming lists does (k8s.io/apiserver:
 // storage/cacher, and apimachinery's internalversion defaults and validation). resourceVersionMatch must be NotOlderThan
-// if sendInitialEvents is given, and empty if not. A watch with other options is forwarded.
+// with sendInitialEvents, and empty without it. Watches with other options are forwarded.
 //
 //	resourceVersion  sendInitialEvents    semantics     begins with
 //	none             not given, or true   Consistent    the newest state

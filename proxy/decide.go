@@ -42,8 +42,8 @@ func (h *Handler) decide(r *http.Request) (*decision, reason.Reason) {
 	if why := h.checkAccepted(r.Context(), d); why != reason.None {
 		return d, why
 	}
-	if d.PolicyReason != reason.None {
-		return d, d.PolicyReason
+	if d.Rule.Cache == policy.CacheNever {
+		return d, reason.NotCached
 	}
 	if why := h.lookUp(d); why != reason.None {
 		return d, why

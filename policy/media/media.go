@@ -1,8 +1,8 @@
 // Package media names the representations in which the API server can write a list and listproxy can keep it.
 package media
 
-// Representation says whether objects are whole or only their metadata, and whether they are in JSON or in protobuf. Each
-// representation of a resource has a feed and a collection of its own.
+// Representation says whether objects are whole or only metadata, and in JSON or in protobuf. Each representation of a
+// resource has a feed and a collection of its own.
 type Representation string
 
 const (
@@ -12,8 +12,7 @@ const (
 	Protobuf Representation = "protobuf"
 	// MetadataJSON is a PartialObjectMetadataList of meta.k8s.io/v1 as application/json.
 	MetadataJSON Representation = "metadata-json"
-	// MetadataProtobuf is a PartialObjectMetadataList as application/vnd.kubernetes.protobuf. Custom resources have it,
-	// too.
+	// MetadataProtobuf is a PartialObjectMetadataList as application/vnd.kubernetes.protobuf. Custom resources have it, too.
 	MetadataProtobuf Representation = "metadata-protobuf"
 )
 
@@ -31,7 +30,7 @@ func All() []Representation {
 // IsProtobuf reports whether the encoding is protobuf.
 func (r Representation) IsProtobuf() bool { return r == Protobuf || r == MetadataProtobuf }
 
-// IsMetadata reports whether objects are only their metadata.
+// IsMetadata reports whether objects are only metadata.
 func (r Representation) IsMetadata() bool { return r == MetadataJSON || r == MetadataProtobuf }
 
 // AcceptList returns the Accept header that asks for a list in this representation.
@@ -40,6 +39,7 @@ func (r Representation) AcceptList() string { return r.accept("PartialObjectMeta
 // AcceptWatch returns the Accept header that asks for a watch, whose events hold single objects.
 func (r Representation) AcceptWatch() string { return r.accept("PartialObjectMetadata") }
 
+// accept returns the Accept header, which names metadataKind if objects are only metadata.
 func (r Representation) accept(metadataKind string) string {
 	accept := JSONType
 	if r.IsProtobuf() {

@@ -1,6 +1,5 @@
 // Package reason has all reasons why listproxy forwards a request instead of answering it from memory, and why it lost a
-// state in memory. The same words appear in the Cache-Status header, in metrics, in traces, in logs and in the
-// documentation.
+// state in memory. Each is the same word in the Cache-Status header, metrics, traces, logs and the documentation.
 package reason
 
 // Reason is a word that says why a request is forwarded, or why a state was lost. [Form], [Memory], [NotPermitted] and
@@ -44,8 +43,7 @@ const (
 
 // The reasons why a state was lost that are no reasons to forward a request.
 const (
-	// Expired means that a watch could not be resumed, since the upstream no longer has the changes after its revision
-	// (410).
+	// Expired means that a watch could not be resumed: the upstream no longer has the changes after its revision (410).
 	Expired Reason = "expired"
 	// NotFound means that the upstream no longer serves the resource.
 	NotFound Reason = "not-found"
@@ -61,12 +59,11 @@ const (
 	Moved Reason = "moved"
 	// Schema means that the definition of the custom resource changed.
 	Schema Reason = "schema"
-	// Other means a loss that has no word of its own, like a representation that the upstream does not have (406).
+	// Other means a loss without a word of its own, like a representation that the upstream does not have (406).
 	Other Reason = "other"
 )
 
-// forwarding has the reasons to forward a request, in the order of docs/reference.md. The sentence explains the
-// reason. The remedy says what an operator or a client can do so that the request is answered from memory.
+// forwarding has the reasons to forward a request, in the order of docs/reference.md, with the results of [Reason.Explain].
 var forwarding = []struct {
 	reason           Reason
 	sentence, remedy string
@@ -219,8 +216,8 @@ func Forwarding() []Reason {
 	return all
 }
 
-// Explain returns a sentence that says why a request is forwarded, and a remedy: what to do so that it is answered from
-// memory. Both are empty if this is no reason to forward.
+// Explain returns a sentence that says why a request is forwarded, and a remedy: what an operator or a client can do so that
+// it is answered from memory. Both are empty if r is no reason to forward.
 func (r Reason) Explain() (sentence, remedy string) {
 	for _, row := range forwarding {
 		if row.reason == r {
@@ -230,8 +227,8 @@ func (r Reason) Explain() (sentence, remedy string) {
 	return "", ""
 }
 
-// IsTransient reports whether the reason may soon pass without anybody's help. Then the same request may be answered from
-// memory if the client sends it again.
+// IsTransient reports whether the reason may soon pass by itself, so that the same request is answered from memory if the
+// client sends it again.
 func (r Reason) IsTransient() bool {
 	switch r {
 	case UnknownCaller, // perhaps too many new tokens came at once

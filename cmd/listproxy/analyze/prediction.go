@@ -1,7 +1,6 @@
 package analyze
 
 import (
-	"cmp"
 	"net/http"
 	"strings"
 
@@ -120,11 +119,17 @@ func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 	const namespaced, clusterScoped = true, false // the values of the parameter namespaced of Representation
 	const custom = false
 	evaluation := p.Evaluate(request, reason.None)
+	if evaluation.Reason != reason.None {
+		return evaluation.Reason
+	}
+	if evaluation.Rule.Cache == policy.CacheNever {
+		return reason.NotCached
+	}
 	_, mismatch := evaluation.Rule.Representation(request, namespaced, custom)
 	if mismatch != reason.None && request.Namespace == "" {
 		_, mismatch = evaluation.Rule.Representation(request, clusterScoped, custom)
 	}
-	return cmp.Or(evaluation.Reason, evaluation.PolicyReason, mismatch) // the first that is not None
+	return mismatch
 }
 
 // formOf returns the form of a request. parseReason is the reason of [policy.Parse] to forward it, or None.
@@ -137,9 +142,7 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	// settings it forwards the fewest.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
-	case decision.Reason == reason.Consistent: // a continuation at the newest state
-		return form(policy.Consistent)
-	case decision.Reason != reason.None:
+	case decision.Semantics == "":
 		return formUnknown
 	case request.Watch && decision.Initial:
 		return formWatchWithState

@@ -29,9 +29,9 @@
 //
 // # Where to add
 //
-// An attack that works over both protocols goes to tables_test.go, bytes of HTTP/1.1 only to http1_table_test.go, frames to
-// http2_table_test.go, and an attack that needs a certificate to certificates_table_test.go. Most are named after their
-// bytes. Chapters are test names:
+// An attack is a row in a file *_table_test.go or, if no such file fits, in tables_test.go. Bytes of HTTP/1.1 go to
+// http1_table_test.go, frames to http2_table_test.go. An attack without a name is named after what it sends. Chapters are
+// test names:
 //
 //	go test -run 'TestAttacks/by/http1/identity' -v ./test/e2e/attacks
 //

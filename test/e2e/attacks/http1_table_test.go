@@ -2,7 +2,6 @@ package attacks
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 )
@@ -19,25 +18,20 @@ const (
 	headers  = "Host: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}"
 )
 
-// http1Attacks returns the attacks that can only be written in HTTP/1.1, by chapter.
-func http1Attacks() map[string][]attack {
-	return map[string][]attack{
-		"targets":    targetAttacks(),
-		"lines":      lineAttacks(),
-		"lengths":    lengthAttacks(),
-		"connection": connectionAttacks(),
-	}
-}
-
-// nameAfter returns the name of an attack that is called after its bytes.
-func nameAfter(bytes string) string { return fmt.Sprintf("%.80q", bytes) }
+// nameAfter returns a name with the first bytes of a text.
+func nameAfter(text string) string { return fmt.Sprintf("%.80q", text) }
 
 // targetAttacks have something other than a path as their target, or odd bytes in the first line.
 func targetAttacks() []attack {
-	var out []attack
+	out := []attack{
+		{bytes: "GET " + podsOfA + "\r\n\r\n"},
+		{bytes: "\x16\x03\x01\x00\x05hello\r\n\r\n"},
+		{bytes: "\r\n\r\n\r\n\r\n"},
+		{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", verdict: refused},
+	}
 	add := func(v verdict, lines ...string) {
 		for _, first := range lines {
-			out = append(out, attack{name: nameAfter(first), bytes: first + "\r\n" + headers + "\r\n", verdict: v})
+			out = append(out, attack{bytes: first + "\r\n" + headers + "\r\n", verdict: v})
 		}
 	}
 	add(
@@ -58,10 +52,6 @@ func targetAttacks() []attack {
 		"GET "+podsOfA+" HTTP/1.2", "GET "+podsOfA+" HTTP/2.0", "GET "+podsOfA+" HTTP/3.0", "GET "+podsOfA+" http/1.1",
 		"GE(T "+podsOfA+" HTTP/1.1", podsOfA+" HTTP/1.1",
 	)
-	for _, bytes := range []string{"GET " + podsOfA + "\r\n\r\n", "\x16\x03\x01\x00\x05hello\r\n\r\n", "\r\n\r\n\r\n\r\n"} {
-		out = append(out, attack{name: nameAfter(bytes), bytes: bytes, verdict: answeredAsUpstream})
-	}
-	out = append(out, attack{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", verdict: refused})
 	return withUsers(podReaders, out...)
 }
 
@@ -101,13 +91,14 @@ func lengthAttacks() []attack {
 	const chunked = "Transfer-Encoding: chunked\r\n"
 	length := func(n any) string { return fmt.Sprintf("Content-Length: %v\r\n", n) }
 	var out []attack
-	addAs := func(rest string, isMalformed bool) {
-		out = append(out,
-			attack{name: "GET " + nameAfter(rest), bytes: getHead + rest + smuggled, malformedBody: isMalformed},
-			attack{name: "POST " + nameAfter(rest), bytes: postHead + rest + smuggled, malformedBody: isMalformed})
+	// add adds a GET and a POST whose header and body end with rest.
+	add := func(rest string, a attack) {
+		for _, head := range []string{getHead, postHead} {
+			a.name = nameAfter(head[:4] + rest)
+			a.bytes = head + rest + smuggled
+			out = append(out, a)
+		}
 	}
-	add := func(rest string) { addAs(rest, false) }
-	addMalformedBody := func(rest string) { addAs(rest, true) }
 	for _, framing := range []string{
 		// A length and chunks, or chunks twice.
 		length(4) + chunked, length(len(smuggled)+5) + chunked, chunked + length(5), length(0) + chunked, chunked + chunked,
@@ -118,64 +109,65 @@ func lengthAttacks() []attack {
 		"Transfer-Encoding:\r\n chunked\r\n", "Transfer-Encoding: \vchunked\r\n" + length(5),
 		"Transfer-Encoding: \"chunked\"\r\n",
 	} {
-		add(framing + "\r\n0\r\n\r\n")
+		add(framing+"\r\n0\r\n\r\n", attack{})
 	}
 	for _, chunks := range []string{ // sizes, extensions and ends that are malformed, or that some parsers accept
 		"0;x=\"\r\n\r\n", "0;x\n\r\n", "0x0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n\r\n", "+0\r\n\r\n",
 		"0 \r\n\r\n", "2\r\n{}0\r\n\r\n",
 		"1\r\n{}\r\n0\r\n\r\n", "0\n\n", "0\r\nnothing\r\n\r\n",
 	} {
-		addMalformedBody(chunked + "\r\n" + chunks)
+		add(chunked+"\r\n"+chunks, attack{malformedBody: true})
 	}
 	// Trailers that would change the user, or the length.
-	add(chunked + "Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n")
-	add(chunked + "\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n")
-	add(chunked + "\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n")
+	add(chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n", attack{})
+	add(chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n", attack{})
+	add(chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n", attack{})
 	for _, framing := range []string{ // lengths that are wrong, twice, malformed, or in a name that some servers take for the header
 		"Transfer_Encoding: chunked\r\n" + length(0), "Transfer-Encoding:\r\n" + length(0), length(0) + length(len(smuggled)),
 		length(len(smuggled)) + length(0), length("0, 2"), length(-1), length("99999999999999999999"), length(""), length("1_0"),
 		"Content-Length : 0\r\n", "Content_Length: 500\r\n", length(len(smuggled)), length(0),
 	} {
-		add(framing + "\r\n")
+		add(framing+"\r\n", attack{})
 	}
 	for _, framing := range []string{ // what some parsers read as 2
 		length(2) + length(2), length("2, 2"), length("+2"), length("2 2"), length("0x2"), length("0002"),
 	} {
-		add(framing + "\r\n{}")
+		add(framing+"\r\n{}", attack{})
 	}
 	http10 := strings.Replace(getHead, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n"
 	out = append(out, attack{name: "HTTP/1.0 with chunks", bytes: http10 + "\r\n0\r\n\r\n" + smuggled})
 	return withUsers([]string{reader}, out...)
 }
 
-// webSocket are the headers that ask for an upgrade to WebSocket.
-var webSocket = []string{
-	"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-}
-
-// connectionAttacks try to have headers removed on the way by naming them in Connection, or to change the protocol of the
-// connection. With a certificate, success would be worst: listproxy sends its own credentials and Impersonate-User.
+// connectionAttacks try to have headers removed on the way by naming them in Connection. With a certificate, success would be
+// worst: listproxy sends its own credentials and Impersonate-User.
 func connectionAttacks() []attack {
-	const execOfNone = "/api/v1/namespaces/team-a/pods/none/exec?command=x"
 	withOneIdentity := []string{reader, anonymous, readerCert}
 	all := append(slices.Clone(withOneIdentity), withToken(readerCert, admin))
-	var out []attack
+	out := []attack{
+		{target: podsOfA, header: "Connection: close", wantHitFor: podReaders},
+		{target: podsOfA, header: "Connection: keep-alive\nKeep-Alive: timeout=1000", wantHitFor: podReaders},
+		{target: podsOfA, header: "Proxy-Connection: Impersonate-User"},
+		{target: podsOfA, header: "Expect: 100-continue"},
+		{target: podsOfA, header: "Upgrade: websocket"},
+		{
+			target: pods, header: "Connection: keep-alive\nConnection: Impersonate-User\nImpersonate-User: nobody",
+			verdict: refused,
+		},
+	}
 	// Headers whose removal would change the user.
 	for _, name := range []string{
 		"Authorization", "AUTHORIZATION", "Impersonate-User", "impersonate-user", "Impersonate-Group", "Impersonate-Uid",
 		"Impersonate-Extra-Scopes", "Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id", "close, Impersonate-User",
 		"keep-alive,authorization",
 	} {
-		out = append(out, attack{
-			name: "names " + name, target: pods, header: []string{"Connection: " + name, "Impersonate-User: nobody"},
-			verdict: refused, users: all,
-		})
-		for _, target := range []string{podsOfA, podOfA} {
-			out = append(out, attack{
-				name: "names " + name + ", which is not there, of " + target, target: target,
-				header: []string{"Connection: " + name}, verdict: refused, users: all,
-			})
-		}
+		connection := "Connection: " + name
+		out = append(
+			out,
+			attack{target: pods, header: connection + "\nImpersonate-User: nobody", verdict: refused, users: all},
+			attack{target: podsOfA, header: connection, verdict: refused, users: all},
+			attack{target: podOfA, header: connection, verdict: refused, users: all},
+		)
 	}
 	// Headers whose removal changes nothing, and what is no name of a header.
 	for _, name := range []string{
@@ -183,111 +175,9 @@ func connectionAttacks() []attack {
 		"Cache-Status", "x", "", "\"Authorization\"", "Authorization;x", "Auth orization", "*", ",,,", "Authorization_", "Te", "User-Agent",
 	} {
 		for _, target := range []string{podsOfA, podOfA} {
-			out = append(out, attack{
-				name: fmt.Sprintf("names %q of %s", name, target), target: target,
-				header: []string{"Connection: " + name, "X-Remote-User: admin"}, users: withOneIdentity,
-			})
+			header := "Connection: " + name + "\nX-Remote-User: admin"
+			out = append(out, attack{target: target, header: header, users: withOneIdentity})
 		}
 	}
-	add := func(wantHitFor []string, lines ...string) {
-		out = append(out, attack{
-			name: strings.Join(lines, ", "), target: podsOfA, header: lines, wantHitFor: wantHitFor,
-		})
-	}
-	add(podReaders, "Connection: close")
-	add(podReaders, "Connection: keep-alive", "Keep-Alive: timeout=1000")
-	add(nil, "Proxy-Connection: Impersonate-User")
-	add(nil, "Upgrade: websocket")
-	add(nil, "Expect: 100-continue")
-	out = append(out, attack{
-		name: "upgrade, and a request behind", mayClose: true,
-		bytes: strings.Replace(getHead, podsOfA, execOfNone, 1) + "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled,
-	}, attack{
-		name: "two Connections", target: pods, verdict: refused,
-		header: []string{"Connection: keep-alive", "Connection: Impersonate-User", "Impersonate-User: nobody"},
-	})
-	return withUsers([]string{reader, anonymous}, slices.Concat(out, upgradeAttacks(), tokensAsSubprotocol())...)
-}
-
-// webSocketOf returns the headers that ask for an upgrade to WebSocket with a subprotocol.
-func webSocketOf(protocol string) []string {
-	return append(slices.Clone(webSocket), "Sec-WebSocket-Protocol: "+protocol)
-}
-
-// upgradeAttacks ask for upgrades to protocols of kube-apiserver and to others.
-func upgradeAttacks() []attack {
-	tokens := []string{reader, anonymous}
-	certificates := []string{readerCert, adminCert, memberCert, accountCert}
-	const (
-		exec  = podOfA + "/exec?command=x&stdout=1"
-		watch = podsOfA + "&watch=1&timeoutSeconds=1"
-	)
-	var out []attack
-	add := func(users []string, a attack) {
-		a.name = strings.Join(a.header, ", ") + " of " + a.method + " " + a.target
-		a.users, a.mayClose = users, true
-		out = append(out, a)
-	}
-	spdy := []string{"Connection: Upgrade", "Upgrade: SPDY/3.1"}
-	for _, a := range []attack{
-		{target: podsOfA, header: spdy},
-		{target: podsOfA, header: webSocket},
-		{target: podsOfA, header: webSocketOf("x")},
-		{target: podsOfA, header: []string{"Connection: upgrade"}},
-		{target: podsOfA, header: []string{"Connection: Upgrade", "Upgrade: "}},
-		{target: pods, header: webSocketOf(bearerProtocol + "eA, base64.binary.k8s.io")},
-		{target: podsOfA, method: http.MethodPost, header: spdy},
-		{target: exec, method: http.MethodPost, header: spdy},
-		{target: exec, header: spdy},
-		{target: exec, header: webSocketOf("v5.channel.k8s.io")},
-		{target: watch, header: webSocketOf("binary.k8s.io")},
-	} {
-		add(slices.Concat(tokens, certificates), a)
-	}
-	// In another protocol than kube-apiserver's, a user of a certificate could use listproxy's own credentials.
-	for _, header := range [][]string{
-		{"Connection: Upgrade", "Upgrade: TLS/1.0"},
-		{"Connection: Upgrade", "Upgrade: x"},
-		{"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"},
-	} {
-		for _, target := range []string{podsOfA, watch} {
-			add(tokens, attack{target: target, header: header})
-			add(certificates, attack{target: target, header: header, verdict: refused, wantStatus: http.StatusBadRequest})
-		}
-	}
-	return append(out, attack{
-		name: "upgrade and impersonation", target: exec, users: certificates,
-		header:  append(webSocketOf("x"), "Impersonate-User: alice"),
-		verdict: refused, wantStatus: http.StatusForbidden,
-	})
-}
-
-// tokensAsSubprotocol have a token as a subprotocol of WebSocket, which kube-apiserver reads if there is no Authorization.
-func tokensAsSubprotocol() []attack {
-	var out []attack
-	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, withToken(expiredCert, stranger)} {
-		for protocols, hasToken := range map[string]bool{
-			"{bearer:alice}, v4.channel.k8s.io":           true,
-			"v4.channel.k8s.io, {bearer:admin}":           true,
-			"{bearer:stranger}, v4.channel.k8s.io":        true,
-			"{bearer:alice}, {bearer:admin}, x":           false,
-			"{bearer:admin}":                              false,
-			bearerProtocol + "!, x":                       false,
-			bearerProtocol + ", x":                        false,
-			"BASE64URL.BEARER.AUTHORIZATION.K8S.IO.eA, x": false,
-			"x, y": false,
-		} {
-			verdict := answeredAsUpstream
-			if !hasToken && (user == expiredCert || user == foreignCert) {
-				verdict = refusedAlike
-			}
-			for _, target := range []string{podsOfA, pods, podsOfA + "&watch=1&timeoutSeconds=1"} {
-				out = append(out, attack{
-					name: protocols + ", " + target, target: target, header: webSocketOf(protocols), users: []string{user},
-					verdict: verdict, mayClose: true,
-				})
-			}
-		}
-	}
-	return out
+	return withUsers([]string{reader, anonymous}, out...)
 }

@@ -5,11 +5,6 @@ import (
 	"strings"
 )
 
-// http2Attacks returns the attacks that can only be written in HTTP/2, by chapter.
-func http2Attacks() map[string][]attack {
-	return map[string][]attack{"pseudo": pseudoAttacks(), "fields": fieldAttacks(), "frames": frameAttacks()}
-}
-
 // oneRequest returns frames with a header block alone, which ends the request.
 func oneRequest(block ...field) func(*wire) {
 	return func(w *wire) { w.headers(attackStream, endStream, block...) }

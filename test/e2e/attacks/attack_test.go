@@ -1,0 +1,231 @@
+package attacks
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	h2 "golang.org/x/net/http2"
+)
+
+// A verdict is what an attack must get.
+type verdict int
+
+const (
+	// answeredAsUpstream demands kube-apiserver's own answer to the same bytes.
+	answeredAsUpstream verdict = iota
+	// refused demands a 4xx or a closed connection. kube-apiserver must not see the attack.
+	refused
+	// refusedAlike demands the status of kube-apiserver's answer to the same bytes, in listproxy's words. kube-apiserver
+	// must not see the attack.
+	refusedAlike
+)
+
+// An attack is a malformed request, or a harmless variant of a request. It is one of three: a method, target, header and body
+// for both protocols; bytes of HTTP/1.1; frames of HTTP/2. Its texts may have these placeholders:
+//
+//	{host}           kube-apiserver's address
+//	{id}             the number of the attack, for the Audit-Id
+//	{token}          the user's token
+//	{authorization}  the line with this token; nothing, if the user has none
+//	{token:USER}     another user's token
+//	{bearer:USER}    another user's token as a subprotocol of WebSocket
+type attack struct {
+	name string // title returns what is sent, if it is ""
+
+	method string // "" is GET
+	target string
+	// header has lines as "Name: value", with "\n" between them. They follow the user's Authorization.
+	header string
+	// withoutOwnToken leaves out the user's Authorization. header may still have one.
+	withoutOwnToken bool
+	body            string
+
+	bytes  string
+	frames func(*wire)
+
+	users   []string // each sends the attack
+	verdict verdict
+	// wantStatus is the status of a refusal; 0 allows any, or a closed connection.
+	wantStatus int
+	// wantHitFor names users whose answer must come from memory.
+	wantHitFor []string
+	// malformedBody allows listproxy a 400, or the end of the stream with a PROTOCOL_ERROR. kube-apiserver may answer before
+	// it has read the body, but listproxy has to pass the body on, and may find the error first.
+	malformedBody bool
+	// mayClose allows listproxy to close the connection after the answer.
+	mayClose bool
+}
+
+// withUsers sets the users of those attacks that have none.
+func withUsers(users []string, attacks ...attack) []attack {
+	for i := range attacks {
+		if attacks[i].users == nil {
+			attacks[i].users = users
+		}
+	}
+	return attacks
+}
+
+// title returns the attack's name for a test.
+func (a attack) title() string {
+	sent := strings.TrimSpace(a.method + " " + a.target + " " + a.header)
+	return cmp.Or(a.name, fmt.Sprintf("%.120q", cmp.Or(a.bytes, sent)))
+}
+
+// usersOfRun returns the users that send the attack: all, or with -short the last.
+func (a attack) usersOfRun() []string {
+	if testing.Short() {
+		return a.users[len(a.users)-1:]
+	}
+	return a.users
+}
+
+// http1 returns the attack's bytes of HTTP/1.1.
+func (a attack) http1() string {
+	if a.bytes != "" {
+		return a.bytes
+	}
+	var b strings.Builder
+	const head = "%s %s HTTP/1.1\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n"
+	fmt.Fprintf(&b, head, cmp.Or(a.method, http.MethodGet), a.target)
+	if !a.withoutOwnToken {
+		b.WriteString("{authorization}")
+	}
+	for _, line := range a.headerLines() {
+		b.WriteString(line + "\r\n")
+	}
+	if a.body != "" {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(a.body))
+	}
+	return b.String() + "\r\n" + a.body
+}
+
+// http2 writes the attack's frames of HTTP/2.
+func (a attack) http2(w *wire) {
+	if a.frames != nil {
+		a.frames(w)
+		return
+	}
+	fields := request(a.target)
+	fields[0] = field{":method", cmp.Or(a.method, http.MethodGet)}
+	if a.withoutOwnToken || w.fill.Replace("{token}") == "" {
+		fields = fields[:len(fields)-1] // the last is Authorization
+	}
+	for _, line := range a.headerLines() {
+		name, value, _ := strings.Cut(line, ":")
+		fields = append(fields, field{strings.ToLower(name), strings.TrimSpace(value)})
+	}
+	endsRequest := a.body == ""
+	w.headers(attackStream, endsRequest, fields...)
+	if !endsRequest {
+		w.data(endStream, a.body)
+	}
+}
+
+// headerLines returns the lines of header.
+func (a attack) headerLines() []string {
+	if a.header == "" {
+		return nil
+	}
+	return strings.Split(a.header, "\n")
+}
+
+// maySeeMarker reports whether the attack by a user shows credentials of somebody who may list everything.
+func (a attack) maySeeMarker(user string) bool {
+	sent := a.target + a.header + a.bytes
+	return logins[user].all || strings.Contains(sent, "{token:admin") || strings.Contains(sent, "{bearer:admin")
+}
+
+// gaveUp reports whether listproxy has refused a malformed body.
+func (a attack) gaveUp(got outcome) bool {
+	if !a.malformedBody {
+		return false
+	}
+	first := got.first()
+	if first.Status == 0 {
+		return first.Reset == h2.ErrCodeProtocol.String()
+	}
+	isHTTP2 := first.Stream != 0
+	endsConnection := !isHTTP2 && len(got.Answers) == 1
+	return first.Status == http.StatusBadRequest && (isHTTP2 || endsConnection)
+}
+
+// A try is an attack that was sent, and its outcome.
+type try struct {
+	id string // the part of the Audit-Id before the first full stop
+	outcome
+}
+
+// lastID is the number of the attack that was sent last.
+var lastID atomic.Int32
+
+// send sends the attack to the server behind a door. An error means that there was no connection.
+func (a attack) send(ctx context.Context, d door, protocol, user string) (try, error) {
+	who, known := logins[user]
+	if !known {
+		return try{}, fmt.Errorf("nobody is called %q", user)
+	}
+	id := fmt.Sprintf("a%05d", lastID.Add(1))
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	send := sendHTTP2
+	if protocol == http1 {
+		send = sendHTTP1
+	}
+	out, err := send(ctx, d, who, a, fillPlaceholders(id, who))
+	return try{id, out}, err
+}
+
+// bearerProtocol is the prefix of a token that is written as a subprotocol of WebSocket
+// (k8s.io/apiserver/pkg/authentication/request/websocket).
+const bearerProtocol = "base64url.bearer.authorization.k8s.io."
+
+// fillPlaceholders returns what replaces the placeholders of an attack.
+func fillPlaceholders(id string, who login) *strings.Replacer {
+	authorization := ""
+	if who.token != "" {
+		authorization = "Authorization: Bearer " + who.token + "\r\n"
+	}
+	pairs := []string{
+		"{id}", id, "{host}", strings.TrimPrefix(cp.URL(), "https://"),
+		"{token}", who.token, "{authorization}", authorization,
+	}
+	for name, l := range logins {
+		if l.token != "" && l.certificate == nil {
+			bearer := bearerProtocol + base64.RawURLEncoding.EncodeToString([]byte(l.token))
+			pairs = append(pairs, "{token:"+name+"}", l.token, "{bearer:"+name+"}", bearer)
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+const (
+	// maxTries bounds the tries of one attack.
+	maxTries = 6
+	// openTimeout is the shortest time that a server allows for opening a connection: firstSettingsTimeout of net/http's
+	// HTTP/2. All other timeouts of kube-apiserver and listproxy are 10 s and longer.
+	openTimeout = 2 * time.Second
+)
+
+// mustSend sends the attack. It tries again after a connection that could not be opened in openTimeout, since this process
+// may have stood still. An earlier error fails the test.
+func (a attack) mustSend(t *testing.T, d door, protocol, user string) try {
+	t.Helper()
+	for i := 1; ; i++ {
+		begun := time.Now()
+		sent, err := a.send(t.Context(), d, protocol, user)
+		if err == nil {
+			return sent
+		}
+		if took := time.Since(begun); took < openTimeout || i == maxTries {
+			t.Fatalf("no connection after %v: %v", took, err)
+		}
+	}
+}

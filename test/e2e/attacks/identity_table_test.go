@@ -1,0 +1,131 @@
+package attacks
+
+import (
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// identityAttacks claim to be another user, for a list that the reader may have and for a list that only the admin may have.
+func identityAttacks() []attack {
+	var out []attack
+	add := func(header, target string, wantHitFor []string, users ...string) {
+		out = append(out, attack{target: target, header: header, wantHitFor: wantHitFor, users: users})
+	}
+	addByCertificate := func(base attack, want hits) { out = append(out, readAttacks(base, want)...) }
+	for _, header := range impersonations {
+		var wantHitFor []string
+		if strings.EqualFold(header, as+"alice") {
+			wantHitFor = []string{deputy}
+		}
+		add(header, podsOfA, wantHitFor, reader, anonymous, reviewer, deputy)
+		add(header, pods, nil, reader, nobody, anonymous, admin, deputy)
+		// listproxy impersonates the user of a certificate, and kube-apiserver would judge listproxy's right to impersonate
+		// others. So such a user may not impersonate anybody.
+		addByCertificate(attack{
+			name: header, header: header, users: []string{adminCert, readerCert, withToken(readerCert, admin)},
+			verdict: refused, wantStatus: http.StatusForbidden,
+		}, hits{})
+	}
+	for _, header := range claims {
+		add(header, podsOfA, nil, reader, anonymous)
+		add(header, pods, nil, reader, nobody, anonymous)
+	}
+	for _, header := range harmlessClaims {
+		add(header, podsOfA, []string{reader}, reader, anonymous)
+		add(header, pods, nil, reader, nobody, anonymous)
+		addByCertificate(
+			attack{name: header, header: header, users: []string{readerCert, nobodyCert}},
+			hits{podsOfA: []string{readerCert}},
+		)
+	}
+	return out
+}
+
+// as begins the header that names the user to impersonate.
+const as = "Impersonate-User: "
+
+// impersonations are headers of which kube-apiserver obeys some, refuses some and ignores the others.
+var impersonations = []string{
+	// A user, in different letters, none, or two.
+	as + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", as + "alice",
+	"IMPERSONATE-user: alice", "Impersonate-User:", as + " ", as + "alice\n" + as + "admin", "Impersonate-User:\n" + as + "admin",
+	"impersonate-user: alice\nIMPERSONATE-USER: admin", as + "alice\n" + as + "alice",
+	// A service account, a node, nobody.
+	as + "system:serviceaccount:team-a:named", as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous",
+	// Groups, with a user and without.
+	"Impersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:masters",
+	as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:authenticated",
+	// A uid and extras.
+	"Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid:",
+	"Impersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-: all",
+	as + "alice\nImpersonate-Extra-%61: y",
+	// Headers that kube-apiserver does not know.
+	"Impersonate-Something: all", "Impersonate-: all", "Impersonate: admin", "Impersonate_User: admin", as + "alice\nImpersonate-Tomorrow: x",
+}
+
+// claims are other headers that name a user or have a token, of which both servers ignore most.
+var claims = []string{
+	// Headers of front proxies, in names that some servers take for them.
+	"X_Remote_User: admin\nX_Remote_Group: system:masters", "x-remote-user: admin\nx-remote-group: system:masters",
+	"X-Remote-User: admin\nX-Remote-Uid: 1\nX-Remote-Extra-Scopes: all\nX-Remote-Extra-: all",
+	"X-Remote-User: alice\nX-Remote-User: admin",
+	// Those of other servers.
+	"Remote-User: admin\nX-User: admin\nX-Auth-Request-User: admin\n" +
+		"Ssl-Client-Cert: x\nX-Ssl-Client-Cn: admin\nX-Forwarded-Client-Cert: By=admin",
+	// The admin's token at another place.
+	"Proxy-Authorization: Bearer {token:admin}", "Cookie: Authorization=Bearer {token:admin}; token={token:admin}",
+}
+
+// harmlessClaims are headers that both servers ignore, so that a list comes from memory.
+var harmlessClaims = []string{
+	"X-Remote-User: admin\nX-Remote-Group: system:masters",
+	"X-Forwarded-User: admin\nX-Forwarded-Groups: system:masters\nX-Forwarded-For: 10.0.0.1\n" +
+		"Forwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1",
+	"Audience: https://kubernetes.default.svc",
+}
+
+// credentialAttacks write Authorization in ways that a parser may misread.
+func credentialAttacks() []attack {
+	const authorization, alice, boss = "Authorization: ", "Bearer {token:alice}", "Bearer {token:admin}"
+	headers := []string{
+		"",
+		authorization + alice + "\n" + authorization + alice,
+		authorization + boss + "\n" + authorization + alice,
+		"authorization: " + alice + "\nAUTHORIZATION: " + boss,
+		"Sec-WebSocket-Protocol: " + bearerProtocol + encodeToken("x") + ", v4.channel.k8s.io",
+	}
+	for _, value := range []string{ // other schemes, and a scheme or a token that is missing, doubled or malformed
+		"", "Bearer", "Bearer ", "{token:alice}", "Bearer  {token:alice}", "Bearer\t{token:alice}", alice + " x", alice + ",",
+		alice + ", " + boss, `Bearer "{token:alice}"`, "Basic " + base64.StdEncoding.EncodeToString([]byte("admin:admin")),
+		"Token {token:alice}", "Negotiate YII=", alice + "\xc3\xa9", alice + "\xff", "Bearer\u00a0{token:alice}",
+		"Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImdyb3VwcyI6WyJzeXN0ZW06bWFzdGVycyJdfQ.",
+	} {
+		headers = append(headers, authorization+value)
+	}
+	for _, first := range []string{alice, "", "Basic eDp5", "Bearer x"} {
+		headers = append(headers, authorization+first+"\n"+authorization+boss)
+	}
+	asAlice := []string{ // unusual spellings of alice's token
+		authorization + "bearer {token:alice}", authorization + "BEARER {token:alice}", authorization + "   " + alice,
+		authorization + alice + "   ",
+	}
+	var out []attack
+	for _, header := range slices.Concat(headers, asAlice) {
+		ofA := attack{target: podsOfA, header: header}
+		if slices.Contains(asAlice, header) {
+			ofA.wantHitFor = []string{anonymous}
+		}
+		out = append(out, ofA, attack{target: pods, header: header})
+	}
+	out = append(
+		out,
+		attack{target: podsOfA, header: authorization + "Bearer " + strings.Repeat("x", 100_000), verdict: refused},
+		attack{target: pods + "&access_token={token:admin}&token={token:admin}"},
+	)
+	for i := range out {
+		out[i].withoutOwnToken = true
+	}
+	return withUsers([]string{anonymous}, out...)
+}

@@ -1,0 +1,110 @@
+package attacks
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+const (
+	spdy      = "Connection: Upgrade\nUpgrade: SPDY/3.1"
+	webSocket = "Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+	// webSocketAs ends with the names of subprotocols, which follow.
+	webSocketAs = webSocket + "\nSec-WebSocket-Protocol: "
+
+	podExec      = podOfA + "/exec?command=x&stdout=1"
+	podsWatchOfA = podsOfA + "&watch=1&timeoutSeconds=1"
+)
+
+// upgradeAttacks try to change the protocol of an HTTP/1.1 connection. With a certificate, success would be worst: listproxy
+// sends its own credentials and Impersonate-User.
+func upgradeAttacks() []attack {
+	const execHead = "GET /api/v1/namespaces/team-a/pods/none/exec?command=x HTTP/1.1\r\n" + headers
+	behind := attack{
+		name:  "upgrade, and a request behind",
+		bytes: execHead + "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled, users: []string{reader, anonymous},
+	}
+	out := slices.Concat([]attack{behind}, knownProtocols(), otherProtocols(), tokensAsSubprotocol())
+	for i := range out {
+		out[i].mayClose = true
+	}
+	return out
+}
+
+// The users who ask for an upgrade.
+var (
+	upgradeTokens       = []string{reader, anonymous}
+	upgradeCertificates = []string{readerCert, adminCert, memberCert, accountCert}
+)
+
+// knownProtocols ask for an upgrade that kube-apiserver knows, or for none.
+func knownProtocols() []attack {
+	return withUsers(
+		slices.Concat(upgradeTokens, upgradeCertificates),
+		attack{target: podsOfA, header: spdy},
+		attack{target: podsOfA, header: webSocket},
+		attack{target: podsOfA, header: webSocketAs + "x"},
+		attack{target: podsOfA, header: "Connection: upgrade"},
+		attack{target: podsOfA, header: "Connection: Upgrade\nUpgrade: "},
+		attack{target: pods, header: webSocketAs + bearerProtocol + "eA, base64.binary.k8s.io"},
+		attack{target: podsOfA, method: http.MethodPost, header: spdy},
+		attack{target: podExec, method: http.MethodPost, header: spdy},
+		attack{target: podExec, header: spdy},
+		attack{target: podExec, header: webSocketAs + "v5.channel.k8s.io"},
+		attack{target: podsWatchOfA, header: webSocketAs + "binary.k8s.io"},
+	)
+}
+
+// otherProtocols ask for an upgrade that kube-apiserver does not know. There a user of a certificate could use listproxy's own
+// credentials.
+func otherProtocols() []attack {
+	out := []attack{{
+		target: podExec, header: webSocketAs + "x\nImpersonate-User: alice", users: upgradeCertificates,
+		verdict: refused, wantStatus: http.StatusForbidden,
+	}}
+	for _, header := range []string{
+		"Connection: Upgrade\nUpgrade: TLS/1.0",
+		"Connection: Upgrade\nUpgrade: x",
+		"Connection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA",
+	} {
+		for _, target := range []string{podsOfA, podsWatchOfA} {
+			out = append(
+				out,
+				attack{target: target, header: header, users: upgradeTokens},
+				attack{
+					target: target, header: header, users: upgradeCertificates,
+					verdict: refused, wantStatus: http.StatusBadRequest,
+				},
+			)
+		}
+	}
+	return out
+}
+
+// tokensAsSubprotocol have a token as a subprotocol of WebSocket, which kube-apiserver reads if there is no Authorization.
+func tokensAsSubprotocol() []attack {
+	readable := []string{
+		"{bearer:alice}, v4.channel.k8s.io", "v4.channel.k8s.io, {bearer:admin}", "{bearer:stranger}, v4.channel.k8s.io",
+	}
+	unreadable := []string{
+		"{bearer:alice}, {bearer:admin}, x", "{bearer:admin}", bearerProtocol + "!, x", bearerProtocol + ", x",
+		strings.ToUpper(bearerProtocol) + "eA, x", "x, y",
+	}
+	var out []attack
+	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, withToken(expiredCert, stranger)} {
+		for _, protocols := range slices.Concat(readable, unreadable) {
+			verdict := answeredAsUpstream
+			hasCertificateOnly := user == expiredCert || user == foreignCert
+			if hasCertificateOnly && slices.Contains(unreadable, protocols) {
+				verdict = refusedAlike
+			}
+			for _, target := range []string{podsOfA, pods, podsWatchOfA} {
+				out = append(out, attack{
+					name: protocols + ", " + target, target: target, header: webSocketAs + protocols,
+					users: []string{user}, verdict: verdict,
+				})
+			}
+		}
+	}
+	return out
+}

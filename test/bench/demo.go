@@ -34,7 +34,7 @@ func demo(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	page := strconv.Itoa(b.settings.page)
+	page := strconv.Itoa(b.settings.page())
 	firstPage := podsWith + "limit=" + page + "&resourceVersion=" + newestRevision + "&resourceVersionMatch=Exact"
 	ofAlice := "/api/v1/namespaces/" + controlplane.TeamA + "/pods?" + ask.AnyVersion
 	all := slices.Concat(

@@ -88,7 +88,7 @@ func lists(ctx context.Context, b *bench) error {
 		exactNewest = "&resourceVersion=" + newestRevision + "&resourceVersionMatch=Exact"
 	)
 	var (
-		page       = strconv.Itoa(b.settings.page)
+		page       = strconv.Itoa(b.settings.page())
 		podName    = b.podShape().Pod(0, workload.NamespaceOf(0)).Name
 		byName     = podsWith + "fieldSelector=metadata.name%3D" + podName
 		stream     = podsWith + strings.Replace(ask.StreamingList, "&", "&resourceVersion=0&", 1)
@@ -136,7 +136,7 @@ func forward(ctx context.Context, b *bench) error {
 		return err
 	}
 	const getNamespace = "/api/v1/namespaces/default"
-	many := b.settings.clients
+	const many = 4
 	all := slices.Concat(
 		fromAnywhere("GET of a namespace, 1 at a time", getNamespace, clientGo),
 		fromAnywhere("one node's pods, newest, 1 at a time", b.byNode(), clientGo),
@@ -224,7 +224,7 @@ func (b *bench) newestRequests() (all []request) {
 		path := "/api/v1/namespaces/" + configMapsNamespace(n) + "/configmaps"
 		all = append(all, fromAnywhere(strconv.Itoa(n)+" config maps", path, jsonPlain)...)
 	}
-	page := strconv.Itoa(b.settings.page)
+	page := strconv.Itoa(b.settings.page())
 	return slices.Concat(all,
 		fromAnywhere("a probe", "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3D~probe", jsonPlain),
 		fromAnywhere("all pods", podsPath, jsonPlain, jsonGzip, protobufPlain, clientGo, metadataJSON),

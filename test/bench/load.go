@@ -41,7 +41,7 @@ func loads(ctx context.Context, b *bench) error {
 	starts := &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, " +
 		"of which `for` is the bytes of the list. The limit is a client that reads the same streaming list and keeps nothing."}
 	changes := &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes "+
-		"of the list and of every changed pod: all are kept for --history-window.", b.settings.changes)}
+		"of the list and of every changed pod: all are kept for --history-window.", changesPerSecond)}
 	for _, of := range b.programs() {
 		started, rows, err := b.measureStart(ctx, of, listOfAll.bytes)
 		if err != nil {
@@ -95,7 +95,7 @@ func (b *bench) measureChanges(ctx context.Context, at side, listBytes int64) (*
 		return nil, err
 	}
 	if err := b.measureCPU(at, idle, r, func() (err error) {
-		r.answers, err = b.changePods(ctx, pods, b.settings.changes, b.settings.changes*b.settings.seconds)
+		r.answers, err = b.changePods(ctx, pods, changesPerSecond, changesPerSecond*b.settings.seconds)
 		clock.Sleep(ctx, time.Second) // until listproxy has the last changes
 		return err
 	}); err != nil {

@@ -1,6 +1,6 @@
-// Command bench measures listproxy beside kube-apiserver: the same requests at both, in turn, in one
-// run, with a real etcd and kube-apiserver on this machine. It prints tables in Markdown. make bench and make demo run it,
-// and docs/benchmarks.md has results.
+// Command bench measures listproxy beside kube-apiserver: the same requests at both, in turn, in one run, with a real etcd and
+// kube-apiserver on this machine. It prints tables in Markdown. make bench and make demo run it, and docs/benchmarks.md has
+// results.
 //
 // Most measurements have their own file. rig.go starts processes, client.go sends requests, compare.go measures them at all
 // sides in turn, writes.go changes objects, and report.go formats tables.
@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -42,20 +41,28 @@ const usage = `Usage: bench MEASUREMENT [options]
 
 `
 
-// minPods is the number of pods from which on every label and namespace in a request has some.
+// minPods is the smallest number of pods with which every label and namespace in a request has some.
 const minPods = 200
 
 // settings are the flags of the command line, under the flags' names unless a comment says otherwise.
 type settings struct {
-	pods, page, rounds, requests, clients, crowd, changes, seconds int
+	pods, rounds, requests, crowd, seconds int
 
 	objects []int
 	once    bool
-	rows    *regexp.Regexp
-	args    []string // --listproxy
 	// otherProgram is --before: the path of another program of listproxy.
 	otherProgram string
 }
+
+const (
+	// maxPage is the number of pods on a page, unless that is more than half of all.
+	maxPage = 500
+	// changesPerSecond is the number of pods that change in a second.
+	changesPerSecond = 25
+)
+
+// page returns the number of pods on a page, so that there is one in the middle.
+func (s settings) page() int { return min(maxPage, s.pods/2) }
 
 // measurements returns all measurements by name.
 func measurements() map[string]func(context.Context, *bench) error {
@@ -118,24 +125,16 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 		counts[name] = value
 	}
 	count(&s.pods, "pods", 3000, "how many pods there are, of 7 to 8 kB in JSON")
-	count(&s.page, "page", 500, "how many pods a page has, at most half of all")
 	count(&s.rounds, "rounds", 3, "how often each request is measured at each side, in turn")
 	count(&s.requests, "requests", 50, "how often it is sent in a round, if it is small; at least three times")
-	count(&s.clients, "clients", 4, "forward: how many ask at a time")
 	count(&s.crowd, "crowd", 300, "crowd, mix, watches, restart: how many clients there are (mix: agents; restart: informers)")
-	count(&s.changes, "changes", 25, "watches, restart, load: how many pods change a second")
 	count(&s.seconds, "seconds", 20, "mix, watches, restart, load: for how long")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.otherProgram, "before", "",
 		"lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
-	rows := flags.String("rows", "", "lists, forward, newest: only requests whose name this `regexp` matches")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")
-	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")
 	if err := flags.Parse(args); err != nil {
 		return s, err
-	}
-	if s.rows, err = regexp.Compile(*rows); err != nil {
-		return s, fmt.Errorf("--rows: %w", err)
 	}
 	if flags.NArg() != 1 || args[0] != flags.Arg(0) || measurements()[args[0]] == nil {
 		names := strings.Join(slices.Sorted(maps.Keys(measurements())), ", ")
@@ -152,6 +151,5 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	if s.pods < minPods {
 		return s, fmt.Errorf("--pods %d is too few: give at least %d", s.pods, minPods)
 	}
-	s.page = min(s.page, s.pods/2) // so that there is a page in the middle
 	return s, nil
 }

@@ -112,7 +112,7 @@ func (c caller) client() *ask.Client {
 func (b *bench) walk(ctx context.Context, c caller, _ int) (walked answer, err error) {
 	client := c.client().With("Accept-Encoding", "gzip")
 	begun := time.Now()
-	page := url.Values{"limit": {strconv.Itoa(b.settings.page)}}
+	page := url.Values{"limit": {strconv.Itoa(b.settings.page())}}
 	for {
 		a, err := client.GetAs(ctx, protobufPlain.accept(), podsWith+page.Encode())
 		if err == nil && a.Code != http.StatusOK {

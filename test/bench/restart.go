@@ -47,7 +47,7 @@ func restarts(ctx context.Context, b *bench) error {
 		"who list all at resourceVersion=0 once a second; written: %d pods change a second. Counted is from two seconds before the end of the old process "+
 		"to %d s after the new one is ready. Answers are the pollers'; refused is what failed. Whole lists are those of informers and of "+
 		"listproxy: streaming lists, lists without a limit and a selector, and newest ones that are read page by page.",
-		b.settings.crowd, b.settings.pods, b.pollers(), b.settings.changes, b.settings.seconds)}
+		b.settings.crowd, b.settings.pods, b.pollers(), changesPerSecond, b.settings.seconds)}
 	balancer, err := hop.StartBalancer()
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (b *bench) restartUnderLoad(ctx context.Context, cfg *rest.Config, r *resul
 	defer stopLoad()
 	var writeErr error
 	if writesPods {
-		loading.Go(func() { _, writeErr = b.changePods(loadCtx, pods, b.settings.changes, unlimited) })
+		loading.Go(func() { _, writeErr = b.changePods(loadCtx, pods, changesPerSecond, unlimited) })
 	}
 	if err := b.startPollers(loadCtx, cfg, &loading, r); err != nil {
 		return err

@@ -47,7 +47,7 @@ func watches(ctx context.Context, b *bench) error {
 	}
 	eventTable := &table{caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second, for %d s. "+
 		"An answer is an event; its time is from before its change is written into etcd.",
-		b.settings.crowd, b.settings.changes, b.settings.seconds)}
+		b.settings.crowd, changesPerSecond, b.settings.seconds)}
 	idleTable := &table{caption: "What one of these watches takes of the memory of both processes before it is told anything."}
 	var eventRows, idleRows []*result
 	for _, at := range sides {
@@ -99,10 +99,10 @@ func (b *bench) measureWatches(ctx context.Context, at side) (event, watch *resu
 	watch = &result{request: "a watch", side: at.name, memory: grown / int64(b.settings.crowd)}
 
 	event = &result{request: "an event", side: at.name}
-	changes := b.settings.changes * b.settings.seconds
+	changes := changesPerSecond * b.settings.seconds
 	want := int64(changes) * int64(b.settings.crowd)
 	err = b.measureCPU(at, notIdle, event, func() error {
-		if _, err := b.changePods(ctx, pods, b.settings.changes, changes); err != nil {
+		if _, err := b.changePods(ctx, pods, changesPerSecond, changes); err != nil {
 			return err
 		}
 		return poll.Try(ctx, patience, pollInterval, "events", func() error {

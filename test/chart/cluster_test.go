@@ -3,9 +3,6 @@ package chart
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
-	"net"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -15,16 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/pages"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// cluster is a control plane, in which the tests install the chart. Nobody runs its pods: make test-cluster has a kubelet.
+// cluster is a control plane, in which the tests install the chart. Nobody runs the pods.
 type cluster struct {
 	cp    *controlplane.ControlPlane
 	admin kubernetes.Interface
@@ -211,9 +206,10 @@ func checkUpgrade(t *testing.T, r *release) {
 	mustHelm(t, r.args("rollback")...)
 	expect.Same(t, chartSecret, r.mountedSecret(t))
 	back := r.certificate(t)
-	if !cmp.Equal(renewed.Data, back.Data) || back.Type != corev1.SecretTypeTLS {
+	if !cmp.Equal(renewed.Data, back.Data) {
 		t.Error("a rollback changed the certificate: no client trusts its CA")
 	}
+	expect.Same(t, corev1.SecretTypeTLS, back.Type)
 }
 
 // createOwnSecret creates the Secret with a certificate that is not the chart's.
@@ -243,204 +239,4 @@ func checkAutoscaling(t *testing.T, r *release) {
 	}
 	r.apply(t, "autoscaling: {enabled: false}", "--force-conflicts")
 	expect.Same(t, int32(2), *r.deployment(t).Spec.Replicas)
-}
-
-// team is the namespace of client pods.
-const team = "team-pods"
-
-// TestInjection: the chart's admission policy changes pods with the label, and no others; and none without its binding. An
-// upgrade without clients.inject removes the policy.
-func TestInjection(t *testing.T) {
-	c := newCluster(t)
-	c.createNamespace(t, team, "privileged")
-	c.kubectl(t, "", "-n", team, "create", "serviceaccount", "robot")
-	r := c.newRelease(t, "listproxy") // the namespace in docs/clients.md
-	const clients = "service: {clusterIP: 10.0.0.100}, clients: {inject: true, namespaces: [" + team + "]}"
-	r.apply(t, "{"+clients+"}")
-	labelled := map[string]string{"listproxy.io/client": "true"}
-	isChanged := func() bool { return len(c.createPod(t, labelled, plainPodSpec()).Spec.HostAliases) > 0 }
-	poll.Until(t, patience, "kube-apiserver applies the policy", isChanged)
-	r.checkInjection(t, labelled)
-	run := r.shell(t, "")
-	deleteBinding := findCommand(t, "kubectl", "delete mutatingadmissionpolicybinding")
-	run(deleteBinding)
-	poll.Until(t, patience, "without the binding the label means nothing", func() bool { return !isChanged() })
-	r.apply(t, "{service: {clusterIP: 10.0.0.100}}")
-	for _, left := range c.helmObjects(t) {
-		if strings.HasPrefix(left, "mutatingadmissionpolic") || left == "configmap/listproxy-client" {
-			t.Errorf("left behind: %s", left)
-		}
-	}
-}
-
-// plainPodSpec returns a pod that knows nothing of listproxy.
-func plainPodSpec() corev1.PodSpec {
-	return corev1.PodSpec{
-		ServiceAccountName: "robot",
-		InitContainers:     []corev1.Container{{Name: "first", Image: "first"}},
-		Containers:         []corev1.Container{{Name: "robot", Image: "robot", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}},
-	}
-}
-
-// createPod creates a pod, and returns it as admission has changed it.
-func (c *cluster) createPod(t *testing.T, labels map[string]string, spec corev1.PodSpec) *corev1.Pod {
-	t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Labels: labels}, Spec: spec}
-	pod, err := c.admin.CoreV1().Pods(team).Create(t.Context(), pod, metav1.CreateOptions{})
-	expect.NoError(t, err)
-	return pod
-}
-
-// The environment variables, the name and the address that the policy gives to pods.
-const (
-	hostVariable, portVariable = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
-	serverName                 = "kubernetes.default.svc"
-	serviceAddress             = "10.0.0.100" // of listproxy's Service
-)
-
-// mount returns a change of a pod that mounts volumes of its own in place of the token that admission would mount.
-func mount(volumes ...corev1.VolumeSource) func(*corev1.PodSpec) {
-	return func(spec *corev1.PodSpec) {
-		spec.AutomountServiceAccountToken = new(bool)
-		for i, v := range volumes {
-			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: fmt.Sprint("volume-", i), VolumeSource: v})
-		}
-	}
-}
-
-// setEnv returns a change of a pod that gives a container an environment variable.
-func setEnv(v corev1.EnvVar) func(*corev1.PodSpec) {
-	return func(spec *corev1.PodSpec) { spec.InitContainers[0].Env = []corev1.EnvVar{v} }
-}
-
-// alias returns a change of a pod that gives it a host alias.
-func alias(address, name string) func(*corev1.PodSpec) {
-	return func(spec *corev1.PodSpec) {
-		spec.HostAliases = []corev1.HostAlias{{IP: address, Hostnames: []string{name}}}
-	}
-}
-
-// checkInjection: a pod is changed in all its containers, or, if something of its own is in the way, not at all.
-func (r *release) checkInjection(t *testing.T, labels map[string]string) {
-	t.Helper()
-	tokenVolume := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
-	}}}
-	rootCA := corev1.LocalObjectReference{Name: "kube-root-ca.crt"}
-	for caseName, tt := range map[string]struct {
-		change       func(spec *corev1.PodSpec)
-		wantInjected bool
-	}{
-		"nothing of its own": {change: func(*corev1.PodSpec) {}, wantInjected: true},
-		"projected volume without sources": {change: func(spec *corev1.PodSpec) {
-			empty := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}
-			spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: empty}}
-		}, wantInjected: true},
-		"own host by value": {change: setEnv(corev1.EnvVar{Name: hostVariable, Value: "192.0.2.1"})},
-		"own host by reference": {change: setEnv(corev1.EnvVar{Name: hostVariable, ValueFrom: &corev1.EnvVarSource{
-			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"},
-		}})},
-		"own port":                           {change: setEnv(corev1.EnvVar{Name: portVariable, Value: "6443"})},
-		"listproxy's host already":           {change: setEnv(corev1.EnvVar{Name: hostVariable, Value: serverName}), wantInjected: true},
-		"listproxy's port already":           {change: setEnv(corev1.EnvVar{Name: portVariable, Value: "443"}), wantInjected: true},
-		"alias of another name":              {change: alias(serviceAddress, "listproxy.local"), wantInjected: true},
-		"alias of the name, another address": {change: alias("192.0.2.1", serverName)},
-		"token in a Secret":                  {change: mount(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "token"}})},
-		"CA in its own volume": {change: mount(tokenVolume, corev1.VolumeSource{
-			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: rootCA},
-		})},
-		"CA in a projected volume": {change: mount(tokenVolume, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-			Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: rootCA}}},
-		}}), wantInjected: true},
-	} {
-		spec := plainPodSpec()
-		tt.change(&spec)
-		text, err := yaml.Marshal(r.c.createPod(t, labels, spec).Spec)
-		expect.NoError(t, err)
-		count := func(part string) int { return strings.Count(string(text), part) }
-		type additions struct{ hosts, ports, aliases, cas int } // counted in YAML, since any container may have them
-		got := additions{
-			hosts:   count(hostVariable + "\n    value: " + serverName),
-			ports:   count(portVariable + "\n    value: \"443\""),
-			aliases: count("- " + serverName + "\n  ip: " + serviceAddress),
-			cas:     count("name: listproxy-client"),
-		}
-		var want additions
-		if tt.wantInjected {
-			want = additions{hosts: 2, ports: 2, aliases: 1, cas: 1} // host and port in each container
-		}
-		if got != want {
-			t.Errorf("%s: got %+v, want %+v in\n%s", caseName, got, want, text)
-		}
-	}
-}
-
-// TestBypass: with bypass the Service leads to the API servers, and back without it, also where another tool than Helm
-// applies the rendered manifests. Without known API servers the chart refuses bypass.
-func TestBypass(t *testing.T) {
-	c := newCluster(t)
-	r := c.newRelease(t, "listproxy")
-	if _, err := r.tryApply(t, "{bypass: true}"); err == nil || !strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
-		t.Fatalf("bypass without known API servers: got %v, want an error", err)
-	}
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(c.cp.URL(), "https://"))
-	expect.NoError(t, err)
-	c.kubectl(t, fmt.Sprintf(`
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: kubernetes, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
-addressType: IPv4
-ports: [{name: https, port: %s}]
-endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
-`, port), "create", "-f", "-")
-	r.bypassWithoutHelm(t, "service: {clusterIP: 10.0.0.100}")
-}
-
-// bypassWithoutHelm runs the commands of docs/clients.md for a bypass, and those for the way back, where another tool has
-// applied the rendered manifests, so that Helm does not own the objects.
-func (r *release) bypassWithoutHelm(t *testing.T, values string) {
-	t.Helper()
-	run := r.shell(t, values)
-	bypassed := func() bool {
-		return strings.Contains(run("kubectl -n listproxy get service listproxy -o yaml"), "listproxy.io/bypass")
-	}
-	endpointSlices := func() string { return run("kubectl -n listproxy get endpointslices -o name --ignore-not-found") }
-	const install = "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
-	run(install)
-	run(findCommand(t, "helm", "--dry-run=server"))
-	if !bypassed() || !strings.Contains(endpointSlices(), "bypass") {
-		t.Errorf("the Service does not lead past listproxy: %t, %q", bypassed(), endpointSlices())
-	}
-	run(install)
-	run(findCommand(t, "kubectl", "delete endpointslice"))
-	if bypassed() || endpointSlices() != "" {
-		t.Errorf("after the way back the Service leads past listproxy: %t, %q", bypassed(), endpointSlices())
-	}
-}
-
-// shell returns a function that runs command lines of the pages on this cluster, with these values as values.yaml.
-func (r *release) shell(t *testing.T, values string) func(line string) string {
-	t.Helper()
-	admin := r.c.cp.KubeconfigPath(controlplane.Admin)
-	replacer := strings.NewReplacer("helm template", helmBinary+" template --kubeconfig "+admin, "charts/listproxy", chart,
-		"-f values.yaml", "-f "+writeValues(t, values), "kubectl ", r.c.cp.Binaries().Kubectl+" --kubeconfig "+admin+" ")
-	return func(line string) string {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "sh", "-ec", replacer.Replace(line)).CombinedOutput() // #nosec G204 -- of the page
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", line, err, out)
-		}
-		return string(out)
-	}
-}
-
-// findCommand returns the first command line of the pages with a program that contains a text.
-func findCommand(t *testing.T, program, part string) string {
-	t.Helper()
-	lines := documentedCommands(t, program)
-	i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, part) })
-	if i < 0 {
-		t.Fatalf("no page has a command line %s … %s", program, part)
-	}
-	return lines[i]
 }

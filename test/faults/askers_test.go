@@ -46,24 +46,24 @@ const (
 	mixedAskers       = 2 // goroutines with askMixed
 	askEvery          = 15 * time.Millisecond
 	writeEvery        = 60 * time.Millisecond
-	fleetingEvery     = 5                      // writes; then a fleeting object is written, too
+	writesPerFleeting = 5                      // usual writes for each fleeting object
 	pagePause         = 300 * time.Millisecond // before each next page of a slow walk
 	namesPerNamespace = 12                     // of the objects that writeAll writes
 	pageSize          = 7
 	marker            = "marker" // the name of an object that writeAll leaves alone
 )
 
-// startLoad starts goroutines that write, ask and verify. conclude stops those that write and ask, waits until all
-// followers have the true state and all answers are verified, and adds the relapses to the mistakes: collections that were seen
-// on an old timeline after the new one. Without conclude the end of the test stops everything.
+// startLoad starts goroutines that write, ask and verify, until the test ends. conclude stops those that write and ask, and waits
+// until all followers have the true state and all answers are verified. It adds to the mistakes the collections that were seen
+// on an old timeline after the new one.
 func (s *scene) startLoad() (conclude func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	loadCtx, stopLoad := context.WithCancel(ctx)
 	var loading, verifying sync.WaitGroup
 	verifying.Go(func() { s.Verifier.Work(ctx) })
 	loading.Go(func() { s.writeAll(loadCtx) })
-	// Each sort of question has its own goroutine, so that a request that is forwarded to a paused API server holds up no
-	// other sort.
+	// Each sort of question has its own goroutine: a request that is forwarded to a paused API server must hold up no other
+	// sort.
 	loading.Go(func() { s.askAny(loadCtx) })
 	loading.Go(func() { s.askConsistent(loadCtx) })
 	loading.Go(func() { s.walkSlowly(loadCtx) })
@@ -103,7 +103,7 @@ func (s *scene) writeAll(ctx context.Context) {
 	for turn := 0; clock.Sleep(ctx, writeEvery); turn++ {
 		k, namespace := changing[turn%len(changing)], s.anyNamespace()
 		s.pauseWrites.RLock()
-		if turn%fleetingEvery == 0 && s.writesFleeting.Load() {
+		if turn%writesPerFleeting == 0 && s.writesFleeting.Load() {
 			s.writeFleeting(ctx, namespace, load.ObjectName(namesPerNamespace+turn))
 		}
 		name := load.ObjectName(rand.IntN(namesPerNamespace))
@@ -128,7 +128,7 @@ func (s *scene) writeFleeting(ctx context.Context, namespace, name string) {
 
 func (s *scene) anyNamespace() string { return s.namespaces[rand.IntN(len(s.namespaces))] }
 
-// askAny asks for lists of any version until ctx ends. These would be the first answers from a state that is too old.
+// askAny asks for lists of any version until ctx ends. They would be the first to come from a state that is too old.
 func (s *scene) askAny(ctx context.Context) {
 	for clock.Sleep(ctx, askEvery) {
 		s.pauseAny.RLock()
@@ -166,7 +166,7 @@ func (s *scene) askOnce(ctx context.Context, q question) {
 	newest, recent := s.Ledger.Newest(q.Kind), s.Ledger.Recent()
 	percent := rand.IntN(100)
 	if recent == 0 || newest == 0 && percent < 60 { // nothing was written yet
-		percent = 0
+		percent = 0 // any version
 	}
 	switch {
 	case percent < 40:
@@ -194,8 +194,8 @@ func (s *scene) walkSlowly(ctx context.Context) {
 	}
 }
 
-// walk reads all pages of a list with a pause before each next one: half of the time of the list at exactly the revision, and
-// half of the time of a consistent list.
+// walk reads all pages of a list with a pause before each next one. Half of the walks are at exactly the revision, and half
+// are of a consistent list.
 func (s *scene) walk(ctx context.Context, q question, revision uint64, pause time.Duration) {
 	q.Limit = pageSize
 	if rand.IntN(2) == 0 {

@@ -20,40 +20,46 @@ import (
 type faultCase struct {
 	name  string
 	suite suite
-	// inSoak means that TestSoak causes the fault, too: etcd is not replaced, and the measured listproxy survives.
-	inSoak   bool
-	stage    *stage   // stage is where the case runs; nil: quietStage.
-	args     []string // args are further arguments of listproxy.
-	replicas int      // replicas is the number of listproxies before the fault; 0: one.
-	shell    string   // shell has commands that a shell runs before it becomes listproxy.
-	// noSelfChecks turns listproxy's self-checks off. Otherwise one must agree in the end, unless the timeline is another one.
-	noSelfChecks bool
+	// inSoak has TestSoak cause the fault, too. Such a fault replaces neither etcd nor the measured listproxy.
+	inSoak bool
+	// stage is where the case runs; nil is quietStage.
+	stage *stage
+
+	// How listproxy runs.
+
+	args     []string // further arguments
+	replicas int      // before the fault; 0 is one
+	// shell has commands that a shell runs before it becomes listproxy.
+	shell string
 	// withoutRace runs a listproxy without the race detector, which takes several times the memory.
 	withoutRace bool
-	bound       time.Duration // bound is --staleness-bound; 0: [load.Bound].
-	breaksOften bool          // breaksOften sets [load.Load.BreaksOften].
+	// noSelfChecks turns self-checks off. Otherwise one must agree in the end, unless etcd was replaced.
+	noSelfChecks bool
+	bound        time.Duration // --staleness-bound; 0 is [load.Bound]
 
-	// prepare is called before listproxy starts, unless it is nil.
+	// What is done.
+
+	// prepare is called before listproxy starts. It may be nil.
 	prepare func(s *scene)
 	// fault causes the fault and ends it. It returns the time from which recovery is measured, usually the end.
 	fault func(s *scene) (mended time.Time)
 
 	// What may happen, and what must.
 
-	// wantHistoryKept: listproxy must still know every revision that it knew before.
-	wantHistoryKept bool
-	// replacesEtcd: after the fault, the timeline is another one.
+	breaksOften bool // see [load.Load.BreaksOften]
+	// replacesEtcd means that the revisions after the fault are those of another timeline.
 	replacesEtcd bool
-	// mayForward: collections need not be in memory, so neither answers nor watches need come from there. Hits during the
-	// fault are compared all the same.
+	// mayForward allows all answers and watches to be forwarded. Hits during the fault are compared all the same.
 	mayForward bool
-	// noHitsBecause says why no answer has to come from memory during the fault; "": at least one has to.
+	// noHitsBecause says why no answer has to come from memory during the fault. If it is "", at least one has to.
 	noHitsBecause string
-	// wantReadersServed: in an outage, lists of any version and next pages must be answered.
+	// wantHistoryKept demands that listproxy still knows every revision that it knew before.
+	wantHistoryKept bool
+	// wantReadersServed demands answers to lists of any version and to next pages in an outage.
 	wantReadersServed bool
-	// wantAllAnswered: every request must be answered, and watches must end in order.
+	// wantAllAnswered demands an answer to every request, and an orderly end of watches.
 	wantAllAnswered bool
-	// wantNobodyRejected: etcd is not compacted and no rights change, so no token and no revision may be refused.
+	// wantNobodyRejected demands that no token and no revision is refused: etcd is not compacted and no rights change.
 	wantNobodyRejected bool
 }
 
@@ -83,28 +89,28 @@ func TestFaults(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			program, err := c.buildProgram(t.TempDir())
-			expect.NoError(t, err)
-			c.run(t, program)
+			c.run(t)
 		})
 	}
 }
 
-// buildProgram returns the path of the program that the case runs as listproxy; "": the one with the race detector.
-func (c faultCase) buildProgram(dir string) (program string, err error) {
-	program = *binary
-	if program == "" && c.withoutRace {
-		if program, err = harness.BuildPlainProxy(); err != nil {
-			return "", err
-		}
+// listproxyProgram returns the path of the listproxy to test: that of -faults.listproxy, or else the one that build makes.
+func listproxyProgram(build func() (string, error)) (string, error) {
+	if *binary != "" {
+		return *binary, nil
 	}
-	if c.shell == "" {
-		return program, nil
+	return build()
+}
+
+// makeProgram returns the path of the program that the case runs as listproxy. If that is a script, it writes it into dir.
+func (c faultCase) makeProgram(dir string) (string, error) {
+	build := harness.BuildProxy
+	if c.withoutRace {
+		build = harness.BuildPlainProxy
 	}
-	if program == "" {
-		if program, err = harness.BuildProxy(); err != nil {
-			return "", err
-		}
+	program, err := listproxyProgram(build)
+	if err != nil || c.shell == "" {
+		return program, err
 	}
 	script := filepath.Join(dir, "listproxy")
 	text := "#!/bin/sh\nset -e\n" + c.shell + "\nexec " + program + " \"$@\"\n"
@@ -115,23 +121,19 @@ func faultCases() []faultCase {
 	return slices.Concat(upstreamCases(), pairCases(), streamCases(), overloadCases(), clientCases())
 }
 
-const (
-	// comparedAround is how many answers must be compared before a fault, and after it.
-	comparedAround = 40
-	// answersDuring is how many answers [scene.waitDuringFault] waits for.
-	answersDuring = 20
-)
-
-// run runs the case with a program of listproxy; "": the one with the race detector.
-func (c faultCase) run(t *testing.T, program string) {
+// run runs the case.
+func (c faultCase) run(t *testing.T) {
 	// Before the fault.
+	program, err := c.makeProgram(t.TempDir())
+	expect.NoError(t, err)
 	s := newScene(t, cmp.Or(c.stage, quietStage), c.name, program)
 	selfCheckInterval := "10s"
 	if c.noSelfChecks {
 		selfCheckInterval = "0"
 	}
 	s.args = append([]string{"--self-check-interval", selfCheckInterval}, c.args...)
-	s.Bound, s.BreaksOften = cmp.Or(c.bound, load.Bound), c.breaksOften
+	s.Bound = cmp.Or(c.bound, load.Bound)
+	s.BreaksOften = c.breaksOften
 	if !c.mayForward {
 		s.args = append(s.args, "--eager", eagerFlag())
 	}
@@ -182,20 +184,33 @@ func (c faultCase) judge(s *scene, recovered time.Duration) {
 		s.awaitSelfCheck()
 	}
 	s.Tally.ReportMistakes(s)
-	r := s.Tally.Counts(s.faultWindow)
-	if c.noHitsBecause == "" && r.ComparedInWindow == 0 {
-		s.Errorf("none of %d answers during the fault came from memory and was right, want one", r.InWindow)
-	}
-	watches, fleetingWatches := s.watchHits.Load(), s.fleetingHits.Load()
-	if c.noHitsBecause == "" && !c.mayForward && (watches == 0 || fleetingWatches == 0 || r.Consistent == 0) {
-		s.Errorf("from memory came %d watches, %d of fleeting objects, and %d consistent lists, want some of each",
-			watches, fleetingWatches, r.Consistent)
+	counts := s.Tally.Counts(s.faultWindow) // with the mistakes that were added
+	if c.noHitsBecause == "" {
+		c.requireHits(s, counts)
 	}
 	report.Lock()
 	defer report.Unlock()
 	report.rows = append(report.rows, fmt.Sprintf("| %s | %d | %d | %d | %d of %d %s | %.0f %% | %d | %d | %.1f s |",
-		c.name, r.Compared, r.Recorded, len(r.Mistakes), r.ComparedInWindow, r.InWindow, c.noHitsBecause,
-		r.HitPercent(), r.Failed, r.Converged, recovered.Seconds()))
+		c.name, counts.Compared, counts.Recorded, len(counts.Mistakes), counts.ComparedInWindow, counts.InWindow, c.noHitsBecause,
+		counts.HitPercent(), counts.Failed, counts.Converged, recovered.Seconds()))
+}
+
+// requireHits requires a right answer from memory during the fault and, unless all may be forwarded, watches and consistent
+// lists from memory at any time.
+func (c faultCase) requireHits(s *scene, counts load.Counts) {
+	if counts.ComparedInWindow == 0 {
+		s.Errorf("none of %d answers during the fault came from memory and was right, want one", counts.InWindow)
+	}
+	if c.mayForward {
+		return
+	}
+	for what, hits := range map[string]int64{
+		"watch": s.watchHits.Load(), "watch of fleeting objects": s.fleetingHits.Load(), "consistent list": int64(counts.Consistent),
+	} {
+		if hits == 0 {
+			s.Errorf("no %s came from memory, want some", what)
+		}
+	}
 }
 
 // addMistakes adds the mistakes that the counts show if the case does not allow them.

@@ -26,9 +26,10 @@ import (
 type follower struct {
 	name   string
 	target string // path and query of the list
-	// state returns what it knows, as [ask.Versions] does.
+	// state returns the objects that the follower knows, as [ask.Versions] does.
 	state func() map[string]string
-	// missing returns the revision of a write that it did not get yet; 0: none, or this follower cannot know.
+	// missing returns the revision of a write whose event has not come. It returns 0 if all have come, and for an informer,
+	// which does not tell.
 	missing func() uint64
 }
 
@@ -83,8 +84,8 @@ func (s *scene) follow() {
 // watchSeconds is the timeout of a watcher's watches: short, so that it resumes often.
 const watchSeconds = 15
 
-// watcher learns a state from the initial events of a watch, and resumes where a watch ended, as kube-rs does. It is
-// strict: an event must fit the state, and each write that the API server confirmed must have had its event.
+// watcher learns a state from the initial events of a watch, and resumes where a watch ended, as kube-rs does. An event must fit
+// the state before it, and each write that the API server confirmed must have had its event.
 type watcher struct {
 	*scene
 	kind kind
@@ -139,7 +140,7 @@ func (w *watcher) watchOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// handler applies an event, and returns the revision at which to resume after it. previous is the one before.
+// handler applies an event, and returns the revision at which to resume after it. previous is what the call before returned.
 type handler func(e events.Event, previous uint64) (resumeAt uint64, err error)
 
 // applyInitial returns a handler that collects initial events, and applies those after them.
@@ -186,6 +187,7 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 		}
 	}
 	told := map[uint64]bool{} // revisions of events
+	// Each confirmed write with a revision above after, and up to upTo, must have had an event.
 	after, upTo := revision, revision
 	for stream := events.NewReader(resp.Body, ask.JSON); ; {
 		e, err := stream.Next()
@@ -210,7 +212,7 @@ func (w *watcher) watch(ctx context.Context, revision uint64, extraQuery string,
 	}
 }
 
-// brokenError is that of a watch that did not end in order: with the end of the body, behind an event.
+// brokenError is the error of a watch that ended in another way than by the end of the body behind an event.
 type brokenError struct{ error }
 
 // errorEvent is an ERROR event.
@@ -224,7 +226,6 @@ func (w *watcher) apply(e events.Event, previous uint64) (uint64, error) {
 	case watch.Bookmark:
 		return max(e.Revision, previous), nil
 	}
-	object := ask.IdentityOf(&e.Meta)
 	key := e.Meta.Namespace + "/" + e.Meta.Name
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,7 +238,7 @@ func (w *watcher) apply(e events.Event, previous uint64) (uint64, error) {
 	case e.Type == watch.Deleted:
 		delete(w.objects, key)
 	default:
-		maps.Copy(w.objects, ask.Versions([]ask.Identity{object}))
+		maps.Copy(w.objects, ask.Versions([]ask.Identity{ask.IdentityOf(&e.Meta)}))
 	}
 	return e.Revision, nil
 }

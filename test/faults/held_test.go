@@ -40,7 +40,7 @@ func TestHeldMemory(t *testing.T) {
 	leave, err := quietStage.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)
 	expect.NoError(t, err)
-	program, err := faultCase{withoutRace: true}.buildProgram("") // the race detector takes memory of its own
+	program, err := listproxyProgram(harness.BuildPlainProxy) // the race detector takes memory of its own
 	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
 		clients, wantBytesEach int

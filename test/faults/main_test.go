@@ -24,15 +24,15 @@ const (
 	pollEvery      = 20 * time.Millisecond
 )
 
-// parallelTests is the number of tests that go test runs at a time: all, since cases wait for places on stages.
+// parallelTests is larger than the number of cases: all run at a time, and wait for places on stages.
 const parallelTests = 100
 
-// stage is a control plane that cases share: it has places for so many at a time, and is started when the first needs it.
+// stage is a control plane that cases share. The first case that needs it starts it.
 type stage struct {
-	places         chan struct{}
+	places         chan struct{} // its capacity is the number of cases at a time
 	options        controlplane.Options
 	moreServers    int    // API servers besides the first
-	serversVersion string // of these; "": the usual version
+	serversVersion string // of these; "" is the usual version
 
 	start   sync.Once
 	plane   *controlplane.ControlPlane
@@ -56,7 +56,7 @@ var (
 	}
 )
 
-// enter waits for a place, which is the caller's until leave is called, also after an error.
+// enter waits for a place, and starts the control plane if nobody has. The caller must call leave, also after an error.
 func (s *stage) enter(ctx context.Context) (leave func(), err error) {
 	s.places <- struct{}{}
 	s.start.Do(func() { s.err = s.run(ctx) })
@@ -104,10 +104,7 @@ func TestMain(m *testing.M) {
 			}
 			return nil
 		})
-		if *binary != "" {
-			return nil
-		}
-		_, err := harness.BuildProxy()
+		_, err := listproxyProgram(harness.BuildProxy) // before the first case
 		return err
 	}})
 }

@@ -33,8 +33,8 @@ type scene struct {
 	hop         *hop.Hop
 	upstream    *rest.Config  // listproxy's: the hop, or the apiBalancer
 	apiBalancer *hop.Balancer // before API servers; nil in most cases
-	program     string        // listproxy; "": the one with the race detector
-	args        []string
+	program     string        // the path of listproxy
+	args        []string      // further arguments of listproxy
 	proxies     *harness.Replicas
 	via         *ask.Client // to the replicas
 	viaConfig   *rest.Config
@@ -45,12 +45,12 @@ type scene struct {
 	// compactedRevision is the one at which etcd was last compacted.
 	compactedRevision uint64
 	faultWindow       load.Window // of the last fault
-	writesFleeting    atomic.Bool // whether fleeting objects are written
+	writesFleeting    atomic.Bool // fleeting objects are written
 
-	// Every write, walk and request holds its lock for reading. Whoever needs a pause of them locks it for writing.
-	pauseWrites sync.RWMutex
-	pauseAsks   sync.RWMutex // from the choice of a revision to the last answer
-	pauseAny    sync.RWMutex // requests for any version, which only a rest of a soak pauses
+	// A write lock pauses what holds the lock for reading.
+	pauseWrites sync.RWMutex // held during each write
+	pauseAsks   sync.RWMutex // held from the choice of a revision to the last answer that depends on it
+	pauseAny    sync.RWMutex // held during each request for any version; only a rest of a soak pauses these
 
 	followers     []follower
 	stopFollowers context.CancelFunc
@@ -58,7 +58,7 @@ type scene struct {
 	fleetingHits  atomic.Int64 // watches from memory of fleeting objects, of all followers so far
 }
 
-// newScene waits for a place on a stage, and prepares a case there. Nothing asks yet.
+// newScene waits for a place on a stage, and prepares a case there, with a program as listproxy. Nothing asks yet.
 func newScene(t *testing.T, on *stage, name, program string) *scene {
 	leave, err := on.enter(context.WithoutCancel(t.Context())) // the control plane outlives this case
 	t.Cleanup(leave)
@@ -84,13 +84,13 @@ func newScene(t *testing.T, on *stage, name, program string) *scene {
 	return s
 }
 
-// faultBegins notes that the fault begins now. What a case does before that only prepares it.
+// faultBegins begins the fault's window. What a case does before only prepares it.
 func (s *scene) faultBegins() {
 	s.faultWindow = load.Window{From: time.Now()}
 	s.writesFleeting.Store(true)
 }
 
-// faultEnds notes that the fault ends now. What a case does after that only completes it.
+// faultEnds ends the fault's window. What a case does after it only completes it.
 func (s *scene) faultEnds() { s.faultWindow.To = time.Now() }
 
 func (s *scene) must(err error) {
@@ -177,9 +177,8 @@ func (s *scene) deleteAll() {
 	}
 }
 
-// recordBeforeCompaction pauses writes until resume is called, which must be called whatever happens, and may be called twice.
-// It waits until everything asked for before is verified. Then it records the revisions that askers may still ask for, which
-// are about to be lost.
+// recordBeforeCompaction pauses writes, waits until all answers so far are verified, and records the revisions that askers may
+// still ask for, which are about to be lost. resume ends the pause. It must be called, and may be called twice.
 func (s *scene) recordBeforeCompaction() (resume func()) {
 	s.Helper()
 	return s.pauseAndRecord(func() error {
@@ -188,9 +187,9 @@ func (s *scene) recordBeforeCompaction() (resume func()) {
 	})
 }
 
-// recordBeforeReplacement is recordBeforeCompaction for all revisions that are in memory: the next timeline gives them again,
-// and they are asked for then. The ledger forgets its revisions already now: the first answer of the next timeline may come
-// from memory before this test sees the API server again, and must not be compared with revisions of the old timeline.
+// recordBeforeReplacement is recordBeforeCompaction for all revisions that are in memory, since the next timeline gives them
+// again. It also makes the ledger forget its revisions. An answer of the next timeline may come from memory before this test
+// sees the API server again, and must not be judged by them.
 func (s *scene) recordBeforeReplacement() (resume func()) {
 	s.Helper()
 	s.stopFollowers() // they would go on watching the old timeline
@@ -204,7 +203,7 @@ func (s *scene) recordBeforeReplacement() (resume func()) {
 	})
 }
 
-// pauseAndRecord pauses writes until resume is called, and calls record when all answers so far are verified.
+// pauseAndRecord pauses writes, waits until all answers so far are verified, and calls record. resume ends the pause.
 func (s *scene) pauseAndRecord(record func() error) (resume func()) {
 	s.Helper()
 	s.pauseWrites.Lock()
@@ -220,7 +219,7 @@ func (s *scene) pauseAndRecord(record func() error) (resume func()) {
 	return sync.OnceFunc(s.pauseWrites.Unlock)
 }
 
-// awaitAskers waits for requests with revisions chosen long ago. Later requests choose one of the last revisions.
+// awaitAskers waits for the requests that are under way. Later ones choose one of the last revisions.
 func (s *scene) awaitAskers() {
 	s.pauseAsks.Lock()
 	s.pauseAsks.Unlock() //nolint:staticcheck // nothing to do between the two

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/soak"
@@ -29,14 +30,15 @@ const (
 	soakHistory = 20 * time.Second
 )
 
-// TestSoak (make soak) runs everything together for a long time: the load, followers, callers and collections that come and
-// go (turnover), and one fault after the other. At every rest and at the end all followers must have the true state. No
-// answer may be wrong, and listproxy's use of the machine must not grow.
+// TestSoak: during hours of load, followers, a turnover and one fault after the other, no answer is wrong, all followers have
+// the true state at every rest and at the end, and listproxy's use of the machine does not grow.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
-		return // asked for by make soak
+		return // make soak runs it
 	}
-	s := newScene(t, brokenStage, "soak", *binary)
+	program, err := listproxyProgram(harness.BuildProxy)
+	expect.NoError(t, err)
+	s := newScene(t, brokenStage, "soak", program)
 	s.args = []string{
 		"--eager", eagerFlag(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String(),
 	}
@@ -65,8 +67,7 @@ func (s *scene) causeFaults(started time.Time, rest func()) map[string]int {
 		seed = uint64(time.Now().UnixNano()) // #nosec G115 -- any number will do
 	}
 	harness.Log(fmt.Sprintf("soak: %v, seed %d (again: -faults.seed=%d)", *soakFor, seed, seed))
-	const stream = 6                              // of random numbers
-	random := rand.New(rand.NewPCG(seed, stream)) // #nosec G404 -- it is to be repeatable
+	random := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- it is to be repeatable
 	cases := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !c.inSoak })
 	counts := map[string]int{}
 	var deck []int // of cases: every case comes once before one comes again
@@ -88,10 +89,10 @@ func (s *scene) causeFaults(started time.Time, rest func()) map[string]int {
 		mended := c.fault(s)
 		s.awaitRecovery()
 		counts[c.name]++
-		r := s.Tally.Counts(load.Window{})
+		seen := s.Tally.Counts(load.Window{})
 		harness.Log(fmt.Sprintf("soak: %v: %s for %.1f s, back after %.1f s; %d compared, %d wrong, %.0f %% from memory",
 			time.Since(started).Round(time.Second), c.name, mended.Sub(begun).Seconds(), time.Since(mended).Seconds(),
-			r.Compared, len(r.Mistakes), r.HitPercent()))
+			seen.Compared, len(seen.Mistakes), seen.HitPercent()))
 	}
 	rest()
 	return counts
@@ -107,11 +108,11 @@ func (s *scene) judgeSoak(samples []soak.Sample, faults map[string]int) {
 	if agreements <= checks/2 { // during faults some are inconclusive
 		s.Errorf("%.0f of %.0f self-checks agree, want more than half", agreements, checks)
 	}
-	r := s.Tally.Counts(load.Window{})
+	seen := s.Tally.Counts(load.Window{})
 	var report strings.Builder
 	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, of which %d are consistent lists; "+
 		"%d requests failed; followers reached the true state %d times; %.0f self-checks, of which %.0f agree\n",
-		*soakFor, r.Compared, len(r.Mistakes), r.HitPercent(), r.Consistent, r.Failed, r.Converged, checks, agreements)
+		*soakFor, seen.Compared, len(seen.Mistakes), seen.HitPercent(), seen.Consistent, seen.Failed, seen.Converged, checks, agreements)
 	for name, times := range faults {
 		_, _ = fmt.Fprintf(&report, "  %3d × %s\n", times, name)
 	}
@@ -127,7 +128,7 @@ func (s *scene) judgeSoak(samples []soak.Sample, faults map[string]int) {
 	}
 	_, _ = fmt.Fprint(os.Stdout, report.String())
 	s.Tally.ReportMistakes(s)
-	if len(faults) == 0 || r.Hits == 0 || r.Consistent == 0 {
-		s.Errorf("%d faults; %d lists from memory, %d of them consistent: let it run longer", len(faults), r.Hits, r.Consistent)
+	if len(faults) == 0 || seen.Hits == 0 || seen.Consistent == 0 {
+		s.Errorf("%d faults; %d lists from memory, %d of them consistent: let it run longer", len(faults), seen.Hits, seen.Consistent)
 	}
 }

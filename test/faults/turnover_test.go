@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// maxCallers come and go at the same time, each callerPause after the one before.
+	// maxCallers is the number of callers at a time. A caller comes callerPause after the one before has gone.
 	maxCallers  = 3
 	callerPause = time.Second
-	// collectionsPerCaller is how many collections a caller asks for.
+	// collectionsPerCaller is the number of collections that a caller asks for.
 	collectionsPerCaller = 2
 	// Each generationInterval a generation of objects is created, and the oldest of liveGenerations is deleted.
 	generationInterval   = 10 * time.Second
@@ -35,7 +35,7 @@ const (
 	objectsPerGeneration = 3 // of each kind
 	// idleTimeout is the --idle-timeout of a soak: longer than the longest request of the askers.
 	idleTimeout = requestTimeout + 5*time.Second
-	// unloadedTime is for how long nobody asks for a collection that has idled out.
+	// unloadedTime is the pause between the end of the idling collection and the next list of it.
 	unloadedTime = 5 * time.Second
 	// upstreamIdleTimeout is the time after which listproxy closes an unused connection to the API server.
 	upstreamIdleTimeout = 90 * time.Second
@@ -46,16 +46,21 @@ const (
 // idling is a collection that idles out and is loaded again. Nobody but the turnover asks for it.
 var idling = collection{Kind: kind{APIVersion: "v1", Name: "LimitRange", Plural: "limitranges"}, Representation: load.AsJSON}
 
-// turnover is what comes and goes while a soak runs: callers, each with its own token and connection; accounts, namespaces
-// and values of labels; and a collection that idles out. What listproxy keeps of any of these, and never releases, grows.
-// Safe for concurrent use.
+// turnover is what comes and goes while a soak runs:
+//
+//   - callers, each with its own token and connection
+//   - accounts, namespaces and values of labels
+//   - a collection that idles out and is loaded again
+//
+// If listproxy never released what it keeps of one of these, its memory would grow. Safe for concurrent use.
 type turnover struct {
 	*scene
 
 	stop   func()
 	newest atomic.Value // the newest generation, a string
 
-	callers, deletedGenerations, idleOuts atomic.Int64 // so far
+	// What has come and gone so far.
+	callers, deletedGenerations, idleOuts atomic.Int64
 }
 
 // startTurnover starts a turnover, which goes on until its stop is called, or the test ends.
@@ -133,8 +138,8 @@ func (t *turnover) runCallers(ctx context.Context) {
 	}
 }
 
-// runCaller runs one caller, with its own token and connection, who sends lists and a watch. The caller's service account,
-// and a namespace in which the caller lists, have the name of a generation.
+// runCaller runs one caller, with its own token and connection, who sends lists and a watch. A generation gives its name to the
+// caller's service account, to a namespace in which the caller lists, and to the label that the caller selects.
 func (t *turnover) runCaller(ctx context.Context, generation string) error {
 	t.pauseWrites.RLock()
 	tokenCtx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -164,8 +169,8 @@ func (t *turnover) runCaller(ctx context.Context, generation string) error {
 	return err
 }
 
-// newClient returns a client of listproxy with its own connections, which leave closes. It completes connections, which
-// must be unused.
+// newClient returns a client of listproxy that sends over connections of its own, which leave closes. The caller may have set
+// fields of connections; newClient sets the others.
 func (s *scene) newClient(token string, connections *http.Transport) (via *ask.Client, leave func(), err error) {
 	connections.TLSClientConfig, err = rest.TLSConfigFor(rest.AnonymousClientConfig(s.viaConfig))
 	if err != nil {
@@ -211,8 +216,8 @@ func (t *turnover) awaitIdleOut(ctx context.Context) error {
 	})
 }
 
-// rest pauses writers, watchers and askers, but keeps the usual collections loaded. When listproxy has released everything
-// else (callers, rights, the idling collection, history, connections), it takes samples.
+// rest pauses writers, watchers and askers, waits until listproxy has released all but the usual collections (callers, rights,
+// the idling collection, history, connections), and takes samples.
 func (t *turnover) rest(number int) (samples []soak.Sample) {
 	t.Helper()
 	t.pauseWrites.Lock()

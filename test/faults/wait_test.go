@@ -16,27 +16,29 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// waitDuringFault waits for -faults.duration. On a slow machine it goes on until there were answersDuring answers and a hit, but
+// waitDuringFault waits for -faults.duration. On a slow machine it waits longer, until there were enough answers and a hit, but
 // not past the bound, after which there are no more hits.
 func (s *scene) waitDuringFault() {
+	const enoughAnswers = 20
 	if !clock.Sleep(s.Context(), *duration) {
 		return
 	}
 	for deadline := time.Now().Add(load.Bound); time.Now().Before(deadline); {
 		seen := s.Tally.Counts(load.Window{From: s.faultWindow.From, To: time.Now()})
-		isEnough := seen.InWindow >= answersDuring && seen.HitsInWindow > 0
+		isEnough := seen.InWindow >= enoughAnswers && seen.HitsInWindow > 0
 		if isEnough || !clock.Sleep(s.Context(), pollEvery) {
 			return
 		}
 	}
 }
 
-// awaitCompared waits until [comparedAround] more answers from memory have been compared.
+// awaitCompared waits until enough more answers from memory have been compared.
 func (s *scene) awaitCompared(when string) {
 	s.Helper()
+	const enough = 40
 	before := s.Tally.Counts(load.Window{}).Compared
 	s.must(poll.Retry(s.Context(), "enough answers from memory "+when, func() error {
-		if n := s.Tally.Counts(load.Window{}).Compared - before; n < comparedAround {
+		if n := s.Tally.Counts(load.Window{}).Compared - before; n < enough {
 			return fmt.Errorf("%d have been compared", n)
 		}
 		return nil
@@ -67,29 +69,31 @@ func (s *scene) requireHit(ctx context.Context, q question) error {
 	return err
 }
 
-// awaitConverged waits until all followers have the true state. One that does not get there in time is a mistake.
+// awaitConverged waits until all followers have the true state. A follower that does not reach it in time is a mistake.
 func (s *scene) awaitConverged() {
 	s.Helper()
 	for _, f := range s.followers {
-		err := poll.Retry(s.Context(), f.name, func() error {
-			truth, err := load.Read(s.Context(), s.direct, f.target)
-			if err != nil {
-				return err
-			}
-			if revision := f.missing(); revision > 0 {
-				return fmt.Errorf("it did not get the write at revision %d", revision)
-			}
-			if got, want := f.state(), ask.Versions(truth.Objects); !maps.Equal(got, want) {
-				return fmt.Errorf("it knows %d objects, there are %d (-want +got): %.2000s", len(got), len(want), cmp.Diff(want, got))
-			}
-			return nil
-		})
-		if err != nil {
+		if err := poll.Retry(s.Context(), f.name, func() error { return s.requireConverged(f) }); err != nil {
 			s.Tally.AddMistake("a follower does not reach the true state: %v", err)
 			continue
 		}
 		s.Tally.AddConverged()
 	}
+}
+
+// requireConverged returns an error unless a follower has the state that kube-apiserver has now.
+func (s *scene) requireConverged(f follower) error {
+	truth, err := load.Read(s.Context(), s.direct, f.target)
+	if err != nil {
+		return err
+	}
+	if revision := f.missing(); revision > 0 {
+		return fmt.Errorf("it did not get the write at revision %d", revision)
+	}
+	if got, want := f.state(), ask.Versions(truth.Objects); !maps.Equal(got, want) {
+		return fmt.Errorf("it knows %d objects, there are %d (-want +got): %.2000s", len(got), len(want), cmp.Diff(want, got))
+	}
+	return nil
 }
 
 // awaitSelfCheck waits for a self-check of listproxy that agrees. None may find a mismatch.
@@ -106,7 +110,7 @@ func (s *scene) awaitSelfCheck() {
 	}))
 }
 
-// countSelfChecks returns the number of self-checks with a result; "": with any.
+// countSelfChecks returns the number of self-checks with a result, or of all for "".
 func (s *scene) countSelfChecks(result string) float64 {
 	s.Helper()
 	labels := map[string]string{}

@@ -25,10 +25,10 @@ type request struct {
 	stream       bool          // a streaming list, which is read to the end of its initial events
 	mustHit      bool          // listproxy must answer from memory
 	changesPods  bool          // before each time, one pod of a hundred is changed
-	clients      int           // that ask at a time, each over its own connection; 0: one
-	user         string        // of the control plane; "": the admin
-	tokens       []string      // of the clients, in place of the user's; nil: none
-	spread       time.Duration // the time over which clients begin; 0: all at once
+	clients      int           // that ask at a time, each over its own connection; 0 is one
+	user         string        // of the control plane; "" is the admin
+	tokens       []string      // one for each client, in place of the user's; may be nil
+	spread       time.Duration // the time over which clients begin; 0 is at once
 }
 
 const (
@@ -71,7 +71,7 @@ func newConnection(cfg *rest.Config, http1 bool) (*http.Client, error) {
 	}}, nil
 }
 
-// send has clients send a request each so many times, and adds their answers to a result.
+// send has clients send a request, each of them the same number of times, and adds the answers to r.
 func (b *bench) send(ctx context.Context, to side, q request, clients, each int, r *result) error {
 	cfg := b.config(to, q.user)
 	var sending sync.WaitGroup
@@ -132,7 +132,7 @@ func (q request) sendUntilAnswered(ctx context.Context, connection *http.Client,
 	}
 }
 
-// sendOnce sends a request and reads its answer. isRefused: the client may come again.
+// sendOnce sends a request and reads its answer. isRefused reports whether a client would come again.
 func (q request) sendOnce(ctx context.Context, connection *http.Client, cfg *rest.Config) (a answer, isRefused bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch of a streaming list

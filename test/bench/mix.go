@@ -32,109 +32,9 @@ const (
 	mixInformers = 20
 	// mixNodes report their status, and renew a Lease.
 	mixNodes = 50
-
-	nodesPath  = "/api/v1/nodes/"
-	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases/"
 )
 
-// clientKind is a kind of clients of the mix. perSecond is the rate of the kind's requests; none waits for one before.
-type clientKind struct {
-	name      string
-	perSecond float64
-	send      func(ctx context.Context, c caller, n int) (answer, error) // the nth request
-}
-
-// caller is a client of a side, with one connection.
-type caller struct {
-	cfg  *rest.Config
-	http *http.Client
-}
-
-// clientKinds returns the kinds that a cluster has, besides agents and informers that only watch.
-func (b *bench) clientKinds() []clientKind {
-	team := "/api/v1/namespaces/" + controlplane.TeamA + "/pods"
-	read := func(q request) func(context.Context, caller, int) (answer, error) {
-		return func(ctx context.Context, c caller, _ int) (answer, error) {
-			return q.sendUntilAnswered(ctx, c.http, c.cfg)
-		}
-	}
-	start := fromAnywhere("", podsWith+ask.StreamingList, clientGo)[0]
-	start.stream = true
-	table := fromAnywhere("", team, jsonGzip)[0]
-	table.accept = "application/json;as=Table;g=meta.k8s.io;v=v1" // as kubectl get
-	pod := func(i int) string {
-		i %= b.settings.pods
-		return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods/" + b.podShape().Pod(i, workload.NamespaceOf(i)).Name
-	}
-	node := func(i int) string { return b.podShape().Node(i % mixNodes) }
-	podChange := func() any {
-		return kinds.Fields{"metadata": kinds.Fields{"annotations": kinds.Fields{"bench.listproxy.io/at": stamp(time.Now())}}}
-	}
-	statusPath := func(i int) string { return nodesPath + node(i) + "/status" }
-	statusChange := func() any {
-		ready := kinds.Fields{"type": "Ready", "status": "True", "lastHeartbeatTime": metav1.Now()}
-		return kinds.Fields{"status": kinds.Fields{"conditions": []kinds.Fields{ready}}}
-	}
-	leasePath := func(i int) string { return leasesPath + node(i) }
-	leaseChange := func() any { return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}} }
-	return []clientKind{
-		{name: "informers that start", perSecond: 0.5, send: read(start)},
-		{name: "lists of all pods at resourceVersion=0", perSecond: 2, send: read(fromAnywhere("", podsWith+ask.AnyVersion, clientGo)[0])},
-		{name: "polls of a namespace, newest", perSecond: 5, send: read(fromAnywhere("", team, jsonGzip)[0])},
-		{name: "walks over all pods, 500 a page", perSecond: 0.5, send: b.walk},
-		{name: "lists by label, newest", perSecond: 2, send: read(fromAnywhere("", byLabel, jsonGzip)[0])},
-		{name: "tables of a namespace", perSecond: 0.5, send: read(table)},
-		{name: "GETs of a pod", perSecond: 3.5, send: oneObject(http.MethodGet, pod, nil)},
-		{name: "changes of a pod", perSecond: 8, send: oneObject(http.MethodPatch, pod, podChange)},
-		{name: "reports of a node's status", perSecond: 21, send: oneObject(http.MethodPatch, statusPath, statusChange)},
-		{name: "renewals of a Lease", perSecond: 60, send: oneObject(http.MethodPatch, leasePath, leaseChange)},
-	}
-}
-
-// oneObject returns a function that reads or writes one object; body may be nil.
-func oneObject(method string, path func(i int) string, body func() any) func(context.Context, caller, int) (answer, error) {
-	return func(ctx context.Context, c caller, i int) (answer, error) {
-		var object any
-		if body != nil {
-			object = body()
-		}
-		begun := time.Now()
-		a, err := c.client().Do(ctx, method, path(i), object)
-		return answer{took: time.Since(begun), bytes: int64(len(a.Body)), hit: a.FromMemory()}, err
-	}
-}
-
-func (c caller) client() *ask.Client {
-	return &ask.Client{Base: c.cfg.Host, HTTP: c.http, Header: http.Header{"Authorization": {"Bearer " + c.cfg.BearerToken}}}
-}
-
-// walk reads a consistent list of all pods, page by page, as one answer.
-func (b *bench) walk(ctx context.Context, c caller, _ int) (walked answer, err error) {
-	client := c.client().With("Accept-Encoding", "gzip")
-	begun := time.Now()
-	page := url.Values{"limit": {strconv.Itoa(b.settings.page())}}
-	for {
-		a, err := client.GetAs(ctx, protobufPlain.accept(), podsWith+page.Encode())
-		if err == nil && a.Code != http.StatusOK {
-			err = errors.New(a.String())
-		}
-		if err != nil {
-			return answer{}, err
-		}
-		walked.hit, walked.bytes, walked.took = a.FromMemory(), walked.bytes+int64(len(a.Body)), time.Since(begun)
-		body, err := io.ReadAll(events.Unzip(bytes.NewReader(a.Body)))
-		if err != nil {
-			return answer{}, err
-		}
-		list, err := ask.ReadList(body)
-		if err != nil || list.Next == "" {
-			return walked, err
-		}
-		page.Set("continue", list.Next)
-	}
-}
-
-// mix measures what a cluster's clients cost together, and how long each kind of them waits.
+// mix measures what the clients of a cluster cost together, and how long each kind of them waits.
 func mix(ctx context.Context, b *bench) error {
 	if err := b.fillPods(ctx); err != nil {
 		return err
@@ -208,6 +108,109 @@ func rates(clients []clientKind) string {
 		descriptions = append(descriptions, fmt.Sprintf("%s %v", k.name, k.perSecond))
 	}
 	return strings.Join(descriptions, ", ")
+}
+
+// clientKind is a kind of clients of the mix. Its requests are sent at a rate, and do not wait for those before.
+type clientKind struct {
+	name      string
+	perSecond float64
+	// send sends the nth request.
+	send func(ctx context.Context, c caller, n int) (answer, error)
+}
+
+// caller is a client of a side, with one connection.
+type caller struct {
+	cfg  *rest.Config
+	http *http.Client
+}
+
+// clientKinds returns the kinds that a cluster has, besides agents and informers that only watch.
+func (b *bench) clientKinds() []clientKind {
+	// Reads.
+	team := "/api/v1/namespaces/" + controlplane.TeamA + "/pods"
+	read := func(q request) func(context.Context, caller, int) (answer, error) {
+		return func(ctx context.Context, c caller, _ int) (answer, error) {
+			return q.sendUntilAnswered(ctx, c.http, c.cfg)
+		}
+	}
+	start := fromAnywhere("", podsWith+ask.StreamingList, clientGo)[0]
+	start.stream = true
+	table := fromAnywhere("", team, jsonGzip)[0]
+	table.accept = "application/json;as=Table;g=meta.k8s.io;v=v1" // as kubectl get
+
+	// The paths of objects, and changes of them.
+	pod := func(i int) string {
+		i %= b.settings.pods
+		return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods/" + b.podShape().Pod(i, workload.NamespaceOf(i)).Name
+	}
+	podChange := func() any {
+		return kinds.Fields{"metadata": kinds.Fields{"annotations": kinds.Fields{"bench.listproxy.io/at": stamp(time.Now())}}}
+	}
+	node := func(i int) string { return b.podShape().Node(i % mixNodes) }
+	statusPath := func(i int) string { return "/api/v1/nodes/" + node(i) + "/status" }
+	statusChange := func() any {
+		ready := kinds.Fields{"type": "Ready", "status": "True", "lastHeartbeatTime": metav1.Now()}
+		return kinds.Fields{"status": kinds.Fields{"conditions": []kinds.Fields{ready}}}
+	}
+	leasePath := func(i int) string {
+		return "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases/" + node(i)
+	}
+	leaseChange := func() any { return kinds.Fields{"spec": kinds.Fields{"renewTime": metav1.NowMicro()}} }
+	return []clientKind{
+		{name: "informers that start", perSecond: 0.5, send: read(start)},
+		{name: "lists of all pods at resourceVersion=0", perSecond: 2, send: read(fromAnywhere("", podsWith+ask.AnyVersion, clientGo)[0])},
+		{name: "polls of a namespace, newest", perSecond: 5, send: read(fromAnywhere("", team, jsonGzip)[0])},
+		{name: "walks over all pods, 500 a page", perSecond: 0.5, send: b.walk},
+		{name: "lists by label, newest", perSecond: 2, send: read(fromAnywhere("", byLabel, jsonGzip)[0])},
+		{name: "tables of a namespace", perSecond: 0.5, send: read(table)},
+		{name: "GETs of a pod", perSecond: 3.5, send: oneObject(http.MethodGet, pod, nil)},
+		{name: "changes of a pod", perSecond: 8, send: oneObject(http.MethodPatch, pod, podChange)},
+		{name: "reports of a node's status", perSecond: 21, send: oneObject(http.MethodPatch, statusPath, statusChange)},
+		{name: "renewals of a Lease", perSecond: 60, send: oneObject(http.MethodPatch, leasePath, leaseChange)},
+	}
+}
+
+// oneObject returns a function that sends a request for one object. Without a body the request has none.
+func oneObject(method string, path func(i int) string, body func() any) func(context.Context, caller, int) (answer, error) {
+	return func(ctx context.Context, c caller, i int) (answer, error) {
+		var object any
+		if body != nil {
+			object = body()
+		}
+		begun := time.Now()
+		a, err := c.client().Do(ctx, method, path(i), object)
+		return answer{took: time.Since(begun), bytes: int64(len(a.Body)), hit: a.FromMemory()}, err
+	}
+}
+
+func (c caller) client() *ask.Client {
+	return &ask.Client{Base: c.cfg.Host, HTTP: c.http, Header: http.Header{"Authorization": {"Bearer " + c.cfg.BearerToken}}}
+}
+
+// walk reads a consistent list of all pods, page by page. It counts as one answer.
+func (b *bench) walk(ctx context.Context, c caller, _ int) (walked answer, err error) {
+	client := c.client().With("Accept-Encoding", "gzip")
+	begun := time.Now()
+	page := url.Values{"limit": {strconv.Itoa(b.settings.page())}}
+	for {
+		a, err := client.GetAs(ctx, protobufPlain.accept(), podsWith+page.Encode())
+		if err == nil && a.Code != http.StatusOK {
+			err = errors.New(a.String())
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		walked.hit, walked.bytes, walked.took = a.FromMemory(), walked.bytes+int64(len(a.Body)), time.Since(begun)
+		body, err := io.ReadAll(events.Unzip(bytes.NewReader(a.Body)))
+		if err != nil {
+			return answer{}, err
+		}
+		list, err := ask.ReadList(body)
+		if err != nil || list.Next == "" {
+			return walked, err
+		}
+		page.Set("continue", list.Next)
+	}
 }
 
 // fillNodes creates the nodes and their Leases.

@@ -22,8 +22,8 @@ type result struct {
 	memory                  int64           // resident bytes of the process that the caption names
 	storedBytes             int64           // of the objects that it has in memory
 
-	// first is the row of the same request at kube-apiserver, which may be this row. limit and before are those at the limit
-	// and at the commit before; nil: not measured. [table.add] sets them.
+	// The rows of the same request at other sides, which [table.add] sets. first is the one at kube-apiserver, and may be this
+	// row. limit and before, at the commit before, are nil if they were not measured.
 	first, limit, before *result
 }
 
@@ -57,7 +57,7 @@ func (r *result) perAnswer(d time.Duration) time.Duration {
 	return d / time.Duration(max(1, r.answers))
 }
 
-// cpuRatio returns how many times other's proxy CPU for an answer this row's is; 0 if other was not measured.
+// cpuRatio returns the row's proxy CPU for an answer divided by other's, or 0 if other was not measured.
 func (r *result) cpuRatio(other *result) float64 {
 	if other == nil || other.perAnswer(other.proxyCPU) <= 0 {
 		return 0
@@ -141,7 +141,8 @@ func (t *table) add(rows ...*result) {
 // noisePercent is by how much more CPU than at the commit before a row may take without counting as slower.
 const noisePercent = 5
 
-// slower returns a sentence with the rows for which listproxy takes more CPU than at the commit before; "": not measured.
+// slower returns a sentence with the rows for which listproxy takes more CPU than at the commit before, or "" if that was not
+// measured.
 func (t *table) slower() string {
 	var rows []string
 	for _, r := range t.rows {

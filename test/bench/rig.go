@@ -22,12 +22,11 @@ import (
 )
 
 const (
-	// podsPerNode is the number of pods on a node.
 	podsPerNode = 30
-	// patience ends a wait for something that must come; each pollInterval the wait looks again.
+	// patience ends a wait for something that must come, and pollInterval is the time between two looks.
 	patience     = 2 * time.Minute
 	pollInterval = 100 * time.Millisecond
-	// idleTime is for how long CPU is measured while nobody asks.
+	// idleTime is the time for which CPU is measured while nobody asks.
 	idleTime = 3 * time.Second
 	// writesPerSecond is the rate of each of the writers that [bench.startWrites] starts.
 	writesPerSecond = 47
@@ -49,12 +48,11 @@ type bench struct {
 
 	changedPods  []*corev1.Pod // all pods, once changeHundredth has been called
 	changeRounds int           // calls of changeHundredth
-	// writesCompared reports that objects in compared answers are being written, so that answers of two sides may differ.
+	// writesCompared means that objects in compared answers are being written, so that answers of two sides may differ.
 	writesCompared bool
 }
 
-// open starts a control plane. The bench must be closed, also after an error. listproxy's files go into the control
-// plane's directory, which is removed however this process ends.
+// open starts a control plane. The bench must be closed, also after an error.
 func (b *bench) open(ctx context.Context) (err error) {
 	if b.binary, err = harness.BuildPlainProxy(); err != nil {
 		return err
@@ -62,6 +60,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if b.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { b.log("%s", line) }}); err != nil {
 		return err
 	}
+	// listproxy's files go into the control plane's directory, which is removed however this process ends.
 	if err := os.Setenv("TMPDIR", b.cp.Dir()); err != nil {
 		return err
 	}
@@ -159,7 +158,7 @@ func (b *bench) startSides(ctx context.Context, name string, args ...string) (si
 	return sides, nil
 }
 
-// config returns the configuration of a user's client; "": the admin's.
+// config returns the configuration of a user's client, or of the admin's for "".
 func (b *bench) config(at side, user string) *rest.Config {
 	cfg := b.cp.RESTConfig(cmp.Or(user, controlplane.Admin))
 	if at.proxy != nil {
@@ -177,10 +176,10 @@ func (b *bench) pids(at side) ([]int, error) {
 	return []int{kube, at.proxy.PID()}, nil
 }
 
-// cpu is what the processes of a side use: times, or shares of one CPU.
+// cpu is what kube-apiserver and the proxy of a side use: times, or shares of one CPU.
 type cpu[T time.Duration | float64] struct{ kube, proxy T }
 
-// notIdle subtracts nothing in measureCPU.
+// notIdle has measureCPU subtract nothing.
 var notIdle cpu[float64]
 
 // usedCPU returns the CPU time that the processes of a side use while do runs, and the time that do takes.
@@ -201,8 +200,7 @@ func (b *bench) usedCPU(at side, do func() error) (used cpu[time.Duration], took
 	return used, time.Since(begun), nil
 }
 
-// measureCPU adds to a result the CPU time that the processes of a side use while do runs, less the shares that they use when
-// idle.
+// measureCPU adds to r the CPU time that the processes of a side use while do runs, without the shares that they use when idle.
 func (b *bench) measureCPU(at side, idle cpu[float64], r *result, do func() error) error {
 	used, took, err := b.usedCPU(at, do)
 	if err != nil {

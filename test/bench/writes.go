@@ -36,8 +36,8 @@ const changingPods = 10
 // unlimited changes are made until the context ends.
 const unlimited = 0
 
-// changePods changes pods in turn, at a rate, until ctx ends or count changes are made, and returns their number. It writes to
-// etcd, so that the writing costs kube-apiserver nothing.
+// changePods changes pods in turn, at a rate, until ctx ends or count changes are made, and returns the number of changes. It
+// writes to etcd, so that the writing costs kube-apiserver nothing.
 func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, count int) (made int, err error) {
 	for i := range poll.Ticks(ctx, time.Second/time.Duration(perSecond)) {
 		changed := pods[i%len(pods)].DeepCopy()
@@ -53,7 +53,7 @@ func (b *bench) changePods(ctx context.Context, pods []*corev1.Pod, perSecond, c
 	return made, nil
 }
 
-// changeHundredth changes every hundredth pod, others each time, and waits until a side has the changes.
+// changeHundredth changes every hundredth pod, other ones each time, and waits until a side has the changes.
 func (b *bench) changeHundredth(ctx context.Context, at side, accept string) error {
 	const (
 		step      = 100

@@ -80,13 +80,13 @@ const (
 	nextPage  page = "next"
 )
 
-// part is what of a list is asked for: a page, and the state by which the first page was asked.
+// part is a page of a list, with the semantics of the first page.
 type part struct {
 	Semantics semantics
 	Page      page
 }
 
-// class is a kind of lists: two lists of different classes may take different paths through listproxy's code.
+// class is a kind of lists. Lists of different classes may take different paths through listproxy's code.
 type class struct {
 	Representation representation
 	Selector       selector

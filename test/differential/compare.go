@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// bound is listproxy's --staleness-bound. An anyRevision from memory has every write confirmed that long before the request.
+	// bound is listproxy's --staleness-bound. A list of anyRevision from memory must hold each write that was confirmed so long
+	// before the request.
 	bound = 10 * time.Second
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 5 * time.Minute
@@ -32,23 +33,23 @@ const (
 	maxPages = 40
 )
 
-// The streams of random numbers of one seed.
+// Each test takes random numbers from its own stream of one seed.
 const listsStream, watchesStream, quietStream, oddStream = 3, 5, 7, 9
 
-// comparator asks both sides and compares. Safe for concurrent use.
+// comparator asks listproxy and kube-apiserver the same questions, and reports how the answers differ. Safe for concurrent use.
 type comparator struct {
 	cluster       *cluster.Cluster
 	direct, proxy *side
 	report        *report
 	// revisionsBefore has a revision of each resource from before listproxy started. No state in memory is older.
 	revisionsBefore map[schema.GroupResource]uint64
-	// watchList reports whether the API server has streaming lists.
-	watchList bool
-	// hasShards reports whether the API server has sharded lists and watches.
-	hasShards bool
-	// pagesAny reports whether kube-apiserver obeys a limit at resourceVersion=0, as it does without a watch cache.
+
+	// What the API server has: streaming lists, and sharded lists and watches.
+	watchList, hasShards bool
+	// pagesAny means that the API server obeys a limit at resourceVersion=0, as it does without a watch cache.
 	pagesAny bool
-	sent     templates
+
+	sent templates
 }
 
 // run has workers call compare until ctx ends, each with a generator of its own.
@@ -72,7 +73,7 @@ func (c *comparator) lists(ctx context.Context, seed uint64, workers int) {
 	c.run(ctx, rng, workers, func(ctx context.Context, g *generator) { c.list(ctx, g, d) })
 }
 
-// list compares a list or its pages: two times out of three those of the deck's next card.
+// list compares a list or its pages. Two of three times the list is of the deck's next card.
 func (c *comparator) list(ctx context.Context, g *generator, d *deck) {
 	switch {
 	case !g.oneIn(3):
@@ -92,7 +93,7 @@ func (c *comparator) compareCard(ctx context.Context, g *generator, d *deck) {
 	done := false
 	if q, ok := g.listOf(next.class, next.Resource); ok {
 		if next.Page == nextPage {
-			const maxPages = 3 // the second is one of the class
+			const maxPages = 3 // the second is a next page
 			done = c.walk(ctx, g, q, maxPages) > 1
 		} else {
 			answers, ok := c.compare(ctx, q)
@@ -126,8 +127,8 @@ type pair struct {
 	proxy, direct ask.Answer
 }
 
-// oneTimedOut reports whether kube-apiserver's cache reached the revision in time for one of the two answers only. Then the
-// two cannot be compared (storage/cacher, waitUntilFreshAndBlock, which waits for three seconds).
+// oneTimedOut reports whether only one answer is an error because kube-apiserver's cache did not reach the revision within three
+// seconds (storage/cacher, waitUntilFreshAndBlock). Such a pair cannot be compared.
 func (a pair) oneTimedOut() bool {
 	return a.proxy.NotThereYet() != a.direct.NotThereYet()
 }
@@ -154,10 +155,11 @@ func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok 
 	return answers, false
 }
 
-// indexEnds reports whether the proxy's answer lacks a token only because the index of pods by node ends there.
-// kube-apiserver takes the first page of a NotOlderThan or Consistent with spec.nodeName= from this index, and gives a token
-// only if more pods of the node follow. The exact list that the page is compared with has a token if any pods follow. So
-// kube-apiserver is asked whether pods of the node follow.
+// indexEnds reports whether listproxy's answer lacks a token only because kube-apiserver's index of pods by node ends there.
+//
+// From this index kube-apiserver takes the first page of a notOlderThan or mostRecent with spec.nodeName=. It gives a token only
+// if more pods of the node follow. The exact list that the page is compared with has a token if any pods follow. So this asks
+// kube-apiserver whether pods of the node follow.
 func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 	node, ok := q.indexedNode()
 	if !ok || a.proxy.Code != http.StatusOK || a.direct.Code != http.StatusOK {
@@ -189,24 +191,10 @@ func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair,
 	}
 	exactly := q
 	if q.effective().changesWithTime() && answers.proxy.Code == http.StatusOK {
-		meta, err := body.ListMeta(answers.proxy.Body)
-		if err != nil {
-			return answers, newDifference(wrongBody, "%v", err)
-		}
-		revision, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
-		if err != nil {
-			return answers, newDifference(wrongBody, "%v", err)
-		}
-		if d := c.checkAge(q, answers.proxy, revision, asked); d != nil {
+		var d *difference
+		if exactly, d = c.atRevisionOf(ctx, answers.proxy, q, asked); d != nil {
 			return answers, d
 		}
-		// For one answer in eight, kube-apiserver gets the question itself as well.
-		if revision%8 == 0 {
-			if d := c.checkShape(ctx, q, answers.proxy.Header, meta.Continue != ""); d != nil {
-				return answers, d
-			}
-		}
-		exactly = q.at(revision, c.pagesAny && !answers.proxy.FromMemory())
 	}
 	if answers.direct, err = c.direct.ask(ctx, exactly); err != nil {
 		return answers, newDifference(noAnswer, "%v", err)
@@ -223,8 +211,31 @@ func (c *comparator) compareOnce(ctx context.Context, q question) (answers pair,
 	return answers, d
 }
 
+// atRevisionOf returns the question for the same list at exactly the revision of listproxy's answer a. It returns a difference if
+// a is wrong at any revision: too old, or of another shape than kube-apiserver's answer.
+func (c *comparator) atRevisionOf(ctx context.Context, a ask.Answer, q question, asked time.Time) (question, *difference) {
+	meta, err := body.ListMeta(a.Body)
+	if err != nil {
+		return q, newDifference(wrongBody, "%v", err)
+	}
+	revision, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
+	if err != nil {
+		return q, newDifference(wrongBody, "%v", err)
+	}
+	if d := c.checkAge(q, a, revision, asked); d != nil {
+		return q, d
+	}
+	const oneIn = 8 // answers, since it costs one more request
+	if revision%oneIn == 0 {
+		if d := c.checkShape(ctx, q, a.Header, meta.Continue != ""); d != nil {
+			return q, d
+		}
+	}
+	return q.at(revision, c.pagesAny && !a.FromMemory()), nil
+}
+
 // checkShape sends kube-apiserver a question whose answer changes with time, and compares what does not change: the status, the
-// Content-Type, and for anyRevision whether there is a next page.
+// Content-Type, and for anyRevision whether a page follows.
 func (c *comparator) checkShape(ctx context.Context, q question, header http.Header, continues bool) *difference {
 	direct, err := c.direct.ask(ctx, q)
 	switch {
@@ -293,7 +304,8 @@ func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 		c.report.count("tokens that differed in the slash")
 		return nil
 	}
-	if got.Code == http.StatusGatewayTimeout && bytes.Equal(currentRevision.ReplaceAll(got.Body, nil), currentRevision.ReplaceAll(want.Body, nil)) {
+	sameButCurrent := bytes.Equal(currentRevision.ReplaceAll(got.Body, nil), currentRevision.ReplaceAll(want.Body, nil))
+	if got.Code == http.StatusGatewayTimeout && sameButCurrent {
 		return nil
 	}
 	return newDifference(wrongBody, "%s", oracle.Difference(got.Body, want.Body))
@@ -302,7 +314,7 @@ func (c *comparator) difference(q question, got, want ask.Answer) *difference {
 // ages matches the ages in a Table.
 var ages = regexp.MustCompile(`"(\d+[smhdy])+"`)
 
-// currentRevision matches kube-apiserver's revision in its refusal of a revision of the future.
+// currentRevision matches the revision that kube-apiserver had when it refused one of the future.
 var currentRevision = regexp.MustCompile(`current: \d+`)
 
 // headerDifference compares all headers except those that doc.go names.
@@ -328,8 +340,8 @@ func headerDifference(q question, got, want http.Header) *difference {
 	return nil
 }
 
-// walk compares the pages of a list, at most maxPages, and returns their number. q asks for the first. The token for the
-// next page is taken from either side at random, since tokens are interchangeable.
+// walk compares up to maxPages pages of a list, and returns their number. q asks for the first. The token for the next page is
+// taken from either side at random, since tokens are interchangeable.
 func (c *comparator) walk(ctx context.Context, g *generator, q question, maxPages int) (pages int) {
 	for range maxPages {
 		answers, ok := c.compare(ctx, q)

@@ -22,11 +22,13 @@ import (
 const (
 	// watchPatience ends a wait for the header or for events of a watch.
 	watchPatience = time.Minute
-	// referencePatience is watchPatience for kube-apiserver's own two streams: on a busy machine they may differ for longer,
+	// referencePatience is watchPatience for kube-apiserver's own two streams. On a busy machine they may differ for longer,
 	// which is not what is tested.
 	referencePatience = 5 * watchPatience
 	// A watch is read for minReadTime to maxReadTime before it is compared, and an odd one for oddReadTime.
-	minReadTime, maxReadTime, oddReadTime = 100 * time.Millisecond, 3100 * time.Millisecond, 300 * time.Millisecond
+	minReadTime = 100 * time.Millisecond
+	maxReadTime = 3100 * time.Millisecond
+	oddReadTime = 300 * time.Millisecond
 )
 
 // watches compares watches until ctx ends.
@@ -38,7 +40,7 @@ func (c *comparator) watches(ctx context.Context, seed uint64, workers int) {
 	})
 }
 
-// currentRevision returns etcd's revision.
+// currentRevision returns etcd's revision, which is that of a list of namespaces.
 func (c *comparator) currentRevision(ctx context.Context) (revision uint64, _ *difference) {
 	a, err := c.direct.ask(ctx, question{Path: "/api/v1/namespaces", Query: url.Values{"limit": {"1"}}, User: c.cluster.Users[0]})
 	if err == nil {
@@ -50,13 +52,14 @@ func (c *comparator) currentRevision(ctx context.Context) (revision uint64, _ *d
 	return revision, nil
 }
 
-// oldestAllowed returns the lowest revision that a state of a resource may have: that of the last write before bound ago.
+// oldestAllowed returns the lowest revision that a state of a resource may have: that of the last write that is older than bound.
 func (c *comparator) oldestAllowed(r cluster.Resource) uint64 {
 	kind := r.GroupResource()
 	return max(c.revisionsBefore[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-bound)))
 }
 
-// compareWatch sends a watch to both sides, reads for a while, and compares. It tries again if the two cannot be compared.
+// compareWatch sends a watch to both sides, reads for a while, and compares the events. It tries again if the two cannot be
+// compared.
 func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequest) {
 	const maxTries = 8
 	for range maxTries {
@@ -89,9 +92,9 @@ type watchPair struct {
 	request  watchRequest
 	readTime time.Duration // before the comparison
 
-	served, proxied *stream // by kube-apiserver, and by listproxy
-	reference       *track  // nil if kube-apiserver no longer has the revision
-	expected        oracle.Watch
+	served, proxied *stream      // by kube-apiserver, and by listproxy
+	reference       *track       // what there is to tell; nil if kube-apiserver no longer has the revision
+	expected        oracle.Watch // what both streams must be
 }
 
 // close ends both watches and the reference.
@@ -147,7 +150,7 @@ func (p *watchPair) count() {
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", w.start, w.initial))
 }
 
-// learnBookmarks compares a bookmark of a sort that only listproxy has sent so far: it has kube-apiserver send one.
+// learnBookmarks compares a bookmark of a sort that only listproxy has sent so far. For that it has kube-apiserver send one.
 func (p *watchPair) learnBookmarks(ctx context.Context) *difference {
 	proxied, _, _ := p.proxied.received()
 	if !p.c.sent.hasUnserved(p.request, proxied) {

@@ -119,7 +119,7 @@ func (w *watcher) run(ctx context.Context) {
 			w.Tally.AddMistake("a strict watcher of %s: %v", w.kind.Plural, err)
 		}
 		if errors.As(err, new(brokenError)) && ctx.Err() == nil {
-			w.Tally.AddBrokenWatch(err)
+			w.Tally.Add(func(c *load.Counts) { c.BrokenWatches = append(c.BrokenWatches, err) })
 		}
 		if !clock.Sleep(ctx, 10*pollEvery) {
 			return

@@ -77,7 +77,7 @@ func (s *scene) awaitConverged() {
 			s.Tally.AddMistake("a follower does not reach the true state: %v", err)
 			continue
 		}
-		s.Tally.AddConverged()
+		s.Tally.Add(func(c *load.Counts) { c.Converged++ })
 	}
 }
 

@@ -27,38 +27,43 @@ type shape struct {
 	client    string
 	httpMajor int // 1 or 2
 	header    http.Header
-	// queries are those of lists and watches, by what listproxy does with them. {rv} stands for a revision and {token} for
-	// a continue token.
-	queries map[outcome][]string
+
+	// Queries of lists and watches. {rv} stands for a revision and {token} for a continue token.
+
+	served          []string // from memory
+	consistent      []string // lists that are from memory with --consistent-lists only
+	watches         []string // from memory with --watches only
+	unserved        []string // lists in a representation that is always forwarded
+	unservedWatches []string // watches in such a representation
 }
 
-// An outcome is the reason for which listproxy forwards a request, or hit.
-type outcome struct {
-	byDefault string
-	switched  string // with --consistent-lists=always and --watches
+// A request is a query of a shape, with the reason for which listproxy forwards it, or hit.
+type request struct {
+	query               string
+	byDefault, switched string // switched: with --consistent-lists=always and --watches
 }
 
 // hit stands for an answer from memory.
 const hit = "hit"
 
-var (
-	servedByDefault = outcome{byDefault: hit, switched: hit}
-	consistentLists = outcome{byDefault: "consistent", switched: hit}
-	watches         = outcome{byDefault: "watch", switched: hit}
-	unservedLists   = outcome{byDefault: "representation", switched: "representation"}
-	unservedWatches = outcome{byDefault: "watch", switched: "representation"}
-)
+// requests returns all requests of the shape.
+func (s shape) requests() (all []request) {
+	add := func(queries []string, byDefault, switched string) {
+		for _, query := range queries {
+			all = append(all, request{query: query, byDefault: byDefault, switched: switched})
+		}
+	}
+	add(s.served, hit, hit)
+	add(s.consistent, "consistent", hit)
+	add(s.watches, "watch", hit)
+	add(s.unserved, "representation", "representation")
+	add(s.unservedWatches, "watch", "representation")
+	return all
+}
 
 // shapes returns the shapes of current clients. Those of Python and JavaScript were recorded, the others are read from
 // the sources of the clients.
 func shapes() []shape {
-	header := func(pairs ...string) http.Header { // names and values in turn
-		h := http.Header{}
-		for i := 0; i < len(pairs); i += 2 {
-			h.Set(pairs[i], pairs[i+1])
-		}
-		return h
-	}
 	metadata := func(kind string) string { return "application/json;as=" + kind + ";g=meta.k8s.io;v=v1" }
 	const (
 		// dropping is what client-go 1.38 sends for a client that wants no managed fields.
@@ -74,97 +79,82 @@ func shapes() []shape {
 	return []shape{
 		{
 			client: "Python", httpMajor: 1,
-			header: header("Accept", inJSON, "Accept-Encoding", "identity", "Content-Type", inJSON, "User-Agent", "OpenAPI-Generator/22.6.0/python"),
-			queries: map[outcome][]string{
-				consistentLists: {"", "?limit=10"},
-				servedByDefault: {"?resourceVersion=0", "?continue={token}&limit=10", "?allowWatchBookmarks=False&resourceVersion=0&watch=False"},
-				watches: {
-					"?watch=True", "?resourceVersion={rv}&watch=True", "?resourceVersion={rv}&timeoutSeconds=60&watch=True",
-					"?allowWatchBookmarks=True&resourceVersion={rv}&watch=True",
-					"?allowWatchBookmarks=True&sendInitialEvents=True&watch=True&resourceVersionMatch=NotOlderThan",
-				},
+			header:     http.Header{"Accept": {inJSON}, "Accept-Encoding": {"identity"}, "Content-Type": {inJSON}, "User-Agent": {"OpenAPI-Generator/22.6.0/python"}},
+			consistent: []string{"", "?limit=10"},
+			served:     []string{"?resourceVersion=0", "?continue={token}&limit=10", "?allowWatchBookmarks=False&resourceVersion=0&watch=False"},
+			watches: []string{
+				"?watch=True", "?resourceVersion={rv}&watch=True", "?resourceVersion={rv}&timeoutSeconds=60&watch=True",
+				"?allowWatchBookmarks=True&resourceVersion={rv}&watch=True",
+				"?allowWatchBookmarks=True&sendInitialEvents=True&watch=True&resourceVersionMatch=NotOlderThan",
 			},
 		},
 		{
 			client: "JavaScript", httpMajor: 1,
-			header: header("Accept", "application/json, */*;q=0.8", "Accept-Encoding", "gzip,deflate", "Connection", "close",
-				"User-Agent", "node-fetch/1.0 (+https://github.com/bitinn/node-fetch)"),
-			queries: map[outcome][]string{consistentLists: {"", "?limit=10"}, servedByDefault: {"?resourceVersion=0"}},
+			header:     http.Header{"Accept": {"application/json, */*;q=0.8"}, "Accept-Encoding": {"gzip,deflate"}, "Connection": {"close"}, "User-Agent": {"node-fetch/1.0 (+https://github.com/bitinn/node-fetch)"}},
+			consistent: []string{"", "?limit=10"}, served: []string{"?resourceVersion=0"},
 		},
 		{
 			client: "JavaScript, watches", httpMajor: 1,
-			header:  header("Accept", "*/*", "Accept-Encoding", "gzip,deflate", "Connection", "close"),
-			queries: map[outcome][]string{watches: {"?watch=true&resourceVersion={rv}", "?watch=true"}},
+			header:  http.Header{"Accept": {"*/*"}, "Accept-Encoding": {"gzip,deflate"}, "Connection": {"close"}},
+			watches: []string{"?watch=true&resourceVersion={rv}", "?watch=true"},
 		},
 		{
-			client: "kube-rs", httpMajor: 1, header: header("Accept-Encoding", "gzip"),
-			queries: map[outcome][]string{
-				consistentLists: {"?", rustPage},
-				servedByDefault: {rustPage + "&continue={token}", rustAny, "?&resourceVersion={rv}&resourceVersionMatch=NotOlderThan"},
-				watches:         {rustWatch + "&resourceVersion={rv}", rustWatch + "&resourceVersion=0", rustWatch + streaming},
-			},
+			client: "kube-rs", httpMajor: 1, header: http.Header{"Accept-Encoding": {"gzip"}},
+			consistent: []string{"?", rustPage},
+			served:     []string{rustPage + "&continue={token}", rustAny, "?&resourceVersion={rv}&resourceVersionMatch=NotOlderThan"},
+			watches:    []string{rustWatch + "&resourceVersion={rv}", rustWatch + "&resourceVersion=0", rustWatch + streaming},
 		},
 		{
 			// Newer ones, which cannot read the watches that 1.37 compresses.
-			client: "kube-rs, uncompressed watches", httpMajor: 1, header: header("Accept-Encoding", "identity"),
-			queries: map[outcome][]string{watches: {rustWatch + "&resourceVersion={rv}", rustWatch + streaming}},
+			client: "kube-rs, uncompressed watches", httpMajor: 1, header: http.Header{"Accept-Encoding": {"identity"}},
+			watches: []string{rustWatch + "&resourceVersion={rv}", rustWatch + streaming},
 		},
 		{
-			client: "kube-rs, lists of metadata", httpMajor: 1, header: header("Accept", metadata("PartialObjectMetadataList"), "Content-Type", inJSON),
-			queries: map[outcome][]string{consistentLists: {rustPage}, servedByDefault: {rustAny}},
+			client: "kube-rs, lists of metadata", httpMajor: 1, header: http.Header{"Accept": {metadata("PartialObjectMetadataList")}, "Content-Type": {inJSON}},
+			consistent: []string{rustPage}, served: []string{rustAny},
 		},
 		{
-			client: "kube-rs, watches of metadata", httpMajor: 1, header: header("Accept", metadata("PartialObjectMetadata"), "Content-Type", inJSON),
-			queries: map[outcome][]string{watches: {rustWatch + "&resourceVersion={rv}"}},
+			client: "kube-rs, watches of metadata", httpMajor: 1, header: http.Header{"Accept": {metadata("PartialObjectMetadata")}, "Content-Type": {inJSON}},
+			watches: []string{rustWatch + "&resourceVersion={rv}"},
 		},
 		{
-			client: "fabric8", httpMajor: 2, header: header("Accept-Encoding", "gzip", "User-Agent", "fabric8-kubernetes-client/7.4.0"),
-			queries: map[outcome][]string{
-				consistentLists: {"", "?limit=10"},
-				servedByDefault: {"?resourceVersion=0", "?limit=10&resourceVersion=0", "?limit=10&continue={token}"},
-				watches: {
-					"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=600&watch=true", "?allowWatchBookmarks=true&watch=true",
-				},
+			client: "fabric8", httpMajor: 2, header: http.Header{"Accept-Encoding": {"gzip"}, "User-Agent": {"fabric8-kubernetes-client/7.4.0"}},
+			consistent: []string{"", "?limit=10"},
+			served:     []string{"?resourceVersion=0", "?limit=10&resourceVersion=0", "?limit=10&continue={token}"},
+			watches: []string{
+				"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=600&watch=true", "?allowWatchBookmarks=true&watch=true",
 			},
 		},
 		{
 			client: "Java", httpMajor: 2,
-			header: header("Accept", inJSON, "Accept-Encoding", "gzip", "Content-Type", inJSON, "User-Agent", "Kubernetes Java Client/26.0.0"),
-			queries: map[outcome][]string{
-				consistentLists: {"", "?resourceVersion=&watch=false", "?limit=10&watch=false"},
-				servedByDefault: {"?resourceVersion=0&watch=false", "?resourceVersion={rv}&watch=false"},
-				watches:         {"?resourceVersion={rv}&timeoutSeconds=412&watch=true"},
+			header:     http.Header{"Accept": {inJSON}, "Accept-Encoding": {"gzip"}, "Content-Type": {inJSON}, "User-Agent": {"Kubernetes Java Client/26.0.0"}},
+			consistent: []string{"", "?resourceVersion=&watch=false", "?limit=10&watch=false"},
+			served:     []string{"?resourceVersion=0&watch=false", "?resourceVersion={rv}&watch=false"},
+			watches:    []string{"?resourceVersion={rv}&timeoutSeconds=412&watch=true"},
+		},
+		{
+			client: "C#", httpMajor: 2, header: http.Header{},
+			consistent: []string{"", "?limit=10"}, served: []string{"?resourceVersion=0", "?continue={token}&limit=10"},
+			watches: []string{"?watch=true", "?resourceVersion={rv}&watch=true"},
+		},
+		{
+			client: "client-go", httpMajor: 2, header: http.Header{"Accept": {inJSON}, "Accept-Encoding": {"gzip"}},
+			consistent: []string{"", "?limit=10"},
+			served:     []string{"?limit=10&continue={token}", "?limit=500&resourceVersion=0", "?resourceVersion={rv}"},
+			watches: []string{
+				"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream,
+				"?allowWatchBookmarks=true&resourceVersion={rv}&resourceVersionMatch=NotOlderThan&sendInitialEvents=true" + goWatch,
 			},
 		},
 		{
-			client: "C#", httpMajor: 2, header: header(),
-			queries: map[outcome][]string{
-				consistentLists: {"", "?limit=10"}, servedByDefault: {"?resourceVersion=0", "?continue={token}&limit=10"},
-				watches: {"?watch=true", "?resourceVersion={rv}&watch=true"},
-			},
-		},
-		{
-			client: "client-go", httpMajor: 2, header: header("Accept", inJSON, "Accept-Encoding", "gzip"),
-			queries: map[outcome][]string{
-				consistentLists: {"", "?limit=10"},
-				servedByDefault: {"?limit=10&continue={token}", "?limit=500&resourceVersion=0", "?resourceVersion={rv}"},
-				watches: {
-					"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream,
-					"?allowWatchBookmarks=true&resourceVersion={rv}&resourceVersionMatch=NotOlderThan&sendInitialEvents=true" + goWatch,
-				},
-			},
-		},
-		{
-			client: "client-go 1.38 without managed fields", httpMajor: 2, header: header("Accept", dropping, "Accept-Encoding", "gzip"),
-			queries: map[outcome][]string{
-				unservedLists:   {"", "?limit=500&resourceVersion=0", "?limit=10&continue={token}"},
-				unservedWatches: {"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream},
-			},
+			client: "client-go 1.38 without managed fields", httpMajor: 2, header: http.Header{"Accept": {dropping}, "Accept-Encoding": {"gzip"}},
+			unserved:        []string{"", "?limit=500&resourceVersion=0", "?limit=10&continue={token}"},
+			unservedWatches: []string{"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream},
 		},
 		{
 			client: "kubectl", httpMajor: 2,
-			header:  header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"),
-			queries: map[outcome][]string{unservedLists: {"?limit=500"}, unservedWatches: {"?resourceVersion={rv}&watch=true"}},
+			header:   http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"}},
+			unserved: []string{"?limit=500"}, unservedWatches: []string{"?resourceVersion={rv}&watch=true"},
 		},
 	}
 }
@@ -206,20 +196,18 @@ func TestShapes(t *testing.T) {
 	expect.NoError(t, err)
 	fill := strings.NewReplacer("{rv}", revision, "{token}", page.Next)
 
-	test := func(name string, via way, want func(outcome) string) {
+	test := func(name string, via way, want func(request) string) {
 		for _, s := range shapes() {
-			for outcome, queries := range s.queries {
-				for _, query := range queries {
-					t.Run(fmt.Sprintf("%s/%s %s", name, s.client, query), func(t *testing.T) {
-						t.Parallel()
-						s.compare(t, via, path+fill.Replace(query), want(outcome))
-					})
-				}
+			for _, r := range s.requests() {
+				t.Run(fmt.Sprintf("%s/%s %s", name, s.client, r.query), func(t *testing.T) {
+					t.Parallel()
+					s.compare(t, via, path+fill.Replace(r.query), want(r))
+				})
 			}
 		}
 	}
-	byDefault := func(o outcome) string { return o.byDefault }
-	withSwitches := func(o outcome) string { return o.switched }
+	byDefault := func(r request) string { return r.byDefault }
+	withSwitches := func(r request) string { return r.switched }
 	test("default, server", viaServer, byDefault)
 	test("switched, server", switched.RESTConfig, withSwitches)
 	if !testing.Short() {
@@ -228,9 +216,9 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// compare requires that an answer has the bytes of kube-apiserver's own, and comes from memory if want is hit, or is
-// forwarded for the reason want. kube-apiserver is asked before and after: only where its two answers are equal, without a
-// write between them and without a Table whose ages have moved on, can they be compared with another.
+// compare requires that an answer has the bytes of kube-apiserver's own, and comes from memory if want is hit, or is forwarded
+// for the reason want. kube-apiserver is asked before and after. Its two answers differ after a write between them, and in a
+// Table whose ages have moved on. Then all three are asked for again.
 func (s shape) compare(t *testing.T, via way, target, want string) {
 	t.Helper()
 	var before, got response
@@ -268,8 +256,8 @@ type response struct {
 // movingRevision matches the revision of a list or of a bookmark, which moves with every write in the cluster.
 var movingRevision = regexp.MustCompile(`("kind":"[A-Za-z]+List",.{0,50}"metadata":\{|"BOOKMARK".*)"resourceVersion":"[0-9]+"`)
 
-// send sends a GET as the client does, and returns the response with its Cache-Status. Of a watch it reads the events that
-// are certain to come.
+// send sends a GET as the client does, and returns the response with its Cache-Status. Of a watch it reads the events that are
+// certain to come.
 func (s shape) send(t *testing.T, via way, target string) (_ response, cacheStatus string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -35,7 +35,7 @@ type Load struct {
 	Verifier *Verifier
 	// Bound is the --staleness-bound of listproxy under load.
 	Bound time.Duration
-	// BreaksOften means that connections break so often that an outage may pass unseen, without an answer that says so.
+	// BreaksOften means that connections break so often that an outage may begin and end between two answers.
 	BreaksOften bool
 
 	lastServed sync.Map     // right → time.Time at which a list was last asked for and given
@@ -120,7 +120,7 @@ func (l *Load) Ask(ctx context.Context, via *ask.Client, q Question, atLeast uin
 	}
 	if err != nil {
 		if mustServe && a.Code != http.StatusOK {
-			l.Tally.addUnserved(q, err)
+			l.Tally.Add(func(c *Counts) { c.Unserved = append(c.Unserved, fmt.Sprintf("%s: %v", q, err)) })
 		}
 		return ask.List{}, a, err
 	}
@@ -146,7 +146,7 @@ func (l *Load) judge(hit Hit, atLeast uint64) {
 		l.Tally.AddMistake("%s: %v: %s", hit.Question, err, hit.Answer.Source())
 	}
 	if hit.Question.Consistent() {
-		l.Tally.addConsistent()
+		l.Tally.Add(func(c *Counts) { c.Consistent++ })
 	}
 	l.Verifier.Add(hit)
 }

@@ -14,13 +14,13 @@ import (
 // Tally counts what was seen. The zero Tally is empty. Safe for concurrent use.
 type Tally struct {
 	mu sync.Mutex
-	// These are the times at which lists were asked for: answers got a 200 and could come from memory, hits of them did,
-	// and compared of those are right.
+	// The times at which lists were asked for: of all with a 200 that could come from memory, of those that did, and of those
+	// whose answer was compared and is right.
 	answers, hits, compared []time.Time
-	sums                    Counts // all that does not depend on a window
+	sums                    Counts // what does not depend on a window
 }
 
-// addCompared counts an answer from memory that is right. fromRecord: it was compared with a [LostHistory].
+// addCompared counts an answer from memory that is right. It was compared with kube-apiserver, or fromRecord with a [LostHistory].
 func (t *Tally) addCompared(asked time.Time, fromRecord bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,9 +32,7 @@ func (t *Tally) addCompared(asked time.Time, fromRecord bool) {
 
 // AddMistake adds a description of something that must not happen.
 func (t *Tally) AddMistake(format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sums.Mistakes = append(t.sums.Mistakes, fmt.Sprintf(format, args...))
+	t.Add(func(c *Counts) { c.Mistakes = append(c.Mistakes, fmt.Sprintf(format, args...)) })
 }
 
 // maxReported is how many mistakes are reported one by one.
@@ -51,7 +49,8 @@ func (t *Tally) ReportMistakes(test interface{ Error(args ...any) }) {
 	}
 }
 
-// AddAnswer counts an answer, or an error without one, to a request sent at a time. cacheable: it could come from memory.
+// AddAnswer counts an answer, or an error without one, to a request that was sent at a time. A cacheable answer could come from
+// memory.
 func (t *Tally) AddAnswer(asked time.Time, a ask.Answer, err error, cacheable bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,31 +82,11 @@ func (t *Tally) addFailureLocked(a ask.Answer, message string) {
 	t.sums.Failures[message]++
 }
 
-// addUnserved adds a list that memory could have given in an outage, and did not.
-func (t *Tally) addUnserved(q Question, err error) {
+// Add lets add change the counts that do not depend on a window.
+func (t *Tally) Add(add func(*Counts)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sums.Unserved = append(t.sums.Unserved, fmt.Sprintf("%s: %v", q, err))
-}
-
-// AddBrokenWatch adds the error of a watch that did not end in order.
-func (t *Tally) AddBrokenWatch(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sums.BrokenWatches = append(t.sums.BrokenWatches, err)
-}
-
-func (t *Tally) addConsistent() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sums.Consistent++
-}
-
-// AddConverged counts a follower that has reached the true state.
-func (t *Tally) AddConverged() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sums.Converged++
+	add(&t.sums)
 }
 
 // Counts are those of a tally.

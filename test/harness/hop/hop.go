@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -29,9 +28,6 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/events"
 )
-
-// ErrCut is the error of an [Hop.OnLine] function that breaks the answer off.
-var ErrCut = errors.New("cut by the test")
 
 // Hop forwards requests to an upstream. Its faults may be changed at any time, by any goroutine.
 type Hop struct {
@@ -142,8 +138,7 @@ func (h *Hop) Close() {
 func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) { h.onRequest.set(f) }
 
 // OnLine sets a function that gets each event of a watch from the upstream, or nil: a line of JSON with its newline, or a
-// frame of protobuf. It returns the bytes to forward, which may be none. With ErrCut the watch breaks off, and with another
-// error it ends in order.
+// frame of protobuf. It returns the bytes to forward, which may be none. With an error the watch ends in order after them.
 func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) { h.onLine.set(f) }
 
 // OnDelay sets a function that returns the delay of an event of a watch, or nil. Events of one watch keep their order.
@@ -279,11 +274,8 @@ func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to 
 		if onLine := h.onLine.get(); onLine != nil {
 			line, err = onLine(r, line)
 			if err != nil {
-				if !errors.Is(err, ErrCut) {
-					err = io.EOF
-				}
 				_, _ = to.Write(line)
-				_ = to.CloseWithError(err)
+				_ = to.Close()
 				return
 			}
 		}

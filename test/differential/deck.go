@@ -8,7 +8,7 @@ import (
 	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
-// focus are the resources that are compared in every class that is possible for them.
+// focus has the resources that are compared in every class that is possible for them.
 var focus = []string{"pods", "configmaps", "nodes", "gadgets", "widgets"}
 
 // card is a class and a resource, to be compared once in each round.
@@ -19,9 +19,9 @@ type card struct {
 }
 
 const (
-	// maxTries bounds how often a card is dealt in a round, if it cannot be compared.
+	// maxTries bounds how often a card that cannot be compared is dealt in a round.
 	maxTries = 24
-	// returnDistance is how many cards later a returned card is dealt again.
+	// returnDistance is the number of cards that are dealt before a returned card.
 	returnDistance = 50
 )
 
@@ -62,7 +62,7 @@ func (d *deck) deal() card {
 	return next
 }
 
-// putBack returns a card that could not be compared to the deck. For example, there was no next page.
+// putBack puts a card back into the deck that could not be compared, because there was no next page, say.
 func (d *deck) putBack(c card) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

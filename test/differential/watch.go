@@ -43,7 +43,7 @@ type watchRequest struct {
 	bookmarks bool   // allowWatchBookmarks
 	// seconds is a short timeoutSeconds, after which the watch may end while its events are compared; 0 if there is none.
 	seconds int
-	// unusual marks a request that no client writes in this way.
+	// unusual marks a request as no client writes it.
 	unusual bool
 }
 
@@ -74,7 +74,7 @@ func (w watchRequest) begins() (_ oracle.Beginning, endsInitial bool) {
 	return oracle.FromState, w.bookmarks && w.watchList && w.start != fromZeros
 }
 
-// memory reports whether listproxy should answer the watch from memory.
+// shouldHit reports whether listproxy should answer the watch from memory.
 func (w watchRequest) shouldHit() bool {
 	begins, endsInitial := w.begins()
 	switch {
@@ -83,7 +83,7 @@ func (w watchRequest) shouldHit() bool {
 	case begins == oracle.FromNow, begins == oracle.FromState && !endsInitial:
 		return false
 	case w.start == fromUnset:
-		return false // needs a revision probe, and is forwarded if the probe is late
+		return false // it needs a revision probe, and is forwarded if the probe is late
 	}
 	return w.question.shouldHit()
 }

@@ -32,11 +32,11 @@ var processes struct {
 	found   []error // emitted secrets, for [Verdict]
 }
 
-// Verdict returns the exit code for the code of a program that runs listproxy: at least 1 if a listproxy was left running,
-// which it ends, or if one has ever emitted a secret. [Main] calls it for tests.
+// Verdict ends the listproxies that were left running. It returns the exit code of a program whose code would be code: at least 1
+// if there were any, or if one has ever emitted a secret. [Main] calls it for tests.
 func Verdict(code int) int { return verdict(code, os.Stderr) }
 
-// verdict is Verdict with the output for its complaints.
+// verdict is [Verdict], and writes its complaints to out.
 func verdict(code int, out io.Writer) int {
 	complain := func(err error) {
 		_, _ = fmt.Fprintln(out, "--- FAIL:", err)

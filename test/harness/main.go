@@ -23,22 +23,21 @@ const setUpTimeout = 15 * time.Minute
 type Options struct {
 	// SetUp starts what the tests share. It may be nil.
 	SetUp func(s *Suite) error
-	// Parallel is the number of tests that run at the same time, unless the command line has -parallel. 0 is go test's
-	// default.
+	// Parallel is the number of tests that run at the same time; 0 is go test's default. -parallel overrides it.
 	Parallel int
 }
 
-// Main is the TestMain of a folder whose tests run listproxy or a control plane. It calls
-// [Options.SetUp], runs the tests, ends what was started, and ends the process. The tests have
-// failed if any listproxy was left running, had a data race, or has ever emitted a secret.
+// Main is the TestMain of a folder whose tests run listproxy or a control plane. It calls [Options.SetUp], runs the tests, ends
+// what was started, and exits. The exit code is a failure as well if a listproxy was left running, had a data race, or has ever
+// emitted a secret.
 func Main(m *testing.M, o Options) {
 	flag.Parse()
 	code := run(m, o)
 	os.Exit(Verdict(code))
 }
 
-// judged reports that the process ends with the [Verdict]. Without it emitted secrets would go unnoticed, so LaunchProxy
-// returns an error.
+// judged means that the process ends with the [Verdict]. Otherwise emitted secrets would go unnoticed, so LaunchProxy returns
+// an error.
 var judged atomic.Bool
 
 func run(m *testing.M, o Options) (code int) {

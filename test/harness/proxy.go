@@ -59,9 +59,9 @@ type Proxy struct {
 	connect        *url.URL // nil without --connect-port
 	ca             []byte
 
-	answers  []emission // what the admin port answered at the end
+	answers  []emission // of the admin port, at the end
 	searched sync.Once
-	leaked   error // set by search
+	leaked   error // the result of search
 }
 
 var (
@@ -69,7 +69,7 @@ var (
 	connectLine = regexp.MustCompile(`msg="serving CONNECT" address=(\S+)`)
 )
 
-// StartProxy runs listproxy on free loopback ports and returns when it is ready.
+// StartProxy runs listproxy on free ports of loopback, and returns when it is ready.
 func StartProxy(ctx context.Context, o ProxyOptions) (*Proxy, error) {
 	p, err := LaunchProxy(ctx, o)
 	if err != nil {
@@ -220,7 +220,7 @@ func (p *Proxy) URL() string { return "https://" + p.address }
 // AdminURL returns the URL of the admin port.
 func (p *Proxy) AdminURL() string { return "http://" + p.admin }
 
-// CA returns the serving certificate in PEM, which is its own CA. It is not used if Args name another certificate.
+// CA returns the serving certificate in PEM, which is its own CA, unless Args name another certificate.
 func (p *Proxy) CA() []byte { return p.ca }
 
 // ConnectURL returns the URL for clients that use listproxy as their proxy-url, or nil without --connect-port.

@@ -31,12 +31,12 @@ type Seen struct {
 	Request *http.Request
 }
 
-// Request has o observe a request whose handler is then, which may panic with [http.ErrAbortHandler] to break its answer off.
+// Request has o observe a request, which then handles. then may panic with [http.ErrAbortHandler] to break its answer off.
 func Request(o *observe.Observer, r *http.Request, then func(Seen)) {
 	Logged(o, proxytest.DiscardLog(), r, then)
 }
 
-// Logged is Request with an access log.
+// Logged is [Request] with an access log.
 func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, then func(Seen)) {
 	defer func() {
 		end := recover()

@@ -1,18 +1,13 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
-
-// object is JSON as it is sent; numbers that Go would write differently are json.RawMessage.
-type object = map[string]any
 
 // Field is a field that a field selector may name, and values to compare it with.
 type Field struct {
@@ -48,13 +43,7 @@ type Resource struct {
 	patch func(*rand.Rand) patch
 }
 
-// patch is a merge patch of an object, or of a subresource unless that is "".
-type patch struct {
-	body        object
-	subresource string
-}
-
-// clusterPrefix begins the names of the objects without a namespace that the churn writes, so that it spares all others.
+// clusterPrefix begins the names of the objects without a namespace that the churn writes. It spares all others.
 const clusterPrefix = "churn-"
 
 // kind returns the kind of the resource.
@@ -65,8 +54,8 @@ func (r Resource) kind() kinds.Kind {
 // Path returns the path of a list of all namespaces if namespace is "", or of one.
 func (r Resource) Path(namespace string) string { return r.kind().Path(namespace) }
 
-// Names returns the names of the objects: prefixes of each other, and with characters that are before and behind '/' in byte
-// order, since keys of etcd have a '/' after the namespace.
+// Names returns the names of the objects. Some are prefixes of others. Some have characters that are before or behind '/' in byte
+// order, since a key of etcd has a '/' after the namespace.
 func (r Resource) Names() []string {
 	names := []string{"a", "a-0", "a-0-b", "a0", "aa", "aa-a", "b", "b-1", "b-10", "b-2", "z", "zz"}
 	if r.namesHaveDots {
@@ -115,10 +104,6 @@ func Resources() []Resource {
 			GroupVersionResource: core("services"), Kind: "Service", Namespaced: true, Cached: true,
 			Fields: []Field{{"spec.type", []string{"ClusterIP", "ExternalName", ""}}, {"spec.clusterIP", []string{"None", "", "10.0.0.1"}}},
 			build:  buildService, patch: patchMetadata,
-		},
-		{
-			GroupVersionResource: core("serviceaccounts"), Kind: "ServiceAccount", Namespaced: true, Cached: true, namesHaveDots: true,
-			build: func(*rand.Rand) object { return object{} }, patch: patchMetadata,
 		},
 		{
 			GroupVersionResource: core("secrets"), Kind: "Secret", Namespaced: true, namesHaveDots: true,
@@ -190,165 +175,9 @@ func Resources() []Resource {
 	}
 }
 
-// pick returns one of all at random.
-func pick[T any](r *rand.Rand, all []T) T { return all[r.IntN(len(all))] }
-
-// oneOf returns one of values at random. One that is there twice is chosen more often.
-func oneOf(r *rand.Rand, values ...any) any { return pick(r, values) }
-
-// trickyText returns a random string that a wrong encoder of JSON may change.
-func trickyText(r *rand.Rand) string {
-	return pick(r, []string{
-		"plain", "", " ", "null", "true", "0123",
-		`<b>&amp;</b>`, "line\u2028 and paragraph\u2029", `quote " backslash \ slash /`, "tab\tnewline\ncr\rbell\b\f",
-		"\u0000\u0001\u001f\u007f\u0080", "日本語 🚀 é e\u0301", "\ufffd\ufeff",
-		`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"}},`, `"continue":"eyJ2IjoibWV0YSJ9"`, `]}` + "\n",
-	})
-}
-
-// trickyTexts returns a map of such strings, and one that may be long.
-func trickyTexts(r *rand.Rand) object {
-	m := object{"size": strings.Repeat("x<>", r.IntN(3)*r.IntN(200))} // a third are empty
-	for i := range r.IntN(4) {
-		m[fmt.Sprintf("key.%d", i)] = trickyText(r)
-	}
-	return m
-}
-
-// randomLabels returns random labels for a merge patch, where nil deletes a label. They are those that labelSelectors select by.
-func randomLabels(r *rand.Rand) object {
-	return object{
-		"tier":                 oneOf(r, "web", "db", "", nil),
-		"turn":                 oneOf(r, fmt.Sprint(r.IntN(5)), fmt.Sprint(r.IntN(5)), nil),
-		"weight":               oneOf(r, "3", "7", "12", "heavy", nil),
-		"example.test/part-of": oneOf(r, "x.y_z-1", nil, nil),
-		"in":                   oneOf(r, "in", nil, nil, nil),
-	}
-}
-
-// maybeLabelled returns an object or a patch, every other time with labels unless it has metadata.
-func maybeLabelled(r *rand.Rand, o object) object {
-	if _, ok := o["metadata"]; !ok && r.IntN(2) > 0 {
-		o["metadata"] = object{"labels": randomLabels(r)}
-	}
-	return o
-}
-
-func patchMetadata(r *rand.Rand) patch {
-	return patch{body: object{"metadata": object{
-		"labels":      randomLabels(r),
-		"annotations": object{"note": trickyText(r), "gone": nil},
-	}}}
-}
-
-func buildConfigMap(r *rand.Rand) object {
-	o := object{"data": trickyTexts(r)}
-	if r.IntN(3) == 0 {
-		o["binaryData"] = object{"b": "AAH/"}
-	}
-	return o
-}
-
-func buildPod(r *rand.Rand) object {
-	spec := object{
-		"restartPolicy": oneOf(r, "Always", "Never"),
-		"containers": []any{object{
-			"name": "c", "image": "registry.test/app:1",
-			"env":     []any{object{"name": "TEXT", "value": trickyText(r)}, object{"name": "SIZE", "value": strings.Repeat("v", r.IntN(2)*r.IntN(4000))}},
-			"command": []string{"sh", "-c", "echo '<&>' > /dev/null"},
-		}},
-	}
-	if r.IntN(2) == 0 {
-		spec["nodeName"] = oneOf(r, nodeA, nodeB)
-	}
-	if r.IntN(3) == 0 {
-		spec["schedulerName"] = "other"
-		spec["serviceAccountName"] = "robot"
-		spec["hostNetwork"] = true
-	}
-	return object{"spec": spec}
-}
-
-// binding is the subresource that gives a pod its node.
-const binding = "binding"
-
-func patchPod(r *rand.Rand) patch {
-	switch r.IntN(4) {
-	case 0:
-		return patchMetadata(r)
-	case 1: // as the scheduler does; refused if the pod has a node
-		target := object{"apiVersion": "v1", "kind": "Node", "name": oneOf(r, nodeA, nodeB)}
-		return patch{body: object{"apiVersion": "v1", "kind": "Binding", "target": target}, subresource: binding}
-	}
-	status := object{
-		"phase":   oneOf(r, "Pending", "Running", "Failed"),
-		"message": trickyText(r),
-		"podIP":   nil, "podIPs": nil,
-		"nominatedNodeName": oneOf(r, nodeA, nil),
-	}
-	if r.IntN(4) > 0 {
-		ip := oneOf(r, "10.1.0.1", "10.1.0.2", "fd00::1")
-		status["podIP"], status["podIPs"] = ip, []any{object{"ip": ip}}
-	}
-	return patch{body: object{"status": status}, subresource: "status"}
-}
-
-func buildController(r *rand.Rand) object {
-	labels := object{"app": "x"}
-	return object{"spec": object{
-		"replicas": r.IntN(3), "selector": labels,
-		"template": object{"metadata": object{"labels": labels}, "spec": object{"containers": []any{object{"name": "c", "image": "registry.test/app:1"}}}},
-	}}
-}
-
-func buildJob(*rand.Rand) object {
-	return object{"spec": object{"completions": 3, "template": object{"spec": object{
-		"restartPolicy": "Never", "containers": []any{object{"name": "c", "image": "registry.test/app:1"}},
-	}}}}
-}
-
-func buildService(r *rand.Rand) object {
-	spec := object{"ports": []any{object{"port": 1 + r.IntN(60000)}}, "selector": object{"app": "x"}}
-	if r.IntN(2) == 0 {
-		spec["clusterIP"] = "None"
-	}
-	return object{"spec": spec}
-}
-
-func buildDeployment(r *rand.Rand) object {
-	labels := object{"app": "x"}
-	return object{"spec": object{
-		"replicas": r.IntN(10),
-		"selector": object{"matchLabels": labels},
-		"template": object{"metadata": object{"labels": labels}, "spec": object{
-			"containers": []any{object{"name": "c", "image": "registry.test/app:1", "args": []string{trickyText(r)}}},
-		}},
-	}}
-}
-
 // customFields are the selectable fields of the custom resources. The old version has the first only.
 var customFields = []Field{
 	{"spec.color", []string{"red", "blue", "", `a,b=c\`, "none"}},
 	{"spec.size", []string{"0", "1", "9223372036854775807", "-1", "", "01"}},
 	{"spec.on", []string{"true", "false", "", "True"}},
-}
-
-// buildCustom returns a custom resource with unusual JSON: numbers at the limits of their types, null, empty maps and lists, and
-// deep nesting.
-func buildCustom(r *rand.Rand) object {
-	numbers := []string{"0", "-1", "9007199254740993", "9223372036854775807", "-9223372036854775808", "42"}
-	reals := []string{"0.1", "1e21", "-1.5e-7", "3.0", "1E+2", "123456789.123456789", "-0.0"}
-	values := []string{"null", "{}", "[]", `{"b":1,"a":[null,{"z":{},"y":[]}]}`, `"\u003c\u2028"`, "true", "-0", "1.0"}
-	return object{"spec": object{
-		"color":    oneOf(r, "red", "red", "blue", "", `a,b=c\`, nil),
-		"size":     oneOf(r, 0, 1, json.RawMessage("9223372036854775807"), -1, nil),
-		"on":       oneOf(r, true, false, nil),
-		"text":     trickyText(r),
-		"number":   json.RawMessage(pick(r, numbers)),
-		"real":     json.RawMessage(pick(r, reals)),
-		"anything": object{"value": json.RawMessage(pick(r, values)), "<key>&": json.RawMessage(pick(r, values))},
-		"map":      trickyTexts(r),
-		"empty":    object{},
-		"maybe":    nil,
-	}}
 }

@@ -1,106 +1,113 @@
 package attacks
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
-	"os"
-	"path/filepath"
+	"errors"
+	"net/http"
 	"slices"
-	"strings"
+	"sync"
+	"testing"
+	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// auditPolicy has kube-apiserver log the metadata of every request.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
-rules: [{level: Metadata}]
-`
-
-// auditLog is the audit log of kube-apiserver, and the file of its policy.
-type auditLog struct{ policy, path string }
-
-func newAuditLog(dir string) (*auditLog, error) {
-	a := &auditLog{policy: filepath.Join(dir, "audit-policy.yaml"), path: filepath.Join(dir, "audit.log")}
-	return a, os.WriteFile(a.policy, []byte(auditPolicy), 0o600)
+// A record is an attack that was sent to both servers, for the comparison of the audit log.
+type record struct {
+	name            string
+	directID, viaID string // of the tries
+	verdict         verdict
+	hit             bool
+	// mayMiss reports that listproxy may have refused what kube-apiserver got directly.
+	mayMiss bool
+	// followerNotArrived reports that kube-apiserver cannot have got the follower through listproxy.
+	followerNotArrived bool
+	// mayBeCancelled reports that a stream was reset or the connection ended, so that kube-apiserver may not have got the
+	// attack's request.
+	mayBeCancelled bool
 }
 
-// flags returns the flags of kube-apiserver that write the log.
-func (a *auditLog) flags() []string {
-	return []string{"--audit-policy-file=" + a.policy, "--audit-log-path=" + a.path, "--audit-log-mode=blocking-strict"}
+// records are those of all attacks.
+var records struct {
+	sync.Mutex
+	all []record
 }
 
-// account is the part of an audit event that is compared.
-type account struct {
-	ID        string // the part of the Audit-Id after the attack's number
-	URI, Verb string
-	Code      int32
-	// User sent the request, and As is whom User impersonates. A user of a certificate, whom listproxy impersonates, is the
-	// User.
-	User, As authenticationv1.UserInfo
-	Object   auditv1.ObjectReference
-}
+const (
+	// auditInterval is the time between two readings of the audit log, until the log is complete.
+	auditInterval = 500 * time.Millisecond
+	// auditPatience ends the wait for a complete log. One reading takes seconds, and more on a busy machine.
+	auditPatience = 5 * time.Minute
+)
 
-// accounts are the events of one attack: of its request, of the follower, and of whatever was smuggled in.
-type accounts struct {
-	completed []account
-	addresses []string // the clients' addresses that kube-apiserver assumed
-}
-
-// read returns the accounts of all attacks, by the part of the Audit-Id before the first full stop.
-func (a *auditLog) read() (map[string]accounts, error) {
-	content, err := os.ReadFile(a.path)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]accounts{}
-	lines := bufio.NewScanner(bytes.NewReader(content))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var event auditv1.Event
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			continue // the last line may be half written
+// testAudit requires that kube-apiserver's audit log has the same of each attack that came directly and through listproxy.
+func testAudit(t *testing.T) {
+	records.Lock()
+	defer records.Unlock()
+	// kube-apiserver may write an event after the client has read the answer, so the log is read until it is complete.
+	expect.NoError(t, poll.Try(t.Context(), auditPatience, auditInterval, "the audit log is the same for both", func() error {
+		seen, err := audit.read()
+		for _, r := range records.all {
+			if d := r.auditDiff(seen); d != "" {
+				err = errors.Join(err, errors.New(r.name+":\n"+d))
+			}
 		}
-		attack, rest, isOurs := strings.Cut(string(event.AuditID), ".")
-		if !isOurs {
-			continue
-		}
-		seen := all[attack]
-		if event.Stage == auditv1.StageResponseComplete || event.Stage == auditv1.StagePanic {
-			seen.completed = append(seen.completed, accountOf(event, rest))
-			seen.addresses = append(seen.addresses, event.SourceIPs...)
-		}
-		all[attack] = seen
-	}
-	for _, seen := range all {
-		slices.SortFunc(seen.completed, func(a, b account) int {
-			return strings.Compare(a.ID+" "+a.URI, b.ID+" "+b.URI)
-		})
-	}
-	return all, lines.Err()
+		return err
+	}))
 }
 
-// accountOf returns the account of an event.
-func accountOf(event auditv1.Event, id string) account {
-	// listproxy escapes a space in the target of an HTTP/2 request, which means the same.
-	uri := strings.ReplaceAll(event.RequestURI, " ", "%20")
-	out := account{ID: id, URI: uri, Verb: event.Verb, User: event.User}
-	if event.ResponseStatus != nil {
-		out.Code = event.ResponseStatus.Code
+// auditDiff returns how kube-apiserver's accounts of the attack through listproxy differ from those of the direct one, or "".
+// Both must have the same requests, but for those that listproxy did not send on, and those that may be missing or repeated
+// because of a broken connection.
+func (r record) auditDiff(seen map[string]accounts) string {
+	for _, address := range seen[r.viaID].addresses {
+		if address != "127.0.0.1" {
+			return "kube-apiserver believes that the attack came from " + address
+		}
+	}
+	want := slices.Clone(seen[r.directID].completed)
+	got := withoutRepeats(seen[r.viaID].completed)
+	if r.mayBeCancelled {
+		want = slices.DeleteFunc(want, isAttack)
+		got = slices.DeleteFunc(got, isAttack)
+	}
+	if !slices.ContainsFunc(want, isFollower) {
+		// kube-apiserver may have ended the direct connection before the follower. Then the follower may have come through
+		// listproxy alone, if it was refused.
+		got = slices.DeleteFunc(got, isRefusedFollower)
+	}
+	if r.followerNotArrived {
+		want = slices.DeleteFunc(want, isFollower)
 	}
 	switch {
-	case event.ImpersonatedUser != nil && event.User.Username == controlplane.FeedUserName:
-		out.User = *event.ImpersonatedUser
-	case event.ImpersonatedUser != nil:
-		out.As = *event.ImpersonatedUser
+	case r.verdict != answeredAsUpstream: // only the follower may have arrived
+		want = slices.DeleteFunc(slices.Clone(got), func(a account) bool { return !isFollower(a) })
+	case r.hit:
+		want = slices.DeleteFunc(want, isAttack)
+	case r.mayMiss:
+		arrived := func(a account) bool {
+			return slices.ContainsFunc(got, func(b account) bool { return gocmp.Equal(a, b) })
+		}
+		want = slices.DeleteFunc(want, func(a account) bool { return !arrived(a) })
 	}
-	if event.ObjectRef != nil {
-		out.Object = *event.ObjectRef
-	}
-	return out
+	return gocmp.Diff(want, got, cmpopts.EquateEmpty())
+}
+
+// isAttack and isFollower tell the requests of an attack apart.
+func isAttack(a account) bool   { return a.ID == "1" }
+func isFollower(a account) bool { return a.ID == "follower" }
+
+func isRefusedFollower(a account) bool {
+	return isFollower(a) && (a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden)
+}
+
+// withoutRepeats returns the accounts without those of reads that listproxy sent once more, since another attack had ended
+// the connection to kube-apiserver: kube-apiserver logs the first as timed out.
+func withoutRepeats(all []account) []account {
+	return slices.CompactFunc(slices.Clone(all), func(a, b account) bool {
+		return a.Code == http.StatusGatewayTimeout && gocmp.Equal(a, b)
+	})
 }

@@ -80,16 +80,16 @@ type command struct {
 	line     string
 	stdin    string
 	env      string
-	wantCode int // anyCode: not compared, nor is the output
-	// tokenOnly marks a command that does something else for a caller with a certificate.
+	wantCode int // or anyCode: neither code nor output is compared
+	// tokenOnly marks a command whose output is another one for a caller with a certificate.
 	tokenOnly bool
 }
 
 // anyCode is the code of a command whose result depends on chance.
 const anyCode = -1
 
-// sameForAll reports whether the command must end for k as it does for a caller with a token.
-func (c command) sameForAll(k kubectl) bool {
+// isCompared reports whether the command must end for k as it does for a caller with a token.
+func (c command) isCompared(k kubectl) bool {
 	return c.wantCode != anyCode && (!c.tokenOnly || !k.certificate)
 }
 
@@ -201,8 +201,8 @@ func commands() (all []command) {
 	}...)
 }
 
-// through returns a kubectl whose kubeconfig is what the command "listproxy kubeconfig" makes of the kubeconfig own, with these
-// flags.
+// through returns a kubectl with the kubeconfig that the command "listproxy kubeconfig", with these flags, makes of the
+// kubeconfig own.
 func through(t *testing.T, name, own string, p *harness.Proxy, flags ...string) kubectl {
 	t.Helper()
 	args := append([]string{
@@ -216,10 +216,9 @@ func through(t *testing.T, name, own string, p *harness.Proxy, flags ...string) 
 	return k
 }
 
-// TestKubectl: the same commands have the same outputs directly and through listproxy. One listproxy has its defaults, and
-// kubectl uses it as a server, with a token. The other has --consistent-lists=always and --watches and an account with
-// the rights of docs/rbac-impersonation.yaml, and kubectl uses it as a proxy-url, with a client certificate. Of its answers
-// some come from memory.
+// TestKubectl: the same commands have the same outputs directly and through two listproxies. One has its defaults, and is used as
+// a server, with a token. The other has --consistent-lists=always, --watches and the rights of docs/rbac-impersonation.yaml, and
+// is used as a proxy-url, with a client certificate. Some answers of the second come from memory.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	own := cp.KubeconfigPath(controlplane.Admin)
@@ -253,7 +252,7 @@ func TestKubectl(t *testing.T) {
 	direct := outputs[0]
 	for i, k := range kubectls[1:] {
 		for n, c := range commands() {
-			if d := cmp.Diff(direct[n], outputs[1+i][n]); d != "" && c.sameForAll(k) {
+			if d := cmp.Diff(direct[n], outputs[1+i][n]); d != "" && c.isCompared(k) {
 				t.Errorf("kubectl %s (-direct +%s):\n%s", c.line, k.name, d)
 			}
 		}
@@ -289,7 +288,7 @@ func (k kubectl) runAll(t *testing.T) (outputs []output) {
 	expect.NoError(t, err)
 	for _, c := range commands() {
 		o := k.run(t, c, ns)
-		if o.Code != c.wantCode && c.sameForAll(k) {
+		if o.Code != c.wantCode && c.isCompared(k) {
 			t.Errorf("kubectl %s, %s: code %d, want %d: %s%s", c.line, k.name, o.Code, c.wantCode, o.Out, o.Err)
 		}
 		if k.certificate && strings.Contains(c.line, "--as=") && !strings.Contains(o.Err, "cannot impersonate others through listproxy") {

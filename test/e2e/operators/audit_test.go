@@ -24,8 +24,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestAuditLines: listproxy's audit log has the same line for a list from memory as kube-apiserver's for the same list. Only
-// the times, the annotations and the stage differ: listproxy writes its line before the answer.
+// TestAuditLines: listproxy's audit log has the same line for a list from memory as kube-apiserver's for the same list, except for
+// the times, the annotations, and the stage, since listproxy writes its line before the answer.
 func TestAuditLines(t *testing.T) {
 	t.Parallel()
 	upstream := ask.MustNew(t, cp.RESTConfig(controlplane.Anonymous), patience)
@@ -76,8 +76,8 @@ func parseLine(t *testing.T, line string) (rest string, event auditv1.Event) {
 	return annotations.ReplaceAllString(line, `"annotations":{}`), event
 }
 
-// compareAnnotations requires that kube-apiserver's annotations are the same as listproxy's, except for those that only one
-// of them can know: kube-apiserver the rule that allowed the list, and listproxy where its answer came from.
+// compareAnnotations requires that both have the same annotations, except for those that only one of them can know:
+// kube-apiserver the rule that allowed the list, and listproxy where its answer came from.
 func compareAnnotations(t *testing.T, upstream, ours map[string]string) {
 	t.Helper()
 	if _, ok := upstream["authorization.k8s.io/reason"]; !ok {
@@ -181,8 +181,8 @@ func served(t *testing.T, client *ask.Client, path string) {
 	expect.NoError(t, err)
 }
 
-// awaitLine returns the only line of an audit log that has an ID. It waits, since the line may be written after the client
-// has read the answer.
+// awaitLine returns the only line of an audit log that has an ID. It waits, since kube-apiserver may write the line after the
+// client has read the answer.
 func awaitLine(t *testing.T, path, id string) string {
 	t.Helper()
 	var found []string

@@ -1,6 +1,8 @@
-// Command image writes the image of a release, for several platforms, as an OCI layout in a .tar
-// file: what the Dockerfile says, made without Docker from the very programs that are in the
-// archives, and the same to the last byte wherever it is made. It runs in the repository's folder.
+// Command image writes the image of a release, for several platforms, as an OCI layout in a .tar file. It makes the image that
+// the Dockerfile describes, without Docker, from the programs in the archives of the release. Its bytes are the same wherever it
+// runs. It runs in the repository's folder:
+//
+//	image --output FILE --version VERSION --time TIME linux/ARCH=PROGRAM...
 package main
 
 import (
@@ -50,7 +52,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	config, err := read("Dockerfile")
+	config, err := readConfig("Dockerfile")
 	if err != nil {
 		return err
 	}
@@ -75,8 +77,8 @@ func run(args []string) error {
 	return write(*output, index, created)
 }
 
-// read returns what the last stage of a Dockerfile says of the image, beside its files.
-func read(dockerfile string) (config v1.Config, err error) {
+// readConfig returns the image's configuration from the last stage of a Dockerfile.
+func readConfig(dockerfile string) (config v1.Config, err error) {
 	text, err := os.ReadFile(dockerfile)
 	_, stage, ok := strings.Cut(string(text), "\nFROM scratch\n")
 	if err == nil && !ok {
@@ -101,14 +103,14 @@ func read(dockerfile string) (config v1.Config, err error) {
 			}
 		case "COPY", "#", "":
 		default:
-			err = errors.Join(err, fmt.Errorf("%s: what is %s here?", dockerfile, instruction))
+			err = errors.Join(err, fmt.Errorf("%s: unknown instruction %s", dockerfile, instruction))
 		}
 	}
 	return config, err
 }
 
 // build makes the image of one platform.
-func build(platform v1.Platform, says v1.Config, created time.Time, license, program []byte) (v1.Image, error) {
+func build(platform v1.Platform, settings v1.Config, created time.Time, license, program []byte) (v1.Image, error) {
 	var packed bytes.Buffer
 	archive := tar.NewWriter(&packed)
 	if err := errors.Join(archive.AddFS(fstest.MapFS{
@@ -137,12 +139,12 @@ func build(platform v1.Platform, says v1.Config, created time.Time, license, pro
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = platform.OS, platform.Architecture, v1.Time{Time: created}
-	config.Config = says
+	config.Config = settings
 	return mutate.ConfigFile(image, config)
 }
 
-// roots are the CAs that public servers are verified with, Mozilla's; without those that are trusted
-// under conditions only, which a file of certificates cannot express.
+// roots returns Mozilla's CAs of public servers in PEM, without those that are trusted under conditions only, which a file of
+// certificates cannot express.
 func roots() []byte {
 	var certs bytes.Buffer
 	for root := range bundle.Roots() {
@@ -153,7 +155,7 @@ func roots() []byte {
 	return certs.Bytes()
 }
 
-// write packs the index and all that it names.
+// write writes the index, and the images that it names, into a .tar file. All files have the same time.
 func write(output string, index v1.ImageIndex, changed time.Time) error {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {

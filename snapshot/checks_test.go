@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// check compares what the collection answers with what the model says, which life embeds: the newest state, the states at some
-// revisions, the changes that watches get, and the bytes that are counted.
+// check compares the collection with the model: the newest state, the states at some revisions, the changes that watches get,
+// and the bytes that are counted.
 func (l *life) check(revisions []uint64) error {
 	v := l.collection.view.Load()
 	for _, revision := range revisions {
@@ -40,7 +40,7 @@ func (l *life) isFresh(now time.Time) bool {
 	return l.known && l.judgedAt(now).Sub(l.currentAt) < modelStaleness
 }
 
-// checkNewest checks the newest state, and whether requests that name a revision get it.
+// checkNewest checks the newest state, and which requests for a state not older than a revision get it.
 func (l *life) checkNewest(v *View) error {
 	now := l.collection.now()
 	want := l.isFresh(now.at)
@@ -73,9 +73,8 @@ func (l *life) checkNewest(v *View) error {
 	return l.checkObjects(s, l.stateAt(l.applied.To))
 }
 
-// checkRetained checks the changes that watches get: all after RetainedAfter, with no gap. RetainedAfter is at least the
-// revision at which the state was loaded, and at most that of the last write before the view begins. A watch may begin there,
-// and not one revision earlier.
+// checkRetained checks that watches get all changes after the span's RetainedAfter. That is at least the revision of the load,
+// and at most that of the last write before the view begins. A watch may begin there, and not one revision earlier.
 func (l *life) checkRetained(v *View) error {
 	span := v.span()
 	retainedAfter := span.RetainedAfter()
@@ -122,7 +121,7 @@ func (l *life) checkExact(v *View, revision uint64) error {
 	s, unavailable := v.exact(now, revision)
 	switch {
 	case unavailable == reason.None && !canBeKnown:
-		return fmt.Errorf("it is answered, want no answer: applied is %v", l.applied)
+		return fmt.Errorf("it is answered, want no answer: the applied interval is %v", l.applied)
 	case unavailable == reason.None && l.mustForget(revision):
 		return errors.New("it is answered, though it is older than the history")
 	case unavailable == reason.None && s.Revision != revision:
@@ -137,8 +136,8 @@ func (l *life) checkExact(v *View, revision uint64) error {
 	return nil
 }
 
-// wantUsedBytes returns the number of bytes that must be counted: of the objects at the beginning of the interval, and of each
-// later version.
+// wantUsedBytes returns the number of bytes that must be counted: those of the objects at the view's beginning, and those of
+// each later version.
 func (l *life) wantUsedBytes(v *View) int64 {
 	size, state := int64(0), l.stateAt(v.From)
 	for _, o := range state {
@@ -153,7 +152,7 @@ func (l *life) wantUsedBytes(v *View) int64 {
 	return size
 }
 
-// checkObjects compares the objects of a snapshot. (Pages and selectors are tested in package index.)
+// checkObjects compares the objects of a snapshot with a state. (Package index tests pages and selectors.)
 func (l *life) checkObjects(s Snapshot, want modelState) error {
 	var all []*index.Object
 	for _, o := range want {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -44,7 +45,7 @@ func probeSentAt(c *Collection, at time.Time) source.Probe {
 func TestRecordRevision(t *testing.T) {
 	const unixNanos = 1_764_000_000_000_000_000 // some storages use the time as the revision
 	for name, tt := range map[string]struct {
-		revision  uint64 // of the read; before it, the highest one is 10
+		revision  uint64 // that is read; the highest one from before is 10
 		reached   uint64 // by the stream during the read
 		wantError bool
 	}{
@@ -54,14 +55,38 @@ func TestRecordRevision(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			lowest := c.highestSeenRevision()
+			highestBefore := c.highestSeenRevision()
 			expect.NoError(t, c.applyBookmark(tt.reached))
-			err := c.recordRevision(tt.revision, lowest)
+			err := c.recordRevision(tt.revision, highestBefore)
 			if got := errors.As(err, new(otherTimelineError)); got != tt.wantError {
 				t.Errorf("got error %v, want an otherTimelineError: %t", err, tt.wantError)
 			}
 		})
 	}
+}
+
+// TestPendingProbesAreBounded: recordProbe keeps at most maxPendingProbes probes, however long a stream lags. The state is
+// about as new as the last probe that it has reached.
+func TestPendingProbesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bound = time.Minute
+		const firstRevision, lastRevision = 11, 1999 // many more probes than are kept
+		c := liveCollection(Limits{History: time.Hour, Staleness: bound})
+		for revision := uint64(firstRevision); revision <= lastRevision; revision++ {
+			time.Sleep(bound / 1000)
+			c.recordProbe(probeResult{revision: revision, probe: probeSentAt(c, time.Now())})
+			if n := len(c.pendingProbes); n > maxPendingProbes {
+				t.Fatalf("got %d pending probes, want at most %d", n, maxPendingProbes)
+			}
+		}
+		expect.NoError(t, c.applyBookmark(lastRevision))
+		if age := time.Since(c.view.Load().provenBy.Sent); age > bound/20 {
+			t.Errorf("the state is %v old, want at most %v", age, bound/20)
+		}
+		if len(c.pendingProbes) > 1 {
+			t.Errorf("after all were reached: got the pending probes %v, want at most one", c.pendingProbes)
+		}
+	})
 }
 
 // TestWaitsAreBounded: NotOlderThan, Exact and Follow of a revision that the feed has not reached wait for Limits.Wait, and
@@ -70,9 +95,9 @@ func TestWaitsAreBounded(t *testing.T) {
 	const wait, moment = time.Second, 50 * time.Millisecond
 	for name, tt := range map[string]struct {
 		revision        uint64
-		afterAMoment    func(c *Collection, leave func()) // is called then
+		afterAMoment    func(c *Collection, leave func()) // nil: nothing happens
 		wantWait        time.Duration
-		wantProbe       bool // a probe is requested; false: or not
+		wantProbe       bool // a probe must be requested
 		wantUnavailable reason.Reason
 	}{
 		"the interval's end": {revision: 10},
@@ -117,22 +142,13 @@ func TestWaitsAreBounded(t *testing.T) {
 	}
 }
 
-// whyRetired returns the reason why a collection was retired; None if it was not.
-func whyRetired(c *Collection) reason.Reason {
-	if v := c.view.Load(); v.retired {
-		return v.unavailable
-	}
-	return reason.None
-}
-
-// TestValidity: WhyNot of a Snapshot that was taken earlier returns why the collection would not answer with it any more; None
-// as long as it would.
+// TestValidity: WhyNot returns why the collection would no longer answer with a Snapshot that was taken earlier; None if it would.
 func TestValidity(t *testing.T) {
 	newer := stateChange{kind: wire.Modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
 	for name, tt := range map[string]struct {
 		change     func(*Collection)
-		wantNewest reason.Reason // why the newest state is not valid any more
-		wantExact  reason.Reason // why the state at revision 10 is not
+		wantNewest reason.Reason // why the newest state is no longer valid
+		wantExact  reason.Reason // why the state at revision 10 is no longer valid
 	}{
 		"an object changes": {change: func(c *Collection) { _ = c.applyChange(newer) }},
 		"the state is as old as the staleness bound": {
@@ -156,11 +172,12 @@ func TestValidity(t *testing.T) {
 			wantNewest: reason.Upstream, wantExact: reason.Upstream,
 		},
 		"another state is loaded": {
-			change: func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 99) }, wantNewest: reason.History, wantExact: reason.History,
+			change:     func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 99) },
+			wantNewest: reason.History, wantExact: reason.History,
 		},
-		// The new state may have other bytes, so the earlier one has no place in the history either.
-		"another state is loaded at the same revision": {
-			change: func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 10) }, wantNewest: reason.Warming, wantExact: reason.Warming,
+		"another state is loaded at the same revision": { // it may have other bytes
+			change:     func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 10) },
+			wantNewest: reason.Warming, wantExact: reason.Warming,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -178,8 +195,7 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// TestNewestWaitsForALoadBeside: while a state is loaded beside the known one, AwaitLoad waits for it if the newest state is
-// wanted, and not if any state is.
+// TestNewestWaitsForALoadBeside: while a state is loaded beside the known one, AwaitLoad waits for AnyLoad, and not for FirstLoad.
 func TestNewestWaitsForALoadBeside(t *testing.T) {
 	for name, endLoad := range map[string]func(*Collection){
 		"the load succeeds": func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 20) },
@@ -187,14 +203,15 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
+			const maxWait, loading = 10 * time.Second, 2 * time.Second
 			c.setReloadingSince(time.Now())
-			time.Sleep(2 * time.Second)
-			expect.Same(t, time.Duration(0), c.LoadTimeLeft(10*time.Second, FirstLoad))
-			expect.Same(t, 8*time.Second, c.LoadTimeLeft(10*time.Second, AnyLoad))
+			time.Sleep(loading)
+			expect.Same(t, time.Duration(0), c.LoadTimeLeft(maxWait, FirstLoad))
+			expect.Same(t, maxWait-loading, c.LoadTimeLeft(maxWait, AnyLoad))
 			expectWait := func(kind LoadKind, want reason.Reason, wantWait time.Duration) {
 				t.Helper()
 				asked := time.Now()
-				if got := c.AwaitLoad(t.Context(), 8*time.Second, kind); got != want {
+				if got := c.AwaitLoad(t.Context(), maxWait-loading, kind); got != want {
 					t.Errorf("got reason %q, want %q", got, want)
 				}
 				if took := time.Since(asked); took != wantWait {
@@ -205,7 +222,7 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 			expectWait(FirstLoad, reason.None, 0)
 			expectWait(AnyLoad, reason.None, time.Second)
 			c.retire(reason.Memory)
-			expectWait(AnyLoad, reason.Memory, 0) // it will not come
+			expectWait(AnyLoad, reason.Memory, 0) // no load will come
 		})
 	}
 }
@@ -217,7 +234,7 @@ func TestSuspended(t *testing.T) {
 	now := time.Now()
 	for name, tt := range map[string]struct {
 		age             time.Duration // by the monotonic clock
-		moreByWallClock time.Duration // the age by the wall clock is so much more
+		moreByWallClock time.Duration // added to the age by the wall clock
 		want            reason.Reason
 	}{
 		"the machine was suspended for an hour": {

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -19,7 +18,7 @@ import (
 // in memory, starts any number.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollections(t, &upstream{intercept: fault{code: http.StatusServiceUnavailable}.intercept()})
+		c := newCollections(t, &upstream{intercept: fault{answer: refuseFor(1, http.StatusServiceUnavailable)}.intercept()})
 		use200 := func(prefix string) (started int) {
 			for i := range 200 {
 				_, unavailable := c.Use(resourceNamed(fmt.Sprint(prefix, i)))
@@ -77,12 +76,12 @@ func TestIdleCollectionsGo(t *testing.T) {
 	})
 }
 
-// TestMayFit: mayFit returns false if the number and the mean size of the objects make a state more than oversizeFactor times
-// as large as the budget can store. A mean above maxLikelyMean counts as maxLikelyMean.
+// TestMayFit: mayFit returns false if the number of objects times their mean size is more than oversizeFactor times what the
+// budget can store. A mean above maxLikelyMean counts as maxLikelyMean.
 func TestMayFit(t *testing.T) {
 	const mebibyte = 1 << 20
 	large, small, unlimited := &budget{limit: 1000 * mebibyte}, &budget{limit: 100 * mebibyte}, &budget{}
-	most := oversizeFactor * large.crowdedAbove() / maxLikelyMean // of so large objects
+	most := oversizeFactor * large.crowdedAbove() / maxLikelyMean // objects of the size maxLikelyMean
 	for name, tt := range map[string]struct {
 		learned source.Learned
 		budget  *budget
@@ -102,33 +101,17 @@ func TestMayFit(t *testing.T) {
 	}
 }
 
-// TestALoadIsCounted: the objects of a load count in the budget. More than nine tenths of the limit do not fit, and a load
-// that is discarded counts no more.
-func TestALoadIsCounted(t *testing.T) {
-	b := &budget{limit: 1000}
-	l := &stateLoad{budget: b}
-	expect.NoError(t, l.count(400))
-	expect.NoError(t, l.count(500))
-	expect.Same(t, int64(900), b.used.Load())
-	if err := l.count(1); !errors.Is(err, errFull) {
-		t.Errorf("one byte more than nine tenths: got error %v, want %v", err, errFull)
-	}
-	l.discard()
-	expect.Same(t, int64(0), b.used.Load())
-}
-
 // TestMakeRoom: when less than a tenth of the bound is free, the janitor shortens histories, and drops the collection that was
-// idle for longest. It does not drop eager collections and those in use.
+// idle for longest, but no eager one and none in use.
 func TestMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const bound, passed = 1 << 20, time.Minute + time.Second
-		// A change each minute, so that there is a history.
+		const bound = 1 << 20
 		u := &upstream{revision: 9, repeats: itemEvent("ADDED", itemC), repeatEvery: time.Minute}
 		all := newCollections(t, u, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
 		used, _ := all.Use(resourceNamed("used"))
 		idle, _ := all.Use(resourceNamed("idle"))
 		eager, _ := all.Keep(resourceNamed("eager"))
-		time.Sleep(passed)
+		time.Sleep(time.Minute + time.Second) // there is a change, and so a history
 		setIdle := func(c *Collection, idleFor time.Duration) {
 			lastUse := time.Now().Add(-idleFor)
 			c.lastUse.Store(&lastUse)

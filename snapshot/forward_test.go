@@ -15,7 +15,7 @@ import (
 // manyAt is the revision of collectionOfMany.
 const manyAt = 10
 
-// collectionOfMany returns a collection of 1000 objects of 1000 bytes, all in the namespace n.
+// collectionOfMany returns a collection of 1000 objects of 1000 bytes each, n/0000 to n/0999.
 func collectionOfMany() *Collection {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Hour})
 	state := index.NewTree(withoutIndex)
@@ -85,27 +85,30 @@ func TestTryForwardSmallIsBounded(t *testing.T) {
 	}
 }
 
-// TestTryForwardPage: TryForwardPage lets a page of a list be forwarded if it is small and if memory has not reached the list's
-// revision. Then it requests a probe, so that memory reaches it.
+// TestTryForwardPage: TryForwardPage lets a small page of a list be forwarded if memory has not reached the list's revision. Then
+// it requests a probe, so that memory reaches the revision.
 func TestTryForwardPage(t *testing.T) {
-	c := collectionOfMany()
 	const reached, notReached = manyAt, manyAt + 1
 	small, large := index.Query{Limit: 1, Start: "n/0001"}, index.Query{Start: "n/0001"}
-	if _, forward := c.TryForwardPage(small, reached); forward {
-		t.Error("a page at a revision that memory has reached may be forwarded")
-	}
-	if _, forward := c.TryForwardPage(large, notReached); forward {
-		t.Error("a large page may be forwarded")
-	}
-	if len(c.probeRequests) != 0 {
-		t.Error("a probe is requested for a page that may not be forwarded")
-	}
-	done, forward := c.TryForwardPage(small, notReached)
-	if !forward {
-		t.Fatal("a small page at a revision that memory has not reached may not be forwarded")
-	}
-	done()
-	if len(c.probeRequests) != 1 {
-		t.Error("no probe is requested for a page that may be forwarded")
+	for name, tt := range map[string]struct {
+		query       index.Query
+		revision    uint64
+		wantForward bool
+	}{
+		"a small page, not reached": {query: small, revision: notReached, wantForward: true},
+		"a small page, reached":     {query: small, revision: reached},
+		"a large page, not reached": {query: large, revision: notReached},
+	} {
+		c := collectionOfMany()
+		done, forward := c.TryForwardPage(tt.query, tt.revision)
+		if forward != tt.wantForward {
+			t.Errorf("%s: may be forwarded: got %t, want %t", name, forward, tt.wantForward)
+		}
+		if probes := len(c.probeRequests); (probes > 0) != tt.wantForward {
+			t.Errorf("%s: got %d requested probes, want some: %t", name, probes, tt.wantForward)
+		}
+		if forward {
+			done()
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/media"
@@ -12,21 +11,6 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
-
-// expectUse uses a collection, lets its feed do what it can without waiting, and checks why there is no newest state then.
-// None: there must be one.
-func expectUse(t *testing.T, when string, c *Collections, key CollectionKey, want reason.Reason) *Collection {
-	t.Helper()
-	collection, unavailable := c.Use(key)
-	if unavailable == reason.None {
-		synctest.Wait()
-		_, unavailable = collection.NotOlderThan(t.Context(), 0)
-	}
-	if unavailable != want {
-		t.Errorf("%s: got reason %q, want %q", when, unavailable, want)
-	}
-	return collection
-}
 
 // TestInvalidate: Invalidate drops the collections of a scope, and no others. They can be started again when Skew has passed
 // since the last change.
@@ -59,14 +43,14 @@ func TestInvalidate(t *testing.T) {
 			}
 			all.Invalidate(tt.invalidation)
 			for _, key := range keys {
-				dropped := whyRetired(before[key]) != reason.None
-				wantDropped := slices.Contains(tt.wantDropped, key)
-				if dropped != wantDropped {
-					t.Errorf("%v is dropped: got %t, want %t", key, dropped, wantDropped)
+				wantLoss := reason.None
+				if slices.Contains(tt.wantDropped, key) {
+					wantLoss = tt.wantLoss
 				}
-				if wantDropped {
-					expectLoss(t, before[key], tt.wantLoss)
+				if dropped, want := whyRetired(before[key]) != reason.None, wantLoss != reason.None; dropped != want {
+					t.Errorf("%v is dropped: got %t, want %t", key, dropped, want)
 				}
+				expectLoss(t, before[key], wantLoss)
 			}
 			expectAll := func(when string, want reason.Reason) {
 				t.Helper()

@@ -22,28 +22,23 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 	const emptyAt, firstAt = 9, 12 // the revisions of the empty collection and of the first object
 	first := strings.Replace(itemA, `"5"`, `"12"`, 1)
 	event := itemEvent("ADDED", first)
-	listing := func(items ...string) func(*http.Request) *http.Response {
-		return func(r *http.Request) *http.Response {
-			return proxytest.JSONResponse(r, http.StatusOK, configMapList(firstAt, "", items...))
-		}
+	list := func(items ...string) answerer { return respond(http.StatusOK, configMapList(firstAt, "", items...)) }
+	listWithWarning := func(r *http.Request) *http.Response {
+		answer := list(first)(r)
+		answer.Header.Set("Warning", "299")
+		return answer
 	}
 	for name, tt := range map[string]struct {
-		exactList   func(r *http.Request) *http.Response // answers the list at the object's revision
-		busyAtFirst bool                                 // the first such list is answered 429
-		wantLoss    reason.Reason                        // the cause of the only loss; None: the form is learned
+		exactList   answerer      // answers the list at the object's revision
+		busyAtFirst bool          // the first such list is answered 429
+		wantLoss    reason.Reason // the cause of the only loss; None: the form is learned
 	}{
-		"the list has the object":         {exactList: listing(first)},
-		"the API server is busy at first": {exactList: listing(first), busyAtFirst: true},
-		"the revision is compacted": {wantLoss: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
-			return proxytest.JSONResponse(r, http.StatusGone, statusOf(http.StatusGone))
-		}},
-		"the list is empty": {wantLoss: reason.FirstObject, exactList: listing()},
-		"the list has another header": {wantLoss: reason.FirstObject, exactList: func(r *http.Request) *http.Response {
-			answer := listing(first)(r)
-			answer.Header.Set("Warning", "299")
-			return answer
-		}},
-		"the list has another revision of the object": {wantLoss: reason.Form, exactList: listing(itemA)},
+		"the list has the object":                     {exactList: list(first)},
+		"the API server is busy at first":             {exactList: list(first), busyAtFirst: true},
+		"the revision is compacted":                   {exactList: refuse(http.StatusGone), wantLoss: reason.FirstObject},
+		"the list is empty":                           {exactList: list(), wantLoss: reason.FirstObject},
+		"the list has another header":                 {exactList: listWithWarning, wantLoss: reason.FirstObject},
+		"the list has another revision of the object": {exactList: list(itemA), wantLoss: reason.Form},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			isBusy := tt.busyAtFirst
@@ -52,17 +47,17 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				q := r.URL.Query()
 				isExactList := q.Get("resourceVersion") == strconv.Itoa(firstAt) && q.Has("fieldSelector")
 				switch {
-				case kind == kindStreamingList: // the feed's stream, in which the object comes half a second after the client's watch
+				case kind == kindStreamingList: // the feed's stream; the object comes half a second after the client's watch
 					return 0, lastingResponse(r, bookmark(emptyAt, endsInitial), event, 3500*time.Millisecond)
 				case isExactList && isBusy:
 					isBusy = false
-					return 0, busyResponse(r, http.StatusTooManyRequests, "1")
+					return 0, refuseFor(1, http.StatusTooManyRequests)(r)
 				case isExactList:
 					return 0, tt.exactList(r)
 				case q.Has("watch"):
 					return 0, nil
 				}
-				return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(emptyAt, ""))
+				return 0, respond(http.StatusOK, configMapList(emptyAt, ""))(r)
 			}
 			c := runWatchedFeed(t, u, 3*time.Second)
 			watcher := follow(t, c)

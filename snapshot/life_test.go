@@ -38,13 +38,14 @@ func TestHistories(t *testing.T) {
 		t.Run(fmt.Sprint(worker), func(t *testing.T) {
 			t.Parallel()
 			for first := worker * historiesPerBubble; first < *histories && !t.Failed(); first += workers * historiesPerBubble {
-				synctest.Test(t, func(t *testing.T) { checkHistories(t, first, min(first+historiesPerBubble, *histories)) })
+				end := min(first+historiesPerBubble, *histories)
+				synctest.Test(t, func(t *testing.T) { checkHistories(t, first, end) })
 			}
 		})
 	}
 }
 
-// checkHistories checks the histories from the one with number first up to the one before number end.
+// checkHistories checks the histories with the numbers from first to end-1.
 func checkHistories(t *testing.T, first, end int) {
 	t.Helper()
 	for i := first; i < end; i++ {
@@ -58,7 +59,7 @@ func checkHistories(t *testing.T, first, end int) {
 
 // randomSteps returns the steps of the history with a seed. The first one is a load.
 func randomSteps(seed uint64) []step {
-	const stream = 6 // any number; another one makes other histories of all seeds
+	const stream = 6 // any number; another one gives other histories
 	random := rand.New(rand.NewPCG(seed, stream))
 	total := 0
 	for _, kind := range stepKinds {
@@ -87,23 +88,28 @@ func runSteps(steps []step) (failed int, err error) {
 		if err := s.kind.run(l, s); err != nil {
 			return i, err
 		}
-		// anyRevision is from one before the first to two after the newest. The step determines it, so that a run can be repeated.
-		number := uint64(i)<<16 | uint64(s.choice)<<8 | uint64(s.amount)
-		anyRevision := modelStart - 1 + number%(l.upstream-modelStart+4)
-		if err := l.check([]uint64{l.applied.To, l.applied.To + 1, anyRevision}); err != nil {
+		if err := l.check([]uint64{l.applied.To, l.applied.To + 1, l.anyRevision(i, s)}); err != nil {
 			return i, err
 		}
 	}
+	last := len(steps) - 1
 	var all []uint64
 	for revision := uint64(modelStart - 1); revision <= l.upstream+1; revision++ {
 		all = append(all, revision)
 	}
 	if err := l.check(all); err != nil {
-		return len(steps) - 1, err
+		return last, err
 	}
 	l.collection.retire(reason.Warming) // a retired collection answers nothing
 	l.forgetState()
-	return len(steps) - 1, l.check(all)
+	return last, l.check(all)
+}
+
+// anyRevision returns a revision from one before the first to two after the newest. The i-th step determines it, so that a run
+// can be repeated.
+func (l *life) anyRevision(i int, s step) uint64 {
+	number := uint64(i)<<16 | uint64(s.choice)<<8 | uint64(s.amount) // #nosec G115 -- an index
+	return modelStart - 1 + number%(l.upstream-modelStart+4)
 }
 
 // step is one thing that happens in a history. Its kind uses the random numbers choice and amount in ways of its own.
@@ -118,10 +124,10 @@ func (s step) oneIn(n byte) bool { return s.choice%n == 0 }
 // String returns the step as a failed test shows it.
 func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", s.kind.name, s.choice, s.amount) }
 
-// stepKind is a kind of steps. weight says how often random histories have it.
+// stepKind is a kind of steps.
 type stepKind struct {
 	name   string
-	weight int
+	weight int // how often random histories have it, compared with others
 	run    func(*life, step) error
 }
 
@@ -177,7 +183,7 @@ var stepKinds = []stepKind{
 	}},
 }
 
-// life is a collection, and the model of what it must know (model_test.go). The methods of a step change both.
+// life is a collection, and the model of what it must know (model_test.go). Each step changes both.
 type life struct {
 	model
 	collection *Collection
@@ -209,7 +215,7 @@ func (l *life) load(s step) error {
 		}
 	}
 	askedAt := time.Now()
-	if s.oneIn(4) {
+	if isSlow := s.oneIn(4); isSlow {
 		time.Sleep(time.Duration(s.amount) * time.Second)
 	}
 	l.budget.add(size) // as a load does
@@ -229,7 +235,7 @@ func (l *life) writeUpstream(s step) stateChange {
 	ch := stateChange{kind: wire.Added, key: modelKeys[key], revision: l.upstream}
 	exists := l.stateAt(l.upstream)[key] != nil
 	switch {
-	case exists && s.amount%3 == 0: // a third of them
+	case exists && s.amount%3 == 0:
 		ch.kind = wire.Deleted
 	case exists:
 		ch.kind = wire.Modified
@@ -324,7 +330,7 @@ func (l *life) probe(s step) error {
 		return err
 	}
 	askedAt := time.Now()
-	if s.oneIn(4) {
+	if isSlow := s.oneIn(4); isSlow {
 		time.Sleep(10 * time.Second * time.Duration(s.amount%16))
 	}
 	wantReached := l.applied.To >= l.upstream

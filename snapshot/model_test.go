@@ -10,8 +10,8 @@ import (
 )
 
 // The model is the trivial truth about one resource upstream: the list of all writes. Replaying that list gives the state at a
-// revision. The model also knows what the feed has applied to the collection, and when: one interval of revisions, as doc.go
-// says. A life (life_test.go) changes collection and model, step by step; checks_test.go compares what the two know.
+// revision. The model also knows what the feed has applied to the collection, and when: one interval of revisions (see
+// doc.go). A life (life_test.go) changes collection and model step by step. checks_test.go compares what the two know.
 
 const (
 	modelHistory   = 256 * time.Second // 256 checkpoints are kept at most: one for each second
@@ -50,15 +50,14 @@ type model struct {
 	// outage is the last time in which nobody answered upstream.
 	outage clock.Outage
 
-	// known reports whether there is a state, and applied is the interval that the feed has applied.
-	known    bool
-	applied  Interval
+	known    bool     // there is a state
+	applied  Interval // that the feed has applied
 	advances []advance
 	// currentAt is the time of the last probe, or of the request for the state, whose revision was reached.
 	currentAt time.Time
 	// probes are all probes since the state was loaded.
 	probes []checkpoint
-	// slow and broken say why the stream does not send changes; these wait in delayed.
+	// A slow or broken stream sends no changes. They wait in delayed.
 	slow, broken bool
 	delayed      []stateChange
 	// freedBefore is the revision before which states may be forgotten to free memory.
@@ -140,14 +139,14 @@ func (m *model) mustKnow(revision uint64) bool {
 }
 
 // mustForget reports whether the state at a revision must be forgotten: at the last trim, a later checkpoint was as old as
-// modelHistory. A state that must be neither known nor forgotten may be either.
+// modelHistory. A state for which neither mustKnow nor mustForget is true may be known or forgotten.
 func (m *model) mustForget(revision uint64) bool {
 	return slices.ContainsFunc(m.advances, func(a advance) bool {
 		return a.first && a.revision > revision && m.trimmedAt.Sub(a.at) >= modelHistory
 	})
 }
 
-// isExcusedOutage reports whether nobody answers upstream, and that has not lasted as long as modelStaleness.
+// isExcusedOutage reports whether there is an outage that has lasted for less than modelStaleness.
 func (m *model) isExcusedOutage(now time.Time) bool {
 	return m.outage.Ongoing && now.Sub(m.outage.LastHeard) < modelStaleness
 }
@@ -155,11 +154,12 @@ func (m *model) isExcusedOutage(now time.Time) bool {
 // hasTimeline reports whether requests that name a revision can be answered.
 func (m *model) hasTimeline(now time.Time) bool { return !m.broken || m.isExcusedOutage(now) }
 
-// judgedAt returns the time at which the age of the newest state counts. While nobody answers upstream, and for a moment after
-// that, a state without a stream gets no older.
+// judgedAt returns the time up to which the newest state ages. While nobody answers upstream, and for a moment after that, a
+// state without a stream gets no older.
 func (m *model) judgedAt(now time.Time) time.Time {
 	const momentAfterOutage = 5 * time.Second
-	justEnded := !m.outage.Ongoing && now.Sub(m.outage.Ended) < momentAfterOutage && m.outage.Ended.Sub(m.outage.LastHeard) < modelStaleness
+	wasShort := m.outage.Ended.Sub(m.outage.LastHeard) < modelStaleness
+	justEnded := !m.outage.Ongoing && now.Sub(m.outage.Ended) < momentAfterOutage && wasShort
 	if m.broken && (m.isExcusedOutage(now) || justEnded) {
 		return m.outage.LastHeard
 	}

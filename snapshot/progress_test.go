@@ -11,7 +11,7 @@ import (
 )
 
 // TestApplyProgress: applyProgress extends the interval to the revision of a progress watch if the stream has sent all changes
-// of that watch. If it may still send some, the progress is kept for later. If it has skipped one, that is an error.
+// of that watch. If the stream may still send some, the progress is kept for later. If it has skipped one, applyProgress fails.
 func TestApplyProgress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		streamed  []uint64 // the revisions of the changes that the stream has sent
@@ -43,12 +43,12 @@ func TestApplyProgress(t *testing.T) {
 				o := &index.Object{Key: "ns/a", Revision: revision}
 				expect.NoError(t, c.applyChange(stateChange{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
 			}
-			left, err := c.applyProgress(tt.progress)
+			kept, err := c.applyProgress(tt.progress)
 			if (err != nil) != tt.wantError {
 				t.Errorf("got error %v, want one: %t", err, tt.wantError)
 			}
-			if kept := left.end > 0; err == nil && kept != tt.wantKept {
-				t.Errorf("the progress is kept: got %t, want %t", kept, tt.wantKept)
+			if isKept := kept.end > 0; err == nil && isKept != tt.wantKept {
+				t.Errorf("the progress is kept: got %t, want %t", isKept, tt.wantKept)
 			}
 			if to := c.view.Load().To; to != tt.wantTo {
 				t.Errorf("the interval's end: got %d, want %d", to, tt.wantTo)
@@ -61,9 +61,9 @@ func TestApplyProgress(t *testing.T) {
 func TestApplyProgressWithoutAState(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	c.drop(reason.Warming)
-	left, err := c.applyProgress(progress{start: 10, end: 20})
+	kept, err := c.applyProgress(progress{start: 10, end: 20})
 	expect.NoError(t, err)
-	if left.end > 0 {
-		t.Errorf("got the kept progress %+v, want none", left)
+	if kept.end > 0 {
+		t.Errorf("got the kept progress %+v, want none", kept)
 	}
 }

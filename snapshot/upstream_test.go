@@ -1,70 +1,46 @@
 package snapshot
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
-	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/listproxy/listproxy/policy/media"
-	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // sampleLimit is the limit of the list from which a feed learns the form of lists (source.sampleSize).
 const sampleLimit = "20"
 
-// upstream is an API server in memory with two config maps, a and b. It does what a real one cannot be made to do in a
-// bubble of fake time. A test says what its watches send.
+// upstream is an API server in memory with two config maps, a and b. It does what a real one cannot be made to do. A test says
+// what its watches send.
 type upstream struct {
 	// revision is the newest revision: mostly 9, above those of the objects. Once a feed runs it is guarded by mu.
 	revision uint64
-	// watch returns the lines that the n-th watch from a revision sends; nil stands for no lines. The watches of loads
-	// count, too. A watch lasts until its timeout, unless its last line is cut, or no whole line.
+	// watch returns the lines that the n-th watch, from a revision, sends; nil: none. The watches of loads count, too. A
+	// watch lasts until its timeout, unless its last line is cut, or is no whole line.
 	watch func(n int, from uint64) []string
 	// shortWatchRepeats is the line that short watches send every second; nil: they are watches like all others.
 	shortWatchRepeats *string
 	// intercept is called with each request, unless it is nil. It may change the upstream.
 	intercept interceptor
-	// changes reports whether b changes at revision 8, right after the first load, which is at revision 7. Then the
-	// upstream is at 9. So there is an event from which a watch can be resumed.
+	// changes lets b change at revision 8, right after the first load, which is at revision 7. Then the upstream is at 9.
 	changes bool
 	// replay has the lines of a watch that begins before that change; nil: the change, and a bookmark.
 	replay []string
-	// repeats is the line that watches that last send every second, or every repeatEvery if that is longer.
+	// repeats is the line that lasting watches send every second, or every repeatEvery if that is longer.
 	repeats     string
 	repeatEvery time.Duration
 
 	mu sync.Mutex
-	// The numbers of requests that were answered. loads counts streaming lists. watches counts those, too.
+	// loads, watches, probes and shortWatches are the numbers of requests that were answered. A streaming list counts as a
+	// load and as a watch.
 	loads, watches, probes, shortWatches int
-}
-
-// interceptor returns the time for which the answer to a request is held back, and an answer to give in place of the
-// upstream's; nil: the upstream answers.
-type interceptor func(r *http.Request, kind requestKind) (hold time.Duration, instead *http.Response)
-
-// answerKind returns an interceptor that answers the requests of a kind.
-func answerKind(kind requestKind, answer func(*http.Request) *http.Response) interceptor {
-	return func(r *http.Request, requested requestKind) (time.Duration, *http.Response) {
-		if requested != kind {
-			return 0, nil
-		}
-		return 0, answer(r)
-	}
 }
 
 const (
@@ -152,39 +128,42 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	return u.answer(r), nil
+}
+
+// answer answers a request. The caller must hold mu.
+func (u *upstream) answer(r *http.Request) *http.Response {
 	query := r.URL.Query()
 	from, _ := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
-	switch kind := kindOf(r); kind {
-	case kindEmptyStreamingList:
-		return lastingResponse(r, bookmark(u.revision, endsInitial), "", time.Hour), nil
-	case kindStreamingList:
+	switch kind := kindOf(r); {
+	case kind == kindEmptyStreamingList:
+		return lastingResponse(r, bookmark(u.revision, endsInitial), "", time.Hour)
+	case kind == kindStreamingList:
 		u.loads++
 		state := itemEvent("ADDED", itemA) + itemEvent("ADDED", u.itemBOf(u.revision)) + bookmark(u.revision, endsInitial)
 		if u.changes && u.loads == 1 {
 			u.revision = 9
 			state += itemEvent("MODIFIED", itemBAt(8))
 		}
-		return u.follow(r, state, u.revision), nil
-	case kindWatchOfOne:
-		return proxytest.JSONResponse(r, http.StatusOK, itemEvent("ADDED", itemA)), nil
-	case kindWatch, kindShortWatch:
-		if kind == kindShortWatch && u.shortWatchRepeats != nil {
-			u.shortWatches++
-			return lastingResponse(r, "", *u.shortWatchRepeats, time.Second), nil
-		}
-		return u.follow(r, "", from), nil
-	case kindProbe:
+		return u.follow(r, state, u.revision)
+	case kind == kindWatchOfOne:
+		return respond(http.StatusOK, itemEvent("ADDED", itemA))(r)
+	case kind == kindShortWatch && u.shortWatchRepeats != nil:
+		u.shortWatches++
+		return lastingResponse(r, "", *u.shortWatchRepeats, time.Second)
+	case kind == kindWatch, kind == kindShortWatch:
+		return u.follow(r, "", from)
+	case kind == kindProbe:
 		u.probes++
-		return proxytest.JSONResponse(r, http.StatusOK, configMapList(u.revision, "")), nil
-	}
-	switch {
+		return respond(http.StatusOK, configMapList(u.revision, ""))(r)
 	case query.Get("limit") == sampleLimit:
-		page := configMapList(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)
-		return proxytest.JSONResponse(r, http.StatusOK, page), nil
-	case from > 0: // to prove the load
-		return proxytest.JSONResponse(r, http.StatusOK, configMapList(from, "", itemA, u.itemBOf(from))), nil
+		return respond(http.StatusOK, configMapList(u.revision, `,"continue":"x","remainingItemCount":1`, itemA))(r)
 	}
-	return proxytest.JSONResponse(r, http.StatusOK, configMapList(u.revision, "", itemA, u.itemBOf(u.revision))), nil
+	at := u.revision
+	if from > 0 { // the list with which a load is compared
+		at = from
+	}
+	return respond(http.StatusOK, configMapList(at, "", itemA, u.itemBOf(at)))(r)
 }
 
 // itemBOf returns the object b as it is in the state at a revision.
@@ -211,22 +190,25 @@ func (u *upstream) follow(r *http.Request, state string, from uint64) *http.Resp
 	body, isCut := strings.CutSuffix(state+strings.Join(lines, ""), cut)
 	isBroken := body != "" && !strings.HasSuffix(body, "\n")
 	if isCut || isBroken {
-		return proxytest.JSONResponse(r, http.StatusOK, body)
+		return respond(http.StatusOK, body)(r)
 	}
 	return lastingResponse(r, body, u.repeats, max(time.Second, u.repeatEvery))
+}
+
+// firstWatchSends returns an [upstream.watch] whose first watch sends these lines, and all others a bookmark at 9.
+func firstWatchSends(lines ...string) func(int, uint64) []string {
+	return func(n int, _ uint64) []string {
+		if n == 1 {
+			return lines
+		}
+		return []string{bookmark(9, "")}
+	}
 }
 
 // configMapList returns a list at a revision. more is appended to the members of its metadata.
 func configMapList(revision uint64, more string, items ...string) string {
 	const list = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
 	return fmt.Sprintf(list, revision, more, strings.Join(items, ","))
-}
-
-// busyResponse returns an error of an API server with a Retry-After.
-func busyResponse(r *http.Request, code int, after string) *http.Response {
-	answer := proxytest.JSONResponse(r, code, statusOf(code))
-	answer.Header.Set("Retry-After", after)
-	return answer
 }
 
 // lastingResponse returns the answer to a watch: it sends first, and then repeated after each pause, until the timeout of
@@ -250,80 +232,10 @@ func lastingResponse(r *http.Request, first, repeated string, pause time.Duratio
 		}
 		_ = out.Close()
 	}()
-	answer := proxytest.JSONResponse(r, http.StatusOK, "")
+	answer := respond(http.StatusOK, "")(r)
 	answer.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(strings.NewReader(first), in), in}
 	return answer
-}
-
-// resourceNamed returns the key of a resource in the group of config maps.
-func resourceNamed(name string) CollectionKey {
-	return CollectionKey{
-		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name},
-		Namespaced:           true, Representation: media.JSON,
-	}
-}
-
-var configMaps = resourceNamed("configmaps")
-
-// newCollections returns collections with the upstream u.
-func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
-	t.Helper()
-	config := Config{
-		Client:       &http.Client{Transport: u},
-		Elsewhere:    &http.Client{Transport: elsewhere{u}},
-		Base:         &url.URL{Scheme: "https", Host: "upstream"},
-		Limits:       Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
-		Outage:       noOutage,
-		SameTimeline: func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
-		Settings:     func(schema.GroupVersionResource) Settings { return Settings{} },
-		Fields:       func(context.Context, schema.GroupVersionResource) ([]wire.Field, error) { return nil, nil },
-		Log:          slog.New(slog.DiscardHandler),
-	}
-	for _, change := range changes {
-		change(&config)
-	}
-	c := NewCollections(config)
-	t.Cleanup(c.Close)
-	return c
-}
-
-// noOutage is [Config.Outage] of an upstream that answers.
-func noOutage() clock.Outage { return clock.Outage{} }
-
-// elsewhere sets Close in requests, by which a test sees that they went over connections of their own.
-type elsewhere struct{ http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Close = true
-	return e.RoundTripper.RoundTrip(r)
-}
-
-// runFeed starts a collection's feed on u, lets it run for d, and returns the collection.
-func runFeed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
-	t.Helper()
-	return runFeedWith(t, u, d, Settings{})
-}
-
-// runWatchedFeed is runFeed of a collection that answers watches, too.
-func runWatchedFeed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
-	t.Helper()
-	return runFeedWith(t, u, d, Settings{Watches: true})
-}
-
-func runFeedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings) *Collection {
-	t.Helper()
-	c, unavailable := newCollections(t, u, func(c *Config) {
-		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
-	}).Use(configMaps)
-	if unavailable != reason.None {
-		t.Fatal(unavailable)
-	}
-	time.Sleep(d)
-	synctest.Wait()
-	return c
 }

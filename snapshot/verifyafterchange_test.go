@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -10,80 +9,58 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
-
-// Comparisons read threePages widgets in three pages of at most pageObjects.
-const (
-	threePages = 1200
-	// page1, page2 and page3 are the keys with which the pages begin. After the first page, that is the last key of the page
-	// before and a zero byte.
-	page1, page2, page3 = "", "n/0499\x00", "n/0999\x00"
-	keyOnPage3          = "n/1100"
-)
-
-// expectLoads checks how often the widgets were loaded.
-func (w *checkedWidgets) expectLoads(t *testing.T, want int) {
-	t.Helper()
-	if loads := w.loaded(); loads != want {
-		t.Errorf("got %d loads, want %d; log:\n%s", loads, want, w.log)
-	}
-}
 
 // TestVerify: Verify compares collections with the upstream. Lists are answered meanwhile. A collection that differs is loaded
 // anew. If it has other objects, and not only other bytes, it is dropped at once and counts as a mismatch. A collection that
 // could not be compared for verifyTimeout is loaded anew.
 func TestVerify(t *testing.T) {
+	answer := func(instead func(*http.Request) (int, string)) func(*checkedWidgets, *Collection) {
+		return func(w *checkedWidgets, _ *Collection) { w.interceptComparisons(instead) }
+	}
+	goneOnce := answerFirst(1, http.StatusGone, "")
 	for name, tt := range map[string]struct {
-		prepare      func(*checkedWidgets, *Collection)
-		wantCompared []string // nil: any pages
-		wantLoads    int
-		// The second load, if there is one, begins between these times after Verify.
+		prepare      func(*checkedWidgets, *Collection) // nil: nothing
+		wantCompared []string                           // nil: any pages
+		// A reload begins between these times after Verify; 0 and 0: there is none.
 		wantReloadFrom, wantReloadTo time.Duration
 		wantDropped                  bool
 	}{
-		"nothing differs": {wantCompared: []string{page1, page2, page3}, wantLoads: 1},
+		"nothing differs": {wantCompared: []string{page1, page2, page3}},
 		"bytes of an object differ": {
 			prepare:      func(_ *checkedWidgets, c *Collection) { corrupt(c, changeOne(keyOnPage3, changeByte)) },
 			wantCompared: []string{page1, page2, page3, page3}, // a page that differs is compared once more
-			wantLoads:    2, wantReloadTo: Skew + 10*time.Second,
+			wantReloadTo: Skew + 10*time.Second,
 		},
 		"an object is missing": {
-			prepare:   func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne(keyOnPage3)) },
-			wantLoads: 2, wantReloadTo: Skew, wantDropped: true,
+			prepare:      func(_ *checkedWidgets, c *Collection) { corrupt(c, removeOne(keyOnPage3)) },
+			wantReloadTo: Skew, wantDropped: true,
 		},
 		"an object is missing again within mismatchWindow": {
 			prepare: func(w *checkedWidgets, c *Collection) {
 				w.collections.countCheck(widgets, CheckMismatch, time.Now())
 				corrupt(c, removeOne(keyOnPage3))
 			},
-			wantLoads: 2, wantReloadTo: Skew, wantDropped: true,
+			wantReloadTo: Skew, wantDropped: true,
 		},
 		"the second page is answered 410 once": {
-			prepare: func(w *checkedWidgets, _ *Collection) {
-				gone := answerFirst(1, http.StatusGone, "")
-				w.interceptComparisons(func(r *http.Request) (int, string) {
-					if r.URL.Query().Has("continue") {
-						return gone(r)
-					}
-					return 0, ""
-				})
-			},
-			wantCompared: []string{page1, page2, page2, page3}, wantLoads: 1,
+			prepare: answer(func(r *http.Request) (int, string) {
+				if r.URL.Query().Has("continue") {
+					return goneOnce(r)
+				}
+				return 0, ""
+			}),
+			wantCompared: []string{page1, page2, page2, page3},
 		},
 		"the first page is answered 429 three times": {
-			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.interceptComparisons(answerFirst(3, http.StatusTooManyRequests, ""))
-			},
-			wantCompared: []string{page1, page1, page1, page1, page2, page3}, wantLoads: 1,
+			prepare:      answer(answerFirst(3, http.StatusTooManyRequests, "")),
+			wantCompared: []string{page1, page1, page1, page1, page2, page3},
 		},
 		"every page is answered 500": {
-			prepare: func(w *checkedWidgets, _ *Collection) {
-				w.interceptComparisons(answerFirst(math.MaxInt, http.StatusInternalServerError, ""))
-			},
-			wantLoads: 2, wantReloadFrom: verifyTimeout, wantReloadTo: verifyTimeout + time.Minute,
+			prepare:        answer(answerFirst(math.MaxInt, http.StatusInternalServerError, "")),
+			wantReloadFrom: verifyTimeout, wantReloadTo: verifyTimeout + time.Minute,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -108,7 +85,11 @@ func TestVerify(t *testing.T) {
 			if tt.wantCompared != nil {
 				expect.Same(t, tt.wantCompared, w.compared())
 			}
-			w.expectLoads(t, tt.wantLoads)
+			wantLoads := 1
+			if tt.wantReloadTo > 0 {
+				wantLoads = 2
+			}
+			w.expectLoads(t, wantLoads)
 			if reloadedAfter < tt.wantReloadFrom || reloadedAfter > tt.wantReloadTo {
 				t.Errorf("reloaded after %v, want %v to %v; log:\n%s", reloadedAfter, tt.wantReloadFrom, tt.wantReloadTo, w.log)
 			}
@@ -134,41 +115,28 @@ func TestVerifyNewerLoad(t *testing.T) {
 	})
 }
 
-// answerShards answers lists of shards as kube-apiserver 1.37 does: it does not count the objects after a page.
-func answerShards(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
-	q := r.URL.Query()
-	if kind != kindList || !q.Has("shardSelector") {
-		return 0, nil
-	}
-	shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
-	if isSample := q.Get("limit") == sampleLimit; isSample {
-		return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, `,"continue":"x"`+shards, itemA))
-	}
-	return 0, proxytest.JSONResponse(r, http.StatusOK, configMapList(9, shards, itemA, itemB))
-}
-
 // TestVerifyShards: a state that was loaded by shards is loaded anew when an API server no longer knows shards.
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{revision: 9, intercept: answerShards}
 		collections := newCollections(t, u)
 		c := expectUse(t, "at first", collections, configMaps, reason.None)
-		collections.Verify(Scope{}, "an API server announced itself")
-		time.Sleep(time.Minute)
+		verifyAndExpectLoads := func(servers string, want int) {
+			t.Helper()
+			collections.Verify(Scope{}, servers)
+			time.Sleep(verifyEvery + Skew)
+			synctest.Wait()
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			if u.loads != want {
+				t.Errorf("%s: got %d loads, want %d", servers, u.loads, want)
+			}
+		}
+		verifyAndExpectLoads("all API servers know shards", 1)
 		u.mu.Lock()
 		u.intercept = nil
-		if u.loads != 1 {
-			t.Errorf("while API servers know shards: got %d loads, want 1", u.loads)
-		}
 		u.mu.Unlock()
-		collections.Verify(Scope{}, "another API server announced itself")
-		time.Sleep(verifyEvery + Skew)
-		synctest.Wait()
-		u.mu.Lock()
-		if u.loads != 2 {
-			t.Errorf("after an API server without shards was started: got %d loads, want 2", u.loads)
-		}
-		u.mu.Unlock()
+		verifyAndExpectLoads("an API server does not know shards", 2)
 		expectNewest(t, c, reason.None)
 	})
 }
@@ -192,8 +160,8 @@ func TestShardsAreCounted(t *testing.T) {
 	})
 }
 
-// TestVerifyAfterMaxLag: a load soon after a change of the definition may come from an API server that does not know the change
-// yet. So the collection is compared with the upstream after maxLag, when every API server knows it.
+// TestVerifyAfterMaxLag: a load soon after a change of the definition may come from an API server that has not learned of it.
+// So the collection is compared with the upstream after maxLag, when every API server has.
 func TestVerifyAfterMaxLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, threePages, noSelfChecks)
@@ -218,14 +186,13 @@ func TestVerifyAfterMaxLag(t *testing.T) {
 // another comparison of it is required meanwhile, nextToVerify returns it again after verifyEvery.
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &Collections{
-			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, eager: map[CollectionKey]bool{},
-		}
 		eager := resourceNamed("eager")
-		c.eager[eager] = true
-		c.all = map[CollectionKey]*runningCollection{}
-		for _, r := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
-			c.all[r] = &runningCollection{Collection: &Collection{key: r}}
+		c := &Collections{
+			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)},
+			eager: map[CollectionKey]bool{eager: true}, all: map[CollectionKey]*runningCollection{},
+		}
+		for _, key := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
+			c.all[key] = &runningCollection{Collection: &Collection{key: key}}
 		}
 		c.requireVerification(Scope{}, time.Now())
 		first, requiredAt := c.nextToVerify(time.Now())
@@ -243,9 +210,10 @@ func TestVerifiedInOrder(t *testing.T) {
 				t.Errorf("%s: got %v next, want %v", when, next, want)
 			}
 		}
+		expectNext("while all are being compared", nil)
+
 		const comparedAt = 1   // any revision
 		var noDifference error // no difference was found
-		expectNext("while all are being verified", nil)
 		time.Sleep(time.Second)
 		c.requireVerification(OfCollection(eager), time.Now())
 		c.endVerification(first, requiredAt, comparedAt, noDifference)

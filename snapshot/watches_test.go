@@ -46,22 +46,22 @@ func takeAll(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending
 	}
 }
 
-// TestWatchesOverALoad: when a state is loaded, a client's watch ends as EndBehind if it has still to get earlier changes, and as
-// EndLost, without another event, if the state before was dropped. Further watches begin with the loaded state.
+// TestWatchesOverALoad: when a state is loaded, a client's watch ends as EndBehind if it lacks earlier changes, and as EndLost,
+// without another event, if the state before was dropped. Further watches begin with the loaded state.
 func TestWatchesOverALoad(t *testing.T) {
 	object := func(key string, revision uint64) *index.Object {
 		return index.NewObject(0, key, revision, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, revision))
 	}
 	envelope := samples.Envelope("PodList", "v1")
 	for name, tt := range map[string]struct {
-		takesBefore bool // the watch takes the two changes before the load
+		readsBefore bool // the client reads the changes before the load
 		drops       bool // the state is dropped before the load
-		wantEvents  int  // for the change after the load
+		wantEvents  int  // after the load
 		wantEnd     watch.Ending
 	}{
-		"the watch has got all changes":      {takesBefore: true, wantEvents: 1},
-		"the watch has still to get changes": {wantEnd: watch.EndBehind},
-		"the earlier state was dropped":      {takesBefore: true, drops: true, wantEnd: watch.EndLost},
+		"the watch has all changes":     {readsBefore: true, wantEvents: 1},
+		"the watch lacks changes":       {wantEnd: watch.EndBehind},
+		"the earlier state was dropped": {readsBefore: true, drops: true, wantEnd: watch.EndLost},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			limits := Limits{History: time.Minute, Staleness: time.Hour}
@@ -85,7 +85,7 @@ func TestWatchesOverALoad(t *testing.T) {
 			defer watcher.Close(watch.EndGone)
 			write(wire.Added, "a", 20)
 			write(wire.Added, "b", 30)
-			if tt.takesBefore {
+			if tt.readsBefore {
 				if events, end := takeAll(t, watcher); events != 2 || end != "" {
 					t.Errorf("before the load: got %d events and the ending %q, want 2 and none", events, end)
 				}
@@ -96,7 +96,7 @@ func TestWatchesOverALoad(t *testing.T) {
 			load(50, object("a", 20), object("b", 30))
 			for after, want := range map[uint64]reason.Reason{30: reason.History, 50: reason.None} {
 				if why := c.WhyNotFollow(after); why != want {
-					t.Errorf("a watch after %d: got reason %q, want %q", after, why, want)
+					t.Errorf("another watch after %d: got reason %q, want %q", after, why, want)
 				}
 			}
 			write(wire.Modified, "a", 60)
@@ -112,34 +112,37 @@ func TestWatchesOverALoad(t *testing.T) {
 	}
 }
 
+// longestEnding is more time than watches take to get what is left and to end, after their state was lost.
+const longestEnding = 25 * time.Second
+
 // TestWatchesOutliveALoad: when a feed that knows a state up to revision 9 loads another one at 12, clients' watches go on if a
 // short watch from 9 has all changes that led to that state, and they get these changes. Otherwise the watches end. (Both
 // states have the same objects, so an object that was added in between must have been deleted.)
 func TestWatchesOutliveALoad(t *testing.T) {
 	itemCAt := func(revision string) string { return strings.Replace(itemC, `"12"`, `"`+revision+`"`, 1) }
 	added, deleted := itemEvent("ADDED", itemCAt("10")), itemEvent("DELETED", itemCAt("11"))
+	addedWithSpace := strings.Replace(added, `"ADDED",`, `"ADDED", `, 1)
 	for name, tt := range map[string]struct {
-		watchFrom9 []string // the lines of the short watch
+		shortWatch []string // its lines
 		wantEvents int      // of a client's watch
 		wantEnd    watch.Ending
 	}{
-		"no change":                      {watchFrom9: []string{bookmark(12, "")}},
-		"an object is added and deleted": {watchFrom9: []string{added, deleted, bookmark(12, "")}, wantEvents: 2},
+		"no change":                      {shortWatch: []string{bookmark(12, "")}},
+		"an object is added and deleted": {shortWatch: []string{added, deleted, bookmark(12, "")}, wantEvents: 2},
 		"another object changes after the load": {
-			watchFrom9: []string{added, deleted, itemEvent("MODIFIED", itemBAt(13))}, wantEvents: 2,
+			shortWatch: []string{added, deleted, itemEvent("MODIFIED", itemBAt(13))}, wantEvents: 2,
 		},
 		"an object is added, and not in the loaded state": {
-			watchFrom9: []string{added, bookmark(12, "")}, wantEnd: watch.EndLost,
+			shortWatch: []string{added, bookmark(12, "")}, wantEnd: watch.EndLost,
 		},
 		"an object changes, and not in the loaded state": {
-			watchFrom9: []string{itemEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, wantEnd: watch.EndLost,
+			shortWatch: []string{itemEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, wantEnd: watch.EndLost,
 		},
-		"a bookmark below the load's revision":   {watchFrom9: []string{added, deleted, bookmark(11, "")}, wantEnd: watch.EndLost},
-		"no bookmark":                            {watchFrom9: []string{added, deleted, cut}, wantEnd: watch.EndLost},
-		"the upstream has forgotten the changes": {watchFrom9: []string{errorEvent(http.StatusGone)}, wantEnd: watch.EndLost},
+		"a bookmark below the load's revision":   {shortWatch: []string{added, deleted, bookmark(11, "")}, wantEnd: watch.EndLost},
+		"no bookmark":                            {shortWatch: []string{added, deleted, cut}, wantEnd: watch.EndLost},
+		"the upstream has forgotten the changes": {shortWatch: []string{errorEvent(http.StatusGone)}, wantEnd: watch.EndLost},
 		"an event that API servers write with other bytes": {
-			watchFrom9: []string{strings.Replace(added, `"ADDED",`, `"ADDED", `, 1), deleted, bookmark(12, "")},
-			wantEnd:    watch.EndLost,
+			shortWatch: []string{addedWithSpace, deleted, bookmark(12, "")}, wantEnd: watch.EndLost,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -147,7 +150,7 @@ func TestWatchesOutliveALoad(t *testing.T) {
 			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
 				if kind == kindShortWatch && u.revision == 12 && r.URL.Query().Get("resourceVersion") == "9" {
 					u.watches--
-					return 0, u.follow(r, strings.Join(tt.watchFrom9, ""), 0)
+					return 0, u.follow(r, strings.Join(tt.shortWatch, ""), 0)
 				}
 				return 0, nil
 			}
@@ -182,34 +185,32 @@ func TestWatchesOutliveALoad(t *testing.T) {
 	}
 }
 
-// longestEnding is more time than watches take to get what is left and to end, after their state was lost.
-const longestEnding = 25 * time.Second
-
 // TestFormsAreLearned: a feed learns the form of bookmarks from a short watch soon after the load, so that a watch that ends
 // then gets a last bookmark. It learns none from a bookmark that ends initial events. After an event that API servers write
 // with other bytes, no form is known, and watches are forwarded.
 func TestFormsAreLearned(t *testing.T) {
-	const usualBeginning = `{"type":"MODIFIED",`
+	event := itemEvent("MODIFIED", itemBAt(13))
 	for name, tt := range map[string]struct {
-		annotations    string // of the short watch's bookmark
-		eventBeginning string
-		wantKnown      bool
+		bookmark, event string // what the short watch and the stream send
+		wantKnown       bool
 	}{
-		"usual bookmarks and events":          {eventBeginning: usualBeginning, wantKnown: true},
-		"a bookmark that ends initial events": {annotations: endsInitial, eventBeginning: usualBeginning},
-		"an event with a space":               {eventBeginning: `{"type": "MODIFIED",`},
+		"usual bookmarks and events":          {bookmark: bookmark(12, ""), event: event, wantKnown: true},
+		"a bookmark that ends initial events": {bookmark: bookmark(12, endsInitial), event: event},
+		"an event with a space": {
+			bookmark: bookmark(12, ""), event: strings.Replace(event, `"MODIFIED",`, `"MODIFIED", `, 1),
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			event := strings.Replace(itemEvent("MODIFIED", itemBAt(13)), usualBeginning, tt.eventBeginning, 1)
-			c := runWatchedFeed(t, &upstream{
-				revision: 12, shortWatchRepeats: new(bookmark(12, tt.annotations)),
-				repeats: event, repeatEvery: 2500 * time.Millisecond, // before the check
-			}, 3*time.Second)
-			snap, unavailable := c.NotOlderThan(t.Context(), 13)
+			u := &upstream{
+				revision: 12, shortWatchRepeats: new(tt.bookmark),
+				repeats: tt.event, repeatEvery: 2500 * time.Millisecond, // before the check
+			}
+			snap, unavailable := runWatchedFeed(t, u, 3*time.Second).NotOlderThan(t.Context(), 13)
 			if unavailable != reason.None {
 				t.Fatalf("the state with the event: got reason %q, want the state", unavailable)
 			}
-			if form := snap.WatchForm(); (form != nil && form.PlainBookmark != nil) != tt.wantKnown {
+			form := snap.WatchForm()
+			if isKnown := form != nil && form.PlainBookmark != nil; isKnown != tt.wantKnown {
 				t.Errorf("got the form %+v, want one with a known bookmark: %t", form, tt.wantKnown)
 			}
 		})
@@ -220,25 +221,24 @@ func TestFormsAreLearned(t *testing.T) {
 // send. They end when neither has happened for the staleness bound. No watch begins without a proof.
 func TestWatchesOutliveProbes(t *testing.T) {
 	const bound = 90 * time.Second // Limits.Staleness of runWatchedFeed
-	refused := func() interceptor {
-		return fault{kind: kindProbe, begins: time.Second, code: http.StatusTooManyRequests}.intercept()
-	}
-	unanswered := func() interceptor { return fault{kind: kindProbe, begins: time.Second, delay: time.Hour}.intercept() }
+	refused := fault{kind: kindProbe, begins: time.Second, answer: refuseFor(1, http.StatusTooManyRequests)}
+	unanswered := fault{kind: kindProbe, begins: time.Second, delay: time.Hour}
+	answered := fault{}
 	for name, tt := range map[string]struct {
-		probes    interceptor   // nil: they are answered
-		repeats   string        // the line that the stream sends every minute
+		probes    fault
+		repeats   string        // the line that the stream sends every minute; "": none
 		wantEnd   watch.Ending  // after the bound; "": the watch goes on
 		wantBegin reason.Reason // why another watch cannot begin
 	}{
-		"probes are answered, bookmarks come":           {repeats: bookmark(9, "")},
-		"probes are answered, the stream is silent":     {},
-		"probes are refused, bookmarks come":            {probes: refused(), repeats: bookmark(9, ""), wantBegin: reason.Stale},
-		"probes are not answered, bookmarks come":       {probes: unanswered(), repeats: bookmark(9, ""), wantBegin: reason.Stale},
-		"probes are refused, the stream is silent":      {probes: refused(), wantEnd: watch.EndLost, wantBegin: reason.Stale},
-		"probes are not answered, the stream is silent": {probes: unanswered(), wantEnd: watch.EndLost, wantBegin: reason.Stale},
+		"probes are answered, bookmarks come":           {probes: answered, repeats: bookmark(9, "")},
+		"probes are answered, the stream is silent":     {probes: answered},
+		"probes are refused, bookmarks come":            {probes: refused, repeats: bookmark(9, ""), wantBegin: reason.Stale},
+		"probes are not answered, bookmarks come":       {probes: unanswered, repeats: bookmark(9, ""), wantBegin: reason.Stale},
+		"probes are refused, the stream is silent":      {probes: refused, wantEnd: watch.EndLost, wantBegin: reason.Stale},
+		"probes are not answered, the stream is silent": {probes: unanswered, wantEnd: watch.EndLost, wantBegin: reason.Stale},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 9, repeats: tt.repeats, repeatEvery: time.Minute, intercept: tt.probes}
+			u := &upstream{revision: 9, repeats: tt.repeats, repeatEvery: time.Minute, intercept: tt.probes.intercept()}
 			c := runWatchedFeed(t, u, 2*time.Second)
 			watcher := follow(t, c)
 			defer watcher.Close(watch.EndGone)

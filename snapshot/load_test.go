@@ -1,0 +1,211 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
+)
+
+// TestStreamingListsThatFail: if streaming lists fail, a feed loads the state page by page. If the one of a name that cannot
+// exist fails, too, clients' streaming lists are forwarded.
+func TestStreamingListsThatFail(t *testing.T) {
+	for name, tt := range map[string]struct {
+		intercept     interceptor
+		wantForwarded bool
+	}{
+		"all are refused with 422": {
+			intercept: refuseStreamingLists(refuse(http.StatusUnprocessableEntity)), wantForwarded: true,
+		},
+		"an error in the stream": {
+			intercept: answerKind(kindStreamingList, respond(http.StatusOK, errorEvent(http.StatusInternalServerError))),
+		},
+		"the stream ends at once": {intercept: answerKind(kindStreamingList, respond(http.StatusOK, ""))},
+	} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			c := runWatchedFeed(t, &upstream{revision: 9, intercept: tt.intercept}, time.Minute)
+			expectForwardedStreamingLists(t, c, tt.wantForwarded)
+		})
+	}
+}
+
+// expectForwardedStreamingLists checks that a collection has a newest state, and whether clients' streaming lists of it are
+// forwarded, because the feed does not know how they end.
+func expectForwardedStreamingLists(t *testing.T, c *Collection, want bool) {
+	t.Helper()
+	snap, unavailable := c.NotOlderThan(t.Context(), 0)
+	form := snap.WatchForm()
+	if unavailable != reason.None || form == nil {
+		t.Fatalf("the newest state: got reason %q and watches of the form %+v, want a state and a form", unavailable, form)
+	}
+	if got := form.InitialEndBookmark == nil; got != want {
+		t.Errorf("streaming lists are forwarded: got %t, want %t", got, want)
+	}
+}
+
+// TestForbiddenStreamingLists: a feed loads no pages if streaming lists are answered 403, since pages would be, too.
+func TestForbiddenStreamingLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9, intercept: refuseStreamingLists(refuse(http.StatusForbidden))}
+		expectNewest(t, runFeed(t, u, time.Minute), reason.NotPermitted)
+	})
+}
+
+// TestStreamingListsWithoutEnd: after a streaming list that did not end with its bookmark, a feed loads states in pages for
+// noStreamingFor, since each such list costs the upstream a whole one. If the one of a name that cannot exist does not end
+// either, the feed asks for no whole one at all, and clients' streaming lists are forwarded.
+func TestStreamingListsWithoutEnd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		emptyEnds bool   // the list of a name that cannot exist ends
+		repeats   string // the line that a list without an end sends every second; "": none
+		// wantWhole is the number of whole streaming lists within noStreamingFor, with three reloads. wantWholeLater is the
+		// number after one more reload, later.
+		wantWhole, wantWholeLater int
+		wantForwarded             bool
+	}{
+		"no list ends":                          {wantForwarded: true},
+		"lists send ordinary bookmarks instead": {repeats: bookmark(9, ""), wantForwarded: true},
+		"only the empty list ends":              {emptyEnds: true, wantWhole: 1, wantWholeLater: 2},
+	} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			whole := 0
+			u := &upstream{revision: 9}
+			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+				isWhole := kind == kindStreamingList
+				if isWhole {
+					whole++
+				}
+				if isEndlessEmpty := kind == kindEmptyStreamingList && !tt.emptyEnds; isWhole || isEndlessEmpty {
+					return 0, lastingResponse(r, "", tt.repeats, time.Second)
+				}
+				return 0, nil
+			}
+			c := runWatchedFeed(t, u, time.Minute)
+			reload := func() {
+				c.requestReload()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+			}
+			for range 3 {
+				expectForwardedStreamingLists(t, c, tt.wantForwarded)
+				reload()
+			}
+			if whole != tt.wantWhole {
+				t.Errorf("within noStreamingFor: got %d whole streaming lists, want %d", whole, tt.wantWhole)
+			}
+			time.Sleep(noStreamingFor)
+			reload()
+			if tt.emptyEnds && whole != tt.wantWholeLater {
+				t.Errorf("after noStreamingFor: got %d whole streaming lists, want %d", whole, tt.wantWholeLater)
+			}
+		})
+	}
+}
+
+// TestALongLoadIsNotNew: a state that took long to load counts as current as of the request for it, until the feed's stream
+// has reached the upstream's revision.
+func TestALongLoadIsNotNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const loadTime = 20 * time.Second
+		u := &upstream{revision: 9}
+		pages := loadInPages(configMapList(9, `,"continue":"x"`, itemA), configMapList(9, "", itemB))
+		u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+			hold, page := pages(r, kind)
+			if r.URL.Query().Has("continue") {
+				hold = loadTime
+				u.revision = 30
+			}
+			return hold, page
+		}
+		v := runFeed(t, u, loadTime+time.Second).view.Load()
+		if v.To != 9 {
+			t.Fatalf("the state is at revision %d, want 9: it is not up to date yet", v.To)
+		}
+		if age := time.Since(v.provenBy.Sent); age < loadTime {
+			t.Errorf("the state counts as %v old, want at least %v", age, loadTime)
+		}
+	})
+}
+
+// TestLoadsThatTrickle: a load that trickles holds up other loads for at most loadSlotTimeout. It ends within loadTimeout, and
+// is not repeated within unlikelyRetry.
+func TestLoadsThatTrickle(t *testing.T) {
+	for name, trickle := range map[string]interceptor{
+		"streaming lists": answerKind(kindStreamingList, func(r *http.Request) *http.Response {
+			return lastingResponse(r, "", bookmark(5, ""), loadSilence/2)
+		}),
+		"pages": func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+			pageWithNext := configMapList(9, `,"continue":"x"`)
+			hold, page := loadInPages(pageWithNext, pageWithNext)(r, kind)
+			if isPage := page != nil && page.StatusCode == http.StatusOK; isPage {
+				hold = 20 * time.Second
+			}
+			return hold, page
+		},
+	} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			loads := 0
+			u := &upstream{revision: 9}
+			u.intercept = func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
+				if !strings.HasPrefix(r.URL.Path, "/apis/slow") {
+					return 0, nil
+				}
+				if kind == kindStreamingList {
+					loads++
+				}
+				return trickle(r, kind)
+			}
+			all := newCollections(t, u)
+			var slow []*Collection // as many as may load at once
+			for i := range maxLoads {
+				key := configMaps
+				key.Group = fmt.Sprint("slow", i)
+				collection, _ := all.Use(key)
+				slow = append(slow, collection)
+			}
+			synctest.Wait()
+			quick, _ := all.Keep(configMaps)
+			time.Sleep(loadSlotTimeout - time.Second)
+			if why := quick.AwaitLoad(t.Context(), 0, FirstLoad); why != reason.Warming {
+				t.Errorf("before loadSlotTimeout, another resource: got reason %q, want %q", why, reason.Warming)
+			}
+			time.Sleep(2 * time.Second)
+			if why := quick.AwaitLoad(t.Context(), 0, FirstLoad); why != reason.None {
+				t.Errorf("after loadSlotTimeout, another resource: got reason %q, want a state", why)
+			}
+			time.Sleep(loadTimeout)
+			for _, collection := range slow {
+				if err := collection.LoadError(); !errors.Is(err, errSlow) {
+					t.Errorf("after loadTimeout, a slow resource: got error %v, want %v", err, errSlow)
+				}
+			}
+			time.Sleep(unlikelyRetry - 2*loadSlotTimeout)
+			synctest.Wait()
+			if loads != maxLoads {
+				t.Errorf("before unlikelyRetry is over: got %d loads, want %d, one of each slow resource", loads, maxLoads)
+			}
+		})
+	}
+}
+
+// TestALoadIsCounted: the objects of a load count in the budget. More than nine tenths of the limit do not fit, and a load
+// that is discarded counts no more.
+func TestALoadIsCounted(t *testing.T) {
+	b := &budget{limit: 1000}
+	l := &stateLoad{budget: b}
+	expect.NoError(t, l.count(400))
+	expect.NoError(t, l.count(500))
+	expect.Same(t, int64(900), b.used.Load())
+	if err := l.count(1); !errors.Is(err, errFull) {
+		t.Errorf("one byte more than nine tenths: got error %v, want %v", err, errFull)
+	}
+	l.discard()
+	expect.Same(t, int64(0), b.used.Load())
+}

@@ -1,0 +1,132 @@
+package snapshot
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// resourceNamed returns the key of a resource in the group of config maps.
+func resourceNamed(name string) CollectionKey {
+	return CollectionKey{
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name},
+		Namespaced:           true, Representation: media.JSON,
+	}
+}
+
+var configMaps = resourceNamed("configmaps")
+
+// newCollections returns collections with the upstream u.
+func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
+	t.Helper()
+	config := Config{
+		Client:       &http.Client{Transport: u},
+		Elsewhere:    &http.Client{Transport: elsewhere{u}},
+		Base:         &url.URL{Scheme: "https", Host: "upstream"},
+		Limits:       Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Outage:       noOutage,
+		SameTimeline: func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
+		Settings:     func(schema.GroupVersionResource) Settings { return Settings{} },
+		Fields:       func(context.Context, schema.GroupVersionResource) ([]wire.Field, error) { return nil, nil },
+		Log:          slog.New(slog.DiscardHandler),
+	}
+	for _, change := range changes {
+		change(&config)
+	}
+	c := NewCollections(config)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// noOutage is [Config.Outage] of an upstream that answers.
+func noOutage() clock.Outage { return clock.Outage{} }
+
+// elsewhere sets Close in requests, by which a test sees that they went over connections of their own.
+type elsewhere struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Close = true
+	return e.RoundTripper.RoundTrip(r)
+}
+
+// runFeed starts a collection's feed on u, lets it run for d, and returns the collection.
+func runFeed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
+	t.Helper()
+	return runFeedWith(t, u, d, Settings{})
+}
+
+// runWatchedFeed is runFeed of a collection that answers watches, too.
+func runWatchedFeed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
+	t.Helper()
+	return runFeedWith(t, u, d, Settings{Watches: true})
+}
+
+func runFeedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings) *Collection {
+	t.Helper()
+	c, unavailable := newCollections(t, u, func(c *Config) {
+		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
+	}).Use(configMaps)
+	if unavailable != reason.None {
+		t.Fatal(unavailable)
+	}
+	time.Sleep(d)
+	synctest.Wait()
+	return c
+}
+
+// expectNewest checks why a collection has no newest state. None: it must have one.
+func expectNewest(t *testing.T, c *Collection, wantUnavailable reason.Reason) {
+	t.Helper()
+	if _, unavailable := c.NotOlderThan(t.Context(), 0); unavailable != wantUnavailable {
+		t.Errorf("the newest state: got reason %q, want %q", unavailable, wantUnavailable)
+	}
+}
+
+// expectLoss checks that a collection has lost its state once, for a cause. None: it must not have lost it.
+func expectLoss(t *testing.T, c *Collection, want reason.Reason) {
+	t.Helper()
+	wantLosses := map[reason.Reason]uint64{}
+	if want != reason.None {
+		wantLosses[want] = 1
+	}
+	if losses := c.counts.lossesByCause(); !maps.Equal(losses, wantLosses) {
+		t.Errorf("got losses %v, want %v", losses, wantLosses)
+	}
+}
+
+// expectUse uses a collection, lets its feed do what it can without waiting, and checks why there is no newest state then.
+// None: there must be one.
+func expectUse(t *testing.T, when string, c *Collections, key CollectionKey, want reason.Reason) *Collection {
+	t.Helper()
+	collection, unavailable := c.Use(key)
+	if unavailable == reason.None {
+		synctest.Wait()
+		_, unavailable = collection.NotOlderThan(t.Context(), 0)
+	}
+	if unavailable != want {
+		t.Errorf("%s: got reason %q, want %q", when, unavailable, want)
+	}
+	return collection
+}
+
+// whyRetired returns the reason why a collection was retired; None if it was not.
+func whyRetired(c *Collection) reason.Reason {
+	if v := c.view.Load(); v.retired {
+		return v.unavailable
+	}
+	return reason.None
+}

@@ -24,8 +24,8 @@ var (
 	listMeta = wire.ListMeta{Revision: 7, Continue: "x"}
 )
 
-// newObjects returns n objects of about size bytes each, with the numbers first, first+1 and so on. Objects from another first
-// number have other bytes.
+// newObjects returns n objects of about size bytes each, with the numbers first, first+1 and so on. With another first number,
+// the objects have other bytes.
 func newObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
 	members := make([]string, 64) // the objects share them, so that they can be compressed
@@ -47,7 +47,7 @@ func newObjects(first, n, size int) []*index.Object {
 	return objects
 }
 
-// newVersion returns a new version of an object, with a number and with bytes added at its end.
+// newVersion returns a new version of an object, with a number of its own and with bytes added at the end.
 func newVersion(number uint64, o *index.Object, added string) *index.Object {
 	return index.NewObject(number, o.Key, 2, append(bytes.Clone(o.Bytes), added...))
 }
@@ -135,7 +135,7 @@ func TestWriteAfterChanges(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(tt.objectSize), 2))
 			objects := newObjects(1, 1+listSize/tt.objectSize, tt.objectSize)
 			checkList(t, c, nil)
-			next := uint64(1_000_000) // above the numbers of the first objects
+			next := uint64(1_000_000) // the number of the next object, above those of the first objects
 			for range lists {
 				checkList(t, c, objects)
 				if n, size := keptSegments(c); n == 0 || size > int64(tt.cacheSize) {
@@ -146,18 +146,8 @@ func TestWriteAfterChanges(t *testing.T) {
 				}
 				objects = slices.Clone(objects)
 				for range min(1+random.IntN(3), len(objects)) {
-					at := random.IntN(len(objects))
-					o := objects[at]
+					objects = changeObject(objects, next, random)
 					next++
-					switch random.IntN(4) {
-					case 0:
-						objects = slices.Delete(objects, at, at+1)
-					case 1: // the new object has the bytes of another one
-						added := index.NewObject(next, o.Key+"+", 2, objects[random.IntN(len(objects))].Bytes)
-						objects = slices.Insert(objects, at+1, added)
-					default: // the new version has up to two spaces more
-						objects[at] = newVersion(next, o, "  "[:random.IntN(3)])
-					}
 				}
 				if len(objects) == 0 {
 					objects = newObjects(1, 1, 10)
@@ -167,9 +157,24 @@ func TestWriteAfterChanges(t *testing.T) {
 	}
 }
 
-// checkEvents writes the initial events of a watch again and again. At first, proceed returns false at the first call, then at
-// the second, and so on, until everything is written. Each time, a client must read the events of the objects that WriteEvents
-// says it has written. After the last object it must read the tail, too.
+// changeObject removes or changes a random object, or adds one after it. A new object or version gets the number next.
+func changeObject(objects []*index.Object, next uint64, random *rand.Rand) []*index.Object {
+	at := random.IntN(len(objects))
+	o := objects[at]
+	switch random.IntN(4) {
+	case 0:
+		return slices.Delete(objects, at, at+1)
+	case 1:
+		bytesOfAnother := objects[random.IntN(len(objects))].Bytes
+		return slices.Insert(objects, at+1, index.NewObject(next, o.Key+"+", 2, bytesOfAnother))
+	}
+	objects[at] = newVersion(next, o, "  "[:random.IntN(3)])
+	return objects
+}
+
+// checkEvents writes the initial events of a watch again and again. The first time, proceed returns false at its first call, the
+// next time at its second call, and so on, until everything is written. Each time, a client must read the events of the objects
+// that WriteEvents says it has written. After the last object it must read the tail, too.
 func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
 	const tail = "the end\n"
@@ -190,10 +195,7 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 		if complete && written < len(objects) {
 			t.Fatalf("proceed never returned false: got %d objects written, want %d", written, len(objects))
 		}
-		var want []byte
-		for _, o := range objects[:written] {
-			want = envelope.AppendEvent(want, wire.Added, o.Bytes)
-		}
+		want := eventsOf(objects[:written])
 		if complete {
 			want = append(want, tail...)
 		}
@@ -207,6 +209,14 @@ func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	}
 }
 
+// eventsOf returns the initial events of objects.
+func eventsOf(objects []*index.Object) (events []byte) {
+	for _, o := range objects {
+		events = envelope.AppendEvent(events, wire.Added, o.Bytes)
+	}
+	return events
+}
+
 // TestJoinedMembers: Go's reader, which client-go uses, returns all bytes that WriteEvents or WriteStored has written. Only then
 // does it wait for the next member, which may come much later.
 func TestJoinedMembers(t *testing.T) {
@@ -215,10 +225,6 @@ func TestJoinedMembers(t *testing.T) {
 	var conn connection
 	_, _, err := c.WriteEvents(&conn, envelope, objects, []byte("the end\n"), func() bool { return true })
 	expect.NoError(t, err)
-	var events []byte
-	for _, o := range objects {
-		events = envelope.AppendEvent(events, wire.Added, o.Bytes)
-	}
 	client, err := gzip.NewReader(&conn)
 	expect.NoError(t, err)
 	expectRead := func(want []byte) {
@@ -233,9 +239,9 @@ func TestJoinedMembers(t *testing.T) {
 			t.Fatalf("the client waits for the next member before it has read all %d bytes", len(want))
 		}
 	}
-	expectRead(append(events, "the end\n"...))
+	expectRead(append(eventsOf(objects), "the end\n"...))
 	for _, later := range [][]byte{
-		[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored),
+		[]byte("short"), bytes.Repeat([]byte("long"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored),
 	} {
 		half := len(later) / 2
 		expect.NoError(t, WriteStored(&conn, slices.Values([][]byte{later[:half], later[half:]})))
@@ -276,18 +282,18 @@ func TestFewPiecesAreCompressedAgain(t *testing.T) {
 	objects := newObjects(1, 600, 6600)
 	f := format{envelope: envelope}
 	earlier := c.compress(f, objects, nil)
-	clear(earlier.deflated) // a piece with only zero bytes shows then that compress has used it again
+	clear(earlier.deflated) // from now on, a piece of zero bytes is one that compress has reused
 	changed := slices.Clone(objects)
 	changed[300] = newVersion(1_000_000, objects[300], " ")
 	s := c.compress(f, changed, earlier)
-	again := 0
+	compressed := 0
 	for i := range s.pieces {
-		if !bytes.Equal(s.bytesOf(i), make([]byte, len(s.bytesOf(i)))) {
-			again++
+		if isReused := bytes.Equal(s.bytesOf(i), make([]byte, len(s.bytesOf(i)))); !isReused {
+			compressed++
 		}
 	}
-	if again < 1 || again > 2 || len(s.pieces) < 20 {
-		t.Errorf("%d of %d pieces were compressed again, want 1 or 2 of at least 20", again, len(s.pieces))
+	if compressed < 1 || compressed > 2 || len(s.pieces) < 20 {
+		t.Errorf("%d of %d pieces were compressed again, want 1 or 2 of at least 20", compressed, len(s.pieces))
 	}
 }
 
@@ -306,8 +312,7 @@ func TestEqualCacheKeys(t *testing.T) {
 }
 
 // TestReusedPiecesFit: a segment has the bytes of its own objects, though compress takes pieces from an earlier segment. Not all
-// pieces fit. In lists, each object but the first of a segment follows a comma, and a piece may refer to the piece before it.
-// Events have no commas.
+// of these fit: in a list, each object but the first of a segment follows a comma, and a piece may refer to the piece before it.
 func TestReusedPiecesFit(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	list, events := format{envelope: envelope}, format{envelope: envelope, events: true}

@@ -14,15 +14,16 @@ import (
 	"github.com/listproxy/listproxy/test/samples"
 )
 
-// TestShards: Page returns the objects whose hash is in any range of the query, as apimachinery's own selector does, also
-// if a hash is the start or the end of a range.
+// TestShards: Page returns the objects whose hash is in any range of the query, as apimachinery's own selector does. A hash may be
+// the start or the end of a range.
 func TestShards(t *testing.T) {
 	envelope := samples.Envelope("PodList", "v1")
 	envelope.Paths = envelope.Paths.WithUID()
-	tree, metadataOf := NewTree(false), map[string]*metav1.PartialObjectMetadata{}
+	tree := NewTree(false)
+	metadataOf := map[string]*metav1.PartialObjectMetadata{}
 	hashOf := func(value string) string { return "0x" + sharding.HashField(value) }
-	// The least hash, one more than the greatest, and the hash of the namespace of all objects.
-	bounds := []string{"0x0000000000000000", "0x10000000000000000", hashOf("a")}
+	const least, afterGreatest = "0x0000000000000000", "0x10000000000000000"
+	bounds := []string{least, afterGreatest, hashOf("a")} // all objects are in the namespace a
 	for i := range 10 {
 		uid := fmt.Sprint("uid-", i)
 		key := JoinKey("a", uid)
@@ -30,22 +31,26 @@ func TestShards(t *testing.T) {
 		metadataOf[key] = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "a", UID: types.UID(uid)}}
 		bounds = append(bounds, hashOf(uid))
 	}
+	expectShard := func(field, start, end string) {
+		t.Helper()
+		q := Query{Shards: sharding.NewSelector(
+			sharding.ShardRangeRequirement{Key: field, Start: start, End: end},
+			sharding.ShardRangeRequirement{Key: field, Start: hashOf("uid-0"), End: hashOf("uid-1")},
+		)}
+		page := tree.Page(envelope, q, nil)
+		for key, metadata := range metadataOf {
+			want, err := q.Shards.Matches(metadata)
+			expect.NoError(t, err)
+			got := slices.ContainsFunc(page.Objects, func(o *Object) bool { return o.Key == key })
+			if got != want {
+				t.Errorf("%s: %s is chosen: got %t, want %t", q.Shards, key, got, want)
+			}
+		}
+	}
 	for _, field := range []string{wire.UIDField, "object.metadata.namespace"} {
 		for _, start := range bounds {
 			for _, end := range bounds {
-				q := Query{Shards: sharding.NewSelector(
-					sharding.ShardRangeRequirement{Key: field, Start: start, End: end},
-					sharding.ShardRangeRequirement{Key: field, Start: hashOf("uid-0"), End: hashOf("uid-1")},
-				)}
-				page := tree.Page(envelope, q, nil)
-				for key, metadata := range metadataOf {
-					want, err := q.Shards.Matches(metadata)
-					expect.NoError(t, err)
-					got := slices.ContainsFunc(page.Objects, func(o *Object) bool { return o.Key == key })
-					if got != want {
-						t.Errorf("%s: %s is chosen: got %t, want %t", q.Shards, key, got, want)
-					}
-				}
+				expectShard(field, start, end)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // TestTreeAgainstAMap: Page and Count of a tree that changes at random return what a walk over a sorted map finds. A Clone
-// keeps its state.
+// does not change with the tree.
 func TestTreeAgainstAMap(t *testing.T) {
 	const steps = 12_000
 	for seed := range uint64(2) {
@@ -36,7 +36,7 @@ func TestTreeAgainstAMap(t *testing.T) {
 				} else {
 					m.remove(JoinKey(m.pickName()))
 				}
-				if step%1000 == 999 {
+				if isCheckpoint := step%1000 == 999; isCheckpoint {
 					clone := *m
 					clone.tree = m.tree.Clone()
 					clone.objects = maps.Clone(m.objects)
@@ -140,7 +140,7 @@ func (m *checkedTree) remove(key string) {
 func (m *checkedTree) check(t *testing.T) {
 	t.Helper()
 	if m.tree.Len() != len(m.objects) {
-		t.Fatalf("%d objects, want %d", m.tree.Len(), len(m.objects))
+		t.Fatalf("got %d objects, want %d", m.tree.Len(), len(m.objects))
 	}
 	m.checkRuns(t)
 	keys := slices.Sorted(maps.Keys(m.objects))
@@ -163,8 +163,8 @@ func (m *checkedTree) check(t *testing.T) {
 	}
 }
 
-// checkRuns compares signatures and index with the objects. It requires that runs are on average at least an eighth full,
-// since Count visits each of them.
+// checkRuns compares signatures and index with the objects. Since Count visits each run, runs must be at least an eighth full
+// on average.
 func (m *checkedTree) checkRuns(t *testing.T) {
 	t.Helper()
 	expect.Same(t, m.tree.Len(), m.tree.byField.Len())
@@ -207,7 +207,7 @@ var (
 	}
 )
 
-// checkPage compares a random page with one that is made by looking at each object in order.
+// checkPage compares a random page with the one that findPage finds.
 func (m *checkedTree) checkPage(t *testing.T, keys []string) {
 	t.Helper()
 	labelText := m.pick(labelSelectors...)
@@ -251,7 +251,7 @@ func (m *checkedTree) checkPage(t *testing.T, keys []string) {
 	expect.Same(t, want, page)
 }
 
-// findPage returns the page of a query without its objects, and their keys.
+// findPage finds the page of a query by a walk over all objects. It returns the page without its objects, and their keys.
 func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []string) {
 	node, byNode := q.Fields.RequiresExactMatch("spec.nodeName")
 	if !byNode {
@@ -279,8 +279,8 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 	return page, found
 }
 
-// TestNodeIndexEnds: with UsesIndex, the page with the last pod of a node has no next page, though other pods follow.
-// Otherwise it has one.
+// TestNodeIndexEnds: with UsesIndex, no page follows the one with the last pod of a node. Without it, one follows if other pods
+// do.
 func TestNodeIndexEnds(t *testing.T) {
 	m := newCheckedTree(0)
 	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
@@ -295,21 +295,21 @@ func TestNodeIndexEnds(t *testing.T) {
 // TestCountWalksLittle: Count looks at no object of the runs between its ends. Set puts objects that come in order into full
 // runs.
 func TestCountWalksLittle(t *testing.T) {
-	const n, skipped = 20 * maxRun, 10
+	const objects, skipped = 20 * maxRun, 10
 	tree := NewTree(false)
-	for i := range n {
+	for i := range objects {
 		tree.Set(&Object{Key: fmt.Sprintf("ns/%06d", i)})
 	}
-	if runs := tree.runs.Len(); runs > n/maxRun+1 {
-		t.Errorf("%d objects are in %d runs, want at most %d", n, runs, n/maxRun+1)
+	if runs, most := tree.runs.Len(), objects/maxRun+1; runs > most {
+		t.Errorf("%d objects are in %d runs, want at most %d", objects, runs, most)
 	}
 	tree.runs.Ascend(func(r run) bool {
-		if r.first > "ns/000100" && r.first < "ns/001000" { // the run is between the ends
+		if isBetween := r.first > "ns/000100" && r.first < "ns/001000"; isBetween {
 			r.columns.objects = nil // to look at them would panic
 		}
 		return true
 	})
 	for _, end := range []string{"", (Scope{Namespace: "ns"}).End()} {
-		expect.Same(t, int64(n-skipped), tree.Count(fmt.Sprintf("ns/%06d", skipped), end))
+		expect.Same(t, int64(objects-skipped), tree.Count(fmt.Sprintf("ns/%06d", skipped), end))
 	}
 }

@@ -58,7 +58,7 @@ type fakeCluster struct {
 	state       index.Tree // state has the pods at the newest revision.
 	log         []logged   // log has all changes, in order.
 	broadcaster *Broadcaster
-	definition  definition // definition answers Options.Defined of the clients.
+	definition  definition // definition decides what Options.Defined of the clients returns.
 }
 
 // definition decides what Options.Defined returns, and counts the calls.
@@ -170,7 +170,8 @@ func (c *fakeCluster) renew() {
 	c.broadcaster.Renew(*c.broadcaster.Form(), c.span)
 }
 
-// queries returns a query for each kind of selector, and for each property by which the broadcaster puts watchers into buckets.
+// queries returns queries with all kinds of selectors, and with all properties by which a broadcaster puts watchers into
+// buckets.
 func queries(t testing.TB) map[string]index.Query {
 	t.Helper()
 	selector := func(text string) labels.Selector {
@@ -200,8 +201,8 @@ type wantEvent struct {
 	text     string
 }
 
-// wantEvents returns the events of the changes in log that a watch after a revision must get. Unlike [index.Filter], it looks
-// whether the query selects the object before each change, and whether it selects it after.
+// wantEvents returns the events that a watch after a revision must get for the changes in log. For each change it looks at
+// the object before and after it, and so does not use [index.Filter].
 func wantEvents(log []logged, q index.Query, after uint64) (events []wantEvent) {
 	for _, l := range log {
 		if l.revision <= after {
@@ -294,8 +295,8 @@ func (c *fakeCluster) watchNamespace(n int, namespace string, o Options) []*watc
 // Close calls [Watcher.Close], but only the first time.
 func (w *watchClient) Close(why Ending) { w.closing.Do(func() { w.Watcher.Close(why) }) }
 
-// receive receives the events that there are now, and reports whether there were any. It panics if they are malformed: tests
-// also call it in goroutines of their own, where Fatal must not be called.
+// receive receives the events that there are now, and reports whether there were any. It panics if they are malformed, since
+// Fatal must not be called in the goroutines of follow.
 func (w *watchClient) receive(ctx context.Context) bool {
 	var b Batch
 	w.end = w.Take(ctx, &b)

@@ -11,9 +11,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestDefinedCalls: clients share the calls of Defined, so that a change for many clients takes few calls. While Defined is
-// false, each client calls it once more in each definedPollInterval, however many changes come, and ends after definedTimeout.
-// A change that concerns no client takes no call.
+// TestDefinedCalls: a change for many clients takes few calls of Defined, and a change for no client takes none. While Defined
+// is false, each client calls it once in each definedPollInterval, however many changes come, and ends after definedTimeout.
 func TestDefinedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		const clients, changes = 100, 100
@@ -36,13 +35,13 @@ func TestDefinedCalls(t *testing.T) {
 		}
 		c.add("n1")
 		synctest.Wait()
-		expectCalls(clients/2, "one change") // one call, and those that began before it had returned
+		expectCalls(clients/2, "one change") // one call, and calls that began before it returned
 		c.definition.doubtful.Store(true)
 		for range changes {
 			c.add("n1")
 			synctest.Wait()
 		}
-		expectCalls(2*clients, "many changes while Defined is false") // at the first change, and one that was under way
+		expectCalls(2*clients, "many changes while Defined is false") // of each client: at the first change, and one in progress
 		time.Sleep(definedTimeout + maxEndSpread + time.Second)
 		for range all {
 			<-ended
@@ -66,7 +65,7 @@ func TestNothingPinned(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To})
 		c.add("n1")
-		object := weak.Make(c.log[0].After) // what was added; no variable keeps it
+		object := weak.Make(c.log[0].After) // the added object
 		c.add("n2")
 		synctest.Wait()
 		if !w.receive(t.Context()) || len(w.events) != 2 {

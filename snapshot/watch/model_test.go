@@ -12,9 +12,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestModel: whatever happens to a broadcaster, at random, each client gets the events that its query selects, in order and from
-// its revision on: nothing new while Defined is false, and everything soon after. No event up to the revision of a bookmark is
-// missing, and no bookmark is. A watch ends only for a reason that the model knows.
+// TestModel: whatever happens to a broadcaster, each client gets the events after its revision that its query selects, in order.
+// It gets nothing new while Defined is false, and everything soon after. It gets the bookmarks that it asked for, and each event
+// up to the revision of a bookmark before that bookmark. Its watch ends only for a reason that the model knows.
 func TestModel(t *testing.T) {
 	const seeds, steps = 24, 150
 	for seed := range uint64(seeds) {
@@ -56,44 +56,36 @@ type follower struct {
 	name    string // of its query
 	options Options
 	begunAt time.Time
-	asleep  bool // it has taken everything, and was not woken since
+	asleep  bool // it has taken everything, and only a wake lets it take more
 	// extraBookmarks is the number of bookmarks that came before their time.
 	extraBookmarks int
-	// undispatchedTo is the newest revision at the time when the client took changes that were not dispatched yet. These
-	// changes wake it again.
+	// undispatchedTo is the newest revision when the client last took changes before they were dispatched. These changes wake
+	// the client again.
 	undispatchedTo uint64
-	// checked has the numbers of events and bookmarks that were compared already.
+	// checked has the numbers of events and bookmarks that check has compared.
 	checked struct{ events, bookmarks int }
 	// want has the events that the client must get for the first wantLogged changes of the log.
 	want       []wantEvent
 	wantLogged int
 }
 
-// step does one random thing, each with the chance of its weight.
+// step does one thing at random. A weight says how often, compared with others.
 func (m *model) step() {
-	isEven := func() bool { return m.random.IntN(2) == 0 }
-	pauses := []time.Duration{0, definedPollInterval / 2, time.Second, definedTimeout / 2, time.Minute}
 	steps := []struct {
 		weight int
 		run    func()
 	}{
 		{20, m.write},
 		{16, m.begin},
-		{12, func() {
-			some := slices.DeleteFunc(m.open(), func(*follower) bool { return isEven() })
-			m.read(1+m.random.IntN(3), some...)
-		}},
+		{12, m.readSome},
 		{4, func() { m.trim(1 + m.random.IntN(10)) }},
 		{4, m.forget},
-		{4, func() { m.setDoubtful(isEven()) }},
-		{4, func() { time.Sleep(pauses[m.random.IntN(len(pauses))]) }},
+		{4, func() { m.setDoubtful(m.flipCoin()) }},
+		{4, m.pause},
 		{4, m.loseOldestClient},
 		{3, m.readUndispatched},
 		{1, m.writeAndCut},
-		{1, func() {
-			m.renew()
-			m.confirmed, m.retainedAfter = m.span.To, m.span.To
-		}},
+		{1, m.load},
 		{4, func() { m.settle([]time.Duration{0, bookmarkInterval + bookmarkJitter}[m.random.IntN(2)]) }},
 	}
 	total := 0
@@ -102,16 +94,37 @@ func (m *model) step() {
 	}
 	left := m.random.IntN(total)
 	for _, s := range steps {
-		if left -= s.weight; left < 0 {
+		left -= s.weight
+		if left < 0 {
 			s.run()
 			break
 		}
 	}
-	if isEven() {
+	if m.flipCoin() {
 		synctest.Wait()
 		m.checkWakes()
 	}
 	m.closeEnded()
+}
+
+func (m *model) flipCoin() bool { return m.random.IntN(2) == 0 }
+
+// readSome lets some clients read.
+func (m *model) readSome() {
+	some := slices.DeleteFunc(m.open(), func(*follower) bool { return m.flipCoin() })
+	m.read(1+m.random.IntN(3), some...)
+}
+
+// pause lets some time pass.
+func (m *model) pause() {
+	pauses := []time.Duration{0, definedPollInterval / 2, time.Second, definedTimeout / 2, time.Minute}
+	time.Sleep(pauses[m.random.IntN(len(pauses))])
+}
+
+// load loads the newest state, which has no history.
+func (m *model) load() {
+	m.renew()
+	m.confirmed, m.retainedAfter = m.span.To, m.span.To
 }
 
 // loseOldestClient lets the client of the oldest open watch go away.
@@ -125,10 +138,13 @@ func (m *model) loseOldestClient() {
 func (m *model) checkWakes() {
 	for _, w := range m.open() {
 		due := w.due.Load()
-		i := slices.IndexFunc(m.log, func(l logged) bool { return l.revision == due })
 		hasBegun := w.delivered > w.after
-		mayBeUnconcerned := due <= max(m.cutBefore, w.undispatchedTo)
-		if w.asleep && hasBegun && i >= 0 && !w.isConcerned(m.log[i]) && !mayBeUnconcerned {
+		mayBeAnyChange := due <= max(m.cutBefore, w.undispatchedTo)
+		if !w.asleep || !hasBegun || mayBeAnyChange {
+			continue
+		}
+		i := slices.IndexFunc(m.log, func(l logged) bool { return l.revision == due })
+		if i >= 0 && !w.isConcerned(m.log[i]) {
 			m.t.Fatalf("a watch of %s is woken for the change at %d", w.name, due)
 		}
 	}
@@ -169,7 +185,7 @@ func (m *model) begin() {
 	}
 	o := Options{
 		After:     m.retainedAfter + m.random.Uint64N(m.span.To-m.retainedAfter+1),
-		Bookmarks: m.random.IntN(2) == 0,
+		Bookmarks: m.flipCoin(),
 		Timeout:   []time.Duration{24 * time.Hour, 150 * time.Second}[m.random.IntN(2)],
 	}
 	m.followers = append(m.followers, &follower{watchClient: m.watch(all[name], o), name: name, options: o, begunAt: time.Now()})
@@ -233,7 +249,7 @@ func (m *model) readUndispatched() {
 	defer m.broadcaster.mu.Unlock()
 	m.write()
 	for _, w := range m.open() {
-		if w.phase.Load() != phaseOpen || m.random.IntN(2) == 0 {
+		if w.phase.Load() != phaseOpen || m.flipCoin() {
 			continue
 		}
 		if w.options.Bookmarks {
@@ -343,21 +359,21 @@ func (m *model) isForgotten(w *follower) bool {
 	})
 }
 
-// readAll lets all clients read all events. Then no event up to a revision may be missing.
+// readAll lets all clients read all events. Then no event up to the revision to may be missing.
 func (m *model) readAll(to uint64) {
 	const enough = 1000
 	all := m.open()
 	m.read(enough, all...)
 	for _, w := range all {
 		if w.end == "" && w.missing() > 0 && w.want[len(w.events)].revision <= to {
-			m.t.Fatalf("a watch of %s after %d: at %d there are missing %.300q", w.name, w.after, to, fmt.Sprint(w.want[len(w.events):]))
+			m.t.Fatalf("a watch of %s after %d: at %d it lacks %.300q", w.name, w.after, to, fmt.Sprint(w.want[len(w.events):]))
 		}
 	}
 	m.closeEnded()
 }
 
-// settle ends all doubt. Soon after, though changes go on to come, all clients have all events. After a time, all that
-// want one have a bookmark at the newest revision.
+// settle ends all doubt. Soon after, though more changes come, all clients must have all events. If after is long enough, all
+// clients that want bookmarks must have one at the newest revision then.
 func (m *model) settle(after time.Duration) {
 	m.setDoubtful(false)
 	m.readAll(0)
@@ -392,7 +408,7 @@ func (w *follower) hasBookmarkAt(revision uint64) bool {
 	return n > 0 && w.bookmarks[n-1].revision == revision
 }
 
-// finish ends all watches in a random way. Unless they are aborted, clients get all events before, and a last bookmark,
+// finish ends all watches in a random way. Unless they are aborted, clients must get all events and a last bookmark before,
 // also if the process ends meanwhile.
 func (m *model) finish() {
 	for range 5 {

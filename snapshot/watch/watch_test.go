@@ -16,13 +16,13 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestNewestIsEncodedOnce: the first client that gets the newest change encodes its event. Each further client gets the same
-// bytes if the change is an event of the same type for it, and others if not.
+// TestNewestIsEncodedOnce: the first client that gets the newest change encodes its event. A client for which the change is an
+// event of the same type gets the same bytes, and a client for which it is another event gets others.
 func TestNewestIsEncodedOnce(t *testing.T) {
 	byApp := func(app string) index.Query {
 		return index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": app})}
 	}
-	// queryFor has a query for which the change is an event of each type.
+	// The change is an event of each type for one of these queries.
 	queryFor := map[string]index.Query{wire.Modified: {}, wire.Deleted: byApp("1"), wire.Added: byApp("2")}
 	for firstType := range queryFor {
 		c := newCluster(t, 1)
@@ -39,8 +39,9 @@ func TestNewestIsEncodedOnce(t *testing.T) {
 		first := take(firstType)
 		for eventType := range queryFor {
 			batch := take(eventType)
-			if isShared := len(batch.encoded) > 0 && &batch.encoded[0] == &first.encoded[0]; isShared != (eventType == firstType) {
-				t.Errorf("after an event of type %s, one of type %s has the same bytes: got %t, want %t", firstType, eventType, isShared, !isShared)
+			isShared := len(batch.encoded) > 0 && &batch.encoded[0] == &first.encoded[0]
+			if wantShared := eventType == firstType; isShared != wantShared {
+				t.Errorf("%s after %s has the same bytes: got %t, want %t", eventType, firstType, isShared, wantShared)
 			}
 		}
 	}
@@ -62,52 +63,52 @@ func TestEndsAreSpread(t *testing.T) {
 		cause         func(*fakeCluster)
 		stateTime     time.Duration // for which each client reads its state
 		want          Ending        // "": EndLost or EndShutdown, whichever comes first
-		wantLeast     time.Duration // before the first watch ends
-		wantMost      time.Duration // before the last watch has ended
+		wantFirst     time.Duration // no watch ends earlier
+		wantLast      time.Duration // no watch ends later
 		wantPerSecond int           // at most so many watches end in a second
-		wantIdleGoOn  bool          // watches that have got everything go on; false: they may end or not
+		wantIdleGoOn  bool          // watches that have all changes go on; false: they may end
 	}{
 		"the history forgets the next change": {
 			cause: func(c *fakeCluster) { c.trim(1) },
-			want:  EndBehind, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: mostPerSecond, wantIdleGoOn: true,
+			want:  EndBehind, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond, wantIdleGoOn: true,
 		},
 		"the state is lost": {
 			cause: func(c *fakeCluster) { c.broadcaster.End() },
-			want:  EndLost, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: mostPerSecond,
+			want:  EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond,
 		},
 		"the history forgets the next change, and the state is lost": {
 			cause: func(c *fakeCluster) {
 				c.trim(1)
 				c.broadcaster.End()
 			},
-			want: EndLost, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: mostPerSecond,
+			want: EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond,
 		},
 		"the state is lost while clients read it": {
 			cause: func(c *fakeCluster) { c.broadcaster.End() }, stateTime: maxEndSpread,
-			want: EndLost, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: watches,
+			want: EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: watches,
 		},
 		"the state may be wrong": {
 			cause: func(c *fakeCluster) { c.broadcaster.Abort() },
-			want:  EndLost, wantLeast: minWatchLife, wantMost: allWithin, wantPerSecond: mostPerSecond,
+			want:  EndLost, wantFirst: minWatchLife, wantLast: allWithin, wantPerSecond: mostPerSecond,
 		},
 		"Defined is false for long": {
 			cause: func(c *fakeCluster) {
 				c.definition.doubtful.Store(true)
 				c.add("n1")
 			},
-			want: EndLost, wantLeast: definedTimeout, wantMost: definedTimeout + definedPollInterval + allWithin,
+			want: EndLost, wantFirst: definedTimeout, wantLast: definedTimeout + definedPollInterval + allWithin,
 			wantPerSecond: mostPerSecond, wantIdleGoOn: true,
 		},
 		"the process ends": {
 			cause: func(c *fakeCluster) { c.broadcaster.EndWithin(shutdown, EndShutdown) },
-			want:  EndShutdown, wantLeast: minWatchLife, wantMost: allWithinShutdown, wantPerSecond: mostAtShutdown,
+			want:  EndShutdown, wantFirst: minWatchLife, wantLast: allWithinShutdown, wantPerSecond: mostAtShutdown,
 		},
 		"the state is lost, and the process ends": {
 			cause: func(c *fakeCluster) {
 				c.broadcaster.End()
 				c.broadcaster.EndWithin(shutdown, EndShutdown)
 			},
-			wantLeast: minWatchLife, wantMost: allWithinShutdown, wantPerSecond: mostAtShutdown,
+			wantFirst: minWatchLife, wantLast: allWithinShutdown, wantPerSecond: mostAtShutdown,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,9 +119,9 @@ func TestEndsAreSpread(t *testing.T) {
 					c := newCluster(t, 1)
 					c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &pacer)
 					all = append(all, c.watchNamespace(watchesEach, "n1", Options{})...)
-					unconcerned := c.watchNamespace(1, "n3", Options{})[0]
-					unconcerned.receive(t.Context())
-					idle = append(idle, unconcerned)
+					hasAll := c.watchNamespace(1, "n3", Options{})[0] // no change concerns it
+					hasAll.receive(t.Context())
+					idle = append(idle, hasAll)
 					c.add("n1")
 					c.add("n1")
 					synctest.Wait()
@@ -134,18 +135,18 @@ func TestEndsAreSpread(t *testing.T) {
 					if tt.want != "" && e.why != tt.want {
 						t.Errorf("a watch: got the ending %q, want %q", e.why, tt.want)
 					}
-					if e.after < tt.wantLeast || e.after > tt.wantMost {
-						t.Errorf("a watch ends after %v, want %v to %v", e.after, tt.wantLeast, tt.wantMost)
-					}
-				}
-				for _, w := range idle {
-					if tt.wantIdleGoOn && w.phase.Load() != phaseOpen {
-						t.Error("a watch that has got everything ends, want it to go on")
+					if e.after < tt.wantFirst || e.after > tt.wantLast {
+						t.Errorf("a watch ends after %v, want %v to %v", e.after, tt.wantFirst, tt.wantLast)
 					}
 				}
 				for second, n := range perSecond {
 					if n > tt.wantPerSecond {
 						t.Errorf("%d watches end in the second after %v, want at most %d", n, second, tt.wantPerSecond)
+					}
+				}
+				for _, w := range idle {
+					if tt.wantIdleGoOn && w.phase.Load() != phaseOpen {
+						t.Error("a watch that has all changes ends, want it to go on")
 					}
 				}
 			})
@@ -188,9 +189,9 @@ func endAll(t *testing.T, all []*watchClient) []watchEnd {
 func TestSlowState(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cause            func(*fakeCluster)
-		wantEarly        Ending // before initialStateTimeout is over
-		wantLate         Ending // after that
-		wantNewestReader Ending // after that, of a client that reads the newest state
+		wantEarly        Ending // before initialStateTimeout is over; "": it reads on
+		wantLate         Ending // after initialStateTimeout
+		wantNewestReader Ending // after initialStateTimeout, of a client that reads the newest state
 	}{
 		"nothing is forgotten":          {cause: func(*fakeCluster) {}},
 		"the next change is forgotten":  {cause: func(c *fakeCluster) { c.trim(2) }, wantLate: EndBehind},
@@ -222,7 +223,7 @@ func TestSlowState(t *testing.T) {
 // TestDrain: a client that reads slowly gets events of a lost history for drainTimeout, and no longer.
 func TestDrain(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
-		const changes, pause = 100, 2 * time.Second
+		const changes, readEvery = 100, 2 * time.Second
 		w := c.watch(index.Query{}, Options{After: c.span.To})
 		for range changes {
 			revision := c.span.To + 1
@@ -230,14 +231,14 @@ func TestDrain(t *testing.T) {
 			c.change(revision, index.Change{After: c.object("n1", name, "1", "", revision)})
 		}
 		c.broadcaster.End()
-		time.Sleep(minWatchLife + time.Second) // the end of a watch without others is due by now
+		time.Sleep(minWatchLife + time.Second) // a watch that is alone must end by now
 		begunAt := time.Now()
 		for w.end == "" {
 			w.receive(t.Context())
-			time.Sleep(pause)
+			time.Sleep(readEvery)
 		}
 		expect.Same(t, EndLost, w.end)
-		if took := time.Since(begunAt); took > drainTimeout+2*pause {
+		if took := time.Since(begunAt); took > drainTimeout+2*readEvery {
 			t.Errorf("the watch ends after %v, want at most about %v", took, drainTimeout)
 		}
 		if n := len(w.events); n == 0 || n == changes {
@@ -250,7 +251,6 @@ func TestDrain(t *testing.T) {
 func TestNoBookmarkAtTheBeginning(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To, Bookmarks: true})
-		w.receive(t.Context())
 		time.Sleep(bookmarkInterval + bookmarkJitter)
 		if w.receive(t.Context()) {
 			t.Errorf("nothing has changed: got the bookmarks %v, want none", w.bookmarks)

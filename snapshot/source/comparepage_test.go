@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestComparePagesOfShards: isWrittenAs accepts a page of a shard with or without remainingItemCount, since kube-apiserver
-// 1.36 writes it and 1.37 does not. A count that is there must be right, and the list must have its shardInfo.
+// TestComparePagesOfShards: isWrittenAs accepts a page of a shard with or without a remainingItemCount: kube-apiserver 1.36
+// writes one, 1.37 does not. If there is one it must be right. The list must have its shardInfo.
 func TestComparePagesOfShards(t *testing.T) {
 	const item = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
 	src := Source{Resource: CollectionKey{Namespaced: true, Representation: media.JSON}}

@@ -12,8 +12,7 @@ func newTestFreshness(now time.Time) *Freshness {
 	return f
 }
 
-// TestFreshness: after the events of each case, Next returns the action that is due, or else the time at which an action
-// will be due.
+// TestFreshness: Next returns the action that is due after some events, or else the time at which one will be due.
 func TestFreshness(t *testing.T) {
 	start := time.Now()
 	at := start.Add
@@ -26,7 +25,7 @@ func TestFreshness(t *testing.T) {
 		}
 	}
 	threeTimes := func(e event) event { return sequence(e, e, e) }
-	// Events of probes. The upstream is at revision 30.
+	// Probes. The upstream is at revision 30.
 	const nextProbe, laterProbe = 8, 9 // the numbers of the first two probes that a case sends
 	awaitProbe := func(number uint64) event { return func(f *Freshness) { f.Await(start, number) } }
 	probeSent := func(f *Freshness) { f.ProbeSent(Probe{Number: f.probe.Number + 1, Sent: start}) }
@@ -40,7 +39,7 @@ func TestFreshness(t *testing.T) {
 	}
 	probeRefused := func(pause time.Duration) event { return func(f *Freshness) { f.Refused(start, pause) } }
 	behind := sequence(probeSent, probeNotReached)
-	behindAwaitedAt := func(after time.Duration) event {
+	behindAwaitedAt := func(after time.Duration) event { // a list waits until the state reaches the answer to a probe
 		return func(f *Freshness) {
 			number := f.probe.Number + 1
 			f.Await(at(after), number)
@@ -49,16 +48,18 @@ func TestFreshness(t *testing.T) {
 		}
 	}
 	behindAwaited := behindAwaitedAt(0)
-	// Events of the stream.
+	// The stream.
 	streamEnds := (*Freshness).StreamClosed
 	streamBegins := func(f *Freshness) { f.StreamOpened(start) }
 	streamSentAt := func(after time.Duration) event { return func(f *Freshness) { f.StreamSent(at(after)) } }
 	streamReaches := func(revision uint64) event { return func(f *Freshness) { f.Reached(revision) } }
-	// Events of progress watches.
+	// Progress watches.
 	progressOpened := (*Freshness).ProgressOpened
-	progressFailed := func(f *Freshness) { f.ProgressFailed(start, 0) }
-	progressEnded := func(helped bool) event { return func(f *Freshness) { f.ProgressEnded(helped) } }
-	progressWithoutBookmark := func(f *Freshness) { f.ProgressWithoutBookmark(start) }
+	progressFailed := func(retryAfter time.Duration) event {
+		return func(f *Freshness) { f.ProgressFailed(start, retryAfter) }
+	}
+	progressHelped := func(f *Freshness) { f.ProgressEnded(true) }
+	noBookmark := sequence(progressOpened, func(f *Freshness) { f.ProgressWithoutBookmark(start) })
 
 	waitForEvent := Action{}
 	probe, progress, leave := Action{Step: SendProbe}, Action{Step: OpenProgressWatch}, Action{Step: LeaveStream}
@@ -69,18 +70,22 @@ func TestFreshness(t *testing.T) {
 		after    time.Duration // since the start; Next is called then
 		want     Action
 	}{
-		"nothing happened":                  {want: scheduled},
-		"the next probe is due":             {after: 18 * time.Second, want: probe},
-		"a probe is unanswered":             {happened: []event{probeSent}, after: time.Hour, want: waitForEvent},
-		"a list awaits a proof":             {happened: []event{awaitProbe(nextProbe)}, want: probe},
-		"a list awaits a later probe":       {happened: []event{probeSent, awaitProbe(laterProbe), probeReached}, want: probe},
-		"the stream ended before an answer": {happened: []event{awaitProbe(nextProbe), probeSent, streamEnds, streamBegins}, want: probe},
+		// When a probe is sent.
+		"nothing happened":            {want: scheduled},
+		"the next probe is due":       {after: 18 * time.Second, want: probe},
+		"a probe is unanswered":       {happened: []event{probeSent}, after: time.Hour, want: waitForEvent},
+		"a list awaits a proof":       {happened: []event{awaitProbe(nextProbe)}, want: probe},
+		"a list awaits a later probe": {happened: []event{probeSent, awaitProbe(laterProbe), probeReached}, want: probe},
+		"the stream ended before an answer": {
+			happened: []event{awaitProbe(nextProbe), probeSent, streamEnds, streamBegins}, want: probe,
+		},
 		"the stream ended before it reached an awaited answer": {
 			happened: []event{behindAwaited, streamEnds, streamBegins}, want: probe,
 		},
 		"a list waits for a revision": {happened: []event{(*Freshness).RequestProbe}, want: wakeAfter(probePause)},
 		"the upstream refused a probe for 5s": {
-			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(laterProbe)}, want: wakeAfter(5 * time.Second),
+			happened: []event{probeRefused(5 * time.Second), probeRefused(time.Second), awaitProbe(laterProbe)},
+			want:     wakeAfter(5 * time.Second),
 		},
 		"no answer, and a list awaits a proof": {
 			happened: []event{awaitProbe(nextProbe), probeUnansweredAt(0)}, want: wakeAfter(probePause),
@@ -88,6 +93,8 @@ func TestFreshness(t *testing.T) {
 		"no answer several times, and a list awaits a proof": {
 			happened: []event{awaitProbe(nextProbe), threeTimes(probeUnansweredAt(0))}, after: probePause, want: probe,
 		},
+
+		// When a progress watch is opened.
 		"the stream has not reached an awaited answer yet": {
 			happened: []event{behindAwaited}, want: wakeAfter(progressDelay),
 		},
@@ -101,27 +108,33 @@ func TestFreshness(t *testing.T) {
 			happened: []event{behindAwaited, progressOpened}, after: progressDelay, want: scheduled,
 		},
 		"a progress watch has failed": {
-			happened: []event{behindAwaited, progressOpened, progressFailed}, after: progressDelay, want: wakeAfter(progressPause),
+			happened: []event{behindAwaited, progressOpened, progressFailed(0)}, after: progressDelay, want: wakeAfter(progressPause),
+		},
+		"the upstream refused a progress watch for 10s": {
+			happened: []event{behindAwaited, progressOpened, progressFailed(10 * time.Second)}, after: progressDelay,
+			want: wakeAfter(10 * time.Second),
 		},
 		"three progress watches had no bookmark": {
-			happened: []event{threeTimes(sequence(progressOpened, progressWithoutBookmark)), awaitProbe(laterProbe), (*Freshness).RequestProbe},
+			happened: []event{threeTimes(noBookmark), awaitProbe(laterProbe), (*Freshness).RequestProbe},
 			want:     wakeAfter(noBookmarksPause),
 		},
 		"three progress watches had no bookmark, some time ago": {
-			happened: []event{threeTimes(sequence(progressOpened, progressWithoutBookmark)), streamSentAt(noBookmarksPause)}, after: noBookmarksPause, want: probe,
+			happened: []event{threeTimes(noBookmark), streamSentAt(noBookmarksPause)}, after: noBookmarksPause, want: probe,
 		},
 		"a progress watch helped, and lists keep coming": {
-			happened: []event{behindAwaited, progressOpened, progressEnded(true), streamReaches(30)}, want: progress,
+			happened: []event{behindAwaited, progressOpened, progressHelped, streamReaches(30)}, want: progress,
 		},
+
+		// When a progress watch would prove nothing.
 		"no answer since the stream last sent something": {
 			happened: []event{probeUnansweredAt(time.Millisecond), behindAwaited}, after: time.Second, want: leave,
 		},
 		"no answer before the stream last sent something": {
-			happened: []event{probeUnansweredAt(time.Millisecond), streamSentAt(2 * time.Millisecond), behindAwaited}, after: time.Second, want: progress,
+			happened: []event{probeUnansweredAt(time.Millisecond), streamSentAt(2 * time.Millisecond), behindAwaited},
+			after:    time.Second, want: progress,
 		},
 		"the stream was silent for longer than bookmarks take": {
-			happened: []event{behindAwaitedAt(70 * time.Second)},
-			after:    71 * time.Second, want: leave,
+			happened: []event{behindAwaitedAt(70 * time.Second)}, after: 71 * time.Second, want: leave,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,8 @@ const (
 	tokenWarning      = `299 - "Use tokens from the TokenRequest API"`
 )
 
-// TestHeadersFail: Headers fails for a list with warnings if listproxy cannot learn which of them are for its own token.
+// TestHeadersFail: Headers fails for a list with warnings if the question which of them are for listproxy's own token gets no
+// proper answer.
 func TestHeadersFail(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway} {
 		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
@@ -33,15 +34,15 @@ func TestHeadersFail(t *testing.T) {
 	}
 }
 
-// TestHeaders: Headers returns those headers of a list that every client gets. Warnings that listproxy gets with any answer
-// are for its own token, and left out; they are asked for only if the list has warnings.
+// TestHeaders: Headers returns the headers of a list that every client gets. It leaves out the warnings that listproxy gets with
+// any answer: they are about its own token. It asks for these only if the list has warnings.
 func TestHeaders(t *testing.T) {
 	const hsts = "max-age=3600"
 	for name, tt := range map[string]struct {
 		anyAnswer    []string // the warnings with any answer to listproxy
 		list         []string // the warnings with the list
 		wantWarnings []string
-		wantRequests int // for the warnings with any answer
+		wantRequests int // the number of requests for the warnings with any answer
 	}{
 		"no warning": {},
 		"a warning about the token": {

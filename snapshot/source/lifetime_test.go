@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestLifetime: LatestEnd of a watch whose end is noticed now is now, but the end of its timeout, counted from the answer,
-// if that has passed. reachedTimeout reports whether the timeout, counted from the request, was over to within maxEarlyEnd.
+// TestLifetime: LatestEnd returns the time at which the end of a watch was noticed, or the end of its timeout after the answer
+// if that is earlier. reachedTimeout returns true from maxEarlyEnd before the end of the timeout after the request.
 func TestLifetime(t *testing.T) {
 	sent := time.Now()
 	life := lifetime{sentAt: sent, answeredAt: sent.Add(20 * time.Second), timeout: time.Minute}

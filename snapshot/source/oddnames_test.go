@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestNameSelector: NameSelector selects a name with the separators of field selectors, which RBAC objects may have.
+// TestNameSelector: NameSelector selects names that have the separators of field selectors, as names of RBAC objects may.
 func TestNameSelector(t *testing.T) {
 	const separators = "a,b=c"
 	selector, err := fields.ParseSelector(NameSelector(separators))

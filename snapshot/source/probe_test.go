@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestProbe: Probe lists one name that cannot exist, and returns the list's revision. Such a list costs kube-apiserver the
-// lookup of one key and one seat, however many objects there are.
+// TestProbe: Probe lists one name that cannot exist, and returns the list's revision. However many objects there are, such a
+// list costs kube-apiserver the lookup of one key, and one seat.
 func TestProbe(t *testing.T) {
 	for resource, tt := range map[string]struct {
 		namespaced bool

@@ -28,7 +28,7 @@ func widgetList(items, metadata string) string {
 	return `{"apiVersion":"x.io/v1","items":[` + items + `],"kind":"WidgetList","metadata":{` + metadata + "}}\n"
 }
 
-// jsonLists are lists for LearnEnvelope. wantErr is nil if API servers write such lists.
+// jsonLists are bodies for LearnEnvelope. wantErr is nil if API servers write such lists.
 var jsonLists = map[string]struct {
 	body    string
 	wantErr error

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -102,7 +103,7 @@ func TestNoRevisionToChange(t *testing.T) {
 	}
 }
 
-// TestErrorEvent: for an ERROR event, Event returns an AnswerError with the code and the message of the Status.
+// TestErrorEvent: for an ERROR event, ParseEvent returns an AnswerError with the code and the message of the Status.
 func TestErrorEvent(t *testing.T) {
 	const code, message = 410, "too old"
 	status := encodeProtobuf(t, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: code, Message: message})
@@ -119,43 +120,46 @@ func TestErrorEvent(t *testing.T) {
 	}
 }
 
-// TestRefusedEvents: for a record that is not an event of an API server, Event returns an InconsistencyError.
+// TestRefusedEvents: for a record that is not an event of an API server, ParseEvent returns an InconsistencyError.
 func TestRefusedEvents(t *testing.T) {
 	pod := samplePod("a")
 	item, err := pod.Marshal()
 	expect.NoError(t, err)
 	object := encodeProtobuf(t, pod)
+	added := protobufEvent(t, "ADDED", object)
+	withoutRevision := encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta})
+	secondTypeMeta := append(slices.Clone(object), "\x0a\x00"...)
 	extension := appendWireBytes(nil, extensionRawField, object)
-	eventHead := appendWireString(nil, eventTypeField, "ADDED")
+	twoRawObjects := appendWireBytes(appendWireString(nil, eventTypeField, "ADDED"), eventObjectField, slices.Concat(extension, extension))
 	labelWithTwoKeys := appendWireString(nil, metaRevisionField, "7")
 	labelWithTwoKeys = appendWireBytes(labelWithTwoKeys, metaLabelsField, []byte("\x0a\x01a\x0a\x01b\x12\x01v"))
-	for e, records := range map[Encoding]map[string]string{
+	labelWithTwoKeys = appendWireBytes([]byte(protobufMagic), wrapperObjectField, appendWireBytes(nil, metadataField, labelWithTwoKeys))
+	for e, records := range map[Encoding]map[string][]byte{
 		jsonEncoding{}: {
-			"no revision":    `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`,
-			"unknown type":   `{"type":"RENAMED","object":{"metadata":{"resourceVersion":"1"}}}`,
-			"incomplete":     `{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}`,
-			"unknown member": `{"type":"ADDED","more":1,"object":{"metadata":{}}}`,
-			"repeated type":  `{"type":"ADDED","type":"ADDED","object":{"metadata":{}}}`,
-			"invalid JSON":   "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"\x01\"}}}",
-			"an array":       `[]`,
+			"no revision":    []byte(`{"type":"ADDED","object":{"metadata":{"name":"a"}}}`),
+			"unknown type":   []byte(`{"type":"RENAMED","object":{"metadata":{"resourceVersion":"1"}}}`),
+			"incomplete":     []byte(`{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}`),
+			"unknown member": []byte(`{"type":"ADDED","more":1,"object":{"metadata":{}}}`),
+			"repeated type":  []byte(`{"type":"ADDED","type":"ADDED","object":{"metadata":{}}}`),
+			"invalid JSON":   []byte("{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"\x01\"}}}"),
+			"an array":       []byte(`[]`),
 		},
 		protobufEncoding{}: {
-			"no type":                          string(protobufEvent(t, "", object)),
-			"unknown type":                     string(protobufEvent(t, "RENAMED", object)),
-			"no object":                        string(protobufEvent(t, "ADDED", nil)),
-			"no wrapper":                       string(protobufEvent(t, "ADDED", item)),
-			"no revision":                      string(protobufEvent(t, "ADDED", encodeProtobuf(t, &corev1.Pod{TypeMeta: pod.TypeMeta}))),
-			"incomplete":                       string(protobufEvent(t, "ADDED", object)[:40]),
-			"unknown field":                    string(protobufEvent(t, "ADDED", object)) + "\x1a\x00",
-			"two revisions":                    string(protobufEvent(t, "ADDED", []byte(twoRevisions))),
-			"a second TypeMeta in the wrapper": string(protobufEvent(t, "ADDED", append(slices.Clone(object), "\x0a\x00"...))),
-			"two raw objects in the extension": string(appendWireBytes(eventHead, eventObjectField, slices.Concat(extension, extension))),
-			"two keys of one label": string(protobufEvent(t, "ADDED",
-				appendWireBytes([]byte(protobufMagic), wrapperObjectField, appendWireBytes(nil, metadataField, labelWithTwoKeys)))),
+			"no type":                          protobufEvent(t, "", object),
+			"unknown type":                     protobufEvent(t, "RENAMED", object),
+			"no object":                        protobufEvent(t, "ADDED", nil),
+			"no wrapper":                       protobufEvent(t, "ADDED", item),
+			"no revision":                      protobufEvent(t, "ADDED", withoutRevision),
+			"incomplete":                       added[:40],
+			"unknown field":                    append(slices.Clone(added), "\x1a\x00"...),
+			"two revisions":                    protobufEvent(t, "ADDED", []byte(twoRevisions)),
+			"a second TypeMeta in the wrapper": protobufEvent(t, "ADDED", secondTypeMeta),
+			"two raw objects in the extension": twoRawObjects,
+			"two keys of one label":            protobufEvent(t, "ADDED", labelWithTwoKeys),
 		},
 	} {
 		for name, record := range records {
-			if ev, err := e.ParseEvent([]byte(record)); !errors.As(err, new(InconsistencyError)) {
+			if ev, err := e.ParseEvent(record); !errors.As(err, new(InconsistencyError)) {
 				t.Errorf("%T, %s: got %+v and error %v, want an InconsistencyError", e, name, ev, err)
 			}
 		}
@@ -169,43 +173,38 @@ func TestBookmark(t *testing.T) {
 	metadata := appendWireString(nil, metaRevisionField, "27")
 	metadata = appendWireString(metadata, metaAnnotationsField, "\x0a\x19k8s.io/initial-events-end\x12\x04true")
 	object := appendWireBytes(nil, metadataField, metadata)
-	for name, tt := range map[string]struct {
-		encoding Encoding
-		record   []byte
-	}{
-		"JSON": {encoding: jsonEncoding{}, record: []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":` +
-			`{"resourceVersion":"27","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}` + "\n")},
-		"protobuf": {encoding: protobufEncoding{}, record: (&Envelope{Encoding: protobufEncoding{}, Item: form}).AppendEvent(nil, Bookmarked, object)},
+	for e, record := range map[Encoding][]byte{
+		jsonEncoding{}: []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":` +
+			`{"resourceVersion":"27","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}` + "\n"),
+		protobufEncoding{}: (&Envelope{Encoding: protobufEncoding{}, Item: form}).AppendEvent(nil, Bookmarked, object),
 	} {
-		t.Run(name, func(t *testing.T) {
-			ev := readEvent(t, tt.encoding, tt.record)
-			b, err := LearnBookmark(tt.encoding, ev)
+		t.Run(fmt.Sprintf("%T", e), func(t *testing.T) {
+			learned := readEvent(t, e, record)
+			b, err := LearnBookmark(e, learned)
 			expect.NoError(t, err)
-			if got := b.AppendTo(nil, 27); !bytes.Equal(got, tt.record) {
-				t.Errorf("the bookmark at its own revision is %q\nwant %q", got, tt.record)
+			if got := b.AppendTo(nil, 27); !bytes.Equal(got, record) {
+				t.Errorf("the bookmark at its own revision is %q\nwant %q", got, record)
 			}
 			const laterRevision uint64 = 100_000 // it has more digits than the learned one
-			later := readEvent(t, tt.encoding, b.AppendTo(nil, laterRevision))
+			later := readEvent(t, e, b.AppendTo(nil, laterRevision))
 			expect.Same(t, laterRevision, later.Meta.Revision)
-			if !later.Meta.EndsInitial || !later.Reproducible {
-				t.Errorf("the bookmark at revision %d: got %+v, want EndsInitial and Reproducible", laterRevision, later)
-			}
-			other := ev
-			other.Reproducible = false
-			if _, err := LearnBookmark(tt.encoding, other); !errors.Is(err, ErrForm) {
-				t.Errorf("a bookmark that is not Reproducible: %v, want %v", err, ErrForm)
-			}
-			other = ev
-			other.Type = Added
-			if _, err := LearnBookmark(tt.encoding, other); !errors.Is(err, ErrForm) {
-				t.Errorf("an ADDED event: %v, want %v", err, ErrForm)
+			expect.Same(t, true, later.Meta.EndsInitial)
+			expect.Same(t, true, later.Reproducible)
+
+			otherBytes, added := learned, learned
+			otherBytes.Reproducible = false
+			added.Type = Added
+			for name, ev := range map[string]Event{"not Reproducible": otherBytes, "an ADDED event": added} {
+				if _, err := LearnBookmark(e, ev); !errors.Is(err, ErrForm) {
+					t.Errorf("%s: got error %v, want %v", name, err, ErrForm)
+				}
 			}
 		})
 	}
 }
 
-// FuzzReviseItem: ReviseItem returns an item with the revision. Back at its own revision, the item does not change any
-// more.
+// FuzzReviseItem: ReviseItem returns an item with the given revision. An item that it has set back to its own revision does not
+// change any more.
 func FuzzReviseItem(f *testing.F) {
 	for _, item := range []string{`{"metadata":{"resourceVersion":"1"}}`, "\x0a\x05\x32\x0312", "\x0a\x08\x0a\x01a\x32\x0312"} {
 		f.Add([]byte(item), uint64(17))

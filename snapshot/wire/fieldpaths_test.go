@@ -6,7 +6,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestFieldValues: NewFieldPaths puts the indexed field first. Values reads each field from JSON, and returns its zero if the
+// TestFieldValues: NewFieldPaths puts the indexed field first. ReadValues reads each field from JSON, and returns its zero if the
 // path leads nowhere. (TestBuiltinFields has the JSON of real types.)
 func TestFieldValues(t *testing.T) {
 	paths := NewFieldPaths([]Field{

@@ -11,8 +11,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// indentPieces returns JSON that Indenter.Indent has indented in pieces. A piece ends after a token if isEnd of the index is
-// true.
+// indentPieces indents JSON in pieces. A piece ends after a token that ends at an index i if isEnd(i) is true.
 func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, error) {
 	var got bytes.Buffer
 	out := bufio.NewWriterSize(&got, bufferSize)
@@ -30,7 +29,7 @@ func indentPieces(text []byte, bufferSize int, isEnd func(i int) bool) (string, 
 	return got.String(), errors.Join(errs...)
 }
 
-// wholeText is the isEnd of one piece.
+// wholeText is the isEnd for one piece.
 func wholeText(int) bool { return false }
 
 // checkIndent requires that JSON is indented as encoding/json does, in whatever pieces it comes.
@@ -67,7 +66,7 @@ var indentable = []string{
 	strings.Repeat(`{"a":`, 200) + "[1,2]" + strings.Repeat("}", 200),
 }
 
-// TestDeepest: Write fails, like encoding/json, if JSON is nested deeper than MaxIndentDepth.
+// TestDeepest: Indent fails, as encoding/json does, if JSON is nested deeper than MaxIndentDepth.
 func TestDeepest(t *testing.T) {
 	for depth, wantError := range map[int]bool{1: false, 3: false, MaxIndentDepth: false, MaxIndentDepth + 1: true} {
 		text := []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth))
@@ -80,7 +79,7 @@ func TestDeepest(t *testing.T) {
 	}
 }
 
-// FuzzIndent: Write indents valid JSON as encoding/json does, and does not panic at other text.
+// FuzzIndent: Indent indents valid JSON as encoding/json does, and does not panic at other text.
 func FuzzIndent(f *testing.F) {
 	for _, text := range indentable {
 		f.Add([]byte(text))

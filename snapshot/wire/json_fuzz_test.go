@@ -20,8 +20,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// FuzzJSONList: if LearnEnvelope accepts a list, the list has the items and the metadata that apimachinery reads, and
-// Render writes the same bytes. A list with fewer items is valid JSON, too.
+// FuzzJSONList: if LearnEnvelope accepts a list, ParseList reads the items and the metadata that apimachinery reads, and Render
+// writes the same bytes. With fewer items, Render writes valid JSON, too.
 func FuzzJSONList(f *testing.F) {
 	for _, list := range jsonLists {
 		f.Add([]byte(list.body))
@@ -49,8 +49,8 @@ func FuzzJSONList(f *testing.F) {
 	})
 }
 
-// FuzzJSONStream: Record and Event read the events that client-go reads, up to the first error. An event is Reproducible if
-// and only if its line is {"type":…,"object":…}, as API servers write it.
+// FuzzJSONStream: ReadRecord and ParseEvent read the events that client-go reads, up to the first error. An event is Reproducible
+// if and only if its line is {"type":…,"object":…}, as API servers write it.
 func FuzzJSONStream(f *testing.F) {
 	const event = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}}` + "\n"
 	for _, stream := range []string{

@@ -48,7 +48,7 @@ var (
 	}
 )
 
-// TestJSONItem: Item of jsonEncoding accepts objects. It refuses those without metadata, with members of wrong types, or
+// TestJSONItem: ParseItem of jsonEncoding accepts objects. It refuses those without metadata, with members of wrong types, or
 // that clients could read in two ways.
 func TestJSONItem(t *testing.T) {
 	for _, object := range validObjects {
@@ -63,18 +63,18 @@ func TestJSONItem(t *testing.T) {
 	}
 }
 
-// FuzzJSONObject: if Item accepts an object, it reads the metadata that apimachinery reads.
+// FuzzJSONObject: if ParseItem accepts an object, it reads the metadata that apimachinery reads.
 func FuzzJSONObject(f *testing.F) {
 	for _, object := range slices.Concat(validObjects, invalidObjects) {
 		f.Add([]byte(object))
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
 		if !json.Valid(object) {
-			return // Item gets parts of lists and events, which were validated
+			return // ParseItem gets parts of lists and events, which were validated
 		}
 		got, err := jsonEncoding{}.ParseItem(object)
 		var want metav1.PartialObjectMetadata
-		// Item skips fields that apimachinery refuses if their type is wrong.
+		// ParseItem skips fields that apimachinery refuses if their type is wrong.
 		if err != nil || utiljson.Unmarshal(object, &want) != nil {
 			return
 		}

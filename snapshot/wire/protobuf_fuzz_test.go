@@ -20,8 +20,7 @@ import (
 // twoRevisions is an object whose metadata has a revision twice.
 const twoRevisions = protobufMagic + "\x12\x08\x0a\x06\x32\x011\x32\x012"
 
-// FuzzProtobufObject: if an object in its wrapper is accepted, the wrapper and the metadata are those that apimachinery
-// reads.
+// FuzzProtobufObject: of an object that it accepts, unwrap reads the wrapper and the metadata that apimachinery reads.
 func FuzzProtobufObject(f *testing.F) {
 	f.Add(encodeProtobuf(f, samplePod("a")))
 	f.Add(encodeProtobuf(f, &metav1.Status{
@@ -53,8 +52,8 @@ func FuzzProtobufObject(f *testing.F) {
 	})
 }
 
-// FuzzProtobufList: if LearnEnvelope accepts a list, the list has the items and the metadata that apimachinery reads, and
-// Render writes the same bytes. It accepts lists of API servers, and refuses parts of them.
+// FuzzProtobufList: if LearnEnvelope accepts a list, ParseList reads the items and the metadata that apimachinery reads, and
+// Render writes the same bytes. LearnEnvelope accepts lists of API servers, and refuses parts of them.
 func FuzzProtobufList(f *testing.F) {
 	learn := func(body []byte) (*Envelope, error) {
 		return LearnEnvelope(protobufEncoding{}, body, media.ProtobufType, "")
@@ -116,8 +115,8 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 	}
 }
 
-// FuzzProtobufStream: Record reads the records that client-go reads, and Event refuses each or reads it as apimachinery does
-// (checkProtobufEvent). Record returns an InconsistencyError for a record that is too long, and ErrEnded at the end.
+// FuzzProtobufStream: ReadRecord reads the records that client-go reads. It returns an InconsistencyError for a record that is too
+// long, and ErrEnded at the end. ParseEvent refuses a record, or reads it as apimachinery does.
 func FuzzProtobufStream(f *testing.F) {
 	object := encodeProtobuf(f, samplePod("a"))
 	record := protobufEvent(f, "ADDED", object)
@@ -155,7 +154,7 @@ func FuzzProtobufStream(f *testing.F) {
 				return
 			}
 			if len(record) == 0 {
-				return // client-go's framer does not support empty records, which have no event
+				return // an empty record has no event, and client-go's framer does not support it
 			}
 			n, err := theirs.Read(buffer)
 			if err != nil || !bytes.Equal(buffer[:n], record) {

@@ -19,16 +19,16 @@ import (
 // ControlPlane is an etcd and the API servers before it, behind one address.
 type ControlPlane struct {
 	*Etcd
-	// certificate is closed: only the certificate of it is used, for all servers.
+	// certificate has the certificate of all servers. It is closed, and serves nothing.
 	certificate *httptest.Server
 
 	mu          sync.Mutex // guards the following fields, and those of the servers
 	servers     []*Server
-	connections int        // so far
-	generation  int        // the newest one of the definition of widgets
-	forms       []usedForm // all that servers have ever written
-	rights      []right    // all changes, in order
-	requests    int        // so far, for Audit-Id
+	connections int        // the number of connections so far
+	generation  int        // of the newest definition of widgets
+	forms       []usedForm // all forms that servers have ever written
+	rights      []right    // all changes of rights, in order
+	requests    int        // the number of requests so far, for Audit-Id
 }
 
 // usedForm is a form that servers may have written between two times. A zero until means that they still may.
@@ -122,7 +122,7 @@ func (c *ControlPlane) Define() {
 	}
 }
 
-// updateForms ends the forms that no server writes any more, and begins those that some server writes from now on.
+// updateForms records which forms no server writes any more, and which some server writes from now on.
 func (c *ControlPlane) updateForms() {
 	now, written := time.Now(), map[Form]bool{}
 	for _, s := range c.Servers() {
@@ -146,8 +146,8 @@ func (c *ControlPlane) updateForms() {
 	}
 }
 
-// MayWrite reports whether an answer may be of the form f: some server has written f's definition after definitionSince, and
-// some server f's release after releaseSince.
+// MayWrite reports whether an answer may have the form f: some server has written by f's definition after definitionSince, and
+// some server was of f's release after releaseSince.
 func (c *ControlPlane) MayWrite(f Form, definitionSince, releaseSince time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,9 +181,9 @@ func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	for _, r := range c.rights {
 		switch {
 		case r.user != user:
-		case !r.since.After(since): // the last of these held at that time
+		case !r.since.After(since): // the last of these changes counts
 			allowed = r.allowed
-		default: // it held at some time after
+		default: // a change after that time
 			allowed = allowed || r.allowed
 		}
 	}

@@ -34,7 +34,7 @@ type Object struct {
 	Namespace, Name string
 	Color           string // of the label "color"; "": no such label
 	Revision        int64
-	Value           int    // of a widget: another one for each write
+	Value           int    // of a widget; each write has another one
 	more            string // JSON after the metadata, of other kinds than widgets
 	moreMeta        string // JSON at the beginning of the metadata
 }
@@ -87,7 +87,7 @@ type Etcd struct {
 	// timelines has all changes of each timeline. A restore begins a new one, which is the last.
 	timelines [][]Change
 	written   chan struct{} // closed at the next change
-	values    int           // so far, for Object.Value
+	values    int           // the number of writes so far, for Object.Value
 }
 
 // newEtcd returns an etcd without objects.
@@ -194,7 +194,7 @@ type Select struct {
 	Namespace, Name, Color string
 }
 
-// has reports whether s selects an object. It does not select nil.
+// has reports whether s selects an object. It never selects nil.
 func (s Select) has(o *Object) bool {
 	fits := func(want, got string) bool { return want == "" || got == want }
 	return o != nil && fits(s.Namespace, o.Namespace) && fits(s.Name, o.Name) && fits(s.Color, o.Color)
@@ -229,7 +229,7 @@ func (ev Event) Write(k Kind, f Form) string {
 	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", ev.Type, k.write(ev.Object, ev.Revision, f))
 }
 
-// event returns the event of a change for a watch of the selected objects. It is not ok if there is none.
+// event returns the event of a change for a watch of the selected objects. ok is false if there is none.
 func (s Select) event(ch Change) (_ Event, ok bool) {
 	before, after := s.has(ch.Old), s.has(ch.New)
 	switch {
@@ -261,8 +261,8 @@ func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 	return slices.Equal(e.Events(a, k, 0, revision, Select{}), e.Events(b, k, 0, revision, Select{}))
 }
 
-// Leads reports whether a client ends with the right objects, by key and revision, if it has those of the timeline from at a
-// revision, and then gets all changes of the timeline to after that revision.
+// Leads reports whether a client that goes on from one timeline to another ends with the right objects, by key and revision. The
+// client has the objects of the timeline from at a revision, and gets all changes of the timeline to after that revision.
 func (e *Etcd) Leads(k Kind, from, to int, revision int64, s Select) bool {
 	has := revisionsOf(e.List(from, k, revision, s))
 	for _, ch := range e.changes(to) {

@@ -29,7 +29,7 @@ type List struct {
 	Start string // the key at which the page begins
 }
 
-// namespaceOf returns the namespace of a path of a kind's lists, or "" for all. It is not ok for other paths.
+// namespaceOf returns the namespace of a path of a kind's lists, or "" for all namespaces. ok is false for other paths.
 func namespaceOf(target string, k Kind) (namespace string, ok bool) {
 	if target == k.Path {
 		return "", true
@@ -95,12 +95,12 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 // compacted returns the oldest revision whose state etcd has.
 func (e *Etcd) compacted() int64 { return e.HeadAt(time.Now().Add(-compaction)) }
 
-// WriteList returns a list of a timeline at a revision, as servers write it. form returns the form of the i-th item.
+// WriteList returns a list at a revision of a timeline, as servers write it. form returns the form of the i-th item.
 func (e *Etcd) WriteList(timeline int, k Kind, revision int64, l List, form func(i int) Form) string {
 	return e.write(timeline, k, revision, l, false, form)
 }
 
-// write is WriteList, with metadata alone if onlyMetadata.
+// write is WriteList. If onlyMetadata, the items have only their metadata.
 func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata bool, form func(i int) Form) string {
 	within := e.List(timeline, k, revision, Select{Namespace: l.Namespace})
 	for len(within) > 0 && within[0].key() < l.Start {
@@ -116,7 +116,8 @@ func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata 
 		if l.has(&o) {
 			items = append(items, written.write(o, o.Revision, form(len(items))))
 		}
-		if left := len(within) - i - 1; l.Limit > 0 && len(items) == l.Limit && left > 0 { // objects left count even if none is selected
+		left := len(within) - i - 1 // whether they are selected or not
+		if isPageEnd := l.Limit > 0 && len(items) == l.Limit && left > 0; isPageEnd {
 			start := o.key() + "\x00"
 			if l.Namespace != "" {
 				start = strings.TrimPrefix(start, l.Namespace+"/")
@@ -132,9 +133,10 @@ func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata 
 		written.APIVersion, strings.Join(items, ","), written.Kind+"List", next, remaining, revision)
 }
 
-// Start returns the key at which the page of a token begins, without the namespace if the list had one, or "".
-func Start(text string) string {
-	t, err := body.DecodeToken(text)
+// Start returns the key at which the page of a continue token begins, or "" if it is no token. The key has no namespace if the
+// list is of one.
+func Start(token string) string {
+	t, err := body.DecodeToken(token)
 	if err != nil {
 		return ""
 	}

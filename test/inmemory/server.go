@@ -24,8 +24,8 @@ type Server struct {
 	server   *http.Server // nil before the first start
 	starts   int
 	state    serverState
-	refusal  int           // the status of all answers; 0: they are as usual
-	hangs    chan struct{} // requests wait until it is closed; nil: they do not wait
+	refusal  int           // the status of all answers; 0: answers are as usual
+	hangs    chan struct{} // requests wait until it is closed; nil: requests do not wait
 }
 
 // serverState is the state of a server at one time.
@@ -97,10 +97,10 @@ func (s *Server) Start(release string) {
 // Stop stops the server and closes its connections. It does nothing if the server is not up.
 func (s *Server) Stop() {
 	s.plane.mu.Lock()
-	up, server := s.listener != nil, s.server
+	server, wasUp := s.server, s.listener != nil
 	s.listener = nil
 	s.plane.mu.Unlock()
-	if !up {
+	if !wasUp {
 		return
 	}
 	_ = server.Close()
@@ -142,7 +142,7 @@ func (s *Server) learn(generation int) {
 	s.plane.updateForms()
 }
 
-// awaitRevision waits until the watch cache has reached a revision. It returns false at the end of timeout or ctx.
+// awaitRevision waits until the watch cache has reached a revision. It returns false if timeout or ctx ends before.
 func (s *Server) awaitRevision(ctx context.Context, revision int64, timeout time.Duration) bool {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()

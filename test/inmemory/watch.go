@@ -28,7 +28,7 @@ func Bookmark(k Kind, revision int64, endsInitial bool) string {
 		k.APIVersion, k.Kind, annotations, revision)
 }
 
-// beginWatch sends the initial events of a watch, if it has any, and returns the revision from which it goes on. It is not ok if
+// beginWatch sends the initial events of a watch, if it has any, and returns the revision from which it goes on. ok is false if
 // the watch is over.
 func (s *Server) beginWatch(r *http.Request, k Kind, q query, timeout time.Duration, send func(line string)) (at int64, ok bool) {
 	state, values := s.current(), r.URL.Query()
@@ -64,8 +64,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	if seconds, err := strconv.Atoi(values.Get("timeoutSeconds")); err == nil {
 		timeout = time.Duration(seconds) * time.Second
 	}
-	begun, ends := time.Now(), time.Now().Add(timeout)
-	bookmarks := values.Get("allowWatchBookmarks") == "true"
+	ends := time.Now().Add(timeout)
+	bookmarks := bookmarkSchedule{next: ends}
+	if values.Get("allowWatchBookmarks") == "true" {
+		bookmarks.next = time.Now().Add(bookmarkInterval + rand.N(5*time.Second))
+		bookmarks.last = ends.Add(-lastBookmark)
+	}
 	send := func(line string) {
 		_, _ = io.WriteString(w, line)
 		_ = http.NewResponseController(w).Flush()
@@ -76,12 +80,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	at, ok := s.beginWatch(r, k, q, timeout, send)
 	if !ok {
 		return
-	}
-	lastRevision := at // of the last bookmark
-	sentLast := false  // the bookmark before the end
-	next := begun.Add(bookmarkInterval + rand.N(5*time.Second))
-	if !bookmarks {
-		next = ends
 	}
 	oldFormEnds := ends // unless the definition changes
 	for {
@@ -96,24 +94,14 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		if k == Widgets && state.form.Definition != form.Definition && oldFormEnds.Equal(ends) {
 			oldFormEnds = now.Add(rand.N(maxOldForm))
 		}
-		nearEnd := !now.Before(ends.Add(-lastBookmark))
-		switch {
-		case !now.Before(ends), !now.Before(oldFormEnds):
+		if !now.Before(ends) || !now.Before(oldFormEnds) {
 			return
-		case state.frozen || !bookmarks: // no bookmark
-		case nearEnd && !sentLast, !now.Before(next):
-			sentLast = sentLast || nearEnd
-			next = now.Add(bookmarkInterval)
-			if at >= lastRevision {
-				send(Bookmark(k, at, false))
-				lastRevision = at
-			}
 		}
-		wake := min(time.Until(ends), time.Until(next), time.Until(oldFormEnds))
-		if until := time.Until(ends.Add(-lastBookmark)); !sentLast && until > 0 {
-			wake = min(wake, until)
+		if !state.frozen && bookmarks.take(now) {
+			send(Bookmark(k, at, false))
 		}
-		if state.frozen && wake <= 0 { // a bookmark is due, but not sent
+		wake := min(time.Until(ends), time.Until(oldFormEnds), bookmarks.untilNext(now))
+		if isHeldBack := state.frozen && wake <= 0; isHeldBack {
 			wake = time.Second
 		}
 		timer := time.NewTimer(wake)
@@ -127,4 +115,31 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		}
 		timer.Stop()
 	}
+}
+
+// bookmarkSchedule has the times at which a watch has bookmarks: one after each bookmarkInterval, and one before its end.
+type bookmarkSchedule struct {
+	next time.Time
+	last time.Time // of the bookmark before the end; zero after it
+}
+
+// take reports whether a bookmark is due, and plans the next one.
+func (b *bookmarkSchedule) take(now time.Time) bool {
+	isLast := !b.last.IsZero() && !now.Before(b.last)
+	if !isLast && now.Before(b.next) {
+		return false
+	}
+	if isLast {
+		b.last = time.Time{}
+	}
+	b.next = now.Add(bookmarkInterval)
+	return true
+}
+
+// untilNext returns the time until the next bookmark is due. It may be negative.
+func (b *bookmarkSchedule) untilNext(now time.Time) time.Duration {
+	if b.last.After(now) && b.last.Before(b.next) {
+		return b.last.Sub(now)
+	}
+	return b.next.Sub(now)
 }

@@ -29,15 +29,16 @@ type result struct {
 	why     string
 }
 
-// timeout is longer than the tests of any command take.
+// timeout bounds a run of a command. It is longer than the tests of any command take.
 const timeout = "3m"
 
-// run runs the command on the code, with an overlay if that is not "". The overlay is in GOFLAGS, so that programs that tests
-// build have it, too.
+// run runs the command on the code, with an overlay unless that is "". The overlay is in GOFLAGS, so that programs that tests
+// build get it, too.
 func (c command) run(ctx context.Context, root, overlay string) result {
 	args := append([]string{"test", "-json", "-count", "1", "-failfast", "-vet", "off", "-timeout", timeout}, strings.Fields(string(c))...)
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- of a file of this repository
-	cmd.Dir, cmd.Env = root, os.Environ()
+	cmd.Dir = root
+	cmd.Env = os.Environ()
 	if overlay != "" {
 		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	}

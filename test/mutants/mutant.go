@@ -39,7 +39,7 @@ type mutant struct {
 	before, after []byte // after replaces before
 }
 
-// readAll reads the mutants whose names match. It returns those that it can read with an error about the others.
+// readAll returns the mutants whose names match, or an error that names each one that cannot be read.
 func readAll(root string, names *regexp.Regexp) ([]mutant, error) {
 	var all []mutant
 	var parseErrs []error

@@ -43,7 +43,7 @@ func (l *Ledger[Kind]) Confirm(kind Kind, revision uint64) {
 	if l.byKind == nil {
 		l.byKind = map[Kind][]write{}
 	}
-	w := write{revision, time.Now()}
+	w := write{revision: revision, at: time.Now()}
 	l.all = bounded(append(l.all, w))
 	l.byKind[kind] = bounded(append(l.byKind[kind], w))
 }
@@ -83,7 +83,8 @@ func (l *Ledger[Kind]) BeforeOfAll(at time.Time) uint64 {
 	return highest(l.all, at)
 }
 
-// Missing returns the revision of a write of a kind above after, up to upTo, that is not in seen, or 0 if all are.
+// Missing returns the revision of a write of a kind that is not in seen, or 0 if there is none. The revision is above after, and
+// at most upTo.
 func (l *Ledger[Kind]) Missing(kind Kind, after, upTo uint64, seen map[uint64]bool) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,17 +107,17 @@ func highest(writes []write, at time.Time) (revision uint64) {
 	return revision
 }
 
-// PickFromNow makes Pick choose no revision from before now, since memory may not have kept older states. Older writes must
-// still be seen.
+// PickFromNow lets Pick choose no write from before now, since memory may not have kept older states. Lists and watches must have
+// older writes all the same.
 func (l *Ledger[Kind]) PickFromNow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pickFrom = time.Now()
 }
 
-// Pick returns the revision of a random write that is not older than age and the last PickFromNow. The write is of the kind,
-// or, one in four times, of any kind, since lists may ask for any revision. One in five times, it is one of the last three. It
-// is not ok if there is none.
+// Pick returns the revision of a random write that is not older than age and the last PickFromNow. One in four times, the write
+// may be of another kind, since lists may ask for any revision. One in five times, it is one of the last three. ok is false if
+// there is none.
 func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (_ uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +151,8 @@ func (l *Ledger[Kind]) Recent() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// OldestRecent returns the lowest revision that Recent may have returned before the last writes (as many as recent), or 0.
+// OldestRecent returns the lowest revision of the last 2*recent writes, or 0. Recent has returned none below it since the last
+// recent writes began.
 func (l *Ledger[Kind]) OldestRecent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestList: List.Judge requires that a list has every write that was confirmed in time, also if writes were confirmed in another
-// order than that of their revisions, and that its revision is the required one, or not older than it.
+// TestList: List.Judge requires that a list has every write that was confirmed in time, in whatever order writes were confirmed,
+// and that its revision is List.Revision, or not older.
 func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 6 * time.Second
@@ -20,7 +20,7 @@ func TestList(t *testing.T) {
 		within := func(asked time.Duration) time.Time { return Within(bound, begun.Add(asked)) }
 		for name, tt := range map[string]struct {
 			list     List
-			revision uint64
+			revision uint64 // of the answer
 			wantErr  bool
 		}{
 			"newer than all confirmed":                          {list: List{Holds: within(time.Hour)}, revision: 15},

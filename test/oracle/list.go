@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Tolerance is added to the bound on a state's age. A correct listproxy does not need it: listproxy overestimates the age of
-// its state, which it counts from before its request for the revision to its answer. A judge underestimates the age: a
-// ledger has a write only when the API server has confirmed the write, and the judge counts from there to the request.
+// Tolerance is added to the bound on a state's age. A correct listproxy does not need it. It overestimates the age of its
+// state, which it counts from before its request for the revision to its answer. A judge underestimates the age, which it counts
+// from the confirmation of a write to the client's request.
 const Tolerance = time.Second
 
 // List is what is required of a list.
 type List struct {
-	// Revision is the lowest revision that the list may have, or 0. If Exactly, it is the only one.
+	// Revision is the lowest revision that the list may have, or 0. If Exactly is true, it is the only one.
 	Revision uint64
 	Exactly  bool
-	// Holds is the time by which a write must have been confirmed to be in the list for sure. The zero time requires none.
+	// Holds is a time: the list must have every write that was confirmed by then. The zero time requires none.
 	Holds time.Time
 }
 
-// Within returns the List.Holds of a request at the time asked, for a state that may be as old as bound.
+// Within returns the List.Holds of a request at the time asked whose answer may be as old as bound.
 func Within(bound time.Duration, asked time.Time) time.Time { return asked.Add(-bound - Tolerance) }
 
 // Judge returns an error if a list may not have a revision. newest returns the highest revision confirmed by a time.
@@ -31,7 +31,7 @@ func (l List) Judge(revision uint64, newest func(time.Time) uint64) error {
 		return nil
 	}
 	if written := newest(l.Holds); revision < written {
-		return fmt.Errorf("the list is too old: of revision %d, but must have what was confirmed by %s, up to %d",
+		return fmt.Errorf("the list is too old: it is of revision %d, but must have what was confirmed by %s, up to %d",
 			revision, l.Holds.Format(time.StampMilli), written)
 	}
 	return nil

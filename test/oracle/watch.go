@@ -45,7 +45,7 @@ const (
 	FromNow      Beginning = "events from now on"
 )
 
-// Watch is what is required of the events of a watch, and the truth that they are compared with.
+// Watch is what is required of the events of a watch, and the truth with which they are compared.
 type Watch struct {
 	Begins Beginning
 	// EndsInitial requires a bookmark after the initial events.
@@ -54,9 +54,9 @@ type Watch struct {
 	Bookmarks bool
 	// Revision is the watch's resourceVersion, or 0.
 	Revision uint64
-	// MinRevision and MaxRevision bound the revision of the initial state, or of now.
+	// MinRevision and MaxRevision bound the revision of the initial state, or that of FromNow.
 	MinRevision, MaxRevision uint64
-	// UpTo is the revision up to which the watch must have every event; 0 if it may have ended anywhere.
+	// UpTo is the revision up to which the watch must have every event. With 0 it may lack the last events.
 	UpTo uint64
 
 	// The truth: State has the objects at the revision From by key, and Events what happened after From.
@@ -65,8 +65,8 @@ type Watch struct {
 	Events []Event
 }
 
-// Judge returns an error if the events got are wrong. Unless ended, events up to UpTo must be there. A watch that has ended
-// may lack the last events.
+// Judge returns an error if the events got are wrong. A watch that has ended may lack the last events; another must have all
+// events up to UpTo.
 func (w Watch) Judge(got []Event, ended bool) error {
 	if ended {
 		w.UpTo = 0
@@ -106,7 +106,7 @@ func (w Watch) Judge(got []Event, ended bool) error {
 	return fmt.Errorf("there are %d initial events, but %d objects at revision %d", end, len(state), revision)
 }
 
-// beginsWith requires that the changes got are a state at a revision, and what happened after that revision.
+// beginsWith requires that the changes got are the state at a revision, and what happened after that revision.
 func (w Watch) beginsWith(got []Event, revision uint64, state []Event) error {
 	n := min(len(got), len(state))
 	if err := sameEvents(got[:n], state[:n]); err != nil {
@@ -195,11 +195,11 @@ func (w Watch) stateAt(revision uint64) []Event {
 }
 
 // withoutBookmarks checks the bookmarks, except for their bytes. It returns the other events, and the revision of the last
-// bookmark, which promises every event up to there.
+// bookmark: it promises that every event up to there was sent.
 func (w Watch) withoutBookmarks(got []Event) (changes []Event, promised uint64, _ error) {
 	ends := 0 // bookmarks with EndsInitial
 	for i, e := range got {
-		initial := w.Begins == FromState && w.EndsInitial && ends == 0
+		isInitial := w.Begins == FromState && w.EndsInitial && ends == 0
 		switch {
 		case e.Type == watch.Bookmark && !w.Bookmarks:
 			return nil, 0, fmt.Errorf("event %d: %v, but the watch allows none", i, e)
@@ -208,10 +208,10 @@ func (w Watch) withoutBookmarks(got []Event) (changes []Event, promised uint64, 
 			if ends > 1 || !w.EndsInitial {
 				return nil, 0, fmt.Errorf("event %d: %v, which should not be there", i, e)
 			}
-		case e.Type == watch.Bookmark && initial:
+		case e.Type == watch.Bookmark && isInitial:
 			return nil, 0, fmt.Errorf("event %d: %v, among the initial events", i, e)
 		case e.Type != watch.Bookmark:
-			if initial && e.Type != watch.Added {
+			if isInitial && e.Type != watch.Added {
 				return nil, 0, fmt.Errorf("event %d: %v, among the initial events", i, e)
 			}
 			if e.Revision <= promised {

@@ -55,8 +55,8 @@ func (ca *CA) Issue(t testing.TB, subject pkix.Name, with func(*x509.Certificate
 	return ca.sign(t, ca.Key, subject, with)
 }
 
-// sign returns a client certificate of key. with, if not nil, changes it before it is signed. A ca without a certificate makes
-// it self-signed.
+// sign returns a client certificate of key. with, if not nil, changes it before it is signed. If ca has no certificate, the new
+// one is self-signed.
 func (ca *CA) sign(t testing.TB, key *ecdsa.PrivateKey, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{

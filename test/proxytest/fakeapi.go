@@ -26,8 +26,8 @@ type FakeAPI struct {
 
 	mu        sync.Mutex
 	documents map[string]string        // what discovery reads, by path
-	status    map[string]int           // replaces the usual answer, by "verb path"
-	stalls    map[string]chan struct{} // a read waits until its channel is closed, by path
+	status    map[string]int           // the status of an error in place of the usual answer, by "verb path"
+	stalls    map[string]chan struct{} // lists and reads wait until the channel of their path is closed
 }
 
 // FakeCollection is what can be listed and watched at a path.
@@ -187,7 +187,7 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 			if silent {
 				continue
 			}
-			// Revision 1 is never too new: c may not have reached that of now.
+			// Revision 1 is never too new: c may not have reached the revision of Now.
 			if _, err := io.WriteString(events, c.bookmark(1, false)); err != nil {
 				return
 			}

@@ -10,7 +10,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// ReadReview returns the spec of the review in r, and leaves the body of r to be read again.
+// ReadReview returns the spec of the review in r. The body of r can be read again.
 func ReadReview(r *http.Request) (asked authorizationv1.SelfSubjectAccessReviewSpec, err error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

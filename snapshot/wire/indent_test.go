@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -68,13 +69,14 @@ var indentable = []string{
 
 // TestDeepest: Indent fails, as encoding/json does, if JSON is nested deeper than MaxIndentDepth.
 func TestDeepest(t *testing.T) {
-	for depth, wantError := range map[int]bool{1: false, 3: false, MaxIndentDepth: false, MaxIndentDepth + 1: true} {
+	for depth, want := range map[int]bool{1: true, 3: true, MaxIndentDepth: true, MaxIndentDepth + 1: false} {
 		text := []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth))
-		if _, err := indentPieces(text, 64, wholeText); (err != nil) != wantError {
-			t.Errorf("depth %d: got error %v, want one: %t", depth, err, wantError)
+		var indenter Indenter
+		if err := indenter.Indent(bufio.NewWriter(io.Discard), text); (err == nil) != want {
+			t.Errorf("depth %d: got error %v, want none: %t", depth, err, want)
 		}
-		if err := json.Indent(new(bytes.Buffer), text, "", "  "); (err != nil) != wantError {
-			t.Errorf("depth %d, encoding/json: got error %v, want one: %t", depth, err, wantError)
+		if got := json.Valid(text); got != want {
+			t.Errorf("depth %d is valid for encoding/json: got %t, want %t", depth, got, want)
 		}
 	}
 }

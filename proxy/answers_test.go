@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,13 +26,12 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // cannedUpstream answers every request with the same answer.
 type cannedUpstream struct {
-	code    int
+	code    int // 0: 200
 	body    string
 	warning string        // a header, unless empty
 	delay   time.Duration // before the answer
@@ -43,7 +42,7 @@ func (cannedUpstream) URL() *url.URL { return &url.URL{Scheme: "https", Host: "u
 func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(s.delay)
-		res := proxytest.JSONResponse(r, s.code, s.body)
+		res := proxytest.JSONResponse(r, cmp.Or(s.code, http.StatusOK), s.body)
 		if s.warning != "" {
 			res.Header.Set("Warning", s.warning)
 		}
@@ -53,87 +52,73 @@ func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.Roun
 
 func (cannedUpstream) RecordAnswer(auth.Identity, bool, string, int) {}
 
+// fullDisk is a disk without room for the audit log.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+func (fullDisk) Close() error              { return nil }
+
+// anyState is the query of a list of any state, which memory answers without a proof.
+const anyState = "resourceVersion=0"
+
 // TestWhoAnswers: Cache-Status says who answered and why memory did not. Whatever memory may not or cannot answer is forwarded,
 // never refused. A caller whom the upstream has refused, or who is anonymous, gets only "unknown-caller". A caller with an
 // unknown token is reviewed, and then answered from memory.
 func TestWhoAnswers(t *testing.T) {
 	const upstreamBody = "of the upstream"
-	exactly := "resourceVersion=%s&resourceVersionMatch=Exact"
-	restAt999 := "limit=1&continue=" + policy.EncodeContinue(999, "n/w")
+	const exactly = "resourceVersionMatch=Exact&resourceVersion="
+	deny := func(w *modelWorld, _ *caller) { w.setReviews(0, func() bool { return false }) }
+	drain := func(w *modelWorld, _ *caller) { w.handler.Draining = func() bool { return true } }
+	delayProof := func(w *modelWorld, _ *caller) { w.delayProbes(2 * w.handler.ConsistentWait) }
+	failAuditing := func(w *modelWorld, who *caller) {
+		w.handler.AuditLog = observe.NewAuditLog(fullDisk{})
+		who.Identity = auth.NewAuthenticator(nil).NewVerifiedIdentity(&user.DefaultInfo{Name: "jane"})
+	}
+	setVerdict := func(verdict auth.Verdict) func(*modelWorld, *caller) {
+		return func(_ *modelWorld, who *caller) { who.verdict = verdict }
+	}
 	for name, tt := range map[string]struct {
 		query        string
-		verdict      *auth.Verdict // nil: Accepted
-		denied       bool          // the review says no
-		unaudited    bool          // the audit log cannot be written
-		draining     bool          // the process is about to end
-		slow         bool          // the proof takes longer than a list waits for it
-		reviewed     bool          // the right is remembered, so the answer must not wait
-		upstreamCode int           // 0: the upstream is not asked
-		want         string        // Cache-Status, after "listproxy; "
+		change       func(*modelWorld, *caller) // before the request; may be nil
+		upstreamCode int                        // 0: the upstream is not asked
+		want         string                     // Cache-Status, after "listproxy; "
 	}{
-		"any version":             {query: "resourceVersion=0", want: "hit; detail=any"},
-		"the newest version":      {query: fmt.Sprintf(exactly, newestRevision), want: "hit; detail=exact"},
-		"a watch":                 {query: "watch=true&timeoutSeconds=1&resourceVersion=" + newestRevision, want: "hit; detail=after"},
-		"an older version":        {query: fmt.Sprintf(exactly, "3"), upstreamCode: 200, want: "fwd=miss; detail=history"},
-		"an expired version":      {query: fmt.Sprintf(exactly, "3"), upstreamCode: 410, want: "fwd=miss; detail=history"},
-		"a version to come":       {query: fmt.Sprintf(exactly, "999"), upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
-		"a page of one to come":   {query: restAt999, reviewed: true, upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
-		"no right, by the review": {query: "resourceVersion=0", denied: true, upstreamCode: 200, want: "fwd=bypass; detail=not-allowed"},
-		"no right, by both":       {query: "resourceVersion=0", denied: true, upstreamCode: 403, want: "fwd=bypass; detail=not-allowed"},
-		"no audit log":            {query: "resourceVersion=0", unaudited: true, upstreamCode: 200, want: "fwd=bypass; detail=audit"},
+		"any version":        {query: anyState, want: "hit; detail=any"},
+		"the newest version": {query: exactly + newestRevision, want: "hit; detail=exact"},
+		"a watch":            {query: "watch=true&timeoutSeconds=1&resourceVersion=" + newestRevision, want: "hit; detail=after"},
+		"an older version":   {query: exactly + "3", upstreamCode: 200, want: "fwd=miss; detail=history"},
+		"an expired version": {query: exactly + "3", upstreamCode: 410, want: "fwd=miss; detail=history"},
+		"a version to come":  {query: exactly + "999", upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
+		"a slow proof":       {query: "", change: delayProof, upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
+
+		"no right, by the review": {query: anyState, change: deny, upstreamCode: 200, want: "fwd=bypass; detail=not-allowed"},
+		"no right, by both":       {query: anyState, change: deny, upstreamCode: 403, want: "fwd=bypass; detail=not-allowed"},
+		"a bad limit":             {query: "limit=x", upstreamCode: 400, want: "fwd=bypass; detail=not-canonical"},
+		"an unknown parameter":    {query: "nobody=knows", upstreamCode: 200, want: "fwd=bypass; detail=not-canonical"},
+
+		"a list while the process ends": {query: anyState, change: drain, want: "hit; detail=any"},
 		"a watch while the process ends": {
-			query: "watch=true&resourceVersion=0", draining: true, upstreamCode: 200, want: "fwd=bypass; detail=watch",
+			query: "watch=true&resourceVersion=0", change: drain, upstreamCode: 200, want: "fwd=bypass; detail=watch",
 		},
-		"a list while the process ends": {query: "resourceVersion=0", draining: true, want: "hit; detail=any"},
-		"the newest state, slowly":      {slow: true, upstreamCode: 200, want: "fwd=miss; detail=not-proven"},
-		"a bad limit":                   {query: "limit=x", upstreamCode: 400, want: "fwd=bypass; detail=not-canonical"},
-		"an unknown parameter":          {query: "nobody=knows", upstreamCode: 200, want: "fwd=bypass; detail=not-canonical"},
+		"no room for the audit log": {query: anyState, change: failAuditing, upstreamCode: 200, want: "fwd=bypass; detail=audit"},
+
 		"a token that the upstream has refused": {
-			query: "resourceVersion=0", verdict: new(auth.Refused), upstreamCode: 401, want: "fwd=bypass; detail=unknown-caller",
+			query: anyState, change: setVerdict(auth.Refused), upstreamCode: 401, want: "fwd=bypass; detail=unknown-caller",
 		},
 		"no credentials": {
-			query: "resourceVersion=0", verdict: new(auth.NoToken), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller",
+			query: anyState, change: setVerdict(auth.NoToken), upstreamCode: 403, want: "fwd=bypass; detail=unknown-caller",
 		},
-		"an unknown token": {query: "resourceVersion=0", verdict: new(auth.Unjudged), want: "hit; detail=any"},
+		"an unknown token": {query: anyState, change: setVerdict(auth.Unjudged), want: "hit; detail=any"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
-			h := w.handler
-			h.Observer, _ = observetest.New(nil)
-			upstream := cannedUpstream{code: cmp.Or(tt.upstreamCode, http.StatusOK), body: upstreamBody}
-			h.Forward = forward.New(upstream, proxytest.DiscardLog())
-			if tt.denied {
-				w.setReviews(t, 0, func(r *http.Request) (*http.Response, error) {
-					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
-				})
-			}
-			h.Draining = func() bool { return tt.draining }
-			if tt.slow {
-				w.delayProbes(2 * h.ConsistentWait)
-			}
+			w.handler.Forward = forward.New(cannedUpstream{code: tt.upstreamCode, body: upstreamBody}, proxytest.DiscardLog())
 			who := w.newCaller(t)
-			if tt.verdict != nil {
-				who.verdict = *tt.verdict
+			if tt.change != nil {
+				tt.change(w, who)
 			}
-			if tt.unaudited {
-				h.AuditLog = observe.NewAuditLog(fullDisk{})
-				who.Identity = auth.NewAuthenticator(nil).NewVerifiedIdentity(&user.DefaultInfo{Name: "jane"})
-			}
-			answer := func(query string) *httptest.ResponseRecorder {
-				out := httptest.NewRecorder()
-				r := withCaller(w.request(t.Context(), query), who)
-				kubehttp.WithRequest(h.Observer.Observe(http.HandlerFunc(h.respond), h.Log)).ServeHTTP(out, r)
-				return out
-			}
-			if tt.reviewed {
-				answer("resourceVersion=0")
-			}
-			begun := time.Now()
-			out := answer(tt.query)
-			if waited := time.Since(begun); tt.reviewed && waited > 0 {
-				t.Errorf("the answer waited for %v, want 0", waited)
-			}
+			out := w.respond(t, tt.query, who)
 			expect.Same(t, []string{"listproxy; " + tt.want}, out.Header()[kubehttp.CacheStatusHeader])
 			if tt.upstreamCode != 0 {
 				expect.Same(t, tt.upstreamCode, out.Code)
@@ -141,6 +126,25 @@ func TestWhoAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// pageToCome is the query of a page of a revision that memory has not reached.
+var pageToCome = "limit=1&continue=" + policy.EncodeContinue(999, "n/w")
+
+// TestPageToComeIsForwardedAtOnce: a page of a revision that memory has not reached is forwarded without a wait, even if the
+// right to list is remembered.
+func TestPageToComeIsForwardedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newModelWorld(t)
+		w.load(t)
+		w.handler.Forward = forward.New(cannedUpstream{}, proxytest.DiscardLog())
+		who := w.newCaller(t)
+		w.respond(t, anyState, who) // remembers the right
+		begun := time.Now()
+		out := w.respond(t, pageToCome, who)
+		expect.Same(t, time.Duration(0), time.Since(begun))
+		expect.Same(t, "listproxy; fwd=miss; detail=not-proven", out.Header().Get(kubehttp.CacheStatusHeader))
+	})
 }
 
 // TestForwardedInPlaceOfAReview: a list that is forwarded in any case is not reviewed. Its reason reveals nothing about memory
@@ -152,6 +156,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		history    = "fwd=miss; detail=history"
 		notAllowed = "fwd=bypass; detail=not-allowed"
 		unknown    = "fwd=bypass; detail=unknown-caller"
+		newest     = "" // of a small collection, so it is forwarded
 		tooOld     = "resourceVersionMatch=Exact&resourceVersion=3"
 		rightTTL   = 10 * time.Second
 	)
@@ -159,85 +164,87 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		query           string
 		consistentLists policy.ConsistentLists // "": ConsistentLarge
 		upstream        cannedUpstream
-		unasked         bool           // the token is unknown
+		newToken        bool           // nothing is known of the token before the first list
 		denied          bool           // reviews say no
 		change          func(*Handler) // between the two lists
 		pause           time.Duration  // between the two lists
 
 		wantFirst         string // Cache-Status of the first list, after "listproxy; "
-		wantReviews       int    // for the first list
-		wantSecondReviews int    // for the second list
+		wantFirstReviews  int
+		wantSecondReviews int
 	}{
-		// A list of the newest state of a small collection is forwarded.
-		"newest state": {wantFirst: consistent},
+		"newest state": {query: newest, wantFirst: consistent},
 		"newest state, always proven": {
-			consistentLists: policy.ConsistentAll, wantFirst: "hit; detail=consistent", wantReviews: 1,
+			query: newest, consistentLists: policy.ConsistentAll, wantFirst: "hit; detail=consistent", wantFirstReviews: 1,
 		},
-		"newest state, never from memory": {consistentLists: policy.ConsistentNone, wantFirst: consistent, wantSecondReviews: 1},
-		"newest state, a new token":       {unasked: true, wantFirst: consistent, wantReviews: 1},
-		"newest state, forbidden":         {upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecondReviews: 1},
-		"newest state, an invalid token":  {upstream: cannedUpstream{code: 401}, wantFirst: unknown, wantSecondReviews: 1},
-		"newest state, overload":          {upstream: cannedUpstream{code: 429}, wantFirst: notAllowed, wantSecondReviews: 1},
+		"newest state, never from memory": {
+			query: newest, consistentLists: policy.ConsistentNone, wantFirst: consistent, wantSecondReviews: 1,
+		},
+		"newest state, a new token": {query: newest, newToken: true, wantFirst: consistent, wantFirstReviews: 1},
+		"newest state, forbidden": {
+			query: newest, upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecondReviews: 1,
+		},
+		"newest state, an invalid token": {
+			query: newest, upstream: cannedUpstream{code: 401}, wantFirst: unknown, wantSecondReviews: 1,
+		},
+		"newest state, overload": {
+			query: newest, upstream: cannedUpstream{code: 429}, wantFirst: notAllowed, wantSecondReviews: 1,
+		},
 		"newest state, with a warning": {
-			upstream: cannedUpstream{warning: "299 - \"x\""}, wantFirst: consistent, wantSecondReviews: 1,
+			query: newest, upstream: cannedUpstream{warning: "299 - \"x\""}, wantFirst: consistent, wantSecondReviews: 1,
 		},
 		"newest state, the right expired": { // 11 s after it was asked
-			upstream: cannedUpstream{delay: 6 * time.Second}, pause: 5 * time.Second, wantFirst: consistent, wantSecondReviews: 1,
+			query: newest, upstream: cannedUpstream{delay: 6 * time.Second}, pause: 5 * time.Second,
+			wantFirst: consistent, wantSecondReviews: 1,
 		},
 		"newest state, the right did not expire": { // 9 s after it was asked
-			upstream: cannedUpstream{delay: 4 * time.Second}, pause: 5 * time.Second, wantFirst: consistent,
+			query: newest, upstream: cannedUpstream{delay: 4 * time.Second}, pause: 5 * time.Second, wantFirst: consistent,
 		},
 		"newest state, rights are revoked": {
-			change: func(h *Handler) { h.Authorizer.RecordRevocation("") }, pause: 2 * time.Second, wantFirst: consistent, wantSecondReviews: 1,
+			query: newest, change: func(h *Handler) { h.Authorizer.RecordRevocation("") }, pause: 2 * time.Second,
+			wantFirst: consistent, wantSecondReviews: 1,
 		},
-		"not in memory": {query: tooOld, wantFirst: history},
-		"not in memory, forbidden": {
+		"too old for memory": {query: tooOld, wantFirst: history},
+		"too old for memory, forbidden": {
 			query: tooOld, upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecondReviews: 1,
 		},
-		"a second page, not in memory yet": {
-			query: "limit=1&continue=" + policy.EncodeContinue(999, "n/w"), wantFirst: "fwd=miss; detail=not-proven",
+		"too old for the upstream": {
+			query: tooOld, upstream: cannedUpstream{code: 410}, wantFirst: history, wantSecondReviews: 1,
 		},
-		"too old for the upstream":              {query: tooOld, upstream: cannedUpstream{code: 410}, wantFirst: history, wantSecondReviews: 1},
-		"a right of which memory does not know": {query: "resourceVersion=0", denied: true, wantFirst: notAllowed, wantReviews: 1},
-		"a watch":                               {query: "watch=true&resourceVersion=5", wantFirst: history, wantReviews: 1, wantSecondReviews: 1},
+		"a page to come":                       {query: pageToCome, wantFirst: "fwd=miss; detail=not-proven"},
+		"a right that only the upstream knows": {query: anyState, denied: true, wantFirst: notAllowed, wantFirstReviews: 1},
+		"a watch":                              {query: "watch=true&resourceVersion=5", wantFirst: history, wantFirstReviews: 1, wantSecondReviews: 1},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
-			h, reviews, identity := w.handler, 0, proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
-			w.setReviews(t, rightTTL, func(r *http.Request) (*http.Response, error) {
+			reviews := 0
+			w.setReviews(rightTTL, func() bool {
 				reviews++
-				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.denied})
+				return !tt.denied
 			})
-			h.Policy = policy.DefaultConfig().WithSwitches(policy.Switches{
+			w.handler.Policy = policy.DefaultConfig().WithSwitches(policy.Switches{
 				ConsistentLists: cmp.Or(tt.consistentLists, policy.ConsistentLarge), Watches: true,
 			})
-			tt.upstream.code = cmp.Or(tt.upstream.code, http.StatusOK)
-			h.Forward = forward.New(tt.upstream, proxytest.DiscardLog())
-			list := func(query string, verdict auth.Verdict) (cacheStatus string, newReviews int) {
-				before := reviews
-				out := httptest.NewRecorder()
-				who := w.newCaller(t)
-				who.verdict = verdict
-				who.Identity = identity
-				handler := kubehttp.WithRequest(h.Observer.Observe(http.HandlerFunc(h.respond), h.Log))
-				handler.ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
-				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
+			w.handler.Forward = forward.New(tt.upstream, proxytest.DiscardLog())
+			who := w.newCaller(t)
+			if tt.newToken {
+				who.verdict = auth.Unjudged
 			}
-			verdict := auth.Accepted
-			if tt.unasked {
-				verdict = auth.Unjudged
-			}
-			cacheStatus, newReviews := list(tt.query, verdict)
-			expect.Same(t, "listproxy; "+tt.wantFirst, cacheStatus)
-			expect.Same(t, tt.wantReviews, newReviews)
+			first := w.respond(t, tt.query, who)
+			expect.Same(t, "listproxy; "+tt.wantFirst, first.Header().Get(kubehttp.CacheStatusHeader))
+			expect.Same(t, tt.wantFirstReviews, reviews)
+
 			if tt.change != nil {
-				tt.change(h)
+				tt.change(w.handler)
 			}
 			time.Sleep(tt.pause)
-			cacheStatus, newReviews = list("resourceVersion=0", auth.Accepted)
-			expect.Same(t, "listproxy; hit; detail=any", cacheStatus)
-			expect.Same(t, tt.wantSecondReviews, newReviews)
+			reviews = 0
+			later := w.newCaller(t)
+			later.Identity = who.Identity
+			second := w.respond(t, anyState, later)
+			expect.Same(t, "listproxy; hit; detail=any", second.Header().Get(kubehttp.CacheStatusHeader))
+			expect.Same(t, tt.wantSecondReviews, reviews)
 		})
 	}
 }
@@ -261,7 +268,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)
 			var asked authorizationv1.SelfSubjectAccessReviewSpec
-			w.setReviews(t, 0, func(r *http.Request) (_ *http.Response, err error) {
+			w.sendReviews(0, func(r *http.Request) (_ *http.Response, err error) {
 				asked, err = proxytest.ReadReview(r)
 				return proxytest.JSONResponse(r, http.StatusCreated, "{}"), err
 			})
@@ -278,24 +285,27 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 // begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
 	const room, wait = 10_000, 4800 * time.Millisecond
-	for query, wantRefused := range map[string]bool{
-		"resourceVersion=0":                                              true,
-		newestStreamingList + "&resourceVersion=0":                       true,
-		"watch=true&timeoutSeconds=60&resourceVersion=" + newestRevision: false,
+	for name, tt := range map[string]struct {
+		query       string
+		wantRefused bool
+	}{
+		"a list":                    {query: anyState, wantRefused: true},
+		"a streaming list":          {query: newestStreamingList + "&resourceVersion=0", wantRefused: true},
+		"a watch without the state": {query: "watch=true&timeoutSeconds=60&resourceVersion=" + newestRevision},
 	} {
-		proxytest.Bubble(t, query, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.setRoom(t, room, wait)
+			w.setRoom(room, wait)
 			w.load(t)
 			defer w.takeRoom(t, room)()
-			c := w.open(t, query)
+			c := w.open(t, tt.query)
 			w.write()
 			time.Sleep(wait + time.Second)
 			synctest.Wait()
 			expect.Same(t, reason.None, c.why)
-			expect.Same(t, wantRefused, c.Code == http.StatusTooManyRequests)
-			expect.Same(t, wantRefused, c.Header().Get("Retry-After") != "")
-			if !wantRefused {
+			expect.Same(t, tt.wantRefused, c.Code == http.StatusTooManyRequests)
+			expect.Same(t, tt.wantRefused, c.Header().Get("Retry-After") != "")
+			if !tt.wantRefused {
 				expect.Same(t, 1, c.events(t))
 			}
 		})
@@ -324,53 +334,52 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 		verdict auth.Verdict
 		begin   func(t *testing.T, w *modelWorld)
 	}{
-		"for a load": {query: "resourceVersion=0", verdict: auth.Accepted, begin: func(t *testing.T, w *modelWorld) {
+		"for a load": {query: anyState, verdict: auth.Accepted, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
-			w.failing = true
+			w.loadsFail = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
 			const morePlaces = 100 // than there are for lists that are forwarded at once
 			for range morePlaces {
 				collection.TakeForwardSlot()
 			}
-			time.AfterFunc(delay, func() { w.changeAndCutFeeds(func() { w.failing = false }) })
+			time.AfterFunc(delay, func() { w.changeAndCutFeeds(func() { w.loadsFail = false }) })
 		}},
 		"for a proof": {query: "", verdict: auth.Accepted, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
 			w.delayProbes(delay)
 		}},
-		"for a newcomer's review": {query: "resourceVersion=0", verdict: auth.Unjudged, begin: func(t *testing.T, w *modelWorld) {
+		"for a newcomer's review": {query: anyState, verdict: auth.Unjudged, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
-			w.setReviews(t, time.Hour, func(r *http.Request) (*http.Response, error) {
+			w.setReviews(time.Hour, func() bool {
 				time.Sleep(delay)
-				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+				return true
 			})
 		}},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			h := w.handler
-			h.Observer, _ = observetest.New(nil)
 			h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
 			h.Limits = limits.New(limits.Config{Short: 1, Wait: 5 * time.Second})
 			tt.begin(t, w)
 			handler := kubehttp.WithRequest(h.Observer.Observe(h.withSeat(http.HandlerFunc(h.respond)), h.Log))
-			var crowd sync.WaitGroup
+			var requests sync.WaitGroup
 			var answers [2]*seatRecorder
 			for i := range answers {
 				who := w.newCaller(t)
 				who.verdict = tt.verdict
 				answers[i] = &seatRecorder{ResponseRecorder: httptest.NewRecorder(), seats: h.Limits.Short}
-				crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
+				requests.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
 			}
 			synctest.Wait()
 			waiting := limits.Stats{Waiting: 2, Refused: map[limits.Overload]uint64{}}
 			expect.Same(t, waiting, h.Limits.Short.Stats())
 
-			// Another caller is answered meanwhile.
+			// Another caller, with a queue of its own, is answered meanwhile.
 			other := w.newCaller(t)
-			other.Flow = limits.Flow{1} // of a caller who does not share their queue
+			other.Flow = limits.Flow{1}
 			answer := httptest.NewRecorder()
 			get := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil)
 			handler.ServeHTTP(answer, withCaller(get, other))
@@ -378,7 +387,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			expect.Same(t, waiting, h.Limits.Short.Stats())
 
 			// Then both are answered, one after the other.
-			crowd.Wait()
+			requests.Wait()
 			for _, a := range answers {
 				expect.Says(t, a.Header().Get("Cache-Status"), "; hit")
 				expect.Same(t, http.StatusOK, a.Code)
@@ -400,19 +409,17 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 		if <-another.done; another.why != "" {
 			t.Fatalf("a list of the newest state is forwarded: %s", another.why)
 		}
-		w.delayProbes(time.Second)
-		for name, tt := range map[string]struct {
-			caller   *caller
-			wantWait bool
-		}{
-			"came before": {caller: before, wantWait: false},
-			"came later":  {caller: w.newCaller(t), wantWait: true},
-		} {
+		const probeDelay = time.Second
+		w.delayProbes(probeDelay)
+		wait := func(who *caller) time.Duration {
 			begun := time.Now()
-			_, why := w.handler.decide(withCaller(w.request(t.Context(), ""), tt.caller))
-			if took := time.Since(begun); why != reason.None || (took > 0) != tt.wantWait {
-				t.Errorf("%s: got reason %q after %v, want an answer after a wait: %t", name, why, took, tt.wantWait)
-			}
+			_, why := w.handler.decide(withCaller(w.request(t.Context(), ""), who))
+			expect.Same(t, reason.None, why)
+			return time.Since(begun)
+		}
+		expect.Same(t, time.Duration(0), wait(before))
+		if got := wait(w.newCaller(t)); got < probeDelay {
+			t.Errorf("a request that came after the probe waited for %v, want at least %v", got, probeDelay)
 		}
 	})
 }

@@ -112,7 +112,7 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 		"the state is dropped": {change: func(w *modelWorld) { w.loseState(time.Minute) }, want: reason.Warming},
 		"the state is older than the staleness bound": {
 			change: func(w *modelWorld) {
-				w.changeAndCutFeeds(func() { w.away = true })
+				w.changeAndCutFeeds(func() { w.feedsFail = true })
 				time.Sleep(modelStaleness + time.Second)
 			},
 			want: reason.Stale,
@@ -135,7 +135,7 @@ func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change fu
 	t.Helper()
 	w, log := newModelWorld(t), &auditSink{}
 	if audited {
-		log = w.startAuditing(t)
+		log = w.startAuditing()
 	}
 	w.load(t)
 	release := w.takeRoom(t, 10_000) // bytes, which is all

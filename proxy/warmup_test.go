@@ -23,11 +23,11 @@ func TestWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := newModelWorld(t)
 		setFailingAndWait := func(failing bool) {
-			world.changeAndCutFeeds(func() { world.failing = failing })
+			world.changeAndCutFeeds(func() { world.loadsFail = failing })
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 		}
-		world.failing = true // also the first load
+		world.loadsFail = true // also the first load
 		eager := []EagerCollection{{
 			GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Representation: media.JSON,
 		}}

@@ -1,13 +1,10 @@
 package proxy
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -127,7 +124,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.away = tt.away
+			w.feedsFail = tt.away
 			w.probeDelay = tt.probe
 			if tt.lostFor > 0 || tt.losesAt > 0 {
 				w.load(t)
@@ -189,7 +186,7 @@ func TestCrowdAtAColdResource(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.away = tt.away
+			w.feedsFail = tt.away
 			if tt.lost {
 				w.load(t)
 			}
@@ -262,14 +259,14 @@ func TestReviewedAgain(t *testing.T) {
 					w.probeDelay = wait
 				}
 				w.load(t)
-				w.setRoom(t, room, time.Minute)
+				w.setRoom(room, time.Minute)
 				if query == forRoom {
 					time.AfterFunc(wait, w.takeRoom(t, room))
 				}
 				reviews := 0
-				w.setReviews(t, tt.ttl, func(r *http.Request) (*http.Response, error) {
+				w.setReviews(tt.ttl, func() bool {
 					reviews++
-					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: reviews <= tt.yes})
+					return reviews <= tt.yes
 				})
 				c := w.open(t, query)
 				<-c.done

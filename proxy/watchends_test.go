@@ -55,7 +55,7 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 			proxytest.Bubble(t, name+", "+encoding, func(t *testing.T) {
 				w := newModelWorld(t)
 				w.compresses, w.bulk = true, randomText(600<<10) // more than a write buffer
-				w.setRoom(t, room, time.Minute)
+				w.setRoom(room, time.Minute)
 				w.load(t)
 				c := &client{encoding: encoding, readDelay: readDelay}
 				w.openAs(t, c, fmt.Sprint(newestStreamingList, "&resourceVersion=0&timeoutSeconds=", cmp.Or(tt.timeout, 3600)))
@@ -148,7 +148,7 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorldWithMemory(t, tt.memory)
 			w.bulk = randomText(600 << 10) // more than a write buffer
-			w.setRoom(t, ample, 0)
+			w.setRoom(ample, 0)
 			w.load(t)
 			c := &client{readDelay: readDelay}
 			w.openAs(t, c, newestStreamingList+"&timeoutSeconds=3600&resourceVersion=0")
@@ -183,7 +183,7 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 			const room, writes = 2 << 20, 3
 			w := newModelWorldWithMemory(t, tt.memory)
 			w.bulk = randomText(600 << 10)
-			w.setRoom(t, room, time.Minute)
+			w.setRoom(room, time.Minute)
 			w.load(t)
 			release := w.takeRoom(t, room)
 			c := w.open(t, newestStreamingList+"&timeoutSeconds=3600&resourceVersion=0")

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
@@ -50,7 +50,7 @@ const (
 
 var modelUpstream = &url.URL{Scheme: "https", Host: "upstream.example"}
 
-// modelWorld is a cluster with one custom resource that has one object, and a Handler in front of it.
+// modelWorld is a cluster with one custom resource, of which there is one object, and a Handler in front of it.
 type modelWorld struct {
 	*proxytest.FakeAPI
 	handler *Handler
@@ -61,14 +61,90 @@ type modelWorld struct {
 	generation          int // of the definition
 	revision            int // of the widgets
 	definitionsRevision int // of definitions and APIServices
-	// failing reports whether loads fail.
-	failing bool
-	// away reports whether the API server does not answer feeds.
-	away bool
-	// compresses reports whether streaming lists are compressed.
+	// loadsFail makes the loads of feeds fail, and feedsFail all their requests.
+	loadsFail, feedsFail bool
+	// compresses makes the API server compress streaming lists.
 	compresses bool
 	// bulk makes the object long. It has no character that JSON escapes.
 	bulk string
+}
+
+var modelWidgets = snapshot.CollectionKey{
+	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
+	Namespaced:           true, Representation: media.JSON,
+}
+
+// newModelWorld returns a modelWorld, in a bubble. Every review says yes.
+func newModelWorld(t *testing.T) *modelWorld {
+	t.Helper()
+	return newModelWorldWithMemory(t, 0)
+}
+
+// newModelWorldWithMemory is newModelWorld with memory as --cache-bytes; 0 means no bound.
+func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
+	t.Helper()
+	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100}
+	w.fillAPI()
+	var served *cluster.Cluster
+	collections := snapshot.NewCollections(snapshot.Config{
+		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
+		Base:   modelUpstream,
+		Bytes:  memory,
+		Limits: snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
+		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
+			return served.Fields(ctx, gvr)
+		},
+		Settings:     func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
+		Outage:       func() clock.Outage { return clock.Outage{} },
+		SameTimeline: func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
+		Log:          proxytest.DiscardLog(),
+	})
+	served, err := cluster.New(w.Config(), cluster.Config{
+		Invalidate: collections.Invalidate, Verify: collections.Verify, Log: proxytest.DiscardLog(),
+	})
+	expect.NoError(t, err)
+	compressor, err := gzip.NewCompressor(0)
+	expect.NoError(t, err)
+	w.handler = &Handler{
+		Draining:    func() bool { return false },
+		Unreachable: func() bool { return false },
+
+		Policy: policy.DefaultConfig().WithSwitches(policy.Switches{ConsistentLists: policy.ConsistentAll, Watches: true}),
+
+		ConsistentWait: 3 * time.Second,
+
+		Cluster:     served,
+		Collections: collections,
+		Compressor:  compressor,
+		Observer:    observetest.Unread(),
+		Log:         proxytest.DiscardLog(),
+		LogLimiter:  telemetry.NewLogLimiter(),
+	}
+	w.setRoom(10_000, 24*time.Hour)
+	w.setReviews(24*time.Hour, func() bool { return true })
+	t.Cleanup(collections.Close)
+	proxytest.RunInBubble(t, served.Run)
+	return w
+}
+
+// fillAPI gives the API server the route, the definition and the object of the custom resource.
+func (w *modelWorld) fillAPI() {
+	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.route("")}}
+	w.Collections[modelDefinitions] = &proxytest.FakeCollection{
+		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{w.definition()},
+	}
+	w.Collections[modelPath] = &proxytest.FakeCollection{
+		Kind: "WidgetList", APIVersion: "example.com/v1", Custom: true,
+		Now: func() (int, []string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.revision, []string{w.item()}
+		},
+	}
+	w.StopBookmarks(modelPath)
+	w.SetDocument("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
+		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
+	w.SetDocument("/version", proxytest.VersionOf("v1.36.3"))
 }
 
 // item returns the object as it is now.
@@ -85,14 +161,15 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	isStreaming := query.Get("sendInitialEvents") != ""
 	selector := query.Get("fieldSelector") // of a probe or a progress watch
 	isLoad := selector == "" && (isStreaming || !isWatch)
-	if strings.Contains(selector, "~") { // a probe
-		w.mu.Lock()
-		delay := w.probeDelay
-		w.mu.Unlock()
+	isProbe := strings.Contains(selector, "~")
+	w.mu.Lock()
+	delay := w.probeDelay
+	w.mu.Unlock()
+	if isProbe {
 		time.Sleep(delay)
 	}
 	w.mu.Lock()
-	fails := w.away || w.failing && isLoad
+	fails := w.feedsFail || w.loadsFail && isLoad
 	w.mu.Unlock()
 	switch {
 	case fails:
@@ -161,15 +238,16 @@ func (w *modelWorld) changeAndCutFeeds(change func()) {
 	w.Cut(modelPath)
 }
 
-// loseState makes feeds lose their state, by an event that contradicts it. The state can be loaded again after a time.
+// loseState makes feeds lose their state, by an event that contradicts it. Loads fail until reloadAfter has passed.
 func (w *modelWorld) loseState(reloadAfter time.Duration) {
 	w.mu.Lock()
-	w.failing = true
-	unknown := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"unknown","namespace":"n","resourceVersion":"%d"}}`, w.revision+1)
+	w.loadsFail = true
+	unknown := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",`+
+		`"metadata":{"name":"unknown","namespace":"n","resourceVersion":"%d"}}`, w.revision+1)
 	w.mu.Unlock()
 	w.Send(modelPath, "DELETED", unknown)
 	w.Cut(modelPath)
-	time.AfterFunc(reloadAfter, func() { w.changeAndCutFeeds(func() { w.failing = false }) })
+	time.AfterFunc(reloadAfter, func() { w.changeAndCutFeeds(func() { w.loadsFail = false }) })
 }
 
 // write changes the object at the next revision, with an event.
@@ -181,85 +259,12 @@ func (w *modelWorld) write() {
 	w.Send(modelPath, "MODIFIED", item)
 }
 
-var modelWidgets = snapshot.CollectionKey{
-	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
-	Namespaced:           true, Representation: media.JSON,
-}
-
-// newModelWorld returns a modelWorld, in a bubble. Every review says yes.
-func newModelWorld(t *testing.T) *modelWorld {
-	t.Helper()
-	return newModelWorldWithMemory(t, 0)
-}
-
-// newModelWorldWithMemory is newModelWorld with memory as --cache-bytes; 0 means no bound.
-func newModelWorldWithMemory(t *testing.T, memory int64) *modelWorld {
-	t.Helper()
-	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100}
-	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.route("")}}
-	w.Collections[modelDefinitions] = &proxytest.FakeCollection{
-		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{w.definition()},
-	}
-	w.Collections[modelPath] = &proxytest.FakeCollection{Kind: "WidgetList", APIVersion: "example.com/v1", Custom: true, Now: func() (int, []string) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.revision, []string{w.item()}
-	}}
-	w.StopBookmarks(modelPath)
-	w.SetDocument("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
-		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
-	w.SetDocument("/version", proxytest.VersionOf("v1.36.3"))
-	var served *cluster.Cluster
-	collections := snapshot.NewCollections(snapshot.Config{
-		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
-		Base:   modelUpstream,
-		Bytes:  memory,
-		Limits: snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
-		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
-			return served.Fields(ctx, gvr)
-		},
-		Settings:     func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
-		Outage:       func() clock.Outage { return clock.Outage{} },
-		SameTimeline: func(context.Context, uint64, time.Time) (same, soon bool) { return false, false },
-		Log:          proxytest.DiscardLog(),
-	})
-	served, err := cluster.New(w.Config(), cluster.Config{
-		Invalidate: collections.Invalidate, Verify: collections.Verify, Log: proxytest.DiscardLog(),
-	})
-	expect.NoError(t, err)
-	compressor, err := gzip.NewCompressor(0)
-	expect.NoError(t, err)
-	w.handler = &Handler{
-		Draining:    func() bool { return false },
-		Unreachable: func() bool { return false },
-
-		Policy: policy.DefaultConfig().WithSwitches(policy.Switches{ConsistentLists: policy.ConsistentAll, Watches: true}),
-
-		ConsistentWait: 3 * time.Second,
-
-		Cluster:     served,
-		Collections: collections,
-		Compressor:  compressor,
-		Observer:    observetest.Unread(),
-		Log:         proxytest.DiscardLog(),
-		LogLimiter:  telemetry.NewLogLimiter(),
-	}
-	w.setRoom(t, 10_000, 24*time.Hour)
-	w.setReviews(t, 24*time.Hour, func(r *http.Request) (*http.Response, error) {
-		return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	})
-	t.Cleanup(collections.Close)
-	proxytest.RunInBubble(t, served.Run)
-	return w
-}
-
 // setRoom sets the room for the bytes of answers, and the time for which an answer waits for room.
-func (w *modelWorld) setRoom(t *testing.T, bytes int64, wait time.Duration) {
-	t.Helper()
+func (w *modelWorld) setRoom(bytes int64, wait time.Duration) {
 	w.handler.Limits = limits.New(limits.Config{Short: 10, Bytes: bytes, Wait: wait})
 }
 
-// takeRoom takes that many bytes of the room for two other callers, since one may not have all.
+// takeRoom takes bytes of the room, half for each of two other callers, since one caller may not have all.
 func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 	t.Helper()
 	var taken []limits.Grant
@@ -275,21 +280,27 @@ func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 	}
 }
 
-// setReviews sets the transport that answers all reviews from now on.
-func (w *modelWorld) setReviews(t *testing.T, ttl time.Duration, answer proxytest.Transport) {
-	t.Helper()
-	w.handler.Authorizer = auth.NewAuthorizer(proxytest.SendWithCredentials[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour})
+// setReviews makes allow answer all reviews from now on. Their answers are remembered for ttl.
+func (w *modelWorld) setReviews(ttl time.Duration, allow func() bool) {
+	w.sendReviews(ttl, func(r *http.Request) (*http.Response, error) {
+		return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: allow()})
+	})
+}
+
+// sendReviews sends all reviews by transport from now on.
+func (w *modelWorld) sendReviews(ttl time.Duration, transport proxytest.Transport) {
+	config := auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour}
+	w.handler.Authorizer = auth.NewAuthorizer(proxytest.SendWithCredentials[auth.Identity](transport), modelUpstream, config)
 }
 
 // startAuditing starts an audit log, in which all callers are alice.
-func (w *modelWorld) startAuditing(t *testing.T) *auditSink {
-	t.Helper()
+func (w *modelWorld) startAuditing() *auditSink {
 	log := &auditSink{}
-	who := auth.NewWhoAmI(proxytest.SendWithCredentials[auth.Identity](func(r *http.Request) (*http.Response, error) {
+	whoAmI := auth.NewWhoAmI(proxytest.SendWithCredentials[auth.Identity](func(r *http.Request) (*http.Response, error) {
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 	}), modelUpstream, auth.ReviewConfig{})
 	w.handler.AuditLog = observe.NewAuditLog(log)
-	w.handler.WhoAmI = who
+	w.handler.WhoAmI = whoAmI
 	return log
 }
 
@@ -300,7 +311,7 @@ func (w *modelWorld) delayProbes(delay time.Duration) {
 	w.probeDelay = delay
 }
 
-// load loads the resource into memory.
+// load loads the widgets into memory.
 func (w *modelWorld) load(t *testing.T) {
 	t.Helper()
 	if _, why := w.handler.Collections.Use(modelWidgets); why != reason.None {
@@ -309,13 +320,22 @@ func (w *modelWorld) load(t *testing.T) {
 	time.Sleep(20 * time.Second)
 }
 
-// request returns a request for the resource.
+// request returns a request for the widgets.
 func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
 	target := modelPath + "?" + strings.Replace(query, newestRevision, strconv.Itoa(w.revision), 1)
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	r.Header.Set("Authorization", "Bearer a")
 	r.Header.Set("Accept", "application/json")
 	return r
+}
+
+// respond returns the handler's response to a request of who.
+func (w *modelWorld) respond(t *testing.T, query string, who *caller) *httptest.ResponseRecorder {
+	t.Helper()
+	out := httptest.NewRecorder()
+	handler := kubehttp.WithRequest(w.handler.Observer.Observe(http.HandlerFunc(w.handler.respond), w.handler.Log))
+	handler.ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
+	return out
 }
 
 // newCaller returns the caller of a request that comes now.
@@ -338,13 +358,7 @@ func randomText(n int) string {
 	return string(text)
 }
 
-// fullDisk is a disk without room for the audit log.
-type fullDisk struct{}
-
-func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
-func (fullDisk) Close() error              { return nil }
-
-// auditSink has what was written to the audit log.
+// auditSink keeps what is written to the audit log.
 type auditSink struct{ strings.Builder }
 
 // Close implements [io.Closer].

@@ -17,27 +17,26 @@ import (
 func TestCompressedWatch(t *testing.T) {
 	const withoutBookmarks = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
 	for name, tt := range map[string]struct {
-		upstream     bool // the upstream compresses streaming lists
-		encoding     string
+		compresses   bool   // the upstream compresses streaming lists
+		encoding     string // the client's Accept-Encoding
 		query        string
 		wantGzip     bool
 		wantBookmark bool // at the end of the state
 	}{
-		"streaming list": {upstream: true, encoding: "gzip", query: newestStreamingList + "&resourceVersion=0", wantGzip: true, wantBookmark: true},
+		"streaming list": {compresses: true, encoding: "gzip", query: newestStreamingList + "&resourceVersion=0", wantGzip: true, wantBookmark: true},
 		"streaming list by default": {
-			upstream: true, encoding: "br, gzip", query: "watch=true&resourceVersion=0&allowWatchBookmarks=true", wantGzip: true, wantBookmark: true,
+			compresses: true, encoding: "br, gzip", query: "watch=true&resourceVersion=0&allowWatchBookmarks=true", wantGzip: true, wantBookmark: true,
 		},
 		"older upstream":    {encoding: "gzip", query: newestStreamingList + "&resourceVersion=0", wantBookmark: true},
-		"without bookmarks": {upstream: true, encoding: "gzip", query: withoutBookmarks},
+		"without bookmarks": {compresses: true, encoding: "gzip", query: withoutBookmarks},
 		"without the state": {
-			upstream: true, encoding: "gzip", query: "watch=true&resourceVersion=" + newestRevision + "&allowWatchBookmarks=true",
+			compresses: true, encoding: "gzip", query: "watch=true&resourceVersion=" + newestRevision + "&allowWatchBookmarks=true",
 		},
-		"gzip not accepted":   {upstream: true, encoding: "identity", query: newestStreamingList + "&resourceVersion=0", wantBookmark: true},
-		"gzip with a quality": {upstream: true, encoding: "gzip;q=1", query: newestStreamingList + "&resourceVersion=0", wantBookmark: true},
+		"gzip not accepted": {compresses: true, encoding: "identity", query: newestStreamingList + "&resourceVersion=0", wantBookmark: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.compresses = tt.upstream
+			w.compresses = tt.compresses
 			w.load(t)
 			// Both watches begin at the same revision, and get one change.
 			without := &client{}
@@ -50,11 +49,12 @@ func TestCompressedWatch(t *testing.T) {
 					t.Fatalf("forwarded: %s", c.why)
 				}
 			}
-			wantHeader := [2]string{}
+			wantEncoding, wantVary := "", ""
 			if tt.wantGzip {
-				wantHeader = [2]string{"gzip", "Accept-Encoding"}
+				wantEncoding, wantVary = "gzip", "Accept-Encoding"
 			}
-			expect.Same(t, wantHeader, [2]string{with.Header().Get("Content-Encoding"), with.Header().Get("Vary")})
+			expect.Same(t, wantEncoding, with.Header().Get("Content-Encoding"))
+			expect.Same(t, wantVary, with.Header().Get("Vary"))
 			events := with.received(t)
 			expect.Same(t, without.received(t), events)
 			expect.Says(t, events, "MODIFIED")
@@ -70,19 +70,19 @@ func TestCompressedWatch(t *testing.T) {
 func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query          string
-		proof          time.Duration // how long the proof takes
-		wantEndedAfter time.Duration // the request
+		proofDelay     time.Duration
+		wantEndedAfter time.Duration // from the request
 	}{
 		"watch":                       {query: "watch=true&timeoutSeconds=20&resourceVersion=" + newestRevision, wantEndedAfter: 20 * time.Second},
 		"streaming list":              {query: newestStreamingList + "&timeoutSeconds=20", wantEndedAfter: 20 * time.Second},
-		"streaming list after a wait": {query: newestStreamingList + "&timeoutSeconds=20", proof: 6 * time.Second, wantEndedAfter: 20 * time.Second},
+		"streaming list after a wait": {query: newestStreamingList + "&timeoutSeconds=20", proofDelay: 6 * time.Second, wantEndedAfter: 20 * time.Second},
 		"timeout shorter than the wait": {
-			query: newestStreamingList + "&timeoutSeconds=4", proof: 6 * time.Second, wantEndedAfter: 6 * time.Second,
+			query: newestStreamingList + "&timeoutSeconds=4", proofDelay: 6 * time.Second, wantEndedAfter: 6 * time.Second,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.probeDelay = tt.proof
+			w.probeDelay = tt.proofDelay
 			w.load(t)
 			c := w.open(t, tt.query)
 			expect.Same(t, watch.EndTimeout, c.end(t, time.Minute))
@@ -91,42 +91,39 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 	}
 }
 
-// TestStreamingListOfAColdResource: a streaming list waits until its resource is loaded, since a forwarded watch would stay
-// at the upstream for minutes. If the load takes too long, the streaming list is forwarded, and later ones are forwarded at
-// once. The same is true while a lost state is loaded again.
+// TestStreamingListOfAColdResource: a streaming list waits until its resource is loaded, or loaded again after its state was
+// lost, since a forwarded watch would stay at the upstream for minutes. It is forwarded if the load takes too long.
 func TestStreamingListOfAColdResource(t *testing.T) {
-	const anyState, never = "&resourceVersion=0", time.Hour
+	const anyStreamingList, never = newestStreamingList + "&resourceVersion=0", time.Hour
 	for name, tt := range map[string]struct {
-		query     string
-		away      bool          // the resource cannot be loaded
-		probe     time.Duration // how long a probe takes
-		lostFor   time.Duration // if set, the state is lost before the request, and cannot be loaded for this time
-		losesAt   time.Duration // if set, the state is lost at this time after the request, for a second
-		leaveAt   time.Duration // if set, the client leaves at this time after the request
-		wantAfter time.Duration // the request: when it is forwarded, or when it has been answered (a load and its probes)
-		wantWhy   reason.Reason // why it is forwarded; None: it is answered
+		query      string
+		feedsFail  bool          // so the resource cannot be loaded
+		probeDelay time.Duration // from a probe to its answer
+		lostFor    time.Duration // if set, the state was lost before the request, and loads fail for this time
+		losesAfter time.Duration // if set, the state is lost for a second, at this time after the request
+		leaveAfter time.Duration // if set, the client leaves at this time after the request
+		wantAfter  time.Duration // from the request until the whole state has come, or until it is forwarded
+		wantWhy    reason.Reason // to forward it
 	}{
-		"any state":           {query: newestStreamingList + anyState, wantAfter: 2 * time.Second},
+		"any state":           {query: anyStreamingList, wantAfter: 2 * time.Second},
 		"newest state":        {query: newestStreamingList, wantAfter: 4 * time.Second},
-		"loaded too late":     {query: newestStreamingList, away: true, wantAfter: maxWatchWait, wantWhy: reason.Warming},
-		"the client leaves":   {query: newestStreamingList, away: true, leaveAt: 3 * time.Second, wantAfter: 3 * time.Second, wantWhy: reason.Warming},
-		"watch without state": {query: "watch=true&resourceVersion=" + newestRevision, probe: time.Second, wantWhy: reason.Warming},
-		"list":                {query: "resourceVersion=0", probe: time.Second, wantWhy: reason.Warming},
+		"loaded too late":     {query: newestStreamingList, feedsFail: true, wantAfter: maxWatchWait, wantWhy: reason.Warming},
+		"the client leaves":   {query: newestStreamingList, feedsFail: true, leaveAfter: 3 * time.Second, wantAfter: 3 * time.Second, wantWhy: reason.Warming},
+		"watch without state": {query: "watch=true&resourceVersion=" + newestRevision, probeDelay: time.Second, wantWhy: reason.Warming},
 
 		// The load has two probes, and proves the newest state itself: a third probe would come too late.
-		"slow probes": {query: newestStreamingList, probe: 4 * time.Second, wantAfter: 9 * time.Second},
+		"slow probes": {query: newestStreamingList, probeDelay: 4 * time.Second, wantAfter: 9 * time.Second},
 
-		"lost, any state":       {query: newestStreamingList + anyState, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
+		"lost, any state":       {query: anyStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
 		"lost, newest state":    {query: newestStreamingList, lostFor: 2 * time.Second, wantAfter: 8 * time.Second},
 		"lost for too long":     {query: newestStreamingList, lostFor: never, wantAfter: maxWatchWait, wantWhy: reason.Warming},
-		"lost, list":            {query: "resourceVersion=0", lostFor: never, wantWhy: reason.Warming},
-		"lost during the proof": {query: newestStreamingList, probe: time.Second, losesAt: 500 * time.Millisecond, wantAfter: 8 * time.Second},
+		"lost during the proof": {query: newestStreamingList, probeDelay: time.Second, losesAfter: 500 * time.Millisecond, wantAfter: 8 * time.Second},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.feedsFail = tt.away
-			w.probeDelay = tt.probe
-			if tt.lostFor > 0 || tt.losesAt > 0 {
+			w.feedsFail = tt.feedsFail
+			w.probeDelay = tt.probeDelay
+			if tt.lostFor > 0 || tt.losesAfter > 0 {
 				w.load(t)
 			}
 			time.Sleep(time.Minute) // until everything but the resource is known
@@ -134,32 +131,38 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 				w.loseState(tt.lostFor)
 				synctest.Wait()
 			}
-			if tt.losesAt > 0 {
-				time.AfterFunc(tt.losesAt, func() { w.loseState(time.Second) })
+			if tt.losesAfter > 0 {
+				time.AfterFunc(tt.losesAfter, func() { w.loseState(time.Second) })
 			}
 			c := w.open(t, tt.query)
-			if tt.leaveAt > 0 {
-				time.AfterFunc(tt.leaveAt, c.leave)
+			if tt.leaveAfter > 0 {
+				time.AfterFunc(tt.leaveAfter, c.leave)
 			}
 			time.Sleep(tt.wantAfter)
 			synctest.Wait()
-			answered := tt.wantWhy == reason.None
-			if got := c.received(t); strings.Contains(got, "initial-events-end") != answered {
-				t.Fatalf("after %v: got %q, want the whole state: %t", tt.wantAfter, got, answered)
-			}
-			if answered {
+			if tt.wantWhy == reason.None {
+				expect.Says(t, c.received(t), "initial-events-end")
 				return // the watch goes on
 			}
-			if ended := <-c.done; c.why != tt.wantWhy || ended != tt.wantAfter {
-				t.Errorf("got reason %q after %v, want %q after %v", c.why, ended, tt.wantWhy, tt.wantAfter)
-			}
-			next := w.open(t, tt.query)
-			// It waits, too, if the first did not wait for its whole time.
-			if ended := <-next.done; next.why != tt.wantWhy || ended != 0 && tt.leaveAt == 0 {
-				t.Errorf("the next request: got reason %q after %v, want %q at once", next.why, ended, tt.wantWhy)
-			}
+			expect.Same(t, tt.wantAfter, <-c.done)
+			expect.Same(t, tt.wantWhy, c.why)
+			expect.Same(t, "", c.received(t))
 		})
 	}
+}
+
+// TestStreamingListAfterAWaitInVain: once a streaming list has waited for a load in vain, later ones are forwarded at once.
+func TestStreamingListAfterAWaitInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newModelWorld(t)
+		w.feedsFail = true
+		time.Sleep(time.Minute) // until everything but the resource is known
+		for _, wantAfter := range []time.Duration{maxWatchWait, 0} {
+			c := w.open(t, newestStreamingList)
+			expect.Same(t, wantAfter, <-c.done)
+			expect.Same(t, reason.Warming, c.why)
+		}
+	})
 }
 
 // TestCrowdAtAColdResource: while a resource is loaded, a few lists are forwarded at once, and the others wait for at most
@@ -167,26 +170,26 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 func TestCrowdAtAColdResource(t *testing.T) {
 	const crowd = 20
 	for name, tt := range map[string]struct {
-		query    string
-		away     bool // the resource cannot be loaded
-		lost     bool // the state was just lost, and cannot be loaded
-		wantWait bool
-		wantWhy  reason.Reason // after the wait
+		query     string
+		feedsFail bool // so the resource cannot be loaded
+		lost      bool // the state was just lost, and cannot be loaded
+		wantWait  bool
+		wantWhy   reason.Reason // to forward it after the wait
 	}{
-		"any state":                 {query: "resourceVersion=0", wantWait: true},
+		"any state":                 {query: anyState, wantWait: true},
 		"not older than a revision": {query: "resourceVersion=" + newestRevision, wantWait: true},
 		"newest state":              {wantWait: true},
 		"newest state, by a label":  {query: "labelSelector=a%3Db", wantWait: true},
 		"first page":                {query: "resourceVersion=0&limit=1", wantWait: true},
-		"any state, never loaded":   {query: "resourceVersion=0", away: true, wantWait: true, wantWhy: reason.Warming},
-		"any state, lost":           {query: "resourceVersion=0", lost: true, wantWait: true, wantWhy: reason.Warming},
+		"any state, never loaded":   {query: anyState, feedsFail: true, wantWait: true, wantWhy: reason.Warming},
+		"any state, lost":           {query: anyState, lost: true, wantWait: true, wantWhy: reason.Warming},
 		"single object":             {query: "resourceVersion=0&fieldSelector=metadata.name%3Da,metadata.namespace%3Dn"},
 		"exact revision":            {query: "resourceVersionMatch=Exact&resourceVersion=" + newestRevision},
 		"watch from a revision":     {query: "watch=true&resourceVersion=" + newestRevision},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
-			w.feedsFail = tt.away
+			w.feedsFail = tt.feedsFail
 			if tt.lost {
 				w.load(t)
 			}
@@ -204,26 +207,27 @@ func TestCrowdAtAColdResource(t *testing.T) {
 			synctest.Wait()
 			late := w.open(t, tt.query)
 			atOnce := 0
-			for i, c := range all {
-				after := <-c.done
-				switch {
-				case after == 0 && c.why == reason.Warming:
+			for _, c := range all {
+				waited := <-c.done
+				if waited == 0 {
 					atOnce++
-				case after == 0 || after > maxListWait || c.why != tt.wantWhy:
-					t.Errorf("request %d: got reason %q after %v, want %q after a wait", i, c.why, after, tt.wantWhy)
+					expect.Same(t, reason.Warming, c.why)
+					continue
+				}
+				expect.Same(t, tt.wantWhy, c.why)
+				if waited > maxListWait {
+					t.Errorf("a list waited for %v, want at most %v", waited, maxListWait)
 				}
 			}
-			wantAtOnce := crowd
-			if tt.wantWait {
-				wantAtOnce = 4 // forwardSlotsPerLoad of package snapshot
+			if !tt.wantWait {
+				expect.Same(t, crowd, atOnce)
+				return
 			}
-			if atOnce != wantAtOnce {
-				t.Errorf("got %d requests forwarded at once, want %d", atOnce, wantAtOnce)
+			expect.Same(t, 4, atOnce) // forwardSlotsPerLoad of package snapshot
+			if waited := <-late.done; waited >= maxListWait {
+				t.Errorf("a later list waited for %v, want less than %v", waited, maxListWait)
 			}
-			// A later request does not wait as long.
-			if after := <-late.done; tt.wantWait && (after >= maxListWait || late.why != tt.wantWhy) {
-				t.Errorf("a later request: got reason %q after %v, want %q after less than %v", late.why, after, tt.wantWhy, maxListWait)
-			}
+			expect.Same(t, tt.wantWhy, late.why)
 		})
 	}
 }
@@ -241,7 +245,7 @@ func TestReviewedAgain(t *testing.T) {
 	} {
 		for name, tt := range map[string]struct {
 			ttl         time.Duration // of a right
-			yes         int           // the number of reviews that say yes, before the others say no
+			yes         int           // the number of reviews that say yes; all later ones say no
 			wantReviews int
 			wantWhy     reason.Reason
 		}{

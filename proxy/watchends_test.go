@@ -19,8 +19,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWatchEndsDuringItsState: if a watch ends while its client is still reading the initial state, no event follows the one that
-// is being written, and the room for the state is released.
+// TestWatchEndsDuringItsState: if a watch ends while its client still reads the initial state, the event that is being written is
+// the last one, and the room for the state is released.
 func TestWatchEndsDuringItsState(t *testing.T) {
 	const (
 		readDelay = 25 * time.Second // longer than a watcher of a lost history lives
@@ -54,7 +54,8 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 		for _, encoding := range []string{"identity", "gzip"} {
 			proxytest.Bubble(t, name+", "+encoding, func(t *testing.T) {
 				w := newModelWorld(t)
-				w.compresses, w.bulk = true, randomText(600<<10) // more than a write buffer
+				w.compresses = true
+				w.bulk = randomText(600 << 10) // more than a write buffer
 				w.setRoom(room, time.Minute)
 				w.load(t)
 				c := &client{encoding: encoding, readDelay: readDelay}
@@ -66,9 +67,9 @@ func TestWatchEndsDuringItsState(t *testing.T) {
 				expect.Same(t, tt.wantEnd, c.end(t, readDelay+time.Second))
 				expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
 				got := c.received(t)
-				whole := strings.Contains(got, "initial-events-end")
-				if whole != (tt.wantEnd == "") {
-					t.Errorf("got the whole state: %t, want %t", whole, tt.wantEnd == "")
+				wantWhole := tt.wantEnd == ""
+				if whole := strings.Contains(got, "initial-events-end"); whole != wantWhole {
+					t.Errorf("got the whole state: %t, want %t", whole, wantWhole)
 				}
 				if !strings.HasSuffix(got, "}\n") {
 					t.Errorf("got %d bytes, want them to end with a whole event", len(got))
@@ -88,41 +89,44 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 	}
 	compressor, err := gzip.NewCompressor(0)
 	expect.NoError(t, err)
-	for _, compressed := range []bool{false, true} {
+	for name, tt := range map[string]struct {
+		compressed bool
+		wantAtMost int // bytes after the state became invalid
+	}{
+		"identity": {wantAtMost: 0},
+		"gzip":     {compressed: true, wantAtMost: 100}, // the head and the end of a member, which are shorter than an object
+	} {
 		for validChecks := range 4 {
-			proxytest.Bubble(t, fmt.Sprintf("gzip %t, valid for %d checks", compressed, validChecks), func(t *testing.T) {
+			proxytest.Bubble(t, fmt.Sprintf("%s, valid for %d checks", name, validChecks), func(t *testing.T) {
 				out := httptest.NewRecorder()
-				calls := 0
-				before := 0 // bytes written before the state became invalid
+				checks := 0
+				whileValid := 0 // bytes written
 				stillDefined := func() bool {
-					calls++
-					if calls == validChecks+1 {
-						before = out.Body.Len()
+					checks++
+					if checks == validChecks+1 {
+						whileValid = out.Body.Len()
 					}
-					return calls <= validChecks
+					return checks <= validChecks
 				}
-				s := streamOfEverything(broadcasterWithOneCreation(size), stillDefined, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+				s := streamOfEverything(broadcasterWithOneCreation(size), stillDefined, out, r)
 				defer s.watcher.Close(watch.EndGone)
 				s.handler = &Handler{Compressor: compressor}
-				s.compressed = compressed
+				s.compressed = tt.compressed
 				s.state = &body{objects: state, size: objects * size}
 				s.writeInitial()
-				allowed := 0
-				if compressed {
-					allowed = 100 // for the head and the end of a member; an object is longer
-				}
 				expect.Same(t, watch.EndLost, s.ending)
-				if more := out.Body.Len() - before; more > allowed {
-					t.Errorf("got %d more bytes, want at most %d", more, allowed)
+				if more := out.Body.Len() - whileValid; more > tt.wantAtMost {
+					t.Errorf("got %d more bytes, want at most %d", more, tt.wantAtMost)
 				}
-				if compressed {
-					out.Header().Set("Content-Encoding", "gzip")
+				if tt.compressed {
+					out.Header().Set("Content-Encoding", "gzip") // for plain
 				}
 				text := plain(t, out)
-				if written := strings.Count(text, "\n"); validChecks > 0 && (written == 0 || written != s.events) {
-					t.Errorf("got %d events counted, want the %d that were written", s.events, written)
-				}
 				expect.Same(t, len(text), s.uncompressed)
+				if validChecks > 0 {
+					expect.Same(t, strings.Count(text, "\n"), s.events)
+				}
 			})
 		}
 	}

@@ -35,20 +35,21 @@ const rotatingName = "api.test"
 // notUpgraded is the argument for an answer to an ordinary request.
 const notUpgraded = false
 
-// rotating is an API server whose certificate changes, and the Transports to it. It answers 401 to any client certificate
-// but the accepted one.
+// rotating is an API server whose certificate changes, and the Transports to it.
 type rotating struct {
 	*Transports
-	serving       atomic.Pointer[tls.Certificate]  // the server's
-	accepted      atomic.Pointer[x509.Certificate] // the only client certificate that the server accepts; first at first
-	sendEvents    chan struct{}                    // watches have no event until it is closed
 	cfg           *rest.Config
-	known         auth.Identity
+	known         auth.Identity // a caller whom the server has accepted
 	clientCA      *proxytest.CA
 	first, second *x509.Certificate // client certificates of listproxy
+
+	// The server.
+	serving    atomic.Pointer[tls.Certificate]  // its certificate
+	accepted   atomic.Pointer[x509.Certificate] // it answers 401 to any other client certificate
+	sendEvents chan struct{}                    // watches have no event until it is closed
 }
 
-// startRotating returns a server with a certificate that ca has signed. Its cfg names a file with ca.
+// startRotating starts a server with a certificate that ca has signed, and connects to it. The server accepts first.
 func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	t.Helper()
 	r := &rotating{
@@ -80,18 +81,15 @@ func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	r.cfg.CertFile = filepath.Join(dir, "cert")
 	r.cfg.KeyFile = filepath.Join(dir, "key")
 	write(t, r.cfg.CAFile, certificatePEM(ca.Cert))
-	return r
-}
+	r.writeClient(t, r.first)
 
-// connect makes the Transports.
-func (r *rotating) connect(t *testing.T) {
-	t.Helper()
 	var err error
 	r.Transports, err = New(r.cfg)
 	expect.NoError(t, err)
 	expect.NoError(t, r.Impersonate(r.cfg))
 	r.RecordAnswer(r.known, notUpgraded, http.MethodGet, http.StatusOK)
 	t.Cleanup(func() { r.current.Load().closeIdle() })
+	return r
 }
 
 // serveWith gives the server a certificate that ca has signed.
@@ -104,7 +102,7 @@ func (r *rotating) serveWith(t *testing.T, ca *proxytest.CA) {
 	r.serving.Store(&tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: ca.Key})
 }
 
-// writeClient writes the files of a client certificate of listproxy.
+// writeClient writes the files of listproxy's client certificate.
 func (r *rotating) writeClient(t *testing.T, client *x509.Certificate) {
 	t.Helper()
 	key, err := keyutil.MarshalPrivateKeyToPEM(r.clientCA.Key)
@@ -113,7 +111,7 @@ func (r *rotating) writeClient(t *testing.T, client *x509.Certificate) {
 	write(t, r.cfg.KeyFile, key)
 }
 
-// reload does what Run does every few seconds, and checks that the files have changed.
+// reload does what Run does every few seconds, and requires that the files have changed.
 func (r *rotating) reload(t *testing.T) {
 	t.Helper()
 	if changed, err := r.update(); err != nil || !changed {
@@ -137,7 +135,7 @@ func (r *rotating) getByEach(t *testing.T) map[string]error {
 	return errs
 }
 
-// checkEach checks that a request by each transport is answered.
+// checkEach requires that a request by each transport is answered.
 func (r *rotating) checkEach(t *testing.T, when string) {
 	t.Helper()
 	for transport, err := range r.getByEach(t) {
@@ -193,8 +191,6 @@ func write(t *testing.T, file string, content []byte) {
 func TestRotatedFiles(t *testing.T) {
 	old, fresh := proxytest.NewCA(t), proxytest.NewCA(t)
 	r := startRotating(t, old)
-	r.writeClient(t, r.first)
-	r.connect(t)
 	watches := []io.Reader{r.watch(t, r.known), r.watch(t, proxytest.Jane(auth.NewAuthenticator(nil)))}
 	r.checkEach(t, "at the start")
 

@@ -21,7 +21,7 @@ func endServer(d *serve.Drain, timeout time.Duration) string {
 	return fmt.Sprintf("%d requests were cut, clean: %t", cut, clean)
 }
 
-// TestDrain: when a server ends, watches end at once and in order. One that has no answer yet gets a 503. Short requests go on
+// TestDrain: when a server ends, watches end at once and in order, and a watch without an answer gets a 503. Short requests go on
 // to their end. New connections are not accepted.
 func TestDrain(t *testing.T) { forEachProtocolInBubble(t, testDrain) }
 
@@ -118,7 +118,7 @@ func TestDrainCuts(t *testing.T) {
 	}).Config())
 	server, drain := newDrainableServer(forwarder)
 	front := proxytest.Serve(t, server, proxytest.HTTP1)
-	_, _, upgraded := proxytest.SendRaw(t, front, upgradeProtocols["websocket"])
+	_, _, upgraded := proxytest.SendRaw(t, front, websocketUpgrade.text)
 	log := proxytest.Get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")
 	expect.Same(t, "2 requests were cut, clean: false", endServer(drain, time.Millisecond))
 	if rest, err := io.ReadAll(upgraded); len(rest) > 0 {

@@ -36,13 +36,21 @@ func TestOnlyStreamsAreFlushed(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 	}).Config())
 	const pod = "/api/v1/namespaces/a/pods/b"
-	for path, wantFlushed := range map[string]bool{
-		pod: false, pod + "?sized": false, pod + "/log": true, pod + "/log?sized": true, aWatch: true,
+	for _, tt := range []struct {
+		path        string
+		wantFlushed bool
+	}{
+		{path: pod, wantFlushed: false},
+		{path: pod + "?sized", wantFlushed: false},
+		{path: pod + "/log", wantFlushed: true},
+		{path: pod + "/log?sized", wantFlushed: true},
+		{path: aWatch, wantFlushed: true},
 	} {
 		w := httptest.NewRecorder()
-		forwarder.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		if got := w.Body.String(); got != "{}" || w.Flushed != wantFlushed {
-			t.Errorf("%s: got %q, flushed %t; want {}, flushed %t", path, got, w.Flushed, wantFlushed)
+		forwarder.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, tt.path, nil))
+		expect.Same(t, "{}", w.Body.String())
+		if w.Flushed != tt.wantFlushed {
+			t.Errorf("%s: flushed %t, want %t", tt.path, w.Flushed, tt.wantFlushed)
 		}
 	}
 }
@@ -86,8 +94,8 @@ func TestUploadsStream(t *testing.T) {
 	})
 }
 
-// TestExpectContinue: a client that sends "Expect: 100-continue" gets a 100 if the upstream wants the body. Over HTTP/2 it always
-// does: net/http answers it by itself.
+// TestExpectContinue: a client that sends "Expect: 100-continue" gets a 100 if the upstream reads the body. Over HTTP/2 it gets a
+// 100 in any case, from net/http itself.
 func TestExpectContinue(t *testing.T) {
 	forEachProtocolInBubble(t, func(t *testing.T, over protocols) {
 		front, _ := startProxyInBubble(t, func(w http.ResponseWriter, r *http.Request) {
@@ -98,24 +106,25 @@ func TestExpectContinue(t *testing.T) {
 			_, _ = io.Copy(w, r.Body)
 		}, over)
 		front.Client().Transport.(*http.Transport).ExpectContinueTimeout = time.Hour
-		for path, want := range map[string]struct {
-			code    int
-			gets100 bool // the client gets a 100
-			body    string
+		for _, tt := range []struct {
+			path     string
+			wantCode int
+			want100  bool
+			wantBody string
 		}{
-			"/accepted": {code: http.StatusOK, gets100: true, body: "body"},
-			"/refused":  {code: http.StatusForbidden, gets100: over.http2Client},
+			{path: "/accepted", wantCode: http.StatusOK, want100: true, wantBody: "body"},
+			{path: "/refused", wantCode: http.StatusForbidden, want100: over.http2Client},
 		} {
 			continued := false
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { continued = true }})
-			r, err := http.NewRequestWithContext(ctx, http.MethodPut, front.URL+path, strings.NewReader("body"))
+			r, err := http.NewRequestWithContext(ctx, http.MethodPut, front.URL+tt.path, strings.NewReader("body"))
 			expect.NoError(t, err)
 			r.Header.Set("Expect", "100-continue")
 			res := proxytest.Do(t, front.Client(), r)
-			expect.Same(t, want.body, proxytest.ReadAll(t, res.Body))
-			expect.Same(t, want.code, res.StatusCode)
-			if continued != want.gets100 {
-				t.Errorf("%s: the client got a 100: %t, want %t", path, continued, want.gets100)
+			expect.Same(t, tt.wantBody, proxytest.ReadAll(t, res.Body))
+			expect.Same(t, tt.wantCode, res.StatusCode)
+			if continued != tt.want100 {
+				t.Errorf("%s: the client got a 100: %t, want %t", tt.path, continued, tt.want100)
 			}
 		}
 	})
@@ -124,12 +133,11 @@ func TestExpectContinue(t *testing.T) {
 // TestClientsCancellationReachesTheUpstream: if a client cancels its request, the request to the upstream ends, whether the
 // answer has begun or not, and nothing is logged.
 func TestClientsCancellationReachesTheUpstream(t *testing.T) {
-	const answering, waiting = "/answering", "/waiting" // what the upstream does when the client cancels
-	for _, path := range []string{answering, waiting} {
-		test := func(t *testing.T, over protocols) {
+	forEachProtocol(t, func(t *testing.T, over protocols) {
+		for _, answerHasBegun := range []bool{false, true} {
 			started, ended := make(chan struct{}), make(chan struct{})
 			upstream := proxytest.StartUpstream(t, over.http2Upstream, func(w http.ResponseWriter, r *http.Request) {
-				if path == answering {
+				if answerHasBegun {
 					_ = http.NewResponseController(w).Flush()
 				}
 				close(started)
@@ -150,22 +158,21 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 				<-started
 				cancel()
 			}()
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+path, nil)
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL, nil)
 			expect.NoError(t, err)
 			if res, err := front.Client().Do(r); err == nil {
 				_ = res.Body.Close()
 			}
 			<-ended
 			if err, _ := (<-panicked).(error); !errors.Is(err, http.ErrAbortHandler) {
-				t.Errorf("the handler panicked with %v, want ErrAbortHandler", err)
+				t.Errorf("answer has begun %t: the handler panicked with %v, want ErrAbortHandler", answerHasBegun, err)
 			}
 			expect.Same(t, []string(nil), records.Above(slog.LevelDebug))
 		}
-		t.Run(path, func(t *testing.T) { forEachProtocol(t, test) })
-	}
+	})
 }
 
-// TestUpstreamsEndReachesTheClient: an answer that breaks off at the upstream is not complete for the client either.
+// TestUpstreamsEndReachesTheClient: an answer that breaks off at the upstream breaks off for the client, too.
 func TestUpstreamsEndReachesTheClient(t *testing.T) {
 	withProxyOverEachProtocol(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half an ans")
@@ -182,7 +189,7 @@ func TestUpstreamsEndReachesTheClient(t *testing.T) {
 // TestAnswersPass: the client gets the code, the headers and the bytes of the upstream's answer, and a 103 before the answer.
 // The proxy follows no redirect, decompresses no body, and adds only what the handler around it has set (Cache-Status).
 func TestAnswersPass(t *testing.T) {
-	const body = "\x1f\x8b is the beginning of gzip, but this is none: who decompresses it fails"
+	const body = "\x1f\x8b is the beginning of gzip, but this cannot be decompressed"
 	upstreamsOwn := http.Header{
 		"Audit-Id": {"1"}, "Cache-Control": {"no-cache, private"}, "Warning": {"299 - \"a\"", "299 - \"b\""},
 		"Cache-Status": {"near-origin; hit"}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"}, "Content-Length": {fmt.Sprint(len(body))},
@@ -254,7 +261,7 @@ func testStoppedClient(t *testing.T, over protocols) {
 		// The many events are longer together than what Go's client takes in while nobody reads.
 		many, largeEvent = 250, 20_000
 	)
-	sendOne, sendMany := make(chan struct{}), make(chan struct{}) // closed when the upstream shall send
+	sendOne, sendMany := make(chan struct{}), make(chan struct{}) // closed to make the upstream send
 	front, _ := startProxyInBubble(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		send := func(n, size int) {
@@ -279,6 +286,7 @@ func testStoppedClient(t *testing.T, over protocols) {
 	}
 	events := bufio.NewReader(proxytest.Get(t, front.Client(), front.URL+aWatch).Body)
 	next := 0 // the number of the next event
+	// read requires that the next n events come.
 	read := func(n int) {
 		t.Helper()
 		for range n {
@@ -290,6 +298,7 @@ func testStoppedClient(t *testing.T, over protocols) {
 			next++
 		}
 	}
+	// stopWhile stops the client, and makes the upstream send. The client goes on after stopTime.
 	stopWhile := func(send chan struct{}) {
 		synctest.Wait()
 		<-runs

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,13 +15,27 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// upgradeProtocols are requests for an upgrade, as kubectl sends them, by protocol.
-var upgradeProtocols = map[string]string{
-	"websocket": "GET /exec?command=sh HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n" +
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
-	"SPDY/3.1": "POST /exec?command=sh HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
-		"X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
+// upgradeRequest is a request for an upgrade, as kubectl sends it.
+type upgradeRequest struct {
+	protocol     string
+	text         string
+	subprotocols []string // that the client offers
 }
+
+var (
+	websocketUpgrade = upgradeRequest{
+		protocol: "websocket",
+		text: "GET /exec?command=sh HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n" +
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+	}
+	spdyUpgrade = upgradeRequest{
+		protocol: "SPDY/3.1",
+		text: "POST /exec?command=sh HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
+			"X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
+		subprotocols: []string{"v5.channel.k8s.io", "v4.channel.k8s.io"},
+	}
+	upgradeRequests = []upgradeRequest{websocketUpgrade, spdyUpgrade}
+)
 
 // TestUpgrades: the answer to an upgrade is the upstream's. Afterwards, each side reads what the other sends, and either may end
 // the connection.
@@ -43,15 +58,16 @@ func TestUpgrades(t *testing.T) {
 		w.Header().Set("Cache-Status", "listproxy; fwd=bypass")
 		forwarder.ServeHTTP(w, r)
 	}), proxytest.HTTP1)
-	for protocol, request := range upgradeProtocols {
+	for _, request := range upgradeRequests {
 		for _, upstreamEnds := range []bool{false, true} {
-			res, conn, reader := proxytest.SendRaw(t, front, request)
-			seen := map[string]string{"websocket": "[]", "SPDY/3.1": "[v5.channel.k8s.io v4.channel.k8s.io]"}[protocol]
-			want := http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Seen": {seen}, "Cache-Status": {"listproxy; fwd=bypass"}}
-			expect.Same(t, want, res.Header)
+			res, conn, reader := proxytest.SendRaw(t, front, request.text)
+			expect.Same(t, http.Header{
+				"Connection": {"Upgrade"}, "Upgrade": {request.protocol},
+				"X-Seen": {fmt.Sprint(request.subprotocols)}, "Cache-Status": {"listproxy; fwd=bypass"},
+			}, res.Header)
 			expect.Same(t, http.StatusSwitchingProtocols, res.StatusCode)
 			if line, err := reader.ReadString('\n'); line != "out\n" {
-				t.Fatalf("%s: the client read %q, %v", protocol, line, err)
+				t.Fatalf("%s: the client read %q, %v", request.protocol, line, err)
 			}
 			_, _ = io.WriteString(conn, "in\n")
 			if upstreamEnds {
@@ -61,7 +77,7 @@ func TestUpgrades(t *testing.T) {
 			}
 			_ = conn.Close()
 			if err := <-upstreamEnded; err == nil {
-				t.Errorf("%s: the client's end did not reach the upstream", protocol)
+				t.Errorf("%s: the client's end did not reach the upstream", request.protocol)
 			}
 		}
 	}
@@ -76,15 +92,15 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 		_, _ = io.WriteString(w, "no")
 	})
 	front := startProxy(t, newForwarder(t, upstream.Config()), proxytest.HTTP1)
-	for protocol, request := range upgradeProtocols {
-		res, _, reader := proxytest.SendRaw(t, front, request)
+	for _, request := range upgradeRequests {
+		res, _, reader := proxytest.SendRaw(t, front, request.text)
 		expect.Same(t, http.StatusForbidden, res.StatusCode)
 		expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
 		if !res.Close {
-			t.Fatalf("%s: the answer does not close the connection", protocol)
+			t.Fatalf("%s: the answer does not close the connection", request.protocol)
 		}
 		if rest := proxytest.ReadAll(t, reader); rest != "" {
-			t.Errorf("%s: read %q behind the answer", protocol, rest)
+			t.Errorf("%s: read %q behind the answer", request.protocol, rest)
 		}
 	}
 }
@@ -104,12 +120,21 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 		agree(w, r)
 	})
 	forwarder := newForwarder(t, upstream.Config())
-	for path, asked := range map[string]http.Header{"/exec": {}, "/unnamed": {}, "/exec?": upgrade("websocket"), "/exec?stdin": upgrade("SPDY/3.1")} {
-		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-		r.Header = asked
+	for _, tt := range []struct {
+		path  string
+		asked http.Header
+	}{
+		{path: "/exec", asked: http.Header{}},
+		{path: "/unnamed", asked: http.Header{}},
+		{path: "/exec", asked: upgrade("websocket")},
+		{path: "/exec", asked: upgrade("SPDY/3.1")},
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, tt.path, nil)
+		r.Header = tt.asked
 		forwarder.ServeHTTP(w, r)
 		if w.Code != http.StatusServiceUnavailable {
-			t.Errorf("%s, %v: status %d, want 503", path, asked, w.Code)
+			t.Errorf("%s, %v: status %d, want 503", tt.path, tt.asked, w.Code)
 		}
 		<-ended
 	}

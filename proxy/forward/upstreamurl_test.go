@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,30 +15,36 @@ import (
 // HTTP/2, except for a space, which is escaped. ([FuzzForward] has more targets for HTTP/1.1.)
 func TestTargetIsForwardedByteForByte(t *testing.T) {
 	const host = "HOST" // the upstream's address
-	type want struct{ overHTTP1, overHTTP2 string }
-	wants := map[string]want{
-		// HTTP/2 can have a space in a target, which would cut it in two over HTTP/1.1.
-		"/a HTTP/1.1?b c": {overHTTP1: "/a%20HTTP/1.1?b%20c", overHTTP2: "/a%20HTTP/1.1?b%20c"},
-		// Two slashes at the beginning, and a byte that has to be escaped, can be said over HTTP/1.1 with a whole URL only.
-		"//a\"b?c": {overHTTP1: "https://" + host + "//a\"b?c", overHTTP2: "//a\"b?c"},
-	}
-	for _, target := range []string{
-		"/", "/?", "//double//slashes/../%2f;x=%2F?a;b&%zz??", "/ns/name:x@y,z=(1)!*'/%41?https://y/?%41",
-		"/a\"b<c>", "/\xfc?\xfc", "/x#y",
-	} {
-		wants[target] = want{overHTTP1: target, overHTTP2: target}
-	}
-	echoTarget := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) }
-	for target, want := range wants {
-		for http2, wantTarget := range map[bool]string{proxytest.HTTP1: want.overHTTP1, proxytest.HTTP2: want.overHTTP2} {
-			upstream := proxytest.StartUpstream(t, http2, echoTarget)
-			wantTarget = strings.ReplaceAll(wantTarget, host, upstream.Listener.Addr().String())
+	for _, http2 := range []bool{proxytest.HTTP1, proxytest.HTTP2} {
+		upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+		forwarder := newForwarder(t, upstream.Config())
+		for _, tt := range []struct {
+			target    string
+			want      string // "": the target
+			wantHTTP1 string // over HTTP/1.1, if it differs
+		}{
+			{target: "/"},
+			{target: "/?"},
+			{target: "//double//slashes/../%2f;x=%2F?a;b&%zz??"},
+			{target: "/ns/name:x@y,z=(1)!*'/%41?https://y/?%41"},
+			{target: "/a\"b<c>"},
+			{target: "/\xfc?\xfc"},
+			{target: "/x#y"},
+			// HTTP/2 can have a space in a target, which would cut it in two over HTTP/1.1.
+			{target: "/a HTTP/1.1?b c", want: "/a%20HTTP/1.1?b%20c"},
+			// Two slashes at the beginning, and a byte that has to be escaped: HTTP/1.1 can only say that with a whole URL.
+			{target: "//a\"b?c", wantHTTP1: "https://" + host + "//a\"b?c"},
+		} {
+			want := cmp.Or(tt.want, tt.target)
+			if http2 == proxytest.HTTP1 && tt.wantHTTP1 != "" {
+				want = strings.ReplaceAll(tt.wantHTTP1, host, upstream.Listener.Addr().String())
+			}
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-			r.RequestURI = target
+			r.RequestURI = tt.target
 			w := httptest.NewRecorder()
-			newForwarder(t, upstream.Config()).ServeHTTP(w, r)
-			if got := w.Body.String(); got != wantTarget {
-				t.Errorf("%q over HTTP/2 %t: the upstream got %q, want %q", target, http2, got, wantTarget)
+			forwarder.ServeHTTP(w, r)
+			if got := w.Body.String(); got != want {
+				t.Errorf("%q over HTTP/2 %t: the upstream got %q, want %q", tt.target, http2, got, want)
 			}
 		}
 	}

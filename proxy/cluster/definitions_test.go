@@ -43,8 +43,8 @@ func newFakeClusterWith(t *testing.T, definition string) *proxytest.FakeAPI {
 	return f
 }
 
-// TestDefinitionsThatChange: a change of a definition invalidates its resource if it may change answers, and says what it is;
-// other changes do not.
+// TestDefinitionsThatChange: a change of a definition invalidates its resource if it may change answers. The invalidation says what
+// has changed.
 func TestDefinitionsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", established))
@@ -78,8 +78,8 @@ func TestDefinitionsThatChange(t *testing.T) {
 	})
 }
 
-// TestCustomResources: a custom resource is answered only while the watch of definitions runs. Until then, and after it, it is
-// forwarded, and its fields are not known. A resource that APIServices call built in and that has a definition is forwarded, too.
+// TestCustomResources: a custom resource is found only while the watch of definitions runs. Otherwise its fields are not known
+// either. A resource that APIServices call built in and that has a definition is not found.
 func TestCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", established))

@@ -45,10 +45,10 @@ func (c connFrom) RemoteAddr() net.Addr {
 func TestConnections(t *testing.T) {
 	const maxOpen = 3
 	for name, tt := range map[string]struct {
-		// steps are separated by ", ", and 400 ms apart. "10.0.0.1": that address dials. "2 active": this is the state of the
-		// third connection. "2 asked": it gets a request over HTTP/2. "wait": only the time passes.
+		// steps are 400 ms apart. "10.0.0.1" is a new connection from that address. "2 active" sets the state of the third
+		// connection. "2 asked" is a request over HTTP/2 on it. "wait" only lets time pass.
 		steps    string
-		wantOpen string // the numbers of the connections that are open afterwards
+		wantOpen string // the numbers of the connections that are open in the end: "023" are the first, third and fourth
 	}{
 		// Which connection is replaced.
 		"the one that has waited longest goes":      {steps: "10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", wantOpen: "123"},
@@ -91,7 +91,8 @@ func TestConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				bound, incoming := NewConnections(maxOpen), make(pipeListener)
+				bound := NewConnections(maxOpen)
+				incoming := make(pipeListener)
 				listener := bound.Listen(incoming)
 				var accepted []net.Conn
 				ended := make(chan error)
@@ -127,6 +128,7 @@ func TestConnections(t *testing.T) {
 				expect.Same(t, tt.wantOpen, open)
 				expect.Same(t, int64(len(open)), bound.Open())
 				expect.Same(t, maxOpen, bound.Limit())
+
 				expect.NoError(t, listener.Close())
 				close(incoming)
 				if err := <-ended; !errors.Is(err, net.ErrClosed) {
@@ -135,7 +137,6 @@ func TestConnections(t *testing.T) {
 				for _, conn := range accepted {
 					apply(conn, "closed")
 				}
-				// All have closed.
 				expect.Same(t, int64(0), bound.Open())
 				expect.Same(t, 0, len(bound.idle))
 			})
@@ -143,9 +144,9 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// apply tells a connection what its server has seen.
-func apply(conn net.Conn, what string) {
-	switch what {
+// apply does a step on a connection, as its server does.
+func apply(conn net.Conn, step string) {
+	switch step {
 	case "closed":
 		_ = unwrap(conn).Close()
 	case "active":
@@ -157,6 +158,6 @@ func apply(conn net.Conn, what string) {
 	case "new":
 		NoteState(conn, http.StateNew)
 	default:
-		panic("no such step: " + what)
+		panic("no such step: " + step)
 	}
 }

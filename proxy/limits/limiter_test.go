@@ -39,10 +39,11 @@ func acquire(t *testing.T, l *Limiter, flow byte, cost int64) *acquiring {
 	return a
 }
 
-// start runs call, until a leaves.
+// start runs call in a goroutine, with a context that ends when a leaves.
 func (a *acquiring) start(t *testing.T, call func(context.Context)) {
 	ctx, leave := context.WithCancel(t.Context())
-	a.leave, a.done = leave, make(chan struct{})
+	a.leave = leave
+	a.done = make(chan struct{})
 	go func() {
 		call(ctx)
 		close(a.done)
@@ -169,7 +170,11 @@ func (m *model) pause(r *modelRequest) {
 
 // expire refuses the requests that have waited for too long.
 func (m *model) expire() {
-	for waiting := m.inState(waits, anyFlow); len(waiting) > 0 && !waiting[0].until.After(time.Now()); waiting = m.inState(waits, anyFlow) {
+	for {
+		waiting := m.inState(waits, anyFlow)
+		if len(waiting) == 0 || waiting[0].until.After(time.Now()) {
+			return
+		}
 		m.setState(waiting[0], OverloadTimeOut.Error())
 	}
 }
@@ -187,7 +192,9 @@ func TestLimiterAgainstModel(t *testing.T) {
 
 func playAgainstModel(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	config := LimiterConfig{Capacity: 1 + random.Int64N(12), MaxWaiting: random.IntN(40), MaxWait: time.Duration(random.IntN(4)) * 5 * time.Second}
+	config := LimiterConfig{
+		Capacity: 1 + random.Int64N(12), MaxWaiting: random.IntN(40), MaxWait: time.Duration(random.IntN(4)) * 5 * time.Second,
+	}
 	maxCost := 1 + random.Int64N(config.Capacity+2) // up to more than the capacity
 	m, l := &model{config: config}, NewLimiter(config)
 	var all []*acquiring // as m.all
@@ -239,19 +246,19 @@ func playAgainstModel(t *testing.T, seed uint64) {
 		modelWaiting, waiting := randomIn(waits)
 		modelPaused, pausing := randomIn(paused)
 		switch n := random.IntN(14); {
-		case n < 5:
+		case n < 5: // a new request
 			flow, cost := byte(1+random.IntN(4)), random.Int64N(maxCost+1)
 			m.acquire(flow, cost)
 			all = append(all, acquire(t, l, flow, cost))
 		case n < 8 && holding != nil:
 			release(modelHolding, holding)
-		case n < 9 && waiting != nil:
+		case n < 9 && waiting != nil: // its caller leaves
 			m.setState(modelWaiting, context.Canceled.Error())
 			waiting.leave()
 		case n < 11 && holding != nil:
 			m.pause(modelHolding)
 			holding.grant.Pause()
-		case n < 13 && pausing != nil: // it is the last one now
+		case n < 13 && pausing != nil: // it resumes, and is the last one now
 			at := slices.Index(m.all, modelPaused)
 			m.all = append(slices.Delete(m.all, at, at+1), modelPaused)
 			all = append(slices.Delete(all, at, at+1), pausing)
@@ -259,7 +266,7 @@ func playAgainstModel(t *testing.T, seed uint64) {
 			pausing.start(t, func(ctx context.Context) { pausing.err = pausing.grant.Resume(ctx) })
 		case n == 13 && pausing != nil:
 			release(modelPaused, pausing)
-		case waiting != nil:
+		case waiting != nil: // until the next wait ends
 			time.Sleep(time.Until(m.inState(waits, anyFlow)[0].until))
 			m.expire()
 		}
@@ -345,7 +352,7 @@ func TestBodiesLeaveRoom(t *testing.T) {
 		}
 	}
 	if kept < all/4 || kept > all/2 {
-		t.Errorf("bodies of %d bytes are kept, want a quarter to a half of %d", kept, all)
+		t.Errorf("bodies of %d bytes are kept, want %d to %d", kept, all/4, all/2)
 	}
 	if _, err := l.AcquireAnswer(t.Context(), Flow{9}, all/2); err != nil {
 		t.Errorf("an answer of half of all bytes got error %v", err)

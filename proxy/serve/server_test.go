@@ -26,7 +26,8 @@ func TestBoundsOfHeaders(t *testing.T) {
 		return proxytest.Serve(t, New(http.NotFoundHandler(), nil, proxytest.DiscardLog()), http2)
 	}
 	server := serve(proxytest.HTTP1)
-	connect := proxytest.Serve(t, NewConnectServer(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), proxytest.HTTP1)
+	tunnels := NewTunnels(mustTargets(t, "https://"+upstreamName), nil)
+	connect := proxytest.Serve(t, NewConnectServer(tunnels, nil, observetest.Unread(), proxytest.DiscardLog()), proxytest.HTTP1)
 	many := strings.Repeat("X-Value: x\r\n", manyValues)
 	for name, tt := range map[string]struct {
 		to       *httptest.Server
@@ -61,10 +62,9 @@ func TestBoundsOfHeaders(t *testing.T) {
 	}
 }
 
-// TestDrainCutsConnections: a connection on which a request is still coming in is closed at the timeout. The request has
-// reached no handler, so it does not count as cut, but the end is not clean. With a long timeout net/http gives up such a
-// connection before, and the end is clean. The ends of watches are spread over a quarter of the timeout, but over five
-// seconds at most.
+// TestDrainCutsConnections: a connection on which a request is still coming in is closed at the timeout. The request does not count
+// as cut, since it has reached no handler, but the end is not clean. With a long timeout, net/http gives up such a connection
+// before, and the end is clean. The ends of watches are spread over a quarter of the timeout, at most over five seconds.
 func TestDrainCutsConnections(t *testing.T) {
 	for name, tt := range map[string]struct {
 		timeout, wantSpread time.Duration
@@ -126,9 +126,10 @@ func TestConnectionsInUse(t *testing.T) {
 			case <-r.Context().Done():
 			}
 		}), nil, proxytest.DiscardLog())
-		bound := limits.NewConnections(1) // one at a time
 		started := httptest.NewUnstartedServer(nil)
-		started.Config, started.EnableHTTP2, started.Listener = server, http2, bound.Listen(started.Listener)
+		started.Config = server
+		started.EnableHTTP2 = http2
+		started.Listener = limits.NewConnections(1).Listen(started.Listener)
 		started.StartTLS()
 		t.Cleanup(started.Close)
 		// request sends a request on a new connection.
@@ -137,12 +138,9 @@ func TestConnectionsInUse(t *testing.T) {
 			t.Cleanup(client.CloseIdleConnections)
 			done := make(chan error, 1)
 			go func() {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, started.URL, http.NoBody)
+				res, err := client.Get(started.URL)
 				if err == nil {
-					var res *http.Response
-					if res, err = client.Do(r); err == nil {
-						err = res.Body.Close()
-					}
+					err = res.Body.Close()
 				}
 				done <- err
 			}()

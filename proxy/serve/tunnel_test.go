@@ -60,9 +60,9 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 	return d
 }
 
-// TestRefusedAtTheDoors: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS.
-// Nothing is sent to the host that a request names. (TestTargets and TestParseTarget have more spellings of a host;
-// TestAttacks has the main port, more requests, and HTTP/2.)
+// TestRefusedAtTheDoors: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS. Nothing is
+// sent to the host that a request names. (TestTargets and TestParseTarget have more spellings of a host; TestAttacks has more
+// requests, the main port and HTTP/2.)
 func TestRefusedAtTheDoors(t *testing.T) {
 	elsewhere := proxytest.Listen(t) // must get no connection
 	target := elsewhere.Addr().String()
@@ -73,47 +73,46 @@ func TestRefusedAtTheDoors(t *testing.T) {
 		t.Error("a request came through")
 	}))
 	doors := map[string]func(t *testing.T) net.Conn{
-		"connect": func(t *testing.T) net.Conn { return dial(t, d.connect) },
-		"tunnel":  func(t *testing.T) net.Conn { return d.startTLS(d.openTunnel(t, "")) },
-		"bare":    func(t *testing.T) net.Conn { return d.openTunnel(t, "") },
+		"connect": func(t *testing.T) net.Conn { return dial(t, d.connect) },              // the port for CONNECT
+		"tunnel":  func(t *testing.T) net.Conn { return d.startTLS(d.openTunnel(t, "")) }, // inside a tunnel, over TLS
+		"bare":    func(t *testing.T) net.Conn { return d.openTunnel(t, "") },             // inside a tunnel
 	}
 	const (
 		bad        = metav1.StatusReasonBadRequest
 		forbidden  = metav1.StatusReasonForbidden
 		notAllowed = metav1.StatusReasonMethodNotAllowed
-		plain      = metav1.StatusReason("") // net/http's own answer, or goproxy's
+		plain      = metav1.StatusReason("") // no Status: net/http's own answer, or goproxy's
 		anyError   = 0
 	)
+	const toUpstream = " HTTP/1.1\r\nHost: " + upstreamName
 	for _, tt := range []struct {
 		door, head string
 		wantCode   int
 		wantReason metav1.StatusReason
 	}{
 		// CONNECT to another host, or to one that can be read in two ways.
-		{door: "connect", head: "CONNECT " + target + " HTTP/1.1\r\nHost: " + target, wantCode: 403, wantReason: forbidden},
-		{door: "connect", head: "CONNECT " + target + " HTTP/1.1\r\nHost: " + upstreamName, wantCode: 403, wantReason: forbidden},
-		{door: "connect", head: "CONNECT " + target + "@" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, wantCode: 403, wantReason: forbidden},
-		{door: "connect", head: "CONNECT user:password@" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, wantCode: 403, wantReason: forbidden},
-		{door: "connect", head: "CONNECT " + upstreamName + "#@" + target + " HTTP/1.1\r\nHost: x", wantCode: 400, wantReason: plain},
-		{door: "connect", head: "CONNECT https://" + upstreamName + "/ HTTP/1.1\r\nHost: x", wantCode: anyError, wantReason: plain},
-		{door: "connect", head: "CONNECT //" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT " + target + toUpstream, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT " + target + "@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT user:password@" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT " + upstreamName + "#@" + target + toUpstream, wantCode: 400, wantReason: plain},
+		{door: "connect", head: "CONNECT //" + upstreamName + toUpstream, wantCode: 403, wantReason: forbidden},
+		{door: "connect", head: "CONNECT https://" + upstreamName + "/" + toUpstream, wantCode: anyError, wantReason: plain},
 		// CONNECT with two Hosts, with a body, in lower case.
-		{door: "connect", head: "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: a\r\nHost: b", wantCode: 400, wantReason: plain},
-		{door: "connect", head: "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\nContent-Length: 5", wantCode: 400, wantReason: bad},
-		{door: "connect", head: "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: bad},
-		{door: "connect", head: "connect " + upstreamName + " HTTP/1.1\r\nHost: x", wantCode: 400, wantReason: plain},
+		{door: "connect", head: "CONNECT " + upstreamName + toUpstream + "\r\nHost: b", wantCode: 400, wantReason: plain},
+		{door: "connect", head: "CONNECT " + upstreamName + toUpstream + "\r\nContent-Length: 5", wantCode: 400, wantReason: bad},
+		{door: "connect", head: "CONNECT " + upstreamName + toUpstream + "\r\nTransfer-Encoding: chunked", wantCode: 400, wantReason: bad},
+		{door: "connect", head: "connect " + upstreamName + toUpstream, wantCode: 400, wantReason: plain},
 		// No CONNECT.
-		{door: "connect", head: "GET /api HTTP/1.1\r\nHost: " + upstreamName, wantCode: 400, wantReason: bad},
-		{door: "connect", head: "GET https://" + upstreamName + "/api HTTP/1.1\r\nHost: " + upstreamName, wantCode: 400, wantReason: bad},
-		{door: "connect", head: "GET http://" + target + "/ HTTP/1.1\r\nHost: " + target, wantCode: 400, wantReason: bad},
-		{door: "connect", head: "OPTIONS * HTTP/1.1\r\nHost: x", wantCode: anyError, wantReason: plain},
+		{door: "connect", head: "GET /api" + toUpstream, wantCode: 400, wantReason: bad},
+		{door: "connect", head: "GET http://" + target + "/" + toUpstream, wantCode: 400, wantReason: bad},
+		{door: "connect", head: "OPTIONS *" + toUpstream, wantCode: anyError, wantReason: plain},
 		{door: "connect", head: "PRI * HTTP/2.0", wantCode: anyError, wantReason: plain},
 
-		{door: "tunnel", head: "GET /api HTTP/1.1\r\nHost: " + upstreamName + "@evil.example", wantCode: 400, wantReason: plain},
-		{door: "tunnel", head: "GET /api HTTP/1.1\r\nHost: " + upstreamName + "\r\nHost: evil.example", wantCode: 400, wantReason: plain},
-		{door: "tunnel", head: "GET http://" + target + "/api HTTP/1.1\r\nHost: " + upstreamName, wantCode: 400, wantReason: bad},
-		{door: "tunnel", head: "CONNECT " + target + " HTTP/1.1\r\nHost: " + target, wantCode: 405, wantReason: notAllowed},
-		{door: "bare", head: "GET /api HTTP/1.1\r\nHost: " + upstreamName, wantCode: 400, wantReason: plain}, // no TLS
+		{door: "tunnel", head: "GET /api" + toUpstream + "@evil.example", wantCode: 400, wantReason: plain},
+		{door: "tunnel", head: "GET /api" + toUpstream + "\r\nHost: evil.example", wantCode: 400, wantReason: plain},
+		{door: "tunnel", head: "GET http://" + target + "/api" + toUpstream, wantCode: 400, wantReason: bad},
+		{door: "tunnel", head: "CONNECT " + target + toUpstream, wantCode: 405, wantReason: notAllowed},
+		{door: "bare", head: "GET /api" + toUpstream, wantCode: 400, wantReason: plain}, // no TLS
 	} {
 		t.Run(tt.door+"/"+tt.head, func(t *testing.T) {
 			res := exchange(t, doors[tt.door](t), tt.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==")
@@ -174,8 +173,8 @@ func exchange(t *testing.T, conn net.Conn, head string) *http.Response {
 	return res
 }
 
-// TestIdleTunnelEnds: a tunnel in which the client does not begin TLS is closed after a while. So is a connection whose
-// request does not come whole, or whose client does not read the answer to its CONNECT, granted or not.
+// TestIdleTunnelEnds: a tunnel is closed after a while if the client does not begin TLS. So is a connection whose request does not
+// come whole, or whose client does not read the answer to its CONNECT.
 func TestIdleTunnelEnds(t *testing.T) {
 	certificates := mustLoad(t, newPair(t), proxytest.DiscardLog())
 	synctest.Test(t, func(t *testing.T) {

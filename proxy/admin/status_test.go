@@ -118,8 +118,8 @@ func newObservedSource(t *testing.T) (*Source, *observe.Observer, *fakeCollectio
 	}, o, collections
 }
 
-// newTroubledSource returns a Source with a failure in every part of the status. Of nine lists, six were answered from memory and
-// three forwarded; a tenth was refused. The test must run in synctest, since an hour passes.
+// newTroubledSource returns a Source with a failure in every part of the status. Of ten lists, six were answered from memory, three
+// were forwarded, and one was refused. The test must run in synctest, since an hour passes.
 func newTroubledSource(t *testing.T) *Source {
 	t.Helper()
 	const uptime = 62*time.Minute + 5*time.Second
@@ -190,8 +190,8 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestChecks: one failed check makes a replica unhealthy (Source.Read). The replica is unready (/readyz) only if another
-// replica may serve clients better: not for a failure of the API server, which all replicas have.
+// TestChecks: one failed check makes a replica unhealthy (Source.ReadStatus). It is unready (/readyz) only if another replica may
+// serve clients better. A failure of the API server does not count there, since all replicas have it.
 func TestChecks(t *testing.T) {
 	no := func() bool { return false }
 	unauthorized := upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it"}

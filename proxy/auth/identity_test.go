@@ -77,8 +77,13 @@ func TestIdentityKeys(t *testing.T) {
 	} {
 		expect.Same(t, want, seen[respelled.Key()])
 	}
-	impersonator := impersonating("a", "User: a").Impersonator()
-	expect.Same(t, "token a", seen[impersonator.Key()])
+}
+
+// TestImpersonator: Impersonator returns the caller's own identity, without the user whom the headers name.
+func TestImpersonator(t *testing.T) {
+	callers := auth.NewAuthenticator(nil)
+	impersonator := proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {"a"}}).Impersonator()
+	expect.Same(t, proxytest.Identify(callers, "Bearer impersonator").Key(), impersonator.Key())
 	expect.Same(t, policy.PlainToken, impersonator.CredentialKind())
 	expect.Same(t, (*user.DefaultInfo)(nil), impersonator.ImpersonatedUser())
 }
@@ -112,8 +117,8 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	expect.Same(t, "Identity(hidden)", fmt.Sprint(id))
 }
 
-// TestFlowOf: FlowOf returns one flow for the accepted requests of a user, and one for the other requests of an address (of
-// IPv6, a network).
+// TestFlowOf: all accepted requests of a user have one flow (FlowOf), and all other requests of an address, or of a network of IPv6,
+// have one (FlowOfAddress).
 func TestFlowOf(t *testing.T) {
 	const (
 		claims    = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
@@ -138,10 +143,8 @@ func TestFlowOf(t *testing.T) {
 	unknown := auth.FlowOfAddress
 
 	for name, flows := range map[string][2]limits.Flow{
-		"two ports of an address": {unknown(address), unknown("192.0.2.1:2")},
-		"one network of IPv6": {
-			unknown("[2001:db8::1]:1"), unknown("[2001:db8::ffff:0:0:1]:1"),
-		},
+		"two ports of an address":         {unknown(address), unknown("192.0.2.1:2")},
+		"one network of IPv6":             {unknown("[2001:db8::1]:1"), unknown("[2001:db8::ffff:0:0:1]:1")},
 		"two zones of an address of IPv6": {unknown("[fe80::1%eth0]:1"), unknown("[fe80::1%eth1]:1")},
 		"an address of IPv4 in IPv6":      {unknown("[::ffff:192.0.2.1]:1"), unknown(address)},
 

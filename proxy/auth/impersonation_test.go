@@ -93,8 +93,8 @@ func (g grants) review(r *http.Request) (*http.Response, error) {
 }
 
 // TestImpersonation: Review says yes to a list as another user exactly if kube-apiserver's impersonation filter lets that list
-// pass (but for the cases marked stricter), whoever impersonates: the caller, by headers, or listproxy's account, for a
-// verified caller.
+// pass, except in the cases marked stricter. The impersonator is the caller, by headers, or listproxy's account, for a verified
+// caller.
 func TestImpersonation(t *testing.T) {
 	const authentication = "authentication.k8s.io"
 	// onReview and onList return rights to impersonate for certain requests only (KEP-5284).
@@ -113,8 +113,8 @@ func TestImpersonation(t *testing.T) {
 	otherNamespace.namespace = "team-b"
 	otherSelector.labels = "a=c"
 	watch.verb = "impersonate-on:user-info:watch"
-	// impersonateJane returns the rights to impersonate all of jane's properties.
 	groupAuthenticated := grant{verb: "impersonate", resource: "groups", name: user.AllAuthenticated}
+	// impersonateJane returns the rights to impersonate all of jane's properties.
 	impersonateJane := func(verb, group string) grants {
 		return grants{
 			{verb: verb, group: group, resource: "users", name: "jane"},
@@ -205,8 +205,9 @@ func TestImpersonation(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			callers, h := NewAuthenticator(nil), http.Header{}
+			callers := NewAuthenticator(nil)
 			verified := callers.NewVerifiedIdentity(&tt.user)
+			h := http.Header{}
 			verified.SetHeaders(h)
 			expect.Same(t, tt.upstreamAllows, tt.grants.impersonate(t.Context(), "account", h, info) != nil)
 			for _, impersonator := range []struct {

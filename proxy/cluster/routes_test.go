@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWithoutRoutes: if listproxy may not list or may not watch APIServices, only the core group is found. While that is unknown
-// (503), nothing is found.
+// TestWithoutRoutes: only the core group is found if listproxy may not list or watch APIServices. Nothing is found while that is
+// unknown (503).
 func TestWithoutRoutes(t *testing.T) {
 	list, watch := "list "+apiServicesPath, "watch "+apiServicesPath
 	unknown, warming := notFound(reason.UnknownResource), notFound(reason.Warming)
@@ -28,18 +28,10 @@ func TestWithoutRoutes(t *testing.T) {
 		wantReady            bool
 		wantCore, wantOthers found
 	}{
-		"forbidden": {
-			status: http.StatusForbidden, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
-		},
-		"not found": {
-			status: http.StatusNotFound, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
-		},
-		"lists only": {
-			status: http.StatusForbidden, refused: []string{watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown,
-		},
-		"unavailable": {
-			status: http.StatusServiceUnavailable, refused: []string{list, watch}, wantCore: warming, wantOthers: warming,
-		},
+		"forbidden":   {status: http.StatusForbidden, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"not found":   {status: http.StatusNotFound, refused: []string{list, watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"lists only":  {status: http.StatusForbidden, refused: []string{watch}, wantReady: true, wantCore: foundNamespaced, wantOthers: unknown},
+		"unavailable": {status: http.StatusServiceUnavailable, refused: []string{list, watch}, wantCore: warming, wantOthers: warming},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := newFakeCluster(t)
@@ -79,16 +71,9 @@ func TestRoutesChange(t *testing.T) {
 			want                *snapshot.Invalidation
 			wantDeployments     found
 		}{
-			{
-				name: "the first list", event: "BOOKMARK", object: proxytest.APIService("v1", "apps", "", 1),
-				wantDeployments: foundNamespaced,
-			},
-			{
-				name: "a condition", event: "MODIFIED", object: unavailable, wantDeployments: foundNamespaced,
-			},
-			{
-				name: "a new group", event: "ADDED", object: proxytest.APIService("v1", "new", "", 2), wantDeployments: foundNamespaced,
-			},
+			{name: "a bookmark", event: "BOOKMARK", object: proxytest.APIService("v1", "apps", "", 1), wantDeployments: foundNamespaced},
+			{name: "a condition", event: "MODIFIED", object: unavailable, wantDeployments: foundNamespaced},
+			{name: "a new group", event: "ADDED", object: proxytest.APIService("v1", "new", "", 2), wantDeployments: foundNamespaced},
 			{
 				name: "deployments to another server", event: "MODIFIED", object: proxytest.APIService("v1", "apps", someService, 3),
 				want: invalidation("apps", "kube-apiserver to another server"), wantDeployments: unknown,

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWatchEndsAreSpread: endAll ends the open watches evenly over the planned time, and those that begin later over
-// maxLateWatch. Only the first call plans.
+// TestWatchEndsAreSpread: endAll ends the open watches evenly over the planned time, and watches that begin later over maxLateWatch.
+// Only the first call makes a plan.
 func TestWatchEndsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count, plannedDelay, plannedSpread = 1000, 5 * time.Second, 10 * time.Second
@@ -37,7 +37,7 @@ func TestWatchEndsAreSpread(t *testing.T) {
 				endsByTenth[10*(end-delay)/spread]++
 			}
 			for tenth, n := range endsByTenth {
-				// The ends are random. By chance, a run in a million has a tenth outside of these bounds.
+				// The ends are random: one run in a million has a tenth outside of these bounds.
 				if fair := count / 10; n < fair*4/10 || n > fair*16/10 {
 					t.Errorf("%d watches end in tenth %d of %v, want about %d", n, tenth, spread, fair)
 				}

@@ -145,7 +145,7 @@ func (f *feed) noteProgress(end sessionEnd) {
 // a request asks for a probe, the pause ends after minStreamLife, but not before its minimum.
 func (f *feed) pause(ctx context.Context, p retryPause) {
 	begun := time.Now()
-	f.freshness.Refused(begun, p.full)
+	f.freshness.ProbeRefused(begun, p.full)
 	f.collection.publishFreshness(f.freshness)
 	timer := time.NewTimer(p.full)
 	defer timer.Stop()
@@ -156,7 +156,7 @@ func (f *feed) pause(ctx context.Context, p retryPause) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	f.freshness.EndPause(time.Now())
+	f.freshness.EndProbePause(time.Now())
 }
 
 // openLoaded loads a state, and returns a stream that goes on from the state.

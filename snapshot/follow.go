@@ -33,7 +33,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 		return nil, ctx.Err()
 	}
 	c := f.collection
-	f.freshness.Await(time.Now(), c.awaitedProbe.Load())
+	f.freshness.ProbeAwaited(time.Now(), c.awaitedProbe.Load())
 	probe := c.shared.probes.Next()
 	f.freshness.ProbeSent(probe)
 	c.publishFreshness(f.freshness)
@@ -121,8 +121,8 @@ func (r *reader) act(ctx context.Context) (err error) {
 	for {
 		now := time.Now()
 		v := c.view.Load()
-		r.freshness.Reached(v.To)
-		r.freshness.Await(now, c.awaitedProbe.Load())
+		r.freshness.StateReached(v.To)
+		r.freshness.ProbeAwaited(now, c.awaitedProbe.Load())
 		next := r.freshness.Next(now, v.provenBy.Sent)
 		switch next.Step {
 		case source.LeaveStream:

@@ -205,7 +205,7 @@ func TestWhyNotConsistent(t *testing.T) {
 	expectWhyNot("a list of a proven state by an unknown field", unknownField, proven, reason.NotCanonical)
 	var f source.Freshness
 	f.StreamOpened(time.Now())
-	f.Refused(time.Now(), time.Minute)
+	f.ProbeRefused(time.Now(), time.Minute)
 	c.publishFreshness(f)
 	expectWhyNot("a list, while the upstream refuses probes", index.Query{}, waiting, reason.NotProven)
 	expectWhyNot("a list of a proven state, while the upstream refuses probes", index.Query{}, proven, reason.None)

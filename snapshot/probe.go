@@ -72,16 +72,16 @@ func (f *feed) handleProbe(result outcome[probeResult]) error {
 	switch {
 	case result.err == nil:
 		hasReached := f.collection.recordProbe(result.value)
-		f.freshness.Answered(now, result.value.revision, hasReached)
+		f.freshness.ProbeAnswered(now, result.value.revision, hasReached)
 	case source.IsBusy(result.err):
 		// The stream goes on: to open it again would only add to the upstream's load. The state gets older meanwhile.
 		f.log.Debug("probe refused", "error", result.err)
-		f.freshness.Refused(now, source.RetryPause(f.freshness.RefusalPause(), result.err))
+		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), result.err))
 	case isOtherTimeline, source.IsAnswer(result.err):
 		return result.err // a watch would be refused, too, or another server answers now
 	default:
 		f.log.Debug("probe not answered", "error", result.err)
-		f.freshness.Unanswered(now)
+		f.freshness.ProbeUnanswered(now)
 	}
 	return nil
 }

@@ -27,24 +27,24 @@ func TestFreshness(t *testing.T) {
 	threeTimes := func(e event) event { return sequence(e, e, e) }
 	// Probes. The upstream is at revision 30.
 	const nextProbe, laterProbe = 8, 9 // the numbers of the first two probes that a case sends
-	awaitProbe := func(number uint64) event { return func(f *Freshness) { f.Await(start, number) } }
+	awaitProbe := func(number uint64) event { return func(f *Freshness) { f.ProbeAwaited(start, number) } }
 	probeSent := func(f *Freshness) { f.ProbeSent(Probe{Number: f.probe.Number + 1, Sent: start}) }
-	probeReached := func(f *Freshness) { f.Answered(start, 30, true) }
-	probeNotReached := func(f *Freshness) { f.Answered(start, 30, false) }
+	probeReached := func(f *Freshness) { f.ProbeAnswered(start, 30, true) }
+	probeNotReached := func(f *Freshness) { f.ProbeAnswered(start, 30, false) }
 	probeUnansweredAt := func(after time.Duration) event {
 		return func(f *Freshness) {
 			f.ProbeSent(Probe{Number: nextProbe, Sent: at(after)})
-			f.Unanswered(at(after))
+			f.ProbeUnanswered(at(after))
 		}
 	}
-	probeRefused := func(pause time.Duration) event { return func(f *Freshness) { f.Refused(start, pause) } }
+	probeRefused := func(pause time.Duration) event { return func(f *Freshness) { f.ProbeRefused(start, pause) } }
 	behind := sequence(probeSent, probeNotReached)
 	behindAwaitedAt := func(after time.Duration) event { // a list waits until the state reaches the answer to a probe
 		return func(f *Freshness) {
 			number := f.probe.Number + 1
-			f.Await(at(after), number)
+			f.ProbeAwaited(at(after), number)
 			f.ProbeSent(Probe{Number: number, Sent: at(after)})
-			f.Answered(at(after), 30, false)
+			f.ProbeAnswered(at(after), 30, false)
 		}
 	}
 	behindAwaited := behindAwaitedAt(0)
@@ -52,7 +52,7 @@ func TestFreshness(t *testing.T) {
 	streamEnds := (*Freshness).StreamClosed
 	streamBegins := func(f *Freshness) { f.StreamOpened(start) }
 	streamSentAt := func(after time.Duration) event { return func(f *Freshness) { f.StreamSent(at(after)) } }
-	streamReaches := func(revision uint64) event { return func(f *Freshness) { f.Reached(revision) } }
+	streamReaches := func(revision uint64) event { return func(f *Freshness) { f.StateReached(revision) } }
 	// Progress watches.
 	progressOpened := (*Freshness).ProgressOpened
 	progressFailed := func(retryAfter time.Duration) event {

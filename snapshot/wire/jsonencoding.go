@@ -27,7 +27,7 @@ func (jsonEncoding) ParseList(body []byte) (List, error) {
 		case "metadata":
 			l.Meta, err = s.listMeta()
 		case "items":
-			l.itemsNull = s.null()
+			l.itemsNull = s.skipNull()
 			if l.itemsNull {
 				return nil
 			}
@@ -226,7 +226,7 @@ func (s *seenKeys) add(key []byte) error {
 
 // labels reads the labels of an object.
 func (s *jsonScanner) labels() (Labels, error) {
-	if s.null() {
+	if s.skipNull() {
 		return Labels{}, nil
 	}
 	var pairs [][]byte
@@ -243,7 +243,7 @@ func (s *jsonScanner) labels() (Labels, error) {
 
 // endsInitial reads annotations, and reports whether they mark the bookmark that ends the initial events.
 func (s *jsonScanner) endsInitial() (bool, error) {
-	if s.null() {
+	if s.skipNull() {
 		return false, nil
 	}
 	ends := false
@@ -279,7 +279,7 @@ func (jsonEncoding) ReadValues(paths *FieldPaths, item []byte) ([]string, error)
 // fields reads an object, and sets the values of the fields in it. node is the object's node in the tree of paths.
 func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
-		if s.null() {
+		if s.skipNull() {
 			return nil // A null is like an absent member.
 		}
 		child := node.children[string(key)]

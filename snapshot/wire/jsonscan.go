@@ -9,18 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// jsonScanner reads one JSON text from its beginning to its end, once. It validates the text (RFC 8259) while it splits the
-// text, in a quarter of the time that encoding/json needs to validate alone. Each method reads what is at the position, and
-// moves the position behind that. The text is valid if all methods succeed, and end as the last one. Until then, the values
-// that were read must not be used.
+// jsonScanner splits and validates one JSON text (RFC 8259) in a single pass, in a quarter of the time in which encoding/json
+// only validates it. Each method reads what is at the position, and moves the position behind it. The text is valid if all
+// methods succeed, and end is the last one. The values that were read must not be used before.
 type jsonScanner struct {
 	text []byte
-	// at is the position: the index of the next byte of text.
+	// at is the position: the index in text of the next byte to read.
 	at int
-	// depth is the number of objects and arrays around the position, without those that skip is reading.
+	// depth is the number of objects and arrays around the position.
 	depth int
-	// brackets has a closing bracket for each object and array that skip is reading, the innermost last.
-	brackets []byte
 }
 
 // errShape means that an API server would not have sent these bytes here.
@@ -38,7 +35,7 @@ func (s *jsonScanner) end() error {
 	return nil
 }
 
-// object reads an object. It reads the key of each member, and calls member; member must read the value.
+// object reads an object. It calls member for each member of the object, after the key. member must read the value.
 func (s *jsonScanner) object(member func(key []byte) error) error {
 	return s.entries('{', '}', func() error {
 		key, err := s.key()
@@ -49,11 +46,10 @@ func (s *jsonScanner) object(member func(key []byte) error) error {
 	})
 }
 
-// array reads an array. It calls element at each element; element must read it.
+// array reads an array. It calls element for each element. element must read it.
 func (s *jsonScanner) array(element func() error) error { return s.entries('[', ']', element) }
 
-// entries reads what is between an opening and a closing bracket: the members of an object, or the elements of an array. It
-// calls entry at each of them; entry must read the member or element.
+// entries reads an object or an array, with its brackets. It calls entry for each member or element. entry must read it.
 func (s *jsonScanner) entries(opening, closing byte, entry func() error) error {
 	if s.skipSpace() != opening || s.depth == maxDepth {
 		return errShape
@@ -90,15 +86,15 @@ func (s *jsonScanner) key() ([]byte, error) {
 	return key, s.skipColon()
 }
 
-// stringOrNull reads a string; null counts as the empty string.
+// stringOrNull reads a string, or null as the empty string.
 func (s *jsonScanner) stringOrNull() (string, error) {
 	text, err := s.bytesOrNull()
 	return string(text), err
 }
 
-// bytesOrNull reads a string, or null as nil. The result usually is a part of the text and not a copy.
+// bytesOrNull reads a string, or null as nil. The result may be a part of the text, as with quoted.
 func (s *jsonScanner) bytesOrNull() ([]byte, error) {
-	if s.null() {
+	if s.skipNull() {
 		return nil, nil
 	}
 	return s.quoted()
@@ -122,8 +118,8 @@ func (s *jsonScanner) quoted() ([]byte, error) {
 	return []byte(text), nil
 }
 
-// null reads a null, if the next value is one, and reports whether it did.
-func (s *jsonScanner) null() bool {
+// skipNull reads a null if there is one, and reports whether there was.
+func (s *jsonScanner) skipNull() bool {
 	if s.skipSpace() != 'n' || !bytes.HasPrefix(s.text[s.at:], []byte("null")) {
 		return false
 	}
@@ -139,83 +135,30 @@ func (s *jsonScanner) value() ([]byte, error) {
 	return s.text[begin:s.at], err
 }
 
-// skip reads any value. It does not recurse, since loads spend much of their time here.
+// skip reads any value.
 func (s *jsonScanner) skip() error {
-	s.brackets = s.brackets[:0]
-	for {
-		switch first := s.skipSpace(); first {
-		case '{', '[':
-			isEmpty, err := s.skipOpening(first)
-			if err != nil {
-				return err
-			}
-			if !isEmpty {
-				continue // The next value is the first one in the object or array.
-			}
-		case '"':
-			if _, err := s.skipString(); err != nil {
-				return err
-			}
-		default:
-			if err := s.skipScalar(); err != nil {
-				return err
-			}
-		}
-		isComplete, err := s.skipToNextValue()
-		if isComplete || err != nil {
-			return err
-		}
+	switch s.skipSpace() {
+	case '{':
+		return s.entries('{', '}', s.skipMember)
+	case '[':
+		return s.entries('[', ']', s.skip)
+	case '"':
+		_, err := s.skipString()
+		return err
 	}
+	return s.skipScalar()
 }
 
-// skipOpening reads the beginning of an object or an array. If there are no members or elements, it reads all. Otherwise it
-// reads up to the first value: the opening bracket, and the first key of an object.
-func (s *jsonScanner) skipOpening(opening byte) (isEmpty bool, err error) {
-	if s.depth+len(s.brackets) == maxDepth {
-		return false, errShape
-	}
-	closing := opening + 2 // In ASCII, } and ] come two after { and [.
-	s.at++
-	if s.skipSpace() == closing {
-		s.at++
-		return true, nil
-	}
-	s.brackets = append(s.brackets, closing)
-	if opening == '{' {
-		err = s.skipKey()
-	}
-	return false, err
-}
-
-// skipToNextValue reads what comes between two values: closing brackets, then a comma, and then a key in an object. isComplete
-// reports whether the brackets have closed all that skip is reading. Otherwise another value follows.
-func (s *jsonScanner) skipToNextValue() (isComplete bool, err error) {
-	for len(s.brackets) > 0 {
-		closing := s.brackets[len(s.brackets)-1]
-		switch s.skipSpace() {
-		case ',':
-			s.at++
-			if closing == '}' {
-				err = s.skipKey()
-			}
-			return false, err
-		case closing:
-			s.at++
-			s.brackets = s.brackets[:len(s.brackets)-1]
-		default:
-			return false, errShape
-		}
-	}
-	return true, nil
-}
-
-// skipKey reads the key of a member, and the colon.
-func (s *jsonScanner) skipKey() error {
+// skipMember reads a member of an object: the key, the colon and the value.
+func (s *jsonScanner) skipMember() error {
 	s.skipSpace()
 	if _, err := s.skipString(); err != nil {
 		return err
 	}
-	return s.skipColon()
+	if err := s.skipColon(); err != nil {
+		return err
+	}
+	return s.skip()
 }
 
 // skipColon reads a colon.
@@ -227,8 +170,8 @@ func (s *jsonScanner) skipColon() error {
 	return nil
 }
 
-// skipSpace reads white space. It returns the byte that follows, without reading that. At the end of the text it returns 0,
-// which no valid JSON has in this place.
+// skipSpace reads white space, and returns the byte at the position behind it. At the end of the text it returns 0, which
+// is not valid JSON.
 func (s *jsonScanner) skipSpace() (next byte) {
 	for ; s.at < len(s.text); s.at++ {
 		switch c := s.text[s.at]; c {
@@ -240,8 +183,8 @@ func (s *jsonScanner) skipSpace() (next byte) {
 	return 0
 }
 
-// skipString reads a string. isPlain reports whether the value is just the bytes between the quotation marks, since there are
-// neither escapes nor bytes beyond ASCII. (In place of bytes that are not UTF-8, clients read U+FFFD.)
+// skipString reads a string. isPlain reports whether the string is ASCII without escapes. Other strings must be decoded:
+// clients read U+FFFD in place of bytes that are not UTF-8.
 func (s *jsonScanner) skipString() (isPlain bool, err error) {
 	if s.at == len(s.text) || s.text[s.at] != '"' {
 		return false, errShape
@@ -268,7 +211,7 @@ func (s *jsonScanner) skipString() (isPlain bool, err error) {
 	return false, errShape
 }
 
-// escapeLength returns the length of the escape sequence at the beginning of text; 0 if there is no valid one.
+// escapeLength returns the length of the escape sequence at the beginning of text, or 0 if it is not valid.
 func escapeLength(text []byte) int {
 	switch {
 	case len(text) < 2:

@@ -65,7 +65,7 @@ func decodeEvents(ctx context.Context, encoding wire.Encoding, body io.Reader, e
 		if record, err = encoding.ReadRecord(in, record[:0]); err != nil {
 			return err
 		}
-		ev, err := encoding.ParseEvent(record)
+		ev, err := wire.ParseEvent(encoding, record)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func testForm(t testing.TB) Form {
 	envelope.HasNamespaceField = true
 	learn := func(annotations string) *wire.Bookmark {
 		const line = `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"%s}}}`
-		event, err := encoding.ParseEvent(fmt.Appendf(nil, line+"\n", annotations))
+		event, err := wire.ParseEvent(encoding, fmt.Appendf(nil, line+"\n", annotations))
 		expect.NoError(t, err)
 		bookmark, err := wire.LearnBookmark(encoding, event)
 		expect.NoError(t, err)
@@ -310,7 +310,7 @@ func (w *watchClient) receive(ctx context.Context) bool {
 		if err != nil {
 			panic(err)
 		}
-		ev, err := encoding.ParseEvent(record)
+		ev, err := wire.ParseEvent(encoding, record)
 		if err != nil {
 			panic(err)
 		}

@@ -5,32 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 )
 
 // Encoding splits lists and events of the upstream into their parts, and says how to write them. The bytes of objects are
-// kept, never decoded and encoded again. Both encodings refuse bytes that they do not completely understand, with errShape or
-// an [InconsistencyError].
+// never decoded and encoded again. Bytes that an encoding does not completely understand are an error: errShape or an
+// [InconsistencyError].
 type Encoding interface {
 	// ParseList splits a whole list. The items are parts of body.
 	ParseList(body []byte) (List, error)
-	// ReadRecord reads the bytes of the next event of a watch. It may use the memory of buf, which must be empty. The error
-	// is [ErrEnded], or an InconsistencyError if the event is too large.
+	// ReadRecord reads the bytes of the next event of a watch, and appends them to the empty slice buf. The error is
+	// [ErrEnded], or an InconsistencyError if the event is too large.
 	ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
-	// ParseEvent parses a record. The result does not use the record's memory. For an ERROR event, the error is an
-	// [AnswerError].
-	ParseEvent(record []byte) (Event, error)
 	// ParseItem reads the metadata of a list's item. It refuses an item with two names or two revisions, since a client
 	// could read either.
 	ParseItem(item []byte) (ObjectMeta, error)
 	// ItemOf returns the object of an event as an item of a list. It may change and keep the memory of inEvent.
 	ItemOf(form ItemForm, inEvent []byte) ([]byte, error)
 	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
-	// after use the item's memory.
+	// after are parts of item.
 	Revise(item []byte, revision uint64) (before, revised, after []byte, err error)
 	// ReadValues reads the values of fields from a list's item, in the order of paths.
 	ReadValues(paths *FieldPaths, item []byte) ([]string, error)
 
+	// parseEvent parses a record for ParseEvent. The event's object is a part of record. The Meta of an ERROR event is not used.
+	parseEvent(record []byte) (Event, error)
 	// appendEventHead is [Envelope.AppendEventHead], and eventEnd is [Envelope.EventEnd].
 	appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int)
 	eventEnd() string
@@ -38,23 +36,12 @@ type Encoding interface {
 	shapes() []shape
 }
 
-// maxEvent is the largest size of an event, in bytes. It is far above what etcd stores: 1.5 MiB by default, of which JSON may
-// make a few times more.
+// maxEvent is the largest size of an event, in bytes. etcd stores up to 1.5 MiB by default, and the JSON of that may have a
+// few times as many bytes.
 const maxEvent = 64 << 20
 
 // ErrEnded means that a watch ended at its timeout, or that the connection failed.
 var ErrEnded = errors.New("the watch ended")
-
-// Event is one event of a watch.
-type Event struct {
-	Type   string // Added, Modified, Deleted or Bookmarked
-	Meta   ObjectMeta
-	Object []byte // as received
-	// ReadAt is the time at which the event was read.
-	ReadAt time.Time
-	// Reproducible reports whether [Envelope.AppendEvent] would write this event with the same bytes.
-	Reproducible bool
-}
 
 // ObjectMeta has the fields of an object that a feed reads.
 type ObjectMeta struct {
@@ -72,7 +59,7 @@ type List struct {
 	Meta       ListMeta
 	Items      [][]byte
 	kind       string
-	itemsNull  bool // in JSON: null instead of an array
+	itemsNull  bool // The JSON has null instead of an array.
 }
 
 // ListMeta has the metadata of a list.
@@ -87,10 +74,6 @@ type ListMeta struct {
 	Shards string
 }
 
-// offset returns the index at which part begins in whole. part must be a slice of whole, made without a third index: then
-// both have memory up to the same end, and the difference of their capacities is the distance of their beginnings.
-func offset(whole, part []byte) int { return cap(whole) - cap(part) }
-
 // initialEventsEndAnnotation is metav1.InitialEventsAnnotationKey. The bookmark that ends the initial events has it.
 const initialEventsEndAnnotation = "k8s.io/initial-events-end"
 
@@ -104,17 +87,4 @@ func parseRevision(text string) (uint64, error) {
 		return 0, fmt.Errorf("%w: resourceVersion %q is not a number", errShape, text)
 	}
 	return rev, nil
-}
-
-// check returns an error if the event has an unknown type or no revision.
-func (ev Event) check() error {
-	switch ev.Type {
-	case Added, Modified, Deleted, Bookmarked:
-	default:
-		return Inconsistent("an event of type %q", ev.Type)
-	}
-	if ev.Meta.Revision == 0 {
-		return Inconsistent("an event without resourceVersion")
-	}
-	return nil
 }

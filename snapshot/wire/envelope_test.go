@@ -86,7 +86,7 @@ func eventWith(t *testing.T, e Encoding, object string) Event {
 	if e == (protobufEncoding{}) {
 		record = protobufEvent(t, "ADDED", []byte(object))
 	}
-	ev, err := e.ParseEvent(record)
+	ev, err := ParseEvent(e, record)
 	expect.NoError(t, err)
 	return ev
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // The types of watch events.
@@ -12,8 +13,40 @@ const (
 	Modified   = "MODIFIED"
 	Deleted    = "DELETED"
 	Bookmarked = "BOOKMARK"
-	errorType  = "ERROR" // the object is a Status, and the watch ends
+	errorType  = "ERROR" // The object is a Status, and the watch ends.
 )
+
+// Event is one event of a watch.
+type Event struct {
+	Type   string // Added, Modified, Deleted or Bookmarked
+	Meta   ObjectMeta
+	Object []byte // as received
+	// ReadAt is the time at which the event was read.
+	ReadAt time.Time
+	// Reproducible reports whether [Envelope.AppendEvent] would write this event with the same bytes.
+	Reproducible bool
+}
+
+// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. For an ERROR event, the
+// error is an [AnswerError]; for any other record that is not an event, an [InconsistencyError].
+func ParseEvent(encoding Encoding, record []byte) (Event, error) {
+	ev, err := encoding.parseEvent(record)
+	if err != nil {
+		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
+	}
+	switch ev.Type {
+	case Added, Modified, Deleted, Bookmarked:
+	case errorType:
+		return Event{}, eventError(ev.Object)
+	default:
+		return Event{}, Inconsistent("an event of type %q", ev.Type)
+	}
+	if ev.Meta.Revision == 0 {
+		return Event{}, Inconsistent("an event without resourceVersion")
+	}
+	ev.Object = bytes.Clone(ev.Object)
+	return ev, nil
+}
 
 // AppendEvent appends an event of a watch as the upstream writes it. item is the object as a list holds it. Envelope.Item
 // must be known.
@@ -23,9 +56,8 @@ func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte
 	return append(dst, e.EventEnd()...)
 }
 
-// AppendEventHead appends the bytes before an item of size bytes in an event. Some of them stand for the first bytes of the
-// item: the caller must leave these out, skip bytes. With [Envelope.EventEnd], a caller can write an event without copying
-// the item.
+// AppendEventHead appends the bytes before an item of size bytes in an event. They include the first skip bytes of the item,
+// which the caller must leave out. With [Envelope.EventEnd], a caller can write an event without copying the item.
 func (e *Envelope) AppendEventHead(dst []byte, eventType string, size int) (out []byte, skip int) {
 	return e.Encoding.appendEventHead(dst, eventType, e.Item, size)
 }
@@ -71,7 +103,7 @@ func LearnBookmark(encoding Encoding, sent Event) (*Bookmark, error) {
 func (b *Bookmark) AppendTo(dst []byte, revision uint64) []byte {
 	item, err := ReviseItem(b.envelope.Encoding, b.item, revision)
 	if err != nil {
-		return dst // cannot happen: LearnBookmark has revised the same item
+		return dst // This cannot happen: LearnBookmark has revised the same item.
 	}
 	return b.envelope.AppendEvent(dst, Bookmarked, item)
 }

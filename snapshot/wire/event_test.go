@@ -58,7 +58,7 @@ func readEvent(t *testing.T, e Encoding, stream []byte) Event {
 	t.Helper()
 	record, err := e.ReadRecord(bufio.NewReader(bytes.NewReader(stream)), nil)
 	expect.NoError(t, err)
-	ev, err := e.ParseEvent(record)
+	ev, err := ParseEvent(e, record)
 	expect.NoError(t, err)
 	return ev
 }
@@ -114,7 +114,7 @@ func TestErrorEvent(t *testing.T) {
 			`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","code":410}}`),
 	} {
 		answer := &AnswerError{}
-		if _, err := e.ParseEvent(record); !errors.As(err, &answer) || answer.Code != code || answer.Message != message {
+		if _, err := ParseEvent(e, record); !errors.As(err, &answer) || answer.Code != code || answer.Message != message {
 			t.Errorf("%T: got error %v, want an AnswerError %d %q", e, err, code, message)
 		}
 	}
@@ -159,7 +159,7 @@ func TestRefusedEvents(t *testing.T) {
 		},
 	} {
 		for name, record := range records {
-			if ev, err := e.ParseEvent(record); !errors.As(err, new(InconsistencyError)) {
+			if ev, err := ParseEvent(e, record); !errors.As(err, new(InconsistencyError)) {
 				t.Errorf("%T, %s: got %+v and error %v, want an InconsistencyError", e, name, ev, err)
 			}
 		}

@@ -90,7 +90,7 @@ func FuzzJSONStream(f *testing.F) {
 				}
 				return
 			}
-			got, err := jsonEncoding{}.ParseEvent(record)
+			got, err := ParseEvent(jsonEncoding{}, record)
 			if err != nil {
 				return // client-go may accept what listproxy refuses
 			}

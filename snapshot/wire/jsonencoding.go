@@ -3,6 +3,7 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ type jsonEncoding struct{}
 
 var _ Encoding = jsonEncoding{}
 
-// ParseList implements Encoding. An unknown member is an error: no envelope could write such a list.
+// ParseList implements Encoding. An unknown member is an error, since no envelope could write the list.
 func (jsonEncoding) ParseList(body []byte) (List, error) {
 	var l List
 	s := jsonScanner{text: body}
@@ -60,7 +61,7 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 			m.HasRemaining = true
 			m.Remaining, err = s.integer()
 		case "shardInfo":
-			// The only member is "selector", and its key is not checked: no envelope could write a list with another member.
+			// The only member is "selector". Its key is not checked, since no envelope could write a list with another one.
 			err = s.object(func([]byte) (err error) {
 				m.Shards, err = s.stringOrNull()
 				return err
@@ -82,7 +83,7 @@ func (s *jsonScanner) integer() (int64, error) {
 	return strconv.ParseInt(string(value), 10, 64)
 }
 
-// ReadRecord implements Encoding: an event is a line.
+// ReadRecord implements Encoding. An event is a line.
 func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -94,7 +95,7 @@ func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 			if len(buf) > maxEvent {
 				return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 			}
-		case errors.Is(err, io.EOF) && len(buf) > 0: // With io.EOF, the stream would seem to have ended between two events.
+		case errors.Is(err, io.EOF) && len(buf) > 0: // io.EOF would mean that the stream has ended between two events.
 			return buf, fmt.Errorf("%w: %w", ErrEnded, io.ErrUnexpectedEOF)
 		default:
 			return buf, fmt.Errorf("%w: %w", ErrEnded, err)
@@ -102,23 +103,8 @@ func (jsonEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 }
 
-// ParseEvent implements Encoding. A complete line that is not an event is an [InconsistencyError].
-func (jsonEncoding) ParseEvent(line []byte) (Event, error) {
-	ev, err := parseJSONEvent(line)
-	if err != nil {
-		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
-	}
-	if ev.Type == errorType { // The object is a Status: its metadata was read like that of other objects, and is not used.
-		return Event{}, eventError(ev.Object)
-	}
-	ev.Reproducible = jsonEncoding{}.isReproducible(line, ev)
-	// The next event is read into the memory of line. Meta has copies already.
-	ev.Object = bytes.Clone(ev.Object)
-	return ev, ev.check()
-}
-
-// parseJSONEvent parses a line. The event's object uses the memory of line.
-func parseJSONEvent(line []byte) (ev Event, err error) {
+// parseEvent implements Encoding.
+func (e jsonEncoding) parseEvent(line []byte) (ev Event, err error) {
 	s := jsonScanner{text: line}
 	err = s.object(func(key []byte) (err error) {
 		switch {
@@ -140,6 +126,7 @@ func parseJSONEvent(line []byte) (ev Event, err error) {
 	if ev.Object == nil {
 		return ev, fmt.Errorf("%w: an event without an object", errShape)
 	}
+	ev.Reproducible = e.isReproducible(line, ev)
 	return ev, s.end()
 }
 
@@ -162,7 +149,7 @@ func (jsonEncoding) ItemOf(form ItemForm, inEvent []byte) ([]byte, error) {
 	return inEvent, nil
 }
 
-// objectMeta reads an object for its metadata.
+// objectMeta reads an object, and returns its metadata.
 func (s *jsonScanner) objectMeta() (ObjectMeta, error) {
 	var m ObjectMeta
 	var seen seenKeys
@@ -177,10 +164,7 @@ func (s *jsonScanner) objectMeta() (ObjectMeta, error) {
 		default:
 			return s.skip()
 		}
-		if err != nil {
-			return err
-		}
-		return seen.add(key)
+		return cmp.Or(err, seen.add(key))
 	})
 	return m, err
 }
@@ -203,14 +187,11 @@ func (s *jsonScanner) metadataInto(m *ObjectMeta) error {
 		default:
 			return s.skip()
 		}
-		if err != nil {
-			return err
-		}
-		return seen.add(key)
+		return cmp.Or(err, seen.add(key))
 	})
 }
 
-// seenKeys are the keys of a JSON object that were read and must not be repeated.
+// seenKeys are the keys of a JSON object that were read, and must not be repeated.
 type seenKeys [][]byte
 
 // add adds a key. It returns an error if the key was added before: some clients read the first value, and others the last.
@@ -241,7 +222,7 @@ func (s *jsonScanner) labels() (Labels, error) {
 	return MakeLabels(pairs)
 }
 
-// endsInitial reads annotations, and reports whether they mark the bookmark that ends the initial events.
+// endsInitial reads annotations, and reports whether they are those of the bookmark that ends the initial events.
 func (s *jsonScanner) endsInitial() (bool, error) {
 	if s.skipNull() {
 		return false, nil
@@ -276,11 +257,11 @@ func (jsonEncoding) ReadValues(paths *FieldPaths, item []byte) ([]string, error)
 	return values, s.fields(paths.json, values)
 }
 
-// fields reads an object, and sets the values of the fields in it. node is the object's node in the tree of paths.
+// fields reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of paths.
 func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 	return s.object(func(key []byte) error {
-		if s.skipNull() {
-			return nil // A null is like an absent member.
+		if s.skipNull() { // A null is like an absent member.
+			return nil
 		}
 		child := node.children[string(key)]
 		switch {
@@ -300,8 +281,8 @@ func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 	})
 }
 
-// scalar reads a string, a boolean or a number, and returns the value as field selectors compare it: the content of the
-// string, "true" or "false", or the number as it is written.
+// scalar reads a string, a boolean or a number, and returns its value as field selectors compare it. A number is as it is
+// written.
 func (s *jsonScanner) scalar() (string, error) {
 	switch s.skipSpace() {
 	case '"':

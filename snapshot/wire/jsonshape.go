@@ -127,31 +127,31 @@ func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 
 // Revise implements Encoding.
 func (jsonEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
-	old, err := revisionIn(item)
+	begin, end, err := findRevision(item)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	at := offset(item, old)
-	return item[:at], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[at+len(old):], nil
+	return item[:begin], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[end:], nil
 }
 
-// revisionIn returns the part of an object that is the value of metadata.resourceVersion, with the quotation marks.
-func revisionIn(object []byte) (value []byte, err error) {
+// findRevision returns where the value of metadata.resourceVersion begins and ends in an object, with the quotation marks.
+func findRevision(object []byte) (begin, end int, err error) {
 	s := jsonScanner{text: object}
 	err = s.object(func(key []byte) error {
 		if string(key) != "metadata" {
 			return s.skip()
 		}
 		return s.object(func(key []byte) error {
-			text, err := s.value()
+			value, err := s.value()
 			if string(key) == "resourceVersion" {
-				value = text
+				end = s.at
+				begin = end - len(value)
 			}
 			return err
 		})
 	})
-	if err == nil && value == nil {
+	if err == nil && end == 0 {
 		err = fmt.Errorf("%w: an object without resourceVersion", errShape)
 	}
-	return value, err
+	return begin, end, err
 }

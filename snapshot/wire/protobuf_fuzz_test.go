@@ -93,7 +93,7 @@ func FuzzProtobufList(f *testing.F) {
 // Reproducible if and only if apimachinery writes it with the same bytes.
 func checkProtobufEvent(t *testing.T, record []byte) {
 	t.Helper()
-	ev, err := protobufEncoding{}.ParseEvent(record)
+	ev, err := ParseEvent(protobufEncoding{}, record)
 	if err != nil {
 		return
 	}

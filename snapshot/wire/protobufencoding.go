@@ -15,8 +15,7 @@ import (
 )
 
 // protobufEncoding is the encoding of application/vnd.kubernetes.protobuf. Each object and each list is in a wrapper
-// (k8s.io/apimachinery, runtime.Unknown) after a magic number. The numbers of fields are those of the generated.proto
-// files of apimachinery.
+// (k8s.io/apimachinery, runtime.Unknown) after a magic number.
 type protobufEncoding struct{}
 
 var _ Encoding = protobufEncoding{}
@@ -24,10 +23,10 @@ var _ Encoding = protobufEncoding{}
 // protobufMagic is the magic number before every wrapper.
 const protobufMagic = "k8s\x00"
 
-// The numbers of fields. The prefix of a name says the message that has the field.
+// The numbers of fields in the generated.proto files of apimachinery. The prefix of a name is the message with the field.
 const (
-	metadataField  = 1 // The field is in every type.
-	listItemsField = 2 // The field is in every list.
+	metadataField  = 1 // All objects and lists have it.
+	listItemsField = 2 // All lists have it.
 
 	// metav1.ObjectMeta
 	metaNameField        = 1
@@ -55,43 +54,46 @@ const (
 
 // wireField is one field of a message.
 type wireField struct {
-	number   protowire.Number
-	wireType protowire.Type
-	content  []byte // It is not nil if wireType is BytesType.
-	varint   uint64 // It is set if wireType is VarintType.
+	begin, end int // The field is message[begin:end], with its tag.
+	number     protowire.Number
+	wireType   protowire.Type
+	content    []byte // It is the value if wireType is BytesType, and not nil then.
+	varint     uint64 // It is the value if wireType is VarintType.
 }
 
-// walkFields calls visit with each field of a message, in order. It ends with the first error of visit, and returns that.
+// walkFields calls visit with each field of a message, in order. It stops at the first error of visit, and returns it.
 func walkFields(message []byte, visit func(wireField) error) error {
-	for len(message) > 0 {
-		number, wireType, n := protowire.ConsumeTag(message)
-		if n < 0 {
+	for at := 0; at < len(message); {
+		number, wireType, tagSize := protowire.ConsumeTag(message[at:])
+		if tagSize < 0 {
 			return errShape
 		}
-		message = message[n:]
-		f := wireField{number: number, wireType: wireType}
+		f := wireField{begin: at, number: number, wireType: wireType}
+		value := message[at+tagSize:]
+		var valueSize int
 		switch wireType {
 		case protowire.BytesType:
-			f.content, n = protowire.ConsumeBytes(message)
+			f.content, valueSize = protowire.ConsumeBytes(value)
 		case protowire.VarintType:
-			f.varint, n = protowire.ConsumeVarint(message)
+			f.varint, valueSize = protowire.ConsumeVarint(value)
 		default:
-			n = protowire.ConsumeFieldValue(number, wireType, message)
+			valueSize = protowire.ConsumeFieldValue(number, wireType, value)
 		}
-		if n < 0 {
+		if valueSize < 0 {
 			return errShape
 		}
+		at += tagSize + valueSize
+		f.end = at
 		if err := visit(f); err != nil {
 			return err
 		}
-		message = message[n:]
 	}
 	return nil
 }
 
-// splitMessage sets *contents[0] to the content of field 1 of a message, *contents[1] to the content of field 2, and so on.
-// Each field may be absent: its content is nil. Other fields are an error, and so are repeated ones, since a client could
-// read either value. name is the name of the message in the error.
+// splitMessage sets *contents[0] to the content of field 1 of a message, *contents[1] to the content of field 2, and so on. The
+// content of an absent field stays nil. Other fields are an error, and so are repeated ones, since a client could read either
+// value. name is the name of the message in the error.
 func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	return walkFields(message, func(f wireField) error {
 		if int(f.number) > len(contents) {
@@ -101,20 +103,24 @@ func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	})
 }
 
-// singularField returns the content of the field of a message that has a number; nil if there is none. A repeated field is
-// an error. name is the name of the message in the error.
-func singularField(message []byte, name string, number protowire.Number) (content []byte, err error) {
+// singularField returns the field of an object or of its metadata that has a number; its content is nil if there is none. A
+// repeated field is an error.
+func singularField(message []byte, number protowire.Number) (only wireField, err error) {
 	err = walkFields(message, func(f wireField) error {
-		if f.number != number {
+		switch {
+		case f.number != number:
 			return nil
+		case f.wireType != protowire.BytesType, only.content != nil:
+			return f.unexpected("an object")
 		}
-		return f.setOnce(&content, name)
+		only = f
+		return nil
 	})
-	return content, err
+	return only, err
 }
 
-// setOnce sets *content to the content of f. It is an error if *content is not nil, because of an earlier field with the same
-// number, or if f has no content.
+// setOnce sets *content to the content of f. It returns an error if f has no content, or if *content was set before by a field
+// with the same number.
 func (f wireField) setOnce(content *[]byte, message string) error {
 	if f.wireType != protowire.BytesType || *content != nil {
 		return f.unexpected(message)
@@ -123,20 +129,20 @@ func (f wireField) setOnce(content *[]byte, message string) error {
 	return nil
 }
 
-// isBytesField reports whether f is the field with a number, and has a content.
+// isBytesField reports whether f has a number and a content.
 func (f wireField) isBytesField(number protowire.Number) bool {
 	return f.number == number && f.wireType == protowire.BytesType
 }
 
-// unexpected returns an error which says that a message must not have this field, or not once more.
+// unexpected returns the error for a field that a message must not have, or not once more.
 func (f wireField) unexpected(message string) error {
 	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
 }
 
-// wrapper is a runtime.Unknown: an object or a list with its type.
+// wrapper is a runtime.Unknown: an object or a list, with its type.
 type wrapper struct {
 	apiVersion, kind string
-	object           []byte // without its type
+	object           []byte // This is the object or the list without its type.
 }
 
 // parseWrapper parses an object or a list with its magic number. The result uses the memory of text.
@@ -202,7 +208,7 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	return m, err
 }
 
-// ReadRecord implements Encoding: the length of an event comes before the event, in four bytes, big endian.
+// ReadRecord implements Encoding. The length of an event comes before the event, in four bytes, big endian.
 func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	var length [lengthPrefix]byte
 	if _, err := io.ReadFull(in, length[:]); err != nil {
@@ -212,10 +218,9 @@ func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
 	if size > maxEvent {
 		return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 	}
-	// The length may be wrong, so memory is allocated as bytes arrive.
-	out := bytes.NewBuffer(buf)
+	out := bytes.NewBuffer(buf) // It grows as bytes arrive, since the length may be wrong.
 	if _, err := io.CopyN(out, in, int64(size)); err != nil {
-		if errors.Is(err, io.EOF) { // With io.EOF, the stream would seem to have ended between two events.
+		if errors.Is(err, io.EOF) { // io.EOF would mean that the stream has ended between two events.
 			err = io.ErrUnexpectedEOF
 		}
 		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
@@ -223,32 +228,26 @@ func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error)
 	return out.Bytes(), nil
 }
 
-// ParseEvent implements Encoding.
-func (e protobufEncoding) ParseEvent(record []byte) (Event, error) {
+// parseEvent implements Encoding.
+func (e protobufEncoding) parseEvent(record []byte) (ev Event, err error) {
 	var eventType, extension []byte
-	var ev Event
-	err := splitMessage(record, "an event", &eventType, &extension)
-	if err == nil {
-		err = splitMessage(extension, "an event's object", &ev.Object)
+	if err := splitMessage(record, "an event", &eventType, &extension); err != nil {
+		return ev, err
+	}
+	if err := splitMessage(extension, "an event's object", &ev.Object); err != nil {
+		return ev, err
 	}
 	ev.Type = intern(string(eventType))
-	if err == nil && ev.Type == errorType { // The object is a Status, so it has no ObjectMeta.
-		return Event{}, eventError(ev.Object)
+	if ev.Type == errorType { // The object is a Status, so it has no ObjectMeta.
+		return ev, nil
 	}
 	var w wrapper
-	if err == nil {
-		w, ev.Meta, err = e.unwrap(ev.Object)
-	}
-	if err != nil {
-		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
-	}
+	w, ev.Meta, err = e.unwrap(ev.Object)
 	ev.Reproducible = e.isReproducible(record, ev.Type, w)
-	// The next event is read into the memory of record. Meta has copies already.
-	ev.Object = bytes.Clone(ev.Object)
-	return ev, ev.check()
+	return ev, err
 }
 
-// unwrap reads the wrapper of an object, and the object's metadata.
+// unwrap parses the wrapper of an object, and the object's metadata.
 func (e protobufEncoding) unwrap(wrapped []byte) (wrapper, ObjectMeta, error) {
 	w, err := parseWrapper(wrapped)
 	if err != nil {
@@ -262,11 +261,11 @@ func (e protobufEncoding) unwrap(wrapped []byte) (wrapper, ObjectMeta, error) {
 
 // ParseItem implements Encoding. It skips most of the metadata, so it takes half as long as apimachinery's Unmarshal.
 func (protobufEncoding) ParseItem(item []byte) (ObjectMeta, error) {
-	metadata, err := singularField(item, "an object", metadataField)
+	metadata, err := singularField(item, metadataField)
 	if err != nil {
 		return ObjectMeta{}, err
 	}
-	return parseProtobufMeta(metadata)
+	return parseProtobufMeta(metadata.content)
 }
 
 // parseProtobufMeta parses a metav1.ObjectMeta.
@@ -306,7 +305,7 @@ func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 	return m, err
 }
 
-// mapEntry parses a field of metadata that is an entry of a map of strings.
+// mapEntry parses an entry of the labels or annotations of metadata.
 func (f wireField) mapEntry() (key, value []byte, err error) {
 	if f.wireType != protowire.BytesType {
 		return nil, nil, f.unexpected("metadata")
@@ -315,7 +314,7 @@ func (f wireField) mapEntry() (key, value []byte, err error) {
 	return key, value, err
 }
 
-// ItemOf implements Encoding: a list has objects without their wrappers.
+// ItemOf implements Encoding. A list has objects without their wrappers.
 func (protobufEncoding) ItemOf(_ ItemForm, inEvent []byte) ([]byte, error) {
 	w, err := parseWrapper(inEvent)
 	if err != nil {
@@ -333,7 +332,7 @@ func (protobufEncoding) ReadValues(paths *FieldPaths, item []byte) ([]string, er
 	return values, protobufValues(paths, paths.protobuf, item, values)
 }
 
-// protobufValues reads a message, and sets the values of the fields in it. node is the message's node in the tree of paths.
+// protobufValues sets the values of the fields that are in a message. node is the message's node in the tree of paths.
 func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
 	return walkFields(message, func(f wireField) error {
 		child := node.children[f.number]
@@ -346,7 +345,7 @@ func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message
 			}
 			return protobufValues(paths, child, f.content, values)
 		}
-		text, err := f.scalarLike(paths.fields[child.ends[0]].Zero) // All fields that end here have one type.
+		text, err := f.scalarLike(paths.fields[child.ends[0]].Zero) // All fields that end here have the same Zero.
 		if err != nil {
 			return err
 		}
@@ -357,8 +356,8 @@ func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message
 	})
 }
 
-// scalarLike returns the value of f as field selectors compare it. The value must have the type of zero, which is a
-// [Field.Zero]: "" for a string, "false" for a boolean, "0" for a number.
+// scalarLike returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows the type:
+// "" for a string, "false" for a boolean, "0" for a number.
 func (f wireField) scalarLike(zero string) (string, error) {
 	switch {
 	case zero == "" && f.wireType == protowire.BytesType:

@@ -11,8 +11,8 @@ import (
 )
 
 // protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata and items. Like generated
-// code, it writes four fields even if they are empty: selfLink and continue of the metadata, and contentEncoding and
-// contentType of the wrapper.
+// code, it writes four fields even if they are empty: selfLink and continue in the metadata, and contentEncoding and
+// contentType in the wrapper.
 type protobufShape struct{}
 
 // shapes implements Encoding.
@@ -54,18 +54,21 @@ func (protobufShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, _ int) []by
 	return append(dst, wrapperEnd...)
 }
 
-// wrapperEnd is the empty contentEncoding and the empty contentType of a wrapper.
+// wrapperEnd has the last fields of a wrapper: contentEncoding and contentType, both empty.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
-// tagSize is the size of a field's tag in bytes. All fields that are written here have numbers below 16, so one byte is enough.
+// tagSize is the size of a field's tag in bytes. The number of each field that is written here is below 16, so one byte is
+// enough.
 const tagSize = 1
 
-// lengthPrefix is the size of the length that comes before each event.
+// lengthPrefix is the size, in bytes, of the length that comes before each event.
 const lengthPrefix = 4
 
-// appendEventHead implements Encoding. An event has this form, and appendEventHead writes what comes before the item:
+// appendEventHead implements Encoding. It writes what comes before the item in an event:
 //
 //	length, WatchEvent{type, RawExtension{magic, Unknown{TypeMeta{apiVersion, kind}, item, wrapperEnd}}}
+//
+// Each message begins with its length, so the lengths are added up first, from the innermost message outwards.
 func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemForm, size int) (out []byte, skip int) {
 	typeMetaSize := tagSize + protowire.SizeBytes(len(form.APIVersion)) + tagSize + protowire.SizeBytes(len(form.Kind))
 	objectSize := tagSize + protowire.SizeBytes(size)
@@ -93,46 +96,37 @@ func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrap
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}
 	head, _ := e.appendEventHead(buf[:0], eventType, form, len(w.object))
-	head = head[lengthPrefix:] // The record has no length prefix.
+	head = head[lengthPrefix:] // A record has no length prefix.
 	return len(record) == len(head)+len(w.object)+len(wrapperEnd) &&
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
-// Revise implements Encoding. If the new revision has another length, the length of the metadata changes, too, and it comes
-// before the metadata. So the middle part begins with the tag and the length of the metadata, and ends with the revision. The
-// bytes between are few: the name, the namespace and the like.
+// Revise implements Encoding. A revision of another length changes the length of the metadata, which comes before the metadata.
+// So the middle part begins with the tag and the length of the metadata, and ends with the revision. Between them are few
+// bytes: the name, the namespace and the like.
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
-	metadata, metadataAt, err := onlyField(item, metadataField)
+	metadata, err := requiredField(item, metadataField)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	old, oldAt, err := onlyField(metadata, metaRevisionField)
+	old, err := requiredField(metadata.content, metaRevisionField)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	newRevision := appendWireString(nil, metaRevisionField, strconv.FormatUint(revision, 10))
-	// afterRevision is the number of bytes of the metadata after the old revision.
-	afterRevision := len(metadata) - oldAt - tagSize - protowire.SizeBytes(len(old))
-	metadataEnd := metadataAt + tagSize + protowire.SizeBytes(len(metadata))
-	metadataHead := appendWireLength(nil, metadataField, oldAt+len(newRevision)+afterRevision)
-	return item[:metadataAt], slices.Concat(metadataHead, metadata[:oldAt], newRevision), item[metadataEnd-afterRevision:], nil
+	sizeBehind := len(metadata.content) - old.end // The size of the metadata behind the old revision.
+	metadataHead := appendWireLength(nil, metadataField, old.begin+len(newRevision)+sizeBehind)
+	revised = slices.Concat(metadataHead, metadata.content[:old.begin], newRevision)
+	return item[:metadata.begin], revised, item[metadata.end-sizeBehind:], nil
 }
 
-// onlyField returns the content of the only field with a number, and the index at which the field begins in the message.
-// It returns an error if there is no such field, or more than one.
-func onlyField(message []byte, number protowire.Number) (content []byte, at int, err error) {
-	content, err = singularField(message, "an object", number)
-	if err != nil {
-		return nil, 0, err
+// requiredField is singularField, but an absent field is an error.
+func requiredField(message []byte, number protowire.Number) (wireField, error) {
+	f, err := singularField(message, number)
+	if err == nil && f.content == nil {
+		err = fmt.Errorf("%w: an object without field %d", errShape, number)
 	}
-	if content != nil {
-		at = offset(message, content) - protowire.SizeVarint(uint64(len(content))) - tagSize
-	}
-	// If the length has more bytes than it needs, the field begins before at, and at is not the index of its tag.
-	if content == nil || uint64(message[at]) != protowire.EncodeTag(number, protowire.BytesType) {
-		return nil, 0, fmt.Errorf("%w: no field %d, or its length has more bytes than it needs", errShape, number)
-	}
-	return content, at, nil
+	return f, err
 }
 
 func appendWireString(dst []byte, number protowire.Number, value string) []byte {

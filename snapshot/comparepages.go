@@ -86,9 +86,9 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 // comparePage compares the page of s that begins with the key start. It returns the key with which the next page begins,
 // also after an error.
 func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string) (next string, err error) {
-	comparer := source.PageComparer{Source: c.source(r.key)}
+	upstream := c.source(r.key)
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
-	next, err = comparer.Compare(c.ctx, s.listState(), start, limit)
+	next, err = upstream.ComparePage(c.ctx, upstream.List, s.listState(), start, limit)
 	mismatch, differs := errors.AsType[*source.MismatchError](err)
 	if !differs {
 		return next, err
@@ -101,7 +101,7 @@ func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string
 	if !clock.Sleep(c.ctx, pause) {
 		return next, c.ctx.Err()
 	}
-	_, secondErr := comparer.Compare(c.ctx, s.listState(), start, limit)
+	_, secondErr := upstream.ComparePage(c.ctx, upstream.List, s.listState(), start, limit)
 	if secondErr == nil {
 		return next, fmt.Errorf("a mismatch was gone the second time: %s", mismatch.Difference)
 	}

@@ -265,8 +265,7 @@ const comparedObjects = 2
 // the envelope, the form and order of the items, and the remaining count.
 func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 	state := source.ListState{Revision: l.revision, Envelope: l.envelope, Tree: l.state}
-	comparer := source.PageComparer{Source: f.source, RetriesIfBusy: true}
-	_, err := comparer.Compare(ctx, state, "", comparedObjects)
+	_, err := f.source.ComparePage(ctx, f.source.ListRetrying, state, "", comparedObjects)
 	if source.IsMismatch(err) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}

@@ -14,13 +14,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// PageComparer compares pages of a state with the upstream's pages at the same revision.
-type PageComparer struct {
-	Source Source
-	// RetriesIfBusy makes the comparer read lists with [Source.ListRetrying] instead of [Source.List].
-	RetriesIfBusy bool
-}
-
 // ListState has the objects of a collection at one revision, and how the upstream writes them as a list.
 type ListState struct {
 	Revision uint64
@@ -45,26 +38,32 @@ func IsMismatch(err error) bool {
 	return ok
 }
 
-// Compare compares one page of s with the same page of the upstream: the objects, the bytes around them, the number of
-// objects that follow, and the headers. The page begins with the key start and has at most limit objects. If the pages
-// differ, the error is a [MismatchError]. next is the key with which the next page of s begins, even if there is an error; it
-// is empty after the last page.
-func (c *PageComparer) Compare(ctx context.Context, s ListState, start string, limit int64) (next string, err error) {
-	ours := s.Tree.Page(s.Envelope, index.Query{Start: start, Limit: limit}, nil)
-	query := c.Source.PageQuery(s.Revision, start, limit)
-	if s.Envelope.Sharded { // An API server that no longer supports shards leaves the selector out of its list.
+// ComparePage compares one page of a state with the upstream's page at the same revision: the objects, the bytes around them,
+// the number of objects that follow, and the headers. The page begins with the key start and has at most limit objects. If
+// the pages differ, the error is a [MismatchError].
+//
+// next is the key with which the state's next page begins, even if there is an error; "" after the last page.
+func (s *Source) ComparePage(
+	ctx context.Context, list listFunc, state ListState, start string, limit int64,
+) (next string, err error) {
+	ours := state.Tree.Page(state.Envelope, index.Query{Start: start, Limit: limit}, nil)
+	query := s.PageQuery(state.Revision, start, limit)
+	if state.Envelope.Sharded { // An API server that no longer supports shards leaves the selector out of its list.
 		query.Set("shardSelector", wire.AllShards)
 	}
-	theirs, err := c.read(ctx, s.Revision, query)
+	theirs, err := list(ctx, "", query)
 	if err != nil {
 		return ours.Next, err
 	}
-	headers, err := c.Source.Headers(ctx, theirs)
+	if theirs.Meta.Revision != state.Revision {
+		return ours.Next, wire.Inconsistent("a list at revision %d that was asked for at %d", theirs.Meta.Revision, state.Revision)
+	}
+	headers, err := s.Headers(ctx, theirs)
 	if err != nil {
 		return ours.Next, err
 	}
-	mismatch := c.compareObjects(ours.Objects, theirs.Items)
-	sameCount := ours.Remaining == theirs.Meta.Remaining || s.isUncounted(theirs)
+	mismatch := s.compareObjects(ours.Objects, theirs.Items)
+	sameCount := ours.Remaining == theirs.Meta.Remaining || state.isUncounted(theirs)
 	switch {
 	case mismatch != nil && !mismatch.SameObjects:
 		return ours.Next, mismatch
@@ -74,7 +73,7 @@ func (c *PageComparer) Compare(ctx context.Context, s ListState, start string, l
 		}
 	case mismatch != nil:
 		return ours.Next, mismatch
-	case !s.isWrittenAs(ours, theirs, headers):
+	case !state.isWrittenAs(ours, theirs, headers):
 		return ours.Next, &MismatchError{
 			Difference:  fmt.Sprintf("the page from %q on has other bytes around its objects, or other headers", start),
 			SameObjects: true,
@@ -83,12 +82,15 @@ func (c *PageComparer) Compare(ctx context.Context, s ListState, start string, l
 	return ours.Next, nil
 }
 
+// listFunc is [Source.List] or [Source.ListRetrying].
+type listFunc func(ctx context.Context, namespace string, query url.Values) (ListResponse, error)
+
 // compareObjects compares the objects of a page with the upstream's items. It returns the first difference in names or
-// revisions; if there is none, the first difference in bytes; or nil.
-func (c *PageComparer) compareObjects(objects []*index.Object, items [][]byte) *MismatchError {
+// revisions, or else the first difference in bytes, or nil.
+func (s *Source) compareObjects(objects []*index.Object, items [][]byte) *MismatchError {
 	var otherBytes *MismatchError
 	for i, item := range items {
-		m, err := c.Source.Encoding().ParseItem(item)
+		m, err := s.Encoding().ParseItem(item)
 		if err != nil {
 			return &MismatchError{Difference: fmt.Sprintf("object %d of a page cannot be read upstream", i+1)}
 		}
@@ -112,19 +114,6 @@ func (c *PageComparer) compareObjects(objects []*index.Object, items [][]byte) *
 	return otherBytes
 }
 
-// read reads a list from the upstream. It returns an error if the list is not at the revision.
-func (c *PageComparer) read(ctx context.Context, revision uint64, query url.Values) (ListResponse, error) {
-	read := c.Source.List
-	if c.RetriesIfBusy {
-		read = c.Source.ListRetrying
-	}
-	list, err := read(ctx, "", query)
-	if err == nil && list.Meta.Revision != revision {
-		err = wire.Inconsistent("a list at revision %d that was asked for at %d", list.Meta.Revision, revision)
-	}
-	return list, err
-}
-
 // isUncounted reports whether the upstream did not count the objects after a page: Kubernetes 1.37 does not count them in a
 // list with a shard selector.
 func (s ListState) isUncounted(theirs ListResponse) bool {
@@ -139,8 +128,7 @@ func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers htt
 	if s.Envelope.Sharded {
 		meta.Shards = wire.AllShards
 	}
-	if page.Next != "" {
-		// Continue tokens are not compared: this package does not know how they are encoded.
+	if page.Next != "" { // Tokens are not compared: this package does not know how they are encoded.
 		meta.Continue = theirs.Meta.Continue
 	}
 	return bytes.Equal(s.Envelope.Render(meta, theirs.Items), theirs.Body) &&

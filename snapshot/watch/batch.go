@@ -6,61 +6,48 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Batch has events that are written to a client together. It has the newest event, which is encoded once for all clients; or a
-// few small events, which are copied; or one event with a large object, whose bytes are shared with the history. So a client
-// that does not read holds little memory of its own. The zero value is empty.
+// Batch has events that are written to a client together: the newest event, which is encoded once for all clients; or a few
+// small events, which are copied; or one event with a large object, whose bytes are those of the history. So a client that
+// does not read holds little memory of its own. The zero value is empty.
 type Batch struct {
 	// Events is the number of events.
 	Events int
 	// More reports whether the next Take returns more events, or an ending, without a Wait before it.
 	More bool
-	// encoded is the newest event, whose bytes all clients share. It is empty if the batch begins with another event.
-	encoded []byte
-	// copied has the bytes of the events after encoded, without the bytes in shared.
-	copied []byte
-	// shared has what is too large to be copied: the object as one part, or as two parts before and after its revision if the
-	// revision must be replaced. Their offsets are in order.
-	shared [2]part
+	// parts has the first bytes of the events, and copied[flushed:] the rest. The bytes of a part are immutable. Other clients
+	// and the history may share them.
+	parts   [][]byte
+	copied  []byte
+	flushed int
 }
 
 // batchSize is about the number of bytes of events that a [Batch] copies.
 const batchSize = 16 << 10
 
-// part is a part of the bytes of an object in the history. The bytes are immutable. They stay in memory as long as a batch has
-// them, even if the history has forgotten the object.
-type part struct {
-	bytes  []byte
-	offset int // The bytes come before this index of Batch.copied.
+// Reset makes the batch empty, and keeps its memory for the next events.
+func (b *Batch) Reset() {
+	clear(b.parts) // The history may free its objects.
+	*b = Batch{parts: b.parts[:0], copied: b.copied[:0]}
 }
-
-// Reset makes the batch empty, and keeps the memory of copied for the next events.
-func (b *Batch) Reset() { *b = Batch{copied: b.copied[:0]} }
 
 // Size returns the number of bytes of all events together.
 func (b *Batch) Size() int {
-	return len(b.encoded) + len(b.copied) + len(b.shared[0].bytes) + len(b.shared[1].bytes)
+	size := 0
+	for part := range b.Parts {
+		size += len(part)
+	}
+	return size
 }
 
 // Parts yields the bytes of the events, in order.
 func (b *Batch) Parts(yield func([]byte) bool) {
-	if len(b.encoded) > 0 && !yield(b.encoded) {
-		return
-	}
-	from := 0
-	for _, p := range b.shared {
-		if len(p.bytes) == 0 {
-			continue
-		}
-		if p.offset > from && !yield(b.copied[from:p.offset]) {
+	for _, part := range b.parts {
+		if !yield(part) {
 			return
 		}
-		if !yield(p.bytes) {
-			return
-		}
-		from = p.offset
 	}
-	if from < len(b.copied) {
-		yield(b.copied[from:])
+	if b.flushed < len(b.copied) {
+		yield(b.copied[b.flushed:])
 	}
 }
 
@@ -71,17 +58,16 @@ type event struct {
 	revision  uint64
 }
 
-// encodedEvent is an event that was encoded once for many clients: those for which the change at the revision is an event of
-// this type. It is immutable.
+// encodedEvent is an event that was encoded once for all clients for which the change at the revision is an event of this
+// type. It is immutable.
 type encodedEvent struct {
 	eventType string
 	revision  uint64
 	bytes     []byte
 }
 
-// addNewest adds the newest event to an empty batch. Many clients usually get that event at the same time. So if the event is
-// small, the first client encodes it for all others. If the same change is an event of another type for a client, that client
-// encodes its own.
+// addNewest adds the newest event to an empty batch. Usually many clients get that event at the same time. So if it is small,
+// the first client encodes it for all others. A client for which the same change is an event of another type encodes its own.
 func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	encoded := b.newestEncoded.Load()
 	isCached := encoded != nil && encoded.revision == e.revision
@@ -92,9 +78,9 @@ func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	if _, err := batch.add(f, e); err != nil {
 		return err
 	}
-	isCopied := batch.Size() == len(batch.copied) // nothing of the event is shared, so it is small
+	isSmall := len(batch.parts) == 0
 	// Two watchers may both encode the event: either result is right.
-	if !isCached && isCopied {
+	if !isCached && isSmall {
 		encoded = &encodedEvent{eventType: e.eventType, revision: e.revision, bytes: slices.Clone(batch.copied)}
 		b.newestEncoded.Store(encoded)
 		batch.setEncoded(encoded)
@@ -105,11 +91,11 @@ func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 // setEncoded replaces the events of a batch by one encoded event.
 func (b *Batch) setEncoded(e *encodedEvent) {
 	b.Reset()
-	b.encoded = e.bytes
+	b.parts = append(b.parts, e.bytes)
 	b.Events = 1
 }
 
-// add adds an event. It adds nothing, and returns false, if the batch has other events and this one does not fit. After an
+// add adds an event. It adds nothing and returns false if the batch has other events and this one does not fit. After an
 // error the batch must be reset.
 func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	if b.Events > 0 && b.Size()+len(e.object.Bytes) > batchSize {
@@ -126,18 +112,20 @@ func (b *Batch) add(f *Form, e event) (added bool, err error) {
 	}
 	var skip int // The head has the first skip bytes of the object already.
 	b.copied, skip = f.Envelope.AppendEventHead(b.copied, e.eventType, len(prefix)+len(newRevision)+len(suffix))
-	b.put(0, prefix[skip:])
+	b.put(prefix[skip:])
 	b.copied = append(b.copied, newRevision...)
-	b.put(1, suffix)
+	b.put(suffix)
 	b.copied = append(b.copied, f.Envelope.EventEnd()...)
 	b.Events++
 	return true, nil
 }
 
-// put adds part 0 or 1 of an object. A small part is copied, and a large part becomes shared[i].
-func (b *Batch) put(i int, content []byte) {
-	if len(b.copied)+len(content) > batchSize {
-		b.shared[i] = part{bytes: content, offset: len(b.copied)}
+// put adds bytes of an object. It copies them if they fit into the batch, and shares them if not.
+func (b *Batch) put(content []byte) {
+	isTooLarge := len(b.copied)+len(content) > batchSize
+	if len(content) > 0 && isTooLarge {
+		b.parts = append(b.parts, b.copied[b.flushed:], content)
+		b.flushed = len(b.copied)
 		return
 	}
 	b.copied = append(b.copied, content...)

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,17 +12,17 @@ import (
 )
 
 // Broadcaster has the history of one collection, and wakes the watchers of that history when a change concerns them.
-// All methods are safe for concurrent use, but Publish and Renew must not overlap.
+// It is safe for concurrent use, but calls of Publish and Renew must not overlap.
 //
-// The feed publishes a change. Then the broadcaster dispatches the change: it marks the change as due at each watcher whose
-// filter selects it, and wakes the watcher. The watcher delivers the change once [Options].Defined has confirmed that the
+// A change goes three steps. The feed publishes it. The broadcaster dispatches it: it makes the change due at each watcher
+// whose filter selects it, and wakes the watcher. The watcher delivers it once [Options].Defined has confirmed that the
 // resource is still defined as before.
 type Broadcaster struct {
 	form      atomic.Pointer[Form]
 	published atomic.Pointer[Span] // the newest span
 	// dispatched is the revision up to which changes were dispatched.
 	dispatched atomic.Uint64
-	// confirmed is the revision up to which changes may be delivered: Defined returned true after they had been published.
+	// confirmed is the revision up to which changes may be delivered: Defined has returned true since they were published.
 	confirmed atomic.Uint64
 	// aborted reports whether the published states may be wrong, so that nothing more may be delivered.
 	aborted atomic.Bool
@@ -52,8 +51,8 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 
 // Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
-	// If memory is tight, history may be trimmed after each change. The changes that span has forgotten are dispatched before,
-	// so that only the watchers that need them end.
+	// If memory is tight, each change may make the history forget one. Such changes are dispatched first, so that only the
+	// watchers that need them end.
 	if b.dispatched.Load() < span.RetainedAfter() {
 		b.mu.Lock()
 		b.dispatchLocked()
@@ -63,13 +62,13 @@ func (b *Broadcaster) Publish(span Span) {
 	b.wakeDispatcher()
 }
 
-// Renew replaces the span by another one, which begins at the end of the old one or later. From now on, events are written in
-// form. A watcher that has not delivered all of the old span ends as [EndBehind]; all others go on.
+// Renew replaces the span by another one, which begins at the end of the old one or later, and the form of events. A watcher
+// that has not delivered all of the old span ends as [EndBehind]. The others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(f *Form) {
 		learned := f.PlainBookmark
 		*f = form
-		if f.PlainBookmark == nil { // A load learns no bookmark, so the old one is written until the stream sends another.
+		if f.PlainBookmark == nil { // A load does not learn it, so the old one is written until the stream sends another.
 			f.PlainBookmark = learned
 		}
 	})
@@ -88,8 +87,8 @@ func (b *Broadcaster) wakeDispatcher() {
 	}
 }
 
-// confirm decides whether changes up to a published revision may be delivered. It calls defined, which is [Options].Defined
-// of any watcher, unless such a call has returned true since the revision was published.
+// confirm returns whether changes up to a published revision may be delivered. It calls defined, the [Options].Defined of any
+// watcher, unless such a call has returned true since the revision was published.
 func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	if revision <= b.confirmed.Load() {
 		return true
@@ -97,68 +96,8 @@ func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	if !defined() {
 		return false
 	}
-	b.confirmed.Store(revision) // If another watcher has stored a higher one meanwhile, Defined is only called once more.
+	b.confirmed.Store(revision) // If this lowers it, because of another watcher, Defined is only called once more.
 	return true
-}
-
-// End ends all watchers because the state was lost, over maxEndSpread (see EndWithin).
-func (b *Broadcaster) End() { b.EndWithin(maxEndSpread, EndLost) }
-
-// Abort is like End, but for published states that may be wrong: watchers deliver nothing more.
-func (b *Broadcaster) Abort() {
-	b.aborted.Store(true)
-	b.End()
-	to := b.published.Load().To
-	b.published.Store(&Span{From: to, To: to}) // The old span's memory is free before the last watcher ends.
-}
-
-// EndWithin plans the ends of all watchers: each gets a deadline of its own within a time. No watcher can begin any more. Until
-// its deadline, a watcher goes on as before. After it, the watcher still delivers the changes that are left, for drainTimeout
-// at most.
-func (b *Broadcaster) EndWithin(within time.Duration, why Ending) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ended && why == EndLost {
-		return // The ends are planned already. (A shutdown plans them again, for an earlier time.)
-	}
-	b.ended = true
-	all := make([]*Watcher, 0, b.watchers)
-	for _, bucket := range b.buckets {
-		all = append(all, bucket...)
-	}
-	b.planEndsLocked(all, within, why)
-}
-
-// planEnd plans the end of one watcher within maxEndSpread, unless its end for a lost state is planned already.
-func (b *Broadcaster) planEnd(w *Watcher, why Ending) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w.plannedEnding != EndLost {
-		b.planEndsLocked([]*Watcher{w}, maxEndSpread, why)
-	}
-}
-
-// planEndsLocked gives each watcher a deadline of its own within a time. If a watcher has an earlier deadline already, that
-// one stays.
-func (b *Broadcaster) planEndsLocked(watchers []*Watcher, within time.Duration, why Ending) {
-	now := time.Now()
-	delay, spread := b.pacer.Plan(now, len(watchers), within)
-	for _, w := range watchers {
-		if w.phase.Load() != phaseOpen { // The watcher is ending already, and delivers the changes that are left.
-			continue
-		}
-		at := now.Add(delay)
-		earliest := w.startedAt.Add(minWatchLife)
-		if at.Before(earliest) && within >= minWatchLife { // At a shutdown there may be less time than minWatchLife.
-			at = earliest
-		}
-		at = at.Add(rand.N(spread)) // #nosec G404 -- no secret
-		if at.Before(w.deadline) {
-			w.deadline = at
-			w.plannedEnding = why
-		}
-		w.setTimerLocked(w.nextWakeLocked())
-	}
 }
 
 // add adds a watcher and starts its timer. It returns false if the broadcaster has ended.
@@ -211,7 +150,7 @@ func (b *Broadcaster) handleTimer(w *Watcher) {
 	defer b.mu.Unlock()
 	now := time.Now()
 	switch {
-	case w.timer == nil || now.Before(w.wakeAt): // w was removed, or its timer was set for a later time meanwhile.
+	case w.timer == nil || now.Before(w.wakeAt): // Meanwhile w was removed, or its timer was set for a later time.
 		return
 	case now.Before(w.deadline):
 		w.bookmarkDue.Store(true)
@@ -226,7 +165,10 @@ func (b *Broadcaster) handleTimer(w *Watcher) {
 	w.wakeUp()
 }
 
-// AwaitDelivered waits until all watchers have delivered all published changes, or until atMost is over.
+// deliveryPollInterval is the time between two checks of AwaitDelivered.
+const deliveryPollInterval = 10 * time.Millisecond
+
+// AwaitDelivered blocks until all watchers have delivered all published changes, or until atMost is over.
 func (b *Broadcaster) AwaitDelivered(ctx context.Context, atMost time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -271,14 +213,13 @@ func (b *Broadcaster) run() {
 	}
 }
 
-// dispatchLocked dispatches the changes that were published since the last time: it makes them due at the watchers whose
-// filters select them.
+// dispatchLocked dispatches the changes that were published since the last time.
 func (b *Broadcaster) dispatchLocked() {
 	span := b.published.Load()
 	versions := &span.Versions
 	dispatched := b.dispatched.Load()
 	if dispatched < span.RetainedAfter() {
-		// The history has forgotten changes that were not dispatched, and any watcher may need one of them.
+		// The history has forgotten changes that were not dispatched. Any watcher may need one of them.
 		for _, bucket := range b.buckets {
 			for _, w := range bucket {
 				w.setDue(dispatched + 1)

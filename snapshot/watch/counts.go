@@ -26,7 +26,7 @@ func (c *Counts) addEnd(why Ending) {
 	c.ended[why]++
 }
 
-// Stats has the values of [Counts]. They may be of slightly different moments.
+// Stats has the values of [Counts], maybe of slightly different moments.
 type Stats struct {
 	// Open is the number of open watches.
 	Open int64

@@ -3,7 +3,7 @@
 // A [Broadcaster] has the history of one [Span], the interval of revisions that is known. Each client has a [Watcher]
 // with an [index.Filter]. The watcher knows the revision up to which the client has everything. There are no queues and
 // no copies of events, so a client that reads slowly costs no more than its watcher. The newest event is encoded once
-// for all clients that get it (batch.go).
+// for all clients that get it (batch.go). Watches end one by one (ending.go).
 //
 //	feed ──Publish──► Broadcaster ──wakes the watchers of the buckets that a change touches──► Watcher.Take
 //	                   └─ one goroutine, however many watchers
@@ -15,8 +15,9 @@
 //   - A bookmark's revision is at most the newest that the broadcaster knows. The client has all changes up to that
 //     revision that its filter selects.
 //   - A watcher goes on in a span that begins anew only if it has delivered all of the span before, and if a watch of the
-//     upstream has shown all changes that led to the new one. When the state is lost, all watchers of its broadcaster end.
-//     Their ends are spread over some seconds, together with those of all broadcasters that have the same [Pacer].
+//     upstream has shown all changes that led to the new one.
+//   - When the state is lost, all watchers of its broadcaster end. Their ends are spread over some seconds, together with
+//     those of all broadcasters that have the same [Pacer].
 //   - A change is delivered only after [Options].Defined has returned true since the change was published. Usually one
 //     watcher asks for all. While the result is false, each watcher with something to deliver asks again.
 //   - If the history has forgotten the next change of a watcher, the watcher ends. It never skips a change.

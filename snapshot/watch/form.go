@@ -7,8 +7,7 @@ type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is the content type of the upstream's watches.
 	ContentType string
-	// Compressed reports whether the upstream compresses a streaming list with bookmarks for a client that accepts
-	// gzip.
+	// Compressed reports whether the upstream compresses a streaming list with bookmarks for a client that accepts gzip.
 	Compressed bool
 	// InitialEndBookmark is the bookmark that ends the initial events; nil if the upstream has none, or it was not learned.
 	InitialEndBookmark *wire.Bookmark
@@ -24,8 +23,8 @@ func (b *Broadcaster) SetPlainBookmark(bookmark *wire.Bookmark) {
 	b.updateForm(func(f *Form) { f.PlainBookmark = bookmark })
 }
 
-// SetEnvelope replaces the envelope, which did not know the form of items, by one that does. No event of an object may have
-// been written before.
+// SetEnvelope replaces the envelope, which did not know the form of items, by one that knows it. No event of an object may
+// have been written before.
 func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
 	b.updateForm(func(f *Form) { f.Envelope = envelope })
 }

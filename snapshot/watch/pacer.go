@@ -12,30 +12,29 @@ const (
 	// endsPerSecond is the rate at which watchers end when states are lost, so that their clients do not all come back at
 	// once.
 	endsPerSecond = 200
-	// minEndSpread is the shortest time over which the ends of one broadcaster's watchers are spread, so that the watchers of each
-	// of many small broadcasters do not end at one moment.
+	// minEndSpread is the shortest time over which the ends of one broadcaster's watchers are spread. So the watchers of a
+	// small broadcaster do not end at one moment either.
 	minEndSpread = time.Second
-	// maxEndSpread is the longest time that the ends of one broadcaster's watchers take, however many they are.
+	// maxEndSpread is the longest time over which the ends of one broadcaster's watchers are spread, however many they are.
 	maxEndSpread = 10 * time.Second
 )
 
-// Pacer spreads the ends of the watchers of several broadcasters, and of forwarded watches: they often end for the same
-// cause. It is safe for concurrent use. The zero value is ready for use.
+// Pacer spreads the ends of the watches of several broadcasters, and of forwarded watches: they often end for the same cause.
+// It is safe for concurrent use. The zero value is ready for use.
 type Pacer struct {
 	mu sync.Mutex
 	// plannedUntil is the time of the last planned end.
 	plannedUntil time.Time
 }
 
-// Plan reserves time for the ends of some watches, at endsPerSecond: they begin when the ends that were planned before are
-// over. If they would not be over within a time, they do not queue: they are spread over that time from now on, and some of
-// the earlier ones come meanwhile. Plan returns the delay until the first end, and the time over which the ends must be
-// spread, which is never 0.
+// Plan reserves time for the ends of some watches, at endsPerSecond. Usually they begin when the ends that were planned before
+// are over. If they would then take longer than within, they do not queue: they are spread over within, from now on. Plan
+// returns the delay until the first end, and the time over which the ends must be spread, which is never 0.
 func (p *Pacer) Plan(now time.Time, watches int, within time.Duration) (delay, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delay = max(0, p.plannedUntil.Sub(now))
-	reserved := time.Duration(watches) * time.Second / endsPerSecond // may be less than spread: small plans overlap
+	reserved := time.Duration(watches) * time.Second / endsPerSecond // It may be less than spread: small plans overlap.
 	spread = max(reserved, minEndSpread)
 	if delay+spread > within {
 		delay = 0
@@ -45,5 +44,5 @@ func (p *Pacer) Plan(now time.Time, watches int, within time.Duration) (delay, s
 	if end := now.Add(delay + reserved); end.After(p.plannedUntil) {
 		p.plannedUntil = end
 	}
-	return delay, max(spread, 1) // rand.N needs it, even if within is 0
+	return delay, max(spread, 1) // The caller passes it to rand.N, which panics for 0.
 }

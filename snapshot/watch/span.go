@@ -8,14 +8,13 @@ type Span struct {
 	From, To uint64
 }
 
-// RetainedAfter returns the lowest revision after which all changes are known. Versions still has the version that was the
-// state at From. If that version was loaded, changes are known after its revision. If a change made the version, that change
-// is known as well: then changes are known after the previous version, even if Versions has forgotten the previous version.
-// Two examples for From 25:
+// RetainedAfter returns the lowest revision after which all changes are known. It depends on the version that is the state at
+// From. If that version was loaded, all changes after it are known. If a change made it, that change is known as well, and so
+// all changes after the version before it. Two examples for From 25:
 //
-//	versions                                       RetainedAfter
-//	loaded at 20, changed at 30                    20
-//	changed at 20 and 30, the one at 10 forgotten  10
+//	versions                                                  RetainedAfter
+//	loaded at 20, changed at 30                               20
+//	changed at 10, 20 and 30, the version at 10 is forgotten  10
 func (s *Span) RetainedAfter() uint64 {
 	i := s.Versions.FirstAfter(s.From) - 1
 	if i < 0 { // The span has just begun and has no versions yet.

@@ -39,7 +39,7 @@ func TestNewestIsEncodedOnce(t *testing.T) {
 		first := take(firstType)
 		for eventType := range queryFor {
 			batch := take(eventType)
-			isShared := len(batch.encoded) > 0 && &batch.encoded[0] == &first.encoded[0]
+			isShared := len(batch.parts) > 0 && &batch.parts[0][0] == &first.parts[0][0]
 			if wantShared := eventType == firstType; isShared != wantShared {
 				t.Errorf("%s after %s has the same bytes: got %t, want %t", eventType, firstType, isShared, wantShared)
 			}

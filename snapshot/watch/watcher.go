@@ -11,8 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Watcher is one client's position in the history. Its methods are for the goroutine of the client's watch; the broadcaster
-// only makes changes due and wakes the watcher. A change is due if the filter selects it and the client does not have it yet.
+// Watcher is one client's position in the history. Its methods are for the goroutine of the client's watch: Wait, then Take,
+// and so on until Take returns an [Ending]. The broadcaster makes changes due, and wakes the watcher. A change is due if the
+// filter selects it and the client does not have it yet.
 //
 // For example, a watch begins after revision 10, and its filter selects the changes at 11 and 14. The history is at 12 when
 // the watch begins:
@@ -24,14 +25,6 @@ import (
 //	20          by a timer   0    a bookmark at 20  14
 //
 // The bookmark may say 20: the changes up to 20 were dispatched, and none of those after 14 became due.
-//
-// A watcher ends in phases:
-//
-//	open ── deadline ──► draining ── drainTimeout later ──► drained
-//
-// The deadline is the end of the client's timeout, or earlier if the broadcaster ends its watchers. While the watcher is
-// draining, Take still returns the changes that are left, and then the ending. Once the watcher is drained, or if the deadline
-// was the client's timeout, Take returns the ending at once.
 type Watcher struct {
 	broadcaster *Broadcaster
 	filter      index.Filter
@@ -40,7 +33,7 @@ type Watcher struct {
 	defined     func() bool // This is [Options].Defined.
 	// delivered is the revision up to which the client has every change that its filter selects.
 	delivered uint64
-	// heldSince is the time since which Take holds events back, because defined returns false. It is zero if Take holds none.
+	// heldSince is the time since which Take holds events back because defined returns false. It is zero if Take holds none.
 	heldSince time.Time
 	// ended is the ending once Take has returned the last events. It is empty before.
 	ended Ending
@@ -56,7 +49,7 @@ type Watcher struct {
 	// startedAt without mu.
 	bucket        index.Bucket
 	position      int         // The watcher has this index in the bucket.
-	startedAt     time.Time   // The watch began then, or the client had all of the state with which the watch begins.
+	startedAt     time.Time   // The watch began then, or the client had all of the initial state.
 	deadline      time.Time   // The phase is no longer open after it.
 	plannedEnding Ending      // This is the ending at the deadline.
 	bookmarkAt    time.Time   // The next bookmark is due then. It is zero if there will be none.
@@ -64,16 +57,9 @@ type Watcher struct {
 	timer         *time.Timer // It wakes the watcher for its next phase or a bookmark. It is nil once the watcher was removed.
 }
 
-// The phases of a watcher.
-const (
-	phaseOpen int32 = iota
-	phaseDraining
-	phaseDrained
-)
-
 // Options say what a client asks for.
 type Options struct {
-	// After is the revision after which the client gets changes.
+	// After is the revision after which the client gets changes. The state at this revision is the watch's initial state.
 	After uint64
 	// Filter selects the objects whose changes the client gets.
 	Filter index.Filter
@@ -81,54 +67,10 @@ type Options struct {
 	Bookmarks bool
 	// Timeout is the longest duration of the watch.
 	Timeout time.Duration
-	// Defined reports whether the resource is still served and defined as it was when the client came. Defined must return
-	// the same for all clients of a broadcaster, and must not block. A change is delivered only if Defined has returned true
-	// since the change was published. The watcher keeps Defined until it is closed.
+	// Defined reports whether the resource is still served and defined as it was when the client came. It must return the same
+	// for all clients of a broadcaster, and must not block. The watcher keeps it until it is closed.
 	Defined func() bool
 }
-
-// Ending is the reason why a watcher has ended.
-type Ending string
-
-// The reasons why watchers end. A watch always ends between two events.
-const (
-	// EndTimeout means that the timeout for which the client had asked is over.
-	EndTimeout Ending = "timeout"
-	// EndLost means that the feed has lost the state, or that the state may be wrong.
-	EndLost Ending = "lost"
-	// EndBehind means that the history has forgotten the next change that the client should get.
-	EndBehind Ending = "behind"
-	// EndShutdown means that the process ends.
-	EndShutdown Ending = "shutdown"
-	// EndGone means that the client has gone, or does not take more bytes.
-	EndGone Ending = "gone"
-)
-
-const (
-	// A watch that asks for bookmarks gets one after each bookmarkInterval, or up to bookmarkJitter later, and the last one
-	// lastBookmarkLead before its deadline (as in k8s.io/apiserver, storage/cacher).
-	bookmarkInterval = time.Minute
-	bookmarkJitter   = 1300 * time.Millisecond
-	lastBookmarkLead = 2 * time.Second
-
-	// drainTimeout is the longest time for which a watcher still delivers changes after its deadline.
-	drainTimeout = 10 * time.Second
-
-	// definedTimeout is the time after which a watcher ends if it holds events back because [Options].Defined returns false.
-	// Its result is learned from an API server, and a busy API server keeps requests in its queue for less than this.
-	definedTimeout = 30 * time.Second
-	// initialDefinedTimeout is the same for initial events. It is shorter, since their bytes are held in memory.
-	initialDefinedTimeout = 3 * time.Second
-	// definedPollInterval is the time between two calls of Defined while it returns false.
-	definedPollInterval = 100 * time.Millisecond
-	// deliveryPollInterval is the time between two checks of [Broadcaster.AwaitDelivered].
-	deliveryPollInterval = 10 * time.Millisecond
-
-	// initialStateTimeout is the time that a client has to read the state with which its watch begins, if the history forgets
-	// the next changes meanwhile. A client that has the whole state can resume elsewhere; but a client that reads slowly
-	// keeps the state in memory.
-	initialStateTimeout = 30 * time.Second
-)
 
 // Watch returns a watcher, which must be closed. It returns nil if the broadcaster has ended, if the span lacks changes after
 // o.After, or if the span ends before o.After.
@@ -157,7 +99,50 @@ func (b *Broadcaster) Watch(o Options) *Watcher {
 	return w
 }
 
-// Wait waits until there may be something to deliver, or ctx ends.
+const (
+	// definedTimeout is the time after which a watcher ends if it holds events back because [Options].Defined returns false.
+	// Its result is learned from an API server, and a busy API server keeps requests in its queue for less than this.
+	definedTimeout = 30 * time.Second
+	// initialDefinedTimeout is the same for the initial state. It is shorter, since the bytes of that state are held in memory.
+	initialDefinedTimeout = 3 * time.Second
+	// definedPollInterval is the time between two calls of Defined while it returns false.
+	definedPollInterval = 100 * time.Millisecond
+	// initialStateTimeout is the time that a client has to read the initial state if the history forgets the next changes
+	// meanwhile. A client that has the whole state can resume elsewhere; but a client that reads slowly keeps the state in
+	// memory.
+	initialStateTimeout = 30 * time.Second
+)
+
+// InitialEnding returns the ending if no more of the initial state may be written, or "" if more may. While Defined returns
+// false, it blocks for up to initialDefinedTimeout. If the history forgets the next changes meanwhile, the client still gets
+// the whole state, unless that takes longer than initialStateTimeout.
+func (w *Watcher) InitialEnding(ctx context.Context) Ending {
+	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
+		defined := w.defined()
+		end := w.immediateEnding(ctx) // defined may have taken long, so the ending is read after it.
+		switch {
+		case end != "":
+			return end
+		case w.broadcaster.aborted.Load():
+			return EndLost
+		case w.broadcaster.published.Load().RetainedAfter() > w.after && time.Since(w.startedAt) >= initialStateTimeout:
+			return EndBehind
+		case defined:
+			return ""
+		case time.Since(begun) >= initialDefinedTimeout:
+			return EndLost
+		}
+	}
+}
+
+// InitialSent records that the client has all of the initial state.
+func (w *Watcher) InitialSent() {
+	w.broadcaster.mu.Lock()
+	defer w.broadcaster.mu.Unlock()
+	w.startedAt = time.Now()
+}
+
+// Wait blocks until there may be something to deliver, or ctx ends.
 func (w *Watcher) Wait(ctx context.Context) {
 	var poll <-chan time.Time
 	if !w.heldSince.IsZero() {
@@ -176,7 +161,7 @@ func (w *Watcher) Wait(ctx context.Context) {
 // [EndGone].
 func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	b.Reset()
-	if end := cmp.Or(w.ended, w.endingNow(ctx)); end != "" {
+	if end := cmp.Or(w.ended, w.immediateEnding(ctx)); end != "" {
 		return end
 	}
 	isDraining := w.phase.Load() != phaseOpen
@@ -204,14 +189,14 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	// aborted is read last: if Abort was called meanwhile, the events in b may be wrong.
 	if w.broadcaster.aborted.Load() {
 		b.Reset()
-		return w.endingPastDeadline(ctx) // The watcher ends at the deadline that Abort has planned.
+		return w.dueEnding(ctx) // The watcher ends at the deadline that Abort has planned.
 	}
 	if failure != "" {
 		b.Reset()
 		return failure
 	}
 	if isDraining && !more {
-		w.ended = w.endingAtDeadline()
+		w.ended = w.dueEnding(ctx)
 	}
 	if b.Events == 0 {
 		return w.ended
@@ -230,7 +215,7 @@ func (w *Watcher) hold(ctx context.Context, due uint64) Ending {
 	if w.heldSince.IsZero() {
 		w.heldSince = time.Now()
 	}
-	if end := w.endingPastDeadline(ctx); end != "" {
+	if end := w.dueEnding(ctx); end != "" {
 		return end
 	}
 	if time.Since(w.heldSince) >= definedTimeout {
@@ -239,22 +224,13 @@ func (w *Watcher) hold(ctx context.Context, due uint64) Ending {
 	return ""
 }
 
-// addBookmark adds a bookmark to a batch. It adds none if the form of bookmarks is unknown, or if the client began at the
-// revision.
-func (w *Watcher) addBookmark(b *Batch, revision uint64) {
-	if bookmark := w.broadcaster.Form().PlainBookmark; bookmark != nil && revision > w.after {
-		b.copied = bookmark.AppendTo(b.copied, revision)
-		b.Events++
-	}
-}
-
-// replay adds events to a batch, as many as fit: for the changes at the revision from and later that the client does not have.
+// replay adds events for the changes that the client does not have, from the revision first on, as many as fit into the batch.
 // more reports whether some are left. failure is the ending if the history has forgotten one of the changes, or if one cannot
 // be written; otherwise "".
-func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, failure Ending) {
+func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure Ending) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
-	after := max(w.delivered, from-1)
+	after := max(w.delivered, first-1)
 	if after < span.RetainedAfter() {
 		return false, EndBehind
 	}
@@ -283,60 +259,13 @@ func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, failure 
 	return false, ""
 }
 
-// keepDue makes the change at a revision due again: it lowers due to the revision, unless due is lower already.
-func (w *Watcher) keepDue(revision uint64) {
-	for {
-		due := w.due.Load()
-		if (due != 0 && due <= revision) || w.due.CompareAndSwap(due, revision) {
-			return
-		}
+// addBookmark adds a bookmark to a batch. It adds none if the form of bookmarks is unknown, or if the client began at the
+// revision.
+func (w *Watcher) addBookmark(b *Batch, revision uint64) {
+	if bookmark := w.broadcaster.Form().PlainBookmark; bookmark != nil && revision > w.after {
+		b.copied = bookmark.AppendTo(b.copied, revision)
+		b.Events++
 	}
-}
-
-// InitialEnding returns "" if more of the state with which the watch begins may be written, and the ending if not. While
-// Defined returns false, it waits for up to initialDefinedTimeout. If the history forgets the next changes meanwhile, the
-// client still gets the whole state, unless that takes longer than initialStateTimeout.
-func (w *Watcher) InitialEnding(ctx context.Context) Ending {
-	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
-		defined := w.defined()
-		end := w.endingNow(ctx) // defined may have taken long, so the ending is read after it.
-		switch {
-		case end != "":
-			return end
-		case w.broadcaster.aborted.Load():
-			return EndLost
-		case w.broadcaster.published.Load().RetainedAfter() > w.after && time.Since(w.startedAt) >= initialStateTimeout:
-			return EndBehind
-		case defined:
-			return ""
-		case time.Since(begun) >= initialDefinedTimeout:
-			return EndLost
-		}
-	}
-}
-
-// InitialSent records that the client has all of the state with which its watch begins.
-func (w *Watcher) InitialSent() {
-	w.broadcaster.mu.Lock()
-	defer w.broadcaster.mu.Unlock()
-	w.startedAt = time.Now()
-}
-
-// AwaitEnd is called for a watcher that must end, and waits until it may. Nothing is delivered meanwhile. It returns why, or
-// the reason of an earlier deadline. It does not wait if the reason is a timeout, or if the client has gone. Otherwise each
-// watcher ends at a moment of its own, and not before minWatchLife is over.
-func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
-	if why == EndTimeout || why == EndGone {
-		return why
-	}
-	if w.phase.Load() == phaseOpen {
-		w.broadcaster.planEnd(w, why)
-		for why = w.endingPastDeadline(ctx); why == ""; why = w.endingPastDeadline(ctx) {
-			w.Wait(ctx)
-		}
-	}
-	clock.Sleep(ctx, time.Until(w.startedAt.Add(minWatchLife)))
-	return why
 }
 
 // Close removes the watcher, and counts its ending. If why is "", nothing was delivered and the ending is not counted.
@@ -345,35 +274,6 @@ func (w *Watcher) Close(why Ending) {
 	if why != "" {
 		w.broadcaster.counts.addEnd(why)
 	}
-}
-
-// endingPastDeadline returns the ending if the deadline has passed, even if something is left to deliver; otherwise "". It
-// returns EndGone if ctx is done.
-func (w *Watcher) endingPastDeadline(ctx context.Context) Ending {
-	switch {
-	case ctx.Err() != nil:
-		return EndGone
-	case w.phase.Load() != phaseOpen:
-		return w.endingAtDeadline()
-	}
-	return ""
-}
-
-// endingNow returns the ending if nothing may be delivered any more, not even changes that are left; otherwise "". Like
-// kube-apiserver, it leaves no time for such changes after the client's timeout.
-func (w *Watcher) endingNow(ctx context.Context) Ending {
-	isDrained := w.phase.Load() == phaseDrained
-	if end := w.endingPastDeadline(ctx); isDrained || end == EndGone || end == EndTimeout {
-		return end
-	}
-	return ""
-}
-
-// endingAtDeadline returns the planned ending.
-func (w *Watcher) endingAtDeadline() Ending {
-	w.broadcaster.mu.Lock()
-	defer w.broadcaster.mu.Unlock()
-	return w.plannedEnding
 }
 
 // hasDue reports whether anything is left to deliver.
@@ -387,6 +287,16 @@ func (w *Watcher) setDue(revision uint64) {
 	}
 }
 
+// keepDue makes the change at a revision due again, unless an earlier one is due already.
+func (w *Watcher) keepDue(revision uint64) {
+	for {
+		due := w.due.Load()
+		if (due != 0 && due <= revision) || w.due.CompareAndSwap(due, revision) {
+			return
+		}
+	}
+}
+
 // wakeUp ends Wait.
 func (w *Watcher) wakeUp() {
 	select {
@@ -395,7 +305,15 @@ func (w *Watcher) wakeUp() {
 	}
 }
 
-// nextBookmark returns the time at which a watch with this deadline gets its next bookmark; zero if it gets none.
+// A watch that asks for bookmarks gets one after each bookmarkInterval, or up to bookmarkJitter later, and the last one
+// lastBookmarkLead before its deadline (as in k8s.io/apiserver, storage/cacher).
+const (
+	bookmarkInterval = time.Minute
+	bookmarkJitter   = 1300 * time.Millisecond
+	lastBookmarkLead = 2 * time.Second
+)
+
+// nextBookmark returns the time at which a watch with this deadline gets its next bookmark, or zero if it gets none.
 func nextBookmark(now, deadline time.Time) time.Time {
 	at := now.Add(bookmarkInterval + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
 	last := deadline.Add(-lastBookmarkLead)
@@ -408,7 +326,7 @@ func nextBookmark(now, deadline time.Time) time.Time {
 	return time.Time{}
 }
 
-// setTimerLocked sets the timer, which wakes the watcher at the given time at the latest.
+// setTimerLocked makes the timer wake the watcher at a time.
 func (w *Watcher) setTimerLocked(at time.Time) {
 	w.wakeAt = at
 	w.timer.Reset(time.Until(at))

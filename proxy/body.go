@@ -85,7 +85,6 @@ func (b *body) addList(d *decision) {
 	if page.Next != "" {
 		meta.Continue = policy.EncodeContinue(d.snapshot.Revision, page.Next)
 		meta.Remaining = page.Remaining
-		meta.HasRemaining = page.Counted
 	}
 	itemBytes := b.countItemBytes()
 	b.head = b.envelope.AppendHead(nil, meta, len(b.objects), itemBytes)

@@ -160,7 +160,7 @@ func (l *life) checkObjects(s Snapshot, want modelState) error {
 			all = append(all, o)
 		}
 	}
-	if got := s.Page(index.Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Counted {
+	if got := s.Page(index.Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Remaining != 0 {
 		return fmt.Errorf("-want +got:\n%s", cmp.Diff(keysOf(all), keysOf(got.Objects)))
 	}
 	return nil

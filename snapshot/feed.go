@@ -259,7 +259,7 @@ func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, er
 // object returns an object made of an item of a list, under the collection's next object number. The object keeps the item's
 // memory.
 func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
-	values, err := f.source.Encoding().ReadValues(envelope.Paths, item)
+	values, err := envelope.Paths.ReadValues(f.source.Encoding(), item)
 	if err != nil {
 		// A value may be left from an earlier schema. Nobody knows how the upstream's selectors read such a value.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)

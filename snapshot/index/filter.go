@@ -9,19 +9,16 @@ import (
 
 // Filter chooses the objects of a watch, and makes its events from changes. It is safe for concurrent use.
 type Filter struct {
-	prefix  string   // of the keys of all chosen objects
-	key     string   // the key of the only chosen object; empty if there may be several
-	matcher *matcher // nil chooses all
+	prefix  string // All chosen objects have keys with this prefix.
+	key     string // It is the key of the only chosen object. It is empty if there may be several.
+	matcher matcher
 }
 
 // NewFilter returns the filter of a query's scope, name and selectors. Envelope.CanSelect must be true for q.Fields.
 func NewFilter(envelope *wire.Envelope, q Query) Filter {
-	filter := Filter{prefix: q.Scope.Prefix()}
+	filter := Filter{prefix: q.Scope.Prefix(), matcher: *newMatcher(envelope, q)}
 	if q.Name != "" {
 		filter.key = filter.prefix + q.Name
-	}
-	if !q.ChoosesAll() {
-		filter.matcher = newMatcher(envelope, q)
 	}
 	return filter
 }
@@ -31,7 +28,7 @@ func (f *Filter) matches(o *Object) bool {
 	if f.key != "" && o.Key != f.key {
 		return false
 	}
-	return strings.HasPrefix(o.Key, f.prefix) && (f.matcher == nil || f.matcher.matches(o))
+	return strings.HasPrefix(o.Key, f.prefix) && f.matcher.matches(o)
 }
 
 // Event returns the type and the object of a watch's event for a change; "" and nil if the watch gets no event. If an update
@@ -78,11 +75,11 @@ func (f *Filter) Bucket() Bucket {
 	switch {
 	case f.key != "":
 		return Bucket{property: sameKey, value: f.key}
-	case f.matcher != nil && f.matcher.hasIndexedValue:
+	case f.matcher.hasIndexedValue:
 		return Bucket{property: sameIndexedValue, value: f.matcher.indexedValue}
 	case f.prefix != "":
 		return Bucket{property: sameNamespace, value: strings.TrimSuffix(f.prefix, "/")}
-	case f.matcher != nil && f.matcher.namespace != "":
+	case f.matcher.namespace != "":
 		return Bucket{property: sameNamespace, value: f.matcher.namespace}
 	}
 	return Bucket{}

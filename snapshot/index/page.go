@@ -43,9 +43,8 @@ type Page struct {
 	Objects []*Object
 	// Next is the key with which the following page begins, relative to the scope; "" if this is the last page.
 	Next string
-	// Remaining is the number of objects that follow this page, if Counted is true. With selectors nothing is counted.
+	// Remaining is the number of objects that follow this page. With selectors it is 0: then nothing is counted.
 	Remaining int64
-	Counted   bool
 }
 
 // Page returns the page of a query. It overwrites buf, and uses its memory for Page.Objects. Without selectors, it visits only
@@ -108,7 +107,6 @@ func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	case q.ChoosesAll():
 		page.Remaining = t.Count(next, end)
 		more = page.Remaining > 0
-		page.Counted = more
 	case q.UsesIndex && t.hasIndexFor(m):
 		t.ascendIndex(m.indexedValue, next, end, stopAtFirst)
 	default:

@@ -269,7 +269,6 @@ func (m *checkedTree) findPage(q Query, keys []string) (page Page, found []strin
 		case isFull:
 			page.Next = (found[len(found)-1] + "\x00")[len(prefix):]
 			if q.ChoosesAll() {
-				page.Counted = true
 				page.Remaining++
 			}
 		case q.Labels.Matches(o.labels) && q.Fields.Matches(o.fields):

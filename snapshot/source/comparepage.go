@@ -117,14 +117,16 @@ func (s *Source) compareObjects(objects []*index.Object, items [][]byte) *Mismat
 // isUncounted reports whether the upstream did not count the objects after a page: Kubernetes 1.37 does not count them in a
 // list with a shard selector.
 func (s ListState) isUncounted(theirs ListResponse) bool {
-	return s.Envelope.Sharded && !theirs.Meta.HasRemaining
+	return s.Envelope.Sharded && theirs.Meta.Remaining == 0
 }
 
 // isWrittenAs reports whether listproxy would answer a page of s with the bytes, the content type and the headers of theirs.
 // headers are the headers of theirs that every caller gets. The objects of both must have the same bytes.
 func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
-	isCounted := page.Counted && !s.isUncounted(theirs)
-	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: isCounted}
+	meta := wire.ListMeta{Revision: s.Revision}
+	if !s.isUncounted(theirs) {
+		meta.Remaining = page.Remaining
+	}
 	if s.Envelope.Sharded {
 		meta.Shards = wire.AllShards
 	}

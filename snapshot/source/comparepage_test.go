@@ -31,7 +31,7 @@ func TestComparePagesOfShards(t *testing.T) {
 	state := ListState{Envelope: envelope, Revision: 9}
 	page := index.Page{
 		Objects: []*index.Object{index.NewObject(1, "n/a", 5, []byte(item))},
-		Next:    "n/a\x00", Remaining: 3, Counted: true,
+		Next:    "n/a\x00", Remaining: 3,
 	}
 	const shardInfo = `,"shardInfo":{"selector":"` + wire.AllShards + `"}`
 	for name, tt := range map[string]struct {

@@ -86,7 +86,7 @@ func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool,
 		return ListResponse{}, false, err
 	}
 	sharded = sample.Meta.Shards == wire.AllShards
-	if sharded && sample.Meta.Continue != "" && !sample.Meta.HasRemaining {
+	if sharded && sample.Meta.Continue != "" && sample.Meta.Remaining == 0 {
 		// Kubernetes 1.37 does not count the objects after a page if there is a shard selector. Without one it does.
 		sample, err = s.List(ctx, "", url.Values{"limit": {limit}})
 	}

@@ -158,9 +158,13 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, lifetime{sentAt: sentAt, answeredAt: time.Now(), timeout: timeout})
-	stream.ContentType = resp.Header.Get("Content-Type")
-	stream.Compressed = resp.Uncompressed // The transport has decompressed the answer.
+	stream := &Stream{
+		ContentType: resp.Header.Get("Content-Type"),
+		Compressed:  resp.Uncompressed, // The transport has decompressed the answer.
+		lifetime:    lifetime{sentAt: sentAt, answeredAt: time.Now(), timeout: timeout},
+		cancel:      cancel,
+	}
+	stream.start(ctx, s.Encoding(), resp.Body)
 	return stream, nil
 }
 

@@ -22,34 +22,31 @@ type Stream struct {
 	Compressed bool
 
 	lifetime
-	cancel context.CancelFunc // ends the request
+	cancel context.CancelFunc // It ends the request.
 }
 
 // maxPendingEvents is the number of decoded events that may wait for the reader.
 const maxPendingEvents = 64
 
-// newStream returns a stream of the events in body, and closes body when the stream ends. ctx is the context of the
-// request, and cancel ends it.
-func newStream(
-	ctx context.Context, cancel context.CancelFunc, encoding wire.Encoding, body io.ReadCloser, life lifetime,
-) *Stream {
+// start begins to read the events from the body of the answer. The body is closed when the stream ends. ctx is the context
+// of the request.
+func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.ReadCloser) {
 	events := make(chan wire.Event, maxPendingEvents)
-	s := &Stream{Events: events, cancel: cancel, lifetime: life}
+	s.Events = events
 	go func() {
 		defer close(events)
 		defer body.Close()
 		s.Err = decodeEvents(ctx, encoding, body, events)
 	}()
-	return s
 }
 
-// EndedAtTimeout reports whether a stream whose end is noticed now has ended at its timeout, and between two events. If it
-// ended before, even without an error, the upstream may have restarted, or may have been replaced.
+// EndedAtTimeout reports whether a stream whose end is noticed now has ended at its timeout, and between two events. After any
+// other end, even without an error, the upstream may have restarted, or another one may answer.
 func (s *Stream) EndedAtTimeout(now time.Time) bool {
 	return s.reachedTimeout(now) && errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF)
 }
 
-// Stop ends the stream, and waits until its body is not read any more.
+// Stop ends the stream, and blocks until its body is closed.
 func (s *Stream) Stop() {
 	s.cancel()
 	for range s.Events {
@@ -59,7 +56,7 @@ func (s *Stream) Stop() {
 // decodeEvents sends the events in body until body ends or ctx does, and returns the error with which it ended.
 func decodeEvents(ctx context.Context, encoding wire.Encoding, body io.Reader, events chan<- wire.Event) error {
 	in := bufio.NewReaderSize(body, 64<<10)
-	var record []byte // its memory is used again: ParseEvent copies what it keeps
+	var record []byte // Its memory is used again: ParseEvent copies what it keeps.
 	for {
 		var err error
 		if record, err = encoding.ReadRecord(in, record[:0]); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // Encoding splits lists and events of the upstream into their parts, and says how to write them. The bytes of objects are
@@ -24,9 +26,9 @@ type Encoding interface {
 	// Revise returns a list's item with another resourceVersion, in three parts. Only the middle part is new: before and
 	// after are parts of item.
 	Revise(item []byte, revision uint64) (before, revised, after []byte, err error)
-	// ReadValues reads the values of fields from a list's item, in the order of paths.
-	ReadValues(paths *FieldPaths, item []byte) ([]string, error)
 
+	// readValues sets the values of those fields that a list's item has, for FieldPaths.ReadValues.
+	readValues(paths *FieldPaths, item []byte, values []string) error
 	// parseEvent parses a record for ParseEvent. The event's object is a part of record. The Meta of an ERROR event is not used.
 	parseEvent(record []byte) (Event, error)
 	// appendEventHead is [Envelope.AppendEventHead], and eventEnd is [Envelope.EventEnd].
@@ -34,6 +36,14 @@ type Encoding interface {
 	eventEnd() string
 	// shapes returns the ways in which API servers write a list.
 	shapes() []shape
+}
+
+// EncodingOf returns the encoding of a representation.
+func EncodingOf(r media.Representation) Encoding {
+	if r.IsProtobuf() {
+		return protobufEncoding{}
+	}
+	return jsonEncoding{}
 }
 
 // maxEvent is the largest size of an event, in bytes. etcd stores up to 1.5 MiB by default, and the JSON of that may have a
@@ -67,9 +77,8 @@ type ListMeta struct {
 	Revision uint64
 	// Continue is the token for the next page; "" on the last page.
 	Continue string
-	// Remaining is the number of objects after this page. It is absent from the list if HasRemaining is false.
-	Remaining    int64
-	HasRemaining bool
+	// Remaining is the number of objects after this page; 0 if the list does not have it.
+	Remaining int64
 	// Shards is the selector of the shards whose objects are in the list; "" if the list has no such selector.
 	Shards string
 }

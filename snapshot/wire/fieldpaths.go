@@ -84,13 +84,16 @@ func (p *FieldPaths) WithUID() *FieldPaths {
 	return NewFieldPaths(append(slices.Clone(p.fields), uid))
 }
 
-// zeros returns the values of an object that has none of the fields.
-func (p *FieldPaths) zeros() []string {
+// ReadValues reads the values of the fields from a list's item, in the order of the paths. An absent field has its zero value.
+func (p *FieldPaths) ReadValues(encoding Encoding, item []byte) ([]string, error) {
+	if len(p.fields) == 0 {
+		return nil, nil
+	}
 	values := make([]string, len(p.fields))
 	for i, f := range p.fields {
 		values[i] = f.Zero
 	}
-	return values
+	return values, encoding.readValues(p, item, values)
 }
 
 // intern returns a copy of a value that all objects with the value share.

@@ -44,7 +44,7 @@ func TestFieldValues(t *testing.T) {
 		"an object as a value": {object: `{"spec":{"nodeName":{}}}`, wantError: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := jsonEncoding{}.ReadValues(paths, []byte(tt.object))
+			got, err := paths.ReadValues(jsonEncoding{}, []byte(tt.object))
 			if (err != nil) != tt.wantError {
 				t.Fatalf("got error %v, want one: %t", err, tt.wantError)
 			}

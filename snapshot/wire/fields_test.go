@@ -110,7 +110,7 @@ func checkBuiltinValues(t *testing.T, gvk schema.GroupVersionKind, all []Field, 
 		}
 	}
 	for encoding, item := range map[Encoding][]byte{jsonEncoding{}: asJSON, protobufEncoding{}: asProtobuf} {
-		got, err := encoding.ReadValues(paths, item)
+		got, err := paths.ReadValues(encoding, item)
 		expect.NoError(t, err)
 		expect.Same(t, want, got)
 	}

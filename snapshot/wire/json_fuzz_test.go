@@ -124,12 +124,11 @@ func checkList(t *testing.T, e Encoding, got List, want *metav1.PartialObjectMet
 		t.Errorf("the list's revision: %v", err)
 	}
 	wantMeta := ListMeta{
-		Revision:     revision,
-		Continue:     want.Continue,
-		HasRemaining: want.RemainingItemCount != nil,
-		Shards:       got.Meta.Shards, // apimachinery's type has other fields for them
+		Revision: revision,
+		Continue: want.Continue,
+		Shards:   got.Meta.Shards, // apimachinery's type has other fields for them
 	}
-	if wantMeta.HasRemaining {
+	if want.RemainingItemCount != nil {
 		wantMeta.Remaining = *want.RemainingItemCount
 	}
 	if diff := cmp.Diff(wantMeta, got.Meta); diff != "" {

@@ -58,7 +58,6 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 		case "continue":
 			m.Continue, err = s.stringOrNull()
 		case "remainingItemCount":
-			m.HasRemaining = true
 			m.Remaining, err = s.integer()
 		case "shardInfo":
 			// The only member is "selector". Its key is not checked, since no envelope could write a list with another one.
@@ -247,14 +246,10 @@ func (s *jsonScanner) revision() (uint64, error) {
 	return parseRevision(text)
 }
 
-// ReadValues implements Encoding.
-func (jsonEncoding) ReadValues(paths *FieldPaths, item []byte) ([]string, error) {
-	if len(paths.fields) == 0 {
-		return nil, nil
-	}
-	values := paths.zeros()
+// readValues implements Encoding.
+func (jsonEncoding) readValues(paths *FieldPaths, item []byte, values []string) error {
 	s := jsonScanner{text: item}
-	return values, s.fields(paths.json, values)
+	return s.fields(paths.json, values)
 }
 
 // fields reads an object, and sets the values of the fields that are in it. node is the object's node in the tree of paths.

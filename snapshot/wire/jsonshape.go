@@ -42,7 +42,7 @@ func (structShape) appendHead(dst []byte, e *Envelope, meta ListMeta, n, _ int) 
 		dst = append(dst, `,"continue":`...)
 		dst = strconv.AppendQuote(dst, meta.Continue)
 	}
-	if meta.HasRemaining {
+	if meta.Remaining != 0 {
 		dst = append(dst, `,"remainingItemCount":`...)
 		dst = strconv.AppendInt(dst, meta.Remaining, 10)
 	}
@@ -78,7 +78,7 @@ func (sortedShape) appendTail(dst []byte, e *Envelope, meta ListMeta, n int) []b
 	dst = strconv.AppendQuote(dst, e.kind)
 	dst = append(dst, `,"metadata":{"continue":`...)
 	dst = strconv.AppendQuote(dst, meta.Continue)
-	if meta.HasRemaining {
+	if meta.Remaining != 0 {
 		dst = append(dst, `,"remainingItemCount":`...)
 		dst = strconv.AppendInt(dst, meta.Remaining, 10)
 	}

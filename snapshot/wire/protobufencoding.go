@@ -198,7 +198,6 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	m := ListMeta{Continue: parsed.Continue}
 	if parsed.RemainingItemCount != nil {
 		m.Remaining = *parsed.RemainingItemCount
-		m.HasRemaining = true
 	}
 	if parsed.ShardInfo != nil {
 		m.Shards = parsed.ShardInfo.Selector
@@ -323,13 +322,9 @@ func (protobufEncoding) ItemOf(_ ItemForm, inEvent []byte) ([]byte, error) {
 	return w.object, nil
 }
 
-// ReadValues implements Encoding.
-func (protobufEncoding) ReadValues(paths *FieldPaths, item []byte) ([]string, error) {
-	if len(paths.fields) == 0 {
-		return nil, nil
-	}
-	values := paths.zeros()
-	return values, protobufValues(paths, paths.protobuf, item, values)
+// readValues implements Encoding.
+func (protobufEncoding) readValues(paths *FieldPaths, item []byte, values []string) error {
+	return protobufValues(paths, paths.protobuf, item, values)
 }
 
 // protobufValues sets the values of the fields that are in a message. node is the message's node in the tree of paths.

@@ -24,7 +24,7 @@ func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, items
 	listMeta := appendWireString(nil, 1, "")                                        // selfLink
 	listMeta = appendWireString(listMeta, 2, strconv.FormatUint(meta.Revision, 10)) // resourceVersion
 	listMeta = appendWireString(listMeta, 3, meta.Continue)                         // continue
-	if meta.HasRemaining {
+	if meta.Remaining != 0 {
 		listMeta = protowire.AppendTag(listMeta, 4, protowire.VarintType)   // remainingItemCount
 		listMeta = protowire.AppendVarint(listMeta, uint64(meta.Remaining)) // #nosec G115 -- an int64 on the wire
 	}

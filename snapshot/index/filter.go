@@ -31,9 +31,9 @@ func (f *Filter) matches(o *Object) bool {
 	return strings.HasPrefix(o.Key, f.prefix) && f.matcher.matches(o)
 }
 
-// Event returns the type and the object of a watch's event for a change; "" and nil if the watch gets no event. If an update
-// makes the object no longer match, that is the object from before the update, which must be sent with the revision of the
-// update.
+// Event returns the type and the object of a watch's event for a change, or "" and nil if the watch gets no event. If the
+// object no longer matches after an update, the event has the object from before, which must be sent with the revision of
+// the update.
 func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	matchedBefore := c.Before != nil && f.matches(c.Before)
 	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
@@ -43,15 +43,15 @@ func (f *Filter) Event(c Change) (eventType string, object *Object) {
 	case matchesNow:
 		return wire.Added, c.After
 	case matchedBefore && c.Deleted:
-		return wire.Deleted, c.After // its last state
+		return wire.Deleted, c.After // This is the object's last state.
 	case matchedBefore:
 		return wire.Deleted, c.Before
 	}
 	return "", nil
 }
 
-// Bucket is a set of objects, for example those of one namespace. A filter chooses objects of its bucket only, so a
-// change needs to be shown only to the filters in its buckets. The zero Bucket has all objects.
+// Bucket is a set of objects, for example those of one namespace. A filter chooses only objects of its bucket. So a change
+// concerns only the filters of the buckets that have the changed object. The zero Bucket has all objects.
 //
 // kube-apiserver dispatches events by the same properties (storage/cacher, its triggers and scopes), and by one more: a
 // name in all namespaces.
@@ -66,7 +66,7 @@ type property uint8
 const (
 	anyObject property = iota
 	sameNamespace
-	sameIndexedValue // the value of the indexed field, such as the node of pods
+	sameIndexedValue // This is the value of the indexed field, such as the node of a pod.
 	sameKey
 )
 

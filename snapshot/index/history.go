@@ -69,5 +69,5 @@ func (h *History) Forget(n int) {
 		return
 	}
 	h.forgotten = h.At(n - 1).Revision
-	h.versions = slices.Clone(h.versions[n:]) // a part of the old slice would keep the memory of the forgotten versions
+	h.versions = slices.Clone(h.versions[n:]) // A part of the old slice would keep the memory of the forgotten versions.
 }

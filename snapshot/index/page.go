@@ -16,8 +16,8 @@ type Query struct {
 	Name string
 	// Start is the key with which the page begins, relative to the scope; "" for the scope's beginning.
 	Start string
-	// Limit is the number of objects that the page may hold; 0 is no limit. If Fields require a namespace and the Scope has
-	// none, Start and Limit must be zero (policy forwards pages of such a list).
+	// Limit is the largest number of objects in the page; 0 is no limit. If Fields require a namespace and the Scope has none,
+	// Start and Limit must be zero. (Package policy forwards pages of such a list.)
 	Limit int64
 	// Labels and Fields choose among the objects; nil chooses all. Envelope.CanSelect must be true for Fields.
 	Labels labels.Selector
@@ -25,8 +25,8 @@ type Query struct {
 	// Shards chooses among the objects, too; nil chooses all. It needs Envelope.Sharded, and no Limit.
 	Shards sharding.Selector
 	// UsesIndex reports whether kube-apiserver reads an index for the query, as it does for NotOlderThan and Consistent.
-	// Then a list of a node's pods ends with the node's last pod. Otherwise kube-apiserver reads the whole scope, and the
-	// list ends where the scope does, maybe with an empty page (storage/cacher, watchCache.waitUntilFreshAndList).
+	// Then a list of a node's pods ends with the node's last pod. Otherwise it ends with the scope, maybe with an empty page
+	// (storage/cacher, watchCache.waitUntilFreshAndList).
 	UsesIndex bool
 	// Indented reports whether the list is indented JSON, which takes longer to write.
 	Indented bool
@@ -47,9 +47,8 @@ type Page struct {
 	Remaining int64
 }
 
-// Page returns the page of a query. It overwrites buf, and uses its memory for Page.Objects. Without selectors, it visits only
-// the objects on the page: the tree counts those that remain. With selectors, Page also looks at other objects. It never reads
-// an object's bytes.
+// Page returns the page of a query. It uses the memory of buf for Page.Objects. Without selectors, it visits only the
+// objects on the page: the tree counts those that remain. It never reads an object's bytes.
 func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf[:0]}
 	m := newMatcher(envelope, q)
@@ -60,7 +59,7 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 		return page
 	}
 	from, end := q.bounds(m)
-	// Neighbours mostly have the same labels, so the result for the previous labels is used again.
+	// Most neighbours have the same labels, so the result for the previous labels is used again.
 	previous := wire.Labels{}
 	previousMatches := m.matchesLabels(previous)
 	visit := func(o *Object) bool {
@@ -93,11 +92,11 @@ func (q Query) bounds(m *matcher) (from, end string) {
 	return scope.Prefix() + q.Start, scope.End()
 }
 
-// hasIndexFor reports whether the matcher requires a value of the field by which the tree has an index.
+// hasIndexFor reports whether the tree has an index by a field of which the matcher requires a value.
 func (t Tree) hasIndexFor(m *matcher) bool { return m.hasIndexedValue && t.byField != nil }
 
-// setNext sets Next and Remaining of a full page, from the objects that follow it, up to the key end. Like kube-apiserver, it
-// looks for any object there, or for any with the indexed value, even if the selectors do not choose it.
+// setNext sets Next and Remaining of a full page, from the objects that follow it up to the key end. Like kube-apiserver, it
+// looks for any object there (or any in the index), even if the selectors do not choose it.
 func (t Tree) setNext(page *Page, q Query, m *matcher, end string) {
 	// The next page begins right after the last object, as at kube-apiserver (storage/continue.go).
 	next := page.Objects[len(page.Objects)-1].Key + "\x00"

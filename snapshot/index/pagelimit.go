@@ -1,8 +1,8 @@
 package index
 
 // PageLimit returns a limit for a page that begins with the key start: the number of objects that have at most maxBytes
-// together, but at least one and at most maxObjects. If all objects from start on fit, the limit is maxObjects: the upstream
-// may have more objects.
+// together, at least 1 and at most maxObjects. If all objects from start on fit, it returns maxObjects, since the upstream may
+// have more objects.
 func (t Tree) PageLimit(start string, maxObjects, maxBytes int64) int64 {
 	n, size := int64(0), int64(0)
 	t.Ascend(start, "", func(o *Object) bool {
@@ -13,7 +13,7 @@ func (t Tree) PageLimit(start string, maxObjects, maxBytes int64) int64 {
 		n++
 		return n < maxObjects
 	})
-	if size <= maxBytes { // all objects from start on fit, or the first maxObjects
+	if size <= maxBytes { // All objects from start on fit, or the first maxObjects do.
 		return maxObjects
 	}
 	return n

@@ -13,12 +13,12 @@ import (
 
 // matcher decides which objects a query's selectors choose. It is immutable.
 type matcher struct {
-	labels labels.Selector // nil chooses all
+	labels labels.Selector // It is nil if it chooses all.
 	// required is the signature of the labels that the label selector requires. Page skips objects without it.
 	required signature
 	terms    []fieldTerm
-	// shards are ranges of the hash of a field, which readSharded reads. An object is chosen if its hash is in one of the
-	// ranges, or if there are no ranges.
+	// shards are ranges of the hash of a field, which readSharded reads. If there are any, an object is chosen only if its hash
+	// is in one of them.
 	shards      []sharding.ShardRangeRequirement
 	readSharded func(*Object) string
 	// indexedValue is the value that the field selector requires of the indexed field, if hasIndexedValue is true.
@@ -30,9 +30,9 @@ type matcher struct {
 
 // fieldTerm is one term of a field selector, such as "spec.nodeName!=a".
 type fieldTerm struct {
-	read      func(*Object) string // returns the value of the field
+	read      func(*Object) string // It returns the value of the field.
 	value     string
-	isNegated bool // it chooses the objects with another value
+	isNegated bool // The term chooses the objects with another value.
 }
 
 // matches reports whether the term chooses an object.
@@ -56,7 +56,7 @@ func newMatcher(envelope *wire.Envelope, q Query) *matcher {
 	if q.Shards != nil {
 		m.shards = q.Shards.Requirements()
 		m.readSharded = (*Object).namespace
-		if m.shards[0].Key == wire.UIDField { // there is at least one range, and all are of one field
+		if m.shards[0].Key == wire.UIDField { // There is at least one range, and all are of one field.
 			m.readSharded = fieldReader(envelope.Paths.Find(wire.UIDField))
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// signature is a Bloom filter of a set of labels, with two bits for each label. A set that lacks one of a label's bits does
-// not have the label. So a search skips most sets without reading them: of sets of eight labels that lack the label, all
-// but one in twenty.
+// signature is a Bloom filter of a set of labels, with two bits for each label. A set whose signature lacks one of a label's
+// bits does not have the label. So a search skips most sets without reading them: of twenty sets of eight other labels, it
+// reads about one.
 type signature uint64
 
 // signatureOf returns the signature of a set of labels.
@@ -31,8 +31,8 @@ func labelBits(key, value string) signature {
 // has reports whether s has all bits of required.
 func (s signature) has(required signature) bool { return s&required == required }
 
-// requiredSignature returns the signature of the labels that a selector requires. A set whose signature lacks any of
-// its bits is not chosen.
+// requiredSignature returns the signature of the labels that a selector requires. It chooses no set whose signature lacks
+// one of these bits.
 func requiredSignature(selector labels.Selector) (s signature) {
 	requirements, _ := selector.Requirements()
 	for _, r := range requirements {

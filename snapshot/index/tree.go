@@ -7,9 +7,9 @@ import (
 	"github.com/google/btree"
 )
 
-// Tree is the state of a collection at one revision. It has the objects in the order of their keys, and an index by one
-// field if the collection has an indexed field. Clones share what they have in common. Many goroutines may read a clone
-// while the original is changed.
+// Tree is the state of a collection at one revision: the objects in the order of their keys, and an index by one field if the
+// collection has an indexed field. Clones share what they have in common. Many goroutines may read a clone while the original
+// is changed.
 //
 // The objects are in runs of up to maxRun neighbours. A change copies one run, and the path to this run in the tree:
 //
@@ -26,12 +26,12 @@ type Tree struct {
 // run has the objects from its first key up to the next run's first key. It is immutable.
 type run struct {
 	first string
-	// n is the number of objects. It is kept beside the columns, so that Count need not read them.
+	// n is the number of objects. It is not in columns, so Count does not read those.
 	n int
 	*columns
 }
 
-// columns has the objects of a run, and beside them the signatures of their labels. So a search for a label reads only
+// columns has the objects of a run, and the signatures of their labels at the same indexes. So a search for a label reads only
 // objects that probably have it.
 type columns struct {
 	objects    []*Object
@@ -40,8 +40,8 @@ type columns struct {
 	union signature
 }
 
-// indexEntry is an object's entry in the index: the value of the indexed field, and the object's key. It does not hold
-// the object, so an update of the object that keeps the value leaves the index as it is.
+// indexEntry is an object's entry in the index: the value of the indexed field, and the object's key. It does not hold the
+// object, so most updates of the object leave the index as it is.
 type indexEntry struct{ value, key string }
 
 const (
@@ -51,12 +51,11 @@ const (
 	maxRun = 64
 )
 
-// The bytes that a version takes in addition to its objects: the run and the nodes that it copied. If an object comes or
-// goes, signatures and nodes of the index (if there is one) are copied, too. TestVersionSize measures these bytes.
+// The bytes that a version takes in addition to its objects, as measured by TestVersionSize.
 const (
-	replacingSize  = 2000
-	membershipSize = 2700
-	indexSize      = 3000
+	replacingSize  = 2000 // An object was replaced: its run and nodes of the tree are copied.
+	membershipSize = 2700 // An object came or went: signatures are copied, too.
+	indexSize      = 3000 // It also came to the index or left it: nodes of the index are copied, too.
 )
 
 func (e indexEntry) less(f indexEntry) bool {
@@ -90,7 +89,7 @@ func (t Tree) Clone() Tree {
 }
 
 // VersionSize returns the number of bytes that a version takes in addition to its objects, if the object after has replaced
-// the object before. Either may be nil: then an object comes or goes.
+// the object before. before is nil for a new object, and after is nil for a removed one.
 func (t Tree) VersionSize(before, after *Object) int64 {
 	switch {
 	case before != nil && after != nil:
@@ -110,7 +109,7 @@ func (t Tree) runOf(key string) (found run) {
 	return found
 }
 
-// search returns the index of the first object whose key is not below key, and reports whether this is the object's key.
+// search returns the index of the first object whose key is at least key. found reports whether the keys are equal.
 func (r run) search(key string) (i int, found bool) {
 	return slices.BinarySearchFunc(r.objects, key, func(o *Object, key string) int { return strings.Compare(o.Key, key) })
 }
@@ -128,7 +127,7 @@ func (t Tree) Get(key string) (*Object, bool) {
 	return r.objects[i], true
 }
 
-// Set adds an object or replaces the object with its key. It returns the replaced object; nil if there was none.
+// Set adds an object, or replaces the object with its key. It returns the replaced object, or nil if there was none.
 func (t Tree) Set(o *Object) (old *Object) {
 	r := t.runOf(o.Key)
 	i, found := r.search(o.Key)
@@ -147,7 +146,7 @@ func (t Tree) Set(o *Object) (old *Object) {
 	case old.Labels != o.Labels:
 		t.runs.ReplaceOrInsert(r.splice(i, 1, o))
 	default:
-		c := *r.columns // the signatures stay
+		c := *r.columns // The signatures stay.
 		c.objects = splice(r.objects, i, 1, o)
 		t.runs.ReplaceOrInsert(run{first: r.first, n: r.n, columns: &c})
 	}
@@ -165,13 +164,13 @@ func (t Tree) split(r run, added int) (low, high run) {
 	at := r.n / 2
 	last, _ := t.runs.Max()
 	if added == r.n-1 && r.first == last.first {
-		at = added // a load adds objects in order: split in the middle, all runs would stay half empty
+		at = added // A load adds objects in order: if it split runs in the middle, all of them would stay half empty.
 	}
 	return r.slice(r.first, 0, at), r.slice(r.objects[at].Key, at, r.n)
 }
 
-// Remove removes the object with a key and returns it; nil if there is none. A run that becomes small joins the run
-// before it.
+// Remove removes the object with a key and returns it, or nil if there is none. A run that becomes small joins the run before
+// it.
 func (t Tree) Remove(key string) *Object {
 	r := t.runOf(key)
 	i, found := r.search(key)
@@ -230,8 +229,8 @@ func splice[T any](s []T, i, removed int, added ...T) []T {
 	return slices.Concat(s[:i], added, s[i+removed:])
 }
 
-// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until yield returns false. In a
-// run these are the objects at the indexes low <= i < high. An empty end means no end.
+// ascendRuns calls yield for the runs that may have objects with from <= key < end, in order, until yield returns false. The
+// objects at the indexes low <= i < high of the run have such keys. An empty end means no end.
 func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool) {
 	var last run // the run to which end belongs
 	if end != "" {
@@ -241,7 +240,7 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 		last = t.runOf(end)
 	}
 	t.runs.AscendGreaterOrEqual(t.runOf(from), func(r run) bool {
-		isLast := r.columns == last.columns // the pointer identifies a run; without an end, last has nil
+		isLast := r.columns == last.columns // The pointer identifies a run. It is nil in last if there is no end.
 		low, high := 0, r.n
 		if r.first < from {
 			low, _ = r.search(from)
@@ -253,8 +252,7 @@ func (t Tree) ascendRuns(from, end string, yield func(r run, low, high int) bool
 	})
 }
 
-// Ascend calls yield for the objects with from <= key < end in order, until it returns false. An empty end means no
-// end.
+// Ascend calls yield for the objects with from <= key < end, in order, until it returns false. An empty end means no end.
 func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
 	t.ascendRequired(0, from, end, yield)
 }
@@ -281,7 +279,7 @@ func (t Tree) ascendIndex(value, from, end string, yield func(*Object) bool) {
 		if e.value != value || isBehindEnd {
 			return false
 		}
-		o, _ := t.Get(e.key) // always found: the index has the keys of the tree
+		o, _ := t.Get(e.key) // It is always found: the index has only keys of the tree.
 		return yield(o)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // protobufShape writes lists in protobuf: a wrapper (runtime.Unknown) around the list's metadata and items. Like generated
@@ -20,17 +21,14 @@ func (protobufEncoding) shapes() []shape { return []shape{protobufShape{}} }
 
 // appendHead implements shape.
 func (protobufShape) appendHead(dst []byte, e *Envelope, meta ListMeta, _, itemsSize int) []byte {
-	// The numbers are those of metav1.ListMeta.
-	listMeta := appendWireString(nil, 1, "")                                        // selfLink
-	listMeta = appendWireString(listMeta, 2, strconv.FormatUint(meta.Revision, 10)) // resourceVersion
-	listMeta = appendWireString(listMeta, 3, meta.Continue)                         // continue
+	message := metav1.ListMeta{ResourceVersion: strconv.FormatUint(meta.Revision, 10), Continue: meta.Continue}
 	if meta.Remaining != 0 {
-		listMeta = protowire.AppendTag(listMeta, 4, protowire.VarintType)   // remainingItemCount
-		listMeta = protowire.AppendVarint(listMeta, uint64(meta.Remaining)) // #nosec G115 -- an int64 on the wire
+		message.RemainingItemCount = &meta.Remaining
 	}
 	if meta.Shards != "" {
-		listMeta = appendWireBytes(listMeta, 5, appendWireString(nil, 1, meta.Shards)) // shardInfo.selector
+		message.ShardInfo = &metav1.ShardInfo{Selector: meta.Shards}
 	}
+	listMeta, _ := message.Marshal() // Generated code returns no error here.
 	typeMeta := appendWireString(nil, typeAPIVersionField, e.APIVersion)
 	typeMeta = appendWireString(typeMeta, typeKindField, e.kind)
 	listSize := tagSize + protowire.SizeBytes(len(listMeta)) + itemsSize

@@ -25,7 +25,7 @@ func IsAnswer(err error) bool {
 	return ok
 }
 
-// RetryPause returns the pause after an error: the given pause, or a longer one if the upstream asks for it (Retry-After).
+// RetryPause returns the given pause, or a longer one if err has the upstream's Retry-After.
 func RetryPause(pause time.Duration, err error) time.Duration {
 	if answer, ok := errors.AsType[*wire.AnswerError](err); ok {
 		return max(pause, answer.RetryAfter)
@@ -33,15 +33,15 @@ func RetryPause(pause time.Duration, err error) time.Duration {
 	return pause
 }
 
-// IsBusy reports whether the API server itself answered that it is overloaded or cannot answer now (a 429, or any 5xx with
-// a Status): it is alive, and its watches may work. A 5xx without a Status is not the API server's own answer: a load
-// balancer may have lost the API server, and still hold its watches open.
+// IsBusy reports whether the API server itself answered that it is overloaded or cannot answer now: a 429, or any 5xx with a
+// Status. Then it is alive, and its watches may work. A 5xx without a Status comes from a load balancer, which may have lost
+// the API server and still hold its watches open.
 func IsBusy(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
 	if !ok {
 		return false
 	}
-	hasStatus := answer.Message != "" // only a Status has a message, see [wire.ReadAnswerError]
+	hasStatus := answer.Message != "" // Only a Status has a message (see wire.ReadAnswerError).
 	return answer.Code == http.StatusTooManyRequests || (answer.Code >= http.StatusInternalServerError && hasStatus)
 }
 
@@ -51,16 +51,14 @@ func IsUpstreamFailure(err error) bool {
 	return isNetworkFailure(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }
 
-// isNetworkFailure reports whether err says that no answer came, or that an answer broke off. Any error of an http.Client
-// counts, since it is a [url.Error], which is a [net.Error]. io.EOF says that the connection was closed before an answer. An
-// error that breaks off a stream of HTTP/2, for example after a ping without an answer, does not count: it is a
-// [wire.ErrEnded] and not a net.Error.
+// isNetworkFailure reports whether err says that no answer came, or that an answer broke off. Every error of an http.Client
+// is a [url.Error], which is a [net.Error]. io.EOF says that the connection was closed before an answer.
 func isNetworkFailure(err error) bool {
 	_, isNetError := errors.AsType[net.Error](err)
 	return isNetError || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// Backoff returns the pauses between tries: from 0.1 to 10 seconds, and up to half of that more at random.
+// Backoff returns the pauses between tries: 0.1 to 10 seconds, and up to half of that in addition at random.
 func Backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 }

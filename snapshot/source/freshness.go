@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Freshness decides how a feed that reads a stream proves that its state is new. It reads no clock and does nothing by itself:
-// the feed records what happens, and Next returns what to do. There are two means:
+// Freshness decides how a feed that reads a stream proves that its state is new. It reads no clock and does nothing by
+// itself: the feed records what happens, and Next returns what to do. There are two means:
 //
 //   - A probe asks the upstream for its current revision. Once the state has reached that revision, the state has every
 //     change from before the probe was sent.
@@ -97,8 +97,8 @@ const (
 	probePause = 500 * time.Millisecond
 )
 
-// NewFreshness returns a Freshness that keeps a state younger than bound. A spread from 0 to 1 makes the pauses between probes
-// a little shorter, so that replicas with different spreads do not ask at the same times.
+// NewFreshness returns a Freshness that keeps a state younger than bound. A spread from 0 to 1 makes the pauses between
+// probes a little shorter, so that replicas with different spreads do not ask at the same times.
 func NewFreshness(bound time.Duration, spread float64) Freshness {
 	return Freshness{schedule: newProbeSchedule(bound, spread)}
 }

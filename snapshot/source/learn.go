@@ -16,9 +16,9 @@ import (
 // Learned is the form in which the upstream writes a resource, and an estimate of the resource's size.
 type Learned struct {
 	Envelope *wire.Envelope
-	// Count is about the number of objects.
+	// Count is an estimate of the number of objects.
 	Count int64
-	// Mean is the mean size of an object in memory, in bytes, as estimated from the first few objects.
+	// Mean is an estimate of the mean size of an object in memory, in bytes.
 	Mean int64
 	// Reproducible reports whether listproxy would write the event of the first object with the same bytes.
 	Reproducible bool
@@ -32,53 +32,56 @@ const (
 )
 
 // Learn learns the envelope of lists from an empty list and from a list of a few objects. It learns the form of items by
-// comparing the first object in the list with the same object in a watch; without objects, that form stays unknown. fields
-// returns the fields that some API servers accept in a selector, and Learn keeps those that this upstream accepts.
+// comparing the first object in the list with the same object in a watch. Without objects, that form stays unknown. fields
+// returns the fields that some API servers accept in a selector. Learn keeps those that this upstream accepts.
 func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (Learned, error) {
 	empty, err := s.learnEmptyList(ctx, fields)
 	if err != nil {
 		return Learned{}, err
 	}
 	for range learnTries {
-		sample, sharded, err := s.sample(ctx)
-		if err != nil {
-			return Learned{}, err
+		learned, found, err := s.learnSample(ctx, empty)
+		if found || err != nil {
+			return learned, err
 		}
-		envelope, err := s.EnvelopeOf(ctx, sample, empty)
-		if err != nil {
-			return Learned{}, err
-		}
-		envelope.Sharded = sharded
-		if sharded {
-			envelope.Paths = envelope.Paths.WithUID()
-		}
-		if len(sample.Items) == 0 {
-			return Learned{Envelope: envelope}, nil
-		}
-		first := sample.Items[0]
-		ev, found, err := s.findInWatch(ctx, first)
-		if err != nil {
-			return Learned{}, err
-		}
-		if !found {
-			continue // The object has changed since it was listed.
-		}
-		envelope.Item, err = wire.LearnItem(s.Encoding(), first, ev)
-		if err != nil {
-			return Learned{}, err
-		}
-		return Learned{
-			Envelope:     envelope,
-			Count:        int64(len(sample.Items)) + sample.Meta.Remaining,
-			Mean:         int64(len(sample.Body)/len(sample.Items)) + index.ObjectOverhead,
-			Reproducible: ev.Reproducible,
-		}, nil
 	}
 	return Learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
-// sample lists the first few objects. sharded reports whether the upstream supports shard selectors: an API server that does
-// repeats the selector in the list, and others ignore it.
+// learnSample learns from one list of a few objects. empty is the envelope of an empty list. found is false if the first
+// object has changed before a watch sent it.
+func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned Learned, found bool, err error) {
+	sample, sharded, err := s.sample(ctx)
+	if err != nil {
+		return Learned{}, false, err
+	}
+	envelope, err := s.EnvelopeOf(ctx, sample, empty)
+	if err != nil {
+		return Learned{}, false, err
+	}
+	envelope.Sharded = sharded
+	if sharded {
+		envelope.Paths = envelope.Paths.WithUID()
+	}
+	if len(sample.Items) == 0 {
+		return Learned{Envelope: envelope}, true, nil
+	}
+	first := sample.Items[0]
+	ev, found, err := s.findInWatch(ctx, first)
+	if err != nil || !found {
+		return Learned{}, false, err
+	}
+	envelope.Item, err = wire.LearnItem(s.Encoding(), first, ev)
+	return Learned{
+		Envelope:     envelope,
+		Count:        int64(len(sample.Items)) + sample.Meta.Remaining,
+		Mean:         int64(len(sample.Body)/len(sample.Items)) + index.ObjectOverhead,
+		Reproducible: ev.Reproducible,
+	}, true, err
+}
+
+// sample lists the first few objects. sharded reports whether the upstream supports shard selectors: then it repeats the
+// selector in the list. Other API servers ignore the selector.
 func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool, err error) {
 	limit := strconv.Itoa(sampleSize)
 	sample, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})
@@ -93,8 +96,8 @@ func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool,
 	return sample, sharded, err
 }
 
-// EnvelopeOf returns the envelope of a list with objects. Such a list does not show the text for no items or the fields for
-// selectors: they are copied from known, the envelope of another list of the same collection.
+// EnvelopeOf returns the envelope of a list with objects. What such a list does not show, as the fields for selectors, is
+// copied from known, the envelope of another list of the same collection.
 func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
 	envelope, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
 	if err != nil {
@@ -107,8 +110,8 @@ func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.
 	return envelope, err
 }
 
-// learnEmptyList returns the envelope of an empty list, without content type and headers. The envelope has those of the
-// fields that the upstream accepts in a selector: older API servers accept fewer.
+// learnEmptyList returns the envelope of an empty list, without content type and headers. It has the fields that the upstream
+// accepts in a selector: older API servers accept fewer.
 func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
 	all := []wire.Field{{Name: wire.NamespaceField}}
 	if !s.Resource.Representation.IsMetadata() {
@@ -146,7 +149,7 @@ func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context
 	return envelope, nil
 }
 
-// acceptedFields returns those of the fields that the upstream accepts in a selector.
+// acceptedFields returns the fields that the upstream accepts in a selector.
 func (s *Source) acceptedFields(ctx context.Context, fields []wire.Field) (accepted []wire.Field, err error) {
 	for _, field := range fields {
 		_, _, err := s.Probe(ctx, field.Name)

@@ -17,8 +17,9 @@ type lifetime struct {
 // faster than the clock here.
 const maxEarlyEnd = time.Second
 
-// LatestEnd returns the latest time at which a watch can have ended, if its end is noticed now. That is now, or the end of
-// the timeout if the timeout has passed: this process or the machine may have stood still, and noticed the end late.
+// LatestEnd returns the latest time at which a watch can have ended if its end is noticed now. That is the end of the
+// timeout if it has passed: this process or the machine may have stood still, and noticed the end late. Otherwise that is
+// now.
 func (l lifetime) LatestEnd(now time.Time) time.Time {
 	timedOut := l.answeredAt.Add(l.timeout)
 	// The monotonic clock stands still while the machine sleeps (see clock.Age), and the wall clock may be set back. So the
@@ -29,7 +30,7 @@ func (l lifetime) LatestEnd(now time.Time) time.Time {
 	return timedOut
 }
 
-// reachedTimeout reports whether a watch may have been open for its timeout, if its end is noticed now.
+// reachedTimeout reports whether a watch may have been open for its timeout if its end is noticed now.
 func (l lifetime) reachedTimeout(now time.Time) bool {
 	return now.Sub(l.sentAt) >= l.timeout-maxEarlyEnd
 }

@@ -14,9 +14,9 @@ type Probe struct {
 	Sent time.Time
 }
 
-// ProbeCounter numbers the probes of all collections of one upstream, and so orders probes and callers' requests without a
-// clock. A request keeps the value of Last from the moment at which it came: every probe with a higher number was sent
-// later. The zero value is ready for use. It is safe for concurrent use.
+// ProbeCounter numbers the probes of all collections of one upstream. The numbers order probes and callers' requests without
+// a clock: every probe with a higher number than Last had when a request came was sent after that. The zero value is ready
+// for use. It is safe for concurrent use.
 type ProbeCounter struct{ count atomic.Uint64 }
 
 // beforeFirst is the value of Last before the first probe. It is not 0, since 0 stands for a request without a number.

@@ -31,8 +31,8 @@ func WithCollection(ctx context.Context, key CollectionKey) context.Context {
 	return context.WithValue(ctx, collectionContextKey{}, key)
 }
 
-// Describe returns the purpose of a request with the context ctx, and the labels of the collection that it reads. All are
-// empty for requests that read no collection.
+// Describe returns the purpose of a request with the context ctx, and the collection that it reads. All are empty for a
+// request that reads no collection.
 func Describe(ctx context.Context) (purpose, resource, version, representation string) {
 	key, ok := ctx.Value(collectionContextKey{}).(CollectionKey)
 	if !ok {
@@ -42,7 +42,7 @@ func Describe(ctx context.Context) (purpose, resource, version, representation s
 	return string(p), key.GroupResource().String(), key.Version, string(key.Representation)
 }
 
-// withDefaultPurpose returns ctx if its requests have a purpose, and WithPurpose(ctx, purpose) if not.
+// withDefaultPurpose is WithPurpose, but keeps a purpose that ctx has already.
 func withDefaultPurpose(ctx context.Context, purpose Purpose) context.Context {
 	if _, ok := ctx.Value(purposeContextKey{}).(Purpose); ok {
 		return ctx

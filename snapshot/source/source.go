@@ -31,11 +31,11 @@ type Source struct {
 }
 
 const (
-	// AnswerTimeout is the longest time until the whole answer to a list was read, or until the answer to a watch begins.
+	// AnswerTimeout bounds a list with its whole answer, and a watch until its answer begins.
 	AnswerTimeout = 60 * time.Second
 	// maxListBytes is the largest size of the body of one list or page.
 	maxListBytes = 1 << 30
-	// probeNamespace and probeName are the key of an object that cannot exist: no name may have a '~'.
+	// probeNamespace and probeName are the key of an object that cannot exist: names have no '~'.
 	probeNamespace = "default"
 	probeName      = "~listproxy-probe"
 )
@@ -97,7 +97,7 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 const maxListTries = 6
 
 // ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for lists whose
-// failure would cost the upstream more than another try, such as the last page of a load.
+// failure would cost the upstream more than another try, because a whole load would fail with them.
 func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.Values) (ListResponse, error) {
 	pause := Backoff()
 	for try := 1; ; try++ {
@@ -108,7 +108,7 @@ func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.V
 	}
 }
 
-// NonexistentKey returns the namespace and the field selector with which a list or a watch reads one key that cannot exist.
+// NonexistentKey returns the namespace and the field selector of a list or a watch of one object that cannot exist.
 func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	if s.Resource.Namespaced {
 		namespace = probeNamespace
@@ -116,10 +116,10 @@ func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	return namespace, wire.NameField + "=" + probeName
 }
 
-// Probe returns the upstream's current revision. It lists a single name that cannot exist: the revision is that list's, and
-// body is the body of the empty list. A probe costs the upstream the lookup of one key, and makes the watch cache ask etcd for
-// the current revision. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come
-// after the page.)
+// Probe returns the upstream's current revision, and the body of the empty list that has it: a list of a single name that
+// cannot exist. A probe costs the upstream the lookup of one key, and makes the watch cache ask etcd for the current
+// revision. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come after the
+// page.)
 //
 // The field selector also names fieldNames. If the upstream does not accept one of these fields, it answers 400.
 func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
@@ -140,7 +140,7 @@ func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, 
 }
 
 // Watch begins a watch, which goes on until ctx ends, the upstream ends the watch, or the caller stops the stream. The caller
-// must stop the stream. A part of a second in the timeout is cut off. Watch adds watch and timeoutSeconds to query.
+// must stop the stream. The timeout is truncated to seconds. Watch adds watch and timeoutSeconds to query.
 func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*Stream, error) {
 	query.Set("watch", "true")
 	// Without a timeout, the upstream would choose how long the watch lasts.
@@ -168,8 +168,8 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	return stream, nil
 }
 
-// PageQuery returns the query of one page of a list at exactly a revision. The page begins with the key start; it is the
-// first one if start is empty.
+// PageQuery returns the query of one page of a list at exactly a revision. The page begins with the key start, or with the
+// first object if start is empty.
 func (s *Source) PageQuery(revision uint64, start string, limit int64) url.Values {
 	query := ExactQuery(revision)
 	if start != "" {
@@ -190,9 +190,9 @@ func ExactQuery(revision uint64) url.Values {
 	}
 }
 
-// Key returns the key of an object. The API server orders objects by their keys. The error is a [wire.InconsistencyError] if
-// the object has no name, or has a namespace though the resource has none, or lacks one. The error is [wire.ErrForm] if the
-// name or the namespace is not UTF-8.
+// Key returns the key of an object, by which the API server orders objects. The error is a [wire.InconsistencyError] if the
+// object has no name, or if it has a namespace in a cluster-scoped resource or none in a namespaced one. The error is
+// [wire.ErrForm] if the name or the namespace is not UTF-8.
 func (s *Source) Key(m wire.ObjectMeta) (string, error) {
 	if m.Name == "" || (m.Namespace != "") != s.Resource.Namespaced {
 		return "", wire.Inconsistent("an object without a name, or with a namespace that does not fit the resource")

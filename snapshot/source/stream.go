@@ -40,8 +40,8 @@ func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.Read
 	}()
 }
 
-// EndedAtTimeout reports whether a stream whose end is noticed now has ended at its timeout, and between two events. After any
-// other end, even without an error, the upstream may have restarted, or another one may answer.
+// EndedAtTimeout reports whether a stream whose end is noticed now has ended at its timeout, and between two events. After
+// any other end, even without an error, the upstream may have restarted, or another one may answer.
 func (s *Stream) EndedAtTimeout(now time.Time) bool {
 	return s.reachedTimeout(now) && errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF)
 }

@@ -15,7 +15,7 @@ import (
 type AnswerError struct {
 	Code    int
 	Message string
-	// RetryAfter is the pause before the next request for which the upstream asks, at most maxRetryAfter; 0 if it asks for none.
+	// RetryAfter is the pause for which the upstream asks before the next request, at most maxRetryAfter; 0 if it asks for none.
 	RetryAfter time.Duration
 }
 
@@ -23,8 +23,8 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the upstream answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message)
 }
 
-// ReadAnswerError returns the AnswerError of an answer. It does not close the body, and reads at most 64 KiB of it: a Status
-// is smaller. The message is empty if the body is not a Status.
+// ReadAnswerError returns the AnswerError of an answer. It reads at most 64 KiB of the body, more than a Status has, and
+// does not close it. The message is empty if the body is not a Status.
 func ReadAnswerError(resp *http.Response) *AnswerError {
 	e := &AnswerError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
 	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
@@ -36,8 +36,8 @@ func ReadAnswerError(resp *http.Response) *AnswerError {
 // maxRetryAfter is the longest pause that a Retry-After header can cause.
 const maxRetryAfter = time.Minute
 
-// retryAfter returns the pause for which a Retry-After header asks. Only a number of seconds counts, which is what
-// kube-apiserver sends. It returns 0 for a date, or without the header.
+// retryAfter returns the pause for which a Retry-After header asks in seconds, as kube-apiserver does. It returns 0 for a
+// date, or without the header.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31) // A Duration can hold 31 bits of seconds.
 	if err != nil {
@@ -46,7 +46,7 @@ func retryAfter(h http.Header) time.Duration {
 	return min(maxRetryAfter, time.Duration(seconds)*time.Second)
 }
 
-// readStatus parses a Status, in JSON or protobuf. It returns the zero Status if text is not a Status.
+// readStatus parses a Status in JSON or protobuf. It returns the zero Status if text is not a Status.
 func readStatus(text []byte) (status metav1.Status) {
 	w, err := parseWrapper(text)
 	if err == nil {

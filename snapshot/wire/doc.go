@@ -3,7 +3,7 @@
 // they are never encoded again.
 //
 // encoding.go says what both encodings can do. jsonencoding.go (with jsonscan.go) and protobufencoding.go read,
-// jsonshape.go and protobufshape.go write. event.go makes events and bookmarks, indent.go indents.
+// jsonshape.go and protobufshape.go write. event.go has events and bookmarks, indent.go indents.
 //
 // [Envelope] is everything in a list except its objects. It is learned from a real list, and accepted only if that list,
 // written with the envelope, has the same bytes. Package wire refuses bytes that it does not completely understand: with

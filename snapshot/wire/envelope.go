@@ -18,15 +18,15 @@ const (
 	NamespaceField = "metadata.namespace"
 )
 
-// UIDField is the name of the UID in a shard selector. A shard is a part of a collection: a shard selector chooses objects by
-// the hash of their UID or namespace. A field selector cannot name the UID.
+// UIDField is the name of the UID in a shard selector, which chooses objects by the hash of their UID or namespace. A field
+// selector cannot name the UID.
 const UIDField = "object.metadata.uid"
 
 // AllShards is the shard selector that selects all objects.
 const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
 
-// Envelope says how the upstream writes the lists of one collection. It has what is needed to write all bytes around the
-// objects, and the fields that the upstream accepts in selectors. It must not be changed once it is shared.
+// Envelope says how the upstream writes the lists of one collection: all bytes around the objects. It also has the fields
+// that the upstream accepts in selectors. It must not be changed once it is shared.
 type Envelope struct {
 	// Encoding is the encoding of lists and events.
 	Encoding Encoding
@@ -39,11 +39,11 @@ type Envelope struct {
 	APIVersion string
 	// EmptyItems is the JSON that the upstream writes for no items: "[]" or "null".
 	EmptyItems string
-	// Item is the form of items. It becomes known when an object was seen in a list and in a watch.
+	// Item is the form of items. It is known once an object was seen in a list and in a watch.
 	Item ItemForm
 	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
-	// Sharded reports whether the upstream supports shard selectors. Then it repeats them in the metadata.shardInfo of lists.
+	// Sharded reports whether the upstream supports shard selectors, and repeats them in the metadata.shardInfo of lists.
 	Sharded bool
 	// Paths has the paths of the other fields that the upstream accepts in a selector.
 	Paths *FieldPaths
@@ -77,9 +77,8 @@ type ItemForm struct {
 // ErrForm means that lists or events have an unknown form. Then the collection is not cached.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns the envelope of a list that the upstream wrote. It writes the list again with the envelope, and
-// returns [ErrForm] if the bytes differ. emptyItems is the EmptyItems of the envelope, if an empty list has shown it;
-// otherwise "". The default is "[]", and a list with null shows "null".
+// LearnEnvelope returns the envelope of a list that the upstream wrote. It returns [ErrForm] if the envelope writes the list
+// with other bytes. emptyItems is the EmptyItems that an empty list has shown, or "" if that is unknown.
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.ParseList(body)
 	if err != nil {
@@ -142,8 +141,8 @@ func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	return e.AppendTail(dst, meta, len(items))
 }
 
-// CanSelect reports whether a field selector can be applied to this collection: the upstream accepts its fields, and
-// their values are kept with the objects.
+// CanSelect reports whether the upstream accepts a field selector, so that the values of its fields are kept with the
+// objects.
 func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	for _, term := range selector.Requirements() {
 		if !e.acceptsField(term.Field) {
@@ -160,7 +159,7 @@ func (e *Envelope) acceptsField(name string) bool {
 		return true
 	case NamespaceField:
 		return e.HasNamespaceField
-	case UIDField: // Paths may have it, but only for shard selectors.
+	case UIDField: // Paths may have it for shard selectors.
 		return false
 	}
 	return e.Paths.Find(name) >= 0

@@ -7,11 +7,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// FieldPaths finds the values of fields in an object, in one pass over the object. It is immutable. If one of the fields
-// is indexed, it is the first, so that its value is the first of an object's values.
+// FieldPaths finds the values of fields in an object, in one pass over the object. It is immutable. The indexed field is the
+// first one, if there is one.
 //
-// For example, the paths of spec.nodeName and spec.restartPolicy in JSON are a root with the child "spec". This has the
-// children "nodeName" for field 0 and "restartPolicy" for field 1.
+// For example, the JSON paths of the fields 0, spec.nodeName, and 1, spec.restartPolicy, are this tree:
+//
+//	root ── "spec" ┬─ "nodeName", which ends field 0
+//	               └─ "restartPolicy", which ends field 1
 type FieldPaths struct {
 	fields   []Field
 	json     *pathNode[string]
@@ -26,7 +28,7 @@ type pathNode[K comparable] struct {
 	children map[K]*pathNode[K]
 }
 
-// NewFieldPaths returns the paths to fields, in this order, except that the indexed field comes first.
+// NewFieldPaths returns the paths to fields. It keeps their order, except that the indexed field becomes the first one.
 func NewFieldPaths(fields []Field) *FieldPaths {
 	ordered := slices.Clone(fields)
 	if i := slices.IndexFunc(fields, func(f Field) bool { return f.Indexed }); i > 0 {
@@ -63,7 +65,7 @@ func (p *FieldPaths) HasIndexed() bool {
 	return len(p.fields) > 0 && p.fields[0].Indexed
 }
 
-// IsIndexed reports whether field i is the indexed field, or another name for its value. -1 is not.
+// IsIndexed reports whether field i is the indexed field, or another name for its value. If i is -1, it is not.
 func (p *FieldPaths) IsIndexed(i int) bool {
 	return p.HasIndexed() && i >= 0 && slices.Equal(p.fields[i].JSON, p.fields[0].JSON)
 }
@@ -84,7 +86,8 @@ func (p *FieldPaths) WithUID() *FieldPaths {
 	return NewFieldPaths(append(slices.Clone(p.fields), uid))
 }
 
-// ReadValues reads the values of the fields from a list's item, in the order of the paths. An absent field has its zero value.
+// ReadValues reads the values of the fields from a list's item, in the order of the paths. An absent field has its zero
+// value.
 func (p *FieldPaths) ReadValues(encoding Encoding, item []byte) ([]string, error) {
 	if len(p.fields) == 0 {
 		return nil, nil

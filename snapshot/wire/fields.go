@@ -15,7 +15,7 @@ type Field struct {
 	// JSON is the path to the value in JSON: a string, a number or a boolean.
 	JSON []string
 	// Protobuf is the path to the value in protobuf: the numbers of the fields in the object, without the wrapper. It is
-	// nil for custom resources, which have no protobuf. The value is a string, a boolean or an int32, as Zero is.
+	// nil for custom resources, which have no protobuf. Zero shows the type of the value: string, boolean or int32.
 	Protobuf []protowire.Number
 	// Indexed reports whether kube-apiserver has an index by the field. Then a collection has one, too (see
 	// index.Query.UsesIndex).
@@ -30,11 +30,10 @@ type Field struct {
 // A field is listed if kube-apiserver accepts it in a selector of the type's version (kubernetes, pkg/apis,
 // AddFieldLabelConversionFunc), gives it a value (pkg/registry, the GetAttrs of the type), and always sends the value in
 // the object. So status.podIPs of pods is left out: it has no value upstream. status.replicas of replicasets and
-// spec.leaseName of leasecandidates are left out: they are not accepted. Events have no fields here because they are
-// never kept.
+// spec.leaseName of leasecandidates are left out: they are not accepted. Events are never kept, so they have no fields here.
 //
-// Another version of kube-apiserver may have fields that are not listed. Not every type has metadata.namespace: nodes,
-// namespaces, resourceslices and all types of certificates.k8s.io refuse it.
+// Another version of kube-apiserver may have other fields. Nodes, namespaces, resourceslices and all types of
+// certificates.k8s.io refuse metadata.namespace.
 func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	switch gvr.Version + " " + gvr.GroupResource().String() { // "version resource.group"
 	case "v1 pods":

@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the
-// text. The zero value is at the beginning of a text. White space around the text is left out: kube-apiserver indents
-// lists without the line break at their end.
+// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the text.
+// It leaves out white space around the text, as kube-apiserver does with the line break at the end of a list. For invalid
+// JSON the output is undefined. The zero value is ready for use.
 //
-// The JSON must be valid. For other input the output is undefined. If a write to the output fails, the following ones fail,
-// too (bufio.Writer keeps its error), so only some errors are looked at.
+// A bufio.Writer keeps its first error, so some errors of writes are not checked.
 type Indenter struct {
 	// depth is the number of objects and arrays around the position.
 	depth int
@@ -28,7 +27,7 @@ var errIndentDepth = errors.New("JSON that is nested too deeply to be indented")
 // runtime/serializer/json).
 const indentStep = 2
 
-// someSpaces is as much as most lines need. Others need it several times.
+// someSpaces is enough for most lines. Others need it several times.
 var someSpaces = strings.Repeat(" ", indentStep*64)
 
 // Indent writes the next piece of the text, indented. Pieces may end anywhere but within a string. It returns an error
@@ -52,7 +51,7 @@ func tokenLength(text []byte) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
 		case '\\':
-			i++ // over the escaped byte, which may be a quotation mark
+			i++ // Skip the escaped byte, which may be a quotation mark.
 		case '"':
 			return i + 1
 		}
@@ -91,7 +90,7 @@ func (in *Indenter) writeToken(out *bufio.Writer, token []byte) error {
 	return err
 }
 
-// breakLine begins a line.
+// breakLine begins an indented line.
 func (in *Indenter) breakLine(out *bufio.Writer) {
 	_ = out.WriteByte('\n')
 	for spaces := indentStep * in.depth; spaces > 0; spaces -= len(someSpaces) {

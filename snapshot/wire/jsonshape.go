@@ -6,18 +6,19 @@ import (
 	"strconv"
 )
 
-// kube-apiserver writes lists in JSON in two shapes. structShape is for built-in types: the keys are in the order of Go's
-// structs, and the items have no kind and apiVersion. sortedShape is for custom resources: the keys are sorted, there is
-// always a "continue", and the items have kind and apiVersion.
+// kube-apiserver writes lists in JSON in two shapes:
 //
-// strconv.AppendQuote quotes kinds, versions, tokens and selectors as kube-apiserver does, as long as they are printable ASCII
-// without <, > and &. For others the bytes differ, so LearnEnvelope refuses the list.
+//	structShape, for built-in types    {"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[…]}
+//	sortedShape, for custom resources  {"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
+//
+// strconv.AppendQuote quotes printable ASCII as kube-apiserver does, except for <, > and &. If a kind, version, token or
+// selector has other characters, the bytes differ, and LearnEnvelope refuses the list.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }
 )
 
-// jsonItems has the methods that are the same in both shapes.
+// jsonItems has the methods that both shapes share.
 type jsonItems struct{}
 
 // separator implements shape.
@@ -118,7 +119,7 @@ func (jsonEncoding) appendEventHead(dst []byte, eventType string, form ItemForm,
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// isReproducible reports whether [Envelope.AppendEvent] would write the bytes of the record for this event.
+// isReproducible is Event.Reproducible for a record that was parsed as ev.
 func (jsonEncoding) isReproducible(record []byte, ev Event) bool {
 	head := jsonEventType + ev.Type + jsonEventObject
 	return len(record) == len(head)+len(ev.Object)+len(jsonEventEnd) &&

@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels is a compact set of labels: one interned string, since the objects of one owner mostly have the same labels.
-// Values are equal if they have the same labels. The zero value has none.
+// Labels is a set of labels in one interned string, since many objects have the same labels. Two sets are equal (==) if they
+// have the same labels. The zero value has none.
 type Labels struct {
-	// handle is the handle of the text "key\0value\0" for each label, sorted by key; zero for no labels.
+	// handle is the handle of text; zero for no labels.
 	handle unique.Handle[string]
 }
 
 var _ labels.Labels = Labels{}
 
-// MakeLabels returns a set of labels. pairs has key, value, key, value and so on; MakeLabels does not keep its
-// memory. A key that appears twice is an error.
+// MakeLabels returns a set of labels. pairs has key, value, key, value and so on. Its memory is not kept. A key that appears
+// twice is an error.
 func MakeLabels(pairs [][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil
@@ -33,7 +33,7 @@ func MakeLabels(pairs [][]byte) (Labels, error) {
 		size += len(s) + 1
 	}
 
-	order := make([]int, 0, len(pairs)/2) // the indexes of the keys in pairs, sorted by key
+	order := make([]int, 0, len(pairs)/2) // It has the indexes of the keys in pairs, in the order of the keys.
 	for i := 0; i < len(pairs); i += 2 {
 		order = append(order, i)
 	}
@@ -54,15 +54,15 @@ func MakeLabels(pairs [][]byte) (Labels, error) {
 // maxSharedLabels is the size, in bytes, up to which a set of labels is assumed to be shared between objects.
 const maxSharedLabels = 256
 
-// UnsharedSize returns the number of bytes of memory that the set takes; 0 if other objects probably share it.
+// UnsharedSize returns the number of bytes of memory that the set takes, or 0 if other objects probably share it.
 func (s Labels) UnsharedSize() int {
 	if n := len(s.text()); n > maxSharedLabels {
 		return n
 	}
-	return 0 // counted in index.ObjectOverhead
+	return 0 // It is counted in index.ObjectOverhead.
 }
 
-// text returns the text "key\0value\0" for each label, sorted by key.
+// text returns "key\0value\0" for each label, sorted by key.
 func (s Labels) text() string {
 	if s == (Labels{}) {
 		return ""

@@ -91,9 +91,9 @@ func walkFields(message []byte, visit func(wireField) error) error {
 	return nil
 }
 
-// splitMessage sets *contents[0] to the content of field 1 of a message, *contents[1] to the content of field 2, and so on. The
-// content of an absent field stays nil. Other fields are an error, and so are repeated ones, since a client could read either
-// value. name is the name of the message in the error.
+// splitMessage sets *contents[0] to the content of field 1 of a message, *contents[1] to the content of field 2, and so on.
+// The content of an absent field stays nil. Other fields are an error, and so are repeated ones, since a client could read
+// either value. name is the name of the message in the error.
 func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	return walkFields(message, func(f wireField) error {
 		if int(f.number) > len(contents) {
@@ -119,8 +119,8 @@ func singularField(message []byte, number protowire.Number) (only wireField, err
 	return only, err
 }
 
-// setOnce sets *content to the content of f. It returns an error if f has no content, or if *content was set before by a field
-// with the same number.
+// setOnce sets *content to the content of f. It returns an error if f has no content, or if *content was set before by a
+// field with the same number.
 func (f wireField) setOnce(content *[]byte, message string) error {
 	if f.wireType != protowire.BytesType || *content != nil {
 		return f.unexpected(message)
@@ -351,8 +351,8 @@ func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message
 	})
 }
 
-// scalarLike returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows the type:
-// "" for a string, "false" for a boolean, "0" for a number.
+// scalarLike returns the value of f as field selectors compare it. zero is the [Field.Zero] of the field, which shows the
+// type: "" for a string, "false" for a boolean, "0" for a number.
 func (f wireField) scalarLike(zero string) (string, error) {
 	switch {
 	case zero == "" && f.wireType == protowire.BytesType:

@@ -88,8 +88,7 @@ func (protobufEncoding) appendEventHead(dst []byte, eventType string, form ItemF
 // eventEnd implements Encoding.
 func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// isReproducible reports whether [Envelope.AppendEvent] would write the bytes of the record for an event of this type, whose
-// object has the wrapper w.
+// isReproducible is Event.Reproducible for a record that was parsed as an event of this type, whose object has the wrapper w.
 func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrapper) bool {
 	var buf [256]byte
 	form := ItemForm{APIVersion: w.apiVersion, Kind: w.kind}
@@ -99,9 +98,9 @@ func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrap
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
-// Revise implements Encoding. A revision of another length changes the length of the metadata, which comes before the metadata.
-// So the middle part begins with the tag and the length of the metadata, and ends with the revision. Between them are few
-// bytes: the name, the namespace and the like.
+// Revise implements Encoding. A revision of another length changes the length of the metadata, which comes before the
+// metadata. So the middle part begins with the tag and the length of the metadata, and ends with the revision. Between them
+// are few bytes: the name, the namespace and the like.
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
 	metadata, err := requiredField(item, metadataField)
 	if err != nil {

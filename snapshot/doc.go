@@ -35,7 +35,7 @@
 //   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go
 //   - collection.go, view.go, fresh.go, forward.go, watches.go, validity.go: what requests ask of a collection
 //   - feed.go, learn.go, load.go, bridge.go, follow.go, timeline.go, probe.go, progress.go: the feed, in the order of its
-//     life; failure.go; call.go
+//     life; failure.go
 //   - write.go, trimhistory.go: the changes of what is known. Each is made under one lock, and publishes a view
 //   - budget.go, losses.go: the bytes that are stored, and how often states are lost
 //   - selfcheckloop.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -14,20 +15,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap is the longest time between a watch that ended at its timeout and the next one in which no proof is needed that
-// both have the same timeline: nobody can stop etcd, restore a backup and start etcd in that time.
+// maxOrderlyGap is the longest time between a watch that ended at its timeout and the next one in which both count as watches
+// of the same timeline without a proof: nobody can stop etcd, restore a backup and start etcd in that time.
 const maxOrderlyGap = 10 * time.Second
 
-// resume opens a watch that goes on from the interval's end. It first asks the upstream for its revision: a watch from a
-// revision that is still in the future would send nothing. Three examples, with the interval [100, 120]:
+// resume opens a watch that goes on from the interval's end. It first asks the upstream for its revision, since a watch from
+// a future revision would send nothing. Three examples, with the interval [100, 120]:
 //
 //	the upstream's revision   the watch from 120 on   then
 //	130                       sends later changes     the interval grows
 //	130                       is answered 410         the upstream has forgotten later changes: load anew
 //	110                       is not opened           another timeline: drop everything
 //
-// A timeline is one history of etcd. A restored backup begins another. After a break, 130 may be a revision of another timeline,
-// so [feed.proveTimeline] must succeed.
+// A timeline is one history of etcd. A restored backup begins another. After a break, 130 may be a revision of another
+// timeline, so [feed.proveTimeline] must succeed.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.freshness.NoProbeBefore())) {
 		return nil, ctx.Err()
@@ -65,11 +66,18 @@ func (f *feed) openWatch(ctx context.Context, after uint64, timeout time.Duratio
 }
 
 // read applies the events of the stream until the stream ends or must be left. It returns nil if the stream ended at its
-// timeout. In each turn, the reader acts on what is due, and then waits for an event, an outcome or the alarm.
+// timeout.
 func (f *feed) read(ctx context.Context, s *source.Stream) error {
 	f.collection.setStreaming(true)
 	f.freshness.StreamOpened(time.Now())
-	r := &reader{feed: f, stream: s, alarm: time.NewTimer(0)}
+	ctx, cancelCalls := context.WithCancel(ctx)
+	r := &reader{
+		feed:        f,
+		stream:      s,
+		cancelCalls: cancelCalls,
+		outcomes:    make(chan func() error, maxCalls),
+		alarm:       time.NewTimer(0),
+	}
 	defer r.stop()
 	if f.lacksBookmark() { // the stream's first bookmark may take a minute
 		r.openProgressWatch(ctx)
@@ -84,34 +92,40 @@ func (f *feed) read(ctx context.Context, s *source.Stream) error {
 	}
 }
 
-// reader reads one stream for a feed. Meanwhile it sends probes and opens progress watches, when [source.Freshness] decides so.
+// reader reads one stream for a feed. In each turn it does what is due, and then waits for the next event. While it reads, it
+// makes calls to the upstream: it sends probes and opens progress watches, when [source.Freshness] decides so.
 type reader struct {
 	*feed
 	stream *source.Stream
-	// probeCall sends probes, and progressCall opens progress watches, each one at a time.
-	probeCall    call[probeResult]
-	progressCall call[progress]
+	// calls are the calls in flight, at most one of each kind.
+	calls       sync.WaitGroup
+	cancelCalls context.CancelFunc
+	// outcomes has a function for each call that has ended, which handles the outcome. The reader calls it.
+	outcomes chan func() error
 	// unapplied is what the last progress watch has shown, until the stream has sent the same changes.
 	unapplied progress
 	// alarm fires when something is due.
 	alarm *time.Timer
 }
 
-// stop ends the reader's calls, and records that no stream is read any more.
+// maxCalls is the largest number of calls in flight: a probe and a progress watch.
+const maxCalls = 2
+
+// stop records that no stream is read any more, and cancels the calls in flight.
 func (r *reader) stop() {
 	r.alarm.Stop()
 	r.collection.setStreaming(false)
 	r.freshness.StreamClosed()
 	r.collection.publishFreshness(r.freshness)
-	r.progressCall.stop()
-	r.probeCall.stop()
+	r.cancelCalls()
+	r.calls.Wait() // their outcomes are not handled
 }
 
 // errStreamLeft says that the feed stops reading a stream that has not ended.
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
-// act applies what the last progress watch has shown, and does everything that is due. It sets the alarm for what will be
-// due next. It returns an error if the stream must not be read any more.
+// act applies what the last progress watch has shown, and does everything that is due. It sets the alarm for what will be due
+// next. After an error the stream must not be read any more.
 func (r *reader) act(ctx context.Context) (err error) {
 	c := r.collection
 	r.unapplied, err = c.applyProgress(r.unapplied)
@@ -142,19 +156,23 @@ func (r *reader) act(ctx context.Context) (err error) {
 	}
 }
 
-// sendProbe sends a probe. No other may be in flight.
+// sendProbe starts a call that sends a probe. No other probe may be in flight.
 func (r *reader) sendProbe(ctx context.Context) {
 	probe := r.collection.shared.probes.Next()
 	r.freshness.ProbeSent(probe)
-	r.probeCall.start(ctx, func(ctx context.Context) (probeResult, error) { return r.runProbe(ctx, probe) })
+	r.calls.Go(func() {
+		result, err := r.runProbe(ctx, probe)
+		r.outcomes <- func() error { return r.handleProbe(result, err) }
+	})
 }
 
-// openProgressWatch opens a progress watch. No other may be in flight.
+// openProgressWatch starts a call that opens a progress watch. No other progress watch may be open.
 func (r *reader) openProgressWatch(ctx context.Context) {
 	start := r.collection.view.Load().To
 	r.freshness.ProgressOpened()
-	r.progressCall.start(ctx, func(ctx context.Context) (progress, error) {
-		return r.watchProgress(ctx, start, math.MaxUint64, nil)
+	r.calls.Go(func() {
+		shown, err := r.watchProgress(ctx, start, math.MaxUint64, nil)
+		r.outcomes <- func() error { return r.handleProgress(shown, err) }
 	})
 }
 
@@ -171,13 +189,8 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 			return true, nil
 		}
 		return false, r.stream.Err
-	case outcome := <-r.probeCall.outcome:
-		r.probeCall.clear()
-		return false, r.handleProbe(outcome)
-	case outcome := <-r.progressCall.outcome:
-		r.progressCall.clear()
-		r.unapplied, err = r.handleProgress(outcome)
-		return false, err
+	case handle := <-r.outcomes:
+		return false, handle()
 	case <-r.collection.reloadRequests:
 		return false, errReloadRequested
 	case <-r.collection.newWaiters: // the next turn reads awaitedProbe
@@ -192,7 +205,7 @@ func (r *reader) wait(ctx context.Context) (isOver bool, err error) {
 	}
 }
 
-// applyEvent advances the state by one event of the stream. It returns an error if the stream must not be read any more.
+// applyEvent advances the state by one event of the stream. After an error the stream must not be read any more.
 func (f *feed) applyEvent(ctx context.Context, ev wire.Event) error {
 	f.checkForm(ev)
 	if ev.Type == wire.Bookmarked {

@@ -13,13 +13,13 @@ const (
 	// probeTimeout bounds a probe. A kube-apiserver that is too busy lets a request wait in a queue for up to a quarter of
 	// its --request-timeout (15 s of 60 s by default), and then rejects it with 429. A probe waits longer, to see that 429.
 	probeTimeout = 30 * time.Second
-	// secondProbePause is the pause before a second probe, after a revision that is too low. An API server may lag, and
+	// secondProbePause is the pause before a second read, after a revision that is too low. An API server may lag, and
 	// kine 0.14 lets its revision fall for up to 249 ms while several clients write (measured).
 	secondProbePause = time.Second
 )
 
-// probeResult is a probe and the revision that it gave: the upstream was at that revision when the probe was sent, or
-// reached it later.
+// probeResult is a probe and the revision that it gave. The upstream was at that revision when the probe was sent, or reached
+// it later.
 type probeResult struct {
 	revision uint64
 	probe    source.Probe
@@ -46,8 +46,9 @@ func (f *feed) readRevision(ctx context.Context, src source.Source) (uint64, err
 }
 
 // confirmRevision records the revision that a read of the upstream gave, and returns it. highestBefore is the collection's
-// highestSeenRevision from before that read. If the revision is lower, the upstream may only lag: confirmRevision reads the
-// revision once more, over another connection, and returns that one; or an [otherTimelineError] if it is too low, too.
+// highestSeenRevision from before that read. A lower revision may only mean that the upstream lags. So confirmRevision then
+// reads the revision once more, over another connection. It returns that one, or an [otherTimelineError] if that one is too
+// low, too.
 func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint64) (uint64, error) {
 	err := f.collection.recordRevision(revision, highestBefore)
 	if err == nil {
@@ -65,22 +66,22 @@ func (f *feed) confirmRevision(ctx context.Context, revision, highestBefore uint
 	return revision, f.collection.recordRevision(revision, highestBefore)
 }
 
-// handleProbe handles the outcome of a probe. The stream goes on unless it returns an error.
-func (f *feed) handleProbe(result outcome[probeResult]) error {
+// handleProbe handles the result of a probe, or its error. The stream goes on unless handleProbe returns an error.
+func (f *feed) handleProbe(result probeResult, err error) error {
 	now := time.Now()
-	_, isOtherTimeline := errors.AsType[otherTimelineError](result.err)
+	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
 	switch {
-	case result.err == nil:
-		hasReached := f.collection.recordProbe(result.value)
-		f.freshness.ProbeAnswered(now, result.value.revision, hasReached)
-	case source.IsBusy(result.err):
+	case err == nil:
+		hasReached := f.collection.recordProbe(result)
+		f.freshness.ProbeAnswered(now, result.revision, hasReached)
+	case source.IsBusy(err):
 		// The stream goes on: to open it again would only add to the upstream's load. The state gets older meanwhile.
-		f.log.Debug("probe refused", "error", result.err)
-		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), result.err))
-	case isOtherTimeline, source.IsAnswer(result.err):
-		return result.err // a watch would be refused, too, or another server answers now
+		f.log.Debug("probe refused", "error", err)
+		f.freshness.ProbeRefused(now, source.RetryPause(f.freshness.RefusalPause(), err))
+	case isOtherTimeline, source.IsAnswer(err):
+		return err // the upstream would refuse a watch, too, or another server answers now
 	default:
-		f.log.Debug("probe not answered", "error", result.err)
+		f.log.Debug("probe not answered", "error", err)
 		f.freshness.ProbeUnanswered(now)
 	}
 	return nil

@@ -25,7 +25,7 @@ type progress struct {
 	revisions []uint64
 }
 
-// last returns the revision of the last change; start if there was no change.
+// last returns the revision of the last change, or start if there was no change.
 func (p progress) last() uint64 {
 	if n := len(p.revisions); n > 0 {
 		return p.revisions[n-1]
@@ -34,9 +34,9 @@ func (p progress) last() uint64 {
 }
 
 // watchProgress opens a progress watch after the revision start. It reads the watch up to the first bookmark, or up to the
-// first change after the revision target: either shows that no earlier change is missing. It calls onChange, unless that is
-// nil, for each change up to target, and stops at the first error of onChange. If the watch lasts until its timeout without a
-// bookmark, watchProgress returns errNoBookmark and the changes that have come.
+// first change after the revision target. Either shows that no earlier change is missing. For each change up to target, it
+// calls onChange, which may be nil, and stops at the first error. If the watch lasts until its timeout without a bookmark,
+// watchProgress returns errNoBookmark and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
@@ -72,39 +72,40 @@ func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// handleProgress handles the outcome of a progress watch beside the stream, and returns what the watch has shown. A watch
-// that failed has shown nothing, and the stream goes on. Only after an inconsistency handleProgress returns an error: the
-// stream must not be read any more.
-func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
+// handleProgress handles the end of a progress watch that was open beside the stream. What it has shown becomes r.unapplied. A
+// watch that failed has shown nothing, and the stream goes on. Only an inconsistency is returned as an error: then the stream
+// must not be read any more.
+func (r *reader) handleProgress(shown progress, err error) error {
 	now := time.Now()
-	_, isInconsistent := errors.AsType[wire.InconsistencyError](result.err)
+	r.unapplied = progress{}
+	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	switch {
-	case result.err == nil && f.freshness.TimelineUncertain(now):
-		// The watch may be of another timeline than the stream, which will be left soon. So the watch shows nothing.
-		f.freshness.ProgressEnded(false)
-	case result.err == nil:
-		isAhead := result.value.end > f.collection.view.Load().To
-		f.freshness.ProgressEnded(isAhead)
-		return result.value, nil
+	case err == nil && r.freshness.TimelineUncertain(now):
+		// The watch may be of another timeline than the stream, which will be left soon.
+		r.freshness.ProgressEnded(false)
+	case err == nil:
+		r.unapplied = shown
+		isAhead := shown.end > r.collection.view.Load().To
+		r.freshness.ProgressEnded(isAhead)
 	case isInconsistent:
-		return progress{}, result.err
-	case errors.Is(result.err, errNoBookmark):
-		hadNoBookmarks := f.freshness.NoBookmarks()
-		f.freshness.ProgressWithoutBookmark(now)
-		if !hadNoBookmarks && f.freshness.NoBookmarks() {
-			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): " +
+		return err
+	case errors.Is(err, errNoBookmark):
+		hadNoBookmarks := r.freshness.NoBookmarks()
+		r.freshness.ProgressWithoutBookmark(now)
+		if !hadNoBookmarks && r.freshness.NoBookmarks() {
+			r.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): " +
 				"nothing is proven to be the newest state, and lists of it are forwarded")
 		}
 	default:
-		f.log.Debug("a progress watch proves nothing", "error", result.err)
-		f.freshness.ProgressFailed(now, source.RetryPause(0, result.err))
+		r.log.Debug("a progress watch proves nothing", "error", err)
+		r.freshness.ProgressFailed(now, source.RetryPause(0, err))
 	}
-	return progress{}, nil
+	return nil
 }
 
-// applyProgress advances the interval to p.end, once the stream has sent all changes that the progress watch has shown. Until
-// then it returns p, which the caller must apply later; afterwards the zero progress. It returns an error if the stream has
-// passed over one of the changes.
+// applyProgress advances the interval to p.end once the stream has sent all changes that the progress watch has shown. Until
+// then it returns p, which the caller must apply again later. It returns an error if the stream has passed over one of the
+// changes.
 func (c *Collection) applyProgress(p progress) (unapplied progress, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

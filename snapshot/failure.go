@@ -14,13 +14,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// The reasons why a state must be loaded anew.
+// Reasons for which a feed leaves its stream, and loads the state anew.
 var (
-	// errObject means that an empty collection has got its first object, and the form of items could not be learned
+	// errObject means that an empty collection has got its first object, and that the form of items could not be learned
 	// from that object.
 	errObject = errors.New("the first object of an empty collection: its form could not be learned")
-	// errReloadRequested means that [Collection.requestReload] was called, since the API servers may write another
-	// state than the known one.
+	// errReloadRequested means that [Collection.requestReload] was called: the API servers may write the state in other bytes.
 	errReloadRequested = errors.New("the API servers write it differently now")
 	// errUnproven means that a stream could go on, but nothing shows that the upstream has the same timeline.
 	errUnproven = errors.New("the upstream may have another timeline")
@@ -34,91 +33,85 @@ type retryPause struct {
 	minimum time.Duration
 }
 
-// handleFailure decides what becomes of the state after an error, and how long the feed pauses. err is nil if the stream
-// ended at its timeout, but at once.
+// handleFailure does to the state what an error requires, and returns how long the feed pauses. err is nil if the stream ended
+// at its timeout, but at once.
 func (f *feed) handleFailure(err error, now time.Time) retryPause {
 	if !source.Answered(err, http.StatusForbidden) {
 		f.forbiddenSince = time.Time{}
 	} else if f.forbiddenSince.IsZero() {
 		f.forbiddenSince = now
 	}
-	minimum := f.dropOrKeep(err, now)
-	retryAfter := source.RetryPause(minimum, err)
-	p := retryPause{full: retryAfter, minimum: retryAfter}
-	if minimum == 0 {
-		p.full = max(retryAfter, f.retries.Step())
+	r := f.reactionTo(err, now)
+	if r.loss != reason.None {
+		if !f.mustLoad { // otherwise the loss was counted when the load became due
+			f.collection.counts.addLoss(r.loss)
+		}
+		f.mustLoad = true
 	}
-	return p
+	if r.drop != reason.None {
+		f.collection.drop(r.drop)
+	}
+	minimum := source.RetryPause(r.minPause, err)
+	if r.minPause == 0 {
+		return retryPause{full: max(minimum, f.retries.Step()), minimum: minimum}
+	}
+	return retryPause{full: minimum, minimum: minimum}
 }
 
-// dropOrKeep drops the state if an error puts it in doubt. Otherwise the state stays, and is given until it is too old;
-// another is loaded beside it if the feed cannot go on from it. dropOrKeep returns the minimum of the pause; 0 if a retry
-// is likely to cure the failure.
-func (f *feed) dropOrKeep(err error, now time.Time) (minimum time.Duration) {
+// reaction is what an error requires. The zero value keeps the state, which is given until it is too old.
+type reaction struct {
+	// loss, unless it is None, requires that the next session loads a state. It is the cause under which the known state counts
+	// as lost.
+	loss reason.Reason
+	// drop, unless it is None, requires that the known state is dropped now, since it is in doubt. It is the reason that requests
+	// get meanwhile. If it is None, requests get the known state until the load is complete.
+	drop reason.Reason
+	// minPause is the minimum of the pause; 0 if a retry is likely to cure the failure.
+	minPause time.Duration
+}
+
+// reactionTo returns what an error requires. It takes the next step of a backoff.
+func (f *feed) reactionTo(err error, now time.Time) reaction {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
-	if f.mustLoad && f.collection.hasState() { // a load beside the known state has failed
-		switch {
-		case isInconsistent: // this says nothing of the known state
-			return 0
-		case errors.Is(err, wire.ErrForm): // nor does this
-			return wait.Jitter(unlikelyRetry, 1)
-		case errors.Is(err, errFull): // without the known state there may be room; lists wait for the load
-			f.drop(reason.Warming, reason.Memory)
-			return 0
-		}
-	}
+	isForm := errors.Is(err, wire.ErrForm)
+	isFull := errors.Is(err, errFull)
+	hasState := f.collection.hasState()
+	isForbidden := source.Answered(err, http.StatusForbidden) && (now.Sub(f.forbiddenSince) >= refusalGrace || !hasState)
+	isReload := f.mustLoad && hasState // a load beside the known state has failed
 	switch {
-	case errors.Is(err, errObject): // comes first, since it may wrap other errors
-		f.loadAnew(reason.FirstObject)
-	case isOtherTimeline:
-		f.drop(reason.Warming, reason.WentBack)
-		return Skew // until then, some API servers may still have the old timeline
+	case isReload && isInconsistent: // only the new state is in doubt
+		return reaction{}
+	case isReload && isForm: // as above
+		return reaction{minPause: wait.Jitter(unlikelyRetry, 1)}
+	case isReload && isFull: // without the known state there may be room, and lists wait for the load
+		return reaction{loss: reason.Memory, drop: reason.Warming}
+	case errors.Is(err, errObject): // before the errors below, which it may wrap
+		return reaction{loss: reason.FirstObject}
+	case isOtherTimeline: // until Skew has passed, some API servers may still have the old timeline
+		return reaction{loss: reason.WentBack, drop: reason.Warming, minPause: Skew}
 	case isInconsistent:
-		f.drop(reason.Warming, reason.Contradiction)
+		return reaction{loss: reason.Contradiction, drop: reason.Warming}
 	case source.Answered(err, http.StatusNotFound):
-		f.drop(reason.Warming, reason.NotFound)
+		return reaction{loss: reason.NotFound, drop: reason.Warming}
 	case source.Answered(err, http.StatusNotAcceptable): // the resource does not have this representation
-		f.drop(reason.Form, reason.Other)
-		return wait.Jitter(unlikelyRetry, 1)
-	case errors.Is(err, wire.ErrForm):
-		f.drop(reason.Form, reason.Form)
-		return wait.Jitter(unlikelyRetry, 1)
-	case errors.Is(err, errFull):
-		f.drop(reason.Memory, reason.Memory)
-		return f.overflows.Step()
-	case source.Answered(err, http.StatusForbidden): // an API server that has just started refuses everybody for a moment
-		if now.Sub(f.forbiddenSince) >= refusalGrace || !f.collection.hasState() {
-			f.drop(reason.NotPermitted, reason.NotPermitted)
-			return f.refusals.Step()
-		}
+		return reaction{loss: reason.Other, drop: reason.Form, minPause: wait.Jitter(unlikelyRetry, 1)}
+	case isForm:
+		return reaction{loss: reason.Form, drop: reason.Form, minPause: wait.Jitter(unlikelyRetry, 1)}
+	case isFull:
+		return reaction{loss: reason.Memory, drop: reason.Memory, minPause: f.overflows.Step()}
+	case isForbidden:
+		return reaction{loss: reason.NotPermitted, drop: reason.NotPermitted, minPause: f.refusals.Step()}
 	case errors.Is(err, errSlow): // another load would hardly be faster
-		return wait.Jitter(unlikelyRetry, 1)
+		return reaction{minPause: wait.Jitter(unlikelyRetry, 1)}
 	case source.Answered(err, http.StatusGone): // the upstream has forgotten later changes
-		f.loadAnew(reason.Expired)
+		return reaction{loss: reason.Expired}
 	case errors.Is(err, errReloadRequested):
-		f.loadAnew(reason.Upstream)
+		return reaction{loss: reason.Upstream}
 	case errors.Is(err, errUnproven):
-		f.loadAnew(reason.Upstream)
-		return f.doubts.Step()
+		return reaction{loss: reason.Upstream, minPause: f.doubts.Step()}
 	}
-	return 0
-}
-
-// drop forgets the state, if there is one, so that the next session loads another. Requests get the reason why meanwhile;
-// loss is as in loadAnew.
-func (f *feed) drop(why, loss reason.Reason) {
-	f.loadAnew(loss)
-	f.collection.drop(why)
-}
-
-// loadAnew requires that the next session loads a state. The state that is known, if any, counts as lost from now on, by the
-// cause loss.
-func (f *feed) loadAnew(loss reason.Reason) {
-	if !f.mustLoad {
-		f.collection.counts.addLoss(loss)
-	}
-	f.mustLoad = true
+	return reaction{}
 }
 
 // logFailure logs the error of a session.
@@ -130,17 +123,17 @@ func (f *feed) logFailure(ctx context.Context, err error, pause retryPause) {
 	f.log.Log(ctx, f.logLevel(err), message, "error", err, "attempt", f.attempt, "retry", pause.full.Round(time.Millisecond))
 }
 
-// loggedAttempt is the attempt at which a failure that may be about this resource only is logged, once: by then it has
+// loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once. By then the failure has
 // lasted for more than a moment.
 const loggedAttempt = 4
 
 // logLevel returns the level at which the error of a session is logged.
 func (f *feed) logLevel(err error) slog.Level {
-	mayBeOfThisResource := source.IsBusy(err) && f.attempt == loggedAttempt
+	mayConcernResource := source.IsBusy(err) && f.attempt == loggedAttempt
 	switch {
 	case err == nil, errors.Is(err, errUnproven):
 		return slog.LevelDebug
-	case source.IsUpstreamFailure(err) && !mayBeOfThisResource:
+	case source.IsUpstreamFailure(err) && !mayConcernResource:
 		return slog.LevelDebug // upstream.Health logs failures of the upstream, once for all feeds
 	case f.collection.hasState():
 		return slog.LevelInfo
@@ -148,12 +141,12 @@ func (f *feed) logLevel(err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// backoffs give the pauses before the next session.
+// backoffs give the minimum of the pause before the next session, but retries gives the whole pause.
 type backoffs struct {
 	retries   wait.Backoff // after a failure that a retry is likely to cure
 	refusals  wait.Backoff // after a 403
 	overflows wait.Backoff // after a state that does not fit
-	doubts    wait.Backoff // before a load because the timeline was not shown to be the same
+	doubts    wait.Backoff // after errUnproven
 }
 
 const (
@@ -163,10 +156,10 @@ const (
 	maxOverflowPause = 40 * time.Minute
 	// maxDoubtPause bounds the pause before a load that is due because streams break.
 	maxDoubtPause = 2 * time.Minute
-	// stableAfter is the age of a state from which on the next overflow or doubt counts as the first one again.
+	// stableAfter is the age of a state at which the backoffs overflows and doubts begin anew.
 	stableAfter = maxOverflowPause
-	// refusalGrace is the duration for which a state is kept after a 403. In that time an API server that has just started
-	// has read its roles.
+	// refusalGrace is the duration for which a state is kept after a 403. An API server that has just started refuses
+	// everybody until it has read its roles, which takes less time.
 	refusalGrace = 15 * time.Second
 )
 
@@ -175,9 +168,9 @@ var (
 	retryBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 20 * time.Second}
 	// refusalBackoff grows, because an account that lacks a right seldom gets it soon.
 	refusalBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry}
-	// overflowBackoff grows, because finding out that a state does not fit may cost the upstream most of a whole list.
+	// overflowBackoff grows, because a load that does not fit may cost the upstream most of a whole list.
 	overflowBackoff = wait.Backoff{Duration: unlikelyRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: maxOverflowPause}
-	// doubtBackoff grows, because a reload must not follow each break where streams break again and again.
+	// doubtBackoff grows, because streams may break again and again, and a load must not follow each break.
 	doubtBackoff = wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: maxDoubtPause}
 
 	initialBackoffs = backoffs{retries: retryBackoff, refusals: refusalBackoff, overflows: overflowBackoff, doubts: doubtBackoff}

@@ -112,7 +112,8 @@ func TestUnlikelyLoadsBackOff(t *testing.T) {
 			f := &feed{
 				collection: liveCollection(Limits{History: time.Minute, Staleness: time.Minute}), backoffs: initialBackoffs,
 			}
-			f.drop(reason.Warming, reason.Other)
+			f.mustLoad = true
+			f.collection.drop(reason.Warming)
 			withJitter := tt.longest + tt.longest/2
 			last := time.Duration(0)
 			for i := range 10 {

@@ -157,6 +157,6 @@ func (f *feed) checkForm(ev wire.Event) {
 	}
 	if !canWrite {
 		f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
-		f.collection.abortWatches(broadcaster)
+		f.collection.abortWatches()
 	}
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state for a client that will watch from it: the state must be at the revision or later, and must
-// be known to be of the upstream's timeline. With gapless, every change after the revision must be known, too. Follow waits
-// for up to maxWait until the state is: a wait costs the upstream less than a forwarded watch.
+// Follow returns the newest state for a client that will watch from it. The state must be at the revision or later, and must be
+// known to be of the upstream's timeline. With gapless, every change after the revision must be known, too. Follow waits for
+// such a state for up to maxWait, since a wait costs the upstream less than a forwarded watch. If it finds none, it returns the
+// reason.
 func (c *Collection) Follow(
 	ctx context.Context, revision uint64, gapless bool, maxWait time.Duration,
 ) (Snapshot, reason.Reason) {
@@ -55,8 +56,8 @@ func (v *View) span() watch.Span {
 	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
 }
 
-// WatchForm returns the form in which the upstream writes events of the collection. It returns nil if the snapshot is not
-// a newest state, or if clients may not watch the collection.
+// WatchForm returns the form in which the upstream writes events of the collection. It returns nil if the snapshot is not a
+// newest state, or if clients may not watch the collection.
 func (s Snapshot) WatchForm() *watch.Form {
 	if s.broadcaster == nil {
 		return nil
@@ -64,9 +65,9 @@ func (s Snapshot) WatchForm() *watch.Form {
 	return s.broadcaster.Form()
 }
 
-// Watch returns a watcher of the objects that q selects (options.Filter is not used), from the revision options.After on. It
-// returns nil if no watch may begin: when WatchForm is nil, or when the watches of the collection have been ended. The
-// caller must close the watcher.
+// Watch returns a watcher of the objects that q selects, from the revision options.After on. It sets options.Filter itself. It
+// returns nil if no watch may begin: WatchForm is nil, or the watches of the collection have been ended. The caller must close
+// the watcher.
 func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 	if s.broadcaster == nil {
 		return nil
@@ -75,7 +76,7 @@ func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 	return s.broadcaster.Watch(options)
 }
 
-// newBroadcaster returns a broadcaster of the changes that follow a revision; nil if form is nil, so that no watches are
+// newBroadcaster returns a broadcaster of the changes after a revision. It returns nil if form is nil, so that no watches are
 // served.
 func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Broadcaster {
 	if form == nil {
@@ -84,8 +85,8 @@ func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Br
 	return watch.NewBroadcaster(*form, watch.Span{From: revision, To: revision}, &c.counts.watches, c.shared.pacer)
 }
 
-// publishToBroadcasterLocked publishes a view to its broadcaster. If the old view has another broadcaster, the watchers of
-// that one end: after they have delivered what is left, or at once if the state was lost.
+// publishToBroadcasterLocked publishes a view to its broadcaster. If the old view has another broadcaster, the watchers of the
+// old one end: at once if the state was lost, and otherwise after they have delivered what is left.
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
 		if v.unavailable != reason.None {
@@ -99,11 +100,11 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	}
 }
 
-// endWatchesIfStreamDead ends the clients' watches if the feed's own stream may be dead, because its connection is half-open or
-// its API server stands still. Another API server may have newer changes for these clients.
+// endWatchesIfStreamDead ends the clients' watches if the feed's own stream may be dead: its connection may be half-open, or
+// its API server may stand still. Another API server may have newer changes for these clients.
 //
-// An old state alone does not end watches. Nobody promises that a watch is up to date, and an upstream that is too busy
-// for probes would have to answer each watch that ends here.
+// An old state alone does not end watches. Kubernetes does not promise that a watch is up to date, and an upstream that is too
+// busy for probes would have to answer each watch that ends here.
 func (c *Collection) endWatchesIfStreamDead() {
 	v := c.view.Load()
 	if !v.isWatched() {
@@ -123,28 +124,21 @@ func (v *View) isWatched() bool { return v.broadcaster != nil && v.broadcaster.W
 
 // drainWatches ends the watchers of a broadcaster after they have delivered what is left. Other watchers may begin.
 func (c *Collection) drainWatches(broadcaster *watch.Broadcaster) {
-	c.replaceBroadcaster(broadcaster, broadcaster.End, broadcaster.Form())
+	c.update(func(next *View) {
+		if next.broadcaster == broadcaster { // otherwise it was replaced meanwhile
+			next.broadcaster = c.newBroadcaster(broadcaster.Form(), next.To)
+		}
+	})
 }
 
-// abortWatches ends the watchers of a broadcaster at once, since what they have not delivered yet is in doubt. No watcher
-// may begin.
-func (c *Collection) abortWatches(broadcaster *watch.Broadcaster) {
-	c.replaceBroadcaster(broadcaster, broadcaster.Abort, nil)
-}
-
-// replaceBroadcaster ends a broadcaster and replaces it by one with a form, or by none if form is nil. It does nothing if
-// the broadcaster is not the collection's any more.
-func (c *Collection) replaceBroadcaster(broadcaster *watch.Broadcaster, end func(), form *watch.Form) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := c.view.Load()
-	if v.broadcaster != broadcaster {
-		return
-	}
-	end()
-	next := v.clone()
-	next.broadcaster = c.newBroadcaster(form, v.To)
-	c.publishLocked(next)
+// abortWatches ends all watchers at once, since what they have not delivered yet is in doubt. No other watchers may begin.
+func (c *Collection) abortWatches() {
+	c.update(func(next *View) {
+		if next.broadcaster != nil {
+			next.broadcaster.Abort()
+			next.broadcaster = nil
+		}
+	})
 }
 
 // PaceEnds plans the ends of forwarded watches. It spreads them together with the ends of watches from memory; see
@@ -153,7 +147,7 @@ func (c *Collections) PaceEnds(watches int, within time.Duration) (delay, spread
 	return c.shared.pacer.Plan(time.Now(), watches, within)
 }
 
-// EndWatches ends all watches from memory in order, within a time, because the process ends.
+// EndWatches ends all watches from memory within a time, because the process ends. Watchers first deliver what is left.
 func (c *Collections) EndWatches(within time.Duration) {
 	for _, r := range c.list() {
 		if v := r.view.Load(); v.broadcaster != nil {

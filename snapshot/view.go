@@ -14,40 +14,38 @@ import (
 
 // View is what a collection knows at one moment. It is immutable.
 type View struct {
-	// unavailable is the reason why there is no newest state; [reason.None] if there is one.
+	// unavailable is the reason why there is no state; [reason.None] if there is one.
 	unavailable reason.Reason
-	// unavailableSince is the time at which the last newest state was lost, or the collection began; zero if there is a
-	// newest state.
+	// unavailableSince is the time at which the last state was lost, or the collection began; zero if there is a state.
 	unavailableSince time.Time
-	// retired reports whether there will be no other view.
+	// retired reports whether this is the last view.
 	retired bool
-	// epoch is the collection's epoch in which the view was published.
+	// epoch is the epoch in which the view was published.
 	epoch uint64
 
-	// Interval has the revisions whose states are known. It is empty without a newest state.
+	// Interval has the revisions whose states are known. It is empty if there is no state.
 	Interval
 	// versions has the states of the whole interval, by revision.
 	versions index.History
-	// newest is the state at the interval's end.
+	// newest is the newest state, at the interval's end.
 	newest   index.Tree
 	envelope *wire.Envelope
-	// provenBy is the last probe whose revision the interval has reached: the newest state has everything that was
-	// written before that probe was sent.
+	// provenBy is the last probe whose revision the interval has reached. The newest state has everything that was written
+	// before that probe was sent.
 	provenBy source.Probe
 	// loadAskedAt is the time at which the upstream was asked for the state with which the interval began.
 	loadAskedAt time.Time
 
 	// broadcaster has the watchers of the collection; nil if no watches are served.
 	broadcaster *watch.Broadcaster
-	// streaming reports whether the feed reads a stream that goes on from the interval's end, in the same timeline. Without
-	// a stream, only requests for any state are answered, except in an outage: see knowsTimeline.
+	// streaming reports whether the feed reads a stream that goes on from the interval's end, in the same timeline.
 	streaming bool
-	// reloadingSince is the time at which a load beside the known state began; zero if there is none now.
+	// reloadingSince is the time at which a load that will replace the known state began; zero if there is none now.
 	reloadingSince time.Time
 
 	// replacedCh is closed when another view replaces this one.
 	replacedCh chan struct{}
-	// freshenedCh is closed when another view has a later provenBy, or another unavailable.
+	// freshenedCh is closed when a view with another provenBy or unavailable replaces this one.
 	freshenedCh chan struct{}
 }
 
@@ -68,23 +66,23 @@ func (v *View) replaced() <-chan struct{} { return v.replacedCh }
 // freshened returns a channel that is closed when a probe has proven a newer state, or when the state is lost or found.
 func (v *View) freshened() <-chan struct{} { return v.freshenedCh }
 
-// isReloading reports whether a load beside the known state is under way.
-func (v *View) isReloading() bool { return v.unavailable == reason.None && !v.reloadingSince.IsZero() }
+// isReloading reports whether a load is under way that will replace the known state.
+func (v *View) isReloading() bool { return !v.reloadingSince.IsZero() }
 
-// moment is a time, with the bound and the outage that decide whether the newest state of a view is too old then.
+// moment has everything that decides whether the newest state of a view is too old at a time.
 type moment struct {
 	at     time.Time
 	bound  time.Duration // [Limits].Staleness
 	outage clock.Outage
 }
 
-// inOutage reports whether an outage is going on, and began less than the bound ago.
+// inOutage reports whether there is an outage that began less than the bound ago.
 func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
 }
 
-// age returns the age of the newest state. Without a stream the age does not grow in an outage: no other client can have read a
-// newer state.
+// age returns the age of the newest state. Without a stream, the age does not grow in an outage, since no other client can have
+// read a newer state.
 func (v *View) age(m moment) time.Duration {
 	if v.streaming {
 		return clock.Age(v.provenBy.Sent, m.at)
@@ -92,12 +90,12 @@ func (v *View) age(m moment) time.Duration {
 	return clock.Age(v.provenBy.Sent, m.outage.AsOfWithoutStream(m.at, m.bound))
 }
 
-// knowsTimeline reports whether the state's timeline is the upstream's, so that requests that name a revision can be answered.
-// While no stream is read, the upstream may have another timeline, with another state at the revision. In an outage nobody
-// can have seen another timeline.
+// knowsTimeline reports whether the state's timeline is the upstream's. Otherwise a request that names a revision cannot be
+// answered. While no stream is read, the upstream may get another timeline, which has another state at the revision. In an
+// outage nobody can have seen another timeline.
 func (v *View) knowsTimeline(m moment) bool { return v.streaming || m.inOutage() }
 
-// latest returns the newest state if its revision is minRevision or higher, and it is younger than the bound.
+// latest returns the newest state if it is younger than the bound and its revision is at least minRevision.
 func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
@@ -108,11 +106,11 @@ func (v *View) latest(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 		return Snapshot{}, reason.NotProven
 	}
 	s := v.snapshot()
-	s.CurrentAt = m.at.Add(-v.age(m)) // in an outage, this is later than provenBy.Sent
+	s.CurrentAt = m.at.Add(-v.age(m)) // in an outage, later than provenBy.Sent
 	return s, reason.None
 }
 
-// notOlder is latest for a list. If the list names a revision, which is minRevision then, the timeline must be known, too.
+// notOlder is latest for a list. If the list names a revision (minRevision is not 0), the timeline must be known, too.
 func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) {
 	s, why := v.latest(m, minRevision)
 	if why == reason.None && minRevision > 0 && !v.knowsTimeline(m) {
@@ -124,12 +122,16 @@ func (v *View) notOlder(m moment, minRevision uint64) (Snapshot, reason.Reason) 
 // snapshot returns the newest state.
 func (v *View) snapshot() Snapshot {
 	return Snapshot{
-		Revision: v.To, Envelope: v.envelope, epoch: v.epoch, Tree: v.newest, broadcaster: v.broadcaster,
-		CurrentAt: v.provenBy.Sent,
+		Revision:    v.To,
+		Envelope:    v.envelope,
+		Tree:        v.newest,
+		CurrentAt:   v.provenBy.Sent,
+		epoch:       v.epoch,
+		broadcaster: v.broadcaster,
 	}
 }
 
-// exact returns the state at a revision.
+// exact returns the state at a revision, if that is known.
 func (v *View) exact(m moment, revision uint64) (Snapshot, reason.Reason) {
 	if v.unavailable != reason.None {
 		return Snapshot{}, v.unavailable
@@ -154,8 +156,8 @@ func (i Interval) whyUnknown(revision uint64) reason.Reason {
 	return reason.None
 }
 
-// lastChange returns the object of the newest change that is not a deletion, or nil if there was none since the state was
-// loaded; and the revisions of that change and of the deletions that followed it, in ascending order.
+// lastChange returns the object of the newest change that is not a deletion, or nil if the history has no such change. revisions
+// has the revisions of that change and of the deletions that followed it, in ascending order.
 func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 	for i := v.versions.Len() - 1; i >= 0 && last == nil; i-- {
 		version := v.versions.At(i)

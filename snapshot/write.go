@@ -13,13 +13,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// install replaces the known states by a loaded one. Clients' watches end, unless they have delivered all changes that led to
-// the loaded state.
+// install replaces the known states by a loaded one. Clients' watches end unless l.watchesUpToDate is true.
 func (c *Collection) install(l *stateLoad) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
-		c.shared.budget.add(-l.size) // the load has added the size
+		c.shared.budget.add(-l.size) // which the load has added
 		return
 	}
 	old := c.view.Load()
@@ -48,7 +47,7 @@ func (c *Collection) install(l *stateLoad) {
 	c.publishLocked(v)
 }
 
-// stateChange is one event of a watch, in the form in which it changes a state.
+// stateChange is a change of a state: an event of a watch that is no bookmark.
 type stateChange struct {
 	// kind is wire.Added, wire.Modified or wire.Deleted.
 	kind     string
@@ -60,8 +59,8 @@ type stateChange struct {
 	deleted *index.Object
 }
 
-// forWatchers returns the change in the form that watchers deliver. old is the object that the change replaces or removes;
-// nil if there is none.
+// forWatchers returns the change in the form that watchers deliver. old is the object that the change replaces or removes, or
+// nil.
 func (ch stateChange) forWatchers(old *index.Object) index.Change {
 	if ch.kind == wire.Deleted {
 		return index.Change{Before: old, After: ch.deleted, Deleted: true}
@@ -69,8 +68,8 @@ func (ch stateChange) forWatchers(old *index.Object) index.Change {
 	return index.Change{Before: old, After: ch.object}
 }
 
-// applyTo makes the change in a state, and returns the object that it replaces or removes; nil if there is none. (A Tree is a
-// reference, so the caller's state changes.) After an error the state must not be used: the change may have been made.
+// applyTo makes the change in state, the caller's tree, and returns the object that it replaces or removes, or nil. After an
+// error the caller must not use state any more, since it may have been changed.
 func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 	if ch.kind == wire.Deleted {
 		old := state.Remove(ch.key)
@@ -92,8 +91,8 @@ func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 // errFull says that a state, or a change of it, does not fit into the budget.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// applyChange advances the newest state by one change. If that exceeds the budget, it trims the history. It returns errFull
-// if the budget is exceeded even then; the change was applied.
+// applyChange advances the newest state by one change. If the budget is exceeded then, applyChange trims the history. It returns
+// errFull if even that is not enough. In this case, too, the change was applied.
 func (c *Collection) applyChange(ch stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,9 +114,8 @@ func (c *Collection) applyChange(ch stateChange) error {
 		Revision: ch.revision,
 		Tree:     state,
 		Put:      ch.object,
-		// What is freed with the version before this one: its nodes of which this version has copies (as many bytes as the
-		// copies), the object that this version does not have any more, and the object that only the event of a deletion
-		// shows.
+		// When the version before this one is forgotten, three things are freed: its nodes of which this version has copies
+		// (which take as many bytes), the old object, and the deleted object of this version's event.
 		SupersededBytes: nodesSize + sizeOf(old) + deletedSize,
 	}
 	if v.broadcaster != nil {
@@ -130,7 +128,7 @@ func (c *Collection) applyChange(ch stateChange) error {
 		c.trimHalfLocked()
 	}
 	if c.shared.budget.exceeded() {
-		c.trimBeforeLocked(ch.revision) // only the newest state stays
+		c.trimBeforeLocked(ch.revision) // keeps only the newest state
 	}
 	if c.shared.budget.exceeded() {
 		return errFull
@@ -158,15 +156,15 @@ func (c *Collection) applyBookmark(revision uint64) error {
 	return nil
 }
 
-// advanceLocked advances the interval from v.To to a revision with this state, which the pending probes prove whose revision
-// is reached then. An event or a bookmark alone proves nothing: it may be old when it comes, because the upstream lags, or
+// advanceLocked advances the interval from v.To to a revision with this state. Pending probes whose revision is reached now
+// prove the state. An event or a bookmark alone proves nothing. It may be old when it comes, because the upstream lags, or
 // because the connection or this process was suspended.
 func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
 	c.publishNewestLocked(v, revision, state, c.takeReachedProbesLocked(revision))
 }
 
-// takeReachedProbesLocked removes the pending probes whose revision is not above the one given. It returns the last of them;
-// the zero Probe if there is none.
+// takeReachedProbesLocked removes the pending probes that gave this revision or a lower one. It returns the last of them, or
+// the zero Probe.
 func (c *Collection) takeReachedProbesLocked(revision uint64) (last source.Probe) {
 	count := 0
 	for count < len(c.pendingProbes) && c.pendingProbes[count].revision <= revision {
@@ -177,7 +175,8 @@ func (c *Collection) takeReachedProbesLocked(revision uint64) (last source.Probe
 	return last
 }
 
-// publishNewestLocked publishes v with a newest state at a revision, which a probe has proven; the zero Probe proves nothing.
+// publishNewestLocked publishes v with a newest state at a revision. probe is the probe that has proven the state; zero if there
+// is none.
 func (c *Collection) publishNewestLocked(v *View, revision uint64, state index.Tree, probe source.Probe) {
 	c.highestSeen = max(c.highestSeen, revision)
 	c.addCheckpointLocked(time.Now(), revision)
@@ -190,12 +189,12 @@ func (c *Collection) publishNewestLocked(v *View, revision uint64, state index.T
 	c.publishLocked(next)
 }
 
-// maxPendingProbes bounds the number of pending probes. If there are so many, a new one replaces the last of them.
+// maxPendingProbes bounds the number of pending probes. At the bound, a new probe replaces the last one.
 const maxPendingProbes = 256
 
 // recordProbe records the revision that a probe gave. If the interval has reached that revision, the probe proves the newest
-// state at once, and recordProbe returns true. Otherwise the probe is pending until the interval has reached the revision.
-// recordProbe must be called only while a stream is open.
+// state at once, and recordProbe returns true. Otherwise the probe is pending until the interval reaches the revision.
+// recordProbe must only be called while a stream is open.
 func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +203,7 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 		return false
 	}
 	if v.To >= result.revision {
-		c.pendingProbes = nil // they were sent before this probe, so they would prove less
+		c.pendingProbes = nil // earlier probes would prove less
 		c.publishNewestLocked(v, v.To, v.newest, result.probe)
 		return true
 	}
@@ -217,8 +216,8 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	return false
 }
 
-// highestSeenRevision returns the highest revision that the upstream has given. A read of the upstream that begins now must
-// not give a lower one.
+// highestSeenRevision returns the highest revision that the upstream has given since the last drop. A read of the upstream that
+// begins now must not give a lower one.
 func (c *Collection) highestSeenRevision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,9 +232,9 @@ func (e otherTimelineError) Error() string {
 	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.before, e.got)
 }
 
-// recordRevision records the revision that a read of the upstream gave. highestBefore is what highestSeenRevision returned
-// before that read. If the revision is lower, recordRevision returns an [otherTimelineError]. A revision far above
-// highestBefore is no error: some control planes use the time in nanoseconds as the revision.
+// recordRevision records the revision that a read of the upstream gave. highestBefore is the highestSeenRevision from before
+// that read. If the revision is lower, recordRevision returns an [otherTimelineError]. A much higher one is no error: some
+// control planes use the time in nanoseconds as the revision.
 func (c *Collection) recordRevision(revision, highestBefore uint64) error {
 	if revision < highestBefore {
 		return otherTimelineError{before: highestBefore, got: revision}
@@ -246,7 +245,7 @@ func (c *Collection) recordRevision(revision, highestBefore uint64) error {
 	return nil
 }
 
-// update publishes a copy of the view, after edit has changed the copy. It does nothing if no state is known.
+// update publishes a copy of the view that edit has changed. It does nothing if no state is known.
 func (c *Collection) update(edit func(next *View)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +256,7 @@ func (c *Collection) update(edit func(next *View)) {
 	}
 }
 
-// setEnvelope replaces the envelope of a collection that was empty until now. The new one knows the form of items.
+// setEnvelope replaces the envelope of a collection that was empty until now by one that knows the form of items.
 func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 	c.update(func(next *View) {
 		next.envelope = envelope
@@ -269,7 +268,7 @@ func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 
 // setStreaming records whether the feed reads a stream that goes on from the interval's end.
 func (c *Collection) setStreaming(streaming bool) {
-	if c.view.Load().streaming != streaming { // no lock is needed to compare, since only the feed changes streaming
+	if c.view.Load().streaming != streaming { // the comparison needs no lock, since only the feed changes streaming
 		c.update(func(next *View) { next.streaming = streaming })
 	}
 }
@@ -282,7 +281,7 @@ func (c *Collection) setReloadingSince(begun time.Time) {
 // hasState reports whether there is a state, however old.
 func (c *Collection) hasState() bool { return c.view.Load().unavailable == reason.None }
 
-// drop forgets the known states and begins a new epoch. Requests get the reason why from now on. drop does nothing if the
+// drop forgets the known states and begins a new epoch. From now on, requests get the reason why. drop does nothing if the
 // collection is retired.
 func (c *Collection) drop(why reason.Reason) {
 	c.mu.Lock()
@@ -292,8 +291,7 @@ func (c *Collection) drop(why reason.Reason) {
 	}
 }
 
-// retire is drop for ever: it also makes the collection ignore what the feed still loads or reads. It reports whether there was
-// a state.
+// retire is drop for ever: the collection also ignores what the feed still loads or reads. It reports whether there was a state.
 func (c *Collection) retire(why reason.Reason) (hadState bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -309,7 +307,7 @@ func (c *Collection) retire(why reason.Reason) (hadState bool) {
 // dropLocked does the work of drop and retire.
 func (c *Collection) dropLocked(why reason.Reason) {
 	c.epoch++
-	c.highestSeen = 0 // the next state may be of another timeline, where revisions are lower
+	c.highestSeen = 0 // the next state may be of another timeline, with lower revisions
 	c.pendingProbes = nil
 	c.checkpoints = nil
 	c.versions = index.History{}
@@ -321,9 +319,9 @@ func (c *Collection) dropLocked(why reason.Reason) {
 	c.publishLocked(next)
 }
 
-// publishLocked completes a view and makes it the current one. The order matters twice. The broadcaster gets the view first: a
-// request that finds the view may begin a watch at the view's revision. The old view's channels are closed last: a request
-// that waits for them must find the new view.
+// publishLocked completes a view and makes it the current one. The broadcaster gets the view first, since a request that finds
+// the view may begin a watch at its revision. The old view's channels are closed last, since a request that waits for them must
+// find the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	v.versions = c.versions
@@ -335,7 +333,8 @@ func (c *Collection) publishLocked(v *View) {
 	if freshened {
 		v.freshenedCh = make(chan struct{})
 	}
-	if old.unavailable == reason.None && v.unavailable != reason.None { // the state is lost: a new load has new slots
+	isLost := old.unavailable == reason.None && v.unavailable != reason.None
+	if isLost { // the next load has new slots
 		c.forwardSlotsLeft.Store(forwardSlotsPerLoad)
 	}
 	c.view.Store(v)

@@ -16,29 +16,28 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Compressor writes lists and the initial events of watches with gzip. It compresses each object once, not once for
-// every answer.
+// Compressor writes lists and the initial events of watches with gzip. It compresses each object once, not once for every
+// answer.
 //
-// The objects are split into segments of neighbours. Each segment is compressed alone and kept in a bounded cache. An
-// answer is joined from compressed segments: Deflate streams that end on a byte can be joined, and CRC-32s can be
-// combined. If an object changes, only some pieces of its segment are compressed again (see segment).
+// The objects are split into segments of neighbors. Each segment is compressed alone and kept in a bounded cache. An answer is
+// joined from compressed segments. This works because deflate streams that end at a byte boundary can be joined, and CRC-32s
+// can be combined.
 //
-// Whether an object ends a segment depends on its key and size alone (see firstLength), so a change mostly leaves the
-// segments around it as they are. The cache has one version of a segment, under the hash of its first and last object (see
-// cacheKey). The numbers of its objects say whether it is current: each version of each object has a number of its own.
+// Only the key and the size of an object decide whether it ends a segment (see firstLength). So a change mostly leaves the
+// other segments as they are. The cache has one version of a segment, under a hash of its first and last object (see
+// cacheKey). Each version of each object has its own number, so the numbers show whether the segment is current.
 //
-// An example: of the objects a to f, c and f end segments. A list is [a b c] , [d e f], where the comma between the
-// segments is not compressed. When b changes to b', [a b c] is found under the key of [a b' c], and its pieces without b
-// are used again.
+// An example: of the objects a to f, c and f end segments. A list is [a b c] , [d e f], where the comma between the segments
+// is not compressed. When b changes to b', [a b c] is found under the key of [a b' c], and its pieces without b are reused.
 //
-// A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses
-// it and the others wait.
+// A Compressor is safe for concurrent use. If several requests need the same segment at the same time, one compresses it and
+// the others wait.
 type Compressor struct {
 	// mu guards segments. It is held for reading during each use of the cache, since ristretto's Close races with Get and Set.
 	mu sync.RWMutex
 	// segments is the cache. It is nil if the size is 0, or after Close: a nil Cache has no segments and keeps none.
 	segments *ristretto.Cache[uint64, *segment]
-	// flights has the segments that are being compressed, so that each is compressed once.
+	// flights makes concurrent requests for the same segment compress it once.
 	flights singleflight.Group
 	// encoders has values of type *encoder.
 	encoders sync.Pool
@@ -49,12 +48,12 @@ type Compressor struct {
 const (
 	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters).
 	gzipLevel = 1
-	// usualCompressedSize is the usual size of a compressed segment. It determines the number of the cache's counters.
+	// usualCompressedSize is the usual size of a compressed segment in bytes. The number of the cache's counters follows from it.
 	usualCompressedSize = 16 << 10
 )
 
-// NewCompressor returns a Compressor that keeps up to about size bytes of segments; with 0 it keeps none. It must be
-// closed.
+// NewCompressor returns a Compressor that keeps up to about size bytes of segments, or none if size is 0. The caller must close
+// it.
 func NewCompressor(size int64) (*Compressor, error) {
 	c := &Compressor{encoders: sync.Pool{New: func() any { return newEncoder() }}}
 	if size <= 0 {
@@ -81,8 +80,8 @@ func (c *Compressor) Close() {
 	c.segments = nil
 }
 
-// Write writes a list: the head, the objects with what the envelope puts around each, the tail. It ends at the first
-// error of w.
+// Write writes a list: the head, the objects with the bytes that the envelope puts around each, and the tail. It returns the
+// first error of w.
 func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, objects []*index.Object, tail []byte) error {
 	_, _, err := c.write(w, format{envelope: envelope}, head, objects, tail, func() bool { return true })
 	return err
@@ -118,7 +117,7 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	for m.err == nil && written < len(objects) {
 		rest := objects[written:]
 		n := firstLength(rest, segmentTarget)
-		s := c.segmentOf(f, rest[:n]) // may take long, so proceed is called only then
+		s := c.segmentOf(f, rest[:n]) // may take long, so proceed is called afterwards
 		if !proceed() {
 			break
 		}
@@ -131,7 +130,7 @@ func (c *Compressor) writeObjects(m *member, f format, objects []*index.Object, 
 	return written
 }
 
-// segmentOf returns the compressed segment of the objects. It makes a new one unless the cache has a current one.
+// segmentOf returns the compressed segment of the objects. It makes one unless the cache has it.
 func (c *Compressor) segmentOf(f format, objects []*index.Object) *segment {
 	key := cacheKey(f, objects)
 	cached := c.find(key)

@@ -338,10 +338,7 @@ func TestReusedPiecesFit(t *testing.T) {
 // checkSegment checks that a segment has the bytes of these objects.
 func checkSegment(t *testing.T, f format, objects []*index.Object, s *segment) {
 	t.Helper()
-	var want []byte
-	for i, o := range objects {
-		want = f.appendObject(want, i, o)
-	}
+	want := f.appendObjects(nil, 0, objects)
 	got, err := io.ReadAll(flate.NewReader(bytes.NewReader(s.deflated)))
 	if !errors.Is(err, io.ErrUnexpectedEOF) { // other segments may follow, so no block is marked as the last one
 		t.Fatalf("after a segment: got error %v, want %v", err, io.ErrUnexpectedEOF)

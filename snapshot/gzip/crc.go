@@ -1,10 +1,10 @@
 package gzip
 
-// The CRC-32 of gzip (IEEE 802.3) calculates with polynomials over the field of 0 and 1. The lowest power is in the
-// highest bit.
+// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1. The highest bit has the coefficient of the lowest
+// power, x⁰.
 const (
-	crcPolynomial = 0xedb88320
-	crcOne        = 1 << 31 // the polynomial 1
+	crcPolynomial = 0xedb88320 // the modulus, without x³²
+	crcOne        = 1 << 31    // the polynomial 1
 )
 
 // crcProduct returns a·b modulo crcPolynomial.
@@ -14,7 +14,7 @@ func crcProduct(a, b uint32) uint32 {
 		if a&crcOne != 0 {
 			product ^= b
 		}
-		// Multiply b by x: the next bit of a is of the next higher power.
+		// The next bit of a belongs to the next higher power, so multiply b by x.
 		carry := b & 1
 		b >>= 1
 		if carry != 0 {
@@ -24,7 +24,7 @@ func crcProduct(a, b uint32) uint32 {
 	return product
 }
 
-// crcShift returns x to the power of 8n. A checksum is multiplied by it if n bytes follow.
+// crcShift returns x to the power of 8n. A checksum is multiplied by crcShift(n) if n bytes follow.
 func crcShift(n int64) uint32 {
 	power, shift := uint32(crcOne>>8), uint32(crcOne) // x⁸, 1
 	for ; n > 0; n >>= 1 {
@@ -36,6 +36,6 @@ func crcShift(n int64) uint32 {
 	return shift
 }
 
-// crcJoin returns the checksum of two joined texts from the checksum of each. shift is the crcShift of the second
-// text's length. (A CRC-32 is inverted before and after. Both cancel out here, as in zlib's crc32_combine.)
+// crcJoin returns the checksum of two joined texts from the checksum of each. shift is the crcShift of the second text's
+// length. (The calculation of a CRC-32 begins and ends with an inversion. These cancel out here, as in zlib's crc32_combine.)
 func crcJoin(first, second, shift uint32) uint32 { return crcProduct(shift, first) ^ second }

@@ -17,15 +17,15 @@ type member struct {
 	length uint32
 }
 
-// gzipHeader is the header of a member: the magic number, deflate, no flags, no time, the fastest compression, an
-// unknown operating system.
+// gzipHeader is the header of a member: the magic number, deflate, no flags, no time, the fastest compression, an unknown
+// operating system.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
 
 // maxStored is the number of bytes that a stored block of deflate may hold.
 const maxStored = 1<<16 - 1
 
-// WriteStored writes a gzip member that holds the parts uncompressed, for bytes that are written only once. It copies
-// none of them.
+// WriteStored writes a gzip member that holds the parts uncompressed, without copying them. It is for bytes that are written
+// only once.
 func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
 	m := member{w: w}
 	m.write(gzipHeader)
@@ -36,7 +36,7 @@ func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
 	return m.err
 }
 
-// write writes bytes of the compressed form.
+// write writes bytes of the member as they are.
 func (m *member) write(p []byte) {
 	if m.err == nil {
 		_, m.err = m.w.Write(p)
@@ -50,7 +50,7 @@ func (m *member) writeSegment(s *segment) {
 	m.length += s.length
 }
 
-// writeStored writes p in stored blocks, uncompressed, which is shortest for a few bytes.
+// writeStored writes p uncompressed, in stored blocks. For a few bytes, that is the shortest form.
 func (m *member) writeStored(p []byte) {
 	m.crc = crc32.Update(m.crc, crc32.IEEETable, p)
 	m.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
@@ -76,8 +76,8 @@ func (m *member) writeStoredHead(firstBit byte, n int) {
 	m.write(head[:])
 }
 
-// end ends the member. The empty block that is not the final one is for watches: at it, readers return all bytes so far,
-// whereas at the final block Go's reader first waits for the next member.
+// end ends the member. Before the final block it writes an empty one, for watches: there, readers return all bytes so far. At
+// the final block, Go's reader first waits for the next member.
 func (m *member) end() {
 	m.writeStoredHead(notFinal, 0)
 	m.writeStoredHead(final, 0)

@@ -11,10 +11,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// segment is a sequence of neighbouring objects, compressed. It is immutable.
+// segment is a sequence of neighboring objects, compressed. It is immutable.
 //
 // A segment consists of pieces. The compressed bytes of a piece refer only to bytes of the same piece and of the piece
-// before it. So a piece stays valid as long as the objects of these two pieces do not change:
+// before it. So a piece stays valid until an object of these two pieces changes:
 //
 //	objects  a b c ◄── d e ◄── f g h ◄── i    four pieces
 //
@@ -25,10 +25,10 @@ type segment struct {
 	// events reports whether the objects are written as events, and not as items of a list.
 	events bool
 	pieces []piece
-	// deflated is a deflate stream that has no end yet, and ends on a byte.
+	// deflated is a deflate stream without its final block. It ends at a byte boundary.
 	deflated []byte
-	// crc is the checksum of the uncompressed bytes, and length is their number modulo 2³². shift is the factor for the
-	// checksum of the bytes before the segment (see crcShift).
+	// crc is the checksum of the uncompressed bytes, and length is their number modulo 2³². shift is the crcShift of their
+	// number.
 	crc, length, shift uint32
 }
 
@@ -41,28 +41,26 @@ type piece struct {
 }
 
 const (
-	// segmentTarget is the number of bytes that a segment holds on average, before compression. Smaller segments cost
-	// more lookups in the cache, and compress less well, since no segment can refer to the bytes before it.
+	// segmentTarget is the mean number of uncompressed bytes in a segment. Smaller segments cost more lookups in the cache,
+	// and compress less well, since no segment can refer to the bytes before it.
 	segmentTarget = 128 << 10
-	// pieceTarget is the number of bytes that a piece holds on average, before compression. For each piece the encoder
-	// makes new tables, and reads the bytes to which the piece may refer. So with 8 KiB, compressing a list for the
-	// first time takes 1.5 times as long as with 16 KiB. With 32 KiB, compressing again after a change takes twice as long.
+	// pieceTarget is the mean number of uncompressed bytes in a piece. For each piece the encoder makes new tables, and
+	// reads the bytes to which the piece may refer. So with 8 KiB, the first compression of a list takes 1.5 times as long as
+	// with 16 KiB. With 32 KiB, the compression after a change takes twice as long.
 	pieceTarget = 16 << 10
-	// pieceReference is the number of bytes to which a piece may refer at the end of the piece before it. Neighbours are
-	// mostly alike. So 8 KiB compress as well as the whole window of deflate, which has 32 KiB. They compress pods
-	// better, since references to near bytes are shorter.
+	// pieceReference is the number of bytes at the end of the piece before it to which a piece may refer. Neighbors are
+	// mostly alike, so 8 KiB compress as well as the whole window of deflate, which has 32 KiB. Pods compress better, since
+	// references to near bytes are shorter.
 	pieceReference = 8 << 10
 
-	// segmentOverhead and pieceOverhead are the bytes of memory that a segment and a piece take in addition to compressed
-	// bytes and numbers.
+	// segmentOverhead and pieceOverhead are the bytes of memory of a segment and a piece without compressed bytes and numbers.
 	segmentOverhead = 192
 	pieceOverhead   = 16
 )
 
 // firstLength returns the number of objects in the first segment, if target is segmentTarget, or in the first piece, if target
-// is pieceTarget. A segment or piece ends with the first object for which KeyHash/2³² < size/target, calculated in integers.
-// So its length depends only on its own objects. An object that ends a segment also ends a piece. An object of segmentTarget
-// bytes or more ends both.
+// is pieceTarget. Either ends with the first object for which KeyHash/2³² < size/target, calculated in integers. So its length
+// depends only on its own objects. An object that ends a segment also ends a piece, since pieceTarget is smaller.
 func firstLength(objects []*index.Object, target uint64) int {
 	for i, o := range objects {
 		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 {
@@ -78,12 +76,16 @@ type format struct {
 	events   bool
 }
 
-// appendObject appends object i of a segment, with the bytes that the format puts around it.
-func (f format) appendObject(dst []byte, i int, o *index.Object) []byte {
-	if f.events {
-		return f.envelope.AppendEvent(dst, wire.Added, o.Bytes)
+// appendObjects appends objects with the bytes that the format puts around each. The first of them is object n of its segment.
+func (f format) appendObjects(dst []byte, n int, objects []*index.Object) []byte {
+	for i, o := range objects {
+		if f.events {
+			dst = f.envelope.AppendEvent(dst, wire.Added, o.Bytes)
+		} else {
+			dst = append(f.envelope.AppendItemHead(dst, n+i, len(o.Bytes)), o.Bytes...)
+		}
 	}
-	return append(f.envelope.AppendItemHead(dst, i, len(o.Bytes)), o.Bytes...)
+	return dst
 }
 
 // separator returns the bytes between two segments.
@@ -127,8 +129,8 @@ func (s *segment) bytesOf(i int) []byte {
 	return s.deflated[begin:s.pieces[i].deflatedEnd]
 }
 
-// compress returns a segment of the objects. It uses pieces of an earlier segment again if they are still valid;
-// earlier may be nil.
+// compress returns a segment of the objects. It reuses the pieces of an earlier segment that are still valid. earlier may be
+// nil.
 func (c *Compressor) compress(f format, objects []*index.Object, earlier *segment) *segment {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
@@ -137,8 +139,8 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 		earlier = &segment{}
 	}
 	s := &segment{events: f.events, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
-	var previous []*index.Object // previous has the objects of the piece before this one
-	from := 0                    // from is the first piece of earlier that may still be used again
+	var previous []*index.Object // the objects of the piece before this one
+	from := 0                    // the index of the first piece of earlier that may still be reused
 	for len(objects) > 0 {
 		own := objects[:firstLength(objects, pieceTarget)]
 		objects = objects[len(own):]
@@ -158,8 +160,7 @@ func (c *Compressor) compress(f format, objects []*index.Object, earlier *segmen
 	return s
 }
 
-// appendPiece appends a piece, which holds the objects own and ends at deflatedEnd, and brings the segment's checksum and
-// length up to date.
+// appendPiece appends a piece that holds the objects own and ends at deflatedEnd. It updates the segment's checksum and length.
 func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	for _, o := range own {
 		s.numbers = append(s.numbers, o.Number)
@@ -173,15 +174,15 @@ func (s *segment) appendPiece(p piece, own []*index.Object, deflatedEnd int) {
 	s.length += p.length
 }
 
-// findReusable looks for a piece that holds the objects own, among the pieces from index from on. It returns the piece's index,
-// and reports whether the piece may be used as piece n of another segment, behind a piece with the objects previous.
+// findReusable looks for a piece with the objects own, beginning at the index from. It returns the piece's index, and reports
+// whether the piece may become piece n of another segment, where it follows a piece with the objects previous.
 func (s *segment) findReusable(from int, previous, own []*index.Object, n int) (i int, found bool) {
 	for i := from; i < len(s.pieces); i++ {
 		if !sameNumbers(s.numbersOf(i), own) {
 			continue
 		}
-		// Only the first object of a segment has no comma before it. So a piece 0 differs from the same objects in another
-		// place, and a piece 1 refers to such bytes. From piece 2 on, the place does not matter.
+		// Only the first object of a segment has no comma before it. So piece 0 has other bytes than the same objects in
+		// another place, and piece 1 refers to these bytes. From piece 2 on, the place does not matter.
 		samePlace := i == n || i >= 2 && n >= 2
 		sameReference := i == 0 || sameNumbers(s.numbersOf(i-1), previous)
 		return i, samePlace && sameReference
@@ -189,16 +190,16 @@ func (s *segment) findReusable(from int, previous, own []*index.Object, n int) (
 	return 0, false
 }
 
-// encoder has a flate writer and the buffers that compressing needs.
+// encoder compresses pieces. It is large, so Compressor.encoders keeps it for later use.
 type encoder struct {
 	writer *flate.Writer
-	// out has what writer has written.
+	// out has the output of writer.
 	out bytes.Buffer
 	// plain has the uncompressed bytes of a piece, and reference those of the piece before it.
 	plain, reference []byte
 }
 
-// newEncoder returns an encoder, which is large: Compressor.encoders keeps it for later use.
+// newEncoder returns an encoder with empty buffers.
 func newEncoder() *encoder {
 	e := &encoder{}
 	w, err := flate.NewWriter(&e.out, gzipLevel)
@@ -209,24 +210,17 @@ func newEncoder() *encoder {
 	return e
 }
 
-// render writes objects into buf, a buffer of the encoder. The first of them is object n of its segment.
-func (e *encoder) render(buf *[]byte, f format, n int, objects []*index.Object) []byte {
-	*buf = (*buf)[:0]
-	for i, o := range objects {
-		*buf = f.appendObject(*buf, n+i, o)
-	}
-	return *buf
-}
-
-// compressPiece appends the compressed objects own to out, behind a piece with the objects previous. The first of own is object
-// n of its segment. It returns a piece of which only the checksum and the length are set.
+// compressPiece compresses the objects own, which follow a piece with the objects previous, and appends the result to out. The
+// first of own is object n of its segment. The piece that it returns has only the checksum and the length.
 func (e *encoder) compressPiece(f format, previous, own []*index.Object, n int) piece {
-	plain := e.render(&e.plain, f, n, own)
-	e.deflate(plain, e.render(&e.reference, f, n-len(previous), previous))
-	return piece{crc: crc32.ChecksumIEEE(plain), length: uint32(len(plain))} // #nosec G115 -- modulo 2³² is meant
+	e.plain = f.appendObjects(e.plain[:0], n, own)
+	e.reference = f.appendObjects(e.reference[:0], n-len(previous), previous)
+	e.deflate(e.plain, e.reference)
+	return piece{crc: crc32.ChecksumIEEE(e.plain), length: uint32(len(e.plain))} // #nosec G115 -- modulo 2³² is meant
 }
 
-// deflate compresses plain and appends the result to out. The result may refer to the end of reference, and ends on a byte.
+// deflate compresses plain and appends the result to out. The result may refer to the end of reference. It ends at a byte
+// boundary.
 func (e *encoder) deflate(plain, reference []byte) {
 	e.writer.ResetDict(&e.out, reference[max(0, len(reference)-pieceReference):])
 	_, _ = e.writer.Write(plain) // writing into memory does not fail

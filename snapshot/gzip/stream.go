@@ -5,13 +5,14 @@ import (
 	"io"
 )
 
-// Stream compresses the bytes that are written to it, for answers of which no compressed segments are kept. It compresses
-// each Write independently, so a few large ones are best. It holds an encoder, which is large, only while it compresses, and
-// not while it writes: so clients that read slowly hold none. A Stream must be closed. It is for one goroutine.
+// Stream compresses the bytes that are written to it, for answers of which no compressed segments are kept. It compresses each
+// Write independently, so a few large ones are best. It holds an encoder, which is large, only while it compresses, and not
+// while it writes to a slow client. The caller must close a Stream. It is for one goroutine.
 type Stream struct {
 	compressor *Compressor
 	member     member
-	buffer     []byte // what the last Write has compressed; its memory is used again
+	// buffer has the compressed bytes of the last Write. Its memory is reused.
+	buffer []byte
 }
 
 // NewStream returns a Stream that writes to w.
@@ -33,7 +34,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return len(p), s.member.err
 }
 
-// compress sets the buffer to p, compressed.
+// compress compresses p into the buffer.
 func (s *Stream) compress(p []byte) {
 	e := s.compressor.encoders.Get().(*encoder)
 	defer s.compressor.encoders.Put(e)

@@ -6,7 +6,7 @@ import (
 )
 
 // budget bounds the bytes that all collections together store: the objects, and an estimate for the trees of all versions. The
-// Go runtime uses more memory for them.
+// Go runtime uses more memory than that.
 type budget struct {
 	// limit is the number of bytes that may be stored; 0 means no limit.
 	limit int64
@@ -14,7 +14,7 @@ type budget struct {
 	used atomic.Int64
 }
 
-// add adds to the number of stored bytes; a negative number says that bytes are no longer stored.
+// add adds to the number of stored bytes. bytes may be negative.
 func (b *budget) add(bytes int64) { b.used.Add(bytes) }
 
 // exceeded reports whether more bytes are stored than the limit allows.
@@ -31,8 +31,7 @@ func (b *budget) crowdedAbove() int64 {
 	return math.MaxInt64
 }
 
-// addUsedBytesLocked adds bytes that the collection stores to its part of the budget; a negative number says that they are
-// no longer stored.
+// addUsedBytesLocked adds to the number of bytes that the collection stores, and to the budget. bytes may be negative.
 func (c *Collection) addUsedBytesLocked(bytes int64) {
 	c.usedBytes += bytes
 	c.shared.budget.add(bytes)

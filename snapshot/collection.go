@@ -17,20 +17,20 @@ import (
 type Limits struct {
 	// History is the duration for which states are kept.
 	History time.Duration
-	// Staleness bounds the age of the newest state. The age counts from the time at which the last probe that has proven
-	// the state was sent. A state of that age or older is not given.
+	// Staleness bounds the age of the newest state: a state of that age is not given. The age counts from the time at which
+	// the last probe that has proven the state was sent.
 	Staleness time.Duration
 	// Wait bounds how long a request waits for the feed to reach its revision.
 	Wait time.Duration
 }
 
-// Collection is one resource in one representation, and what is known about it: the states at the revisions of one interval,
-// whose end is the newest state. Its methods are safe for concurrent use; reading takes no lock.
+// Collection is one resource in one representation, with the states that are known: those at the revisions of one interval,
+// whose end is the newest state. Its methods are safe for concurrent use. Reading takes no lock.
 //
 // A probe asks the upstream for its revision. Once the feed has reached that revision, the probe proves that the state has
 // every write that the upstream had accepted before the probe was sent.
 //
-// An epoch lasts until the known states are dropped, or replaced by a load. A state that was read in one epoch is not given
+// An epoch ends when the known states are dropped, or replaced by a load. A state that was read in one epoch is not given
 // in the next.
 type Collection struct {
 	key    CollectionKey
@@ -41,9 +41,9 @@ type Collection struct {
 
 	// view is what is known now.
 	view atomic.Pointer[View]
-	// freshness is a copy of the feed's Freshness, by which requests foresee whether a proof can come in time.
+	// freshness is a copy of the feed's Freshness. It shows requests whether a proof can come in time.
 	freshness atomic.Pointer[source.Freshness]
-	// loadError is the error of the last try to load a state; nil if that succeeded.
+	// loadError is the error of the last load; nil if that succeeded.
 	loadError atomic.Pointer[error]
 	// lastUse is the time at which Touch was called last.
 	lastUse atomic.Pointer[time.Time]
@@ -52,34 +52,31 @@ type Collection struct {
 	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give. A load begins with forwardSlotsPerLoad.
 	forwardSlotsLeft atomic.Int32
 
-	// requestProbe sends to probeRequests, and requestReload to reloadRequests. The feed receives.
-	probeRequests  chan struct{}
-	reloadRequests chan struct{}
-	// newWaiters wakes the feed when awaitedProbe grows.
-	newWaiters chan struct{}
-	// awaitedProbe is the highest number of a probe that a request waits for. If this probe or a later one proves the newest
-	// state, the proof is enough for all requests that wait.
+	// These channels wake the feed. They have room for one value (see notify).
+	probeRequests  chan struct{} // requestProbe was called
+	reloadRequests chan struct{} // requestReload was called
+	newWaiters     chan struct{} // awaitedProbe has grown
+	// awaitedProbe is the highest number of a probe for which a request waits. A proof by this probe or a later one is enough
+	// for all requests that wait.
 	awaitedProbe atomic.Uint64
-	// lastObjectNumber is the index.Object.Number that the feed gave last. The feed gives each version of each object the next
-	// number of the collection's range. Only the feed uses lastObjectNumber.
+	// lastObjectNumber is the last index.Object.Number that the feed gave to a version of an object. Only the feed uses it.
 	lastObjectNumber uint64
 
 	// mu guards the fields below, which the feed and the janitor write.
 	mu sync.Mutex
 	// retired reports whether the collection was dropped for ever.
 	retired bool
-	// epoch is the number of the current epoch.
-	epoch uint64
+	epoch   uint64
 	// highestSeen is the highest revision that the upstream has given since the last drop.
 	highestSeen uint64
-	// pendingProbes are the probes whose revision the interval has not reached yet, in the order in which they were sent.
-	// Their revisions ascend: a probe with a lower revision than an earlier one is an error (see recordRevision).
+	// pendingProbes are the probes whose revision the interval has not reached yet, in the order in which they were sent. Their
+	// revisions ascend, since a probe that gives a lower revision than an earlier one is an error (see recordRevision).
 	pendingProbes []probeResult
-	// versions is the history. Only it is written to: views hold copies.
+	// versions is the history. Views hold copies of it, which are not changed.
 	versions index.History
 	// usedBytes is the part of the budget that the collection uses.
 	usedBytes int64
-	// checkpoints record when the interval ended at which revision, so that history can be trimmed by age.
+	// checkpoints have revisions at which the interval ended, with the time. By them, history is trimmed by age.
 	checkpoints []checkpoint
 }
 
@@ -119,16 +116,14 @@ func newCollection(key CollectionKey, limits Limits, s shared, counts *collectio
 	return c
 }
 
-// NotOlderThan returns the newest state, if that is at revision minRevision or later; 0 accepts any revision. It waits for
-// up to Limits.Wait until the feed has reached minRevision. If it finds no state, it returns the reason; otherwise the
-// reason is None.
+// NotOlderThan returns the newest state, if that is at minRevision or later; 0 accepts any revision. It waits for up to
+// Limits.Wait until the feed has reached minRevision. If it finds no state, it returns the reason.
 func (c *Collection) NotOlderThan(ctx context.Context, minRevision uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.notOlder(c.now(), minRevision) })
 }
 
-// Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits for
-// up to Limits.Wait until the feed has reached the revision. If it finds no state, it returns the reason; otherwise the
-// reason is None.
+// Exact returns the state at a revision, for lists at exactly that revision and for the next pages of a list. It waits for up
+// to Limits.Wait until the feed has reached the revision. If it finds no state, it returns the reason.
 func (c *Collection) Exact(ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.now(), revision) })
 }
@@ -147,7 +142,7 @@ func (c *Collection) WhyNoStateAt(revision uint64) reason.Reason {
 	return lastingReason(why)
 }
 
-// lastingReason returns why, the reason why there is no state; None if the state may come while a request waits.
+// lastingReason returns a reason why there is no state, or None if the state may come while a request waits.
 func lastingReason(why reason.Reason) reason.Reason {
 	if why == reason.Warming || why == reason.NotProven {
 		return reason.None
@@ -160,8 +155,8 @@ func (c *Collection) now() moment {
 	return moment{at: time.Now(), bound: c.limits.Staleness, outage: c.shared.outage()}
 }
 
-// reach calls ask until the feed has reached the state, for up to Limits.Wait. If ask still returns NotProven then, the
-// upstream may have reached the state without the feed's knowledge. So reach requests a probe, which helps later requests.
+// reach waits for up to Limits.Wait until ask returns another reason than NotProven. If it does not, the upstream may have
+// reached the state without the feed's knowledge. So reach requests a probe, which helps later requests.
 func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	snap, why := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
@@ -171,8 +166,8 @@ func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reaso
 	return snap, why
 }
 
-// await calls ask with one view after the other, until ask returns another reason than notYet. It returns the last result of
-// ask after maxWait, when ctx is done, or when no view can follow. changed is a method of View: it returns a channel, which
+// await calls ask with one view after the other until ask returns another reason than notYet. It also stops after maxWait,
+// when ctx is done, or when no view can follow. It returns the last result of ask. changed is a method of View whose channel
 // is closed when ask may return another result for a later view.
 func (c *Collection) await(ctx context.Context, maxWait time.Duration, notYet reason.Reason,
 	changed func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
@@ -204,13 +199,13 @@ type LoadKind int
 const (
 	// FirstLoad is a load while no state is known.
 	FirstLoad LoadKind = iota
-	// AnyLoad is a FirstLoad, or a load that will replace the known state. Lists of the newest state wait for both: while a
-	// state is loaded, no probe proves the known one.
+	// AnyLoad is a FirstLoad, or a load that will replace the known state. Lists of the newest state wait for both, since no
+	// probe proves the known state while another is loaded.
 	AnyLoad
 )
 
-// AwaitLoad waits for up to maxWait while a load of this kind is under way. It returns Warming if the load goes on even then.
-// Otherwise it returns the reason why there is no state; None if there is one.
+// AwaitLoad waits for up to maxWait while a load of this kind is under way. If the load goes on even then, it returns Warming.
+// Otherwise it returns the reason why there is no state, or None if there is one.
 func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
 	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
 		if kind == AnyLoad && v.isReloading() {
@@ -221,9 +216,9 @@ func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind 
 	return why
 }
 
-// LoadTimeLeft returns what is left of the time limit for a load of this kind; 0 if no time is left, or no such load is under
-// way. For a FirstLoad the limit counts from the collection's beginning, or from the loss of its last state. For a load that
-// will replace the known state, it counts from the beginning of the load.
+// LoadTimeLeft returns what is left of the time limit for a load of this kind, or 0 if no such load is under way. For a
+// FirstLoad, the limit counts from the beginning of the collection or the loss of its last state. For a load that will replace
+// the known state, it counts from the beginning of the load.
 func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Duration {
 	v := c.view.Load()
 	switch {
@@ -235,8 +230,8 @@ func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Durat
 	return 0
 }
 
-// LoadError returns the error of the last try to load the state, for example the upstream's answer. It is nil if
-// there was no try yet, or if the last one succeeded.
+// LoadError returns the error of the last load, such as the upstream's answer. It is nil if no load has ended yet, or if the
+// last one succeeded.
 func (c *Collection) LoadError() error {
 	if err := c.loadError.Load(); err != nil {
 		return *err
@@ -250,17 +245,17 @@ func (c *Collection) Touch() {
 	c.lastUse.Store(&now)
 }
 
-// idleFor returns the time since the last use of the collection, by the monotonic clock. That clock stands still while the
-// machine is suspended, so no collection is dropped as idle when the machine wakes.
+// idleFor returns the time since the last use of the collection, by the monotonic clock. While the machine is suspended, that
+// clock stands still, so no collection is dropped as idle when the machine wakes.
 func (c *Collection) idleFor(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
 
 // requestProbe makes the feed send a probe soon. If the feed pauses after a failure, the pause ends early.
 func (c *Collection) requestProbe() { notify(c.probeRequests) }
 
-// requestReload makes the feed load another state. The known one stays until that load has succeeded.
+// requestReload makes the feed load another state. The known one stays until the load has succeeded.
 func (c *Collection) requestReload() { notify(c.reloadRequests) }
 
-// notify sends to a channel that has room for one value. It does nothing if the channel is full: the receiver will wake.
+// notify sends to a channel with room for one value. It does nothing if the channel is full, since the receiver will wake.
 func notify(signal chan<- struct{}) {
 	select {
 	case signal <- struct{}{}:

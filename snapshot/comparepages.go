@@ -16,41 +16,41 @@ const (
 	// pageObjects and pageBytes bound one page of a comparison.
 	pageObjects = 500
 	pageBytes   = 4 << 20
-	// The pause after a page is at least minPause, and pauseFactor times as long as the comparison of the page took.
+	// The pause after a page is pauseFactor times as long as its comparison took, and at least minPause.
 	pauseFactor = 4
 	minPause    = 50 * time.Millisecond
 	// pageTries is the number of revisions at which a page is tried. The upstream may have forgotten a revision (410), or may
 	// not have reached it yet (504).
 	pageTries = 3
-	// confirmPause is the pause before a page that differs is compared again. If the page differs only in bytes, the pause is
-	// [Skew].
+	// confirmPause is the pause before a page with other objects is compared again. For a page that differs only in bytes, the
+	// pause is [Skew].
 	confirmPause = 2 * time.Second
 )
 
-// The arguments with which comparePages compares a whole collection.
+// The arguments of comparePages for a whole collection.
 const (
 	firstKey = ""
 	allPages = math.MaxInt
 )
 
-// errDropped says that the state of a collection was dropped, so that it cannot be compared.
+// errDropped says that a state was dropped before it was compared.
 var errDropped = errors.New("the state is not there any more")
 
 // comparedPages says how far comparePages has come.
 type comparedPages struct {
-	// next is the key with which the next page begins; "" if no page is left. If a page failed, the next one still begins after
-	// it: a page that the upstream never gives must not keep later pages from being compared.
+	// next is the key with which the next page begins; "" if no page is left. It is also after a page that failed: a page that
+	// the upstream never gives must not keep later pages from being compared.
 	next string
 	// revision is the revision at which the last page was compared; 0 if the collection was dropped before that.
 	revision uint64
 }
 
-// comparePages compares up to maxPages pages of a collection with the upstream, byte by byte, each page at the newest
-// revision of that moment. The first page begins with the key start. A state that was loaded after changedAt is not
-// compared: it came from the API servers as they are since their last change.
+// comparePages compares up to maxPages pages of a collection with the upstream, byte by byte. The first page begins with the key
+// start. Each page is compared at the newest revision of that moment. A state that was loaded after changedAt, the last change
+// of the API servers, is not compared.
 //
-// comparePages stops at the first page that fails. The error is a [source.MismatchError] only if the page differed twice; any
-// other error means that there is no verdict.
+// comparePages stops at the first page that fails. The error is a [source.MismatchError] if the page differed twice. After any
+// other error there is no verdict.
 func (c *Collections) comparePages(r *runningCollection, start string, maxPages int, changedAt time.Time) (comparedPages, error) {
 	compared := comparedPages{next: start}
 	tries := 1
@@ -64,9 +64,9 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 		}
 		begun := time.Now()
 		next, err := c.comparePage(r, v.snapshot(), compared.next)
-		isMoved := source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
+		lacksRevision := source.Answered(err, http.StatusGone, http.StatusGatewayTimeout)
 		switch {
-		case isMoved && tries < pageTries: // the same page is tried again, at the newest revision of then
+		case lacksRevision && tries < pageTries: // try the same page again, at a newer revision
 			compared.revision = v.To
 			tries++
 		case err != nil || next == "":
@@ -83,8 +83,8 @@ func (c *Collections) comparePages(r *runningCollection, start string, maxPages 
 	return compared, nil
 }
 
-// comparePage compares the page of s that begins with the key start. It returns the key with which the next page begins,
-// also after an error.
+// comparePage compares the page of s that begins with the key start. If the page differs, it is compared once more after a
+// pause. comparePage returns the key with which the next page begins, even after an error.
 func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string) (next string, err error) {
 	upstream := c.source(r.key)
 	limit := s.Tree.PageLimit(start, pageObjects, pageBytes)
@@ -95,7 +95,7 @@ func (c *Collections) comparePage(r *runningCollection, s Snapshot, start string
 	}
 	pause := confirmPause
 	if mismatch.SameObjects {
-		// A definition may just have changed: listproxy may learn of the change as late as any API server.
+		// A definition may just have changed, and listproxy may not know the change before Skew has passed.
 		pause = Skew
 	}
 	if !clock.Sleep(c.ctx, pause) {

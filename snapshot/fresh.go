@@ -10,15 +10,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// LastProbe returns the number of the last probe that was sent for any collection. (A load counts as a probe, too.) It
-// is never 0.
+// LastProbe returns the number of the last probe that was sent for any collection; a load counts as a probe. It is never 0.
 func (c *Collections) LastProbe() uint64 { return c.shared.probes.Last() }
 
 // Consistent returns the newest state once a probe with a number higher than afterProbe has proven it. It waits for up to
 // maxWait for the proof. The state has everything that was written before that probe was sent.
 //
-// A probe proves a state in one of two ways. Either it has loaded the state. Or it has asked for the upstream's current
-// revision, and the feed's stream or a progress watch has then sent everything up to that revision.
+// A load proves its state. Any other probe asks for the upstream's current revision, and proves the state once the feed's
+// stream or a progress watch has sent everything up to that revision.
 func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	if snap, why := c.view.Load().consistent(afterProbe); why != reason.NotProven {
@@ -26,15 +25,15 @@ func (c *Collection) Consistent(ctx context.Context, afterProbe uint64, maxWait 
 	}
 	c.awaitProbe(afterProbe + 1)
 	if !c.view.Load().streaming {
-		c.requestProbe() // ends the feed's pause between two tries: the upstream may answer again
+		c.requestProbe() // ends the feed's pause, since the upstream may answer again
 	}
 	return c.await(ctx, maxWait, reason.NotProven, (*View).freshened, func(v *View) (Snapshot, reason.Reason) {
 		return v.consistent(afterProbe)
 	})
 }
 
-// consistent returns the newest state if a probe with a number higher than afterProbe has proven it. With 0 nothing is
-// proven: a request without a number came at an unknown time.
+// consistent is [Collection.Consistent] without a wait. With afterProbe 0 nothing is proven, since a request without a number
+// came at an unknown time.
 func (v *View) consistent(afterProbe uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.unavailable != reason.None:
@@ -45,7 +44,7 @@ func (v *View) consistent(afterProbe uint64) (Snapshot, reason.Reason) {
 	return v.snapshot(), reason.None
 }
 
-// awaitProbe records that a request waits for the probe with a number, or a later one, and wakes the feed.
+// awaitProbe records that a request waits for the probe with this number or a later one, and wakes the feed.
 func (c *Collection) awaitProbe(number uint64) {
 	for current := c.awaitedProbe.Load(); current < number; current = c.awaitedProbe.Load() {
 		if c.awaitedProbe.CompareAndSwap(current, number) {
@@ -58,7 +57,7 @@ func (c *Collection) awaitProbe(number uint64) {
 // publishFreshness publishes a copy of the feed's Freshness.
 func (c *Collection) publishFreshness(f source.Freshness) { c.freshness.Store(&f) }
 
-// WhyNotConsistent returns the reason why [Collection.Consistent] would find no state for the query q within maxWait; None
+// WhyNotConsistent returns the reason why [Collection.Consistent] would find no state for the query q within maxWait, or None
 // if it may find one. It does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait time.Duration) reason.Reason {
 	v := c.view.Load()
@@ -77,13 +76,12 @@ func (c *Collection) WhyNotConsistent(q index.Query, afterProbe uint64, maxWait 
 	return reason.None
 }
 
-// whyNeverConsistent returns the reason why Consistent would find no state in v for any query: there is no state, nothing
-// can prove that the state is the newest, or the state is too old. It returns None if Consistent may find one.
+// whyNeverConsistent returns the reason why Consistent would find no state in v for any query, or None if it may find one.
 func (c *Collection) whyNeverConsistent(v *View, now time.Time) reason.Reason {
 	switch {
 	case v.unavailable != reason.None:
 		return v.unavailable
-	case c.freshness.Load().NoBookmarks():
+	case c.freshness.Load().NoBookmarks(): // nothing can prove that the state is the newest
 		return reason.NotProven
 	case clock.Age(v.provenBy.Sent, now) >= c.limits.Staleness:
 		return reason.Stale

@@ -8,16 +8,17 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// collectionCounts has counts of all collections that have had one key. It is safe for concurrent use.
+// collectionCounts has the counts of all collections that have had one key. It is safe for concurrent use.
 type collectionCounts struct {
-	mu sync.Mutex
-	// losses counts by cause the states that were lost, or had to be loaded anew.
-	losses map[reason.Reason]uint64
 	// watches counts the clients' watches.
 	watches watch.Counts
+
+	// mu guards losses, which counts by cause the states that were lost or had to be loaded anew.
+	mu     sync.Mutex
+	losses map[reason.Reason]uint64
 }
 
-// addLoss counts a state that is lost, or must be loaded anew, under a cause.
+// addLoss counts a lost state under a cause.
 func (c *collectionCounts) addLoss(cause reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,8 +35,8 @@ func (c *collectionCounts) lossesByCause() map[reason.Reason]uint64 {
 	return maps.Clone(c.losses)
 }
 
-// countsLocked returns the counts of all collections with a key. If there are counts of too many keys, it forgets those of
-// keys that have no collection now. c.mu must be held.
+// countsLocked returns the counts of a key, and makes them if necessary. If there are counts of too many keys, it forgets those
+// of keys without a collection.
 func (c *Collections) countsLocked(key CollectionKey) *collectionCounts {
 	if counts := c.counts[key]; counts != nil {
 		return counts

@@ -12,10 +12,10 @@ import (
 // CollectionKey names a collection.
 type CollectionKey = source.CollectionKey
 
-// Snapshot is the state of a collection at one revision. It is immutable, and may be kept and read by any number of
-// goroutines. The memory of its objects is not freed meanwhile.
+// Snapshot is the state of a collection at one revision. It is immutable and safe for concurrent use. While it is referenced,
+// the memory of its objects is not freed.
 type Snapshot struct {
-	// Revision is what the list's resourceVersion says.
+	// Revision is the resourceVersion of the list.
 	Revision uint64
 	// Envelope writes lists of this collection as the upstream does.
 	Envelope *wire.Envelope
@@ -25,10 +25,9 @@ type Snapshot struct {
 	// revision.
 	CurrentAt time.Time
 
-	// epoch is the collection's epoch in which the state was known. A new one begins when the known state is dropped or
-	// replaced.
+	// epoch is the collection's epoch in which the state was known.
 	epoch uint64
-	// broadcaster serves the watches that begin with a newest state; nil if no watches are served.
+	// broadcaster serves the watches that begin at a newest state; nil if no watches are served.
 	broadcaster *watch.Broadcaster
 }
 
@@ -37,7 +36,7 @@ func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.Tree.Page(s.Envelope, q, buf)
 }
 
-// listState returns the snapshot in the form in which it is compared with the upstream's list.
+// listState returns the snapshot in the form that a [source.PageComparer] compares with the upstream's list.
 func (s Snapshot) listState() source.ListState {
 	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.Tree}
 }

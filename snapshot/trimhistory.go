@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpointsPerHistory is the largest number of checkpoints that the history has, one for each part of Limits.History.
+// checkpointsPerHistory is the largest number of checkpoints in the time Limits.History.
 const checkpointsPerHistory = 256
 
 // checkpoint records that the newest state was at a revision at a time.
@@ -16,7 +16,7 @@ type checkpoint struct {
 	revision uint64
 }
 
-// addCheckpointLocked adds a checkpoint, unless the last one is recent.
+// addCheckpointLocked adds a checkpoint unless the last one is recent.
 func (c *Collection) addCheckpointLocked(now time.Time, revision uint64) {
 	if n := len(c.checkpoints); n > 0 && now.Sub(c.checkpoints[n-1].at) < c.limits.History/checkpointsPerHistory {
 		return
@@ -33,12 +33,11 @@ func (c *Collection) trimByAge(now time.Time) {
 		expired++
 	}
 	if expired > 0 {
-		c.trimToCheckpointLocked(expired - 1) // its state stays: it was the newest one until the next checkpoint
+		c.trimToCheckpointLocked(expired - 1) // its state was the newest one until the next checkpoint, so it stays
 	}
 }
 
-// trimHalf removes the older half of the history, by time. If there is only one checkpoint, it removes all states but the
-// newest one.
+// trimHalf removes the older half of the history, by time. If only one checkpoint is left, it removes all states but the newest.
 func (c *Collection) trimHalf() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +60,8 @@ func (c *Collection) trimToCheckpointLocked(i int) {
 	c.checkpoints = slices.Delete(c.checkpoints, 0, i)
 }
 
-// trimBeforeLocked removes the states before a revision, but not the newest state. The interval then begins at that revision.
-// It does nothing if no state is known, or if the interval begins there or later already.
+// trimBeforeLocked removes the states before a revision, but not the newest state. The interval then begins at the revision. It
+// does nothing if no state is known, or if the interval does not begin before the revision.
 func (c *Collection) trimBeforeLocked(revision uint64) {
 	v := c.view.Load()
 	from := min(revision, v.To)
@@ -72,7 +71,7 @@ func (c *Collection) trimBeforeLocked(revision uint64) {
 	count := c.versions.FirstAfter(from) - 1 // the version at this index is the state at from, and stays
 	freed := int64(0)
 	for i := range count {
-		freed += c.versions.At(i + 1).SupersededBytes // version i+1 has the bytes that are freed with version i
+		freed += c.versions.At(i + 1).SupersededBytes // version i+1 knows the bytes that are freed with version i
 	}
 	c.versions.Forget(count)
 	c.addUsedBytesLocked(-freed)

@@ -7,12 +7,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Validity is a copy of what decides whether a state that was read from a collection earlier may still be given to a
-// request.
+// Validity has what decides whether a state that was read from a collection earlier may still be given to a request.
 type Validity struct {
-	// Epoch is the collection's epoch. A new epoch begins when the state is dropped.
+	// Epoch is the collection's current epoch.
 	Epoch uint64
-	// Unavailable is the reason why there is no newest state; None if there is one. Without it no other state is given either.
+	// Unavailable is the reason why no state is known; None if there is one.
 	Unavailable reason.Reason
 	// Interval has the revisions whose states are known.
 	Interval
@@ -20,15 +19,15 @@ type Validity struct {
 	Staleness time.Duration
 }
 
-// Validity returns what the collection's answers depend on now.
+// Validity returns the collection's current Validity.
 func (c *Collection) Validity() Validity {
 	v := c.view.Load()
 	return Validity{Epoch: v.epoch, Unavailable: v.unavailable, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
-// WhyNot returns the reason why a state that was read before must not be given to a request now; None if it may be. The
-// collection must have a newest state. A state that was read as the newest must not be too old. The revision of any state
-// must still be known, and its epoch must not have ended.
+// WhyNot returns the reason why a state that was found before must not be given to a request now, or None if it may be given.
+// Four things can be the reason: the collection has lost its states; the state was found as the newest and is too old now; its
+// revision is no longer known; its epoch has ended.
 func (v Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
 	isNewest := !found.CurrentAt.IsZero() // a state at an exact revision has no such time
 	switch {

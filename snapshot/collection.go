@@ -43,7 +43,7 @@ type Collection struct {
 	view atomic.Pointer[View]
 	// freshness is a copy of the feed's Freshness. It shows requests whether a proof can come in time.
 	freshness atomic.Pointer[source.Freshness]
-	// loadError is the error of the last load; nil if that succeeded.
+	// loadError points to the error of the last load, which is nil if the load succeeded. It is nil before the end of a load.
 	loadError atomic.Pointer[error]
 	// lastUse is the time at which Touch was called last.
 	lastUse atomic.Pointer[time.Time]

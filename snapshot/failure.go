@@ -25,17 +25,9 @@ var (
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
-// retryPause is the time for which a feed waits before its next session.
-type retryPause struct {
-	// full is the whole pause.
-	full time.Duration
-	// minimum is the part of the pause that no request can cut short.
-	minimum time.Duration
-}
-
-// handleFailure does to the state what an error requires, and returns how long the feed pauses. err is nil if the stream ended
-// at its timeout, but at once.
-func (f *feed) handleFailure(err error, now time.Time) retryPause {
+// handleFailure does to the state what an error requires, and returns how long the feed pauses. No request can cut the pause
+// short below the minimum. err is nil if the stream ended at its timeout, but at once.
+func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Duration) {
 	if !source.Answered(err, http.StatusForbidden) {
 		f.forbiddenSince = time.Time{}
 	} else if f.forbiddenSince.IsZero() {
@@ -51,11 +43,11 @@ func (f *feed) handleFailure(err error, now time.Time) retryPause {
 	if r.drop != reason.None {
 		f.collection.drop(r.drop)
 	}
-	minimum := source.RetryPause(r.minPause, err)
+	minimum = source.RetryPause(r.minPause, err)
 	if r.minPause == 0 {
-		return retryPause{full: max(minimum, f.retries.Step()), minimum: minimum}
+		return max(minimum, f.retries.Step()), minimum
 	}
-	return retryPause{full: minimum, minimum: minimum}
+	return minimum, minimum
 }
 
 // reaction is what an error requires. The zero value keeps the state, which is given until it is too old.
@@ -115,12 +107,12 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 }
 
 // logFailure logs the error of a session.
-func (f *feed) logFailure(ctx context.Context, err error, pause retryPause) {
+func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 	message := "watch not resumed yet"
 	if f.mustLoad {
 		message = "collection cannot be followed"
 	}
-	f.log.Log(ctx, f.logLevel(err), message, "error", err, "attempt", f.attempt, "retry", pause.full.Round(time.Millisecond))
+	f.log.Log(ctx, f.logLevel(err), message, "error", err, "attempt", f.attempt, "retry", pause.Round(time.Millisecond))
 }
 
 // loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once. By then the failure has

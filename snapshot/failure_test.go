@@ -76,7 +76,7 @@ func TestHandleFailure(t *testing.T) {
 			if tt.after > 0 {
 				f.handleFailure(tt.err, now)
 			}
-			pause := f.handleFailure(tt.err, now.Add(tt.after)).minimum
+			_, pause := f.handleFailure(tt.err, now.Add(tt.after))
 			v := c.view.Load()
 			if v.unavailable != tt.wantUnavailable {
 				t.Errorf("the newest state: got reason %q, want %q", v.unavailable, tt.wantUnavailable)
@@ -117,7 +117,7 @@ func TestUnlikelyLoadsBackOff(t *testing.T) {
 			withJitter := tt.longest + tt.longest/2
 			last := time.Duration(0)
 			for i := range 10 {
-				pause := f.handleFailure(tt.err, time.Now()).minimum
+				_, pause := f.handleFailure(tt.err, time.Now())
 				if pause < last || pause > withJitter {
 					t.Errorf("pause %d: got %v, want %v to %v", i, pause, last, withJitter)
 				}

@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// feed keeps one collection up to date. It does not use client-go's Reflector: a Reflector lists again after every failed watch,
-// and continues after events that its store refused. Either would leave gaps in the history.
+// feed keeps one collection up to date. It does not use client-go's Reflector, which lists again after every failed watch, and
+// goes on after events that its store refused. Either would leave gaps in the history.
 //
 //	load ──► read the stream ──► it ends or breaks: open it again at the interval's end
 //	 ▲             │                                    │
@@ -35,11 +35,11 @@ type feed struct {
 	envelope *wire.Envelope
 	// mustLoad reports whether the next session must load a state, even if there is one.
 	mustLoad bool
-	// timelineKnownAt is the last time at which the upstream is known to have had the state's timeline: the end of a load,
-	// or of a stream that ended at its timeout. It is zero after a stream that ended otherwise.
+	// timelineKnownAt is the last time at which the upstream is known to have had the state's timeline: the end of a load, or
+	// of a stream that ended at its timeout. It is zero after a stream that ended otherwise.
 	timelineKnownAt time.Time
-	// noStreamingBefore is the time before which states are loaded in pages, since the upstream did not end the last
-	// streaming list with its bookmark.
+	// noStreamingBefore is the time before which states are loaded in pages, since the last streaming list did not send its
+	// bookmark.
 	noStreamingBefore time.Time
 	// forbiddenSince is the time of the first of the upstream's 403s in a row; zero if its last answer was no 403.
 	forbiddenSince time.Time
@@ -50,13 +50,13 @@ type feed struct {
 }
 
 const (
-	// watchTimeout is the shortest duration of a watch. Feeds add up to as much again, so that they do not open their
-	// watches anew all at once.
+	// watchTimeout is the shortest timeout of a watch. A feed adds up to as much again, so that feeds do not open their next
+	// watches at the same time.
 	watchTimeout = 5 * time.Minute
 	// noStreamingFor is the duration for which states are loaded in pages after a streaming list without its bookmark.
 	noStreamingFor = time.Hour
-	// After a stream that ended within minStreamLife, the feed pauses. Loads are expensive: if each stream begins with a
-	// load, the pauses grow until a stream has lasted for steadyStreamLife.
+	// After a stream that ended within minStreamLife, the feed pauses. If each stream begins with a load, which is expensive,
+	// the pauses grow until a stream has lasted for steadyStreamLife.
 	minStreamLife    = time.Second
 	steadyStreamLife = time.Minute
 )
@@ -77,9 +77,9 @@ func (f *feed) run(ctx context.Context) {
 		if end.err == nil && end.readFor >= minStreamLife {
 			continue
 		}
-		pause := f.handleFailure(end.err, time.Now())
+		pause, minimum := f.handleFailure(end.err, time.Now())
 		f.logFailure(ctx, end.err, pause)
-		f.pause(ctx, pause)
+		f.pause(ctx, pause, minimum)
 	}
 }
 
@@ -87,7 +87,7 @@ func (f *feed) run(ctx context.Context) {
 type sessionEnd struct {
 	// beganWithLoad reports whether the session loaded a state, or tried to.
 	beganWithLoad bool
-	// readFor is the time for which the session has read its stream; 0 if none was opened.
+	// readFor is the time for which the session read its stream; 0 if none was opened.
 	readFor time.Duration
 	// hasAdvanced reports whether the interval ends at a higher revision than before the session.
 	hasAdvanced bool
@@ -124,15 +124,15 @@ func (f *feed) session(ctx context.Context) sessionEnd {
 
 // noteProgress makes the next pauses short again if a session has shown that earlier failures are over.
 func (f *feed) noteProgress(end sessionEnd) {
-	// A kube-apiserver that has just started ends a watch that is more than ten events behind. The events that it has sent
-	// until then are progress, and a pause would put the feed further behind.
+	// A kube-apiserver that has just started ends a watch that is more than ten events behind. Even such a watch has sent
+	// events, and a pause would put the feed further behind.
 	hasProgressed := !end.beganWithLoad && (end.readFor >= minStreamLife || end.hasAdvanced)
 	if hasProgressed || end.readFor >= steadyStreamLife {
 		f.attempt = 1
 		f.retries = retryBackoff
 	}
 	if !end.beganWithLoad && source.Answered(end.err, http.StatusGone) {
-		f.retries = retryBackoff // the upstream answers, and has only forgotten the revision: load at once
+		f.retries = retryBackoff // the upstream has only forgotten the revision, so the load need not wait
 	}
 	v := f.collection.view.Load()
 	if v.unavailable == reason.None && time.Since(v.loadAskedAt) >= stableAfter {
@@ -141,17 +141,17 @@ func (f *feed) noteProgress(end sessionEnd) {
 	}
 }
 
-// pause waits before the next session. Meanwhile requests learn that no proof can come soon, and do not wait for one. If
-// a request asks for a probe, the pause ends after minStreamLife, but not before its minimum.
-func (f *feed) pause(ctx context.Context, p retryPause) {
+// pause waits before the next session. Meanwhile requests see in the Freshness that no proof can come soon, and do not wait for
+// one. If a request asks for a probe, the pause ends after minStreamLife, but not before its minimum.
+func (f *feed) pause(ctx context.Context, pause, minimum time.Duration) {
 	begun := time.Now()
-	f.freshness.ProbeRefused(begun, p.full)
+	f.freshness.ProbeRefused(begun, pause)
 	f.collection.publishFreshness(f.freshness)
-	timer := time.NewTimer(p.full)
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-f.collection.probeRequests:
-		short := min(p.full, max(minStreamLife, p.minimum))
+		short := min(pause, max(minStreamLife, minimum))
 		clock.Sleep(ctx, short-time.Since(begun))
 	case <-timer.C:
 	case <-ctx.Done():
@@ -162,17 +162,16 @@ func (f *feed) pause(ctx context.Context, p retryPause) {
 // openLoaded loads a state, and returns a stream that goes on from the state.
 func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	select {
-	case <-f.collection.reloadRequests: // this load also answers an earlier request
+	case <-f.collection.reloadRequests: // this load is the requested one
 	default:
 	}
 	f.collection.setReloadingSince(time.Now())
 	s, err := f.loadState(ctx)
+	f.collection.loadError.Store(&err)
 	if err != nil {
 		f.collection.setReloadingSince(time.Time{})
-		f.collection.loadError.Store(&err)
 		return nil, err
 	}
-	f.collection.loadError.Store(nil)
 	f.mustLoad = false
 	f.timelineKnownAt = time.Now()
 	f.refusals = refusalBackoff
@@ -182,8 +181,8 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	return s, nil
 }
 
-// loadState loads a state, compares it with the upstream and installs it. It returns the stream that goes on from the
-// state, or nil if the state came in pages.
+// loadState loads a state, compares it with the upstream and installs it. It returns the stream that goes on from the state, or
+// nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	highestBefore := f.collection.highestSeenRevision()
 	learned, err := f.source.Learn(ctx, func(ctx context.Context) ([]wire.Field, error) {
@@ -212,21 +211,21 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	return l.stream, nil
 }
 
-// checkLoaded returns an error if a loaded state must not be installed: its revision is below one that was seen before
+// checkLoaded returns an error if a loaded state must not be installed: its revision is below highestBefore, which was seen before
 // the load began, or its first page differs from the upstream's.
 func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint64) error {
 	current, err := f.confirmRevision(ctx, l.revision, highestBefore)
 	if err != nil {
 		return err
 	}
-	if current != l.revision { // l.revision was too low, and a second read gave a higher one
+	if current != l.revision { // which was too low, and confirmRevision has read a higher one
 		return fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, highestBefore)
 	}
 	return f.compareLoaded(ctx, l)
 }
 
-// changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns errObject
-// if the envelope does not know the form of items. The change may keep the event's memory.
+// changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns errObject if
+// the envelope does not know the form of items. The change may refer to the event's memory.
 func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	itemForm := envelope.Item
 	if !itemForm.Known {
@@ -256,12 +255,12 @@ func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, er
 	return ch, err
 }
 
-// object returns an object made of an item of a list, under the collection's next object number. The object keeps the item's
-// memory.
+// object returns an object with the bytes of an item, and with the collection's next object number. The object refers to the
+// item's memory.
 func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
 	values, err := envelope.Paths.ReadValues(f.source.Encoding(), item)
 	if err != nil {
-		// A value may be left from an earlier schema. Nobody knows how the upstream's selectors read such a value.
+		// The value may be from an earlier schema. Nobody knows how the upstream's selectors read such a value.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
 	}
 	f.collection.lastObjectNumber++

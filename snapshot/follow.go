@@ -171,7 +171,7 @@ func (r *reader) openProgressWatch(ctx context.Context) {
 	start := r.collection.view.Load().To
 	r.freshness.ProgressOpened()
 	r.calls.Go(func() {
-		shown, err := r.watchProgress(ctx, start, math.MaxUint64, nil)
+		shown, err := r.watchProgress(ctx, start, math.MaxUint64, func(wire.Event) error { return nil })
 		r.outcomes <- func() error { return r.handleProgress(shown, err) }
 	})
 }

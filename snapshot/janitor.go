@@ -31,22 +31,13 @@ func (c *Collections) tidy(now time.Time) {
 			r.Touch() // a watched collection is not idle
 		}
 		r.endWatchesIfStreamDead()
-	}
-	c.dropIdle(now)
-	c.shortenHistories()
-	c.dropIdlest(now)
-}
-
-// dropIdle drops the collections that have been idle for longer than Config.Idle.
-func (c *Collections) dropIdle(now time.Time) {
-	if c.config.Idle == 0 {
-		return
-	}
-	for _, r := range c.list() {
-		if !c.isEager(r) && r.idleFor(now) > c.config.Idle {
+		isIdle := c.config.Idle > 0 && r.idleFor(now) > c.config.Idle
+		if isIdle && !c.isEager(r) {
 			c.drop(r, reason.Warming, reason.None)
 		}
 	}
+	c.shortenHistories()
+	c.dropIdlest(now)
 }
 
 // shortenHistories halves the history of one collection after the other until a tenth of the limit is free.

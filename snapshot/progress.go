@@ -34,9 +34,9 @@ func (p progress) last() uint64 {
 }
 
 // watchProgress opens a progress watch after the revision start. It reads the watch up to the first bookmark, or up to the
-// first change after the revision target. Either shows that no earlier change is missing. For each change up to target, it
-// calls onChange, which may be nil, and stops at the first error. If the watch lasts until its timeout without a bookmark,
-// watchProgress returns errNoBookmark and the changes that have come.
+// first change after the revision target. Either shows that no earlier change is missing. It calls onChange for each change up to
+// target, and stops at the first error. If the watch lasts until its timeout without a bookmark, watchProgress returns
+// errNoBookmark and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
@@ -60,10 +60,8 @@ func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange
 			return p, nil
 		}
 		p.revisions = append(p.revisions, revision)
-		if onChange != nil {
-			if err := onChange(ev); err != nil {
-				return p, err
-			}
+		if err := onChange(ev); err != nil {
+			return p, err
 		}
 	}
 	if s.EndedAtTimeout(time.Now()) {

@@ -160,7 +160,16 @@ func (c *Collection) applyBookmark(revision uint64) error {
 // prove the state. An event or a bookmark alone proves nothing. It may be old when it comes, because the upstream lags, or
 // because the connection or this process was suspended.
 func (c *Collection) advanceLocked(v *View, revision uint64, state index.Tree) {
-	c.publishNewestLocked(v, revision, state, c.takeReachedProbesLocked(revision))
+	c.highestSeen = max(c.highestSeen, revision)
+	c.addCheckpointLocked(time.Now(), revision)
+	next := v.clone()
+	next.To = revision
+	next.newest = state
+	probe := c.takeReachedProbesLocked(revision)
+	if probe.Number > v.provenBy.Number {
+		next.provenBy = probe
+	}
+	c.publishLocked(next)
 }
 
 // takeReachedProbesLocked removes the pending probes that gave this revision or a lower one. It returns the last of them, or
@@ -173,20 +182,6 @@ func (c *Collection) takeReachedProbesLocked(revision uint64) (last source.Probe
 	}
 	c.pendingProbes = slices.Delete(c.pendingProbes, 0, count)
 	return last
-}
-
-// publishNewestLocked publishes v with a newest state at a revision. probe is the probe that has proven the state; zero if there
-// is none.
-func (c *Collection) publishNewestLocked(v *View, revision uint64, state index.Tree, probe source.Probe) {
-	c.highestSeen = max(c.highestSeen, revision)
-	c.addCheckpointLocked(time.Now(), revision)
-	next := v.clone()
-	next.To = revision
-	next.newest = state
-	if probe.Number > v.provenBy.Number {
-		next.provenBy = probe
-	}
-	c.publishLocked(next)
 }
 
 // maxPendingProbes bounds the number of pending probes. At the bound, a new probe replaces the last one.
@@ -202,16 +197,15 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	if v.unavailable != reason.None {
 		return false
 	}
-	if v.To >= result.revision {
-		c.pendingProbes = nil // earlier probes would prove less
-		c.publishNewestLocked(v, v.To, v.newest, result.probe)
-		return true
-	}
 	n := len(c.pendingProbes)
 	if n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == result.revision) {
 		c.pendingProbes[n-1] = result
 	} else {
 		c.pendingProbes = append(c.pendingProbes, result)
+	}
+	if v.To >= result.revision {
+		c.advanceLocked(v, v.To, v.newest)
+		return true
 	}
 	return false
 }

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// maxBridgedChanges is the largest number of changes that bridge holds in memory. If there are more, clients' watches end.
+	// maxBridgedChanges is the largest number of changes that bridge keeps in memory. If there are more, clients' watches end.
 	maxBridgedChanges = 10_000
 	// bridgeDeliveryTimeout bounds the wait until clients' watches have delivered the bridged changes.
 	bridgeDeliveryTimeout = time.Second
 )
 
-// bringWatchesUpToDate makes clients' watches deliver all changes that lead from the known state to the loaded one. It
-// returns false if that is not possible, or if nobody watches.
+// bringWatchesUpToDate makes clients' watches deliver all changes from the known state to the loaded one. It returns false
+// if that is not possible, or if nobody watches.
 func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	v := f.collection.view.Load()
 	if !v.isWatched() || l.watchForm == nil || !v.envelope.AgreesWith(l.envelope) {
@@ -28,12 +28,12 @@ func (f *feed) bringWatchesUpToDate(ctx context.Context, l *stateLoad) bool {
 	return err == nil
 }
 
-// bridge reads with a progress watch what has changed between the known state, v, and the loaded one. The difference of the two
-// states would not be enough: an object may have been created and deleted in between. bridge applies the changes to the known
-// state, so that clients' watches deliver them. After an error the watches must end, since they would miss changes.
+// bridge applies to the known state, v, the changes that lead to the loaded one, so that clients' watches deliver them. It
+// reads the changes with a progress watch, since the two states do not show an object that was created and deleted in
+// between. After an error the watches must end, since they would miss changes.
 //
-// The progress watch stops at the loaded revision: later changes come on the stream that goes on from there. Three examples,
-// with the known state at 120 and the loaded one at 150. A bookmark at 155 shows that nothing else changed until 150:
+// Three examples, with the known state at 120 and the loaded one at 150. The bookmark at 155 shows that nothing else changed
+// until 150. Changes after 150 come on the stream that goes on from the loaded state:
 //
 //	the watch from 120 on                      its changes lead to   clients' watches
 //	is answered 410                                                  end
@@ -68,7 +68,7 @@ func (f *feed) bridge(ctx context.Context, v *View, l *stateLoad) error {
 			return err
 		}
 	}
-	// A watch that takes longer ends when the loaded state is installed.
+	// A client's watch that takes longer ends when the loaded state is installed.
 	v.broadcaster.AwaitDelivered(ctx, bridgeDeliveryTimeout)
 	return nil
 }

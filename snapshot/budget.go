@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// budget bounds the bytes that all collections together store: the objects, and an estimate for the trees of all versions. The
-// Go runtime uses more memory than that.
+// budget bounds the bytes that all collections together store: the objects, and an estimate for the trees of all versions.
+// The Go runtime uses more memory than that.
 type budget struct {
 	// limit is the number of bytes that may be stored; 0 means no limit.
 	limit int64

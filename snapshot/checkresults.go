@@ -49,8 +49,8 @@ func (c *Collections) Mismatches() map[CollectionKey]Mismatches {
 	return maps.Clone(c.mismatches)
 }
 
-// recordCheck logs and counts the result of a comparison at a revision. After a mismatch it returns the duration for which the
-// collection must be banned; 0 means that it may be started again at once.
+// recordCheck logs and counts the result of a comparison at a revision. After a mismatch it returns the duration for which
+// the collection must be banned; 0 means that it may be started again at once.
 func (c *Collections) recordCheck(r *runningCollection, revision uint64, err error) (banned time.Duration) {
 	log := c.config.Log.With("collection", r.key.String(), "revision", revision)
 	result := CheckAgrees

@@ -30,8 +30,8 @@ type Limits struct {
 // A probe asks the upstream for its revision. Once the feed has reached that revision, the probe proves that the state has
 // every write that the upstream had accepted before the probe was sent.
 //
-// An epoch ends when the known states are dropped, or replaced by a load. A state that was read in one epoch is not given
-// in the next.
+// An epoch ends when the known states are dropped, or replaced by a load. A state that was read in one epoch is not given in
+// the next.
 type Collection struct {
 	key    CollectionKey
 	limits Limits
@@ -69,8 +69,9 @@ type Collection struct {
 	epoch   uint64
 	// highestSeen is the highest revision that the upstream has given since the last drop.
 	highestSeen uint64
-	// pendingProbes are the probes whose revision the interval has not reached yet, in the order in which they were sent. Their
-	// revisions ascend, since a probe that gives a lower revision than an earlier one is an error (see recordRevision).
+	// pendingProbes are the probes whose revision the interval has not reached yet, in the order in which they were sent.
+	// Their revisions ascend, since a probe that gives a lower revision than an earlier one is an error (see
+	// recordRevision).
 	pendingProbes []probeResult
 	// versions is the history. Views hold copies of it, which are not changed.
 	versions index.History
@@ -135,8 +136,8 @@ func (c *Collection) WhyNoStateNotOlderThan(minRevision uint64) reason.Reason {
 	return lastingReason(why)
 }
 
-// WhyNoStateAt returns the reason why [Collection.Exact] would find no state, however long it waited; None if it may find one.
-// It does not wait, and does not count as a use of the collection.
+// WhyNoStateAt returns the reason why [Collection.Exact] would find no state, however long it waited; None if it may find
+// one. It does not wait, and does not count as a use of the collection.
 func (c *Collection) WhyNoStateAt(revision uint64) reason.Reason {
 	_, why := c.view.Load().exact(c.now(), revision)
 	return lastingReason(why)
@@ -204,8 +205,8 @@ const (
 	AnyLoad
 )
 
-// AwaitLoad waits for up to maxWait while a load of this kind is under way. If the load goes on even then, it returns Warming.
-// Otherwise it returns the reason why there is no state, or None if there is one.
+// AwaitLoad waits for up to maxWait while a load of this kind is under way. If the load goes on even then, it returns
+// Warming. Otherwise it returns the reason why there is no state, or None if there is one.
 func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind LoadKind) reason.Reason {
 	_, why := c.await(ctx, maxWait, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
 		if kind == AnyLoad && v.isReloading() {
@@ -217,8 +218,8 @@ func (c *Collection) AwaitLoad(ctx context.Context, maxWait time.Duration, kind 
 }
 
 // LoadTimeLeft returns what is left of the time limit for a load of this kind, or 0 if no such load is under way. For a
-// FirstLoad, the limit counts from the beginning of the collection or the loss of its last state. For a load that will replace
-// the known state, it counts from the beginning of the load.
+// FirstLoad, the limit counts from the beginning of the collection or the loss of its last state. For a load that will
+// replace the known state, it counts from the beginning of the load.
 func (c *Collection) LoadTimeLeft(limit time.Duration, kind LoadKind) time.Duration {
 	v := c.view.Load()
 	switch {

@@ -32,9 +32,9 @@ type Config struct {
 	Limits    Limits
 	// Outage returns the upstream's outage; the zero value if there is none.
 	Outage func() clock.Outage
-	// SameTimeline reports whether etcd is known not to have been restored since a stream was at the revision. The stream last
-	// sent something at the time heard. The proof is an API server that ran well before heard, still runs, and has written
-	// since. soon reports whether the answer may become true in some seconds.
+	// SameTimeline reports whether etcd is known not to have been restored since a stream was at the revision. The stream
+	// last sent something at the time heard. The proof is an API server that ran well before heard, still runs, and has
+	// written since. soon reports whether the answer may become true in some seconds.
 	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, soon bool)
 	// Bytes bounds what all collections store together; 0 means no bound.
 	Bytes int64
@@ -94,7 +94,8 @@ type Collections struct {
 	// eager has the keys of [Collections.Keep]. Their collections are dropped neither when idle nor to free memory.
 	eager map[CollectionKey]bool
 	bans  bans
-	// changes are the last changes, the latest first. Callers of Changes hold the slice, so it is replaced and never written to.
+	// changes are the last changes, the latest first. Callers of Changes hold the slice, so it is replaced and never written
+	// to.
 	changes []Change
 	// checkResults and mismatches count what comparisons have found.
 	checkResults map[CheckResult]uint64

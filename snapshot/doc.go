@@ -1,8 +1,8 @@
 // Package snapshot keeps the upstream's collections in memory, at each revision of the last minutes.
 //
-// A [Collection] is one resource in one representation. Its feed (one goroutine) reads the upstream's own bytes: it
-// learns the envelope of a list, loads a complete state, reads a watch from there, and opens it again when it ends.
-// Every change makes a new immutable [View], published through one atomic pointer, so readers take no lock and never
+// A [Collection] is one resource in one representation. Its feed, one goroutine, reads the upstream's own bytes. It learns
+// the envelope of a list, loads a complete state, and reads a watch from there, which it opens again whenever the watch
+// ends. Every change makes a new immutable [View], published through one atomic pointer. So readers take no lock and never
 // wait for the feed.
 //
 // # What is known
@@ -10,46 +10,47 @@
 // A collection knows the states of one interval of revisions. Its invariants, which the tests attack:
 //
 //   - The interval begins with one complete state at one revision, never with parts of two.
-//   - Every change in it is in the history, in the order of revisions. The state at a revision is the newest version at
-//     or before that revision.
-//   - Its end advances only by an event or a bookmark of a stream that was opened at or before that end, or by a
+//   - Every change in the interval is in the history, in the order of revisions. The state at a revision is the newest
+//     version at or before that revision.
+//   - The interval's end advances only by an event or a bookmark of a stream that was opened at or before that end, or by a
 //     progress watch from there.
-//   - A stream that ended or broke is opened again at the interval's end, after a probe for the upstream's revision.
-//     After a break, there must be a proof that the timeline is the same: an API server that still runs, or the newest
-//     change, sent again. Without a proof, or if the upstream has forgotten later changes (410), a state is loaded beside
-//     the known one, and the interval begins anew with that state. Without a stream, only requests for any state are
-//     answered.
-//   - An event that cannot be decoded, comes out of order or contradicts the state (an object added twice, an unknown
-//     one modified) drops everything.
-//   - A revision below the highest one seen is a doubt. If a probe a second later, over another connection, gives such a
-//     revision again, the storage was replaced, and everything is dropped. Revisions need not be dense: one that is far
-//     above says nothing.
+//   - A stream that ended or broke is opened again at the interval's end, after a probe for the upstream's revision. After a
+//     break, there must be a proof that the timeline is the same: an API server still runs, or the upstream sends the newest
+//     change again. Without a proof, or if the upstream has forgotten later changes (410), another state is loaded. The known
+//     one stays until then, and the interval begins anew with the loaded state. Without a stream, only requests for any state
+//     are answered, except in an outage.
+//   - Everything is dropped after an event that cannot be decoded, comes out of order or contradicts the state: for example,
+//     it adds an object twice, or modifies an unknown one.
+//   - A revision below the highest one seen is a doubt. If a read a second later, over another connection, gives such a
+//     revision again, the storage was replaced, and everything is dropped. A revision that is far above proves nothing, since
+//     revisions need not be dense.
 //   - The newest state (for Any and NotOlderThan) is given only if it has reached the revision of a probe that was sent
-//     within the staleness bound. No event and no bookmark alone makes it newer. History (for Exact and continuations)
-//     stays true when nothing comes on the stream.
+//     within the staleness bound. No event and no bookmark alone makes it newer. History (for Exact and continuations) stays
+//     true even if nothing comes on the stream.
 //
 // If a state is not known, a [reason.Reason] says why, and the request is forwarded for that reason.
 //
 // # Files
 //
-//   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go
-//   - collection.go, view.go, fresh.go, forward.go, watches.go, validity.go: what requests ask of a collection
-//   - feed.go, learn.go, load.go, bridge.go, follow.go, timeline.go, probe.go, progress.go: the feed, in the order of its
-//     life; failure.go
+//   - collections.go, janitor.go, invalidation.go, stats.go: which collections there are, and for how long
+//   - collection.go, view.go, snapshot.go, fresh.go, forward.go, watches.go, validity.go: what requests ask of a collection
+//   - feed.go, learn.go, load.go, bridge.go, follow.go, timeline.go, probe.go, progress.go, failure.go: the feed, in the
+//     order of its life
 //   - write.go, trimhistory.go: the changes of what is known. Each is made under one lock, and publishes a view
 //   - budget.go, losses.go: the bytes that are stored, and how often states are lost
 //   - selfcheckloop.go, verifyafterchange.go: when a collection is compared with the upstream, regularly and after a change
-//     of API servers; comparepages.go: the comparison, page by page; checkresults.go: what the self-checks have found
+//     of API servers
+//   - comparepages.go, checkresults.go: the comparison, page by page, and its results
 //
 // # Watches
 //
-// A [watch.Broadcaster] serves the watches of a collection from the views that are published. It ends when the state is
-// lost. It goes on over a state that was loaded anew only if a progress watch has shown all changes that led to it. The
-// form of events and bookmarks is learned before a state is loaded (learn.go), and compared with each event that comes.
+// A [watch.Broadcaster] serves the watches of a collection from the views that are published. It ends when the state is lost.
+// When a state is loaded anew, it goes on only if a progress watch has shown all changes that led to that state. The form of
+// events and bookmarks is learned before a state is loaded (learn.go), and compared with each event that comes.
 //
 // # Bytes
 //
-// An object's bytes are stored once, in the form in which a list holds them, cut out of what the upstream sent and
-// never encoded again. The [wire.Envelope] around them is learned from a real list, and accepted only if that list,
-// written with it, has the same bytes.
+// An object's bytes are stored once, in the form in which a list holds them. They are cut out of what the upstream sent, and
+// never encoded again. The [wire.Envelope] around them is learned from a real list. It is accepted only if that list, written
+// with it, has the same bytes.
 package snapshot

@@ -52,11 +52,11 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, minimum time.Dura
 
 // reaction is what an error requires. The zero value keeps the state, which is given until it is too old.
 type reaction struct {
-	// loss, unless it is None, requires that the next session loads a state. It is the cause under which the known state counts
-	// as lost.
+	// loss, unless it is None, requires that the next session loads a state. It is the cause under which the known state
+	// counts as lost.
 	loss reason.Reason
-	// drop, unless it is None, requires that the known state is dropped now, since it is in doubt. It is the reason that requests
-	// get meanwhile. If it is None, requests get the known state until the load is complete.
+	// drop, unless it is None, requires that the known state is dropped now, since it is in doubt. It is the reason that
+	// requests get meanwhile. If it is None, requests get the known state until the load is complete.
 	drop reason.Reason
 	// minPause is the minimum of the pause; 0 if a retry is likely to cure the failure.
 	minPause time.Duration
@@ -115,8 +115,8 @@ func (f *feed) logFailure(ctx context.Context, err error, pause time.Duration) {
 	f.log.Log(ctx, f.logLevel(err), message, "error", err, "attempt", f.attempt, "retry", pause.Round(time.Millisecond))
 }
 
-// loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once. By then the failure has
-// lasted for more than a moment.
+// loggedAttempt is the attempt at which a failure that may concern only this resource is logged, once. By then the failure
+// has lasted for more than a moment.
 const loggedAttempt = 4
 
 // logLevel returns the level at which the error of a session is logged.

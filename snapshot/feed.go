@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// feed keeps one collection up to date. It does not use client-go's Reflector, which lists again after every failed watch, and
-// goes on after events that its store refused. Either would leave gaps in the history.
+// feed keeps one collection up to date. It does not use client-go's Reflector, which lists again after every failed watch,
+// and goes on after events that its store refused. Either would leave gaps in the history.
 //
 //	load ──► read the stream ──► it ends or breaks: open it again at the interval's end
 //	 ▲             │                                    │
@@ -141,8 +141,8 @@ func (f *feed) noteProgress(end sessionEnd) {
 	}
 }
 
-// pause waits before the next session. Meanwhile requests see in the Freshness that no proof can come soon, and do not wait for
-// one. If a request asks for a probe, the pause ends after minStreamLife, but not before its minimum.
+// pause waits before the next session. Meanwhile requests see in the Freshness that no proof can come soon, and do not wait
+// for one. If a request asks for a probe, the pause ends after minStreamLife, but not before its minimum.
 func (f *feed) pause(ctx context.Context, pause, minimum time.Duration) {
 	begun := time.Now()
 	f.freshness.ProbeRefused(begun, pause)
@@ -181,8 +181,8 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	return s, nil
 }
 
-// loadState loads a state, compares it with the upstream and installs it. It returns the stream that goes on from the state, or
-// nil if the state came in pages.
+// loadState loads a state, compares it with the upstream and installs it. It returns the stream that goes on from the state,
+// or nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	highestBefore := f.collection.highestSeenRevision()
 	learned, err := f.source.Learn(ctx, func(ctx context.Context) ([]wire.Field, error) {
@@ -211,8 +211,8 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	return l.stream, nil
 }
 
-// checkLoaded returns an error if a loaded state must not be installed: its revision is below highestBefore, which was seen before
-// the load began, or its first page differs from the upstream's.
+// checkLoaded returns an error if a loaded state must not be installed: its revision is below highestBefore, which was seen
+// before the load began, or its first page differs from the upstream's.
 func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint64) error {
 	current, err := f.confirmRevision(ctx, l.revision, highestBefore)
 	if err != nil {
@@ -224,8 +224,8 @@ func (f *feed) checkLoaded(ctx context.Context, l *stateLoad, highestBefore uint
 	return f.compareLoaded(ctx, l)
 }
 
-// changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns errObject if
-// the envelope does not know the form of items. The change may refer to the event's memory.
+// changeOf converts an event that is no bookmark into a change of a state whose lists have this envelope. It returns
+// errObject if the envelope does not know the form of items. The change may refer to the event's memory.
 func (f *feed) changeOf(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	itemForm := envelope.Item
 	if !itemForm.Known {

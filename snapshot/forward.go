@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait for the load, so a crowd of
-	// lists costs the upstream little more than the load.
+	// forwardSlotsPerLoad is the number of lists that are forwarded during a load. All others wait for the load, so a crowd
+	// of lists costs the upstream little more than the load.
 	forwardSlotsPerLoad = 4
 	// maxSmallWork bounds the work of a small list: the bytes that kube-apiserver encodes for it, which takes some
 	// milliseconds. A proof that memory is up to date may take a second.
@@ -24,9 +24,9 @@ func (c *Collection) TakeForwardSlot() bool {
 	return isLoading && mayBeLeft && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
-// TryForwardSmall reports whether q, a list of the newest state, should be forwarded rather than wait for a proof: no probe with
-// a number higher than afterProbe has proven the state yet, q is small, and few other small lists are being forwarded. If so,
-// the caller must call done once the list was forwarded.
+// TryForwardSmall reports whether q, a list of the newest state, should be forwarded rather than wait for a proof: no probe
+// with a number higher than afterProbe has proven the state yet, q is small, and few other small lists are being forwarded.
+// If so, the caller must call done once the list was forwarded.
 func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done func(), forward bool) {
 	v := c.view.Load()
 	if v.provenBy.Number > afterProbe {
@@ -35,9 +35,9 @@ func (c *Collection) TryForwardSmall(q index.Query, afterProbe uint64) (done fun
 	return c.tryForward(v, q)
 }
 
-// TryForwardPage reports whether q, a later page of a list at a revision, should be forwarded rather than wait: memory has not
-// reached the revision, q is small, and few other small lists are being forwarded. If so, the caller must call done once the
-// page was forwarded.
+// TryForwardPage reports whether q, a later page of a list at a revision, should be forwarded rather than wait: memory has
+// not reached the revision, q is small, and few other small lists are being forwarded. If so, the caller must call done once
+// the page was forwarded.
 func (c *Collection) TryForwardPage(q index.Query, revision uint64) (done func(), forward bool) {
 	v := c.view.Load()
 	if v.To >= revision {

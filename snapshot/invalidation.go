@@ -97,8 +97,8 @@ func (c *Collections) Invalidate(i Invalidation) {
 	}
 }
 
-// bans has the scopes whose collections must not be started now. Invalidate bans a scope after a change, and a self-check bans
-// a collection after a second mismatch. Collections.mu guards it.
+// bans has the scopes whose collections must not be started now. Invalidate bans a scope after a change, and a self-check
+// bans a collection after a second mismatch. Collections.mu guards it.
 type bans map[Scope]ban
 
 // ban says until when collections must not be started, and why.

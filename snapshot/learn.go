@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// learnItemTimeout bounds learnItemForm: the feed reads nothing else meanwhile.
+	// learnItemTimeout bounds learnItemForm, since the feed reads nothing else meanwhile.
 	learnItemTimeout = 5 * time.Second
-	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. It is longer
-	// than kube-apiserver waits for its watch cache before it begins to answer.
+	// learnWatchTimeout is the timeout of the streaming list from which the form of watches is learned. It is longer than
+	// kube-apiserver waits for its watch cache before it begins to answer.
 	learnWatchTimeout = 10 * time.Second
 )
 
 // learnItemForm learns the form of items from ev, which has the first object of a collection that was empty. It compares the
-// event with a list of the object at exactly the event's revision. So clients' watches go on, without another load. It does
-// nothing if the form is known. After errObject the state must be loaded anew, and the load learns the form.
+// event with a list of the object at exactly the event's revision. This saves a load, which would end clients' watches. It
+// does nothing if the form is known. After errObject the state must be loaded anew, and the load learns the form.
 func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -40,7 +40,7 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 		return fmt.Errorf("%w: %w", errObject, err)
 	}
 	if len(list.Items) != 1 || !f.envelope.AgreesWith(envelope) {
-		return errObject // the object was deleted, or lists are written in another way by now
+		return errObject // the object was deleted, or lists are written in another way now
 	}
 	envelope.Item, err = wire.LearnItem(f.source.Encoding(), list.Items[0], ev)
 	if err != nil {
@@ -51,12 +51,12 @@ func (f *feed) learnItemForm(ctx context.Context, ev wire.Event) error {
 	return nil
 }
 
-// learnWatch learns the form of the upstream's watches, and of the bookmark that ends the initial events, from a
-// streaming list of nothing (see watchNothing). It returns nil if no watches are served.
+// learnWatch learns the form of the upstream's watches from a streaming list of nothing (see watchNothing), which also shows
+// the bookmark that ends the initial events. It returns nil if no watches are served.
 //
 // An upstream without streaming lists answers with an error, or never sends that bookmark. Then Form.InitialEndBookmark is
-// nil, and only watches from a revision on are served. If the bookmark does not come, states are also loaded in pages for
-// the duration noStreamingFor.
+// nil, and only watches that begin at a revision are served. If the bookmark does not come, states are also loaded in pages
+// for noStreamingFor.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
 	canWriteEvents := learned.Reproducible || !learned.Envelope.Item.Known // an empty collection shows no form of items yet
 	if !f.watches || !canWriteEvents {
@@ -85,7 +85,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	return form, nil
 }
 
-// learnStreamingList completes a form from a streaming list of nothing.
+// learnStreamingList completes form from a streaming list of nothing.
 func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 	s, err := f.watchNothing(ctx, url.Values{
 		"sendInitialEvents":    {"true"},
@@ -101,7 +101,7 @@ func (f *feed) learnStreamingList(ctx context.Context, form *watch.Form) error {
 	return err
 }
 
-// watchNothing opens a watch of nothing: of a name that cannot exist.
+// watchNothing opens a watch of a name that cannot exist.
 func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.Duration) (*source.Stream, error) {
 	namespace, selector := f.source.NonexistentKey()
 	query.Set("fieldSelector", selector)
@@ -110,8 +110,8 @@ func (f *feed) watchNothing(ctx context.Context, query url.Values, timeout time.
 }
 
 // learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns
-// errNoEndBookmark if the stream ends at its timeout without that bookmark, or sends another one first. It returns nil
-// without an error if listproxy could not write the bookmark with the same bytes.
+// errNoEndBookmark if the stream ends at its timeout without that bookmark, or sends another one first. If listproxy could
+// not write the bookmark with the same bytes, learnInitialEnd returns nil without an error.
 func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
@@ -125,7 +125,7 @@ func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Boo
 		if err != nil {
 			return nil, nil //nolint:nilerr // no form that can be written
 		}
-		if !ev.Meta.EndsInitial { // kube-apiserver sends no other bookmark before it
+		if !ev.Meta.EndsInitial { // kube-apiserver sends no bookmark before that one
 			return nil, errNoEndBookmark
 		}
 		return b, nil
@@ -140,8 +140,8 @@ func (f *feed) lacksBookmark() bool {
 	return broadcaster != nil && broadcaster.Form().PlainBookmark == nil
 }
 
-// checkForm ends clients' watches if listproxy could not write an event with the upstream's bytes. Then clients get neither
-// this event nor later ones. If the event is a bookmark, checkForm learns the form of bookmarks from it.
+// checkForm ends clients' watches if listproxy could not write an event with the upstream's bytes, so that clients get
+// neither this event nor later ones. If the event is a bookmark, checkForm learns the form of bookmarks from it.
 func (f *feed) checkForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

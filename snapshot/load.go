@@ -23,18 +23,18 @@ const (
 	loadTimeout = watchTimeout
 	// loadSilence is the duration for which a streaming list may be silent before it is given up.
 	loadSilence = 30 * time.Second
-	// loadSlotTimeout is the duration after which a load gives its slot back, though it goes on: a slow load, as with a
-	// slow conversion webhook, must not keep other feeds from loading.
+	// loadSlotTimeout is the duration after which a load goes on without its slot. A slow load, as with a slow conversion
+	// webhook, must not keep other feeds from loading.
 	loadSlotTimeout = 10 * time.Second
-	// A state is read even if it looks up to oversizeFactor times larger than the room for it: its size is estimated
+	// A state is read even if it looks up to oversizeFactor times larger than the room for it, since its size is estimated
 	// from a few objects.
 	oversizeFactor = 2
-	// maxLikelyMean bounds the mean size, in bytes, that is assumed from the first few objects: a few large ones at
-	// the beginning must not keep the resource out of memory.
+	// maxLikelyMean bounds the mean size in bytes that is assumed from the first few objects. A few large ones must not keep
+	// the resource out of memory.
 	maxLikelyMean = 16 << 10
-	// A page of a load has about loadPageBytes. A larger one would hold much memory that the budget does not see, since a
-	// page counts only when all of it has been read. It has at most maxLoadPage objects, and not less than minLoadPage: for
-	// every page, kube-apiserver 1.36 walks all objects that come after it.
+	// A page of a load has about loadPageBytes. The budget counts a page only once it was read, so it does not see the
+	// memory that larger pages would hold. A page has at most maxLoadPage objects, and at least minLoadPage, since
+	// kube-apiserver 1.36 walks all objects that come after a page.
 	loadPageBytes = 32 << 20
 	minLoadPage   = 50
 	maxLoadPage   = 2000
@@ -46,30 +46,29 @@ var (
 	errNoEndBookmark = errors.New("a streaming list did not send the bookmark that ends it")
 )
 
-// stateLoad is a state that is being loaded or was loaded. It must be installed or discarded.
+// stateLoad is a state that is being loaded or was loaded. The feed installs or discards it.
 type stateLoad struct {
 	budget *budget
-	// envelope and watchForm are the forms in which the upstream writes lists and events. watchForm is nil if no watches are
-	// served.
+	// envelope and watchForm are the forms of the upstream's lists and events. watchForm is nil if no watches are served.
 	envelope  *wire.Envelope
 	watchForm *watch.Form
 	// meanSize is the estimated mean size of an object in bytes.
 	meanSize int64
 	state    index.Tree
 	revision uint64
-	// probe is the request for the state, which proves the state as a probe does: kube-apiserver answers a list or a streaming
+	// probe is the request for the state. It proves the state as a probe does: kube-apiserver answers a list or a streaming
 	// list of the newest state with what etcd has when the request comes, or later.
 	probe source.Probe
-	// size is the number of bytes of the objects that have come. The budget counts them.
+	// size is the number of bytes of the objects that have come. They are in the budget.
 	size int64
-	// stream goes on from the state; nil if the state comes in pages.
+	// stream goes on from the state; nil if the state came in pages.
 	stream *source.Stream
 	// watchesUpToDate reports whether clients' watches have delivered all changes that led to the state.
 	watchesUpToDate bool
 }
 
 // load reads a complete state by a streaming list, or else page by page. It first waits for one of the few load slots. It
-// returns errFull if the state would not fit into the budget.
+// returns errFull if the state does not fit into the budget.
 func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, error) {
 	giveBack, err := f.takeLoadSlot(ctx)
 	if err != nil {
@@ -96,7 +95,7 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 	return l, err
 }
 
-// takeLoadSlot waits for a load slot. The caller must call giveBack; further calls do nothing.
+// takeLoadSlot waits for a load slot. The caller must call giveBack at least once.
 func (f *feed) takeLoadSlot(ctx context.Context) (giveBack func(), err error) {
 	select {
 	case f.collection.shared.loadSlots <- struct{}{}:
@@ -108,24 +107,24 @@ func (f *feed) takeLoadSlot(ctx context.Context) (giveBack func(), err error) {
 
 // canLoadPages reports whether the state can be loaded page by page, since err concerns only the streaming list:
 //
-//   - The upstream refuses it. From 1.34 on, kube-apiserver answers 500 if etcd cannot report its progress (before 3.4.31,
-//     and from 3.5.0 to 3.5.12). One without streaming lists answers 422.
-//   - It ends early: a kube-apiserver that has just started ends a watch that is more than ten events behind.
-//   - It does not send the bookmark that ends it.
+//   - The upstream refuses the streaming list. From 1.34 on, kube-apiserver answers 500 if etcd cannot report its progress
+//     (before 3.4.31, and from 3.5.0 to 3.5.12). A kube-apiserver without streaming lists answers 422.
+//   - The streaming list ends early: a kube-apiserver that has just started ends a watch that is more than ten events behind.
+//   - The bookmark that ends the streaming list does not come.
 func canLoadPages(err error) bool {
 	isRefused := source.IsAnswer(err) && !refusesResource(err)
 	return isRefused || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEndBookmark)
 }
 
-// refusesResource reports whether an error of a streaming list or a watch shows that the upstream would refuse any list of
-// the resource now.
+// refusesResource reports whether an error of a streaming list or a watch shows that the upstream would now refuse any list
+// of the resource.
 func refusesResource(err error) bool {
 	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
 // mayFit reports whether there may be room for a state, judged by the number of its objects and their mean size. If the
-// budget is crowded, there is none: a load must not drive out other collections.
+// budget is crowded, there is none, since a load must not drive out other collections.
 func mayFit(learned source.Learned, b *budget) bool {
 	return !b.crowded() && learned.Count*min(learned.Mean, maxLikelyMean)/oversizeFactor <= b.crowdedAbove()
 }
@@ -145,7 +144,7 @@ func (f *feed) loadWith(
 	return l, nil
 }
 
-// loadStream reads the initial events of a streaming list into l. The stream then goes on as a watch, l.stream.
+// loadStream reads the initial events of a streaming list into l. Then the stream, l.stream, goes on as a watch.
 func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 	s, err := f.source.Watch(source.WithPurpose(ctx, source.ForLoad), "", url.Values{
 		"sendInitialEvents":    {"true"},
@@ -204,7 +203,7 @@ func (f *feed) addInitial(l *stateLoad, ev wire.Event) error {
 	return l.count(sizeOf(ch.object) - sizeOf(old))
 }
 
-// loadPages reads all pages of one list. A 410 in the middle ends the load, and the next session loads anew.
+// loadPages reads all pages of one list into l. After a 410 in the middle, the next session loads anew.
 func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout, errSlow)
 	defer cancel()
@@ -213,7 +212,7 @@ func (f *feed) loadPages(ctx context.Context, l *stateLoad) error {
 	for {
 		page, err := f.source.List(ctx, "", query)
 		if errors.Is(context.Cause(ctx), errSlow) {
-			return errSlow // err only says that the list was interrupted
+			return errSlow // err only says that the list was canceled
 		}
 		if err != nil {
 			return err
@@ -257,12 +256,12 @@ func (f *feed) addItem(l *stateLoad, item []byte) error {
 	return l.count(o.Size())
 }
 
-// comparedObjects is the number of objects that compareLoaded compares. A page of two has an order, and in most collections
-// also a count of the objects that remain.
+// comparedObjects is the number of objects that compareLoaded compares. Two objects have an order, and mostly a count of the
+// objects that remain.
 const comparedObjects = 2
 
-// compareLoaded compares the first page of a loaded state with the upstream's at exactly that revision, byte by byte:
-// the envelope, the form and order of the items, and the remaining count.
+// compareLoaded compares the first page of a loaded state, byte by byte, with the upstream's at exactly that revision: the
+// envelope, the form and order of the items, and the remaining count.
 func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 	state := source.ListState{Revision: l.revision, Envelope: l.envelope, Tree: l.state}
 	_, err := f.source.ComparePage(ctx, f.source.ListRetrying, state, "", comparedObjects)
@@ -275,7 +274,8 @@ func (f *feed) compareLoaded(ctx context.Context, l *stateLoad) error {
 	return nil
 }
 
-// count adds bytes to the size and to the budget. It returns errFull if the state grows while the budget is crowded.
+// count adds bytes, which may be negative, to the size and to the budget. It returns errFull if the state grows while the
+// budget is crowded.
 func (l *stateLoad) count(bytes int64) error {
 	l.size += bytes
 	l.budget.add(bytes)
@@ -285,7 +285,7 @@ func (l *stateLoad) count(bytes int64) error {
 	return nil
 }
 
-// discard gives back the budget of a state that is not used, and stops its stream.
+// discard gives the bytes of a state that is not used back to the budget, and stops its stream.
 func (l *stateLoad) discard() {
 	l.budget.add(-l.size)
 	if l.stream != nil {

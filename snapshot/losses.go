@@ -35,8 +35,8 @@ func (c *collectionCounts) lossesByCause() map[reason.Reason]uint64 {
 	return maps.Clone(c.losses)
 }
 
-// countsLocked returns the counts of a key, and makes them if necessary. If there are counts of too many keys, it forgets those
-// of keys without a collection.
+// countsLocked returns the counts of a key, and makes them if necessary. If there are counts of too many keys, it forgets
+// those of keys without a collection.
 func (c *Collections) countsLocked(key CollectionKey) *collectionCounts {
 	if counts := c.counts[key]; counts != nil {
 		return counts

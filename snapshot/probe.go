@@ -18,8 +18,8 @@ const (
 	secondProbePause = time.Second
 )
 
-// probeResult is a probe and the revision that it gave. The upstream was at that revision when the probe was sent, or reached
-// it later.
+// probeResult is a probe and the revision that it gave. The upstream was at that revision when the probe was sent, or
+// reached it later.
 type probeResult struct {
 	revision uint64
 	probe    source.Probe

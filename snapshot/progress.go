@@ -34,8 +34,8 @@ func (p progress) last() uint64 {
 }
 
 // watchProgress opens a progress watch after the revision start. It reads the watch up to the first bookmark, or up to the
-// first change after the revision target. Either shows that no earlier change is missing. It calls onChange for each change up to
-// target, and stops at the first error. If the watch lasts until its timeout without a bookmark, watchProgress returns
+// first change after the revision target. Either shows that no earlier change is missing. It calls onChange for each change
+// up to target, and stops at the first error. If the watch lasts until its timeout without a bookmark, watchProgress returns
 // errNoBookmark and the changes that have come.
 func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.WithPurpose(ctx, source.ForProgress), progressTimeout)
@@ -70,9 +70,9 @@ func (f *feed) watchProgress(ctx context.Context, start, target uint64, onChange
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// handleProgress handles the end of a progress watch that was open beside the stream. What it has shown becomes r.unapplied. A
-// watch that failed has shown nothing, and the stream goes on. Only an inconsistency is returned as an error: then the stream
-// must not be read any more.
+// handleProgress handles the end of a progress watch that was open beside the stream. What it has shown becomes r.unapplied.
+// A watch that failed has shown nothing, and the stream goes on. Only an inconsistency is returned as an error: then the
+// stream must not be read any more.
 func (r *reader) handleProgress(shown progress, err error) error {
 	now := time.Now()
 	r.unapplied = progress{}

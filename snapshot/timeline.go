@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// proveTimeline makes up to leasePauses pauses of leasePause each. Together they are longer than the ten seconds in which
-	// each API server writes its Lease once.
+	// proveTimeline makes up to leasePauses pauses of leasePause. Together they are longer than ten seconds, in which each
+	// API server writes its Lease once.
 	leasePauses = 2
 	leasePause  = 6 * time.Second
 )
 
-// proveTimeline returns nil if the upstream has the timeline of the known states, and [errUnproven] if nothing shows that. Any
-// other error means that the upstream could not be asked.
+// proveTimeline returns nil if the upstream has the timeline of the known states, and [errUnproven] if nothing shows that.
+// Any other error means that the upstream could not be asked.
 //
-// Suppose etcd was restored from an older snapshot, and was written to until its revision passed ours. Then a watch can begin
-// at our newest revision as if nothing had happened. API servers are stopped before etcd is restored, so an API server that
-// ran before the break and still runs proves the timeline. Otherwise the upstream must send the newest change once more.
+// Suppose etcd was restored from an older backup, and was then written to until its revision passed ours. A watch could
+// begin at our newest revision as if nothing had happened. There are two proofs of the contrary. API servers are stopped
+// before etcd is restored, so an API server that ran before the break and still runs proves the timeline. Otherwise the
+// upstream must send the newest change once more.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	v := f.collection.view.Load()
 	lastChange, _ := v.lastChange()
@@ -44,9 +45,9 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 }
 
 // compareLastChange compares the end of the history of v with a progress watch: the newest change that is no deletion, byte
-// for byte, and the revisions of the deletions that followed it. It returns nil if the watch shows exactly these changes. It
-// returns [errUnproven] if the watch shows other changes, or if all changes since the load were deletions: another timeline
-// can have deletions at the same revisions. An example with the newest revision 120, where a is an object:
+// for byte, and the revisions of the deletions that followed it. It returns nil if the watch shows exactly these changes,
+// and [errUnproven] if it shows others. If the history has only deletions, it also returns errUnproven, since another
+// timeline can have deletions at the same revisions. An example with the newest revision 120, where a is an object:
 //
 //	the last changes known         the watch from 114 shows      result
 //	115 of a, deletions 117, 120   the same                      nil
@@ -65,7 +66,7 @@ func (f *feed) compareLastChange(ctx context.Context, v *View) error {
 		return nil
 	})
 	switch {
-	// errNoBookmark is no failure: if the upstream sends no bookmarks, the watch has shown everything by its timeout.
+	// errNoBookmark is no failure here: if the upstream sends no bookmarks, the watch has shown everything by its timeout.
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
 	case err == nil && shown.end < v.To:

@@ -37,7 +37,8 @@ func (c *Collection) trimByAge(now time.Time) {
 	}
 }
 
-// trimHalf removes the older half of the history, by time. If only one checkpoint is left, it removes all states but the newest.
+// trimHalf removes the older half of the history, by time. If only one checkpoint is left, it removes all states but the
+// newest.
 func (c *Collection) trimHalf() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +61,8 @@ func (c *Collection) trimToCheckpointLocked(i int) {
 	c.checkpoints = slices.Delete(c.checkpoints, 0, i)
 }
 
-// trimBeforeLocked removes the states before a revision, but not the newest state. The interval then begins at the revision. It
-// does nothing if no state is known, or if the interval does not begin before the revision.
+// trimBeforeLocked removes the states before a revision, but not the newest state. The interval then begins at the revision.
+// It does nothing if no state is known, or if the interval does not begin before the revision.
 func (c *Collection) trimBeforeLocked(revision uint64) {
 	v := c.view.Load()
 	from := min(revision, v.To)

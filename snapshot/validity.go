@@ -25,9 +25,9 @@ func (c *Collection) Validity() Validity {
 	return Validity{Epoch: v.epoch, Unavailable: v.unavailable, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
-// WhyNot returns the reason why a state that was found before must not be given to a request now, or None if it may be given.
-// Four things can be the reason: the collection has lost its states; the state was found as the newest and is too old now; its
-// revision is no longer known; its epoch has ended.
+// WhyNot returns the reason why a state that was found before must not be given to a request now, or None if it may be
+// given. Four things can be the reason: the collection has lost its states; the state was found as the newest and is too old
+// now; its revision is no longer known; its epoch has ended.
 func (v Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
 	isNewest := !found.CurrentAt.IsZero() // a state at an exact revision has no such time
 	switch {

@@ -82,8 +82,8 @@ func (c *Collections) verifyLoop() {
 	}
 }
 
-// nextToVerify chooses a collection that must be verified now, preferably an eager one, and marks its verification as running.
-// It returns the collection and its verification.requiredAt, or nil if no collection must be verified now.
+// nextToVerify chooses a collection that must be verified now, preferably an eager one, and marks its verification as
+// running. It returns the collection and its verification.requiredAt, or nil if no collection must be verified now.
 func (c *Collections) nextToVerify(now time.Time) (found *runningCollection, requiredAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -81,8 +81,8 @@ func (m moment) inOutage() bool {
 	return m.outage.Ongoing && clock.Age(m.outage.LastHeard, m.at) < m.bound
 }
 
-// age returns the age of the newest state. Without a stream, the age does not grow in an outage, since no other client can have
-// read a newer state.
+// age returns the age of the newest state. Without a stream, the age does not grow in an outage, since no other client can
+// have read a newer state.
 func (v *View) age(m moment) time.Duration {
 	if v.streaming {
 		return clock.Age(v.provenBy.Sent, m.at)
@@ -156,8 +156,8 @@ func (i Interval) whyUnknown(revision uint64) reason.Reason {
 	return reason.None
 }
 
-// lastChange returns the object of the newest change that is not a deletion, or nil if the history has no such change. revisions
-// has the revisions of that change and of the deletions that followed it, in ascending order.
+// lastChange returns the object of the newest change that is not a deletion, or nil if the history has no such change.
+// revisions has the revisions of that change and of the deletions that followed it, in ascending order.
 func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 	for i := v.versions.Len() - 1; i >= 0 && last == nil; i-- {
 		version := v.versions.At(i)

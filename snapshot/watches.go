@@ -11,10 +11,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state for a client that will watch from it. The state must be at the revision or later, and must be
-// known to be of the upstream's timeline. With gapless, every change after the revision must be known, too. Follow waits for
-// such a state for up to maxWait, since a wait costs the upstream less than a forwarded watch. If it finds none, it returns the
-// reason.
+// Follow returns the newest state for a client that will watch from it. The state must be at the revision or later, and must
+// be known to be of the upstream's timeline. With gapless, every change after the revision must be known, too. Follow waits
+// for such a state for up to maxWait, since a wait costs the upstream less than a forwarded watch. If it finds none, it
+// returns the reason.
 func (c *Collection) Follow(
 	ctx context.Context, revision uint64, gapless bool, maxWait time.Duration,
 ) (Snapshot, reason.Reason) {
@@ -65,9 +65,9 @@ func (s Snapshot) WatchForm() *watch.Form {
 	return s.broadcaster.Form()
 }
 
-// Watch returns a watcher of the objects that q selects, from the revision options.After on. It sets options.Filter itself. It
-// returns nil if no watch may begin: WatchForm is nil, or the watches of the collection have been ended. The caller must close
-// the watcher.
+// Watch returns a watcher of the objects that q selects, from the revision options.After on. It sets options.Filter itself.
+// It returns nil if no watch may begin: WatchForm is nil, or the watches of the collection have been ended. The caller must
+// close the watcher.
 func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 	if s.broadcaster == nil {
 		return nil
@@ -76,8 +76,8 @@ func (s Snapshot) Watch(q index.Query, options watch.Options) *watch.Watcher {
 	return s.broadcaster.Watch(options)
 }
 
-// newBroadcaster returns a broadcaster of the changes after a revision. It returns nil if form is nil, so that no watches are
-// served.
+// newBroadcaster returns a broadcaster of the changes after a revision. It returns nil if form is nil, so that no watches
+// are served.
 func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Broadcaster {
 	if form == nil {
 		return nil
@@ -85,8 +85,8 @@ func (c *Collection) newBroadcaster(form *watch.Form, revision uint64) *watch.Br
 	return watch.NewBroadcaster(*form, watch.Span{From: revision, To: revision}, &c.counts.watches, c.shared.pacer)
 }
 
-// publishToBroadcasterLocked publishes a view to its broadcaster. If the old view has another broadcaster, the watchers of the
-// old one end: at once if the state was lost, and otherwise after they have delivered what is left.
+// publishToBroadcasterLocked publishes a view to its broadcaster. If the old view has another broadcaster, the watchers of
+// the old one end: at once if the state was lost, and otherwise after they have delivered what is left.
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
 		if v.unavailable != reason.None {
@@ -103,8 +103,8 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 // endWatchesIfStreamDead ends the clients' watches if the feed's own stream may be dead: its connection may be half-open, or
 // its API server may stand still. Another API server may have newer changes for these clients.
 //
-// An old state alone does not end watches. Kubernetes does not promise that a watch is up to date, and an upstream that is too
-// busy for probes would have to answer each watch that ends here.
+// An old state alone does not end watches. Kubernetes does not promise that a watch is up to date, and an upstream that is
+// too busy for probes would have to answer each watch that ends here.
 func (c *Collection) endWatchesIfStreamDead() {
 	v := c.view.Load()
 	if !v.isWatched() {

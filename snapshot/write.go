@@ -59,8 +59,8 @@ type stateChange struct {
 	deleted *index.Object
 }
 
-// forWatchers returns the change in the form that watchers deliver. old is the object that the change replaces or removes, or
-// nil.
+// forWatchers returns the change in the form that watchers deliver. old is the object that the change replaces or removes,
+// or nil.
 func (ch stateChange) forWatchers(old *index.Object) index.Change {
 	if ch.kind == wire.Deleted {
 		return index.Change{Before: old, After: ch.deleted, Deleted: true}
@@ -91,8 +91,8 @@ func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 // errFull says that a state, or a change of it, does not fit into the budget.
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// applyChange advances the newest state by one change. If the budget is exceeded then, applyChange trims the history. It returns
-// errFull if even that is not enough. In this case, too, the change was applied.
+// applyChange advances the newest state by one change. If the budget is exceeded then, applyChange trims the history. It
+// returns errFull if even that is not enough. In this case, too, the change was applied.
 func (c *Collection) applyChange(ch stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,8 +210,8 @@ func (c *Collection) recordProbe(result probeResult) (hasReached bool) {
 	return false
 }
 
-// highestSeenRevision returns the highest revision that the upstream has given since the last drop. A read of the upstream that
-// begins now must not give a lower one.
+// highestSeenRevision returns the highest revision that the upstream has given since the last drop. A read of the upstream
+// that begins now must not give a lower one.
 func (c *Collection) highestSeenRevision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -285,7 +285,8 @@ func (c *Collection) drop(why reason.Reason) {
 	}
 }
 
-// retire is drop for ever: the collection also ignores what the feed still loads or reads. It reports whether there was a state.
+// retire is drop for ever: the collection also ignores what the feed still loads or reads. It reports whether there was a
+// state.
 func (c *Collection) retire(why reason.Reason) (hadState bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -313,9 +314,9 @@ func (c *Collection) dropLocked(why reason.Reason) {
 	c.publishLocked(next)
 }
 
-// publishLocked completes a view and makes it the current one. The broadcaster gets the view first, since a request that finds
-// the view may begin a watch at its revision. The old view's channels are closed last, since a request that waits for them must
-// find the new view.
+// publishLocked completes a view and makes it the current one. The broadcaster gets the view first, since a request that
+// finds the view may begin a watch at its revision. The old view's channels are closed last, since a request that waits for
+// them must find the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	v.versions = c.versions

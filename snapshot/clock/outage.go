@@ -16,8 +16,9 @@ type Outage struct {
 // resumeWithin is the time that streams may take to be opened again after an outage.
 const resumeWithin = 5 * time.Second
 
-// AsOf returns the time at which to measure the age of something that an API server has sent. It returns now, except in an outage
-// that began less than bound ago. Then it returns LastHeard, since no API server can have sent anything newer to anybody.
+// AsOf returns the time at which to measure the age of something that an API server has sent. It returns now, except in an
+// outage that began less than bound ago. Then it returns LastHeard, since no API server can have sent anything newer to
+// anybody.
 func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	if o.Ongoing && Age(o.LastHeard, now) < bound {
 		return o.LastHeard
@@ -25,8 +26,8 @@ func (o Outage) AsOf(now time.Time, bound time.Duration) time.Time {
 	return now
 }
 
-// AsOfWithoutStream is AsOf for something that a stream keeps up to date, while no stream is open. After an outage shorter than
-// bound, it takes up to resumeWithin to open a stream again. In that time, too, nothing gets older.
+// AsOfWithoutStream is AsOf for something that a stream keeps up to date, while no stream is open. After an outage shorter
+// than bound, it takes up to resumeWithin to open a stream again. In that time, too, nothing gets older.
 func (o Outage) AsOfWithoutStream(now time.Time, bound time.Duration) time.Time {
 	if !o.Ongoing && Age(o.Ended, now) < resumeWithin && Age(o.LastHeard, o.Ended) < bound {
 		return o.LastHeard

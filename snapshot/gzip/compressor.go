@@ -19,9 +19,9 @@ import (
 // Compressor writes lists and the initial events of watches with gzip. It compresses each object once, not once for every
 // answer.
 //
-// The objects are split into segments of neighbors. Each segment is compressed alone and kept in a bounded cache. An answer is
-// joined from compressed segments. This works because deflate streams that end at a byte boundary can be joined, and CRC-32s
-// can be combined.
+// The objects are split into segments of neighbors. Each segment is compressed alone and kept in a bounded cache. An answer
+// is joined from compressed segments. This works because deflate streams that end at a byte boundary can be joined, and
+// CRC-32s can be combined.
 //
 // Only the key and the size of an object decide whether it ends a segment (see firstLength). So a change mostly leaves the
 // other segments as they are. The cache has one version of a segment, under a hash of its first and last object (see
@@ -48,12 +48,13 @@ type Compressor struct {
 const (
 	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters).
 	gzipLevel = 1
-	// usualCompressedSize is the usual size of a compressed segment in bytes. The number of the cache's counters follows from it.
+	// usualCompressedSize is the usual size of a compressed segment in bytes. The number of the cache's counters follows
+	// from it.
 	usualCompressedSize = 16 << 10
 )
 
-// NewCompressor returns a Compressor that keeps up to about size bytes of segments, or none if size is 0. The caller must close
-// it.
+// NewCompressor returns a Compressor that keeps up to about size bytes of segments, or none if size is 0. The caller must
+// close it.
 func NewCompressor(size int64) (*Compressor, error) {
 	c := &Compressor{encoders: sync.Pool{New: func() any { return newEncoder() }}}
 	if size <= 0 {

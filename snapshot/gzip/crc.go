@@ -1,7 +1,7 @@
 package gzip
 
-// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1. The highest bit has the coefficient of the lowest
-// power, x⁰.
+// A CRC-32 of gzip (IEEE 802.3) is a polynomial with the coefficients 0 and 1. The highest bit has the coefficient of the
+// lowest power, x⁰.
 const (
 	crcPolynomial = 0xedb88320 // the modulus, without x³²
 	crcOne        = 1 << 31    // the polynomial 1

@@ -58,9 +58,9 @@ const (
 	pieceOverhead   = 16
 )
 
-// firstLength returns the number of objects in the first segment, if target is segmentTarget, or in the first piece, if target
-// is pieceTarget. Either ends with the first object for which KeyHash/2³² < size/target, calculated in integers. So its length
-// depends only on its own objects. An object that ends a segment also ends a piece, since pieceTarget is smaller.
+// firstLength returns the number of objects in the first segment, if target is segmentTarget, or in the first piece, if
+// target is pieceTarget. Either ends with the first object for which KeyHash/2³² < size/target, calculated in integers. So
+// its length depends only on its own objects. An object that ends a segment also ends a piece, since pieceTarget is smaller.
 func firstLength(objects []*index.Object, target uint64) int {
 	for i, o := range objects {
 		if uint64(o.KeyHash)*target < uint64(len(o.Bytes))<<32 {
@@ -111,22 +111,22 @@ func sameNumbers(numbers []uint64, objects []*index.Object) bool {
 	return slices.EqualFunc(numbers, objects, func(number uint64, o *index.Object) bool { return number == o.Number })
 }
 
+// before returns the piece before piece i, or the zero piece.
+func (s *segment) before(i int) piece {
+	if i == 0 {
+		return piece{}
+	}
+	return s.pieces[i-1]
+}
+
 // numbersOf returns the numbers of the objects of piece i.
 func (s *segment) numbersOf(i int) []uint64 {
-	begin := int32(0)
-	if i > 0 {
-		begin = s.pieces[i-1].numbersEnd
-	}
-	return s.numbers[begin:s.pieces[i].numbersEnd]
+	return s.numbers[s.before(i).numbersEnd:s.pieces[i].numbersEnd]
 }
 
 // bytesOf returns the compressed bytes of piece i.
 func (s *segment) bytesOf(i int) []byte {
-	begin := int32(0)
-	if i > 0 {
-		begin = s.pieces[i-1].deflatedEnd
-	}
-	return s.deflated[begin:s.pieces[i].deflatedEnd]
+	return s.deflated[s.before(i).deflatedEnd:s.pieces[i].deflatedEnd]
 }
 
 // compress returns a segment of the objects. It reuses the pieces of an earlier segment that are still valid. earlier may be
@@ -210,8 +210,8 @@ func newEncoder() *encoder {
 	return e
 }
 
-// compressPiece compresses the objects own, which follow a piece with the objects previous, and appends the result to out. The
-// first of own is object n of its segment. The piece that it returns has only the checksum and the length.
+// compressPiece compresses the objects own, which follow a piece with the objects previous, and appends the result to out.
+// The first of own is object n of its segment. The piece that it returns has only the checksum and the length.
 func (e *encoder) compressPiece(f format, previous, own []*index.Object, n int) piece {
 	e.plain = f.appendObjects(e.plain[:0], n, own)
 	e.reference = f.appendObjects(e.reference[:0], n-len(previous), previous)

@@ -49,7 +49,8 @@ type Collection struct {
 	lastUse atomic.Pointer[time.Time]
 	// smallListsInFlight is the number of small lists that are being forwarded.
 	smallListsInFlight atomic.Int32
-	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give. A load begins with forwardSlotsPerLoad.
+	// forwardSlotsLeft is the number of slots that TakeForwardSlot can still give; forwardSlotsPerLoad at the beginning of a
+	// load.
 	forwardSlotsLeft atomic.Int32
 
 	// These channels wake the feed. They have room for one value (see notify).
@@ -77,7 +78,7 @@ type Collection struct {
 	versions index.History
 	// usedBytes is the part of the budget that the collection uses.
 	usedBytes int64
-	// checkpoints have revisions at which the interval ended, with the time. By them, history is trimmed by age.
+	// checkpoints say which revision was the interval's end at which time, so that the history can be trimmed by age.
 	checkpoints []checkpoint
 }
 

@@ -62,7 +62,7 @@ type reaction struct {
 	minPause time.Duration
 }
 
-// reactionTo returns what an error requires. It takes the next step of a backoff.
+// reactionTo returns what an error requires. If the pause comes from a backoff, it takes the backoff's next step.
 func (f *feed) reactionTo(err error, now time.Time) reaction {
 	_, isInconsistent := errors.AsType[wire.InconsistencyError](err)
 	_, isOtherTimeline := errors.AsType[otherTimelineError](err)
@@ -74,7 +74,7 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 	switch {
 	case isReload && isInconsistent: // only the new state is in doubt
 		return reaction{}
-	case isReload && isForm: // as above
+	case isReload && isForm: // likewise
 		return reaction{minPause: wait.Jitter(unlikelyRetry, 1)}
 	case isReload && isFull: // without the known state there may be room, and lists wait for the load
 		return reaction{loss: reason.Memory, drop: reason.Warming}
@@ -92,7 +92,7 @@ func (f *feed) reactionTo(err error, now time.Time) reaction {
 		return reaction{loss: reason.Form, drop: reason.Form, minPause: wait.Jitter(unlikelyRetry, 1)}
 	case isFull:
 		return reaction{loss: reason.Memory, drop: reason.Memory, minPause: f.overflows.Step()}
-	case isForbidden:
+	case isForbidden: // for longer than while an API server starts, or there is no state to keep
 		return reaction{loss: reason.NotPermitted, drop: reason.NotPermitted, minPause: f.refusals.Step()}
 	case errors.Is(err, errSlow): // another load would hardly be faster
 		return reaction{minPause: wait.Jitter(unlikelyRetry, 1)}
@@ -133,7 +133,7 @@ func (f *feed) logLevel(err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// backoffs give the minimum of the pause before the next session, but retries gives the whole pause.
+// backoffs give the pauses before the next session. A request can cut a pause of retries short, but not the others.
 type backoffs struct {
 	retries   wait.Backoff // after a failure that a retry is likely to cure
 	refusals  wait.Backoff // after a 403

@@ -48,9 +48,9 @@ const (
 	// reads the bytes to which the piece may refer. So with 8 KiB, the first compression of a list takes 1.5 times as long as
 	// with 16 KiB. With 32 KiB, the compression after a change takes twice as long.
 	pieceTarget = 16 << 10
-	// pieceReference is the number of bytes at the end of the piece before it to which a piece may refer. Neighbors are
-	// mostly alike, so 8 KiB compress as well as the whole window of deflate, which has 32 KiB. Pods compress better, since
-	// references to near bytes are shorter.
+	// pieceReference is the number of bytes to which a piece may refer, at the end of the piece before it. Neighbors are
+	// mostly alike, so 8 KiB serve as well as the whole window of deflate, which has 32 KiB. Pods even compress better,
+	// since references to near bytes are shorter.
 	pieceReference = 8 << 10
 
 	// segmentOverhead and pieceOverhead are the bytes of memory of a segment and a piece without compressed bytes and numbers.

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -91,8 +93,8 @@ type shared struct {
 	pacer *watch.Pacer
 	// probes numbers the probes.
 	probes *source.ProbeCounter
-	// loadSlots is a semaphore: a feed sends a value before it loads, and receives one afterwards.
-	loadSlots chan struct{}
+	// loadSlots bounds the number of loads at the same time.
+	loadSlots *semaphore.Weighted
 }
 
 // newCollection returns a collection that knows nothing yet.

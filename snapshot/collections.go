@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -123,7 +124,7 @@ func NewCollections(config Config) *Collections {
 			outage:    config.Outage,
 			pacer:     &watch.Pacer{},
 			probes:    &source.ProbeCounter{},
-			loadSlots: make(chan struct{}, maxLoads),
+			loadSlots: semaphore.NewWeighted(maxLoads),
 		},
 		starts:       rate.NewLimiter(startsPerSecond, startsAtOnce),
 		ctx:          ctx,

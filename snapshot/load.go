@@ -70,10 +70,11 @@ type stateLoad struct {
 // load reads a complete state by a streaming list, or else page by page. It first waits for one of the few load slots. It
 // returns errFull if the state does not fit into the budget.
 func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, error) {
-	giveBack, err := f.takeLoadSlot(ctx)
-	if err != nil {
+	slots := f.collection.shared.loadSlots
+	if err := slots.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
+	giveBack := sync.OnceFunc(func() { slots.Release(1) })
 	defer giveBack()
 	defer time.AfterFunc(loadSlotTimeout, giveBack).Stop() // a longer load goes on without its slot
 	if !mayFit(learned, f.collection.shared.budget) {
@@ -93,16 +94,6 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*stateLoad, er
 		f.noStreamingBefore = time.Now().Add(noStreamingFor)
 	}
 	return l, err
-}
-
-// takeLoadSlot waits for a load slot. The caller must call giveBack at least once.
-func (f *feed) takeLoadSlot(ctx context.Context) (giveBack func(), err error) {
-	select {
-	case f.collection.shared.loadSlots <- struct{}{}:
-		return sync.OnceFunc(func() { <-f.collection.shared.loadSlots }), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // canLoadPages reports whether the state can be loaded page by page, since err concerns only the streaming list:
@@ -155,10 +146,10 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 		return err
 	}
 	l.stream = s
+	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout, errSlow)
+	defer cancel()
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
-	timeout := time.NewTimer(loadTimeout)
-	defer timeout.Stop()
 	newest := uint64(0)
 	for {
 		select {
@@ -182,10 +173,8 @@ func (f *feed) loadStream(ctx context.Context, l *stateLoad) error {
 			}
 		case <-silence.C:
 			return fmt.Errorf("%w within %v", errNoEndBookmark, loadSilence)
-		case <-timeout.C:
-			return errSlow
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }

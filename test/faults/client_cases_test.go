@@ -24,15 +24,7 @@ import (
 func clientCases() []faultCase {
 	cases := []faultCase{
 		{name: "clients_slow_and_stuck", inSoak: true, fault: (*scene).runSlowClients},
-		{name: "listproxy_killed", suite: makeTestAll, noHitsBecause: "no listproxy runs", fault: func(s *scene) time.Time {
-			old := s.proxies.All()[0]
-			old.Kill()
-			s.removeProxy(old)
-			s.faultBegins() // the last hits are before this
-			killed := time.Now()
-			s.startListproxy()
-			return killed
-		}},
+		{name: "listproxy_killed", suite: makeTestAll, noHitsBecause: "no listproxy runs", fault: (*scene).killListproxy},
 		{
 			name: "listproxy_told_twice_to_end", suite: makeTestAll, args: []string{"--shutdown-timeout", "10m"},
 			noHitsBecause: "no listproxy runs", fault: (*scene).signalTwice,
@@ -43,10 +35,7 @@ func clientCases() []faultCase {
 		},
 		{
 			name: "memory_tight", suite: makeTestAll, shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki"},
-			mayForward: true, fault: func(s *scene) time.Time {
-				s.waitDuringFault()
-				return time.Now()
-			},
+			mayForward: true, fault: func(s *scene) time.Time { s.waitDuringFault(); return time.Now() },
 		},
 		// Not one byte can be written to any file: the kernel ends a process that tries (SIGXFSZ).
 		{name: "no_disk", shell: "ulimit -f 0", fault: func(s *scene) time.Time {
@@ -57,6 +46,17 @@ func clientCases() []faultCase {
 		}},
 	}
 	return append(cases, memoryCases()...)
+}
+
+// killListproxy kills listproxy, and starts another one.
+func (s *scene) killListproxy() time.Time {
+	old := s.proxies.All()[0]
+	old.Kill()
+	s.removeProxy(old)
+	s.faultBegins() // the last hits are before this
+	killed := time.Now()
+	s.startListproxy()
+	return killed
 }
 
 // signalTwice sends SIGTERM twice while a write waits for its body. The second signal must end listproxy at once.
@@ -80,14 +80,14 @@ func (s *scene) signalTwice() time.Time {
 }
 
 const (
-	// readinessLag is how late a balancer learns that a replica is no longer ready.
+	// readinessLag is the time after which a balancer learns that a replica is no longer ready.
 	readinessLag = 1500 * time.Millisecond
-	// shutdownDelay is for how long replicas go on after SIGTERM: longer than readinessLag.
+	// shutdownDelay is the time for which replicas go on after SIGTERM: longer than readinessLag.
 	shutdownDelay = 15 * time.Second
 )
 
-// replaceReplicas replaces all replicas, one by one. Each gets SIGTERM before the balancer learns that it is not ready.
-// Meanwhile more clients read and write: with HTTP/1.1 over one connection, and over a connection for each request.
+// replaceReplicas replaces all replicas, one by one. Each gets SIGTERM before the balancer learns that it is not ready. Meanwhile
+// more clients read and write, some over one connection of HTTP/1.1, others over a new connection for each request.
 func (s *scene) replaceReplicas() time.Time {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
@@ -148,7 +148,7 @@ func (s *scene) sendHalfWrite() {
 const (
 	slowClients  = 10
 	stuckClients = 20
-	// pipelined is how many lists each of them asks for at once: more than the buffers between hold.
+	// pipelined is the number of lists that each of them asks for at once: more than the buffers on the way hold.
 	pipelined = 200
 )
 

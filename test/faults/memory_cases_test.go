@@ -31,11 +31,11 @@ const (
 )
 
 const (
-	// largeObjects of largeSize are 60 MiB, in JSON and in protobuf each. Each of two rounds of changes adds as much to the
-	// history of both, which is more than cacheBytes.
+	// largeObjects is the number of large objects. With largeSize they take 60 MiB in JSON, and as much in protobuf. Each of two
+	// rounds of changes adds the same to the history of both. Together this is more than cacheBytes.
 	largeObjects = 240
 	largeSize    = 256 << 10
-	// comparedLarge of them are in the second namespace, whose lists are small enough to be compared often.
+	// comparedLarge is the number of large objects in the second namespace, whose lists are small enough to be compared often.
 	comparedLarge = 4
 	// readers read whole lists, readsEach times each, as fast as they can.
 	readers   = 4
@@ -45,10 +45,10 @@ const (
 // revisionKind is the kind of large objects: kube-apiserver does not validate their data.
 var revisionKind = kind{APIVersion: "apps/v1", Name: "ControllerRevision", Plural: "controllerrevisions"}
 
-// memoryCases run listproxy with no more memory than the chart's smallest pod has; it ends if it takes more.
+// memoryCases run listproxy with no more memory than the chart's smallest pod has.
 //
-// RLIMIT_DATA, which needs no privileges, bounds private, writable mappings, used or not (since Linux 4.7). Beyond the
-// bound Go ends with "out of memory". Resident memory, which the program's text counts in, is checked at the end.
+// RLIMIT_DATA, which needs no privileges, bounds private, writable mappings, used or not (since Linux 4.7). Beyond the bound Go
+// ends the process with "out of memory". Resident memory, which also has the program's text, is checked at the end.
 func memoryCases() []faultCase {
 	if runtime.GOOS != "linux" {
 		return nil // no RLIMIT_DATA, and no resident memory of another process
@@ -127,8 +127,7 @@ func (s *scene) listLarge() time.Time {
 	return time.Now()
 }
 
-// largeRepresentations are those in which large lists are read. Memory need not have room for both; lists of the other are
-// forwarded.
+// largeRepresentations are those in which large lists are read. If memory has room for one, lists in the other are forwarded.
 var largeRepresentations = []load.Representation{load.AsJSON, load.AsProtobuf}
 
 // awaitLargeHit waits until large objects come from memory in one of the representations. It has the answers compared.

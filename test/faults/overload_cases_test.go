@@ -18,7 +18,7 @@ import (
 const (
 	// answerDelay is the time after which an overloaded API server answers.
 	answerDelay = 20 * time.Second
-	// revisionsBefore is how many revisions of each collection are asked for before a fault, and again after it.
+	// revisionsBefore is the number of revisions of each collection that are asked for before a fault, and again after it.
 	revisionsBefore = 8
 )
 
@@ -48,8 +48,8 @@ func overloadCases() []faultCase {
 	}
 }
 
-// overload intercepts requests of listproxy's own account until wait returns, and returns the time of the end. Reviews,
-// which have the caller's credentials, pass.
+// overload calls intercept with each request of listproxy's own account until wait returns, and returns the time of the end.
+// Reviews, which have the caller's credentials, pass.
 func (s *scene) overload(intercept func(http.ResponseWriter, *http.Request) (answered bool), wait func()) time.Time {
 	s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 		return r.Header.Get("Authorization") == "Bearer "+s.plane.Token(controlplane.Feed) && intercept(w, r)
@@ -59,7 +59,7 @@ func (s *scene) overload(intercept func(http.ResponseWriter, *http.Request) (ans
 	return time.Now()
 }
 
-// recordKnownRevisions records revisions that listproxy knows of each collection. requireKnown fails the test unless
+// recordKnownRevisions records some revisions of each collection that listproxy knows. requireKnown fails the test unless
 // listproxy still knows them.
 func (s *scene) recordKnownRevisions() (requireKnown func()) {
 	s.Helper()

@@ -119,7 +119,7 @@ func (s *scene) compact() {
 	s.compactedRevision = uint64(current) // #nosec G115 -- a revision
 }
 
-// restoreUnseen restores etcd, and refuses listproxy's feeds until revisions are higher than before: the feeds never see a
+// restoreUnseen restores etcd, and refuses listproxy's own requests until revisions are higher than before, so that no feed sees a
 // revision go back.
 func (s *scene) restoreUnseen(snapshot controlplane.EtcdSnapshot) time.Time {
 	s.Helper()

@@ -84,7 +84,7 @@ func (r rendering) checkRights(t *testing.T) {
 	}
 }
 
-// checkMemory: a pod with a memory limit has room for what its flags allow listproxy to take. All in MiB.
+// checkMemory: a pod with a memory limit has room for what its flags allow listproxy to take. All figures are in MiB.
 func (r rendering) checkMemory(t *testing.T) {
 	t.Helper()
 	container := one[*appsv1.Deployment](t, r.objects).Spec.Template.Spec.Containers[0]

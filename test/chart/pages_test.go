@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
-// documentedCommands returns the command lines with a program in code blocks of the pages, and in what Helm prints of an
-// installation (the notes), each once.
+// documentedCommands returns the command lines that run a program, each once. It finds them in code blocks of the pages, and in the
+// notes that Helm prints after an installation.
 func documentedCommands(t *testing.T, program string) []string {
 	t.Helper()
 	files, err := filepath.Glob(repoRoot + "/docs/*.md")
@@ -76,8 +76,8 @@ func TestHelmInPages(t *testing.T) {
 	}
 }
 
-// TestTrialBesideTheChart: manifests that the README has people apply and delete for a trial share no name with an installation
-// of the chart.
+// TestTrialBesideTheChart: the manifests that people apply and delete for the README's trial share no name with an installation of
+// the chart.
 func TestTrialBesideTheChart(t *testing.T) {
 	const names = `\bname(?:space)?: *"?([\w:.-]+)`
 	allParts := writeValues(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}")

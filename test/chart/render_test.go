@@ -19,7 +19,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// rendering is the rendered chart. Its text is the manifests, those of helm test last, and the notes as comments.
+// rendering is the rendered chart. Its text has the manifests, those of helm test last, and the notes as comments.
 type rendering struct {
 	text    string
 	objects []runtime.Object
@@ -28,7 +28,7 @@ type rendering struct {
 // generated matches certificates and keys, which differ each time.
 var generated = regexp.MustCompile(`(?m)^(  (?:ca\.crt|ca\.key|tls\.crt|tls\.key)): \S+$`)
 
-// lineNumbers matches those of a diff: a new line at the beginning would change most of them.
+// lineNumbers matches the line numbers of a diff. A new line at the beginning of a manifest would change most of them.
 var lineNumbers = regexp.MustCompile(`(?m)^@@ .* @@$`)
 
 // render renders the chart with the values of a file, without a cluster.

@@ -39,7 +39,7 @@ const (
 //go:embed files
 var files embed.FS
 
-// A Cluster runs until this process ends.
+// A Cluster is a Kubernetes with one node. It runs until this process ends.
 type Cluster struct {
 	*controlplane.ControlPlane
 	// Chart is the path of listproxy's chart, packaged as for a release.
@@ -50,8 +50,7 @@ type Cluster struct {
 	cancel context.CancelCauseFunc
 }
 
-// Start starts the cluster. This process must be inside the namespaces (see [Enter]). Start calls cancel when a program of
-// the cluster ends.
+// Start starts the cluster, in a process that [Enter] has started. When a program of the cluster ends, it calls cancel.
 func Start(ctx context.Context, log func(string), cancel context.CancelCauseFunc) (c *Cluster, err error) {
 	c = &Cluster{log: log, cancel: cancel}
 	if err := c.isolate(ctx); err != nil {

@@ -6,11 +6,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"testing/fstest"
 
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
@@ -22,8 +24,8 @@ var tools = []string{
 	"kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler", "helm", "cyclonedx-gomod", "release-image",
 }
 
-// images are packed from one program each. Jaeger's has the name and the environment that docs/observability.md expects;
-// the other names cannot be pulled from a registry.
+// images are packed from one program each. Jaeger's has the name and the environment that docs/observability.md expects. The
+// other names cannot be pulled from a registry.
 var images = []struct {
 	program string
 	name    string
@@ -96,7 +98,7 @@ func packOne(path, name, program string, env []string) error {
 	if err != nil {
 		return err
 	}
-	layer, err := archive(0o755, map[string][]byte{"program": content})
+	layer, err := archive(fstest.MapFS{"program": {Data: content, Mode: 0o755}})
 	if err != nil {
 		return err
 	}
@@ -112,25 +114,21 @@ func packOne(path, name, program string, env []string) error {
 	if err != nil {
 		return err
 	}
-	image, err := archive(0o644, map[string][]byte{"layer.tar": layer, "config.json": config, "manifest.json": manifest})
+	image, err := archive(fstest.MapFS{
+		"layer.tar":     {Data: layer, Mode: 0o644},
+		"config.json":   {Data: config, Mode: 0o644},
+		"manifest.json": {Data: manifest, Mode: 0o644},
+	})
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, image, 0o600)
 }
 
-// archive returns a tar with files of one mode.
-func archive(mode int64, files map[string][]byte) ([]byte, error) {
+// archive returns a tar of files.
+func archive(files fstest.MapFS) ([]byte, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
-	for name, content := range files {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content))}); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(content); err != nil {
-			return nil, err
-		}
-	}
-	err := w.Close()
+	err := errors.Join(w.AddFS(files), w.Close())
 	return packed.Bytes(), err
 }

@@ -20,12 +20,12 @@ var (
 	errNotRunning = errors.New("not running")
 )
 
-// VersionEnv is the environment variable with the version of kube-apiserver, as in LISTPROXY_TEST_KUBERNETES=1.32.13. There must
-// be a module beside tools/ that pins it. The default is the version that tools/ pins.
+// VersionEnv is the environment variable with the version of kube-apiserver, as in LISTPROXY_TEST_KUBERNETES=1.32.13. A module
+// beside tools/ must pin the version. The default is the version that tools/ pins.
 const VersionEnv = "LISTPROXY_TEST_KUBERNETES"
 
-// kineEnv is the environment variable that replaces etcd by a version of kine, as in LISTPROXY_TEST_KINE=0.17.5. Methods
-// about etcd do not work then.
+// kineEnv is the environment variable that replaces etcd by a version of kine, as in LISTPROXY_TEST_KINE=0.17.5. With kine,
+// methods about etcd do not work.
 const kineEnv = "LISTPROXY_TEST_KINE"
 
 // Options are those of [Start]. The zero value is valid.

@@ -19,14 +19,14 @@ import (
 type Grant struct {
 	// To are users; groups, as "group:NAME"; and service accounts, as "NAMESPACE/NAME".
 	To []string
-	// Namespace is where the rights count; "": everywhere.
+	// Namespace is where the rights count; "" is everywhere.
 	Namespace string
-	// Role is an existing ClusterRole; "": a role with Rules is created.
+	// Role is an existing ClusterRole. If it is "", a role with Rules is created.
 	Role  string
 	Rules []rbacv1.PolicyRule
 }
 
-// Rule allows verbs for resources of a group, both separated by commas, or only for objects with names if there are any.
+// Rule allows verbs for resources of a group. Both are separated by commas. With names, it allows them for these objects only.
 func Rule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		Verbs: strings.Split(verbs, ","), APIGroups: []string{group}, Resources: strings.Split(resources, ","), ResourceNames: names,

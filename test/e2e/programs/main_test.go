@@ -37,13 +37,13 @@ type suite struct {
 	args, env []string
 	// serverArgs and proxyArgs are arguments of kube-apiserver and of listproxy.
 	serverArgs, proxyArgs []string
-	// mayMissMemory reports that the suite may send too few lists and watches for any to come from memory.
+	// mayMissMemory allows that nothing comes from memory, since the suite sends few lists and watches.
 	mayMissMemory bool
-	// onlyStreams reports that all lists are streaming lists, so that nothing comes from memory without switches.
+	// onlyStreams means that all lists are streaming lists, so that nothing comes from memory without switches.
 	onlyStreams bool
 }
 
-// results says of each test by name whether it has passed.
+// results has the names of the tests that ran, and whether each has passed.
 type results map[string]bool
 
 // withSwitches are listproxy's arguments for consistent lists and watches from memory.
@@ -127,8 +127,7 @@ func (s suite) run(t *testing.T, binary string, cluster *rest.Config) results {
 // kubeconfigIn returns the path of the kubeconfig of a program with a home folder.
 func kubeconfigIn(home string) string { return filepath.Join(home, "kubeconfig") }
 
-// environment writes a kubeconfig for a cluster into home, and returns environment variables with which a program finds it and no
-// other.
+// environment writes a kubeconfig for a cluster into home, and returns the environment of a program that finds no other kubeconfig.
 func environment(t *testing.T, cluster *rest.Config, home string) []string {
 	t.Helper()
 	expect.NoError(t, controlplane.WriteKubeconfig(kubeconfigIn(home), cluster))

@@ -23,8 +23,8 @@ type LostHistory struct {
 	states      map[kinds.Kind][]state // sorted by revision, without gaps
 }
 
-// maxLateWrites is how many revisions kube-apiserver may write by itself (its Lease and the like) after the record was
-// made, and before the history ends.
+// maxLateWrites is the number of revisions that kube-apiserver may write by itself (its Lease and the like) between the record and
+// the end of the history.
 const maxLateWrites = 20
 
 type state struct {
@@ -32,8 +32,8 @@ type state struct {
 	objects  []ask.Identity
 }
 
-// RecordHistory reads the state of each kind at every revision after and including from; 0 means the newest one only.
-// Nobody may write from now until the history is lost. etcdRevision returns etcd's current revision.
+// RecordHistory reads the state of each kind at every revision from from on; 0 is the newest one only. Nobody may write objects of
+// these kinds from now until the history is lost. etcdRevision returns etcd's current revision.
 func RecordHistory(
 	ctx context.Context, direct *ask.Client, all []kinds.Kind, from uint64, etcdReplaced bool,
 	etcdRevision func(context.Context) (int64, error),
@@ -68,7 +68,7 @@ func RecordHistory(
 	return h, err
 }
 
-// Read reads a list from kube-apiserver, and retries all errors but 410: a revision that is gone does not come back.
+// Read reads a list from kube-apiserver. It tries again after each error but 410: a revision that is gone does not come back.
 func Read(ctx context.Context, direct *ask.Client, target string) (list ask.List, err error) {
 	err = poll.Retry(ctx, target, func() error {
 		a, err := direct.Do(ctx, http.MethodGet, target, nil)

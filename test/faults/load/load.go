@@ -48,8 +48,8 @@ func New(references ...*ask.Client) *Load {
 	return &Load{Tally: t, Verifier: newVerifier(t, references...), Bound: Bound}
 }
 
-// maxAge returns how old a state may be that is given at a time. In an outage it is given for Bound, and may have been as
-// old as Bound when the outage began.
+// maxAge returns the greatest age of a state that listproxy may give at a time. In an outage it gives a state for Bound, which may
+// have been as old as Bound when the outage began.
 func (l *Load) maxAge(at time.Time) time.Duration {
 	if l.BreaksOften || l.inOutage(at) {
 		return 2*l.Bound + outageGrace
@@ -90,7 +90,7 @@ func DeletePath(kind kinds.Kind, namespace, name string) string {
 	return kind.Path(namespace) + "/" + name + "?gracePeriodSeconds=0"
 }
 
-// remembersRight reports whether listproxy must still count, in an outage, the right that q needs: it counts for twice
+// remembersRight reports whether listproxy must still count the right that q needs. In an outage a right counts for twice
 // --review-ttl.
 func (l *Load) remembersRight(q Question, at time.Time) bool {
 	value, ok := l.lastServed.Load(q.right())
@@ -98,11 +98,11 @@ func (l *Load) remembersRight(q Question, at time.Time) bool {
 	return ok && at.Sub(last) < reviewTTL
 }
 
-// Ask asks listproxy for a list, counts the answer, and judges it if it is from memory. It must not be older than the
-// revision atLeast, nor too old for the question. The error says why there is no list.
+// Ask asks listproxy for a list, counts the answer, and judges it if it is from memory: it must not be older than the revision
+// atLeast, nor too old for the question. The error says why there is no list.
 func (l *Load) Ask(ctx context.Context, via *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
-	mustServe := q.InOutage() && l.inOutage(asked) && l.remembersRight(q, asked)
+	mustServe := q.ServedInOutage() && l.inOutage(asked) && l.remembersRight(q, asked)
 	a, err := via.GetAs(ctx, q.Representation.Accept, q.Target())
 	if ctx.Err() != nil {
 		return ask.List{}, a, ctx.Err()

@@ -55,12 +55,12 @@ const GenerationLabel = "generation"
 // Question is a request for a list.
 type Question struct {
 	Collection
-	Namespace string // "": all namespaces
+	Namespace string // "" is all namespaces
 	// Generation selects objects by [GenerationLabel]; "" selects all. It is not combined with a Limit.
 	Generation string
 	Query      string // without the selector, in canonical form
-	Limit      int    // objects of a page; 0: no pages
-	// After is the last object of the page before; zero at the first page.
+	Limit      int    // the number of objects on a page; 0 is no pages
+	// After is the last object of the page before, and zero for the first page.
 	After ask.Identity
 }
 
@@ -75,8 +75,8 @@ func (q Question) Target() string {
 
 func (q Question) String() string { return "GET " + q.Target() + " (" + q.Representation.Name + ")" }
 
-// BoundsAge reports whether the answer must not be older than --staleness-bound: all but lists at an exact revision and
-// next pages.
+// BoundsAge reports whether the answer must not be older than --staleness-bound. That holds for all but lists at an exact revision
+// and next pages.
 func (q Question) BoundsAge() bool {
 	return !strings.Contains(q.Query, "resourceVersionMatch=Exact") && !q.continues()
 }
@@ -86,8 +86,8 @@ func (q Question) Consistent() bool {
 	return !strings.Contains(q.Query, "resourceVersion=") && !q.continues()
 }
 
-// InOutage reports whether memory can answer while no API server can be reached: any version, and a next page.
-func (q Question) InOutage() bool {
+// ServedInOutage reports whether memory can answer while no API server can be reached: a list of any version, and a next page.
+func (q Question) ServedInOutage() bool {
 	return strings.HasSuffix(q.Query, ask.AnyVersion) || q.continues()
 }
 
@@ -104,7 +104,7 @@ func (q Question) right() right {
 	return right{kind: q.Kind, namespace: q.Namespace, generation: q.Generation}
 }
 
-// AtRevision returns the question for the same list at exactly a revision, so that its answer never changes.
+// AtRevision returns the question for the same list at exactly a revision, whose answer never changes.
 func (q Question) AtRevision(revision uint64) Question {
 	switch {
 	case q.Limit == 0 && q.BoundsAge():

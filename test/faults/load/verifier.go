@@ -37,13 +37,12 @@ type Verifier struct {
 	mu         sync.Mutex
 	references []*ask.Client                         // API servers
 	confirmed  map[string]map[[sha256.Size]byte]bool // bodies that a reference sent, by question
-	timeline   int                                   // how often etcd was replaced
+	timeline   int                                   // the number of replacements of etcd so far
 	lost       []*LostHistory
-	// These are about the time since replacedAt, when a replaced etcd was back: when a collection was first seen on the new
-	// timeline, and last on an old one.
-	replacedAt time.Time
-	firstNew   map[Collection]time.Time
-	lastOld    map[Collection]time.Time
+
+	replacedAt time.Time                // when a replaced etcd was back
+	firstNew   map[Collection]time.Time // since replacedAt, when a collection was first seen on the new timeline
+	lastOld    map[Collection]time.Time // since replacedAt, when a collection was last seen on an old timeline
 }
 
 func newVerifier(t *Tally, references ...*ask.Client) *Verifier {
@@ -97,8 +96,8 @@ func (v *Verifier) lookup(exact Question, sum [sha256.Size]byte) (references []*
 	return v.references, v.timeline, v.confirmed[exact.String()][sum]
 }
 
-// compare asks the API servers, of which one must say the same as the hit. It returns fromRecord if they have lost the
-// revision, and the hit is right by a record.
+// compare asks the API servers, and returns no error if one of them says the same as the hit. fromRecord reports that they have
+// lost the revision, and that the hit is right by a record.
 func (v *Verifier) compare(ctx context.Context, hit Hit, exact Question, references []*ask.Client) (fromRecord bool, err error) {
 	var differences strings.Builder
 	for _, client := range references {
@@ -144,8 +143,8 @@ func (v *Verifier) confirm(hit Hit, exact Question, sum [sha256.Size]byte, timel
 	}
 }
 
-// isLost reports whether a hit was true in a history that kube-apiserver has lost. hasRevision: kube-apiserver has a state
-// of this revision. It is then the only right one, unless etcd was replaced and revisions were given a second time.
+// isLost reports whether a hit was true in a history that kube-apiserver has lost. If kube-apiserver hasRevision, its state is the
+// only right one, unless etcd was replaced and revisions were given a second time.
 func (v *Verifier) isLost(hit Hit, hasRevision bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

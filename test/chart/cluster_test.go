@@ -198,7 +198,8 @@ func checkUpgrade(t *testing.T, r *release) {
 	}
 
 	// A certificate that is not the chart's.
-	r.createOwnSecret(t, renewed.Data["tls.crt"], renewed.Data["tls.key"])
+	cert, key := writeFile(t, "tls.crt", renewed.Data["tls.crt"]), writeFile(t, "tls.key", renewed.Data["tls.key"])
+	r.c.kubectl(t, "", "-n", r.namespace, "create", "secret", "tls", ownSecret, "--cert="+cert, "--key="+key)
 	r.apply(t, "tls: {mode: existing, existingSecret: "+ownSecret+"}")
 	expect.Same(t, ownSecret, r.mountedSecret(t))
 
@@ -210,13 +211,6 @@ func checkUpgrade(t *testing.T, r *release) {
 		t.Error("a rollback changed the certificate: no client trusts its CA")
 	}
 	expect.Same(t, corev1.SecretTypeTLS, back.Type)
-}
-
-// createOwnSecret creates the Secret with a certificate that is not the chart's.
-func (r *release) createOwnSecret(t *testing.T, cert, key []byte) {
-	t.Helper()
-	certFile, keyFile := writeFile(t, "tls.crt", cert), writeFile(t, "tls.key", key)
-	r.c.kubectl(t, "", "-n", r.namespace, "create", "secret", "tls", ownSecret, "--cert="+certFile, "--key="+keyFile)
 }
 
 // mountedSecret returns the name of the Secret with the serving certificate that pods mount.

@@ -74,18 +74,12 @@ func applyOverlay(chart, dir string) (string, error) {
 	return chart, nil
 }
 
-// command returns a command of Helm that sees none of the user's repositories, plugins and clusters.
-func command(t *testing.T, args ...string) *exec.Cmd {
+// helm runs Helm, without the user's repositories, plugins and clusters, and returns its standard output. The error has its standard
+// error.
+func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), helmBinary, args...) // #nosec G204 -- the program under test
 	cmd.Env = controlplane.Environment("", t.TempDir())
-	return cmd
-}
-
-// helm runs Helm and returns its standard output. The error has its standard error.
-func helm(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	cmd := command(t, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -107,7 +107,7 @@ func (s *scene) startListproxy() {
 		s.firstRevision = uint64(now) // #nosec G115 -- a revision
 	}
 	args := append([]string{"--staleness-bound", s.Bound.String(), "--consistent-lists=always", "--watches"}, s.args...)
-	_, err := s.proxies.Start(s.Context(), harness.ProxyOptions{Upstream: s.upstream, Binary: s.program, Args: args}, s.viaConfig)
+	_, err := s.proxies.Start(s.Context(), harness.ProxyOptions{Upstream: s.upstream, Binary: s.program, Args: args})
 	s.must(err)
 }
 

@@ -40,16 +40,17 @@ func NewReplicas(t testing.TB) *Replicas {
 	return &Replicas{Balancer: balancer, dir: dir, ca: ca}
 }
 
-// Through returns a client's configuration with the balancer as its server.
+// Through returns a client's configuration with the balancer as its server. From then on no listproxy must emit the client's
+// secrets.
 func (r *Replicas) Through(direct *rest.Config) *rest.Config {
+	addClient("a client's", direct)
 	cfg := rest.CopyConfig(direct)
 	cfg.Host, cfg.CAData, cfg.CAFile = "https://"+r.Balancer.Address(), r.ca, ""
 	return cfg
 }
 
-// Start starts one more listproxy and adds it to the balancer when it is ready. It must not emit the secrets of clients. The
-// caller ends it, or Stop does.
-func (r *Replicas) Start(ctx context.Context, o ProxyOptions, clients ...*rest.Config) (*Proxy, error) {
+// Start starts one more listproxy, and adds it to the balancer when it is ready. The caller ends it, or Stop does.
+func (r *Replicas) Start(ctx context.Context, o ProxyOptions) (*Proxy, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	o.Args = append([]string{
@@ -58,9 +59,6 @@ func (r *Replicas) Start(ctx context.Context, o ProxyOptions, clients ...*rest.C
 	p, err := StartProxy(ctx, o)
 	if err != nil {
 		return nil, err
-	}
-	for _, client := range clients {
-		p.RESTConfig(client)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -181,18 +181,6 @@ func (w way) clientOf(t *testing.T, user string) *ask.Client {
 	return ask.MustNew(t, w(cp.RESTConfig(user)), patience)
 }
 
-// overHTTP returns the same way over HTTP/1.1 if major is 1, else over HTTP/2. Answers are not decompressed.
-func (w way) overHTTP(major int) way {
-	return func(direct *rest.Config) *rest.Config {
-		config := w(direct)
-		config.DisableCompression = true
-		if major == 1 {
-			config.NextProtos = []string{"http/1.1"}
-		}
-		return config
-	}
-}
-
 // get returns the answer to a GET of any status.
 func get(t *testing.T, from *ask.Client, target string) ask.Answer {
 	t.Helper()
@@ -201,7 +189,7 @@ func get(t *testing.T, from *ask.Client, target string) ask.Answer {
 	return a
 }
 
-// getUntil sends a GET again and again until done reports true, and returns that answer. what is what done looks for.
+// getUntil sends a GET again and again until done reports true, and returns that answer. what says what done looks for.
 func getUntil(t *testing.T, what string, from *ask.Client, target string, done func(ask.Answer) bool) (a ask.Answer) {
 	t.Helper()
 	poll.Until(t, patience, what, func() bool {
@@ -211,7 +199,7 @@ func getUntil(t *testing.T, what string, from *ask.Client, target string, done f
 	return a
 }
 
-// requireForbidden requires a 403 of kube-apiserver's to a list that was forwarded for a reason.
+// requireForbidden requires a 403 that kube-apiserver sent to a list that was forwarded for a reason.
 func requireForbidden(t *testing.T, a ask.Answer, reason string) {
 	t.Helper()
 	isForwarded := strings.HasPrefix(a.Source(), "listproxy; fwd=") && strings.HasSuffix(a.Source(), "; detail="+reason)

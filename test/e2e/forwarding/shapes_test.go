@@ -262,7 +262,12 @@ func (s shape) send(t *testing.T, via way, target string) (_ response, cacheStat
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client := via.overHTTP(s.httpMajor).clientOf(t, controlplane.Admin)
+	config := via(cp.RESTConfig(controlplane.Admin))
+	config.DisableCompression = true // bytes are compared as sent
+	if s.httpMajor == 1 {
+		config.NextProtos = []string{"http/1.1"}
+	}
+	client := ask.MustNew(t, config, patience)
 	client.Header = http.Header{"Accept": nil}
 	maps.Copy(client.Header, s.header)
 	res, err := client.Open(ctx, http.MethodGet, target, nil)

@@ -21,13 +21,12 @@ import (
 //
 //   - A verified certificate identifies the same user as at kube-apiserver. A token in the same request is ignored:
 //     kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
-//   - If the certificate is not accepted, a caller without a token is refused. For a caller with a token, the certificate is
-//     ignored.
+//   - A caller with a certificate that is not accepted is refused, unless the request has a token.
 //   - Otherwise the Authorization header identifies the caller, if there is exactly one ([policy.ReadAuthorization]). If
 //     its value is a plain token, the caller may impersonate a user.
 //   - Otherwise the caller is nobody ([Identity]).
 //
-// It is safe for concurrent use.
+// An Authenticator is safe for concurrent use.
 type Authenticator struct {
 	secret identitySecret
 	// certificates verifies client certificates. It is nil if listproxy accepts no certificates.
@@ -35,9 +34,8 @@ type Authenticator struct {
 }
 
 // NewAuthenticator returns an Authenticator that verifies the certificates of clients as kube-apiserver does with
-// --client-ca-file. verifyOptions returns the CAs that may sign certificates now. If verifyOptions is nil, the Authenticator
-// accepts no certificates. The keys of its identities depend on a random secret, so identities of two Authenticators cannot
-// be compared.
+// --client-ca-file. verifyOptions returns the current CAs. If verifyOptions is nil, the Authenticator accepts no certificates.
+// Each Authenticator has its own secret for the keys of identities, so identities of two Authenticators cannot be compared.
 func NewAuthenticator(verifyOptions x509request.VerifyOptionFunc) *Authenticator {
 	a := &Authenticator{secret: newIdentitySecret()}
 	if verifyOptions != nil {
@@ -53,11 +51,11 @@ type Refusal struct {
 	Message string
 }
 
-// Write answers r with the refusal. For a discovery request the answer is plain text, since client-go does not decode a
-// Status there: it shows plain text to its user, but for a Status it would show "unknown".
+// Write answers r with the refusal. For a discovery request the answer is plain text, which client-go shows to its user. It
+// does not decode a Status there, and would show "unknown".
 func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
-		w.Header().Set("Connection", "close") // closes the connection, as package forward does after the API server's 401
+		w.Header().Set("Connection", "close") // as package forward does after a 401 of the API server
 	}
 	if r.URL.Path == "/api" || r.URL.Path == "/apis" {
 		kubehttp.SetAuditID(w.Header(), r)
@@ -109,14 +107,13 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 }
 
 // hasToken reports whether kube-apiserver finds a token in r: in the Authorization header, or among the protocols of a
-// WebSocket, where browsers send it. If it does, kube-apiserver decides about the caller. For the header, hasToken uses
-// [policy.HasBearerToken], which follows kube-apiserver's code. For the protocols it calls that code itself.
+// WebSocket, where browsers send it.
 func hasToken(r *http.Request) bool {
 	if policy.HasBearerToken(r.Header.Get("Authorization")) {
 		return true
 	}
-	// The protocol authenticator calls find if there is a token. Since find does not accept the token, the authenticator does
-	// not change the request.
+	// kube-apiserver's own authenticator calls find if it finds a token. Since find does not accept the token, the
+	// authenticator does not change the request.
 	found := false
 	find := func(context.Context, string) (*authenticator.Response, bool, error) {
 		found = true
@@ -127,8 +124,8 @@ func hasToken(r *http.Request) bool {
 }
 
 // verifyCertificate returns the user whom the client's certificate names. It returns nil if the client has shown no
-// certificate, or if the certificate is not accepted; in the second case rejected is true. As at kube-apiserver, every request
-// verifies the certificate, so a connection does not outlive the trust in its CA.
+// certificate, and rejected is true if it has shown one that is not accepted. As at kube-apiserver, the certificate is verified
+// for every request, so a connection does not outlive the trust in its CA.
 func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, rejected bool) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false
@@ -137,22 +134,22 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 		return nil, true
 	}
 	response, hasName, err := a.certificates.AuthenticateRequest(r)
-	// kube-apiserver, too, refuses a certificate without a common name if it knows front proxies, as nearly every one does: its
-	// authenticator of front proxies returns an error for a certificate that is not of a front proxy.
+	// A certificate without a common name (!hasName) is also refused by a kube-apiserver that knows front proxies, as nearly
+	// every one does: its authenticator of front proxies returns an error for any other certificate.
 	if err != nil || !hasName {
 		return nil, true
 	}
 	return response.User, false
 }
 
-// maxCertificates bounds the certificates that a client may show: its own, and the intermediate ones up to a CA. The message
-// of unverifiedRefusal says the number.
+// maxCertificates is the number of certificates that a client may show: its own, and the intermediate ones up to a CA. The
+// message of unverifiedRefusal has the number, too.
 const maxCertificates = 5
 
-// isCheapToVerify reports whether there are at most maxCertificates, no two of them with the same subject. A certificate names
-// its signer by the signer's subject. So each certificate has at most one possible signer among the others, and crypto/x509
-// checks few signatures. If all had one subject, each could have signed each other: crypto/x509 would check a hundred
-// signatures, for anybody who connects.
+// isCheapToVerify reports whether there are at most maxCertificates, each with another subject. A certificate names its signer
+// by the signer's subject. So each certificate has at most one possible signer among the others, and crypto/x509 checks few
+// signatures. If all had one subject, each could be the signer of each other, and anybody who connects could make crypto/x509
+// check a hundred signatures.
 func isCheapToVerify(shown []*x509.Certificate) bool {
 	subjects := map[string]bool{}
 	for _, c := range shown {
@@ -161,9 +158,9 @@ func isCheapToVerify(shown []*x509.Certificate) bool {
 	return len(shown) <= maxCertificates && len(subjects) == len(shown)
 }
 
-// identifyByHeader returns the identity of the caller to whom the Authorization header belongs, together with the user whom
-// this caller impersonates. The identity is nobody's unless there is exactly one such header, the header is not empty, and its
-// token, if any, is not ambiguous.
+// identifyByHeader returns the identity of the caller with the request's Authorization header, together with the user whom this
+// caller impersonates. The identity is nobody's if there is not exactly one such header, if the header is empty, or if its
+// token is ambiguous.
 func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	kind, token := policy.ReadAuthorization(values)
@@ -177,7 +174,7 @@ func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	return id
 }
 
-// lastIdentityKey is the context key of the identity of a connection's last request: an *atomic.Pointer[Identity].
+// lastIdentityKey is the context key of an *atomic.Pointer[Identity]: the identity of the connection's last request.
 type lastIdentityKey struct{}
 
 // WithConnection returns a context for the requests of a new connection. In this context [Authenticator.Authenticate] keeps
@@ -186,8 +183,8 @@ func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lastIdentityKey{}, &atomic.Pointer[Identity]{})
 }
 
-// identifyCached returns the identity of a caller who sends this Authorization header. If the last request of the connection
-// sent the same header, its identity is used again: comparing headers costs less than an HMAC.
+// identifyCached returns the identity of a caller who sends this Authorization header. If the connection's last request had the
+// same header, its identity is used again: comparing headers costs less than an HMAC.
 func (a *Authenticator) identifyCached(r *http.Request, header string, kind policy.CredentialKind, token string) Identity {
 	last, ok := r.Context().Value(lastIdentityKey{}).(*atomic.Pointer[Identity])
 	if !ok {

@@ -21,23 +21,21 @@ const (
 	// maxDecisions is the number of answers to reviews that are remembered.
 	maxDecisions = 16 << 10
 
-	// maxReviewBody bounds the body of the answer to a review, in bytes. The body repeats the question, which may have long
-	// selectors.
+	// maxReviewBody bounds the body of the answer to a review, in bytes. The body repeats the question with its selectors.
 	maxReviewBody = 1 << 20
 
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
-// SendAs is a function that sends r, a request that listproxy itself has made, as the caller id. It returns the upstream's
-// response. r must have no credentials. The function adds those of the caller; or listproxy's own, with headers that
-// impersonate exactly this caller. It follows no redirects. Its errors contain no credential.
+// SendAs sends a request of listproxy's own as the caller id, and returns the upstream's response. r must have no credentials.
+// SendAs adds those of the caller; or listproxy's own, with headers that impersonate exactly this caller. It follows no
+// redirects. Its errors contain no credential.
 type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
 
 // Authorizer asks the upstream whether a caller may do something. It sends a SelfSubjectAccessReview as the caller:
 // with the caller's own Authorization and Impersonate-* headers, or as the user whom listproxy impersonates.
 // kube-apiserver authenticates the review like any request of the caller, and asks the same authorizer. Every
-// authenticated user may create such reviews (the ClusterRole system:basic-user). For a user who may not, the decision is
-// No.
+// authenticated user may create such reviews (the ClusterRole system:basic-user).
 //
 // Decisions are remembered for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless
 // RecordRevocation ends it sooner. A new right counts at once: after a No, requests are forwarded, and the upstream decides.
@@ -53,25 +51,24 @@ type Authorizer struct {
 type Decision int
 
 const (
-	// No means that the upstream has not said yes: the caller lacks the right, or the answer does not show that it has it.
+	// No means that the upstream has not said yes: the caller lacks the right, or may not create reviews, for example.
 	No Decision = iota
 	// Yes means that the caller has the right.
 	Yes
-	// YesByRequest means that the caller has the right: the upstream has done what the caller asked for (see Learn).
+	// YesByRequest means that the caller has the right, since the upstream has carried out such a request (see Learn).
 	YesByRequest
 	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
 	// Warned means that the answer to a review with the caller's own token came with a warning. kube-apiserver does not
-	// warn about reviews, so the warning is about the token, for example because the token was generated into a Secret.
-	// Every answer to this caller has the warning, and an answer from memory would lack it.
+	// warn about reviews, so the warning is about the token: it may be one that was generated into a Secret. Every answer to
+	// this caller has the warning, and an answer from memory would lack it.
 	Warned
 	// ImpersonationForbidden means that the caller has the right, but listproxy's account may not impersonate the caller for
 	// it.
 	ImpersonationForbidden
 )
 
-// Ruling is a decision, with the answers of the upstream on which it is based. [Authorizer.ValidFor] returns how long it
-// stays valid.
+// Ruling is a decision with the answers of the upstream on which it is based. See [Authorizer.ValidFor].
 type Ruling struct {
 	// right is the answer about the caller's right. Its value is the decision.
 	right answer[Decision]
@@ -88,14 +85,18 @@ type Attributes = authorizationv1.ResourceAttributes
 
 // NewAuthorizer returns an Authorizer that sends its reviews through send to the API server at base.
 func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig) *Authorizer {
-	return &Authorizer{send: send, endpoint: base.JoinPath(reviewPath).String(), reviews: newReviewCache[Decision](cfg, maxDecisions)}
+	return &Authorizer{
+		send:     send,
+		endpoint: base.JoinPath(reviewPath).String(),
+		reviews:  newReviewCache[Decision](cfg, maxDecisions),
+	}
 }
 
 // Review returns the ruling on whether the caller may do what attrs describe. If a user is impersonated, this user must have
 // the right, and the impersonator must have the right to impersonate the user for it.
 //
-// The error is [ErrNoSeat], or says that the upstream could not be asked or gave no decision (a 5xx, a 429, the end of ctx).
-// With an error the decision is No. The error does not contain the credential.
+// The error is [ErrNoSeat], or says that the upstream could not be asked or gave no decision (a 5xx, a 429, the end of ctx). It
+// does not contain the credential. With an error the decision is No.
 func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes) (Ruling, error) {
 	right, err := a.ask(ctx, who, attrs)
 	// YesByRequest needs no proof of impersonation: the upstream has accepted the impersonation with the request.
@@ -116,9 +117,9 @@ func (a *Authorizer) Review(ctx context.Context, who *Caller, attrs *Attributes)
 	return Ruling{right: right}, nil
 }
 
-// ask returns the answer to one question, without regard to the right to impersonate. The answer is No, and the upstream is
-// not asked, if the caller has no credentials, or if the verb, version or resource is empty: in a review, an empty attribute
-// would stand for all verbs, versions or resources.
+// ask returns the answer to one question, without regard to the right to impersonate. Without asking the upstream, it returns
+// No if the caller has no credentials, or if the verb, version or resource is empty: in a review, an empty attribute would
+// stand for all verbs, versions or resources.
 func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (answer[Decision], error) {
 	if !who.Identity.HasCredentials() || attrs.Verb == "" || attrs.Version == "" || attrs.Resource == "" {
 		return answer[Decision]{}, nil
@@ -138,15 +139,14 @@ func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
 	return ok
 }
 
-// Learn remembers that a caller has the right to do what attrs describe, since the upstream has done it at a request of the
-// caller. sent is the time at which the request was sent. The right is valid as long as after a review at that time.
+// Learn remembers that a caller has the right to do what attrs describe, since the upstream has carried out such a request of
+// the caller. The right is valid for as long as after a review that was sent at the same time as the request.
 func (a *Authorizer) Learn(id Identity, attrs *Attributes, sent time.Time) {
-	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.reviews.ttl}
+	learned := answer[Decision]{value: YesByRequest, scope: scopeOf(id, attrs), asked: sent, ttl: a.reviews.TTL}
 	a.reviews.remember(decisionKey(id, attrs), learned)
 }
 
-// ValidFor returns the time for which a ruling that the caller has the right stays valid. It is 0 if the decision is neither
-// Yes nor YesByRequest.
+// ValidFor returns the time for which the ruling stays valid. It is 0 if the decision is neither Yes nor YesByRequest.
 func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 	if r.right.value != Yes && r.right.value != YesByRequest {
 		return 0
@@ -158,9 +158,9 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 	return left
 }
 
-// RecordRevocation notes that RBAC may just have revoked rights in a namespace, or in all namespaces if it is "". All answers
-// about these rights to reviews that were sent before now, or are sent within authorizerLag from now, are doubtful: the
-// upstream's authorizer may lag behind. A doubtful answer is valid only until revokedTTL after its review was sent.
+// RecordRevocation notes that RBAC may just have revoked rights in a namespace, or in all namespaces if it is "". Answers about
+// these rights are then doubtful if their reviews were sent before now, or are sent within authorizerLag from now. A doubtful
+// answer is valid for at most revokedTTL after its review was sent.
 func (a *Authorizer) RecordRevocation(namespace string) { a.reviews.recordRevocation(namespace) }
 
 // Stats counts the questions to an [Authorizer].
@@ -220,7 +220,7 @@ type scope struct {
 	account string
 }
 
-// scopeOf returns the scope of the question whether the caller id may do what attrs describe.
+// scopeOf returns the scope of a question.
 func scopeOf(id Identity, attrs *Attributes) scope {
 	s := scope{requested: attrs.Namespace}
 	if user := id.ImpersonatedUser(); user != nil {
@@ -239,8 +239,8 @@ type rawReply struct {
 	body   []byte
 }
 
-// sendQuestion sends a question to the upstream as a caller, and returns the reply. If the upstream has answered, but the body
-// of its answer broke off or has more than maxBody bytes, sendQuestion returns an error, and a reply with the status.
+// sendQuestion sends a question to the upstream as a caller, and returns the reply. If the body of the reply breaks off or has
+// more than maxBody bytes, sendQuestion returns an error, and a reply with the status.
 func sendQuestion(
 	ctx context.Context, send SendAs, id Identity, endpoint string, question any, maxBody int64,
 ) (rawReply, error) {
@@ -270,8 +270,8 @@ func sendQuestion(
 	return rawReply{code: resp.StatusCode, header: resp.Header, body: body}, err
 }
 
-// isYes reports whether body is a yes to the review that was sent. The body must repeat the attributes of this review: an
-// upstream that does not know selectors drops them, and bytes that are not UTF-8 come back changed.
+// isYes reports whether body is a yes to the review that was sent. The body must repeat the review's attributes: an upstream
+// that does not know selectors drops them, and bytes that are not UTF-8 come back changed.
 func isYes(body []byte, sent *authorizationv1.SelfSubjectAccessReview) bool {
 	var answered authorizationv1.SelfSubjectAccessReview
 	err := utiljson.Unmarshal(body, &answered)

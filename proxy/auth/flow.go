@@ -21,13 +21,13 @@ const (
 )
 
 // FlowOf returns the flow for a caller whom kube-apiserver accepts. All requests in one flow share one part of the limits. The
-// flow is a hash. It is taken from
+// flow is a hash of
 //
 //   - the name of the user, for a verified client certificate;
 //   - the issuer and subject, for a JSON web token: they can be trusted, since kube-apiserver has accepted the token;
 //   - the credentials themselves, for all other callers.
 //
-// So in the first two cases, nobody gets a larger part by using many credentials. A user whom the caller impersonates does not
+// In the first two cases, nobody gets a larger part by using many credentials. The user whom the caller impersonates does not
 // matter.
 func FlowOf(id Identity) limits.Flow {
 	if verified := id.VerifiedUser(); verified != nil {
@@ -41,8 +41,8 @@ func FlowOf(id Identity) limits.Flow {
 	return limits.Flow(id.callerKey)
 }
 
-// FlowOfAddress returns the flow for a caller whom kube-apiserver has not accepted. The flow is taken from the caller's IPv4
-// address or IPv6 network (/64), and not from the token, since made-up tokens cost their sender nothing.
+// FlowOfAddress returns the flow for a caller whom kube-apiserver has not accepted. The flow is a hash of the caller's IPv4
+// address or IPv6 network (/64), and not of the token, since made-up tokens cost their sender nothing.
 func FlowOfAddress(remoteAddr string) limits.Flow {
 	return hashFlow(addressPrefix, limits.NetworkOf(remoteAddr))
 }
@@ -56,8 +56,8 @@ func hashFlow(words ...string) (flow limits.Flow) {
 	return flow
 }
 
-// tokenSubject returns the issuer and subject of a JSON web token (RFC 7519). It does not verify the token: kube-apiserver must
-// have accepted it. ok is false if token is not a JSON web token, or names no issuer or no subject.
+// tokenSubject returns the issuer and subject of a JSON web token (RFC 7519) that kube-apiserver has accepted. It does not
+// verify the token. ok is false if token is not a JSON web token, or names no issuer or no subject.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	parts := strings.SplitN(token, ".", 4) // header, payload and signature, if there are three
 	if len(token) > maxParsedToken || len(parts) != 3 {

@@ -23,18 +23,19 @@ import (
 //     Impersonate-* headers. A forwarded request has these headers already.
 //   - a user whom listproxy has verified. Requests are sent with listproxy's credentials, and with Impersonate-* headers
 //     that name this user.
-//   - nobody: the request has no Authorization header, or ambiguous ones. The decision of an Authorizer is No, and requests
-//     are forwarded unchanged. The zero Identity is nobody as well.
+//   - nobody, which is the zero Identity: the request has no Authorization header, or ambiguous ones. The decision of an
+//     Authorizer is No, and requests are forwarded unchanged.
 //   - listproxy's own account (see [Identity.IsOwn]).
 //
 // Whatever is remembered about a caller is stored under a [Key]. So no credential is kept longer than its request or its
 // connection.
 //
-// An Identity is immutable. fmt and slog print neither its credential nor its user, whatever the verb.
+// An Identity is immutable. fmt and slog print neither its credential nor its user.
 type Identity struct {
-	// authorization is the Authorization header; nil if there is not exactly one. It is a pointer, as the next three fields
-	// are, because fmt does not call Format if the Identity is an unexported field of a struct. fmt then prints the content of
-	// a string, but of a pointer in a struct only the address.
+	// The first four fields are pointers since fmt does not call Format if the Identity is an unexported field of a struct. It
+	// then prints only the address of a pointer, but would print the content of a string.
+
+	// authorization is the Authorization header; nil if there is not exactly one.
 	authorization *string
 	// token is the plain token in the Authorization header; nil if there is none.
 	token *string
@@ -64,17 +65,16 @@ const (
 	prefixImpersonating = 'i' // a token, and the user whom its caller impersonates
 )
 
-// Key returns the key of the caller together with the impersonated user, if any. It is zero for nobody and for listproxy's own
-// account. Nobody's key is never used, since the upstream is not asked about nobody.
+// Key returns the key of the caller together with the impersonated user, if any. It is zero for listproxy's own account. It is
+// zero for nobody, too, but never used, since the upstream is not asked about nobody.
 func (id Identity) Key() Key { return id.key }
 
-// VerifiedUser returns the user whom listproxy has verified. listproxy sends this user's requests with its own credentials,
-// and impersonates the user. VerifiedUser returns nil if the caller's credentials are sent.
+// VerifiedUser returns the user whom listproxy has verified, or nil. listproxy sends this user's requests with its own
+// credentials, and impersonates the user.
 func (id Identity) VerifiedUser() *user.DefaultInfo { return id.verified }
 
-// ImpersonatedUser returns the user whom the request to the upstream names in Impersonate-* headers. That is the verified user,
-// for whom listproxy writes the headers, or the user whom the caller's own headers name. It returns nil if no such headers are
-// sent.
+// ImpersonatedUser returns the user whom requests to the upstream name in Impersonate-* headers, or nil if they have no such
+// headers. That is the verified user, for whom listproxy writes the headers, or the user whom the caller's own headers name.
 func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 	if id.verified != nil {
 		return id.verified
@@ -99,7 +99,7 @@ func (id Identity) Impersonator() Identity {
 // IsOwn reports whether id is listproxy's own account.
 func (id Identity) IsOwn() bool { return id.own }
 
-// SetHeaders sets the headers in h that show the upstream who the caller is. For nobody and for listproxy's own account, it
+// SetHeaders sets the headers in h that identify the caller at the upstream. For nobody and for listproxy's own account, it
 // changes nothing.
 func (id Identity) SetHeaders(h http.Header) {
 	if u := id.ImpersonatedUser(); u != nil {
@@ -116,8 +116,8 @@ func (id Identity) HasCredentials() bool {
 	return id.authorization != nil || id.verified != nil || id.own
 }
 
-// HasToken reports whether the upstream sees a token in the caller's Authorization header. A header of another scheme, such as
-// Basic, has no token.
+// HasToken reports whether the upstream sees a token in the caller's Authorization header, and not another scheme, such as
+// Basic.
 func (id Identity) HasToken() bool {
 	return id.authorization != nil && id.kind != policy.NoToken
 }
@@ -132,12 +132,12 @@ func (id Identity) CredentialKind() policy.CredentialKind {
 
 var _ fmt.Formatter = Identity{}
 
-// Format implements [fmt.Formatter]: it writes neither the credential nor the user, for any verb. The text handler of slog calls
-// it. The JSON handler uses encoding/json, which writes no unexported fields.
+// Format implements [fmt.Formatter], for any verb, and for the text handler of slog. slog's JSON handler uses encoding/json,
+// which writes no unexported fields.
 func (Identity) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "Identity(hidden)") }
 
-// identitySecret is the secret with which the HMACs for the keys of identities are computed. It is random for each process. So
-// nobody who finds a Key in a dump can check guesses of a token against it, or compare it with keys of another process.
+// identitySecret is the random secret of the HMACs in keys. Without it, nobody who finds a Key in a dump can check guesses of a
+// token against the Key, or compare it with keys of another process.
 type identitySecret [sha256.Size]byte
 
 func newIdentitySecret() (s identitySecret) {
@@ -180,8 +180,8 @@ func (s *identitySecret) newImpersonatingIdentity(id Identity, u *user.DefaultIn
 	return id
 }
 
-// userKey returns an HMAC of prefix and u. The first byte of prefix must determine the length of prefix, so that different
-// arguments give different inputs of the HMAC.
+// userKey returns an HMAC of prefix and u. The first byte of prefix must determine its length, so that different arguments give
+// different inputs of the HMAC.
 func (s *identitySecret) userKey(prefix []byte, u *user.DefaultInfo) (key Key) {
 	mac := hmac.New(sha256.New, s[:])
 	_, _ = mac.Write(prefix)

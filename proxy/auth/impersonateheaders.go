@@ -25,8 +25,8 @@ func hasImpersonation(h http.Header) bool {
 }
 
 // readImpersonation returns the user whom the Impersonate-* headers in h name. It reads the user, writes headers for this user,
-// and compares them with those in h: ok is true only if they are equal. That rules out headers that kube-apiserver would refuse
-// or ignore (a second Impersonate-User, for example), and two spellings of one extra's key.
+// and compares them with those in h. If they differ, ok is false. That rules out headers that kube-apiserver would refuse or
+// ignore, such as a second Impersonate-User, and two spellings of one extra's key.
 func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) {
 	if !hasImpersonation(h) {
 		return nil, false
@@ -44,8 +44,8 @@ func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) 
 		}
 		given[name] = values
 		if escaped, isExtra := strings.CutPrefix(name, "Impersonate-Extra-"); isExtra {
-			// As at kube-apiserver, the key is first turned into lower case, then unescaped. If the key is malformed,
-			// PathUnescape returns "", and headersCanName refuses a user with this key.
+			// As at kube-apiserver, the key is first turned into lower case, then unescaped. For a malformed key, PathUnescape
+			// returns "", which headersCanName refuses.
 			key, _ := url.PathUnescape(strings.ToLower(escaped))
 			impersonated.Extra[key] = values
 		}
@@ -62,10 +62,9 @@ func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) 
 // Impersonate-* headers cannot name this user exactly.
 //
 // The impersonated user must have exactly the rights that kube-apiserver would give to the certificate itself. So
-// system:authenticated is added to the groups, as kube-apiserver adds it for the certificate. Without this group, the list of
-// groups could be empty, and if a user with the name of a service account is impersonated without groups, kube-apiserver adds
-// the groups of that account (k8s.io/apiserver/pkg/endpoints/filters/impersonation). A user in system:unauthenticated gets no
-// second group, as at kube-apiserver.
+// userToImpersonate adds the group system:authenticated as kube-apiserver does, unless the user is in system:unauthenticated.
+// Without any group, a user with the name of a service account would get the groups of that account
+// (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool) {
 	impersonated = &user.DefaultInfo{
 		Name:   info.GetName(),
@@ -85,8 +84,8 @@ func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool)
 	return impersonated, true
 }
 
-// headersCanName reports whether kube-apiserver sees exactly u if Impersonate-* headers name u: each value must arrive unchanged.
-// The user must not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
+// headersCanName reports whether kube-apiserver sees exactly u if Impersonate-* headers name u. Each value must arrive unchanged,
+// and the user must not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
 func headersCanName(u *user.DefaultInfo) bool {
 	if u.Name == user.Anonymous || !arrivesUnchanged(u.Name) {
 		return false
@@ -115,8 +114,8 @@ func arrivesUnchanged(value string) bool {
 	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }
 
-// writeImpersonation removes Authorization and all Impersonate-* headers from h, in any spelling. Then it adds Impersonate-*
-// headers that name u.
+// writeImpersonation replaces Authorization and all Impersonate-* headers in h, in any spelling, by Impersonate-* headers that
+// name u.
 func writeImpersonation(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
 		if strings.EqualFold(name, "Authorization") || policy.IsImpersonationHeader(name) {

@@ -14,24 +14,23 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// maxImpersonationQuestions bounds the questions about one impersonated user. A user for whom more would have to be asked,
-// because of many groups, counts as not permitted.
+// maxImpersonationQuestions bounds the questions about one impersonated user. A user with so many groups that more would have to
+// be asked counts as not permitted.
 const maxImpersonationQuestions = 64
 
 // proveImpersonation returns the answers that prove that the impersonator (the caller, or listproxy's own account) may do
-// what attrs describe as the impersonated user. proven is false if the impersonator lacks this right. The review as the
-// impersonated user does not prove it: with constrained impersonation (KEP-5284), an impersonator may be allowed to create
-// reviews as jane, but not to list as her.
+// what attrs describe as the impersonated user. proven is false if the impersonator lacks this right. The yes to the review
+// that was sent as the user does not prove it: with constrained impersonation (KEP-5284), an impersonator may be allowed to
+// create reviews as jane, but not to list as her.
 //
 // kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) allows impersonation by one of two rights:
 //
 //   - the right to "impersonate" the name, each group, the uid and each value of an extra;
 //   - the right to "impersonate:user-info" for all of these, together with "impersonate-on:user-info:VERB" for the request.
-//     Only "impersonate-on:user-info:VERB" is asked for. The upstream has answered a review that was sent as the user. If the
-//     impersonator may not "impersonate", this answer proves the right to "impersonate:user-info".
+//     Only the second of them is asked for: the review could not have been sent as the user without the first.
 //
-// For nodes and for service accounts, kube-apiserver has other modes of constrained impersonation. listproxy does not ask for
-// the rights of these modes: it forwards requests as nodes and service accounts, unless the impersonator may "impersonate".
+// For nodes and service accounts, kube-apiserver has other modes of constrained impersonation. listproxy does not ask for the
+// rights of these modes. So it forwards requests as nodes and service accounts, unless the impersonator may "impersonate".
 func (a *Authorizer) proveImpersonation(
 	ctx context.Context, who *Caller, attrs *Attributes,
 ) (proof []answer[Decision], proven bool, err error) {
@@ -47,8 +46,8 @@ func (a *Authorizer) proveImpersonation(
 	return a.askAll(ctx, &impersonator, []Attributes{constrained})
 }
 
-// askAll asks the questions until an answer is not Yes. If all answers are Yes, it returns them, and allYes is true. It asks
-// nothing, and allYes is false, if there are more than maxImpersonationQuestions.
+// askAll asks the questions, and returns the answers if all are Yes. It stops at the first other answer. If there are more than
+// maxImpersonationQuestions, it asks none, and allYes is false.
 func (a *Authorizer) askAll(
 	ctx context.Context, who *Caller, questions []Attributes,
 ) (answers []answer[Decision], allYes bool, err error) {
@@ -92,8 +91,7 @@ func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
 	return questions
 }
 
-// isNodeOrServiceAccount reports whether name is the name of a node or a service account. For these users, constrained
-// impersonation has other modes than user-info.
+// isNodeOrServiceAccount reports whether name is the name of a node or a service account.
 func isNodeOrServiceAccount(name string) bool {
 	_, _, err := serviceaccount.SplitUsername(name)
 	return err == nil || strings.HasPrefix(name, "system:node:")

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,42 +17,40 @@ import (
 
 const (
 	defaultTimeout = 10 * time.Second
-	// maxKey is the length, in bytes, of the longest key under which an answer is remembered. A question with a very long
-	// selector has a longer key: only the requests that wait for its answer share the answer.
+	// maxKey is the length, in bytes, of the longest key under which an answer is remembered. The key of a question with a
+	// very long selector is longer.
 	maxKey = 4 << 10
-	// maxAttempts is the number of times that a request asks at most. It asks again if the answer is no longer valid when it
-	// comes.
+	// maxAttempts is the number of times that a request asks. It asks again if an answer is no longer valid when it comes.
 	maxAttempts = 3
-	// ownAnswerTTL is the time for which an answer is valid for the requests that came before the question was sent, counted
-	// from the answer's arrival, even beyond the TTL. Otherwise a TTL of 0, or a slow upstream, would leave no time to use
-	// the answer.
+	// ownAnswerTTL is the time for which an answer is valid, even beyond the TTL, for the requests that came before the
+	// question was sent. It counts from the answer's arrival. Otherwise a TTL of 0, or a slow upstream, would leave no time
+	// to use the answer.
 	ownAnswerTTL = time.Second
 	// revokedTTL replaces a longer TTL, also ownAnswerTTL, if rights on which the answer may depend were revoked. So under a
 	// stream of revocations a question is asked once a second.
 	revokedTTL = time.Second
-	// maxRevoked bounds the namespaces with remembered revocations. It is more than etcd can write while answers are valid.
+	// maxRevoked bounds the namespaces with remembered revocations. etcd cannot write as many while answers are valid.
 	maxRevoked = 256 << 10
 	// authorizerLag is the time after a revocation in which an API server may still decide by the old state, since its
 	// authorizers read from informers.
 	authorizerLag = time.Second
 
 	// acceptedSeats is the number of questions about accepted callers that may be in flight, and acceptedQueue the number
-	// that may wait. A flow may have an eighth of these. The agents of a DaemonSet are one flow, each with its own token
+	// that may wait. A flow may take an eighth of the queue. The agents of a DaemonSet are one flow, each with its own token
 	// and questions: an eighth is enough for two thousand nodes.
 	acceptedSeats = 128
 	acceptedQueue = 16 << 10
 	// newcomerSeats, newcomerQueue and newcomerWait are the bounds for questions about all other callers. An address may
-	// have an eighth, which is enough for the tokens that come back after a restart.
+	// take an eighth of the queue, which is enough for the tokens that come back after a restart.
 	newcomerSeats = 128
 	newcomerQueue = 4 << 10
 	newcomerWait  = time.Second
 )
 
-// ErrNoSeat is the error of a question about a caller whom the upstream has not accepted yet, if there is no seat for it
-// within newcomerWait.
+// ErrNoSeat means that a question about a caller whom the upstream has not accepted yet got no seat within newcomerWait.
 var ErrNoSeat = errors.New("too many callers who are not known yet are being asked about")
 
-// errOutdated is the error of a request that has asked maxAttempts times, and got no answer that was still valid.
+// errOutdated means that a request has asked maxAttempts times, and got no answer that was still valid.
 var errOutdated = errors.New("what the upstream answered was out of date each time")
 
 // ReviewConfig configures an Authorizer or a WhoAmI.
@@ -60,13 +59,14 @@ type ReviewConfig struct {
 	TTL time.Duration
 	// Timeout bounds the time for one question, including the wait for a seat. Zero means ten seconds.
 	Timeout time.Duration
-	// AsOf returns the time at which the age of answers is measured, given the time now: during an outage, the time at which
-	// the upstream last answered, so that answers do not age, but at most MaxOutage ago. If AsOf is nil, answers always age.
+	// AsOf returns the time at which the age of answers is measured. It returns now, but during an outage the time at which
+	// the upstream last answered, or now minus MaxOutage if that is later: so answers do not age for up to MaxOutage. If AsOf
+	// is nil, answers always age.
 	//
 	// In an outage, answers are valid for twice the TTL. Otherwise a caller who comes regularly would have none if the
 	// answer had just expired when the outage began.
 	AsOf func(now time.Time) time.Time
-	// MaxOutage is the longest outage for which AsOf lets answers not age. They are remembered for so much longer.
+	// MaxOutage is the longest time for which answers do not age, see AsOf.
 	MaxOutage time.Duration
 }
 
@@ -80,7 +80,7 @@ type Caller struct {
 	Flow limits.Flow
 }
 
-// answer is an answer of the upstream. It is valid for ttl from asked on, unless rights in its scope are revoked.
+// answer is an answer of the upstream. It is valid for ttl, counted from asked, with the exceptions in validFor.
 type answer[V any] struct {
 	value V
 	scope scope
@@ -99,38 +99,30 @@ type question[V any] struct {
 }
 
 // reviewCache asks the upstream, and remembers the answers. Requests of one flow that ask the same question at the same time
-// wait for one answer, which comes even if the first of them is over. An answer is valid for the TTL from its question on,
-// with the exceptions in validFor and ownAnswerTTL. A reviewCache is safe for concurrent use.
+// wait for one answer, which comes even if the first of them is over. A reviewCache is safe for concurrent use.
 type reviewCache[V any] struct {
-	ttl, timeout, maxOutage time.Duration
-	asOf                    func(time.Time) time.Time // may be nil, see ReviewConfig
+	ReviewConfig
 	// revoked has the time.Time of the last revocation by namespace; "" stands for all namespaces.
 	revoked *cache.LRUExpireCache
 	// answers has each answer[V] by its key.
 	answers *cache.LRUExpireCache
 	flights singleflight.Group
-	// accepted and newcomers have the seats. A question has its seat until the answer comes, even if no request waits for
-	// it any more. Otherwise callers who come and go could have any number of questions in flight.
+	// accepted and newcomers have the seats. A question keeps its seat until the answer comes, even if no request waits for it
+	// any more. Otherwise callers who come and go could have any number of questions in flight.
 	accepted, newcomers *limits.Limiter
 	hits, misses        atomic.Uint64
 }
 
 // newReviewCache returns a reviewCache that remembers the maxAnswers answers that were used last.
 func newReviewCache[V any](cfg ReviewConfig, maxAnswers int) *reviewCache[V] {
-	c := &reviewCache[V]{
-		ttl:       cfg.TTL,
-		timeout:   cfg.Timeout,
-		maxOutage: cfg.MaxOutage,
-		asOf:      cfg.AsOf,
-		revoked:   cache.NewLRUExpireCache(maxRevoked),
-		answers:   cache.NewLRUExpireCache(maxAnswers),
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
+	return &reviewCache[V]{
+		ReviewConfig: cfg,
+		revoked:      cache.NewLRUExpireCache(maxRevoked),
+		answers:      cache.NewLRUExpireCache(maxAnswers),
+		accepted:     limits.NewLimiter(limits.LimiterConfig{Capacity: acceptedSeats, MaxWaiting: acceptedQueue, MaxWait: cfg.Timeout}),
+		newcomers:    limits.NewLimiter(limits.LimiterConfig{Capacity: newcomerSeats, MaxWaiting: newcomerQueue, MaxWait: newcomerWait}),
 	}
-	if c.timeout <= 0 {
-		c.timeout = defaultTimeout
-	}
-	c.accepted = limits.NewLimiter(limits.LimiterConfig{Capacity: acceptedSeats, MaxWaiting: acceptedQueue, MaxWait: c.timeout})
-	c.newcomers = limits.NewLimiter(limits.LimiterConfig{Capacity: newcomerSeats, MaxWaiting: newcomerQueue, MaxWait: newcomerWait})
-	return c
 }
 
 // get returns the remembered answer to a question, or asks the upstream. The context of q.send does not end with ctx. The
@@ -162,9 +154,9 @@ func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], err
 	return answer[V]{}, errOutdated
 }
 
-// await waits for the upstream's answer to a question, which it asks unless the question is in flight.
+// await waits for the upstream's answer to a question, and asks it unless it is in flight.
 func (c *reviewCache[V]) await(ctx context.Context, q question[V]) (answer[V], error) {
-	// Only requests of one flow share a question, since it waits for a seat in that flow's turn.
+	// Only requests of one flow share a question, since the question waits for a seat in that flow's turn.
 	flight := c.flights.DoChan(string(q.who.Flow[:])+q.key, func() (any, error) {
 		return c.ask(context.WithoutCancel(ctx), q)
 	})
@@ -179,7 +171,7 @@ func (c *reviewCache[V]) await(ctx context.Context, q question[V]) (answer[V], e
 
 // ask waits for a seat, asks the upstream, and remembers the answer.
 func (c *reviewCache[V]) ask(ctx context.Context, q question[V]) (answer[V], error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	seat, err := c.acquireSeat(ctx, q.who)
 	if err != nil {
@@ -191,7 +183,7 @@ func (c *reviewCache[V]) ask(ctx context.Context, q question[V]) (answer[V], err
 	if err != nil {
 		return answer[V]{}, err
 	}
-	a := answer[V]{value: value, scope: q.scope, asked: asked, ttl: c.ttl}
+	a := answer[V]{value: value, scope: q.scope, asked: asked, ttl: c.TTL}
 	c.remember(q.key, a)
 	return a, nil
 }
@@ -219,7 +211,7 @@ func (c *reviewCache[V]) kept(key string) (a answer[V], ok bool) {
 	return a, ok
 }
 
-// remembered returns the remembered answer for key. ok is false if there is none that is still valid.
+// remembered returns the answer that is kept for key, if it is still valid.
 func (c *reviewCache[V]) remembered(key string, now time.Time) (known answer[V], ok bool) {
 	known, ok = c.kept(key)
 	return known, ok && c.validFor(&known, now) > 0
@@ -228,33 +220,30 @@ func (c *reviewCache[V]) remembered(key string, now time.Time) (known answer[V],
 // remember keeps an answer for later requests, unless the TTL is 0, the key is too long, or the answer to a later question
 // is kept.
 func (c *reviewCache[V]) remember(key string, a answer[V]) {
-	if c.ttl <= 0 || len(key) > maxKey {
+	if c.TTL <= 0 || len(key) > maxKey {
 		return
 	}
 	if later, ok := c.kept(key); ok && later.asked.After(a.asked) {
 		return
 	}
-	c.answers.Add(key, a, 2*c.ttl+c.maxOutage)
+	c.answers.Add(key, a, 2*c.TTL+c.MaxOutage)
 }
 
-// validFor returns the time for which an answer is still valid; 0 if it is not valid. If rights in its scope were revoked
-// after the question, or less than authorizerLag before, its TTL is revokedTTL at most. In an outage the TTL is doubled, and
+// validFor returns the time for which an answer is still valid, or 0 if it is not valid. If rights in its scope were revoked
+// after the question, or less than authorizerLag before, its TTL is at most revokedTTL. In an outage the TTL is doubled, and
 // the answer does not age.
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl
-	// A revocation in all namespaces ("") counts for every scope.
-	for i, namespace := range [...]string{"", a.scope.requested, a.scope.account} {
-		if i > 0 && namespace == "" {
-			continue // the scope has no such namespace
-		}
+	const all = "" // a revocation in all namespaces counts for every scope
+	for _, namespace := range [...]string{all, a.scope.requested, a.scope.account} {
 		value, _ := c.revoked.Get(namespace)
 		revokedAt, revoked := value.(time.Time)
 		if revoked && !revokedAt.Before(a.asked.Add(-authorizerLag)) {
 			ttl = min(ttl, revokedTTL)
 		}
 	}
-	if c.asOf != nil {
-		if asOf := c.asOf(now); asOf.Before(now) { // in an outage
+	if c.AsOf != nil {
+		if asOf := c.AsOf(now); asOf.Before(now) { // in an outage
 			ttl *= 2
 			now = asOf
 		}
@@ -264,6 +253,6 @@ func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 
 // recordRevocation notes that rights were revoked in a namespace, or in all namespaces if it is "".
 func (c *reviewCache[V]) recordRevocation(namespace string) {
-	longerThanAnswers := 2*c.ttl + c.timeout + c.maxOutage + ownAnswerTTL + authorizerLag
+	longerThanAnswers := 2*c.TTL + c.Timeout + c.MaxOutage + ownAnswerTTL + authorizerLag
 	c.revoked.Add(namespace, time.Now(), longerThanAnswers)
 }

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxAcceptedTokens bounds the accepted tokens that are remembered. The token whose last use is longest ago is forgotten
-	// first. A forgotten token is reviewed like a new one.
+	// maxAcceptedTokens bounds the accepted tokens that are remembered. The least recently used token is forgotten first, and
+	// is then reviewed like a new one.
 	maxAcceptedTokens = 64 << 10
 	// acceptedTTL is the time for which an accepted token is remembered.
 	acceptedTTL = time.Hour
@@ -36,12 +36,11 @@ const (
 	NoToken
 )
 
-// Verdicts remembers the verdicts on tokens, by the keys of their callers. Its memory is bounded. It is safe for concurrent
-// use.
+// Verdicts remembers the verdicts on a bounded number of tokens. It is safe for concurrent use.
 type Verdicts struct {
-	// accepted maps the key of each accepted token to the limits.Flow of its caller.
+	// accepted maps Identity.callerKey of each accepted token to the limits.Flow of its caller.
 	accepted *cache.LRUExpireCache
-	// refused maps the key of each refused token to nil.
+	// refused maps Identity.callerKey of each refused token to nil.
 	refused *cache.LRUExpireCache
 }
 
@@ -56,20 +55,27 @@ func NewVerdicts() *Verdicts {
 // VerdictOn returns the verdict on a caller's credentials, and the flow of the caller's requests. If the verdict is Accepted,
 // the flow is taken from the caller ([FlowOf]), otherwise from the address ([FlowOfAddress]).
 func (v *Verdicts) VerdictOn(id Identity, remoteAddr string) (Verdict, limits.Flow) {
-	switch {
-	case id.VerifiedUser() != nil:
-		return Accepted, FlowOf(id)
-	case !id.HasToken():
-		return NoToken, FlowOfAddress(remoteAddr)
-	}
-	if kept, ok := v.accepted.Get(id.callerKey); ok {
-		flow, _ := kept.(limits.Flow)
+	if flow, accepted := v.AcceptedFlow(id); accepted {
 		return Accepted, flow
 	}
-	if _, ok := v.refused.Get(id.callerKey); ok {
-		return Refused, FlowOfAddress(remoteAddr)
+	flow := FlowOfAddress(remoteAddr)
+	if !id.HasToken() {
+		return NoToken, flow
 	}
-	return Unjudged, FlowOfAddress(remoteAddr)
+	if _, refused := v.refused.Get(id.callerKey); refused {
+		return Refused, flow
+	}
+	return Unjudged, flow
+}
+
+// AcceptedFlow returns the flow of a caller whose credentials are accepted. accepted is false if the verdict on them is another.
+func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
+	if id.VerifiedUser() != nil {
+		return FlowOf(id), true
+	}
+	kept, _ := v.accepted.Get(id.callerKey) // has only callers with a token
+	flow, accepted = kept.(limits.Flow)
+	return flow, accepted
 }
 
 // RecordAnswer remembers the verdict that follows from the status with which the API server answered a caller's request. No
@@ -84,7 +90,7 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 		v.refused.Add(id.callerKey, nil, refusedTTL)
 	case provesAuthentication(method, status):
 		if _, known := v.accepted.Get(id.callerKey); known {
-			return // The verdict is not renewed: that would take FlowOf, which parses the token, for every request.
+			return // not renewed, since FlowOf would parse the token for every request
 		}
 		v.refused.Remove(id.callerKey)
 		v.accepted.Add(id.callerKey, FlowOf(id), acceptedTTL)
@@ -92,9 +98,9 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 }
 
 // provesAuthentication reports whether kube-apiserver gives an answer with this status only to callers whom it has
-// authenticated. It does so with a 2xx and a 403, unless the method is OPTIONS: it answers a CORS preflight before it
-// authenticates the caller. So it does with a 400 for a malformed timeout, and with 429 and 5xx while it is overloaded or
-// shuts down (DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server).
+// authenticated. That holds for a 2xx and a 403, except for OPTIONS, since a CORS preflight is answered before authentication.
+// So are requests with a malformed timeout (400), and requests while kube-apiserver is overloaded or shuts down (429, 5xx). See
+// DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server.
 func provesAuthentication(method string, status int) bool {
 	isSuccess := status >= http.StatusOK && status < http.StatusMultipleChoices
 	return method != http.MethodOptions && (isSuccess || status == http.StatusForbidden)

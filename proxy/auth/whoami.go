@@ -26,19 +26,14 @@ var errNoIdentity = errors.New("the caller has no credentials to ask with")
 
 // WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
 // (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller, which every authenticated user may create (the
-// ClusterRole system:basic-user).
-//
-// Answers are remembered for the TTL, by the key of the caller's identity, never by a credential. A WhoAmI is safe for
-// concurrent use.
+// ClusterRole system:basic-user). It remembers the answers for the TTL, and is safe for concurrent use.
 type WhoAmI struct {
 	send     SendAs
 	endpoint string
-	// reviews remembers the user of each identity. The users are shared: they must not be changed.
-	reviews *reviewCache[*user.DefaultInfo]
+	reviews  *reviewCache[*user.DefaultInfo]
 }
 
-// NewWhoAmI returns a WhoAmI that asks the API server at base, through send. The TTL should be no longer than that of
-// the Authorizer.
+// NewWhoAmI returns a WhoAmI that asks the API server at base, through send.
 func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 	return &WhoAmI{
 		send:     send,
@@ -47,9 +42,8 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 	}
 }
 
-// User returns the user as whom the upstream authenticates the caller. The user is shared: do not change it. An error means
-// that the caller has no identity, or that the upstream gave no usable answer. The error contains neither the credential nor
-// the user.
+// User returns the user as whom the upstream authenticates the caller. The user is shared, and must not be changed. An error
+// means that the caller is nobody, or that the upstream gave no usable answer. It contains neither the credential nor the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.HasCredentials() {
 		return nil, errNoIdentity

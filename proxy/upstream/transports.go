@@ -109,13 +109,13 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 // decompresses nothing. It changes no headers, except that it adds listproxy's credentials for an impersonated user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	transports := t.transportsFor(id)
-	verdict, flow := t.VerdictOn(id, "") // the flow of an accepted caller does not depend on the address
+	flow, accepted := t.AcceptedFlow(id)
 	switch {
 	case transports == nil:
 		return refusingTransport{}
 	case r.Upgrade != "":
 		return transports.http1 // an upgrade takes over the connection
-	case verdict != auth.Accepted:
+	case !accepted:
 		return transports.unknown
 	case r.LongRunning:
 		return transports.long[flow[0]%lanes]
@@ -127,11 +127,11 @@ func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.Ro
 // connections that carry only such requests.
 func (t *Transports) sendAsTransport(id auth.Identity) http.RoundTripper {
 	transports := t.transportsFor(id)
-	verdict, _ := t.VerdictOn(id, "")
+	_, accepted := t.AcceptedFlow(id)
 	switch {
 	case transports == nil:
 		return refusingTransport{}
-	case verdict != auth.Accepted:
+	case !accepted:
 		return transports.http1 // a 401 would close an HTTP/2 connection (see unknownCallers)
 	}
 	return transports.sendAs

@@ -175,13 +175,10 @@ func sendCollection(ch chan<- prometheus.Metric, id proxy.EagerCollection, c sna
 	}
 }
 
-// bytesLimiter is the kind of the limiter that counts bytes. The limiters of other kinds count requests.
-const bytesLimiter = "bytes"
-
 // sendLoad sends the metrics of requests in flight, and of open connections.
 func (s *Source) sendLoad(ch chan<- prometheus.Metric) {
 	for kind, stats := range s.Inflight() {
-		if kind == bytesLimiter {
+		if kind == limits.KindBytes {
 			send(ch, inflightBytesMetric, stats.InUse)
 		} else {
 			send(ch, inflightRequestsMetric, stats.InUse, kind)

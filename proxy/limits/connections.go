@@ -10,45 +10,48 @@ import (
 	"time"
 )
 
-// Connections bounds the number of open connections. At the bound, a new connection replaces an idle connection, which has no
-// request. The network with the most idle connections loses the one that has been idle for longest. The new connection counts
-// as idle there, so a client that only opens connections replaces its own. If all connections have a request, Accept waits,
-// as at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
+// Connections bounds the number of open connections. At the bound, a new connection replaces an idle one, which has no request:
+// the one that has been idle for longest in the network with the most idle connections. The new connection counts as idle in
+// its network, so a client that only opens connections replaces its own. If all connections have a request, Accept waits, as
+// at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
 type Connections struct {
-	limit int64
-	open  atomic.Int64 // changes under mu
+	limit int
 
-	mu sync.Mutex
+	mu   sync.Mutex
+	open int
 	// room wakes Accept when a connection was closed or became idle, or when a listener was closed.
 	room sync.Cond
 	// idle has the idle connections by network. Each list begins with the connection that has been idle for longest.
 	idle map[string]*list.List
 }
 
-// answerEndDelay is the time for which a connection counts as in use after an answer over HTTP/2. net/http reports the
-// connection as idle before it has sent the end of the answer. After a GOAWAY, net/http itself waits as long before it closes
-// the connection.
+// answerEndDelay is the time for which a connection counts as in use after an answer over HTTP/2, since net/http reports the
+// connection as idle before it has sent the end of the answer. After a GOAWAY, net/http itself waits for one second, too.
 const answerEndDelay = time.Second
 
 // NewConnections returns Connections of which at most limit are open at a time.
 func NewConnections(limit int) *Connections {
-	cs := &Connections{limit: int64(limit), idle: map[string]*list.List{}}
+	cs := &Connections{limit: limit, idle: map[string]*list.List{}}
 	cs.room.L = &cs.mu
 	return cs
 }
 
 // Open returns the number of open connections.
-func (cs *Connections) Open() int64 { return cs.open.Load() }
+func (cs *Connections) Open() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.open
+}
 
 // Limit returns the largest number of open connections.
-func (cs *Connections) Limit() int { return int(cs.limit) }
+func (cs *Connections) Limit() int { return cs.limit }
 
 // Listen returns a listener whose connections are bounded together with those of other listeners.
 func (cs *Connections) Listen(l net.Listener) net.Listener {
 	return &listener{Listener: l, all: cs}
 }
 
-// replaceableLocked returns the connection that a new one from network replaces, or nil if no connection is idle.
+// replaceableLocked returns the connection that a new one from a network replaces, or nil if no connection is idle.
 func (cs *Connections) replaceableLocked(network string) *connection {
 	var found *connection
 	most := 0 // the number of idle connections in found's network
@@ -83,7 +86,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	incoming := &connection{Conn: conn, all: cs, network: NetworkOf(conn.RemoteAddr().String())}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	for cs.open.Load() >= cs.limit {
+	for cs.open >= cs.limit {
 		if l.closed {
 			_ = conn.Close()
 			return nil, net.ErrClosed
@@ -96,7 +99,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		replaced.losePlaceLocked()
 		go func() { _ = replaced.Conn.Close() }() // closing may block
 	}
-	cs.open.Add(1)
+	cs.open++
 	incoming.setIdleLocked()
 	return incoming, nil
 }
@@ -116,22 +119,22 @@ type connection struct {
 	all     *Connections
 	network string
 
-	// element is the connection's element in all.idle; nil if the connection has a request, or has lost its place. all.mu guards
-	// it, idleSince and generation.
+	// element is the connection's element in all.idle, or nil if the connection has a request or has lost its place. all.mu
+	// guards it, idleSince and generation.
 	element   *list.Element
 	idleSince time.Time
-	// generation increases with each state, so that the timer of setIdleLaterLocked sees whether its state has ended.
+	// generation increases with each change of state, so that the timer of setIdleLaterLocked notices the next one.
 	generation int
 
-	// placeLost reports whether the connection no longer counts as open: it is closed, or will be at once. It changes under
-	// all.mu.
+	// The last two fields are atomic, so that a request does not lock all.mu.
+
+	// placeLost reports that the connection no longer counts as open: it is closed, or will be at once.
 	placeLost atomic.Bool
-	// http2Request reports whether the last request came over HTTP/2, and the connection was not idle since then. It is set
-	// without all.mu, which would be locked for each request.
+	// http2Request reports that the last request came over HTTP/2, and that the connection was not idle since then.
 	http2Request atomic.Bool
 }
 
-// setIdleLocked notes that the connection is idle from now on, unless it has lost its place.
+// setIdleLocked records that the connection is idle from now on, unless it has lost its place.
 func (c *connection) setIdleLocked() {
 	c.setBusyLocked()
 	if c.placeLost.Load() {
@@ -164,7 +167,7 @@ func (c *connection) setBusyLocked() {
 func (c *connection) losePlaceLocked() {
 	if !c.placeLost.Swap(true) {
 		c.setBusyLocked()
-		c.all.open.Add(-1)
+		c.all.open--
 		c.all.room.Broadcast()
 	}
 }
@@ -180,8 +183,8 @@ func (c *connection) Close() error {
 // NetConn returns the connection below, like the method of [crypto/tls.Conn].
 func (c *connection) NetConn() net.Conn { return c.Conn }
 
-// unwrap returns the connection that Accept has returned. conn is that connection, or another one above it, for TLS or in a
-// tunnel. unwrap returns nil if conn comes from another listener.
+// unwrap returns the connection from Accept that conn is or wraps, for TLS or in a tunnel. It returns nil if conn comes from
+// another listener.
 func unwrap(conn net.Conn) *connection {
 	for {
 		switch c := conn.(type) {
@@ -195,7 +198,7 @@ func unwrap(conn net.Conn) *connection {
 	}
 }
 
-// NoteState records whether a connection is idle. A server calls it as its [http.Server.ConnState].
+// NoteState records whether a connection is idle. It is for [http.Server.ConnState].
 func NoteState(conn net.Conn, state http.ConnState) {
 	c := unwrap(conn)
 	if c == nil {
@@ -214,11 +217,11 @@ func NoteState(conn net.Conn, state http.ConnState) {
 		} else {
 			c.setIdleLocked()
 		}
-	default: // a new connection is idle already, and Close notes the end
+	default: // Accept and Close handle the beginning and the end.
 	}
 }
 
-// setIdleLaterLocked calls setIdleLocked after answerEndDelay, unless the connection's state changes before.
+// setIdleLaterLocked calls setIdleLocked after answerEndDelay, unless the connection's state changes earlier.
 func (c *connection) setIdleLaterLocked() {
 	generation := c.generation
 	time.AfterFunc(answerEndDelay, func() {
@@ -230,8 +233,8 @@ func (c *connection) setIdleLaterLocked() {
 	})
 }
 
-// NoteRequest records that a request has come on conn, and reports whether conn is still open. If conn has just been closed to
-// make room, the request must not be carried out, since its client gets no answer.
+// NoteRequest records that a request has come on conn. It returns false if conn has just been closed to make room: the request
+// must not be carried out, since its client gets no answer.
 func NoteRequest(conn net.Conn, r *http.Request) (open bool) {
 	c := unwrap(conn)
 	if c == nil {
@@ -241,14 +244,14 @@ func NoteRequest(conn net.Conn, r *http.Request) (open bool) {
 	return !c.placeLost.Load()
 }
 
-// NetworkOf returns the network of a TCP address. For IPv4 that is the IP address, for IPv6 the first half of the IP address.
-// NetworkOf returns any other address unchanged.
+// NetworkOf returns the network of a TCP address: for IPv4 the IP address, for IPv6 the /64 of the IP address. It returns any
+// other address unchanged.
 func NetworkOf(remoteAddr string) string {
 	peer, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {
 		return remoteAddr
 	}
-	const bits = 64 // a single host often has all addresses of a /64
+	const bits = 64 // one host often has all addresses of a /64
 	address := peer.Addr().Unmap().WithZone("")
 	if address.Is6() {
 		address = netip.PrefixFrom(address, bits).Masked().Addr()

@@ -3,6 +3,7 @@ package limits
 import (
 	"container/list"
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"sync"
@@ -13,15 +14,15 @@ import (
 
 // LimiterConfig configures a [Limiter]. Its units are requests, or bytes.
 type LimiterConfig struct {
-	// Capacity is the number of units that can be held at a time. At 0 there is no bound. One flow can hold half of it.
+	// Capacity is the number of units that can be held at a time; 0 means no bound. One flow can hold half of them.
 	Capacity int64
-	// MaxWaiting is the number of requests that can wait or be paused. One flow can have an eighth of it.
+	// MaxWaiting is the number of requests that can wait or be paused. One flow can have an eighth of them.
 	MaxWaiting int
-	// MaxWait is the time for which a request waits before it is refused. At 0 no request waits.
+	// MaxWait is the time for which a request waits before it is refused. If it is 0, no request waits.
 	MaxWait time.Duration
 }
 
-// flowsToFillQueue is the number of flows that can take up LimiterConfig.MaxWaiting together.
+// flowsToFillQueue is the number of flows that can have LimiterConfig.MaxWaiting requests together.
 const flowsToFillQueue = 8
 
 // Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
@@ -35,7 +36,7 @@ const (
 	OverloadQueueFull Overload = "queue-full"
 	// OverloadCallerQueueFull means that as many requests of the same flow wait or are paused as one flow can have.
 	OverloadCallerQueueFull Overload = "caller-queue-full"
-	// OverloadTimeOut means that the request has waited for MaxWait, which may be 0.
+	// OverloadTimeOut means that the request has waited for LimiterConfig.MaxWait, which may be 0.
 	OverloadTimeOut Overload = "time-out"
 )
 
@@ -50,17 +51,17 @@ type Stats struct {
 	InUse int64
 	// Waiting is the number of requests that wait or are paused.
 	Waiting int
-	// Refused counts the refused requests since the beginning, by reason, without those whose context has ended.
+	// Refused counts the refused requests by reason. Requests whose context has ended are not among them.
 	Refused map[Overload]uint64
 }
 
 // Limiter bounds the units that requests hold, and shares them fairly between flows.
 //
 // Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units that
-// become free go to the waiting flow that holds the fewest (max-min fairness). If two flows hold the same, the flow whose
+// become free go to the waiting flow that holds the fewest (max-min fairness). If two flows hold as many, the flow whose
 // oldest request came first gets them. Within a flow, requests are granted in the order in which they came. No cheaper
-// request overtakes the request whose turn it is: units stay free until there are enough for it. A flow that holds as much
-// as it can waits for its own requests to end, and holds up nobody.
+// request overtakes the request whose turn it is: units stay free until there are enough for it. A flow that holds as many
+// units as it can waits for its own requests to end, and holds up no other flow.
 //
 // For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A for
 // longer. The first unit that C releases goes to A, the second to B.
@@ -76,7 +77,7 @@ type Limiter struct {
 	mu      sync.Mutex
 	inUse   int64
 	places  int    // the number of requests that wait or are paused
-	arrived uint64 // the number of requests that had to wait
+	arrived uint64 // the number of claims so far
 	refused map[Overload]uint64
 	flows   map[Flow]*flow
 	// waitingFlows has the flows with waiting requests, in the order in which these are granted.
@@ -97,7 +98,7 @@ func (f *flow) places() int { return f.queue.Len() + f.paused }
 // oldest returns the flow's oldest waiting request. There must be one.
 func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // queue has nothing else
 
-// claim is a request that waits.
+// claim is a waiting request.
 type claim struct {
 	flow    *flow
 	element *list.Element // in flow.queue; nil once it is granted
@@ -132,8 +133,8 @@ func isNext(a, b *flow) bool {
 	return a.oldest().arrival < b.oldest().arrival
 }
 
-// Grant holds the units that [Limiter.Acquire] has granted. The zero Grant holds none. A Grant must not be copied once
-// Release may be called, nor be used by several goroutines at once.
+// Grant holds the units that [Limiter.Acquire] has granted. The zero Grant holds none. A Grant must not be copied after its
+// first use, and is not safe for concurrent use.
 type Grant struct {
 	limiter *Limiter
 	flow    *flow
@@ -143,20 +144,22 @@ type Grant struct {
 
 // Release gives the units back. A second call does nothing.
 func (g *Grant) Release() {
-	if l := g.limiter; l != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if g.paused {
-			l.changePausedLocked(g.flow, -1)
-		} else {
-			l.releaseLocked(g.flow, g.cost)
-		}
-		*g = Grant{}
+	l := g.limiter
+	if l == nil {
+		return
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.paused {
+		l.changePausedLocked(g.flow, -1)
+	} else {
+		l.releaseLocked(g.flow, g.cost)
+	}
+	*g = Grant{}
 }
 
-// Pause gives the units back while the request waits for something else. The request takes a place among the waiting requests
-// meanwhile. If no place is left, the request keeps its units.
+// Pause gives the units back while the request waits for something else. Meanwhile the request takes a place among the waiting
+// requests. If no place is left, it keeps its units.
 func (g *Grant) Pause() {
 	l := g.limiter
 	if l == nil || g.paused {
@@ -171,8 +174,8 @@ func (g *Grant) Pause() {
 	}
 }
 
-// Resume acquires the units again that Pause has given back. If necessary, it waits for them at the end of its flow's queue, as
-// a new request does. Its errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
+// Resume acquires the units again that Pause has given back. It may wait for them at the end of its flow's queue, as a new
+// request does. Its errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
 func (g *Grant) Resume(ctx context.Context) error {
 	if !g.paused {
 		return nil
@@ -185,8 +188,8 @@ func (g *Grant) Resume(ctx context.Context) error {
 	return err
 }
 
-// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload], or the
-// error of ctx. After an error no units are held.
+// Acquire acquires cost units (at least one) for a flow, and waits for them if necessary. An error is an [Overload] or the error
+// of ctx.
 func (l *Limiter) Acquire(ctx context.Context, key Flow, cost int64) (Grant, error) {
 	l.mu.Lock()
 	return l.acquireAndUnlock(ctx, key, l.boundedCost(cost))
@@ -235,8 +238,8 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	return granted, nil
 }
 
-// TryAcquire acquires cost units for a request that can do without them. It returns false if less than half of the capacity
-// would stay free, or if [Limiter.Acquire] would have to wait. It does not wait, and counts no refusal.
+// TryAcquire acquires cost units for a request that can do without them. Without waiting, it returns false if less than half of
+// the capacity would stay free, or if [Limiter.Acquire] would have to wait. It counts no refusal.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,10 +249,10 @@ func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	return l.tryLocked(key, l.boundedCost(cost))
 }
 
-// boundedCost returns cost, but at least 1, and at most what one flow can hold.
+// boundedCost returns cost, but at least 1 and at most the units that one flow can hold.
 func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.flowUnits) }
 
-// tryLocked grants free units. It returns false if there are too few, if the flow cannot hold as many, or if requests wait.
+// tryLocked grants free units. It returns false if there are too few, if the flow cannot hold as many more, or if requests wait.
 func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
 	if l.waitingFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
@@ -270,8 +273,8 @@ func (l *Limiter) Stats() Stats {
 	return Stats{InUse: l.inUse, Waiting: l.places, Refused: maps.Clone(l.refused)}
 }
 
-// queueLocked queues a request, and grants all requests that can be granted. Only then is it known whether this request must
-// wait. If it must wait, but may not, queueLocked takes it out again and returns the reason.
+// queueLocked queues a request, and grants all requests that can be granted, perhaps this one. If the request must wait, but may
+// not, queueLocked takes it out again and returns the reason.
 func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	l.arrived++
 	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
@@ -296,15 +299,15 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 	return nil, overload
 }
 
-// giveUp takes a request out of the queue because of err, and returns false if it has been granted in the meantime. It
-// counts an [Overload].
+// giveUp takes a request out of the queue because of err, and counts err if it is an [Overload]. It returns false if the request
+// has been granted in the meantime.
 func (l *Limiter) giveUp(c *claim, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.element == nil {
 		return false
 	}
-	if overload, ok := err.(Overload); ok { //nolint:errorlint // await does not wrap it
+	if overload, ok := errors.AsType[Overload](err); ok {
 		l.refused[overload]++
 	}
 	l.dequeueLocked(c)
@@ -359,8 +362,8 @@ func (l *Limiter) dequeueLocked(c *claim) {
 	})
 }
 
-// changeLocked calls change, which changes what a flow holds or waits for. The flow's place in waitingFlows depends on both, so
-// the flow is taken out before and put back afterwards. A flow that has nothing left is forgotten.
+// changeLocked calls change, which changes the units that a flow holds, or its queue. The flow's place in waitingFlows depends
+// on both, so the flow is taken out before and put back afterwards. A flow that has nothing left is forgotten.
 func (l *Limiter) changeLocked(f *flow, change func()) {
 	if f.queue.Len() > 0 {
 		l.waitingFlows.Delete(f)
@@ -373,7 +376,7 @@ func (l *Limiter) changeLocked(f *flow, change func()) {
 	}
 }
 
-// flowLocked returns the flow with a key, which may be new.
+// flowLocked returns the flow with a key. It adds the flow if there is none.
 func (l *Limiter) flowLocked(key Flow) *flow {
 	f := l.flows[key]
 	if f == nil {

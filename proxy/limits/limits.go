@@ -19,8 +19,8 @@ type Limits struct {
 	small int64
 }
 
-// Flow identifies requests that share one part of the bounds: all requests of one user, or all requests that come from one
-// address and whose callers are unknown.
+// Flow identifies requests that share one part of the bounds: all requests of one user, or all requests of unknown callers at
+// one address.
 type Flow [sha256.Size]byte
 
 // Config configures Limits. A bound of 0 is no bound.
@@ -31,8 +31,8 @@ type Config struct {
 	// LongRunning bounds the number of watches, logs, execs and the like at a time (kubehttp.Request.LongRunning). Beyond the
 	// bound, such requests are refused at once.
 	LongRunning int
-	// Bytes bounds the bytes of large answers from memory that are being written, before compression, together with the
-	// bytes of large request bodies that are kept. Large means more than Bytes / 1024.
+	// Bytes bounds the bytes of large answers from memory that are being written, before compression, and of large request
+	// bodies that are kept. Large means more than Bytes / smallDivisor.
 	Bytes int64
 	// Wait bounds the time for which a short request, or a large answer, waits for its turn.
 	Wait time.Duration
@@ -45,9 +45,12 @@ const (
 	placesPerRequest = 16
 	// answerPlaces is the number of large answers that may wait to be written.
 	answerPlaces = 4096
-	// smallDivisor makes an answer or body small if it has up to Config.Bytes / smallDivisor bytes.
+	// smallDivisor divides Config.Bytes: an answer or body is small up to the quotient.
 	smallDivisor = 1024
 )
+
+// KindBytes is the name in metrics of the limiter that counts bytes. The other limiters count requests.
+const KindBytes = "bytes"
 
 // New returns Limits with nothing in flight. No bound may be negative.
 func New(cfg Config) *Limits {
@@ -80,5 +83,5 @@ func (l *Limits) TryAcquireBody(flow Flow, size int64) (Grant, bool) {
 
 // Stats returns the state of each limiter by its name in metrics.
 func (l *Limits) Stats() map[string]Stats {
-	return map[string]Stats{"short": l.Short.Stats(), "long-running": l.LongRunning.Stats(), "bytes": l.bytes.Stats()}
+	return map[string]Stats{"short": l.Short.Stats(), "long-running": l.LongRunning.Stats(), KindBytes: l.bytes.Stats()}
 }

@@ -11,16 +11,16 @@ import (
 // CacheStatusHeader is the header that says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
 
-// CacheHitUnreachable is the end of the header's value for an answer from memory while no API server answers.
+// CacheHitUnreachable follows the value of CacheHit while no API server answers.
 const CacheHitUnreachable = "; upstream=unreachable"
 
-// CacheHit returns the header's value for an answer from memory; CacheHitUnreachable may follow.
+// CacheHit returns the header's value for an answer from memory.
 func CacheHit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)
 }
 
-// CacheForwarded returns the header's value for the answer to a forwarded request. RFC 9211 has a fixed set of words for
-// fwd; listproxy's reason is the detail.
+// CacheForwarded returns the header's value for the answer to a forwarded request. RFC 9211 defines the words for fwd, so
+// listproxy's reason is the detail.
 func CacheForwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {
@@ -32,7 +32,7 @@ func CacheForwarded(why reason.Reason) string {
 	return "listproxy; fwd=" + fwd + "; detail=" + string(why)
 }
 
-// SetCacheHit sets the header of an answer from memory. unreachable says that no API server answers.
+// SetCacheHit sets the header of an answer from memory. unreachable reports that no API server answers.
 func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
 	value := CacheHit(semantics)
 	if unreachable {

@@ -6,8 +6,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NewClient returns a client with the credentials, the CA and the timeout of cfg. It follows no redirects, see
-// [NoRedirect].
+// NewClient returns a client with the credentials, the CA and the timeout of cfg. It follows no redirects ([NoRedirect]).
 func NewClient(cfg *rest.Config) (*http.Client, error) {
 	transport, err := rest.TransportFor(cfg)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package kubehttp has what all packages that handle HTTP for the Kubernetes API share. It reads facts about requests:
-// the resource, whether the request is long-running, the listener, and the words that may be logged. It writes listproxy's
-// own answers, which look like kube-apiserver's, and the header that says where an answer came from. It also has what
-// clients and servers of TLS connections need: clients that follow no redirects, and files that are read again when they
-// change ([ReloadFiles]).
+// Package kubehttp has what the packages that handle HTTP for the Kubernetes API share:
+//
+//   - facts about requests: what kube-apiserver reads from them ([Request]), their listener, and words for the log
+//   - listproxy's own answers, which look like kube-apiserver's, and the header that says where an answer came from
+//   - clients that follow no redirects, and files that are read again ([ReloadFiles])
 package kubehttp

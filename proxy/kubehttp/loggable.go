@@ -16,10 +16,10 @@ var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$
 // masked replaces a word that may be a credential.
 const masked = "?"
 
-// LoggedTarget returns the target of a request in words of the API, for the log, like "list pods v1". Somebody may have put
-// a credential into any part of a request, and the query of an exec has a command. So LoggedTarget leaves out the query
-// and the names of objects. If the path is not that of a resource, LoggedTarget returns the first segment if it is
-// well-known, like "/healthz", or else "other".
+// LoggedTarget returns the target of a request in words of the API, for the log, like "list pods v1". Any part of a request
+// may have a credential, and the query of an exec has a command. So LoggedTarget leaves out the query and the names of
+// objects. If the path is not that of a resource, it returns the first segment if that is well-known, like "/healthz",
+// otherwise "other".
 func LoggedTarget(r *http.Request) string {
 	info := RequestOf(r).Info
 	if !info.IsResourceRequest {
@@ -39,8 +39,8 @@ func LoggedTarget(r *http.Request) string {
 	return strings.Join(words, " ")
 }
 
-// LoggedNamespace returns the namespace of a request for the log, or "" if the request has none. An operator finds the
-// client by the namespace.
+// LoggedNamespace returns the namespace of a request for the log, or "" if the request has none. It helps an operator to find
+// the client.
 func LoggedNamespace(r *http.Request) string {
 	namespace := RequestOf(r).Info.Namespace
 	if namespace == "" {
@@ -49,7 +49,7 @@ func LoggedNamespace(r *http.Request) string {
 	return maskUnless(loggedNamespace, namespace)
 }
 
-// maskUnless returns word, a part of a path, if it matches the pattern, and masked otherwise.
+// maskUnless returns word if it matches the pattern, otherwise masked.
 func maskUnless(pattern *regexp.Regexp, word string) string {
 	if !pattern.MatchString(word) {
 		return masked

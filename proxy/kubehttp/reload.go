@@ -8,17 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// ReloadInterval is the pause of [ReloadFiles] between two calls of reload. The files are small, so they are read each
-// time. This notices every way of replacing them: the kubelet's symlinks, cert-manager, an editor.
+// ReloadInterval is the pause of [ReloadFiles] between two calls of reload. The files are small and read each time, which
+// notices every way of replacing them: the kubelet's symlinks, cert-manager, an editor.
 const ReloadInterval = 5 * time.Second
 
 // ReloadFiles calls reload at once and then every ReloadInterval, until ctx ends. reload reads files, and reports whether
-// their content has changed. It returns an error if the new content cannot be used. The caller has read the files before,
-// so then the earlier content stays in use.
+// their content has changed. After an error, the content that the caller has read before stays in use.
 //
-// ReloadFiles logs each change, and each error that is not the same as in the call before. subject is what these messages
-// are about, like "a new CA".
-func ReloadFiles(ctx context.Context, log *slog.Logger, subject string, reload func(context.Context) (changed bool, err error)) {
+// ReloadFiles logs each change, and each error that differs from that of the call before. subject is what these messages are
+// about, like "a new CA".
+func ReloadFiles(
+	ctx context.Context, log *slog.Logger, subject string, reload func(context.Context) (changed bool, err error),
+) {
 	lastError := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		changed, err := reload(ctx)

@@ -14,26 +14,26 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// Request has the facts about a request, as kube-apiserver would read it. The first filter ([WithRequest]) parses the
-// request once. All later code gets the facts from the request's context:
+// Request has facts about a request, as kube-apiserver would read it. The first filter ([WithRequest]) parses the request once,
+// and all later code gets the facts from the request's context:
 //
 //	if kubehttp.RequestOf(r).LongRunning { … }
 //
-// They are read from the method, the path, the watch parameter and the headers Connection and Upgrade only. A Request is
-// never changed.
+// They are read from the method, the path, the watch parameter and the headers Connection and Upgrade only. A Request must not
+// be changed.
 type Request struct {
-	// Info is kube-apiserver's RequestInfo for the method and the path alone, see [policy.RequestInfo]. It is never nil.
-	// The verb of a watch is list, unless the path says watch. IsResourceRequest is false if the path is not a
-	// resource's, or cannot be parsed.
+	// Info is kube-apiserver's RequestInfo for the method and the path alone (see [policy.RequestInfo]), so the verb of a watch
+	// is list unless the path says watch. Info is never nil. IsResourceRequest is false if the path is not a resource's, or
+	// cannot be parsed.
 	Info *request.RequestInfo
 	// Upgrade is the protocol to which the request asks to upgrade the connection; empty for most requests.
 	Upgrade string
-	// LongRunning reports whether the request may take as long as its client likes. As in kube-apiserver, watches, logs,
-	// execs and the like may. Upgrades may, too, even if the path cannot be parsed.
+	// LongRunning reports whether the request may take as long as its client likes. As in kube-apiserver, that holds for
+	// watches, logs, execs and the like. It also holds for all upgrades, even if the path cannot be parsed.
 	LongRunning bool
 	// EndableWatch reports whether the request is a watch that listproxy may end between two events. The client then
-	// continues from there, at another replica for example. A watch over a WebSocket is not endable, since a proxy does not
-	// know where its events end.
+	// continues from there, perhaps at another replica. A watch over a WebSocket is not endable, since a proxy does not know
+	// where its events end.
 	EndableWatch bool
 }
 
@@ -55,7 +55,7 @@ func RequestOf(r *http.Request) *Request {
 	return Parse(r)
 }
 
-// Parse returns the Request of r, whatever r's context has.
+// Parse parses r, even if r's context has its Request.
 func Parse(r *http.Request) *Request {
 	parsed := &Request{Info: &request.RequestInfo{}, Upgrade: UpgradeProtocol(r.Header)}
 	parsed.LongRunning = parsed.Upgrade != ""
@@ -72,18 +72,18 @@ func Parse(r *http.Request) *Request {
 }
 
 // Bufferable reports whether the answer may be buffered until it is complete, since no client can use a part of it. That
-// is true for all resources of Kubernetes' own groups, except for long-running requests. Other groups may belong to an
+// holds for the resources of Kubernetes' own groups, except in long-running requests. Other groups may belong to an
 // aggregated API server that streams its answers.
 func (r *Request) Bufferable() bool {
 	isKubernetesGroup := !strings.Contains(r.Info.APIGroup, ".") || strings.HasSuffix(r.Info.APIGroup, ".k8s.io")
 	return r.Info.IsResourceRequest && !r.LongRunning && isKubernetesGroup
 }
 
-// asksToWatch reports whether kube-apiserver reads a query as that of a watch. It reads the first watch parameter, even if
-// another part of the query cannot be parsed.
+// asksToWatch reports whether kube-apiserver takes a query for that of a watch. As there, the first watch parameter counts, even
+// if another part of the query cannot be parsed.
 func asksToWatch(rawQuery string) bool {
 	if !strings.Contains(rawQuery, "watch") && !strings.Contains(rawQuery, "%") {
-		return false // saves parsing nearly all queries: they have no such parameter, not even percent-encoded
+		return false // Nearly all queries end here, without the cost of parsing them.
 	}
 	query, _ := url.ParseQuery(rawQuery)
 	values := query["watch"]
@@ -100,8 +100,8 @@ var (
 )
 
 // isLongRunning is BasicLongRunningRequestCheck of k8s.io/apiserver (pkg/server/filters), whose package would link all of
-// API priority and fairness. There is one difference: if the path is not a resource's, the verb is the HTTP method, and
-// here a method WATCH, which any client can send, does not make a request long-running.
+// API priority and fairness. There is one difference: if the path is not a resource's, a request with the HTTP method WATCH,
+// which any client can send, is not long-running.
 func isLongRunning(info *request.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		return strings.HasPrefix(info.Path, "/debug/pprof/")

@@ -11,20 +11,19 @@ import (
 )
 
 // WriteStatus answers r with a metav1.Status of a failure. The JSON and the headers are as kube-apiserver writes them, so
-// every Kubernetes client shows the message to its user. Other headers that are already set on w are sent, too. The
-// message must have no credential. It should be sentences, with what to do.
+// every Kubernetes client shows the message to its user. The message must have no credential, and should say what to do.
 //
 // WriteStatus is for listproxy's own refusals. The API server's answers are forwarded, never rebuilt.
 func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
 	writeBody(w, r, code, EncodeStatus(code, reason, message))
 }
 
-// retryAfterSeconds is the pause after which kube-apiserver, when it is overloaded, asks clients to try again
-// (k8s.io/apiserver, pkg/server/filters, retryAfter). Clients repeat any request whose answer has Retry-After, even a
-// write. So no part of the request may have been carried out, unless it only reads.
+// retryAfterSeconds is the pause after which an overloaded kube-apiserver asks clients to try again (k8s.io/apiserver,
+// pkg/server/filters, retryAfter). Clients repeat any request whose answer has Retry-After, even a write. So it is only for
+// requests that read, and for those of which no part was carried out.
 const retryAfterSeconds = 1
 
-// WriteTooManyRequests answers r with 429, and with Retry-After: see [retryAfterSeconds].
+// WriteTooManyRequests answers r with 429 and Retry-After (see retryAfterSeconds).
 func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	status := newFailure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
@@ -33,7 +32,7 @@ func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	writeBody(w, r, http.StatusTooManyRequests, encode(status))
 }
 
-// WriteUnavailable answers r with 503, and with Retry-After if the client may repeat r: see [retryAfterSeconds].
+// WriteUnavailable answers r with 503, and with Retry-After if the client may repeat r (see retryAfterSeconds).
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, mayRepeat bool) {
 	if mayRepeat {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
@@ -48,7 +47,7 @@ func WriteTimeout(w http.ResponseWriter, r *http.Request) {
 		"Timeout: request did not complete within the allotted timeout")
 }
 
-// writeBody writes an answer with the encoded Status as its body.
+// writeBody answers r with an encoded Status.
 func writeBody(w http.ResponseWriter, r *http.Request, code int, status []byte) {
 	SetStatusHeaders(w.Header(), status)
 	SetAuditID(w.Header(), r)
@@ -60,14 +59,14 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, status []byte) 
 	_, _ = w.Write(status)
 }
 
-// SetStatusHeaders sets the headers that belong to an encoded Status as the body.
+// SetStatusHeaders sets the headers of an answer whose body is an encoded Status.
 func SetStatusHeaders(h http.Header, status []byte) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(status)))
 	h.Set("Cache-Control", "no-cache, private")
 }
 
-// EncodeStatus returns the JSON of a failure, with a newline at its end, as kube-apiserver's encoder writes it.
+// EncodeStatus returns the Status of a failure in JSON with a newline at its end, as kube-apiserver's encoder writes it.
 func EncodeStatus(code int, reason metav1.StatusReason, message string) []byte {
 	return encode(newFailure(code, reason, message))
 }
@@ -83,14 +82,14 @@ func newFailure(code int, reason metav1.StatusReason, message string) metav1.Sta
 	}
 }
 
-// encode returns the JSON of a Status, and a newline.
+// encode returns a Status in JSON with a newline at its end.
 func encode(status metav1.Status) []byte {
 	body, _ := json.Marshal(status) // strings and numbers can always be encoded
 	return append(body, '\n')
 }
 
 // AuditID returns the Audit-Id for the answer to r: r's own, or a new one at each call. kube-apiserver gives every answer
-// an Audit-Id, even a 401 and a 429 (k8s.io/apiserver, WithAuditInit). Its audit log has no answers of listproxy's own.
+// an Audit-Id, even a 401 and a 429 (k8s.io/apiserver, WithAuditInit).
 func AuditID(r *http.Request) string {
 	if id := r.Header.Get(auditv1.HeaderAuditID); id != "" {
 		return id
@@ -98,5 +97,5 @@ func AuditID(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// SetAuditID sets the Audit-Id of the answer to r, see [AuditID].
+// SetAuditID sets the Audit-Id of the answer to r to the result of [AuditID].
 func SetAuditID(h http.Header, r *http.Request) { h.Set(auditv1.HeaderAuditID, AuditID(r)) }

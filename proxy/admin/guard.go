@@ -15,9 +15,9 @@ const hostRefused = "listproxy's admin port is not known by the name in this add
 
 // guard returns handler with two protections.
 //
-// The first is against DNS rebinding, by which a web page reads this port through the browser of somebody inside: the port
-// asks for no credentials. The attacker makes the name of the page resolve to this machine, and the browser sends this name
-// as the Host. So guard accepts only hosts, and names that cannot be rebound (cannotBeRebound).
+// The first is against DNS rebinding, by which a web page reads this port through the browser of somebody inside, since the
+// port asks for no credentials. The attacker makes the name of the page resolve to this machine, and the browser sends this
+// name as the Host. So guard accepts only hosts, and names that cannot be rebound (cannotBeRebound).
 //
 // The second is against slow clients: a client that has not read the answer within timeout loses its connection.
 func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Handler {
@@ -37,10 +37,10 @@ func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Han
 	})
 }
 
-// cannotBeRebound reports whether no attacker can make name resolve to this machine, since nobody can register it in the
-// public DNS. That holds for
+// cannotBeRebound reports whether nobody can register name in the public DNS, and so make it resolve to this machine. That holds
+// for
 //
-//   - an IP address, as probes and Prometheus use, which is not resolved at all;
+//   - an IP address, as probes and Prometheus use, since it is not resolved;
 //   - a name without a dot, such as the name of a machine, or of a Service in the same namespace;
 //   - a name below localhost (RFC 6761);
 //   - the name of a Service with its namespace and .svc or .svc.cluster.local.

@@ -37,7 +37,7 @@ const (
 	labelPort   = "port"
 )
 
-// collectionLabels returns the names of the labels that identify a collection, then more names.
+// collectionLabels returns the names of the labels of a collection, then more names.
 func collectionLabels(more ...string) []string {
 	return append([]string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}, more...)
 }
@@ -99,7 +99,7 @@ var (
 )
 
 // Describe implements [prometheus.Collector]. It sends no descriptions, which makes this an unchecked collector: the registry
-// checks the metrics at each scrape, and not when s is registered. So no list of all descriptions has to be kept.
+// checks the metrics at each scrape, and not when s is registered. So there is no list of all metrics to keep up to date.
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
@@ -127,7 +127,7 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 
 	s.sendLoad(ch)
 	for _, certificate := range s.Certificates() {
-		if !certificate.NotAfter.IsZero() { // NotAfter is zero if the certificate cannot be read.
+		if !certificate.NotAfter.IsZero() { // zero if the certificate cannot be read
 			send(ch, certificateExpiryMetric, certificate.NotAfter.Unix(), certificate.Name)
 		}
 	}
@@ -135,13 +135,13 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	send(ch, upstreamOKMetric, oneIf(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
-// sendCollections sends the metrics of all collections. For an eager collection that does not exist yet it sends
-// [collectionLiveMetric] with the value 0, so that an alert can find it.
+// sendCollections sends the metrics of all collections. For an eager collection that does not exist yet, it sends
+// collectionLiveMetric with the value 0, so that an alert can find it.
 func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections.Stats() {
-		// A collection that is not eager has the same labels as one that is.
+		// Collections that are not eager have an EagerCollection, too: it has the values of the labels.
 		id := proxy.EagerCollection{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Key.Representation}
 		sendCollection(ch, id, c, now)
 		exists[id] = true
@@ -159,7 +159,7 @@ func sendCollection(ch chan<- prometheus.Metric, id proxy.EagerCollection, c sna
 	send(ch, collectionLiveMetric, oneIf(c.Unavailable == reason.None), collectionValues(id, observe.OrNone(string(c.Unavailable)))...)
 	send(ch, collectionObjectsMetric, c.Objects, values...)
 	send(ch, collectionSizeMetric, c.Bytes, values...)
-	for cause, n := range c.Losses { // Each loss of the state restarts the feed.
+	for cause, n := range c.Losses { // each loss of the state restarts the feed
 		send(ch, feedRestartsMetric, n, collectionValues(id, string(cause))...)
 	}
 	if !c.Oldest.IsZero() {
@@ -188,9 +188,9 @@ func (s *Source) sendLoad(ch chan<- prometheus.Metric) {
 			send(ch, inflightRefusalsMetric, stats.Refused[overload], kind, string(overload))
 		}
 	}
-	for port, portConnections := range s.Connections {
-		send(ch, connectionsMetric, portConnections.Open(), port)
-		send(ch, connectionsLimitMetric, portConnections.Limit(), port)
+	for port, connections := range s.Connections {
+		send(ch, connectionsMetric, connections.Open(), port)
+		send(ch, connectionsLimitMetric, connections.Limit(), port)
 	}
 }
 

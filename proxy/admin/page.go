@@ -34,14 +34,14 @@ var (
 		"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// digest returns the SHA-256 of text in base64, the form in which a Content-Security-Policy names a style sheet.
+// digest returns the SHA-256 of text in base64. A Content-Security-Policy names a style sheet in this form.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// writeStatus writes the status as JSON if the request asks for JSON, otherwise as a page. It ignores errors: every Status can
-// be encoded, so an error means that the client has gone.
+// writeStatus writes the status as JSON if the request asks for it, otherwise as a page. Every Status can be encoded, so an error
+// would mean that the client has gone.
 func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
 	w.Header().Set("Vary", "Accept")
 	if asksForJSON(r) {
@@ -70,8 +70,8 @@ func FormatSeconds(s float64) string {
 	return duration.HumanDuration(time.Duration(s * float64(time.Second)))
 }
 
-// FormatShare formats a share in a [Status] for people. A share of nil means that there were no requests. Only a share of 1 is
-// written as 100 %; one that would be rounded to it is written as "> 99.9 %".
+// FormatShare formats a share in a [Status] for people; nil means that there were no requests. A share below 1 that would be
+// rounded to 100 % is written as "> 99.9 %".
 func FormatShare(share *float64) string {
 	switch {
 	case share == nil:

@@ -25,8 +25,8 @@ type Config struct {
 	Metrics http.Handler
 	// Flags has all flags in force, as name=value. No value is a secret.
 	Flags []string
-	// Hosts has further names that the port accepts as the Host of a request. Names that cannot be registered in the public
-	// DNS are always accepted (see guard).
+	// Hosts has names that the port accepts as the Host of a request, besides those that cannot be registered in the public
+	// DNS (see guard).
 	Hosts []string
 }
 
@@ -58,8 +58,8 @@ func New(c Config) http.Handler {
 	return addSecurityHeaders(root)
 }
 
-// onlyLocal returns handler for clients on this machine. It refuses all others, since a profile takes CPU. A request through
-// kubectl port-forward comes from this machine.
+// onlyLocal returns handler for clients on this machine, kubectl port-forward among them. It refuses all others, since a profile
+// takes CPU.
 func onlyLocal(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -75,6 +75,5 @@ func onlyLocal(handler http.Handler) http.Handler {
 func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	// An error means that the client has gone.
-	_, _ = io.WriteString(w, text)
+	_, _ = io.WriteString(w, text) // an error means that the client has gone
 }

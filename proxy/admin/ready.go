@@ -42,7 +42,7 @@ func allOK(checks []Check) bool {
 	return !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
 }
 
-// serveReady answers /readyz. The replica is ready if all checks are OK.
+// serveReady serves /readyz. The replica is ready if all checks are OK.
 func (s *Source) serveReady(w http.ResponseWriter, r *http.Request) {
 	checks := s.Checks()
 	code, verdict := http.StatusOK, "ok"
@@ -61,14 +61,14 @@ func (s *Source) serveReady(w http.ResponseWriter, r *http.Request) {
 // Checks returns the readiness checks: whether clients should be sent to this replica (docs/operate.md).
 func (s *Source) Checks() []Check {
 	health := s.Health()
-	// A replica that never reached the API server is not ready: its address, CA or account may be wrong, and a rollout should
-	// stop. A later failure mostly concerns all replicas. If all of them became unready, clients could not even connect, and
-	// would not learn why. So after a later failure the replica stays ready.
+	// A replica that has never reached the API server is not ready: its address, CA or account may be wrong, and a rollout
+	// should stop. After a later failure the replica stays ready. Such a failure mostly concerns all replicas, and if all
+	// became unready, clients could not connect to learn why.
 	return s.checks(health, !health.NeverOK)
 }
 
-// checks returns the readiness checks. upstreamOK is the result of the check of the API server, which has health's failure as
-// its message in both cases.
+// checks returns the checks. upstreamOK is the result of the check of the API server. Even if it is true, the check has health's
+// failure as its message.
 func (s *Source) checks(health upstream.Diagnosis, upstreamOK bool) []Check {
 	const remedy = ": see whether the API server can be reached, and the log"
 	checks := []Check{
@@ -84,8 +84,7 @@ func (s *Source) checks(health upstream.Diagnosis, upstreamOK bool) []Check {
 	return checks
 }
 
-// describeFailure returns the condition of the API server, its cause, and what to do, in one line. The line is empty if the
-// condition is OK.
+// describeFailure returns the condition of the API server, its cause, and what to do, in one line, or "" if the condition is OK.
 func describeFailure(health upstream.Diagnosis) string {
 	if health.Condition == upstream.ConditionOK {
 		return ""

@@ -55,8 +55,7 @@ type Source struct {
 	// Certificates returns the times at which the certificates in use expire.
 	Certificates func() []serve.Expiry
 
-	// Metrics gathers all metrics of the process, also those of this Source. The status page takes its counts from them, so
-	// that the page and the metrics agree.
+	// Metrics gathers all metrics of the process. The status page takes its counts from them, so that both agree.
 	Metrics prometheus.Gatherer
 }
 
@@ -102,7 +101,7 @@ func (s *Source) ReadStatus() Status {
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
 	status.readMetrics(s.Metrics)
 
-	// On the page every failure of the API server counts. For readiness, only a failure from the start on does (see Checks).
+	// Unlike for readiness, a failure of the API server that begins later counts, too (see Checks).
 	status.Checks = append(s.checks(health, health.Condition == upstream.ConditionOK), checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()
@@ -123,8 +122,8 @@ func newUpstream(address string, health upstream.Diagnosis, now time.Time) Upstr
 	return u
 }
 
-// secondsSince returns the seconds from then to now. It returns 0 if then is later: another goroutine may have set it after now
-// was read.
+// secondsSince returns the seconds from then to now, or 0 if then is later: another goroutine may have set then after now was
+// read.
 func secondsSince(then, now time.Time) float64 { return max(0, now.Sub(then).Seconds()) }
 
 func newCollectionName(key snapshot.CollectionKey) CollectionName {
@@ -149,7 +148,7 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 		collection.State = string(c.Unavailable)
 	}
 	if !c.CurrentAt.IsZero() {
-		// clock.Age counts the time for which the machine was suspended, in which the state became older, too.
+		// Unlike secondsSince, clock.Age counts the time for which the machine was suspended.
 		collection.Age = new(clock.Age(c.CurrentAt, now).Seconds())
 	}
 	if !c.Oldest.IsZero() {
@@ -158,8 +157,8 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	return collection
 }
 
-// checkFeeds returns the check that no collection is stale. A collection that is unavailable for another reason does not count,
-// since its feed has no fault: for example, the collection is being loaded.
+// checkFeeds returns the check that no collection is stale. One that is unavailable for another reason does not count, since its
+// feed has no fault: it is being loaded, for example.
 func checkFeeds(collections []Collection) Check {
 	stale := 0
 	for _, c := range collections {
@@ -179,7 +178,7 @@ const (
 	metricProcessLimit    = "go_gc_gomemlimit_bytes"
 )
 
-// maxMemoryLimit is above any real memory limit. Without a limit the runtime reports 8 EiB, and the status page 0.
+// maxMemoryLimit is above any real memory limit. Without a limit the runtime reports 8 EiB, which the status page shows as 0.
 const maxMemoryLimit = 1 << 60
 
 // readMetrics sets the counts and sizes that are read from metrics.
@@ -208,32 +207,32 @@ func (s *Status) readMetrics(metrics prometheus.Gatherer) {
 	s.Reasons = slices.AppendSeq(s.Reasons, maps.Values(reasons))
 }
 
-// countRequests adds the requests of one series of [metricRequests] to the counts of s, and forwarded requests to reasons. It
-// ignores series of other verbs than list and watch.
+// countRequests adds the requests of one series of metricRequests to the counts of s, and forwarded requests to reasons. It
+// ignores other verbs than list and watch.
 func (s *Status) countRequests(series *dto.Metric, reasons map[string]Reason) {
 	labels := map[string]string{}
 	for _, label := range series.GetLabel() {
 		labels[label.GetName()] = label.GetValue()
 	}
+	count := int64(series.GetCounter().GetValue())
 	name := labels[observe.LabelReason]
 	r := reasons[name]
 	var answers *Answers
-	var forwarded *int64 // the count of r to which forwarded requests are added
 	switch labels[observe.LabelVerb] {
 	case observe.VerbList:
-		answers, forwarded = &s.Lists, &r.Lists
+		answers = &s.Lists
+		r.Lists += count
 	case observe.VerbWatch:
-		answers, forwarded = &s.Watches, &r.Watches
+		answers = &s.Watches
+		r.Watches += count
 	default:
 		return
 	}
-	count := int64(series.GetCounter().GetValue())
 	switch labels[observe.LabelDecision] {
 	case observe.DecisionServe:
 		answers.Answered += count
 	case observe.DecisionForward:
 		answers.Forwarded += count
-		*forwarded += count
 		r.Reason = name
 		r.Meaning, _ = reason.Reason(name).Explain()
 		reasons[name] = r

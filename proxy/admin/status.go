@@ -7,8 +7,8 @@ import (
 )
 
 // Status is the content of the status page, and of its JSON. Later versions keep the names and meanings of the JSON's
-// members, and may add members. Some fields have other names in Go, which say more. Requests are counted when they end, since
-// the process began. Durations are in seconds, sizes in bytes.
+// members, and may add members. Requests are counted since the process began, when they end. Durations are in seconds, sizes in
+// bytes.
 type Status struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
@@ -17,21 +17,21 @@ type Status struct {
 	Healthy  bool     `json:"healthy"`
 	Checks   []Check  `json:"checks"`
 	Upstream Upstream `json:"upstream"`
-	// Lists and Watches count requests by who answered. A streaming list counts as a watch.
+	// Lists and Watches count requests. A streaming list counts as a watch.
 	Lists   Answers `json:"lists"`
 	Watches Answers `json:"watches"`
 	// Reasons counts the forwarded requests by reason, the most frequent reason first.
 	Reasons []Reason `json:"reasons"`
 	// Collections has all collections, by resource.
 	Collections []Collection `json:"collections"`
-	// Changes has the last changes of the cluster that made listproxy drop collections, the latest first.
+	// Changes has the last changes of the cluster for which listproxy dropped collections, the latest first.
 	Changes []Change `json:"changes"`
 	// Mismatches has the collections in which self-checks found differences, the latest first.
 	Mismatches []Mismatch `json:"mismatches"`
 	Memory     Memory     `json:"memory"`
 }
 
-// Upstream is the state of the API server, as requests with listproxy's own account find it.
+// Upstream is the state of the API server, as seen by requests of listproxy's own account.
 type Upstream struct {
 	// Address is the scheme, host and port.
 	Address string `json:"address"`
@@ -109,7 +109,7 @@ type Collection struct {
 	Bytes   int64   `json:"bytes"`
 }
 
-// Change is a change in the cluster that made listproxy drop collections: a definition, a route or an API server has changed.
+// Change is a change in the cluster for which listproxy dropped collections: of a definition, a route or an API server.
 type Change struct {
 	// Object is what changed: a resource, a group and version, or "all".
 	Object string `json:"of"`
@@ -126,7 +126,7 @@ type Mismatch struct {
 	Age   float64 `json:"ageSeconds"` // the time since the last difference was found
 }
 
-// Memory has the memory in use and its limits. A limit of 0 means that there is none. A size that is not known is 0.
+// Memory has the memory in use and its limits. A limit of 0 means no limit. A size of 0 may be unknown.
 type Memory struct {
 	Stored       int64 `json:"storedBytes"` // taken by all collections
 	StoredLimit  int64 `json:"storedLimitBytes"`
@@ -135,7 +135,7 @@ type Memory struct {
 	ProcessLimit int64 `json:"processLimitBytes"`
 }
 
-// sort sorts the lists that were collected in any order. Only Changes is in order already.
+// sort sorts the lists that were collected in any order. Changes is in order already.
 func (s *Status) sort() {
 	slices.SortFunc(s.Collections, func(a, b Collection) int { return a.compare(b.CollectionName) })
 	slices.SortFunc(s.Mismatches, func(a, b Mismatch) int {

@@ -29,10 +29,8 @@ const gzipAbove = 128 * 1024
 // itemHeadSize is enough for the bytes before an item: a comma in JSON, or a tag and a length in protobuf.
 const itemHeadSize = 16
 
-// objectSlices keeps slices of objects for reuse by later answers.
-var objectSlices = sync.Pool{New: func() any { return new([]*index.Object) }}
-
-func takeObjects() *[]*index.Object { return objectSlices.Get().(*[]*index.Object) }
+// bodies keeps bodies for reuse, with their slices of objects.
+var bodies = sync.Pool{New: func() any { return new(body) }}
 
 // body is what an answer from memory holds until its client has read it: the objects of a list, or the objects with which a
 // watch begins. [Handler.writeList] writes the body of a list, and [watchStream] that of a watch.
@@ -40,8 +38,6 @@ type body struct {
 	auditID  string
 	envelope *wire.Envelope
 	objects  []*index.Object
-	// pooled is the entry of objectSlices from which objects was taken.
-	pooled *[]*index.Object
 	// size is the size of the body in bytes before compression. For a watch it is an estimate.
 	size int
 	// room is the share of --max-inflight-bytes that the body occupies. The caller of newBody acquires it for size bytes.
@@ -58,8 +54,9 @@ type body struct {
 // newBody returns the body of a list or a watch, which must be released. It returns an error if the list should be indented,
 // but would become too long, or is nested too deeply for a [wire.Indenter].
 func newBody(d *decision, auditID string) (*body, error) {
-	b := &body{auditID: auditID, envelope: d.snapshot.Envelope, pooled: takeObjects()}
-	b.objects = (*b.pooled)[:0]
+	b := bodies.Get().(*body) //nolint:forcetypeassert // bodies has nothing else
+	b.auditID = auditID
+	b.envelope = d.snapshot.Envelope
 	if d.asked.Watch {
 		b.addInitialState(d)
 		return b, nil
@@ -157,12 +154,12 @@ func (c *limitedCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// release returns the slice of objects to its pool, and gives the room back.
+// release gives the room back, and the body to later answers.
 func (b *body) release() {
-	clear(b.objects)          // a pooled slice must not keep objects in memory
-	*b.pooled = b.objects[:0] // the slice may have grown since it was taken from the pool
-	objectSlices.Put(b.pooled)
 	b.room.Release()
+	clear(b.objects) // so that the pool keeps no objects in memory
+	*b = body{objects: b.objects[:0]}
+	bodies.Put(b)
 }
 
 // writeList writes the list b with its headers, compressed if the client accepts gzip and the list is long.

@@ -51,7 +51,7 @@ func (o *options) newAdminConfig(a *app, requestLimits *limits.Limits, metrics *
 		Collections:      a.feeds.collections,
 		Eager:            a.feeds.warmup.Stats,
 		Compression:      a.feeds.compressor.Stats,
-		Reviews:          a.rights.authorizer.Stats,
+		ReviewLookups:    a.rights.authorizer.Lookups,
 		Inflight:         requestLimits.Stats,
 		Connections:      a.ports.connections(),
 		Certificates:     a.ports.certificates.Expiries,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -70,7 +68,7 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	// Parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
 	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	mainServer := a.newMainServer()
+	mainServer := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
 	drain := serve.NewDrain(mainServer, a.endWatches)
 	adminServer := serve.New(admin.New(a.adminConfig), nil, a.log)
 	running, failed := a.start(partsCtx, mainServer, adminServer)
@@ -93,16 +91,6 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	stop()
 	running.Wait()
 	return failure
-}
-
-// newMainServer returns the server for clients. Each of its connections remembers the caller of its last request.
-func (a *app) newMainServer() *http.Server {
-	server := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
-	connContext := server.ConnContext
-	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return auth.WithConnection(connContext(ctx, conn))
-	}
-	return server
 }
 
 // endWatches begins to end all watches, and spreads their ends over the time spread. Forwarded watches end at the same

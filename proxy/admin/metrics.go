@@ -121,9 +121,9 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	send(ch, compressionSizeMetric, compression.Kept)
 	send(ch, compressionLookupsMetric, compression.Found, "hit")
 	send(ch, compressionLookupsMetric, compression.Made, "miss")
-	reviews := s.Reviews()
-	send(ch, reviewLookupsMetric, reviews.Hits, "hit")
-	send(ch, reviewLookupsMetric, reviews.Misses, "miss")
+	hits, misses := s.ReviewLookups()
+	send(ch, reviewLookupsMetric, hits, "hit")
+	send(ch, reviewLookupsMetric, misses, "miss")
 
 	s.sendLoad(ch)
 	for _, certificate := range s.Certificates() {

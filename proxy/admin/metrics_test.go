@@ -16,7 +16,6 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
@@ -72,7 +71,7 @@ func newFullSource(t *testing.T) *Source {
 		return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}
 	}
 	s.Compression = func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} }
-	s.Reviews = func() auth.Stats { return auth.Stats{Hits: 1} }
+	s.ReviewLookups = func() (hits, misses uint64) { return 1, 0 }
 	s.Inflight = limits.New(limits.Config{}).Stats
 	s.Connections = map[string]*limits.Connections{"clients": limits.NewConnections(1)}
 	s.Certificates = func() []serve.Expiry {

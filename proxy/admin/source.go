@@ -11,7 +11,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
@@ -46,8 +45,8 @@ type Source struct {
 	Eager func() []proxy.EagerStats
 	// Compression returns the counts of the compressor of lists.
 	Compression func() gzip.CompressorStats
-	// Reviews returns the counts of questions about callers' rights.
-	Reviews func() auth.Stats
+	// ReviewLookups counts the questions about callers' rights, with and without a remembered answer.
+	ReviewLookups func() (hits, misses uint64)
 	// Inflight returns the state of each limiter, by the kind of thing that it limits.
 	Inflight func() map[string]limits.Stats
 	// Connections has the connections of each port, by the port's name.

@@ -2,10 +2,8 @@ package auth
 
 import (
 	"context"
-	"crypto/subtle"
 	"crypto/x509"
 	"net/http"
-	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -167,34 +165,10 @@ func (a *Authenticator) identifyByHeader(r *http.Request) Identity {
 	if len(values) != 1 || values[0] == "" || kind == policy.AmbiguousToken {
 		return Identity{kind: kind}
 	}
-	id := a.identifyCached(r, values[0], kind, token)
+	id := a.secret.newIdentity(values[0], kind, token)
 	if impersonated, ok := readImpersonation(r.Header); ok && kind == policy.PlainToken {
 		return a.secret.newImpersonatingIdentity(id, impersonated)
 	}
-	return id
-}
-
-// lastIdentityKey is the context key of an *atomic.Pointer[Identity]: the identity of the connection's last request.
-type lastIdentityKey struct{}
-
-// WithConnection returns a context for the requests of a new connection. In this context [Authenticator.Authenticate] keeps
-// the identity of the last request.
-func WithConnection(ctx context.Context) context.Context {
-	return context.WithValue(ctx, lastIdentityKey{}, &atomic.Pointer[Identity]{})
-}
-
-// identifyCached returns the identity of a caller who sends this Authorization header. If the connection's last request had the
-// same header, its identity is used again: comparing headers costs less than an HMAC.
-func (a *Authenticator) identifyCached(r *http.Request, header string, kind policy.CredentialKind, token string) Identity {
-	last, ok := r.Context().Value(lastIdentityKey{}).(*atomic.Pointer[Identity])
-	if !ok {
-		return a.secret.newIdentity(header, kind, token)
-	}
-	if id := last.Load(); id != nil && subtle.ConstantTimeCompare([]byte(*id.authorization), []byte(header)) == 1 {
-		return *id
-	}
-	id := a.secret.newIdentity(header, kind, token)
-	last.Store(&id)
 	return id
 }
 
@@ -213,5 +187,6 @@ func (a *Authenticator) identifyVerified(r *http.Request, verified user.Info) (I
 
 // NewVerifiedIdentity returns the identity of a user whom listproxy has verified.
 func (a *Authenticator) NewVerifiedIdentity(u *user.DefaultInfo) Identity {
-	return a.secret.newVerifiedIdentity(u)
+	key := a.secret.userKey([]byte{prefixVerifiedUser}, u)
+	return Identity{verified: u, key: key, callerKey: key}
 }

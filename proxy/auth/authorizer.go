@@ -163,17 +163,10 @@ func (a *Authorizer) ValidFor(r *Ruling, now time.Time) time.Duration {
 // answer is valid for at most revokedTTL after its review was sent.
 func (a *Authorizer) RecordRevocation(namespace string) { a.reviews.recordRevocation(namespace) }
 
-// Stats counts the questions to an [Authorizer].
-type Stats struct {
-	// Hits is the number of questions with a remembered answer.
-	Hits uint64
-	// Misses is the number of questions for which the upstream was asked, or was already being asked.
-	Misses uint64
-}
-
-// Stats returns the counts since the start.
-func (a *Authorizer) Stats() Stats {
-	return Stats{Hits: a.reviews.hits.Load(), Misses: a.reviews.misses.Load()}
+// Lookups returns the numbers of questions since the start: hits with a remembered answer, and misses for which the upstream was
+// asked or was already being asked.
+func (a *Authorizer) Lookups() (hits, misses uint64) {
+	return a.reviews.hits.Load(), a.reviews.misses.Load()
 }
 
 // sendReview sends a review, and returns the decision that follows from the reply.

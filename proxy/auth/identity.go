@@ -27,8 +27,7 @@ import (
 //     Authorizer is No, and requests are forwarded unchanged.
 //   - listproxy's own account (see [Identity.IsOwn]).
 //
-// Whatever is remembered about a caller is stored under a [Key]. So no credential is kept longer than its request or its
-// connection.
+// Whatever is remembered about a caller is stored under a [Key]. So no credential is kept longer than its request.
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user.
 type Identity struct {
@@ -162,12 +161,6 @@ func (s *identitySecret) newIdentity(authorization string, kind policy.Credentia
 	mac.Sum(id.callerKey[:0])
 	id.key = id.callerKey
 	return id
-}
-
-// newVerifiedIdentity returns the identity of a user whom listproxy has verified.
-func (s *identitySecret) newVerifiedIdentity(u *user.DefaultInfo) Identity {
-	key := s.userKey([]byte{prefixVerifiedUser}, u)
-	return Identity{verified: u, key: key, callerKey: key}
 }
 
 // newImpersonatingIdentity returns the identity of a caller who impersonates u. id is the identity of the caller alone, which

@@ -23,11 +23,9 @@ import (
 func TestIdentityKeys(t *testing.T) {
 	callers := auth.NewAuthenticator(nil)
 	verified := func(u user.DefaultInfo) auth.Identity { return callers.NewVerifiedIdentity(&u) }
-	connection := auth.WithConnection(t.Context())
-	// impersonating returns the identity of a token with Impersonate-* headers, each "Name: value". All requests come over
-	// one connection.
+	// impersonating returns the identity of a token with Impersonate-* headers, each "Name: value".
 	impersonating := func(token string, headers ...string) auth.Identity {
-		r := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(connection)
+		r := &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
 		for _, header := range headers {
 			name, value, _ := strings.Cut(header, ": ")
 			r.Header.Add("Impersonate-"+name, value)

@@ -87,31 +87,23 @@ func userToImpersonate(info user.Info) (impersonated *user.DefaultInfo, ok bool)
 // headersCanName reports whether kube-apiserver sees exactly u if Impersonate-* headers name u. Each value must arrive unchanged,
 // and the user must not be system:anonymous, whom kube-apiserver would put into the group system:unauthenticated.
 func headersCanName(u *user.DefaultInfo) bool {
-	if u.Name == user.Anonymous || !arrivesUnchanged(u.Name) {
-		return false
+	values := append([]string{u.Name}, u.Groups...)
+	if u.UID != "" {
+		values = append(values, u.UID)
 	}
-	if u.UID != "" && !arrivesUnchanged(u.UID) {
-		return false
-	}
-	if !allArriveUnchanged(u.Groups) {
-		return false
-	}
-	for key, values := range u.Extra {
+	for key, extra := range u.Extra {
 		isLowerCase := key == strings.ToLower(key) // kube-apiserver turns the header's name into lower case
-		if key == "" || !isLowerCase || !allArriveUnchanged(values) {
+		if key == "" || !isLowerCase {
 			return false
 		}
+		values = append(values, extra...)
 	}
-	return true
+	return u.Name != user.Anonymous && !slices.ContainsFunc(values, arrivesChanged)
 }
 
-func allArriveUnchanged(values []string) bool {
-	return !slices.ContainsFunc(values, func(v string) bool { return !arrivesUnchanged(v) })
-}
-
-// arrivesUnchanged reports whether kube-apiserver reads a header's value as it was sent. It would ignore an empty value.
-func arrivesUnchanged(value string) bool {
-	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
+// arrivesChanged reports whether kube-apiserver does not read a header's value as it was sent. It ignores an empty value.
+func arrivesChanged(value string) bool {
+	return value == "" || strings.TrimSpace(value) != value || !httpguts.ValidHeaderFieldValue(value)
 }
 
 // writeImpersonation replaces Authorization and all Impersonate-* headers in h, in any spelling, by Impersonate-* headers that

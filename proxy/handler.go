@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -66,9 +67,9 @@ func (h *Handler) Chain() http.Handler {
 	handler = h.withAuthentication(handler)                     // finds out who calls
 	handler = serve.WithBodyTimeout(handler, serve.BodyTimeout) // bounds the time in which a body must come
 	handler = serve.OnlyPaths(handler)                          // refuses a target that is not a path at this API server
-	handler = h.Observer.Observe(handler, h.Log)                // records the request for metrics, the trace and the access log
-	handler = serve.SpreadByGoaway(handler, h.GoawayChance)     // makes a client connect again now and then
-	handler = serve.CloseWhileDraining(handler, h.Draining)     // makes clients leave while the process ends
+	handler = h.Observer.Observe(handler, h.Log)                // records the request for metrics, traces and the access log
+	handler = serve.SpreadByGoaway(handler, h.GoawayChance)     // makes HTTP/2 clients connect again now and then
+	handler = serve.CloseWhileDraining(handler, h.Draining)     // closes connections while the process ends
 	return kubehttp.WithRequest(handler)                        // reads what the request asks for, once for all filters
 }
 
@@ -146,6 +147,22 @@ func (h *Handler) takeSeat(w http.ResponseWriter, r *http.Request, who *caller) 
 		h.refuse(w, r, err)
 	}
 	return err == nil
+}
+
+// refuse answers a request for which no seat was free, or no room in --max-inflight-bytes. err says which.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	label := observe.OtherLabel
+	if overload, ok := errors.AsType[limits.Overload](err); ok {
+		label = string(overload)
+	}
+	observe.RecordOf(r.Context()).SetRefused(label)
+	if r.Context().Err() != nil {
+		// The caller has left, or has closed only its half of the connection and still reads. Without the panic, it would
+		// read an empty 200.
+		panic(http.ErrAbortHandler)
+	}
+	h.logRateLimited("too much is in flight", err)
+	kubehttp.WriteTooManyRequests(w, r)
 }
 
 // logRateLimited logs an error that callers can cause, at a limited rate.

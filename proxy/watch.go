@@ -84,8 +84,8 @@ func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 	return reason.None
 }
 
-// beginWatch begins to answer a watch from memory. It returns a stream, which must be served and which releases state; or the
-// reason to forward the watch: then it has written nothing.
+// beginWatch begins to answer a watch from memory. It returns a stream, which must be served and then releases state. Or it
+// returns the reason to forward the watch, and has written nothing.
 func (h *Handler) beginWatch(
 	w *serve.AnswerWriter, r *http.Request, d *decision, state *body,
 ) (*watchStream, reason.Reason) {
@@ -120,11 +120,10 @@ func (h *Handler) beginWatch(
 	return s, reason.None
 }
 
-// follow starts the watcher, which collects the changes after the revision that the client has or gets. It returns None if the
-// answer may be written, otherwise the reason to forward the watch.
+// follow starts the watcher. It returns None if the answer may be written, otherwise the reason to forward the watch.
 func (s *watchStream) follow(d *decision) reason.Reason {
 	h := s.handler
-	after := d.snapshot.Revision
+	after := d.snapshot.Revision // the revision after which the client gets the changes
 	if d.Semantics == policy.After {
 		after = d.Revision
 	}
@@ -157,23 +156,28 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 
 // serve writes the state and the events until the watch ends, and releases everything.
 func (s *watchStream) serve() {
-	defer func() {
-		s.releaseState()
-		s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) // there is no ending after a panic
-		s.span.End()
-	}()
+	defer s.span.End()
+	defer func() { s.watcher.Close(cmp.Or(s.ending, watch.EndGone)) }() // There is no ending after a panic.
 	defer s.finish()
-	s.ResponseWriter.WriteHeader(http.StatusOK)
-	s.flush() // clients wait for the header before the first event
-	if s.initial {
-		s.writeInitial()
-	}
-	s.releaseState()
+	s.serveInitial()
 	if s.ending == "" {
 		s.serveChanges()
 	}
 	s.ending = s.watcher.AwaitEnd(s.request.Context(), s.ending)
 	s.report()
+}
+
+// serveInitial writes the header and the state, if the watch begins with it, and releases the state.
+func (s *watchStream) serveInitial() {
+	defer func() {
+		s.state.release()
+		s.state = nil
+	}()
+	s.ResponseWriter.WriteHeader(http.StatusOK)
+	s.flush() // clients wait for the header before the first event
+	if s.initial {
+		s.writeInitial()
+	}
 }
 
 // writeInitial writes the state as events, and the bookmark at its end if the client wants bookmarks.
@@ -328,13 +332,5 @@ func (s *watchStream) report() {
 func (s *watchStream) flush() {
 	if s.err == nil {
 		s.err = s.control.Flush()
-	}
-}
-
-// releaseState releases the state with which the watch begins. A second call does nothing.
-func (s *watchStream) releaseState() {
-	if s.state != nil {
-		s.state.release()
-		s.state = nil
 	}
 }

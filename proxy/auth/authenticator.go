@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/x509"
 	"net/http"
 
@@ -35,7 +36,8 @@ type Authenticator struct {
 // --client-ca-file. verifyOptions returns the current CAs. If verifyOptions is nil, the Authenticator accepts no certificates.
 // Each Authenticator has its own secret for the keys of identities, so identities of two Authenticators cannot be compared.
 func NewAuthenticator(verifyOptions x509request.VerifyOptionFunc) *Authenticator {
-	a := &Authenticator{secret: newIdentitySecret()}
+	a := &Authenticator{}
+	_, _ = rand.Read(a.secret[:]) // never fails
 	if verifyOptions != nil {
 		a.certificates = x509request.NewDynamic(verifyOptions, x509request.CommonNameUserConversion)
 	}

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -138,11 +137,6 @@ func (Identity) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "Identity
 // identitySecret is the random secret of the HMACs in keys. Without it, nobody who finds a Key in a dump can check guesses of a
 // token against the Key, or compare it with keys of another process.
 type identitySecret [sha256.Size]byte
-
-func newIdentitySecret() (s identitySecret) {
-	_, _ = rand.Read(s[:]) // never fails
-	return s
-}
 
 // newIdentity returns the identity of a caller who sends this Authorization header. kind and token are the results of
 // [policy.ReadAuthorization] for the header.

@@ -66,26 +66,26 @@ func (a *Authorizer) askAll(
 
 // questionsToImpersonate returns the questions whether a caller may "impersonate" u.
 func questionsToImpersonate(u *user.DefaultInfo) []Attributes {
-	question := func(group, resource, subresource, name string) Attributes {
-		return Attributes{
-			Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Subresource: subresource, Name: name,
-		}
+	var questions []Attributes
+	add := func(question Attributes) {
+		question.Verb = "impersonate"
+		question.Version = "v1"
+		questions = append(questions, question)
 	}
-	first := question("", "users", "", u.Name)
 	if namespace, account, err := serviceaccount.SplitUsername(u.Name); err == nil {
-		first = question("", "serviceaccounts", "", account)
-		first.Namespace = namespace
+		add(Attributes{Resource: "serviceaccounts", Namespace: namespace, Name: account})
+	} else {
+		add(Attributes{Resource: "users", Name: u.Name})
 	}
-	questions := []Attributes{first}
 	for _, group := range u.Groups {
-		questions = append(questions, question("", "groups", "", group))
+		add(Attributes{Resource: "groups", Name: group})
 	}
 	if u.UID != "" {
-		questions = append(questions, question(authenticationv1.GroupName, "uids", "", u.UID))
+		add(Attributes{Group: authenticationv1.GroupName, Resource: "uids", Name: u.UID})
 	}
 	for key, values := range u.Extra {
 		for _, value := range values {
-			questions = append(questions, question(authenticationv1.GroupName, "userextras", key, value))
+			add(Attributes{Group: authenticationv1.GroupName, Resource: "userextras", Subresource: key, Name: value})
 		}
 	}
 	return questions

@@ -15,10 +15,10 @@ import (
 // its network, so a client that only opens connections replaces its own. If all connections have a request, Accept waits, as
 // at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
 type Connections struct {
-	limit int
+	limit int64
 
 	mu   sync.Mutex
-	open int
+	open int64
 	// room wakes Accept when a connection was closed or became idle, or when a listener was closed.
 	room sync.Cond
 	// idle has the idle connections by network. Each list begins with the connection that has been idle for longest.
@@ -31,20 +31,20 @@ const answerEndDelay = time.Second
 
 // NewConnections returns Connections of which at most limit are open at a time.
 func NewConnections(limit int) *Connections {
-	cs := &Connections{limit: limit, idle: map[string]*list.List{}}
+	cs := &Connections{limit: int64(limit), idle: map[string]*list.List{}}
 	cs.room.L = &cs.mu
 	return cs
 }
 
 // Open returns the number of open connections.
-func (cs *Connections) Open() int {
+func (cs *Connections) Open() int64 {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.open
 }
 
 // Limit returns the largest number of open connections.
-func (cs *Connections) Limit() int { return cs.limit }
+func (cs *Connections) Limit() int { return int(cs.limit) }
 
 // Listen returns a listener whose connections are bounded together with those of other listeners.
 func (cs *Connections) Listen(l net.Listener) net.Listener {

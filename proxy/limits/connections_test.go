@@ -126,7 +126,7 @@ func TestConnections(t *testing.T) {
 					}
 				}
 				expect.Same(t, tt.wantOpen, open)
-				expect.Same(t, len(open), bound.Open())
+				expect.Same(t, int64(len(open)), bound.Open())
 				expect.Same(t, maxOpen, bound.Limit())
 
 				expect.NoError(t, listener.Close())
@@ -137,7 +137,7 @@ func TestConnections(t *testing.T) {
 				for _, conn := range accepted {
 					apply(conn, "closed")
 				}
-				expect.Same(t, 0, bound.Open())
+				expect.Same(t, int64(0), bound.Open())
 				expect.Same(t, 0, len(bound.idle))
 			})
 		})

@@ -84,7 +84,7 @@ func (h *Handler) findLoaded(ctx context.Context, d *decision, deadline time.Tim
 	if d.asked.Watch {
 		proofWait = time.Until(deadline)
 	}
-	if why := whyNotWait(d, d.collection, proofWait); why != reason.None {
+	if why := whyForwardNow(d, d.collection, proofWait); why != reason.None {
 		return why
 	}
 	if d.Semantics == policy.Consistent {
@@ -114,8 +114,8 @@ func (h *Handler) proveNewest(ctx context.Context, d *decision, proofWait time.D
 	return why
 }
 
-// whyForwardAfterYes returns the reason why a list would be forwarded even if a review said yes. It returns None if memory may
-// answer the list, or if that cannot be known without a wait.
+// whyForwardAfterYes returns the reason why a list would be forwarded even after a yes of a review. It returns None if memory
+// may answer the list, or if that cannot be known without a wait.
 func (h *Handler) whyForwardAfterYes(d *decision) reason.Reason {
 	collection, why := h.Collections.Find(d.key)
 	if collection == nil {
@@ -124,7 +124,7 @@ func (h *Handler) whyForwardAfterYes(d *decision) reason.Reason {
 	if d.loadWait(collection) > 0 {
 		return reason.None
 	}
-	if why := whyNotWait(d, collection, h.ConsistentWait); why != reason.None {
+	if why := whyForwardNow(d, collection, h.ConsistentWait); why != reason.None {
 		return why
 	}
 	switch d.Semantics {
@@ -136,10 +136,10 @@ func (h *Handler) whyForwardAfterYes(d *decision) reason.Reason {
 	return collection.WhyNoStateNotOlderThan(d.Revision)
 }
 
-// whyNotWait returns the reason to forward a request at once: memory cannot prove the newest state within proofWait, or the
-// request costs kube-apiserver so little that a wait would be slower. None means that the request must wait, or has no need
-// to. If the request is forwarded because it costs little, whyNotWait sets d.afterForward.
-func whyNotWait(d *decision, collection *snapshot.Collection, proofWait time.Duration) reason.Reason {
+// whyForwardNow returns the reason to forward a request at once, or None. There are two reasons: memory cannot prove the newest
+// state within proofWait, or the request costs kube-apiserver so little that a wait for memory would be slower. In the second
+// case it sets d.afterForward.
+func whyForwardNow(d *decision, collection *snapshot.Collection, proofWait time.Duration) reason.Reason {
 	switch d.Semantics {
 	case policy.Consistent:
 		why := collection.WhyNotConsistent(d.query, d.caller.lastProbe, proofWait)

@@ -27,15 +27,14 @@ const (
 	warmupPause = 2 * time.Second
 	// maxWarmupWait is the longest time for which an attempt waits until the collection is loaded.
 	maxWarmupWait = 2 * time.Second
-	// maxRefusal is the time for which a replica waits for an eager resource that kube-apiserver refuses. After that time the
-	// replica gets ready without the resource.
+	// maxRefusal is the time after which a replica gets ready without an eager resource that kube-apiserver refuses.
 	maxRefusal = time.Minute
 )
 
 // Warmup loads the eager collections before the first request, and reports whether they are loaded. A replica that got
-// traffic earlier would send all of it upstream. For a resource that kube-apiserver refuses, Warmup waits only for
-// maxRefusal, since otherwise no replica would ever be ready. A collection that was ready once stays ready. If it is lost
-// later, its lists are forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
+// traffic earlier would send all of it upstream. Warmup waits for maxRefusal for a resource that kube-apiserver refuses, since
+// otherwise no replica would ever be ready. A collection that was ready once stays ready. If it is lost later, its lists are
+// forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -48,31 +47,29 @@ type Warmup struct {
 // EagerStats is the state of an eager collection at one moment.
 type EagerStats struct {
 	EagerCollection
-	// WhyNotLoaded is the reason why the collection is not loaded now: a reason.Reason, or an error. It is empty if the
-	// collection is loaded.
+	// WhyNotLoaded is the reason why the collection is not loaded now: a reason.Reason, or an error; empty if it is loaded.
 	WhyNotLoaded string
-	// Ready reports whether the collection was loaded once, or kube-apiserver has refused it for maxRefusal. The replica is
-	// ready if all collections are.
+	// Ready reports that the collection was loaded once, or that kube-apiserver has refused it for maxRefusal.
 	Ready bool
 }
 
 // eagerState is what a Warmup remembers of an eager collection between two attempts to start it.
 type eagerState struct {
 	EagerStats
-	// refusedSince is the time of the first of the current refusals; zero if there is none.
+	// refusedSince is the time since which kube-apiserver refuses the collection; zero if it does not.
 	refusedSince time.Time
-	// refusalLogged reports whether the current refusals were logged.
+	// refusalLogged reports that the current refusal was logged.
 	refusalLogged bool
 }
 
-// refusalAdvice says what to do about each reason why kube-apiserver refuses to list a resource.
+// refusalAdvice has the reasons why kube-apiserver refuses to list a resource, and what to do about them.
 var refusalAdvice = map[string]string{
 	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
 	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
 	string(reason.Representation):  "custom resources have no protobuf: leave that out in --eager",
 }
 
-// NewWarmup returns a Warmup of the eager collections. No two of them may be the same. Call Run to start them.
+// NewWarmup returns a Warmup of the eager collections, each of which must be named once. Run starts them.
 func NewWarmup(
 	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
 ) *Warmup {
@@ -104,8 +101,8 @@ func (w *Warmup) keepRunning(ctx context.Context, s *eagerState) {
 	}
 }
 
-// start starts the collection unless it runs already, and waits for up to maxWarmupWait until it is loaded. It returns the
-// reason why the collection is not loaded, or "".
+// start starts the collection unless it runs already, and waits up to maxWarmupWait until it is loaded. It returns the reason
+// why the collection is not loaded, or "".
 func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
 	entry, why := w.cluster.Lookup(e.GroupVersionResource)
 	if why != reason.None {
@@ -129,10 +126,10 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
 	return string(why)
 }
 
-// maxError is the largest length in bytes of a text that inOneLine returns, before " …".
+// maxError is the length in bytes to which inOneLine shortens a text.
 const maxError = 500
 
-// inOneLine returns a text without line breaks, shortened to maxError bytes.
+// inOneLine returns a text without line breaks, shortened to maxError.
 func inOneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > maxError {
@@ -177,7 +174,7 @@ func (w *Warmup) Stats() []EagerStats {
 	return all
 }
 
-// String returns the name of the collection as --eager has it. The name has the representation only if that is not JSON.
+// String returns the name of the collection as in --eager. The representation is left out if it is JSON.
 func (e EagerCollection) String() string {
 	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
 	if e.Representation != media.JSON {

@@ -93,9 +93,6 @@ var (
 // Authenticate returns the identity of r's caller, or the refusal with which to answer r. The identity is nobody's if r does
 // not identify its caller (see [Identity.HasCredentials]).
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
-	if a.certificates == nil {
-		return a.identifyByHeader(r), nil
-	}
 	verified, rejected := a.verifyCertificate(r)
 	switch {
 	case verified != nil:
@@ -123,11 +120,11 @@ func hasToken(r *http.Request) bool {
 	return found
 }
 
-// verifyCertificate returns the user whom the client's certificate names. It returns nil if the client has shown no
-// certificate, and rejected is true if it has shown one that is not accepted. As at kube-apiserver, the certificate is verified
-// for every request, so a connection does not outlive the trust in its CA.
+// verifyCertificate returns the user whom the client's certificate names. It returns nil if there is no certificate to verify,
+// and rejected is true if the client has shown one that is not accepted. As at kube-apiserver, the certificate is verified for
+// every request, so a connection does not outlive the trust in its CA.
 func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, rejected bool) {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+	if a.certificates == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false
 	}
 	if !isCheapToVerify(r.TLS.PeerCertificates) {

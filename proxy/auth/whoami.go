@@ -22,7 +22,10 @@ const (
 	maxUsers = 4 << 10
 )
 
-var errNoIdentity = errors.New("the caller has no credentials to ask with")
+var (
+	selfSubjectReviewType = metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}
+	errNoIdentity         = errors.New("the caller has no credentials to ask with")
+)
 
 // WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
 // (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller, which every authenticated user may create (the
@@ -62,7 +65,7 @@ func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 
 // sendReview sends a SelfSubjectReview, and returns the user in the answer.
 func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
-	review := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
+	review := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType}
 	reply, err := sendQuestion(ctx, w.send, id, w.endpoint, review, maxWhoAmIBody)
 	switch code := reply.code; {
 	case code != noReply && code != http.StatusCreated && code != http.StatusOK:
@@ -73,16 +76,12 @@ func (w *WhoAmI) sendReview(ctx context.Context, id Identity) (*user.DefaultInfo
 	return readWhoAmI(reply.body)
 }
 
-func selfSubjectReviewType() metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}
-}
-
 // readWhoAmI returns the user in a SelfSubjectReview.
 func readWhoAmI(body []byte) (*user.DefaultInfo, error) {
 	var review authenticationv1.SelfSubjectReview
 	err := utiljson.Unmarshal(body, &review)
 	info := review.Status.UserInfo
-	if err != nil || review.TypeMeta != selfSubjectReviewType() || info.Username == "" {
+	if err != nil || review.TypeMeta != selfSubjectReviewType || info.Username == "" {
 		return nil, errors.New("the upstream's answer who a caller is cannot be used: it is no SelfSubjectReview with a name")
 	}
 	u := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups, Extra: map[string][]string{}}

@@ -54,7 +54,7 @@ type body struct {
 // newBody returns the body of a list or a watch, which must be released. It returns an error if the list should be indented,
 // but would become too long, or is nested too deeply for a [wire.Indenter].
 func newBody(d *decision, auditID string) (*body, error) {
-	b := bodies.Get().(*body) //nolint:forcetypeassert // bodies has nothing else
+	b := bodies.Get().(*body)
 	b.auditID = auditID
 	b.envelope = d.snapshot.Envelope
 	if d.asked.Watch {

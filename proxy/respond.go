@@ -147,14 +147,14 @@ func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
 	}
-	user, impersonated, err := h.findUsers(r.Context(), &d.caller.Caller)
+	sender, impersonated, err := h.findUsers(r.Context(), &d.caller.Caller)
 	if err == nil {
 		// With this check, the log hardly ever has a request that is forwarded in the end.
 		if why := lastCheck(d, h.conditions(d)); why != reason.None {
 			return why
 		}
 		err = h.AuditLog.Write(observe.AuditEvent{
-			Request: r, Asked: d.asked, Caller: user, Received: observe.RecordOf(r.Context()).ReceivedAt(),
+			Request: r, Asked: d.asked, Caller: sender, Received: observe.RecordOf(r.Context()).ReceivedAt(),
 			ID: b.auditID, Semantics: d.Semantics, Representation: d.key.Representation,
 			Revision: d.snapshot.Revision, Items: len(b.objects), Impersonated: impersonated,
 		})
@@ -167,15 +167,15 @@ func (h *Handler) audit(r *http.Request, d *decision, b *body) reason.Reason {
 }
 
 // findUsers returns the caller's user, and the user whom the caller impersonates, if any.
-func (h *Handler) findUsers(ctx context.Context, who *auth.Caller) (caller, impersonated user.Info, err error) {
+func (h *Handler) findUsers(ctx context.Context, who *auth.Caller) (sender, impersonated user.Info, err error) {
 	if verified := who.Identity.VerifiedUser(); verified != nil {
 		return verified, nil, nil // such a caller cannot impersonate
 	}
 	impersonator := *who
 	impersonator.Identity = who.Identity.Impersonator()
-	caller, err = h.WhoAmI.User(ctx, &impersonator)
+	sender, err = h.WhoAmI.User(ctx, &impersonator)
 	if err == nil && who.Identity.ImpersonatedUser() != nil {
 		impersonated, err = h.WhoAmI.User(ctx, who)
 	}
-	return caller, impersonated, err
+	return sender, impersonated, err
 }

@@ -13,19 +13,18 @@ import (
 )
 
 // AnswerWriter is an [http.ResponseWriter] that ends an answer whose client does not read it. It is for
-//   - answers from memory: the objects of an answer stay in memory until its end;
-//   - short requests that are forwarded: each counts in --max-requests-inflight until its end. kube-apiserver ends these
-//     after a minute, too (--request-timeout).
+//   - answers from memory, since the objects of an answer stay in memory until its end
+//   - short requests that are forwarded, since each counts in --max-requests-inflight until its end. kube-apiserver ends
+//     these after a minute, too (--request-timeout).
 //
-// It is not for forwarded streams: as at kube-apiserver, a client that was stopped for a while may go on reading.
+// It is not for forwarded streams. As at kube-apiserver, a client that was stopped for a while may go on reading these.
 //
 // AnswerWriter limits the time of each write and each flush, and splits large writes into chunks of 256 KiB. An answer may
-// take any time as long as each chunk is written within the limit. Between writes there is no limit, so watches may be
-// idle.
+// take any time if each chunk is written within the limit. Between writes there is no limit, so watches may be idle.
 //
-// The number of bytes that a client must read within the limit also depends on the kernel: Linux wakes a writer only
-// when a third of its send buffer is free (sk_stream_is_writeable), which over a good connection is a megabyte or more.
-// So the limit should be half a minute or more.
+// The number of bytes that a client must read within the limit also depends on the kernel. Linux wakes a writer only when a
+// third of its send buffer is free (sk_stream_is_writeable), which over a good connection is a megabyte or more. So the limit
+// should be half a minute or more.
 //
 // How an answer is ended depends on the protocol:
 //   - HTTP/2: its stream is reset, and other streams on the connection go on. If this does not end the write within a
@@ -42,9 +41,9 @@ type AnswerWriter struct {
 	log        *slog.Logger
 
 	mu         sync.Mutex // guards the fields below, which the handler and the timer use
-	writing    bool       // whether a write or flush is under way
+	writing    bool       // a write or flush is under way
 	writeStart time.Time  // when the current or last write began
-	ended      bool       // whether the answer was ended, since its client does not read it
+	ended      bool       // the answer was ended, since its client does not read it
 	// timer goes on after a write, since stopping it would cost more for each event of a watch. If it fires during a later
 	// write, it is set to the end of that write's limit. If it fires between writes, the next write starts it.
 	timer        *time.Timer
@@ -67,8 +66,8 @@ func NewAnswerWriter(w http.ResponseWriter, r *http.Request, writeLimit time.Dur
 	return &AnswerWriter{ResponseWriter: w, control: http.NewResponseController(w), request: r, writeLimit: writeLimit, log: log}
 }
 
-// Write implements [http.ResponseWriter]. It writes p in chunks. An empty p is passed on, too: the first Write of a handler
-// also writes the header.
+// Write implements [http.ResponseWriter]. It writes p in chunks. It also passes on an empty p, since the first Write of a
+// handler writes the header.
 func (a *AnswerWriter) Write(p []byte) (int, error) {
 	written := 0
 	for {
@@ -99,8 +98,7 @@ func (a *AnswerWriter) FlushError() error {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// startWrite notes that a write begins, which must end within the limit. It returns false if the answer was ended: then
-// there must be no write.
+// startWrite starts the time limit of a write. It returns false if the answer was ended, so that nothing must be written.
 func (a *AnswerWriter) startWrite() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,9 +147,8 @@ func (a *AnswerWriter) expire() {
 		return
 	}
 	a.ended = true
-	// Over HTTP/2, a deadline in the past resets the stream. Over HTTP/1.1 it ends the write, and then the server closes
-	// the connection. The handler is in a write, so the ResponseWriter may still be used. An error means that the connection
-	// is gone.
+	// A deadline in the past resets the stream over HTTP/2, and ends the write over HTTP/1.1. The handler is in a write, so
+	// the ResponseWriter may still be used. An error means that the connection is gone.
 	longAgo := time.Unix(1, 0)
 	_ = a.control.SetWriteDeadline(longAgo)
 	a.timer.Reset(streamResetTime)
@@ -159,13 +156,13 @@ func (a *AnswerWriter) expire() {
 		"target", kubehttp.LoggedTarget(a.request), "limit", a.writeLimit)
 }
 
-// Finish stops the timer, and limits the time in which the server sends the rest of the answer from its buffers, after the
+// Finish stops the timer, and limits the time in which the server sends the rest of the answer from its buffers when the
 // handler has returned. The server lifts this limit before the next request on the connection.
 func (a *AnswerWriter) Finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.timer != nil {
-		a.timer.Stop() // if it fires just now, expire does nothing, since no write is under way
+		a.timer.Stop() // if it fires now, expire does nothing, since no write is under way
 	}
 	if !a.ended {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.writeLimit))

@@ -11,13 +11,13 @@ import (
 // request (--request-timeout).
 const BodyTimeout = time.Minute
 
-// WithBodyTimeout returns a handler that bounds the time in which the body of a short request must come: to [BodyTimeout],
-// but in tests. The bodies of long-running requests are streams, and may take any time.
+// WithBodyTimeout returns a handler that bounds the time in which the body of a short request must come. Outside of tests,
+// timeout is [BodyTimeout]. The bodies of long-running requests are streams, and may take any time.
 func WithBodyTimeout(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !kubehttp.RequestOf(r).LongRunning {
-			// The deadline ends with the body: over HTTP/1.1 net/http lifts it when it begins to watch for a client that
-			// leaves (connReader.startBackgroundRead), and over HTTP/2 it is for the body alone. An error means that the
+			// The deadline ends with the body. Over HTTP/1.1 net/http lifts it when it begins to watch for a client that
+			// leaves (connReader.startBackgroundRead). Over HTTP/2 it is for the body alone. An error means that the
 			// connection is gone.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
 		}

@@ -16,23 +16,23 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// Certificates has the serving certificate, which is the same at all ports, and the CAs of clients. While Run runs,
-// their files may be replaced at any time. Open connections keep their certificates. It is safe for concurrent use.
+// Certificates has the serving certificate, which is the same at all ports, and the CAs of clients. While Run runs, their
+// files may be replaced at any time. Open connections keep their certificates. Certificates is safe for concurrent use.
 type Certificates struct {
 	serving    *dynamiccertificates.DynamicCertKeyPairContent
-	clientCA   *ClientCA // nil: none
+	clientCA   *ClientCA // nil if there is none
 	controller *dynamiccertificates.DynamicServingCertificateController
 	log        *slog.Logger
 }
 
 // CertificatesConfig configures Certificates.
 type CertificatesConfig struct {
-	// CertFile has the serving certificate in PEM, followed by those up to its root if clients need them, and KeyFile
+	// CertFile has the serving certificate in PEM, and after it the intermediate certificates that clients need. KeyFile has
 	// its key.
 	CertFile, KeyFile string
-	// ClientCA has the CAs of clients' certificates. If it is nil clients are not asked for one.
+	// ClientCA has the CAs of clients' certificates. If it is nil, clients are not asked for a certificate.
 	ClientCA *ClientCA
-	// MinVersion is the lowest version of TLS, by its number in crypto/tls. 0 stands for 1.2.
+	// MinVersion is the lowest version of TLS, a constant of crypto/tls. 0 means 1.2.
 	MinVersion uint16
 }
 
@@ -47,16 +47,16 @@ func NewCertificates(cfg CertificatesConfig, log *slog.Logger) (*Certificates, e
 	base := &tls.Config{
 		MinVersion: max(cfg.MinVersion, tls.VersionTLS12),
 		NextProtos: []string{"h2", "http/1.1"},
-		// Small records at the beginning of a connection would let a browser show the beginning of a page sooner.
-		// Clients of an API wait for the whole answer, and each record is a system call.
+		// Small records at the beginning of a connection help a browser to show a page sooner. Clients of an API wait for the
+		// whole answer, and each record is a system call.
 		DynamicRecordSizingDisabled: true,
 	}
-	var clientCAs dynamiccertificates.CAContentProvider
-	if ca := cfg.ClientCA; ca != nil {
-		// A client may have no certificate. The authenticator verifies one at every request, so that a connection does
-		// not outlive its CA.
+	var clientCAs dynamiccertificates.CAContentProvider // a nil *ClientCA would not be a nil interface
+	if cfg.ClientCA != nil {
+		// A client may have no certificate. The authenticator verifies a certificate at every request, so that a connection
+		// does not outlive its CA.
 		base.ClientAuth = tls.RequestClientCert
-		clientCAs = ca
+		clientCAs = cfg.ClientCA
 	}
 	certificates.controller = dynamiccertificates.NewDynamicServingCertificateController(base, clientCAs, serving, nil, nil)
 	return certificates, certificates.controller.RunOnce()
@@ -75,18 +75,19 @@ func (c *Certificates) TLS() *tls.Config {
 // as HTTP/1.1 even after they have agreed on HTTP/2. It asks for no client certificate, since callers authenticate inside
 // the tunnel.
 func (c *Certificates) ConnectTLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	configFor := func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		config, err := c.controller.GetConfigForClient(hello) // a copy
 		if err == nil {
 			config.NextProtos = []string{"http/1.1"}
 			config.ClientAuth = tls.NoClientCert
 		}
 		return config, err
-	}}
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: configFor}
 }
 
-// Run reads the files again from time to time, until ctx ends. Certificate and key cannot be replaced at once, so the former
-// pair stays in use until the new certificate and the new key match. Only one Run may run at a time.
+// Run reads the files again from time to time, until ctx ends. Certificate and key are replaced one after the other, so the
+// former pair stays in use until the new ones match. Only one Run may run at a time.
 func (c *Certificates) Run(ctx context.Context) {
 	kubehttp.ReloadFiles(ctx, c.log, "a new certificate", c.reload)
 }
@@ -104,13 +105,13 @@ func (c *Certificates) reload(ctx context.Context) (changed bool, err error) {
 	return !bytes.Equal(before, c.servingPEM()), err
 }
 
-// servingPEM returns the serving certificate and those above it in PEM.
+// servingPEM returns the serving certificate and its intermediate certificates in PEM.
 func (c *Certificates) servingPEM() []byte {
 	certificate, _ := c.serving.CurrentCertKeyContent()
 	return certificate
 }
 
-// MissingHosts returns those of hosts, names or addresses, for which the serving certificate is not valid.
+// MissingHosts returns the hosts (names or addresses) for which the serving certificate is not valid.
 func (c *Certificates) MissingHosts(hosts []string) (missing []string) {
 	chain := parsePEM(c.servingPEM())
 	for _, host := range hosts {
@@ -121,14 +122,13 @@ func (c *Certificates) MissingHosts(hosts []string) (missing []string) {
 	return missing
 }
 
-// Expiry says when certificates in use expire: when the first of a chain, or of a file with several CAs, does.
+// Expiry says when certificates in use expire.
 type Expiry struct {
-	// Name is "serving", or "client-ca".
-	Name     string
-	NotAfter time.Time
+	Name     string    // "serving" or "client-ca"
+	NotAfter time.Time // of the certificate that expires first
 }
 
-// Expiries returns the Expiry of the serving certificate, and then that of the CAs of clients, if there are any.
+// Expiries returns the Expiry of the serving certificate, and that of the CAs of clients, if there are any.
 func (c *Certificates) Expiries() []Expiry {
 	all := []Expiry{{Name: "serving", NotAfter: firstExpiry(parsePEM(c.servingPEM()))}}
 	if ca := c.clientCA; ca != nil {
@@ -137,7 +137,7 @@ func (c *Certificates) Expiries() []Expiry {
 	return all
 }
 
-// firstExpiry returns the time at which the first of the certificates expires; zero if there are none.
+// firstExpiry returns the time at which the first of the certificates expires, or zero if there are none.
 func firstExpiry(certificates []*x509.Certificate) (first time.Time) {
 	for _, certificate := range certificates {
 		if first.IsZero() || certificate.NotAfter.Before(first) {

@@ -27,10 +27,10 @@ const (
 	connectHeaderBytes = 64 << 10
 )
 
-// NewConnectServer returns the server of the CONNECT port: HTTP/1.1 over TLS by tlsConfig (see [Certificates.ConnectTLS]).
-// Anybody's CONNECT to one of the targets of tunnels becomes a tunnel, since callers are authenticated by the requests
-// inside. Every other CONNECT is refused with 403, and every other request with 400. The observer counts refusals, and
-// writes them to the access log. The server never opens a connection.
+// NewConnectServer returns the server of the CONNECT port. It speaks HTTP/1.1 over TLS (see [Certificates.ConnectTLS]). A
+// CONNECT to one of the targets of tunnels becomes a tunnel, whoever sends it: callers are authenticated by the requests
+// inside. Every other CONNECT is refused with 403, and every other request with 400. The observer counts refusals, and writes
+// them to the access log. The server never opens a connection.
 func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -38,7 +38,7 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe
 		Handler:   observer.Observe(newConnectHandler(tunnels), log),
 		TLSConfig: tlsConfig,
 		Protocols: protocols,
-		// ReadTimeout bounds the time of the head, too, and the idle time after a refusal. A tunnel has the deadlines of the
+		// ReadTimeout also bounds the time of the head, and the idle time after a refusal. A tunnel gets the deadlines of the
 		// server that accepts it.
 		ReadTimeout:    connectTimeout,
 		WriteTimeout:   connectTimeout,
@@ -67,8 +67,8 @@ func newConnectHandler(tunnels *Tunnels) http.Handler {
 	})
 }
 
-// newGoproxy returns a proxy server that opens tunnels, and refuses any other CONNECT. In case goproxy has a way around
-// this rule, it cannot dial.
+// newGoproxy returns a proxy server that opens tunnels, and refuses any other CONNECT. It cannot dial, even if goproxy has a
+// way around this rule.
 func newGoproxy(tunnels *Tunnels) *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
 	p.Logger = stdlog.New(io.Discard, "", 0) // goproxy logs whole requests, with credentials
@@ -78,7 +78,7 @@ func newGoproxy(tunnels *Tunnels) *goproxy.ProxyHttpServer {
 	p.ConnectDial = func(string, string) (net.Conn, error) { return nil, errNoDial }
 
 	p.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
-		// RequestURI has the bytes of the client, and net/http has parsed the host out of it. Both must be the same.
+		// RequestURI has the client's bytes, from which net/http has parsed host. Both must be the same.
 		r := ctx.Req
 		if r.RequestURI == host && tunnels.targets.contains(host) {
 			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel have records
@@ -104,8 +104,8 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 	return res
 }
 
-// hijackable is a ResponseWriter from which goproxy gets a *tunnelConn with a deadline. (goproxy itself drops the bytes that
-// net/http has read after the request, and sets no deadline.)
+// hijackable is a ResponseWriter from which goproxy gets a *tunnelConn with a deadline. goproxy itself would drop the bytes
+// that net/http has read after the request, and set no deadline.
 type hijackable struct{ http.ResponseWriter }
 
 var _ http.Hijacker = hijackable{}

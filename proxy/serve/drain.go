@@ -11,25 +11,23 @@ import (
 const (
 	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
-	// lastFlush is the time that the server has to send its last frames after all handlers have returned: net/http counts an
-	// HTTP/2 connection as idle, and Shutdown may close it, shortly before it has sent them.
+	// lastFlush is the time that the server has to send its last frames after all handlers have returned. Shutdown closes
+	// idle connections, and net/http counts an HTTP/2 connection as idle shortly before it has sent them.
 	lastFlush = 250 * time.Millisecond
 	// cutTime is the time in which cut requests must return, so that metrics and logs record their end.
 	cutTime = time.Second
 )
 
-// Drain shuts down a server of [New] gracefully. net/http's Shutdown does not know which requests never end by
-// themselves, and does not wait for upgraded connections. A Drain ends the watches first, gives all other requests
-// time, also exec and port-forward, and then cuts those that are left.
-//
-// It is safe for concurrent use.
+// Drain shuts down a server of [New] gracefully. net/http's Shutdown does not know which requests never end by themselves,
+// and does not wait for upgraded connections. A Drain ends the watches first. It gives all other requests time, also exec
+// and port-forward, and then cuts those that are left. Drain is safe for concurrent use.
 type Drain struct {
 	server     *http.Server
 	endWatches func(spread time.Duration)
 	cancelAll  context.CancelFunc // ends all requests
 
 	running atomic.Int64  // the number of running handlers
-	idle    chan struct{} // has a value if running was 0 since the last value was received
+	idle    chan struct{} // gets a value when running becomes 0
 }
 
 // NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its BaseContext.
@@ -42,8 +40,8 @@ func NewDrain(server *http.Server, endWatches func(spread time.Duration)) *Drain
 	return d
 }
 
-// countRunning returns a handler that counts the running calls of next. A call runs as long as its upgraded connection
-// is open.
+// countRunning returns a handler that counts the running calls of next. A call with an upgraded connection runs until the
+// connection is closed.
 func (d *Drain) countRunning(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.running.Add(1)
@@ -59,9 +57,9 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 	})
 }
 
-// Shutdown shuts the server down: it accepts no more connections, and begins to end watches at once. When all requests have
-// ended, or after timeout, it closes all connections. cut is the number of requests that it has cut. clean reports whether
-// it has cut no request, and no connection on which a request was still coming in or an answer going out.
+// Shutdown shuts the server down. At once it accepts no more connections, and begins to end watches. When all requests have
+// ended, or after timeout, it closes all connections. cut is the number of requests that it has cut. clean is false if it has
+// cut a request, or a connection on which a request was still coming in or an answer going out.
 func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -76,8 +74,8 @@ func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 		return 0, true
 	}
 	cut = d.running.Load()
-	// This ends upgraded connections, too, which Close does not close. Only those whose clients read nothing last until the
-	// process ends.
+	// cancelAll also ends upgraded connections, which Close does not close. Only those whose clients read nothing last until
+	// the process ends.
 	d.cancelAll()
 	_ = d.server.Close()
 	noticed, cancelNoticed := context.WithTimeout(context.Background(), cutTime)

@@ -7,9 +7,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// CloseWhileDraining returns a handler that answers like next. While isDraining reports true, each answer makes its
-// client close the connection, so that it sends no request on one that is about to be closed. (Only the answer to an
-// upgrade does not, which needs the Connection header itself.) Over HTTP/2 net/http sends a GOAWAY instead of the header,
+// CloseWhileDraining returns a handler that answers like next. While isDraining returns true, each answer makes its client
+// close the connection, so that the client sends no request on a connection that is about to be closed. An answer to an
+// upgrade does not, since it needs the Connection header itself. Over HTTP/2 net/http sends a GOAWAY in place of the header,
 // and requests in flight still finish.
 func CloseWhileDraining(next http.Handler, isDraining func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -20,8 +20,8 @@ func CloseWhileDraining(next http.Handler, isDraining func() bool) http.Handler 
 	})
 }
 
-// SpreadByGoaway returns a handler that answers like next. For each request over HTTP/2 there is a chance, from 0 to 1, that
-// net/http sends a GOAWAY: the client then opens another connection, which may lead to another replica, and requests in
+// SpreadByGoaway returns a handler that answers like next. For each request over HTTP/2, chance is the probability (0 to 1)
+// that net/http sends a GOAWAY. The client then opens another connection, which may lead to another replica, and requests in
 // flight still finish. It is kube-apiserver's WithProbabilisticGoaway, whose package imports all of priority and fairness.
 func SpreadByGoaway(next http.Handler, chance float64) http.Handler {
 	if chance == 0 {

@@ -12,8 +12,8 @@ import (
 
 // OnlyPaths returns a handler that passes requests for a path on to next, and refuses the other requests that HTTP allows:
 //   - CONNECT with 405. Tunnels have a port of their own (see [NewConnectServer]).
-//   - A request for a whole URL, as to an HTTP proxy, or for *, with 400. Only OPTIONS * does not come here: net/http
-//     answers it, as at kube-apiserver.
+//   - A request for a whole URL, as to an HTTP proxy, or for *, with 400. net/http itself answers OPTIONS *, as at
+//     kube-apiserver.
 func OnlyPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -30,8 +30,8 @@ func OnlyPaths(next http.Handler) http.Handler {
 	})
 }
 
-// refuseBadRequest answers a request with a Status of 400 and a message. It records why the request is refused: why is one
-// of observe's Refused constants.
+// refuseBadRequest answers a request with a 400 and a message. It records why the request is refused, which is one of
+// observe's Refused constants.
 func refuseBadRequest(w http.ResponseWriter, r *http.Request, why, message string) {
 	observe.RecordOf(r.Context()).SetRefused(why)
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)

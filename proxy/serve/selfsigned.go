@@ -33,22 +33,19 @@ const (
 	renewBefore = 30 * 24 * time.Hour
 )
 
-// fixedHosts returns the hosts that are in every certificate: localhost, the loopback addresses, and the name of the API
-// server in the kubeconfigs of pods.
-func fixedHosts() []string {
-	return []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
-}
+// fixedHosts are the hosts of every certificate. The last one is the API server in the kubeconfigs of pods.
+var fixedHosts = []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
 
 // SelfSigned returns the files of a serving certificate and its key: tls.crt and tls.key (0600) in dir. The certificate is
-// for hosts, which must be DNS names or IP addresses, for localhost, the loopback addresses, kubernetes.default.svc, and
-// the machine's name. Clients that trust the certificates in tls.crt accept it.
+// for hosts (DNS names or IP addresses), fixedHosts, and the machine's name. Clients that trust the certificates in tls.crt
+// accept it.
 //
-// A pair in dir is used again if it is valid for another 30 days, and covers all these but the machine's name, which
-// changes from pod to pod. Otherwise a new pair replaces whatever is there. Clients do not know it yet.
+// A pair in dir is used again if it is valid for another 30 days, and covers all hosts except the machine's name, which
+// changes from pod to pod. Otherwise a new pair, which clients do not know yet, replaces whatever is there.
 //
-// It is for trying listproxy out: several replicas need the same pair. Only one process may use dir at a time.
+// SelfSigned is for trying listproxy out, since several replicas need the same pair. Only one process may use dir at a time.
 func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error) {
-	hosts = append(fixedHosts(), hosts...)
+	hosts = slices.Concat(fixedHosts, hosts)
 	certPath, keyPath = filepath.Join(dir, certFile), filepath.Join(dir, keyFile)
 	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
 	if errors.Is(err, fs.ErrPermission) {
@@ -76,9 +73,9 @@ func isUsable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
 }
 
-// makePair makes a CA, and signs a certificate for hosts with it. certPEM has the certificate and then the CA, keyPEM the
-// certificate's key. The CA's key is thrown away. makePair is client-go's GenerateSelfSignedCertKey with ECDSA keys, with
-// which a handshake takes a fifteenth of the time.
+// makePair makes a CA, and signs a certificate for hosts with it. certPEM has the certificate and the CA, and keyPEM the
+// certificate's key. The CA's key is thrown away. makePair is client-go's GenerateSelfSignedCertKey with ECDSA keys, which
+// make a handshake fifteen times as fast.
 func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
 	caKey, caKeyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	key, keyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -117,8 +114,8 @@ var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-
 // ValidName reports whether host can be a name in a certificate.
 func ValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
 
-// DefaultDir returns the directory for the self-signed certificate when a person starts listproxy: a folder in the user's
-// cache. It is "" if the user has no home, as in a container: a directory that others can write to is no place for a key.
+// DefaultDir returns the directory for the self-signed certificate if a person starts listproxy: a folder in the user's
+// cache. It is "" if the user has no home, as in a container. A directory that others can write to is no place for a key.
 func DefaultDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

@@ -27,10 +27,10 @@ const (
 	uploadBufferPerConnection = 2 << 20
 )
 
-// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle connections, streams and
-// their buffers, but not the time of a request or an answer, since watches and uploads take long. As at kube-apiserver it
-// sends no pings, so that a client that was stopped for a while keeps its streams. Clients that are gone are noticed by
-// TCP keep-alive.
+// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle connections, streams and their
+// buffers. It does not bound the time of a request or an answer, since watches and uploads take long. As at kube-apiserver,
+// it sends no pings, so that a client that was stopped for a while keeps its streams. TCP keep-alive notices clients that
+// are gone.
 //
 // ServeTLS(listener, "", "") serves clients, with the certificate of tlsConfig. Serve([Tunnels]) serves the connections in
 // tunnels.
@@ -52,14 +52,14 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 	})
 }
 
-// connectionContext adds the connection, for [AnswerWriter], to the context of requests, and whether it is in a tunnel.
+// connectionContext adds the connection to the context of its requests, and whether it is in a tunnel.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return withConnection(markTunnel(ctx, conn), conn)
 }
 
-// beginRequests returns next with what each request needs first. It notes that the request's connection is in use, and
-// grows the stack. A request whose connection was just closed for a new one ([limits.Connections]) is not carried out,
-// since its client gets no answer, and may send it again.
+// beginRequests returns a handler that notes that the request's connection is in use, grows the stack, and calls next. A
+// request is not carried out if its connection was just closed for a new one ([limits.Connections]): its client gets no
+// answer, and may send it again.
 func beginRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.NoteRequest(conn, r) {
@@ -70,9 +70,9 @@ func beginRequests(next http.Handler) http.Handler {
 	})
 }
 
-// growStack grows the goroutine's stack to the 8 KiB that a request needs: room does not fit into 4 KiB. Over HTTP/2
-// net/http starts a goroutine for each request. Its stack would otherwise grow twice when the chain is already deep, and
-// copy all frames each time.
+// growStack grows the goroutine's stack to the 8 KiB that a request needs, since room does not fit into 4 KiB. Over HTTP/2
+// net/http starts a goroutine for each request. Its stack would otherwise grow twice in the depth of the handlers, and copy
+// all frames each time.
 //
 //go:noinline
 func growStack() {
@@ -80,8 +80,8 @@ func growStack() {
 	runtime.KeepAlive(&room)
 }
 
-// serverErrorLog returns a logger for net/http's own messages. Those about failed handshakes, which every port scan and
-// TCP health check causes, are debug messages, and all others warnings.
+// serverErrorLog returns a logger for net/http's own messages. They are warnings, except those about failed handshakes, which
+// every port scan and TCP health check causes.
 func serverErrorLog(logger *slog.Logger) *log.Logger {
 	return log.New(lineFunc(func(line string) {
 		level := slog.LevelWarn

@@ -11,19 +11,59 @@ import (
 	"strings"
 )
 
-// Targets has the names under which clients know the one API server. It is immutable.
+// Targets has the names under which clients know the one API server, as host:port in the form of [parseTarget]. It is
+// immutable.
 type Targets struct{ list []string }
 
-// httpsPort is the port of a host without one: API servers speak HTTPS.
-const httpsPort = "443"
+// NewTargets returns the target in the API server's URL, and those in more, which has hosts with or without a port.
+func NewTargets(upstream *url.URL, more []string) (Targets, error) {
+	first, err := parseTargetOrHost(upstream.Host)
+	if err != nil {
+		return Targets{}, fmt.Errorf("the API server's address %q: %w", upstream.Host, err)
+	}
+	list := []string{first}
+	for _, s := range more {
+		if address, err := netip.ParseAddr(s); err == nil && address.Is6() {
+			s = "[" + s + "]" // users may leave out the brackets of an IPv6 address without a port
+		}
+		target, err := parseTargetOrHost(s)
+		if err != nil {
+			return Targets{}, fmt.Errorf("%q: %w", s, err)
+		}
+		if !slices.Contains(list, target) {
+			list = append(list, target)
+		}
+	}
+	return Targets{list: list}, nil
+}
+
+// contains reports whether the target of a CONNECT request is the API server.
+func (ts Targets) contains(target string) bool {
+	t, err := parseTarget(target)
+	return err == nil && slices.Contains(ts.list, t)
+}
+
+// Hosts returns the DNS names and addresses that a certificate must have, each once.
+func (ts Targets) Hosts() []string {
+	var hosts []string
+	for _, t := range ts.list {
+		if host, _, err := net.SplitHostPort(t); err == nil && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
+// String returns the targets for people. That of the API server's URL is the first.
+func (ts Targets) String() string { return strings.Join(ts.list, ", ") }
 
 // errNotTarget describes the form of a target. Callers add the text that was refused.
 var errNotTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
-// parseTarget returns the canonical form of exactly host:port (RFC 9110, 9.3.6): names in lower case, addresses as
-// netip writes them. It refuses names with a trailing dot, addresses with zones, a user before the host, and ports that
-// are 0 or have a sign or leading zeros. Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one
-// number) are names here.
+// parseTarget returns the canonical form of host:port (RFC 9110, 9.3.6), with names in lower case and addresses as netip
+// writes them. It refuses names with a trailing dot, addresses with zones, a user before the host, and ports that are 0 or
+// have a sign or leading zeros. Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one number) are names
+// here.
 func parseTarget(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	inBrackets, isIPv6 := strings.HasPrefix(s, "["), strings.Contains(host, ":")
@@ -46,52 +86,11 @@ func parseTarget(s string) (string, error) {
 	return net.JoinHostPort(strings.ToLower(host), port), nil
 }
 
-// parseTargetOrHost is parseTarget for flags and the host of a URL, which may have no port. Then it is 443.
+// parseTargetOrHost is parseTarget for flags and the host of a URL, which may have no port. The port is then 443, as for
+// https.
 func parseTargetOrHost(s string) (string, error) {
-	if t, err := parseTarget(s); err == nil {
-		return t, nil
+	if target, err := parseTarget(s); err == nil {
+		return target, nil
 	}
-	return parseTarget(s + ":" + httpsPort)
+	return parseTarget(s + ":443")
 }
-
-// NewTargets returns the target in the API server's URL, and those in more, which has hosts with or without a port.
-func NewTargets(upstream *url.URL, more []string) (Targets, error) {
-	first, err := parseTargetOrHost(upstream.Host)
-	if err != nil {
-		return Targets{}, fmt.Errorf("the API server's address %q: %w", upstream.Host, err)
-	}
-	list := []string{first}
-	for _, s := range more {
-		if address, err := netip.ParseAddr(s); err == nil && address.Is6() {
-			s = "[" + s + "]" // a flag may have an IPv6 address without brackets
-		}
-		t, err := parseTargetOrHost(s)
-		if err != nil {
-			return Targets{}, fmt.Errorf("%q: %w", s, err)
-		}
-		if !slices.Contains(list, t) {
-			list = append(list, t)
-		}
-	}
-	return Targets{list: list}, nil
-}
-
-// contains reports whether target, of a CONNECT request, is the API server.
-func (ts Targets) contains(target string) bool {
-	t, err := parseTarget(target)
-	return err == nil && slices.Contains(ts.list, t)
-}
-
-// Hosts returns the DNS names and addresses that a certificate must have, each once.
-func (ts Targets) Hosts() []string {
-	var hosts []string
-	for _, t := range ts.list {
-		if host, _, err := net.SplitHostPort(t); err == nil && !slices.Contains(hosts, host) {
-			hosts = append(hosts, host)
-		}
-	}
-	return hosts
-}
-
-// String returns the targets for people, that of the API server's URL first.
-func (ts Targets) String() string { return strings.Join(ts.list, ", ") }

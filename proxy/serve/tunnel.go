@@ -15,10 +15,9 @@ import (
 )
 
 // Tunnels is a [net.Listener] whose connections are tunnels. A client opens a tunnel to the API server by a CONNECT at the
-// port of [NewConnectServer]. The [http.Server] of the main port accepts and serves the tunnels, so requests inside a
-// tunnel are handled like all others. The certificate is the same, too, so it must also have the API server's names.
-//
-// Tunnels is safe for concurrent use.
+// port of [NewConnectServer]. The [http.Server] of the main port serves the tunnels, so requests inside a tunnel are handled
+// like all others. The certificate is the same, too, so it must also have the API server's names. Tunnels is safe for
+// concurrent use.
 type Tunnels struct {
 	targets   Targets
 	tlsConfig *tls.Config   // TLS of the connections inside the tunnels
@@ -36,8 +35,8 @@ func NewTunnels(targets Targets, tlsConfig *tls.Config) *Tunnels {
 // tunnelGranted is the answer to a CONNECT that is granted, also over HTTP/1.0 (RFC 9110, 2.5).
 const tunnelGranted = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// open grants a CONNECT, and waits until Accept takes the tunnel. It is a handler of goproxy. conn is a *tunnelConn, which
-// [hijackable] has made with a deadline. open removes this deadline.
+// open grants a CONNECT, and waits until Accept takes the tunnel. It is a handler of goproxy. conn is a *tunnelConn of
+// [hijackable]. open removes its deadline.
 func (t *Tunnels) open(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	if _, err := io.WriteString(conn, tunnelGranted); err != nil || conn.SetDeadline(time.Time{}) != nil {
 		_ = conn.Close()
@@ -86,7 +85,7 @@ func (c *tunnelConn) NetConn() net.Conn { return c.Conn }
 // Read implements [net.Conn].
 func (c *tunnelConn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// markTunnel returns ctx, the context of the requests on conn. If conn came through a tunnel, the context says so.
+// markTunnel returns a context for the requests on conn, which says whether conn came through a tunnel.
 func markTunnel(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(*tls.Conn); ok {
 		if _, ok := t.NetConn().(*tunnelConn); ok {

@@ -15,7 +15,7 @@ import (
 // and is written as ACCESS.
 const LevelAccess = slog.LevelInfo - 2
 
-// ParseLevel returns the level with a name; case does not matter.
+// ParseLevel returns the level with a name, in any case.
 func ParseLevel(name string) (slog.Level, error) {
 	if strings.EqualFold(name, "access") {
 		return LevelAccess, nil
@@ -37,9 +37,9 @@ const (
 	FormatJSON Format = "json"
 )
 
-// NewLogger returns a logger that writes records of at least the given level to w, each record as one line with one
-// Write. Text that looks like a credential is [Masked]. A format other than [FormatJSON] means [FormatText]. The logger
-// is safe for concurrent use, and calls w.Write from one goroutine at a time.
+// NewLogger returns a logger that writes records of at least the given level to w. Each record is one line and one Write.
+// Text that looks like a credential is [Masked]. A format other than [FormatJSON] means [FormatText]. The logger is safe for
+// concurrent use, and calls w.Write from one goroutine at a time.
 func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	masked := &maskingWriter{w: w}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replaceAttr}

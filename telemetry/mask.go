@@ -19,8 +19,8 @@ var sensitiveWords = []string{
 	"secwebsocketprotocol", // the header in which a browser sends its bearer token
 }
 
-// sensitivePatterns match credentials in a finished line. All of a match is masked except its first group, if the pattern
-// has one: it tells the reader what was masked.
+// sensitivePatterns match credentials in a finished line. A match is masked, except its first group, which tells the reader
+// what was masked.
 var sensitivePatterns = []*regexp.Regexp{
 	// Authorization values, with or without the header's name.
 	regexp.MustCompile(`(?i)(\bbearer\s+)[a-z0-9._~+/=-]+`),
@@ -29,8 +29,8 @@ var sensitivePatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(base64url\.bearer\.authorization\.k8s\.io\.)[A-Za-z0-9_-]+`),
 	// JSON web tokens, as service accounts have them.
 	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`),
-	// Bootstrap tokens (k8s.io/cluster-bootstrap, token/api). The name of an Event ends like a token, but is kept: another
-	// part of the name comes before.
+	// Bootstrap tokens (k8s.io/cluster-bootstrap, token/api). The name of an Event is kept. It ends like a token, but with
+	// another part before it.
 	regexp.MustCompile(`(^|[^0-9A-Za-z._-])[0-9a-z]{6}\.[0-9a-z]{16}\b`),
 	// User and password in a URL, with the @.
 	regexp.MustCompile(`(://)[^/\s@"]+@`),
@@ -63,8 +63,8 @@ func isSensitive(key string) bool {
 	return slices.ContainsFunc(sensitiveWords, func(word string) bool { return strings.Contains(key, word) })
 }
 
-// maskingWriter masks credentials in finished lines, in which errors, nested structures and values of all types have
-// become text. A Write gets a whole line, as slog's handlers write it.
+// maskingWriter masks credentials in finished lines, in which errors, nested structures and all other values are text. Each
+// Write gets a whole line, as slog's handlers write it.
 type maskingWriter struct{ w io.Writer }
 
 // Write implements [io.Writer].
@@ -75,7 +75,7 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// MaskText masks whatever in a text looks like a credential, as the log does.
+// MaskText masks the parts of a text that look like a credential, as the log does.
 func MaskText(text string) string {
 	for _, pattern := range sensitivePatterns {
 		if pattern.MatchString(text) { // takes half the time of a replacement that finds nothing

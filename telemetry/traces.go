@@ -19,12 +19,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// serviceName is the service's name in metrics, and in traces unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES give
-// another.
+// serviceName is the service's name in metrics, and also in traces unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES give
+// another name.
 const serviceName = "listproxy"
 
-// The variables of the environment that decide whether and by which protocol traces are sent, and which of them.
-// OpenTelemetry's libraries read many more variables: headers, certificates, timeouts, sizes of batches.
+// The environment variables that this package reads. OpenTelemetry's libraries read many more: for headers, certificates,
+// timeouts, sizes of batches.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
 	envExporter       = "OTEL_TRACES_EXPORTER"
@@ -41,19 +41,19 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// errorLogInterval is the least time between two lines of the log about errors of OpenTelemetry's libraries.
+// errorLogInterval is the shortest time between two lines of the log about errors of OpenTelemetry's libraries.
 const errorLogInterval = time.Minute
 
-// NewTraces returns the tracer provider that the environment configures, or nil, nil if the environment wants no traces.
-// The variables have the meanings of OpenTelemetry's specification
-// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are
-// sent only if the environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. By the specification they would also go to
-// a collector on localhost, which nobody has set up. An error names the variable, and quotes no headers, since these may
-// have credentials.
+// NewTraces returns the tracer provider that the environment configures, or nil, nil if the environment wants no traces. The
+// variables have the meanings of OpenTelemetry's specification
+// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are sent
+// only if the environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. By the specification they would otherwise go to a
+// collector on localhost, which nobody has set up. An error names the variable. It quotes no headers, since these may have
+// credentials.
 //
-// If NewTraces returns a provider, it has also set the process's handler of errors of OpenTelemetry's libraries, which
-// logs at most one error a minute: that spans cannot be sent, or that the sampler is unknown. With an unknown sampler the
-// libraries sample as by default.
+// With a provider, NewTraces also sets the process's handler of errors of OpenTelemetry's libraries. It logs at most one
+// error a minute, for example that spans cannot be sent. Another one is an unknown sampler, in place of which the libraries
+// use the default.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {
@@ -68,7 +68,7 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 		return nil, err
 	}
 	if os.Getenv(envSampler) == "" {
-		_ = os.Unsetenv(envSampler) // empty means unset, but the SDK would report it as unknown
+		_ = os.Unsetenv(envSampler) // the SDK would report an empty value as an unknown sampler
 	}
 	logLimiter := rate.Sometimes{Interval: errorLogInterval}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

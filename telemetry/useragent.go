@@ -12,8 +12,8 @@ var (
 	longRuns = regexp.MustCompile(`[A-Za-z0-9_+=]{20,}`)
 )
 
-// UserAgent returns the first word of a User-Agent header, which names the program and its version. A client can write
-// anything there, so a word in another form, or in the form of a credential, is [Masked].
+// UserAgent returns the first word of a User-Agent header, which names the program and its version. Clients can write
+// anything there, so a word that has another form, or the form of a credential, is [Masked].
 func UserAgent(header string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(header), " ")
 	switch {

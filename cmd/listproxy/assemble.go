@@ -131,7 +131,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 			return rights{}, err
 		}
 	}
-	sendReview := observe.InstrumentSend(observer, observe.PurposeReview, send)
+	sendReview := observer.InstrumentSend(observe.PurposeReview, send)
 	authorizer := auth.NewAuthorizer(sendReview, api.transports.URL(), config)
 	r := rights{
 		authorizer: authorizer,
@@ -140,7 +140,7 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 		},
 	}
 	if o.audit.config.Enabled() {
-		sendWhoAmI := observe.InstrumentSend(observer, observe.PurposeWhoAmI, send)
+		sendWhoAmI := observer.InstrumentSend(observe.PurposeWhoAmI, send)
 		r.whoAmI = auth.NewWhoAmI(sendWhoAmI, api.transports.URL(), config)
 	}
 	return r, nil

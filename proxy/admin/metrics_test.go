@@ -44,10 +44,9 @@ func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
 	upstream := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		return proxytest.JSONResponse(r, http.StatusOK, "{}\n"), nil
 	})
-	type caller struct{}
-	sendReview := observe.InstrumentSend(o, observe.PurposeReview,
-		func(_ context.Context, _ caller, r *http.Request) (*http.Response, error) { return upstream(r) })
-	review, err := sendReview(t.Context(), caller{}, httptest.NewRequest(http.MethodPost, "/", nil))
+	sendReview := o.InstrumentSend(observe.PurposeReview,
+		func(_ context.Context, _ auth.Identity, r *http.Request) (*http.Response, error) { return upstream(r) })
+	review, err := sendReview(t.Context(), auth.Identity{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)
 	_ = review.Body.Close()
 	ctx := source.WithCollection(source.WithPurpose(t.Context(), source.ForWatch), keyOf("", "pods", media.JSON))

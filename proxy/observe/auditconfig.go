@@ -21,20 +21,20 @@ const (
 // AuditConfig configures where the audit log is written, and how much of the log is kept. Its fields have the meanings
 // of kube-apiserver's flags --audit-log-*.
 type AuditConfig struct {
-	// Path is the file; "-" is standard output, and "" no log.
+	// Path is the file. "-" means standard output, and "" no log.
 	Path string
-	// MaxSize is the size in megabytes at which the file is rotated; 0 means never.
+	// MaxSize is the size in megabytes at which the file is rotated. 0 means never.
 	MaxSize uint32
-	// MaxBackups is the number of rotated files that are kept; 0 means all.
+	// MaxBackups is the number of rotated files that are kept. 0 means all.
 	MaxBackups uint32
 }
 
 // Enabled reports whether an audit log is written.
 func (c AuditConfig) Enabled() bool { return c.Path != "" }
 
-// OpenAuditLog opens the audit log that c describes. c must be enabled. The caller closes the returned log. Only the owner
-// can read a new file. An existing file keeps its mode and content. No other process may write to the file. For standard
-// output SIGPIPE no longer ends the process.
+// OpenAuditLog opens the audit log that c describes. c must be enabled. The caller must close the log. Only the owner can
+// read a new file. An existing file keeps its mode and content. No other process may write to the file. With standard
+// output, SIGPIPE no longer ends the process.
 func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	out, err := openOutput(c)
 	if err != nil {
@@ -43,7 +43,7 @@ func OpenAuditLog(c AuditConfig) (*AuditLog, error) {
 	return NewAuditLog(out), nil
 }
 
-// openOutput returns standard output, or a rotating file that has been opened once, so that an error is known at the start.
+// openOutput returns standard output or a rotating file. It opens the file once, so that an error is known at the start.
 func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
 		// When the reader of standard output has gone, a write ends the process by SIGPIPE, unless the signal has a handler.

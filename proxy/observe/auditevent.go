@@ -19,9 +19,9 @@ import (
 // AuditEvent has the facts for the audit event of a request that is answered from memory.
 type AuditEvent struct {
 	Request  *http.Request
-	Asked    *policy.Request // Asked is Request, parsed.
-	Caller   user.Info       // Caller sent Request.
-	Received time.Time       // Received is the time at which Request came.
+	Asked    *policy.Request // Request, parsed
+	Caller   user.Info       // who has sent Request
+	Received time.Time       // when Request came
 
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
@@ -37,8 +37,8 @@ type AuditEvent struct {
 
 // sendAuditEvent makes the audit event that e describes, and gives it to sink. It reports whether sink accepted it.
 //
-// kube-apiserver's own functions make the event, so it is like an event of kube-apiserver, with these differences:
-//   - It is written before the answer, so its stage is ResponseStarted, also for a list.
+// kube-apiserver's own functions make the event. It differs from an event of kube-apiserver in these points:
+//   - Its stage is ResponseStarted, also for a list, since it is written before the answer.
 //   - It has annotations of listproxy.
 //   - The client's address is the peer of the connection, since listproxy does not believe X-Forwarded-For and X-Real-Ip.
 //   - It never says that impersonation was constrained, since only the API server that answered the review knows that.

@@ -31,7 +31,7 @@ func NewAuditLog(out io.WriteCloser) *AuditLog {
 	return &AuditLog{lines: lines, backend: logbackend.NewBackend(lines, logbackend.FormatJson, auditv1.SchemeGroupVersion)}
 }
 
-// Write writes the event of an answer that is about to be written. After an error the answer must not be written.
+// Write writes the event of an answer from memory. If it returns an error, the answer must not be written.
 func (l *AuditLog) Write(event AuditEvent) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,8 +45,8 @@ func (l *AuditLog) Write(event AuditEvent) error {
 	return errEncode // no line has come to lines
 }
 
-// Close closes the log. It is called once, after the last answer. It does not wait for an event that is still being
-// written, since a disk may hang: then it returns an error, and the log stays open.
+// Close closes the log. It must be called once, after the last answer. If an event is still being written, Close returns an
+// error and leaves the log open. It does not wait, since a disk may hang.
 func (l *AuditLog) Close() error {
 	if !l.mu.TryLock() {
 		return errBusy
@@ -55,12 +55,11 @@ func (l *AuditLog) Close() error {
 	return l.lines.out.Close()
 }
 
-// lineWriter writes the backend's lines. It keeps the error of the last line, since the backend returns none. After a
-// line of which only a part was written, the next line begins with a line break.
+// lineWriter writes the backend's lines. If only a part of a line was written, the next line begins with a line break.
 type lineWriter struct {
 	out     io.WriteCloser
-	torn    bool // only a part of the last line was written
-	lastErr error
+	torn    bool  // only a part of the last line was written
+	lastErr error // of the last line; the backend does not return it
 }
 
 // Write implements [io.Writer]. The backend calls it with one line at a time.

@@ -9,9 +9,9 @@ import (
 )
 
 // FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. describe
-// returns what a request with the given context is for (task), and which resource, version and representation it reads.
-// task is empty if the request does not come from a feed. Each request of a feed has a trace of its own, since no caller
-// waits for the answer. The span of the request lasts until the end of the answer.
+// returns what a request with the given context is for (task), and which resource, version and representation it reads. task
+// is empty if the request does not come from a feed. Each request of a feed has a trace of its own, since no caller waits for
+// the answer. Its span lasts until the end of the answer.
 func (o *Observer) FeedTransport(
 	next http.RoundTripper, describe func(context.Context) (task, resource, version, representation string),
 ) http.RoundTripper {
@@ -35,7 +35,7 @@ func (o *Observer) FeedTransport(
 	})
 }
 
-// statusOf returns the status of a response, or 0 if err is not nil: then there is no response.
+// statusOf returns the status of a response, or 0 if err is not nil, which means that there is no response.
 func statusOf(res *http.Response, err error) int {
 	if err != nil {
 		return 0
@@ -48,7 +48,7 @@ func statusOf(res *http.Response, err error) int {
 type feedBody struct {
 	io.ReadCloser
 	received prometheus.Counter
-	endSpan  func() // may be called again: both Read and Close call it
+	endSpan  func() // may be called more than once
 }
 
 // Read implements [io.Reader].

@@ -4,21 +4,19 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/auth"
 )
 
-// Send sends a request to the API server on behalf of a caller, like auth.SendAs, where Caller is auth.Identity. Here Caller
-// is a type parameter, so that this package does not depend on package auth.
-type Send[Caller any] = func(context.Context, Caller, *http.Request) (*http.Response, error)
-
-// InstrumentSend returns send with metrics and spans. send is for requests that ask the API server about a caller. They are
-// counted by purpose. Only reviews are timed, since nearly all requests wait for one. The span is a child of the span in
-// ctx, and ends when the answer begins.
-func InstrumentSend[Caller any](o *Observer, purpose Purpose, send Send[Caller]) Send[Caller] {
-	return func(ctx context.Context, caller Caller, r *http.Request) (*http.Response, error) {
+// InstrumentSend returns send, which asks the API server about callers, with metrics and spans. Requests are counted by
+// purpose. Only reviews are timed, since nearly all requests wait for one. The span is a child of the span in the context of
+// the call. It ends when the answer begins.
+func (o *Observer) InstrumentSend(purpose Purpose, send auth.SendAs) auth.SendAs {
+	return func(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 		start := time.Now()
-		next := roundTripper(func(traced *http.Request) (*http.Response, error) { return send(traced.Context(), caller, traced) })
+		transport := roundTripper(func(r *http.Request) (*http.Response, error) { return send(r.Context(), id, r) })
 		spanName := r.Method // as OpenTelemetry's semantic conventions name the span of an HTTP client
-		res, endSpan, err := o.spans.send(spanName, next, r.WithContext(ctx))
+		res, endSpan, err := o.spans.send(spanName, transport, r.WithContext(ctx))
 		endSpan()
 		code := statusOf(res, err)
 		o.metrics.countUpstream(purpose, code)

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"sync"
@@ -23,13 +24,13 @@ const (
 
 // servedResources has the label values ("pods", "deployments.apps") of resources that the upstream is known to serve, so
 // that callers cannot make up values. The first maxResourceValues resources keep their values until the process ends. All
-// others have [OtherLabel]. The zero value is empty. It is safe for concurrent use.
+// others have [OtherLabel]. The zero value is empty. servedResources is safe for concurrent use.
 type servedResources struct {
 	mu     sync.RWMutex
 	values map[schema.GroupVersionResource]string
 }
 
-// value returns a resource's label value; false if the resource has none.
+// value returns a resource's label value, or false if the resource has none.
 func (s *servedResources) value(gvr schema.GroupVersionResource) (string, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -51,8 +52,8 @@ func (s *servedResources) add(gvr schema.GroupVersionResource) string {
 	return s.values[gvr]
 }
 
-// resourceLabel returns the label value of the request's resource, or [OtherLabel] if the upstream is not known to serve
-// it. The upstream serves a resource that the cluster's catalog has, or for which it has just answered a GET with a 2xx.
+// resourceLabel returns the label value of the request's resource, or [OtherLabel] if the upstream is not known to serve the
+// resource. It is known to serve a resource if the cluster's catalog has it, or if it has just answered a GET with a 2xx.
 func (rec *Record) resourceLabel() string {
 	gvr := rec.namedResource()
 	if gvr.Resource == "" {
@@ -70,8 +71,8 @@ func (rec *Record) resourceLabel() string {
 	return OtherLabel
 }
 
-// namedResource returns the resource that the request names, which may not exist. It returns zero for a refused request,
-// and for a path without a resource or with names that Kubernetes would not accept.
+// namedResource returns the resource that the request names, which may not exist. It returns zero for a refused request, for
+// a path without a resource, and for names that Kubernetes would not accept.
 func (rec *Record) namedResource() schema.GroupVersionResource {
 	isRefused := rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward
 	if isRefused {
@@ -87,29 +88,28 @@ func (rec *Record) namedResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 }
 
-// hasKubernetesNames reports whether group, version and resource have the form that Kubernetes demands. Aggregated API
-// servers need not keep to it: some have a resource for each of their metrics, which must not become label values.
+// hasKubernetesNames reports whether group, version and resource have the form that Kubernetes demands. Some aggregated API
+// servers have a resource for each of their metrics, in other forms. These must not become label values.
 func hasKubernetesNames(info *request.RequestInfo) bool {
 	return (info.APIGroup == "" || len(validation.IsDNS1123Subdomain(info.APIGroup)) == 0) &&
 		len(validation.IsDNS1035Label(info.APIVersion)) == 0 && len(validation.IsDNS1035Label(info.Resource)) == 0
 }
 
-// verbLabel returns the label value for the verb of a request as kube-apiserver reads it. A streaming list is a watch.
+// verbLabel returns the label value for the verb of a request, as kube-apiserver reads it: a streaming list is a watch.
 func verbLabel(r *http.Request) string {
 	parsed := kubehttp.RequestOf(r)
 	info := parsed.Info
 	if !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch" {
 		return OtherLabel
 	}
-	if parsed.LongRunning { // info is parsed without the query, so the verb of ?watch=1 is list
+	if parsed.LongRunning { // info does not cover the query, so its verb for ?watch=1 is list
 		return VerbWatch
 	}
 	return VerbList
 }
 
-// codeLabel returns the label value for a status code. It is "none" for 0: there was no answer, or it was broken off before
-// it began. It is "other" for a code that HTTP does not define, since an aggregated API server, or a pod behind
-// kube-apiserver's proxy, can answer with any code.
+// codeLabel returns the label value for a status code: "none" for 0, which means that no answer began, and "other" for a code
+// that HTTP does not define. Aggregated API servers, and pods behind kube-apiserver's proxy, can answer with any code.
 func codeLabel(code int) string {
 	switch {
 	case code == 0:
@@ -120,10 +120,5 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// OrNone returns value, or "none" if it is empty, for a label that does not apply.
-func OrNone(value string) string {
-	if value == "" {
-		return noneLabel
-	}
-	return value
-}
+// OrNone returns value, or "none" if it is empty because the label does not apply.
+func OrNone(value string) string { return cmp.Or(value, noneLabel) }

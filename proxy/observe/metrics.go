@@ -101,7 +101,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// requestLabels has the label values of one request. Each label has few values, whatever callers send.
+// requestLabels has the label values of one request. Whatever callers send, each label has few values.
 type requestLabels struct {
 	resource  string
 	verb      string
@@ -111,8 +111,8 @@ type requestLabels struct {
 	code      string
 }
 
-// count counts a request that has ended. sent is the number of bytes of the response's body, and saved the number of
-// bytes that the API server did not have to encode.
+// count counts a request that has ended. sent is the number of bytes of the response's body. saved is the number of bytes
+// that the API server did not have to encode.
 func (m *metrics) count(l *requestLabels, sent int64, saved int) {
 	decision := OrNone(l.decision)
 	m.requests.WithLabelValues(l.resource, l.verb, OrNone(string(l.semantics)), decision, OrNone(l.reason), l.code).Inc()

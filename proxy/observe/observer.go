@@ -18,12 +18,12 @@ import (
 // for concurrent use.
 type Observer struct {
 	metrics *metrics
-	spans   *spans // nil: no spans are made
+	spans   *spans // nil if no spans are made
 
-	// IsServed reports, without I/O, whether the upstream is known to serve a resource. It is set before the first
-	// request, or stays nil, which means no resource.
+	// IsServed reports, without I/O, whether the upstream is known to serve a resource. It must be set before the first
+	// request. Nil means that no resource is known.
 	IsServed func(group, version, resource string) bool
-	// served has the resources that IsServed has confirmed, or an answer of the upstream.
+	// served has the resources that IsServed or an answer of the upstream has confirmed.
 	served servedResources
 }
 
@@ -43,7 +43,7 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := &Record{observer: o, receivedAt: time.Now(), response: CountingWriter{ResponseWriter: w}}
 		record.request = r.WithContext(context.WithValue(r.Context(), recordKey{}, record))
-		defer func() { // also after a panic, by which next breaks an answer off
+		defer func() { // also after a panic, with which next breaks an answer off
 			record.end()
 			if log.Enabled(r.Context(), telemetry.LevelAccess) {
 				record.writeAccessLog(log)
@@ -57,7 +57,7 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// StartProof begins the span of a wait for the proof of the newest state, and returns the context of that step. The caller
+// StartProof begins the span of a wait for the proof of the newest state, and returns the context of the wait. The caller
 // must call end when the wait is over, with the reason why there is no proof, or [reason.None].
 func (o *Observer) StartProof(ctx context.Context) (_ context.Context, end func(why reason.Reason)) {
 	start := time.Now()

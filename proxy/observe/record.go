@@ -19,14 +19,14 @@ import (
 // Record is the record of one request: the decision about it, and the answer. [Observer.Observe] puts the record into
 // the request's context, and reports it at the end of the request. Only the request's goroutine may use the record.
 type Record struct {
-	observer *Observer // nil: the record is reported nowhere
+	observer *Observer // nil if the record is not reported
 	response CountingWriter
 	request  *http.Request // its context has the record and the span
 
 	receivedAt      time.Time
 	labels          requestLabels // the code, resource and verb are set at the end
 	handlerReturned bool          // without a panic
-	ignored         bool          // neither counted nor logged
+	ignored         bool          // the request is neither counted nor logged
 
 	asked  *policy.Request
 	memory MemoryAnswer
@@ -42,8 +42,7 @@ type MemoryAnswer struct {
 
 type recordKey struct{}
 
-// RecordOf returns the record of the request that ctx belongs to. Without a record in ctx it returns a new one, which is
-// reported nowhere.
+// RecordOf returns the record in ctx, a request's context. If there is none, it returns a new record, which is not reported.
 func RecordOf(ctx context.Context) *Record {
 	if record, ok := ctx.Value(recordKey{}).(*Record); ok {
 		return record

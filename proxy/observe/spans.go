@@ -47,8 +47,8 @@ func WatchEndAttributes(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
 
-// StartStep begins the span of a step of the request of ctx, and returns the context of the step. The caller must end
-// the span. If the request's span is not recorded, the call costs nothing.
+// StartStep begins the span of a step of the request of ctx, and returns the context of the step. The caller must end the
+// span. If the request's span is not recorded, StartStep makes none, which costs nothing.
 func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -57,8 +57,8 @@ func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	return span.TracerProvider().Tracer(tracerName).Start(ctx, name)
 }
 
-// spans makes the spans of requests from callers and of requests to the API server. Of a request's path, query, headers
-// and addresses a span has only the resource, since each of these may have a secret.
+// spans makes the spans of requests from callers and of requests to the API server. A request's path, query, headers and
+// addresses may have secrets, so a span has nothing of them but the resource.
 type spans struct{ tracer trace.Tracer }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
@@ -68,8 +68,8 @@ var propagator propagation.TraceContext
 // begin begins the span of a caller's request, and returns the request with the span in its context. The span must be
 // ended.
 //
-// Anybody can write a traceparent. So the span begins a new trace with a link to the caller's trace, as at
-// kube-apiserver for ordinary users. The caller does not decide whether the trace is sampled.
+// Anybody can write a traceparent. So the span begins a new trace with a link to the caller's trace, as at kube-apiserver for
+// ordinary users. The caller does not decide whether it is sampled.
 func (s *spans) begin(r *http.Request) *http.Request {
 	method, name := spanMethod(r.Method)
 	scheme := "http"
@@ -93,8 +93,8 @@ func (s *spans) begin(r *http.Request) *http.Request {
 var httpMethods = sets.New(http.MethodConnect, http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions,
 	http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodTrace)
 
-// spanMethod returns a request's method as the value of an attribute, and as a part of the span's name. The semantic
-// conventions demand _OTHER and HTTP for unknown methods.
+// spanMethod returns a request's method as the value of an attribute, and as a part of the span's name. For unknown methods,
+// the semantic conventions demand _OTHER and HTTP.
 func spanMethod(method string) (value, inName string) {
 	if httpMethods.Has(method) {
 		return method, method
@@ -102,9 +102,9 @@ func spanMethod(method string) (value, inName string) {
 	return "_OTHER", "HTTP"
 }
 
-// send sends r to the API server with next, in a new client span whose traceparent r gets. The caller must call endSpan at
-// the end of the answer, and may call it again. After an error the span has ended already. If s is nil there is no span,
-// and r is sent unchanged.
+// send sends r to the API server with next, in a new client span, whose traceparent it adds. The caller must call endSpan at
+// the end of the answer, and may call it again. After an error the span has ended already. If s is nil, there is no span, and
+// r is sent unchanged.
 func (s *spans) send(
 	name string, next http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
 ) (_ *http.Response, endSpan func(), _ error) {

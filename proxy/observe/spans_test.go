@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
@@ -71,7 +72,7 @@ func TestSpanOfAList(t *testing.T) {
 	}, attributesOf(request))
 }
 
-// TestInstrumentSend: observe.InstrumentSend counts requests to the API server by their purpose. The span of such a request is a
+// TestInstrumentSend: Observer.InstrumentSend counts requests to the API server by their purpose. The span of such a request is a
 // child of the span in the context, and the request has its traceparent. Only reviews count in the duration of reviews.
 func TestInstrumentSend(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
@@ -81,11 +82,11 @@ func TestInstrumentSend(t *testing.T) {
 		defer span.End()
 		for _, purpose := range []observe.Purpose{observe.PurposeReview, observe.PurposeWhoAmI} {
 			var traceparent string
-			send := observe.InstrumentSend(o, purpose, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
+			send := o.InstrumentSend(purpose, func(_ context.Context, _ auth.Identity, r *http.Request) (*http.Response, error) {
 				traceparent = r.Header.Get("Traceparent")
 				return &http.Response{StatusCode: http.StatusCreated}, nil
 			})
-			_, err := send(context.WithoutCancel(ctx), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
+			_, err := send(context.WithoutCancel(ctx), auth.Identity{}, httptest.NewRequest(http.MethodPost, "/", nil))
 			expect.NoError(t, err)
 			post := proxytest.SpanNamed(t, spans.GetSpans(), "POST")
 			if post.Parent.SpanID() != span.SpanContext().SpanID() {

@@ -38,9 +38,9 @@ type builtinVersion struct {
 }
 
 // followDiscovery reads discovery when routes are known, after each change of a built-in version's route or of the API
-// servers, and every discoveryInterval. At the start and after a change it reads twice, [snapshot.Skew] apart, since the first
-// answer may come from an API server that has not learned of the change. If a read fails, the result of the last good read
-// stays in use.
+// servers, and every discoveryInterval. At the start and after a change it reads twice, [snapshot.Skew] apart, since the
+// first answer may come from an API server that has not learned of the change. If a read fails, the result of the last good
+// read stays in use.
 func (c *Cluster) followDiscovery(ctx context.Context) {
 	readTwice := true
 	var failingSince time.Time

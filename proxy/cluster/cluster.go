@@ -17,8 +17,8 @@ import (
 )
 
 // Cluster knows what the upstream serves, and reports changes. It follows five sources: APIServices say which server answers
-// for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, Leases name
-// the API servers, and StorageVersions say whether these write a resource in the same version.
+// for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, Leases
+// name the API servers, and StorageVersions say whether these write a resource in the same version.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -148,8 +148,8 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	case isCustom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
 	case isCustom != defined:
-		// The definition and the APIService disagree on whether the resource is custom, so its encoding is not known. Either the
-		// other of the two is still to come, or listproxy may not read definitions.
+		// The definition and the APIService disagree on whether the resource is custom, so its encoding is not known. Either
+		// the other of the two is still to come, or listproxy may not read definitions.
 		return Entry{}, reason.Upstream
 	case isCustom && !current: // a change of the definition would go unnoticed
 		return Entry{}, reason.Upstream

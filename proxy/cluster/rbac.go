@@ -15,8 +15,8 @@ import (
 // WatchRBAC calls revoked when RBAC may have taken a right away: a rule of a role or a subject of a binding was removed.
 // Additions and changes of metadata take no right away, since RBAC never denies
 // (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). namespace is that of the Role or RoleBinding, which grants nothing
-// outside of it, or "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC runs until
-// ctx ends. It returns an error only if cfg is wrong.
+// outside of it, or "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC runs
+// until ctx ends. It returns an error only if cfg is wrong.
 //
 // WatchRBAC only makes revocations take effect sooner. It misses one if its watch is broken or not permitted, or if another
 // authorizer than RBAC decides. Then the TTL of the remembered decisions bounds the delay. If listproxy may not watch these

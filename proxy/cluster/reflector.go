@@ -39,9 +39,9 @@ const (
 	maxRefusedPause = 5 * time.Minute
 )
 
-// reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and watches them. When a
-// watch ends at its timeout, the next one goes on from its last revision. After any other end the reflector lists again, since
-// etcd may have been restored, and reports the differences.
+// reflector keeps a value of each object of one resource, and reports changes. It lists the objects, and watches them. When
+// a watch ends at its timeout, the next one goes on from its last revision. After any other end the reflector lists again,
+// since etcd may have been restored, and reports the differences.
 //
 // client-go's reflector does not say whether its watch is open, and waits for up to a minute before it opens a watch
 // again (https://github.com/kubernetes/kubernetes/issues/136943).
@@ -57,8 +57,8 @@ type reflector[V any] struct {
 	read func(*object) V
 	// onChange is called for each changed value, and for all objects in the first list.
 	onChange func(change[V])
-	// refusedWarning is the warning if the API server refuses the resource. It names the consequences. If it is empty, there is
-	// no warning.
+	// refusedWarning is the warning if the API server refuses the resource. It names the consequences. If it is empty, there
+	// is no warning.
 	refusedWarning string
 	// needs names the right that listproxy lacks if the API server refuses the resource.
 	needs string
@@ -67,8 +67,8 @@ type reflector[V any] struct {
 	log  *slog.Logger
 
 	mu sync.RWMutex
-	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's goroutine
-	// writes it, with mu locked, so this goroutine may read it without mu.
+	// known has the values by the name of their object (namespace/name). It is nil before the first list. Only run's
+	// goroutine writes it, with mu locked, so this goroutine may read it without mu.
 	known map[string]V
 	// refused means that the API server has refused the resource ([isRefusal]), and no watch was opened since then.
 	refused bool
@@ -341,8 +341,8 @@ func isRefusal(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// mustWarn reports whether the log must warn of err, after failures since failingSince. Failures that pass within a minute are
-// normal when an API server restarts, and [upstream.Health] warns of failures of the API server itself.
+// mustWarn reports whether the log must warn of err, after failures since failingSince. Failures that pass within a minute
+// are normal when an API server restarts, and [upstream.Health] warns of failures of the API server itself.
 func mustWarn(err error, failingSince time.Time) bool {
 	return time.Since(failingSince) >= warnAfter && !source.IsUpstreamFailure(err)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// The values of the label automanaged (kube-aggregator, autoregister.AutoRegisterManagedLabel). kube-apiserver sets this label
-// on the APIServices that it makes for the groups that it serves itself.
+// The values of the label automanaged (kube-aggregator, autoregister.AutoRegisterManagedLabel). kube-apiserver sets this
+// label on the APIServices that it makes for the groups that it serves itself.
 const (
 	managedOnStart      = "onstart" // built-in groups
 	managedContinuously = "true"    // groups of custom resources

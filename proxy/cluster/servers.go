@@ -37,8 +37,8 @@ const (
 	leaseTimeout = 10 * time.Second
 )
 
-// serverMonitor reports when the API servers behind the upstream, or their versions, change. New servers and versions may write
-// the same objects in other bytes (with other defaults, new fields, or another encoding), without an event about them.
+// serverMonitor reports when the API servers behind the upstream, or their versions, change. New servers and versions may
+// write the same objects in other bytes (with other defaults, new fields, or another encoding), without an event about them.
 //
 // Each API server holds a Lease that is named after its host. What a restart changes depends on the version:
 //
@@ -141,8 +141,8 @@ func (s *serverMonitor) leaseChanged(diff change[string]) {
 // the history is the same if a Lease still has the holder that it had at currentAt, and was written at the revision or later.
 // Either this API server has run all the time, or the backup has everything up to the revision.
 //
-// retry means that a Lease still has its holder, who may only have to write it again. If same is false, it pays to ask again in
-// a few seconds.
+// retry means that a Lease still has its holder, who may only have to write it again. If same is false, it pays to ask again
+// in a few seconds.
 func (s *serverMonitor) sameTimeline(ctx context.Context, revision uint64, currentAt time.Time) (same, retry bool) {
 	if !s.changesHolder.Load() {
 		return false, false

@@ -10,9 +10,9 @@ import (
 )
 
 // storageVersionsPath is the path of the StorageVersions, which the upstream has with the feature gate StorageVersionAPI
-// (off by default). In a StorageVersion each API server notes the version in which it writes a resource. While these versions
-// differ, lists of the resource are forwarded. A resource without a StorageVersion is not affected. Equal versions do not prove
-// equal bytes, since another release can write the same version in other bytes.
+// (off by default). In a StorageVersion each API server notes the version in which it writes a resource. While these
+// versions differ, lists of the resource are forwarded. A resource without a StorageVersion is not affected. Equal versions
+// do not prove equal bytes, since another release can write the same version in other bytes.
 //
 // Resources that are stored together under several groups have one StorageVersion, for one of the groups. In
 // kube-apiserver 1.36 these are only Events, which are never kept.
@@ -22,8 +22,8 @@ const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storagever
 // (k8s.io/apiserver/pkg/storageversion), and a resource has no dots.
 const coreGroup = "core"
 
-// storageVersionChanged logs when the API servers begin or cease to differ in a resource's version. When they agree again, the
-// resource is verified.
+// storageVersionChanged logs when the API servers begin or cease to differ in a resource's version. When they agree again,
+// the resource is verified.
 func (c *Cluster) storageVersionChanged(diff change[bool]) {
 	differed := diff.before != nil && !*diff.before
 	differ := diff.after != nil && !*diff.after

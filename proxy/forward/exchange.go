@@ -38,8 +38,8 @@ type exchange struct {
 	switched       bool // the API server has agreed to the upgrade
 }
 
-// newExchange returns the exchange of a caller's request. It takes the headers out of w, where the first 1xx answer would send
-// them. adaptHeader and fail add them to the final answer.
+// newExchange returns the exchange of a caller's request. It takes the headers out of w, where the first 1xx answer would
+// send them. adaptHeader and fail add them to the final answer.
 func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller auth.Identity, body *upload) *exchange {
 	ownHeader := w.Header().Clone()
 	clear(w.Header())
@@ -76,8 +76,9 @@ var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request
 // context. It is called when the transport makes more than maxAttempts attempts.
 func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// The transport looks for a connection. It does so for the first attempt, after an attempt that the API server has not
-		// looked at, and for a repeated read. In each case nothing was carried out. Only after cancel is that not certain.
+		// The transport looks for a connection. It does so for the first attempt, after an attempt that the API server has
+		// not looked at, and for a repeated read. In each case nothing was carried out. Only after cancel is that not
+		// certain.
 		GetConn: func(string) { x.mayHaveArrived = x.attempts > maxAttempts },
 		// The transport has a connection, and sends the request on it.
 		GotConn: func(httptrace.GotConnInfo) {
@@ -123,7 +124,8 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.asked.Upgrade)
 		}
 		x.switched = true
-		// Without a Request, res.Write adds no Content-Length to the answer to a POST. A 101 must not have one (RFC 9110, 8.6).
+		// Without a Request, res.Write adds no Content-Length to the answer to a POST. A 101 must not have one (RFC 9110,
+		// 8.6).
 		res.Request = nil
 	case x.asked.Upgrade != "":
 		// The client may already be speaking the other protocol, which neither side may read as a second request.
@@ -239,8 +241,8 @@ func (x *exchange) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logEnd logs that the exchange has ended early. An end by the caller, or by listproxy's own shutdown, is a debug message. Any
-// other end is a warning. The number of warnings is limited.
+// logEnd logs that the exchange has ended early. An end by the caller, or by listproxy's own shutdown, is a debug message.
+// Any other end is a warning. The number of warnings is limited.
 func (x *exchange) logEnd(byCaller bool, cause string) {
 	logAt := func(level slog.Level) {
 		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",

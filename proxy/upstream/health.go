@@ -19,9 +19,10 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Health knows the condition of the upstream. Every ten seconds it probes the upstream: it sends GET /readyz with listproxy's
-// own credentials. It also observes the answers to listproxy's other requests ([Health.Observe]). An upstream that answers
-// these is not unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one line of the log.
+// Health knows the condition of the upstream. Every ten seconds it probes the upstream: it sends GET /readyz with
+// listproxy's own credentials. It also observes the answers to listproxy's other requests ([Health.Observe]). An upstream
+// that answers these is not unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one
+// line of the log.
 //
 // A failure counts when two probes, five seconds apart, have found it. The first good probe ends it. Health is safe for
 // concurrent use.
@@ -130,8 +131,8 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// setCondition sets the condition to c. cause is the reason if c is not OK. A change is logged before it is stored, so that the
-// log has every change that Diagnosis shows.
+// setCondition sets the condition to c. cause is the reason if c is not OK. A change is logged before it is stored, so that
+// the log has every change that Diagnosis shows.
 func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	before := h.Diagnosis()
 	after := Diagnosis{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionTexts[c].advice}

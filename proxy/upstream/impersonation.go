@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Impersonate lets t send requests of users whom listproxy itself has verified. t sends them with the credentials of cfg, which
-// must have the right to impersonate the users. Impersonate must be called before the first request, and before Run.
+// Impersonate lets t send requests of users whom listproxy itself has verified. t sends them with the credentials of cfg,
+// which must have the right to impersonate the users. Impersonate must be called before the first request, and before Run.
 func (t *Transports) Impersonate(cfg *rest.Config) error {
 	t.cfg = rest.CopyConfig(cfg)
 	t.impersonates = true
@@ -20,8 +20,8 @@ func (t *Transports) Impersonate(cfg *rest.Config) error {
 	return err
 }
 
-// newImpersonatingSet returns a set that sends requests with the credentials of cfg, listproxy's own. The set refuses requests
-// that do not name a user to impersonate ([impersonatedOnly]).
+// newImpersonatingSet returns a set that sends requests with the credentials of cfg, listproxy's own. The set refuses
+// requests that do not name a user to impersonate ([impersonatedOnly]).
 func newImpersonatingSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
 		return nil, errors.New(

@@ -135,8 +135,8 @@ func mayBeStarting(status int) bool {
 		status >= http.StatusInternalServerError
 }
 
-// recordBytes records that more of an answer has come. It does not end an outage, since a kube-apiserver that is shutting down
-// still serves its open watches, but no new requests.
+// recordBytes records that more of an answer has come. It does not end an outage, since a kube-apiserver that is shutting
+// down still serves its open watches, but no new requests.
 func (t *traffic) recordBytes() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

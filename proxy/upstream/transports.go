@@ -92,8 +92,8 @@ func (t *Transports) URL() *url.URL {
 }
 
 // SendAs sends r, which listproxy itself has made, as the caller id, and returns the answer. r must have no credentials.
-// SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. It follows no redirects. Its
-// errors contain no credentials.
+// SendAs adds the caller's, or listproxy's own with headers that impersonate exactly this caller. It follows no redirects.
+// Its errors contain no credentials.
 func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.SetHeaders(r.Header)
 	res, err := t.sendAsTransport(id).RoundTrip(r.WithContext(ctx))
@@ -105,8 +105,8 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 }
 
 // RoundTripper returns the transport for a caller's request. The transport uses HTTP/2 if the API server speaks it, but
-// HTTP/1.1 for upgrades, and for most requests of callers who are not accepted ([unknownCallers]). It follows no redirects and
-// decompresses nothing. It changes no headers, except that it adds listproxy's credentials for an impersonated user.
+// HTTP/1.1 for upgrades, and for most requests of callers who are not accepted ([unknownCallers]). It follows no redirects
+// and decompresses nothing. It changes no headers, except that it adds listproxy's credentials for an impersonated user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	transports := t.transportsFor(id)
 	flow, accepted := t.AcceptedFlow(id)

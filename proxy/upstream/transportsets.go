@@ -72,8 +72,8 @@ type transportSet struct {
 
 // unknownCallers sends the requests of callers whom the API server has not accepted. Requests without a body go over
 // HTTP/1.1. kube-apiserver closes an HTTP/2 connection after every 401 and every anonymous request
-// (UnauthenticatedHTTP2DOSMitigation), so each made-up token would cost a handshake. Requests with a body go over HTTP/2, where
-// kube-apiserver refuses them at once. Over HTTP/1.1 it would read the whole body first.
+// (UnauthenticatedHTTP2DOSMitigation), so each made-up token would cost a handshake. Requests with a body go over HTTP/2,
+// where kube-apiserver refuses them at once. Over HTTP/1.1 it would read the whole body first.
 type unknownCallers struct{ http1, http2 http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].

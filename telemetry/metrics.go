@@ -9,9 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// maxScrapes bounds the scrapes that are answered at a time.
-const maxScrapes = 4
-
 // NewMetrics returns a registry with the metrics of the Go runtime and the process (go_*, process_*), and with
 // target_info, which has the version as OpenTelemetry's specification puts it for Prometheus.
 func NewMetrics(version string) *prometheus.Registry {
@@ -29,6 +26,6 @@ func NewMetrics(version string) *prometheus.Registry {
 func MetricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
-		MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true,
+		MaxRequestsInFlight: 4, EnableOpenMetrics: true,
 	})
 }

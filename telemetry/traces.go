@@ -41,9 +41,6 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// errorLogInterval is the shortest time between two lines of the log about errors of OpenTelemetry's libraries.
-const errorLogInterval = time.Minute
-
 // NewTraces returns the tracer provider that the environment configures, or nil, nil if the environment wants no traces. The
 // variables have the meanings of OpenTelemetry's specification
 // (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are sent
@@ -70,7 +67,7 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	if os.Getenv(envSampler) == "" {
 		_ = os.Unsetenv(envSampler) // the SDK would report an empty value as an unknown sampler
 	}
-	logLimiter := rate.Sometimes{Interval: errorLogInterval}
+	logLimiter := rate.Sometimes{Interval: time.Minute}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		logLimiter.Do(func() { log.Warn("error of the libraries for traces", "error", err) })
 	}))

@@ -156,9 +156,6 @@ func (a *api) page(ctx context.Context, path string, query url.Values, visit fun
 	return readPage(json.NewDecoder(resp.Body), visit)
 }
 
-// errNotAList means that an answer is not a list of an API server, which always has a resourceVersion.
-var errNotAList = errors.New("the answer is not a list: it has no resourceVersion")
-
 // readPage calls visit with each item of a list as soon as the item is read.
 func readPage(in *json.Decoder, visit func(*object)) (metav1.ListMeta, error) {
 	var meta metav1.ListMeta
@@ -185,8 +182,9 @@ func readPage(in *json.Decoder, visit func(*object)) (metav1.ListMeta, error) {
 	if _, err := in.Token(); err != nil { // the closing brace
 		return meta, err
 	}
+	// Every list of an API server has a resourceVersion.
 	if meta.ResourceVersion == "" {
-		return meta, errNotAList
+		return meta, errors.New("the answer is not a list: it has no resourceVersion")
 	}
 	return meta, nil
 }

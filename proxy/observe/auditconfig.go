@@ -13,11 +13,6 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-const (
-	fileMode   = 0o600
-	folderMode = 0o700
-)
-
 // AuditConfig configures where the audit log is written, and how much of the log is kept. Its fields have the meanings
 // of kube-apiserver's flags --audit-log-*.
 type AuditConfig struct {
@@ -50,11 +45,11 @@ func openOutput(c AuditConfig) (io.WriteCloser, error) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		return os.Stdout, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(c.Path), folderMode); err != nil {
+	if err := os.MkdirAll(filepath.Dir(c.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("make its folder: %w", err)
 	}
 	// lumberjack opens the file again at the first event.
-	file, err := os.OpenFile(c.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, fileMode)
+	file, err := os.OpenFile(c.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}

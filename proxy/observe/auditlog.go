@@ -20,10 +20,7 @@ type AuditLog struct {
 	lines *lineWriter
 }
 
-var (
-	errBusy   = errors.New("an event is still being written")
-	errEncode = errors.New("an audit event cannot be encoded")
-)
+var errBusy = errors.New("an event is still being written")
 
 // NewAuditLog returns an audit log that writes to out. The log must be closed, which closes out.
 func NewAuditLog(out io.WriteCloser) *AuditLog {
@@ -42,7 +39,7 @@ func (l *AuditLog) Write(event AuditEvent) error {
 	if l.lines.lastErr != nil {
 		return fmt.Errorf("write an audit event: %w", l.lines.lastErr)
 	}
-	return errEncode // no line has come to lines
+	return errors.New("an audit event cannot be encoded") // no line has come to lines
 }
 
 // Close closes the log. It must be called once, after the last answer. If an event is still being written, Close returns an

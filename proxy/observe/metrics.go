@@ -34,12 +34,6 @@ const (
 	PurposeWhoAmI Purpose = "whoami"
 )
 
-// The results of a wait for the proof of the newest state. A failed proof has its [reason.Reason] as result.
-const (
-	proofProven     = "proven"
-	proofCallerGone = "gone"
-)
-
 // The names of labels of several metrics.
 const (
 	LabelResource       = "resource"

@@ -66,9 +66,9 @@ func (o *Observer) StartProof(ctx context.Context) (_ context.Context, end func(
 		result := string(why)
 		switch {
 		case why == reason.None:
-			result = proofProven
+			result = "proven"
 		case ctx.Err() != nil:
-			result = proofCallerGone
+			result = "gone" // the caller has left
 		}
 		o.metrics.proofSeconds.WithLabelValues(result).Observe(time.Since(start).Seconds())
 		span.SetAttributes(attrProofResult.String(result))

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -167,11 +166,4 @@ func (a *AnswerWriter) Finish() {
 	if !a.ended {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.writeLimit))
 	}
-}
-
-// connectionKey is the context key of a request's connection.
-type connectionKey struct{}
-
-func withConnection(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, conn)
 }

@@ -20,12 +20,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-const (
-	// connectTimeout bounds each step of opening a tunnel: the TLS handshake, the head of the CONNECT, the answer.
-	connectTimeout = 10 * time.Second
-	// connectHeaderBytes bounds the head of a CONNECT, with room for a large Proxy-Authorization.
-	connectHeaderBytes = 64 << 10
-)
+// connectTimeout bounds each step of opening a tunnel: the TLS handshake, the head of the CONNECT, the answer.
+const connectTimeout = 10 * time.Second
 
 // NewConnectServer returns the server of the CONNECT port. It speaks HTTP/1.1 over TLS (see [Certificates.ConnectTLS]). A
 // CONNECT to one of the targets of tunnels becomes a tunnel, whoever sends it: callers are authenticated by the requests
@@ -42,7 +38,7 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe
 		// server that accepts it.
 		ReadTimeout:    connectTimeout,
 		WriteTimeout:   connectTimeout,
-		MaxHeaderBytes: connectHeaderBytes,
+		MaxHeaderBytes: 64 << 10, // with room for a large Proxy-Authorization
 		ErrorLog:       serverErrorLog(log),
 
 		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *

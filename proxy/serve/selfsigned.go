@@ -54,7 +54,7 @@ func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error
 	if err == nil && isUsable(pair.Leaf, hosts, time.Now()) {
 		return certPath, keyPath, nil
 	}
-	if name, err := os.Hostname(); err == nil && ValidName(name) {
+	if name, err := os.Hostname(); err == nil && isValidName(name) {
 		hosts = append(hosts, name)
 	}
 	certPEM, keyPEM, err := makePair(hosts, time.Now())
@@ -111,8 +111,8 @@ func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error)
 // hostPattern is the form of names that crypto/x509 compares with a certificate's.
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)*$`)
 
-// ValidName reports whether host can be a name in a certificate.
-func ValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
+// isValidName reports whether host can be a name in a certificate.
+func isValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
 
 // DefaultDir returns the directory for the self-signed certificate if a person starts listproxy: a folder in the user's
 // cache. It is "" if the user has no home, as in a container. A directory that others can write to is no place for a key.

@@ -14,18 +14,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-const (
-	readHeaderTimeout = 32 * time.Second // kube-apiserver's
-	idleTimeout       = 90 * time.Second
-	// maxHeaderBytes bounds the head of a request, as in other proxies. kube-apiserver takes 1 MiB.
-	maxHeaderBytes = 64 << 10
-	// maxStreams bounds the requests at a time on one HTTP/2 connection.
-	maxStreams = 250
-	// uploadBufferPerStream and uploadBufferPerConnection bound the memory of uploads that the upstream does not read.
-	// One such upload must not stop the others on its connection, so the connection has room for sixteen of them.
-	uploadBufferPerStream     = 128 << 10
-	uploadBufferPerConnection = 2 << 20
-)
+const readHeaderTimeout = 32 * time.Second // kube-apiserver's
 
 // New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle connections, streams and their
 // buffers. It does not bound the time of a request or an answer, since watches and uploads take long. As at kube-apiserver,
@@ -41,20 +30,25 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 		ConnContext:       connectionContext,
 		ConnState:         limits.NoteState,
 		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    64 << 10, // as in other proxies; kube-apiserver takes 1 MiB
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          maxStreams,
-			MaxReceiveBufferPerStream:     uploadBufferPerStream,
-			MaxReceiveBufferPerConnection: uploadBufferPerConnection,
+			MaxConcurrentStreams: 250,
+			// These bound the memory of uploads that the upstream does not read. One such upload must not stop the others on its
+			// connection, so the connection has room for sixteen.
+			MaxReceiveBufferPerStream:     128 << 10,
+			MaxReceiveBufferPerConnection: 2 << 20,
 		},
 		ErrorLog: serverErrorLog(log),
 	})
 }
 
+// connectionKey is the context key of a request's connection.
+type connectionKey struct{}
+
 // connectionContext adds the connection to the context of its requests, and whether it is in a tunnel.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
-	return withConnection(markTunnel(ctx, conn), conn)
+	return context.WithValue(markTunnel(ctx, conn), connectionKey{}, conn)
 }
 
 // beginRequests returns a handler that notes that the request's connection is in use, grows the stack, and calls next. A

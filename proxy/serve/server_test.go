@@ -176,7 +176,7 @@ func TestRequestOnAClosedConnection(t *testing.T) {
 				expect.Same(t, closed, errors.Is(cause, http.ErrAbortHandler))
 				expect.Same(t, !closed, carriedOut)
 			}()
-			r := httptest.NewRequestWithContext(withConnection(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
+			r := httptest.NewRequestWithContext(connectionContext(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
 			handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })
 			beginRequests(handler).ServeHTTP(httptest.NewRecorder(), r)
 		}()

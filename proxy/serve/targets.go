@@ -80,7 +80,7 @@ func parseTarget(s string) (string, error) {
 		}
 		return net.JoinHostPort(address.String(), port), nil
 	}
-	if !ValidName(host) {
+	if !isValidName(host) {
 		return "", errNotTarget
 	}
 	return net.JoinHostPort(strings.ToLower(host), port), nil

@@ -189,9 +189,6 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status)
 }
 
-// maxDrained bounds the bytes of an answer that are read. A connection can be used again if its answer was read to the end.
-const maxDrained = 64 << 10
-
 // statusOf returns the status of the answer to a GET.
 func statusOf(ctx context.Context, client *http.Client, address *url.URL) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
@@ -203,7 +200,8 @@ func statusOf(ctx context.Context, client *http.Client, address *url.URL) (int, 
 		return 0, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, maxDrained)); err != nil {
+	const maxBody = 64 << 10 // a connection whose answer was read to the end can be used again
+	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, maxBody)); err != nil {
 		return 0, err
 	}
 	return res.StatusCode, nil

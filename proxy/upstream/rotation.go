@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -45,19 +46,19 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, err
 	}
-	// A slice, so that the error is the same each time.
-	for _, f := range []struct {
-		name    string
-		content []byte
-	}{
-		{name: cfg.CAFile, content: cfg.CAData},
-		{name: cfg.CertFile, content: cfg.CertData},
-		{name: cfg.KeyFile, content: cfg.KeyData},
-	} {
-		if f.name != "" && len(f.content) == 0 {
-			return nil, fmt.Errorf("%s is empty", f.name)
-		}
+	err := cmp.Or(
+		checkContent(cfg.CAFile, cfg.CAData), checkContent(cfg.CertFile, cfg.CertData), checkContent(cfg.KeyFile, cfg.KeyData))
+	if err != nil {
+		return nil, err
 	}
 	cfg.CAFile, cfg.CertFile, cfg.KeyFile = "", "", ""
 	return cfg, nil
+}
+
+// checkContent returns an error if there is a file, but its content is empty.
+func checkContent(file string, content []byte) error {
+	if file != "" && len(content) == 0 {
+		return fmt.Errorf("%s is empty", file)
+	}
+	return nil
 }

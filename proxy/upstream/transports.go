@@ -17,14 +17,6 @@ import (
 )
 
 const (
-	dialTimeout           = 30 * time.Second
-	keepAlive             = 30 * time.Second
-	tlsHandshakeTimeout   = 10 * time.Second
-	expectContinueTimeout = time.Second
-	idleConnTimeout       = 90 * time.Second
-	// idleHTTP1Timeout is shorter than the idle timeouts of servers and load balancers. If a request is sent while the other
-	// side closes the connection, it cannot always be sent again.
-	idleHTTP1Timeout = 30 * time.Second
 	// longPingAfter is the time without a frame after which a connection for long-running requests sends a ping. If no
 	// answer to the ping comes within longPingTimeout, the connection is closed. Both are client-go's. They are long, so
 	// that an API server that stands still for a moment ends nobody's watch.
@@ -169,16 +161,16 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 	}
 	dial := cfg.Dial
 	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	return &http.Transport{
 		// The network proxy is chosen by the base URL, since the caller has chosen the path of a request's URL.
 		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
 		DialContext:           dial,
 		TLSClientConfig:       tlsConfig.Clone(),
-		TLSHandshakeTimeout:   tlsHandshakeTimeout,
-		ExpectContinueTimeout: expectContinueTimeout,
-		IdleConnTimeout:       idleConnTimeout,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       90 * time.Second,
 		MaxIdleConns:          maxIdleConns,
 		MaxIdleConnsPerHost:   maxIdleConns,
 		// Callers get the bytes that the API server sent.

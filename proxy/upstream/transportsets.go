@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -101,7 +102,9 @@ func newTransportSet(
 	newShort := func() *http.Transport { return overHTTP2(newHTTP1(), shortPingAfter, shortPingTimeout) }
 	newLong := func() *http.Transport { return overHTTP2(newHTTP1(), longPingAfter, longPingTimeout) }
 	http1 := newHTTP1()
-	http1.IdleConnTimeout = idleHTTP1Timeout
+	// This is shorter than the idle timeouts of servers and load balancers. If a request is sent while the other side closes the
+	// connection, it cannot always be sent again.
+	http1.IdleConnTimeout = 30 * time.Second
 	s.http1 = add(http1)
 	s.sendAs = add(newShort())
 	s.unknown = unknownCallers{http1: s.http1, http2: add(newShort())}

@@ -76,9 +76,8 @@ var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request
 // context. It is called when the transport makes more than maxAttempts attempts.
 func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// The transport looks for a connection. It does so for the first attempt, after an attempt that the API server has
-		// not looked at, and for a repeated read. In each case nothing was carried out. Only after cancel is that not
-		// certain.
+		// The transport looks for a connection: for the first attempt, after an attempt that the API server has not looked
+		// at, or for a repeated read. So nothing was carried out, unless cancel has broken off the last attempt.
 		GetConn: func(string) { x.mayHaveArrived = x.attempts > maxAttempts },
 		// The transport has a connection, and sends the request on it.
 		GotConn: func(httptrace.GotConnInfo) {

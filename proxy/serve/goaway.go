@@ -24,9 +24,6 @@ func CloseWhileDraining(next http.Handler, isDraining func() bool) http.Handler 
 // that net/http sends a GOAWAY. The client then opens another connection, which may lead to another replica, and requests in
 // flight still finish. It is kube-apiserver's WithProbabilisticGoaway, whose package imports all of priority and fairness.
 func SpreadByGoaway(next http.Handler, chance float64) http.Handler {
-	if chance == 0 {
-		return next
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && rand.Float64() < chance { // #nosec G404 -- only spreads clients
 			w.Header().Set("Connection", "close")

@@ -68,7 +68,7 @@ type transportSet struct {
 	unknown     http.RoundTripper        // for all other callers
 	http1       http.RoundTripper        // for upgrades
 	sendAs      http.RoundTripper        // for requests that listproxy itself sends as an accepted caller
-	all         []*http.Transport        // the transports of all these, without credentials
+	all         []*http.Transport        // the transports under all of the above
 }
 
 // unknownCallers sends the requests of callers whom the API server has not accepted. Requests without a body go over
@@ -102,8 +102,8 @@ func newTransportSet(
 	newShort := func() *http.Transport { return overHTTP2(newHTTP1(), shortPingAfter, shortPingTimeout) }
 	newLong := func() *http.Transport { return overHTTP2(newHTTP1(), longPingAfter, longPingTimeout) }
 	http1 := newHTTP1()
-	// This is shorter than the idle timeouts of servers and load balancers. If a request is sent while the other side closes the
-	// connection, it cannot always be sent again.
+	// This is shorter than the idle timeouts of servers and load balancers. A request that is sent while the other side
+	// closes the connection cannot always be sent again.
 	http1.IdleConnTimeout = 30 * time.Second
 	s.http1 = add(http1)
 	s.sendAs = add(newShort())

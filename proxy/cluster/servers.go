@@ -18,23 +18,13 @@ import (
 )
 
 const (
-	// serverLeasesPath and serverLeaseSelector select the Leases of the API servers, one for each
-	// (k8s.io/kubernetes/pkg/controlplane/apiserver, server.go).
-	serverLeasesPath    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-	serverLeaseSelector = "apiserver.kubernetes.io/identity=kube-apiserver"
-
 	// versionInterval is the shortest pause between two reads of /version. The longest is a fifth longer.
 	versionInterval = 10 * time.Second
-	// versionTimeout bounds the time of a read of /version.
-	versionTimeout = 5 * time.Second
 	// minChangeInterval is the shortest time between two reported changes of the version.
 	minChangeInterval = 2 * time.Minute
-
 	// minHolderAge is the time for which a holder must have been known when a stream was last current. A holder that was
 	// first seen shortly before proves nothing, since its event may have been late: this process may have been suspended.
 	minHolderAge = time.Minute
-	// leaseTimeout bounds the time of a read of the Leases.
-	leaseTimeout = 10 * time.Second
 )
 
 // serverMonitor reports when the API servers behind the upstream, or their versions, change. New servers and versions may
@@ -85,10 +75,11 @@ func newServerMonitor(account *rest.Config, from *api, log *slog.Logger, onChang
 	}
 	s := &serverMonitor{versionAPI: versionAPI, onChange: onChange, log: log, holderSince: map[string]time.Time{}}
 	s.leases = reflector[string]{
-		resource:       "the API servers' leases",
-		from:           from,
-		path:           serverLeasesPath,
-		labels:         serverLeaseSelector,
+		resource: "the API servers' leases",
+		from:     from,
+		// One for each API server (k8s.io/kubernetes/pkg/controlplane/apiserver, server.go).
+		path:           "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+		labels:         "apiserver.kubernetes.io/identity=kube-apiserver",
 		read:           readHolder,
 		onChange:       s.leaseChanged,
 		refusedWarning: "the API servers' Leases may not be read: only /version tells that API servers changed",
@@ -171,10 +162,10 @@ func (s *serverMonitor) readLeases(ctx context.Context) leaseRead {
 	if s.lastRead.began.After(called) {
 		return s.lastRead
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	read := leaseRead{began: time.Now(), revisions: map[string]uint64{}}
-	_, read.err = s.leases.from.list(ctx, serverLeasesPath, serverLeaseSelector, func(lease *object) {
+	_, read.err = s.leases.from.list(ctx, s.leases.path, s.leases.labels, func(lease *object) {
 		written, err := strconv.ParseUint(lease.Metadata.ResourceVersion, 10, 64)
 		if holder := readHolder(lease); err == nil && holder != "" {
 			read.revisions[holder] = written
@@ -195,8 +186,9 @@ func changesHolderAtStart(info version.Info) bool {
 func (s *serverMonitor) followVersion(ctx context.Context) {
 	var tracker versionTracker
 	for {
+		const timeout = 5 * time.Second
 		var answered version.Info
-		if err := s.versionAPI.getJSON(ctx, "/version", versionTimeout, &answered); err != nil {
+		if err := s.versionAPI.getJSON(ctx, "/version", timeout, &answered); err != nil {
 			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
 		} else {
 			s.changesHolder.Store(changesHolderAtStart(answered))

@@ -22,7 +22,7 @@ type adminOptions struct {
 
 // AddFlags implements optionGroup.
 func (o *adminOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.bindAddress, "admin-bind-address", o.bindAddress,
+	fs.StringVar(&o.bindAddress, "admin-bind-address", "127.0.0.1:8081",
 		"`address` of health checks (/livez, /readyz), metrics (/metrics), the status page (/statusz) and flags (/flagz), "+
 			"plain HTTP")
 }
@@ -35,8 +35,8 @@ func (o *adminOptions) Validate() error {
 	return nil
 }
 
-// newAdminConfig returns the configuration of the admin port, whose metrics are those of the registry. It registers the
-// port's Source as a collector of metrics.
+// newAdminConfig returns the configuration of the admin port. The port serves the metrics of the registry, to which
+// newAdminConfig adds its Source as a collector.
 func (o *options) newAdminConfig(a *app, requestLimits *limits.Limits, metrics *prometheus.Registry) admin.Config {
 	upstream := a.api.transports.URL()
 	source := &admin.Source{
@@ -53,33 +53,36 @@ func (o *options) newAdminConfig(a *app, requestLimits *limits.Limits, metrics *
 		Compression:      a.feeds.compressor.Stats,
 		ReviewLookups:    a.rights.authorizer.Lookups,
 		Inflight:         requestLimits.Stats,
-		Connections:      a.ports.connections(),
-		Certificates:     a.ports.certificates.Expiries,
-		Metrics:          metrics,
+		Connections: map[string]*limits.Connections{
+			"clients": a.ports.clientConnections,
+			"admin":   a.ports.adminConnections,
+		},
+		Certificates: a.ports.certificates.Expiries,
+		Metrics:      metrics,
 	}
 	metrics.MustRegister(source)
 	return admin.Config{
 		Source:  source,
 		Metrics: telemetry.MetricsHandler(metrics, a.log),
-		Flags:   flagsInForce(o.flags),
+		Flags:   o.flagsInForce(),
 		Hosts:   allowedHosts(upstream),
 	}
 }
 
-// flagsInForce returns all flags but --help and --version as name=value, in the order of --help. No value is a secret:
-// secrets are in files that flags name.
-func flagsInForce(fs *pflag.FlagSet) []string {
+// flagsInForce returns all flags as name=value, in the order of --help. No value is a secret: secrets are in files that flags
+// name.
+func (o *options) flagsInForce() []string {
 	var flags []string
-	fs.VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" && f.Name != "version" {
+	for _, title := range o.sections.Order {
+		o.sections.FlagSets[title].VisitAll(func(f *pflag.Flag) {
 			flags = append(flags, f.Name+"="+f.Value.String())
-		}
-	})
+		})
+	}
 	return flags
 }
 
-// allowedHosts returns the hosts that the admin port accepts in the header Host, besides those that it always accepts:
-// the name of this machine, and the host of the API server. A request through the API server's proxy (kubectl get --raw
+// allowedHosts returns the hosts that the admin port accepts in the header Host, besides those that it always accepts: this
+// machine's name, and the API server. A request through the API server's proxy (kubectl get --raw
 // …/pods/NAME:8081/proxy/statusz) keeps the API server as its Host.
 func allowedHosts(upstream *url.URL) []string {
 	hosts := []string{upstream.Hostname()}

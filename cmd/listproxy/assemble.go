@@ -45,8 +45,8 @@ type app struct {
 	draining    atomic.Bool // set when the shutdown begins
 }
 
-// assemble makes the parts and connects them. The caller must close the app. If assemble returns an error, the parts that
-// it has made stay open, since the process ends then.
+// assemble makes the parts and connects them. The caller must close the app. After an error, the parts that were made stay
+// open, since the process ends.
 func (o *options) assemble(api apiServer, p *ports, ins *instruments, log *slog.Logger) (*app, error) {
 	auditLog, err := o.audit.open()
 	if err != nil {
@@ -124,8 +124,8 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
-		// A caller with a client certificate has no credentials that can be sent on: listproxy impersonates the caller.
-		// Whether listproxy itself may do that is asked with its own account.
+		// A caller with a client certificate has no credentials that can be sent on, so listproxy impersonates the caller.
+		// Whether listproxy may do that is asked with its own account.
 		var err error
 		if send, err = auth.WithOwnAccount(send, api.ownConfig); err != nil {
 			return rights{}, err
@@ -169,8 +169,8 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 	if err != nil {
 		return feeds{}, err
 	}
-	// Collections and the cluster need each other: feeds ask the cluster about definitions and servers, and the
-	// cluster invalidates collections. No feed starts before both are made.
+	// Collections and the cluster need each other: feeds ask the cluster about definitions and servers, and the cluster
+	// invalidates collections. No feed starts before both are made.
 	var kube *cluster.Cluster
 	snapshotConfig := snapshot.Config{
 		Client:    client,

@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// auditOptions has the file of the audit log and its rotation. The flags have the names and meanings that they have in
-// kube-apiserver. By default nothing is rotated.
+// auditOptions has the file of the audit log and its rotation. The flags have the names and meanings of kube-apiserver's. By
+// default nothing is rotated.
 type auditOptions struct {
 	config observe.AuditConfig
 }
@@ -15,18 +15,17 @@ type auditOptions struct {
 // AddFlags implements optionGroup.
 func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 	c := &o.config
-	fs.StringVar(&c.Path, "audit-log-path", c.Path,
+	fs.StringVar(&c.Path, "audit-log-path", "",
 		"`file` for an audit log of lists and watches answered from memory (audit.k8s.io/v1, JSON lines); "+
 			"- is standard output")
-	fs.Uint32Var(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which the audit log is rotated; 0 never")
-	fs.Uint32Var(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "`number` of rotated files that are kept; 0 all")
+	fs.Uint32Var(&c.MaxSize, "audit-log-maxsize", 0, "`megabytes` at which the audit log is rotated; 0 never")
+	fs.Uint32Var(&c.MaxBackups, "audit-log-maxbackup", 0, "`number` of rotated files that are kept; 0 all")
 }
 
 // Validate implements optionGroup. What can be wrong is found when the file is opened.
 func (o *auditOptions) Validate() error { return nil }
 
-// open opens the audit log, which its caller must close. It returns nil, nil if --audit-log-path is not given: then there
-// is no audit log.
+// open opens the audit log, which the caller must close. Without --audit-log-path there is none, and open returns nil, nil.
 func (o *auditOptions) open() (*observe.AuditLog, error) {
 	if !o.config.Enabled() {
 		return nil, nil

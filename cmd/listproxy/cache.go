@@ -19,7 +19,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// cacheOptions has the policy, the bounds on memory, history and age, and the switches for the requests that are
+// cacheOptions has the policy, the bounds on memory, history and age, and the switches that decide which requests are
 // answered from memory.
 type cacheOptions struct {
 	policyFile        string
@@ -36,48 +36,28 @@ type cacheOptions struct {
 	eagerCollections []proxy.EagerCollection // set by Validate, from eagerNames
 }
 
-// freshWait is how long a request waits for a revision that memory has not reached, before it is forwarded. Usually a
-// client has this revision from the answer to a write, and the event of that write arrives a few milliseconds later. If
-// the event takes longer, forwarding is faster.
-const freshWait = 100 * time.Millisecond
-
-// minStaleness is the shortest --staleness-bound. A feed that has heard nothing for half of a short bound opens a watch of
-// the length source.ShortWatch, whose bookmark tells the current revision. That watch must fit into the other half.
-const minStaleness = 2 * source.ShortWatch
-
-func defaultCacheOptions() cacheOptions {
-	return cacheOptions{
-		maxBytes:          byteQuantity("2Gi"),
-		consistentLists:   policy.ConsistentNone,
-		historyWindow:     150 * time.Second,
-		stalenessBound:    90 * time.Second,
-		idleTimeout:       15 * time.Minute,
-		selfCheckInterval: 5 * time.Minute,
-	}
-}
-
 // AddFlags implements optionGroup.
 func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.policyFile, "config", o.policyFile,
+	fs.StringVar(&o.policyFile, "config", "",
 		"policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
-	fs.StringSliceVar(&o.eagerNames, "eager", o.eagerNames,
+	fs.StringSliceVar(&o.eagerNames, "eager", nil,
 		"`resources` to load before /readyz says yes, and never to drop as idle: pods,pods/protobuf,deployments.v1.apps")
-	fs.Var(&o.maxBytes, "cache-bytes",
+	bytesVar(fs, &o.maxBytes, "cache-bytes", "2Gi",
 		"bound on stored objects (`quantity`, 512Mi or 2Gi; 0: no bound); compressed lists may take an eighth more. At the "+
 			"bound, history is shortened, then idle resources are dropped, then lists are forwarded")
-	fs.StringVar((*string)(&o.consistentLists), "consistent-lists", string(o.consistentLists),
+	fs.StringVar((*string)(&o.consistentLists), "consistent-lists", string(policy.ConsistentNone),
 		"also answer from memory the lists that name no resourceVersion, once it is proven that memory holds everything "+
 			"written before the list came. false: none; true: large lists; always: all. The policy can say otherwise for a resource")
 	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentLarge)
-	fs.BoolVar(&o.watches, "watches", o.watches,
+	fs.BoolVar(&o.watches, "watches", false,
 		"also answer watches and streaming lists from memory: one watch of kube-apiserver for any number of clients; "+
 			"the policy can say otherwise for a resource")
-	fs.DurationVar(&o.historyWindow, "history-window", o.historyWindow, "how far back a revision can be asked for")
-	fs.DurationVar(&o.stalenessBound, "staleness-bound", o.stalenessBound,
+	fs.DurationVar(&o.historyWindow, "history-window", 150*time.Second, "how far back a revision can be asked for")
+	fs.DurationVar(&o.stalenessBound, "staleness-bound", 90*time.Second,
 		"how old the newest state may be: an answer contains everything that the API server had this long ago")
-	fs.DurationVar(&o.idleTimeout, "idle-timeout", o.idleTimeout,
+	fs.DurationVar(&o.idleTimeout, "idle-timeout", 15*time.Minute,
 		"a resource that nobody asked for in this time is dropped from memory; 0: never")
-	fs.DurationVar(&o.selfCheckInterval, "self-check-interval", o.selfCheckInterval,
+	fs.DurationVar(&o.selfCheckInterval, "self-check-interval", 5*time.Minute,
 		"how often each resource in memory is compared with the API server; 0: never")
 }
 
@@ -102,6 +82,9 @@ func (o *cacheOptions) Validate() error {
 }
 
 func (o *cacheOptions) checkTimes() error {
+	// A feed that has heard nothing for half of a short staleness bound opens a watch of the length source.ShortWatch, whose
+	// bookmark tells the current revision. That watch must fit into the other half.
+	const minStaleness = 2 * source.ShortWatch
 	var selfCheckError error
 	if o.selfCheckInterval != 0 && o.selfCheckInterval < time.Second {
 		selfCheckError = fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheckInterval)
@@ -113,6 +96,11 @@ func (o *cacheOptions) checkTimes() error {
 		selfCheckError,
 	)
 }
+
+// freshWait is how long a request waits for a revision that memory has not reached, before it is forwarded. Usually a
+// client has this revision from the answer to a write, and the event of that write arrives a few milliseconds later. If
+// the event takes longer, forwarding is faster.
+const freshWait = 100 * time.Millisecond
 
 // applyTo sets the fields of c that the flags and the policy determine.
 func (o *cacheOptions) applyTo(c *snapshot.Config) {
@@ -148,13 +136,6 @@ func parseEager(p *policy.Config, names []string) ([]proxy.EagerCollection, erro
 	return eager, nil
 }
 
-// lacksVersion reports whether the version in a name is in truth the beginning of the group: ingresses.networking.k8s.io would
-// be version "networking" of group "k8s.io". The groups of custom resources have a dot.
-func lacksVersion(gvr schema.GroupVersionResource) bool {
-	isBuiltIn := scheme.Scheme.IsGroupRegistered
-	return isBuiltIn(gvr.Version+"."+gvr.Group) || !strings.Contains(gvr.Group, ".") && !isBuiltIn(gvr.Group)
-}
-
 // parseEagerName parses "pods", a resource of the core group, or "deployments.v1.apps", as kubectl writes resources of
 // other groups. A slash and a representation may follow; JSON is the default.
 func parseEagerName(name string) (proxy.EagerCollection, error) {
@@ -177,8 +158,15 @@ func parseEagerName(name string) (proxy.EagerCollection, error) {
 	return collection, nil
 }
 
-// checkEager returns an error if c, which name was parsed to, cannot be a collection, or if the policy keeps c out of
-// memory.
+// lacksVersion reports whether a parsed name has no version, so that the group's first part was taken for it:
+// ingresses.networking.k8s.io is parsed as version "networking" of group "k8s.io". The groups of custom resources have a dot.
+func lacksVersion(gvr schema.GroupVersionResource) bool {
+	isBuiltIn := scheme.Scheme.IsGroupRegistered
+	return isBuiltIn(gvr.Version+"."+gvr.Group) || !strings.Contains(gvr.Group, ".") && !isBuiltIn(gvr.Group)
+}
+
+// checkEager returns an error if there can be no collection c, or if the policy keeps it out of memory. name is c as written
+// in --eager.
 func checkEager(p *policy.Config, name string, c proxy.EagerCollection) error {
 	if c.Resource == "" {
 		return fmt.Errorf("%q names no resource", name)

@@ -19,14 +19,12 @@ type callerOptions struct {
 	clientCA *serve.ClientCA // set by Validate, from clientCAFile; nil if client certificates are not accepted
 }
 
-func defaultCallerOptions() callerOptions { return callerOptions{reviewTTL: 10 * time.Second} }
-
 // AddFlags implements optionGroup.
 func (o *callerOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile,
+	fs.StringVar(&o.clientCAFile, "client-ca-file", "",
 		"`file` with CAs, PEM: a caller with a certificate from one of them is the user that the certificate names; "+
 			"listproxy impersonates that user at the API server")
-	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL,
+	fs.DurationVar(&o.reviewTTL, "review-ttl", 10*time.Second,
 		"how long the API server's permission for a caller's list is remembered; 0 asks each time")
 }
 

@@ -24,14 +24,13 @@ type connectOptions struct {
 	hosts []string
 }
 
-// noPort is the --connect-port with which no port is opened.
 const noPort = -1
 
 // AddFlags implements optionGroup.
 func (o *connectOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.IntVar(&o.port, "connect-port", o.port,
+	fs.IntVar(&o.port, "connect-port", noPort,
 		"`port` for clients that have listproxy as their proxy-url (CONNECT); 0 any free one, -1 none")
-	fs.StringSliceVar(&o.hosts, "connect-hosts", o.hosts,
+	fs.StringSliceVar(&o.hosts, "connect-hosts", nil,
 		"more `names` under which clients know the API server: host, for port 443, or host:port; "+
 			"the name in --kubeconfig is always known. The serving certificate must be for them")
 }
@@ -47,8 +46,7 @@ func (o *connectOptions) Validate() error {
 	return nil
 }
 
-// targets returns the hosts to which a CONNECT may lead: the names of the API server. Without a port for CONNECT there
-// are none.
+// targets returns the hosts to which a CONNECT may lead: the names of the API server, or none without a port for CONNECT.
 func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	if o.port == noPort {
 		return serve.Targets{}, nil
@@ -95,8 +93,8 @@ func (o *options) openConnect(
 // serve answers CONNECTs until shutdown, and then returns [http.ErrServerClosed].
 func (c *connectPort) serve() error { return c.server.ServeTLS(c.listener, "", "") }
 
-// shutdown stops the server. CONNECTs that are being answered have openingTimeout to become tunnels. Open tunnels go on:
-// they are connections of the main server, which ends them when it shuts down.
+// shutdown stops the server. CONNECTs that are being answered have openingTimeout to become tunnels. Open tunnels go on until
+// the main server, whose connections they are, shuts down.
 func (c *connectPort) shutdown() {
 	const openingTimeout = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), openingTimeout)

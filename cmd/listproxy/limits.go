@@ -16,21 +16,14 @@ type limitOptions struct {
 	bytes       resource.QuantityValue
 }
 
-// overloadWait is how long a request waits for its turn before it is refused.
-const overloadWait = 5 * time.Second
-
-func defaultLimitOptions() limitOptions {
-	return limitOptions{requests: 1000, longRunning: 20000, bytes: byteQuantity("1Gi")}
-}
-
 // AddFlags implements optionGroup.
 func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.Uint32Var(&o.requests, "max-requests-inflight", o.requests,
+	fs.Uint32Var(&o.requests, "max-requests-inflight", 1000,
 		"`number` of requests that are served at a time, shared fairly between callers; 0: any number")
-	fs.Uint32Var(&o.longRunning, "max-long-running-requests", o.longRunning,
+	fs.Uint32Var(&o.longRunning, "max-long-running-requests", 20_000,
 		"`number` of watches, logs, execs and the like that are open at a time, at most half of them of one caller; "+
 			"0: any number")
-	fs.Var(&o.bytes, "max-inflight-bytes",
+	bytesVar(fs, &o.bytes, "max-inflight-bytes", "1Gi",
 		"bound (`quantity`) on the bytes of large answers that are being written from memory and of large bodies of "+
 			"requests that are kept to be sent again, shared fairly between callers; answers and bodies of up to a "+
 			"thousandth of it do not count; 0: no bound")
@@ -43,6 +36,9 @@ func (o *limitOptions) Validate() error {
 
 func (o *limitOptions) newLimits() *limits.Limits {
 	return limits.New(limits.Config{
-		Short: int(o.requests), LongRunning: int(o.longRunning), Bytes: o.bytes.Value(), Wait: overloadWait,
+		Short:       int(o.requests),
+		LongRunning: int(o.longRunning),
+		Bytes:       o.bytes.Value(),
+		Wait:        5 * time.Second,
 	})
 }

@@ -27,7 +27,7 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	o := defaultOptions()
+	o := &options{}
 	cmd := &cobra.Command{
 		Use:   "listproxy",
 		Short: "Answers LISTs in front of kube-apiserver, from memory, byte for byte",

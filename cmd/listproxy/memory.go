@@ -13,13 +13,13 @@ const (
 	gcPercent = 50
 	// otherMemory is the number of bytes for everything but stored objects: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// compressedDivisor sets the bound on compressed lists: the bound on stored objects divided by compressedDivisor.
-	// Compressed lists do not count as stored objects.
+	// compressedDivisor is the bound on stored objects divided by the bound on compressed lists, which do not count as stored
+	// objects.
 	compressedDivisor = 8
 	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
 	defaultCompressedBound = 256 << 20
-	// bytesPerConnection sets the number of connections that clients may have: the memory limit of the process divided
-	// by bytesPerConnection. A connection needs up to an eighth of these bytes.
+	// bytesPerConnection is the memory limit of the process divided by the number of connections that clients may have. A
+	// connection needs up to an eighth of these bytes.
 	bytesPerConnection             = 1 << 20
 	minConnections, maxConnections = 256, 20_000
 	// noMemoryLimit is the limit by which the Go runtime means that there is none.
@@ -39,13 +39,13 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 	log.Debug("memory", "limit", currentMemoryLimit())
 }
 
-// currentMemoryLimit returns the memory limit of the process in bytes. SetMemoryLimit sets nothing if its argument is
-// negative.
-func currentMemoryLimit() int64 { return debug.SetMemoryLimit(-1) }
+// currentMemoryLimit returns the memory limit of the process in bytes.
+func currentMemoryLimit() int64 {
+	return debug.SetMemoryLimit(-1) // a negative argument changes nothing
+}
 
-// memoryLimit returns the memory limit in bytes for a bound on stored objects: the bound, with room for compressed lists,
-// for garbage (gcPercent of the bytes in use) and for everything else. If storedBound is 0, stored objects have no bound, and
-// memoryLimit returns noMemoryLimit.
+// memoryLimit returns the memory limit in bytes for a bound on stored objects: the bound, with room for compressed lists, for
+// garbage (gcPercent of the bytes in use) and for everything else. A storedBound of 0 is no bound, and gives noMemoryLimit.
 func memoryLimit(storedBound int64) int64 {
 	if storedBound <= 0 || storedBound > math.MaxInt64/4 { // a larger bound would overflow below
 		return noMemoryLimit
@@ -53,8 +53,8 @@ func memoryLimit(storedBound int64) int64 {
 	return (storedBound+compressedBound(storedBound))/100*(100+gcPercent) + otherMemory
 }
 
-// compressedBound returns the bound on compressed lists in bytes. storedBound is the bound on stored objects; 0 means
-// that these have no bound.
+// compressedBound returns the bound on compressed lists in bytes. storedBound is the bound on stored objects, or 0 if they
+// have none.
 func compressedBound(storedBound int64) int64 {
 	if storedBound <= 0 {
 		return defaultCompressedBound

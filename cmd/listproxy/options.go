@@ -9,8 +9,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// options has the values of all flags, in groups. Each group has a file of its own, which defines the flags, validates
-// their values, and makes parts of the proxy from them.
+// options has the values of all flags, in groups. The file of a group defines its flags, validates their values, and makes
+// parts of the proxy from them.
 type options struct {
 	upstream  upstreamOptions
 	cache     cacheOptions
@@ -22,25 +22,12 @@ type options struct {
 	admin     adminOptions
 	telemetry telemetryOptions
 
-	sections cliflag.NamedFlagSets // the flags by the title of their group, in the order of --help
-	flags    *pflag.FlagSet        // all flags, for /flagz; set by AddFlags
-}
-
-func defaultOptions() *options {
-	return &options{
-		cache:     defaultCacheOptions(),
-		serving:   defaultServingOptions(),
-		connect:   connectOptions{port: noPort},
-		callers:   defaultCallerOptions(),
-		limits:    defaultLimitOptions(),
-		admin:     adminOptions{bindAddress: "127.0.0.1:8081"},
-		telemetry: telemetryOptions{logFormat: "text", logLevel: "info"},
-	}
+	sections cliflag.NamedFlagSets // the flags by the title of their group, in the order of --help; set by AddFlags
 }
 
 // optionGroup is a group of flags.
 type optionGroup interface {
-	// AddFlags adds the flags to fs. The current values of the group's fields are their defaults.
+	// AddFlags adds the flags to fs, and sets the group's fields to their defaults.
 	AddFlags(fs *pflag.FlagSet)
 	// Validate checks the values and reads the files that they name. The group keeps the results for its other methods.
 	// An error names the flag and says what to give.
@@ -76,7 +63,6 @@ func (o *options) AddFlags(all *pflag.FlagSet) {
 		group.AddFlags(fs)
 		all.AddFlagSet(fs)
 	}
-	o.flags = all
 }
 
 // Validate validates each group. It returns the first error.
@@ -97,17 +83,16 @@ func checkDuration(flag string, value, minimum time.Duration) error {
 	return nil
 }
 
-// byteQuantity parses the default of a flag whose value is a number of bytes, like "2Gi".
-func byteQuantity(text string) resource.QuantityValue {
-	return resource.QuantityValue{Quantity: resource.MustParse(text)}
+// bytesVar adds a flag whose value is a number of bytes, like "2Gi".
+func bytesVar(fs *pflag.FlagSet, p *resource.QuantityValue, name, value, usage string) {
+	p.Quantity = resource.MustParse(value)
+	fs.Var(p, name, usage)
 }
 
-// minBytes is the smallest number of bytes, other than 0, that a flag accepts as a bound. A smaller number most likely
-// lacks its unit: 512 for 512Mi.
-const minBytes = 64 << 10
-
-// checkBytes returns an error unless the value of a flag is 0, for no bound, or at least minBytes.
+// checkBytes returns an error unless the value of a flag is a bound in bytes, or 0 for no bound. A number below minBytes most
+// likely lacks its unit: 512 for 512Mi.
 func checkBytes(flag string, value resource.QuantityValue) error {
+	const minBytes = 64 << 10
 	if bytes := value.Value(); bytes == 0 || bytes >= minBytes {
 		return nil
 	}

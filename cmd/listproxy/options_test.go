@@ -25,7 +25,7 @@ import (
 
 // parse returns the options of a command line, or the error with which it is refused.
 func parse(args ...string) (*options, error) {
-	o := defaultOptions()
+	o := &options{}
 	fs := pflag.NewFlagSet("listproxy", pflag.ContinueOnError)
 	o.AddFlags(fs)
 	if err := fs.Parse(args); err != nil {
@@ -242,7 +242,7 @@ func TestSetPingEnv(t *testing.T) {
 func TestFlagsInForce(t *testing.T) {
 	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
 	expect.NoError(t, err)
-	got := flagsInForce(o.flags)
+	got := o.flagsInForce()
 	for _, want := range []string{"secure-port=1234", "eager=[pods,nodes]", "history-window=2m30s", "watches=false"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("got the flags %q, want %s among them", got, want)

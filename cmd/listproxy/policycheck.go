@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newPolicyCommand returns the command for policy files. Alone it prints its help.
+// newPolicyCommand returns the command for policy files. Alone it prints its help. No subcommand contacts a cluster.
 func newPolicyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
@@ -14,13 +14,7 @@ func newPolicyCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyCheckCommand())
-	return cmd
-}
-
-// newPolicyCheckCommand returns the command that checks a policy file. It contacts no cluster.
-func newPolicyCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd.AddCommand(&cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file",
 		Args:  cobra.ExactArgs(1),
@@ -31,5 +25,6 @@ func newPolicyCheckCommand() *cobra.Command {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
 			return err
 		},
-	}
+	})
+	return cmd
 }

@@ -47,14 +47,14 @@ func readPolicy(path string) (*policy.Config, error) {
 	return c, nil
 }
 
-// pluralMeant returns the plural name of a built-in resource that is given in the singular or with capitals: "pods" for
+// pluralMeant returns the plural name of a built-in resource that is written in the singular or with capitals: "pods" for
 // "pod" and "Pods". It returns "" for a correct plural, and for an unknown name, which a later Kubernetes may have.
 func pluralMeant(group, resource string) string {
 	lower := strings.ToLower(resource)
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
 		for kind := range scheme.Scheme.KnownTypes(version) {
-			// The guess is unsafe for custom resources only: the plurals of built-in resources are regular. The kinds that
-			// are no resources, like PodList, do no harm: no resource has the name of such a kind.
+			// The guess is safe for built-in resources, whose plurals are regular. Kinds like PodList, which are no resources, do
+			// no harm.
 			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
 			sameResource := lower == singular.Resource || lower == plural.Resource
 			if sameResource && resource != plural.Resource {

@@ -23,8 +23,8 @@ type ports struct {
 // maxAdminConnections bounds the connections to the admin port. Probes and scrapers need only a few.
 const maxAdminConnections = 512
 
-// openPorts opens the ports and reads the serving certificates. Servers close the ports. After an error, ports that were
-// opened stay open: the process ends.
+// openPorts opens the ports, which their servers close, and reads the serving certificates. After an error, open ports stay
+// open, since the process ends.
 func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (*ports, error) {
 	targets, err := o.connect.targets(upstream)
 	if err != nil {
@@ -51,9 +51,4 @@ func (o *options) openPorts(upstream *url.URL, observer *observe.Observer, log *
 		return nil, err
 	}
 	return p, nil
-}
-
-// connections returns the connections of each port, by the name of the port in metrics.
-func (p *ports) connections() map[string]*limits.Connections {
-	return map[string]*limits.Connections{"clients": p.clientConnections, "admin": p.adminConnections}
 }

@@ -15,7 +15,7 @@ const referencePage = "../../docs/reference.md"
 
 // optionsWithFlags returns options whose flags are in their sections of the help.
 func optionsWithFlags() *options {
-	o := defaultOptions()
+	o := &options{}
 	o.AddFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
 	return o
 }

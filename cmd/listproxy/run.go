@@ -19,8 +19,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// untilSignal returns a context that SIGINT or SIGTERM ends. After the first signal, both have their default effect again:
-// a second signal ends the process at once.
+// untilSignal returns a context that SIGINT or SIGTERM ends. A second signal has its default effect: it ends the process at
+// once.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -29,7 +29,7 @@ func untilSignal() (context.Context, context.CancelFunc) {
 
 // run serves until ctx ends. Then requests may finish, within --shutdown-timeout. The log goes to stderr.
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
-	log := o.telemetry.logger(stderr)
+	log := telemetry.NewLogger(stderr, o.telemetry.logFormat, o.telemetry.level)
 	o.cache.tuneMemory(log)
 	// At level debug the log also has what Kubernetes' libraries write, with credentials masked.
 	klog.SetSlogLogger(telemetry.ForLibraries(log))
@@ -62,10 +62,10 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return a.serve(ctx, o.serving.shutdownDelay, o.serving.drainTimeout)
 }
 
-// serve runs all parts until ctx ends or a part fails, and returns the failure. When ctx ends, it goes on serving for
-// delay, so that load balancers notice that /readyz fails. Then requests have up to timeout to end.
+// serve runs all parts until ctx ends or a part fails, and returns the failure. When ctx ends, serve goes on for delay, so
+// that load balancers notice that /readyz fails. Then requests have up to timeout to end.
 func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
-	// Parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
+	// Parts outlive ctx, since changes of the cluster must be noticed until the last answer is written.
 	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	mainServer := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
@@ -93,8 +93,7 @@ func (a *app) serve(ctx context.Context, delay, timeout time.Duration) error {
 	return failure
 }
 
-// endWatches begins to end all watches, and spreads their ends over the time spread. Forwarded watches end at the same
-// pace as watches from memory.
+// endWatches begins to end all watches, over the time spread. Forwarded watches end at the same pace as those from memory.
 func (a *app) endWatches(spread time.Duration) {
 	a.feeds.collections.EndWatches(spread)
 	a.forward.EndWatches(func(watches int) (delay, within time.Duration) {
@@ -102,8 +101,8 @@ func (a *app) endWatches(spread time.Duration) {
 	})
 }
 
-// start starts all parts. They run until ctx ends; servers run until they are closed. running waits for all of them.
-// failed receives the error of the first part that fails; later errors are dropped.
+// start starts all parts. They run until ctx ends, and servers until they are closed. running waits for all of them. failed
+// receives the error of the first part that fails; later errors are dropped.
 func (a *app) start(
 	ctx context.Context, mainServer, adminServer *http.Server,
 ) (running *sync.WaitGroup, failed <-chan error) {
@@ -135,7 +134,7 @@ func (a *app) start(
 	return running, firstFailure
 }
 
-// endRequests waits until all requests have ended. It cuts requests that are still running after timeout.
+// endRequests waits until all requests have ended, and cuts those that are still running after timeout.
 func (a *app) endRequests(drain *serve.Drain, timeout time.Duration) {
 	start := time.Now()
 	if a.ports.connect != nil {
@@ -147,7 +146,7 @@ func (a *app) endRequests(drain *serve.Drain, timeout time.Duration) {
 		a.log.Info("drained: all requests have ended", "after", time.Since(start).Round(time.Millisecond))
 	case cut > 0:
 		a.log.Warn("requests that had not ended in time were cut", "requests", cut, "timeout", timeout)
-	default: // all handlers have returned, but bytes were still coming in or going out
+	default: // the handlers have returned, but bytes were still coming in or going out
 		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out", "timeout", timeout)
 	}
 }

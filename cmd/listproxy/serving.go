@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -31,36 +30,26 @@ type servingOptions struct {
 	minVersion uint16 // set by Validate, from tlsMinVersion
 }
 
-// maxGoawayChance is the largest --goaway-chance, here as in kube-apiserver.
-const maxGoawayChance = 0.02
-
-func defaultServingOptions() servingOptions {
-	return servingOptions{
-		bindAddress:   net.IPv4zero,
-		port:          8443,
-		certDir:       serve.DefaultDir(),
-		tlsMinVersion: "VersionTLS12",
-		drainTimeout:  time.Minute, // the default of kube-apiserver's --request-timeout
-	}
-}
+// tlsVersions names the values of --tls-min-version. Older versions are of no use: every client of kube-apiserver speaks
+// TLS 1.2.
+const tlsVersions = "VersionTLS12 or VersionTLS13"
 
 // AddFlags implements optionGroup.
 func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.IPVar(&o.bindAddress, "bind-address", o.bindAddress, "IP `address` to serve clients on, without the port")
-	fs.Uint16Var(&o.port, "secure-port", o.port, "`port` to serve clients on, over TLS; 0 any free one")
-	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile,
+	fs.IPVar(&o.bindAddress, "bind-address", net.IPv4zero, "IP `address` to serve clients on, without the port")
+	fs.Uint16Var(&o.port, "secure-port", 8443, "`port` to serve clients on, over TLS; 0 any free one")
+	fs.StringVar(&o.certFile, "tls-cert-file", "",
 		"`file` with the serving certificate, PEM; made in --cert-dir if not given")
-	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
-	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
+	fs.StringVar(&o.keyFile, "tls-private-key-file", "", "`file` with its key, PEM")
+	fs.StringVar(&o.certDir, "cert-dir", serve.DefaultDir(),
 		"`directory` for the certificate that listproxy makes if none is given: tls.crt, for clients to trust, and its key")
-	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion,
-		"lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
-	fs.Float64Var(&o.goawayChance, "goaway-chance", o.goawayChance,
+	fs.StringVar(&o.tlsMinVersion, "tls-min-version", "VersionTLS12", "lowest `version` of TLS: "+tlsVersions)
+	fs.Float64Var(&o.goawayChance, "goaway-chance", 0,
 		"chance, from 0 to 0.02, that a client is told after a request over HTTP/2 to connect again, perhaps to another "+
 			"replica; 0 never, 0.001 is a good start")
-	fs.DurationVar(&o.shutdownDelay, "shutdown-delay-duration", o.shutdownDelay,
+	fs.DurationVar(&o.shutdownDelay, "shutdown-delay-duration", 0,
 		"how long listproxy serves as before after SIGTERM, while /readyz already fails, so that load balancers notice")
-	fs.DurationVar(&o.drainTimeout, "shutdown-timeout", o.drainTimeout,
+	fs.DurationVar(&o.drainTimeout, "shutdown-timeout", time.Minute, // as kube-apiserver's --request-timeout
 		"how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended at once")
 }
 
@@ -73,12 +62,14 @@ func (o *servingOptions) Validate() error {
 		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of " +
 			"listproxy's own, or a certificate (--tls-cert-file, --tls-private-key-file)")
 	}
-	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // negated, since comparisons with NaN are false
+	const maxGoawayChance = 0.02                                         // as in kube-apiserver
+	isChance := o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance // false for NaN
+	if !isChance {
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
 	minVersion, err := cliflag.TLSVersion(o.tlsMinVersion)
 	if err != nil || minVersion < tls.VersionTLS12 {
-		return fmt.Errorf("--tls-min-version %q: choose %s", o.tlsMinVersion, strings.Join(tlsVersions(), " or "))
+		return fmt.Errorf("--tls-min-version %q: choose %s", o.tlsMinVersion, tlsVersions)
 	}
 	o.minVersion = minVersion
 	return errors.Join(
@@ -93,12 +84,8 @@ func (o *servingOptions) listen(port uint16) (net.Listener, error) {
 	return net.ListenTCP("tcp", &net.TCPAddr{IP: o.bindAddress, Port: int(port)})
 }
 
-// tlsVersions returns the versions that --tls-min-version accepts. Older versions are of no use: every client of
-// kube-apiserver speaks TLS 1.2.
-func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
-
 // selfSignedHosts returns the hosts that a self-signed certificate names besides those of [serve.SelfSigned]: the given
-// hosts, and --bind-address. If --bind-address stands for all addresses, it is left out.
+// hosts, and --bind-address unless it stands for all addresses.
 func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	if o.bindAddress.IsUnspecified() {
 		return hosts
@@ -106,8 +93,8 @@ func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	return append(slices.Clone(hosts), o.bindAddress.String())
 }
 
-// certificates loads the certificate of the port for clients, which the port for CONNECT shows, too. Without
-// --tls-cert-file it makes a self-signed one that names hosts. clientCA is nil if client certificates are not accepted.
+// certificates loads the certificate of the ports for clients and for CONNECT. Without --tls-cert-file it makes a self-signed
+// one that names hosts. clientCA is nil if client certificates are not accepted.
 func (o *servingOptions) certificates(
 	hosts []string, clientCA *serve.ClientCA, log *slog.Logger,
 ) (*serve.Certificates, error) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 // telemetryOptions has the level and the format of the log. Metrics are served on the admin port. Environment variables
 // (OTEL_*) configure traces.
 type telemetryOptions struct {
-	logFormat string
+	logFormat telemetry.Format
 	logLevel  string
 
 	level slog.Level // set by Validate, from logLevel
@@ -26,9 +25,9 @@ type telemetryOptions struct {
 
 // AddFlags implements optionGroup.
 func (o *telemetryOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.logLevel, "log-level", o.logLevel,
+	fs.StringVar(&o.logLevel, "log-level", "info",
 		"`level`: debug, access (a line for every request), info, warn or error")
-	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
+	fs.StringVar((*string)(&o.logFormat), "log-format", string(telemetry.FormatText), "`text` or json")
 }
 
 // Validate implements optionGroup.
@@ -38,19 +37,11 @@ func (o *telemetryOptions) Validate() error {
 		return fmt.Errorf("--log-level: %w", err)
 	}
 	o.level = level
-	if o.logFormat != string(telemetry.FormatText) && o.logFormat != string(telemetry.FormatJSON) {
+	if o.logFormat != telemetry.FormatText && o.logFormat != telemetry.FormatJSON {
 		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)
 	}
 	return nil
 }
-
-// logger returns a logger that writes to w.
-func (o *telemetryOptions) logger(w io.Writer) *slog.Logger {
-	return telemetry.NewLogger(w, telemetry.Format(o.logFormat), o.level)
-}
-
-// flushTimeout bounds how long the process, at its end, waits for the last traces to be sent.
-const flushTimeout = 5 * time.Second
 
 // instruments has the observer of requests, and the metrics and traces that it writes to.
 type instruments struct {
@@ -59,7 +50,7 @@ type instruments struct {
 	metrics  *prometheus.Registry
 }
 
-// newInstruments makes the metrics, and the traces if the environment (OTEL_*) asks for them. Its caller must close the
+// newInstruments makes the metrics, and the traces if the environment (OTEL_*) asks for them. The caller must close the
 // instruments.
 func newInstruments(ctx context.Context, log *slog.Logger) (*instruments, error) {
 	traces, err := telemetry.NewTraces(ctx, version(), log)
@@ -78,6 +69,7 @@ func (i *instruments) close(log *slog.Logger) {
 	if i.traces == nil {
 		return
 	}
+	const flushTimeout = 5 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := i.traces.Shutdown(ctx); err != nil {

@@ -13,19 +13,20 @@ import (
 )
 
 // upstreamOptions has the kubeconfig with the API server's address and listproxy's own credentials.
-type upstreamOptions struct{ kubeconfig string }
+type upstreamOptions struct {
+	kubeconfig string
+}
 
 // AddFlags implements optionGroup.
 func (o *upstreamOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
 		"`file` with the API server's address and listproxy's own credentials; without it, the in-cluster configuration")
 }
 
 // Validate implements optionGroup.
 func (o *upstreamOptions) Validate() error { return nil }
 
-// clientConfig returns the configuration of listproxy's own requests. It is that of --kubeconfig or, without the flag,
-// that of the pod.
+// clientConfig returns the configuration of listproxy's own requests: that of --kubeconfig or, without the flag, the pod's.
 func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 	var cfg *rest.Config
 	var err error
@@ -41,8 +42,8 @@ func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// forbidPrompts keeps the exec plugin of cfg, if there is one, from prompting: nobody is there to answer. client-go
-// refuses a plugin that must prompt.
+// forbidPrompts keeps the exec plugin of cfg, if any, from prompting, since nobody is there to answer. client-go refuses a
+// plugin that must prompt.
 func forbidPrompts(cfg *rest.Config) {
 	if plugin := cfg.ExecProvider; plugin != nil {
 		plugin.StdinUnavailable = true
@@ -57,8 +58,8 @@ type apiServer struct {
 	health     *upstream.Health     // what the answers to both tell of the API server
 }
 
-// newAPIServer returns what listproxy reaches the API server of config with. config has listproxy's own credentials.
-// With --client-ca-file, they also serve to impersonate the callers that have client certificates.
+// newAPIServer returns the apiServer for config, which has listproxy's own credentials. With --client-ca-file, they also
+// serve to impersonate the callers that have client certificates.
 func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer, error) {
 	transports, err := upstream.New(config)
 	if err != nil {
@@ -77,13 +78,12 @@ func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer
 	return apiServer{ownConfig: health.Observe(config), transports: transports, health: health}, nil
 }
 
-// setPingEnv makes client-go notice within 10 seconds that an HTTP/2 connection is half-open; client-go has no other
-// setting for this. HTTP2_READ_IDLE_TIMEOUT_SECONDS is the time without a frame after which it sends a ping, and
-// HTTP2_PING_TIMEOUT_SECONDS the time for which it waits for the answer. Both become 5, unless the environment has them;
-// client-go's defaults are 30 and 15. Until such a connection is closed, its feeds hear nothing, so that lists are
-// forwarded, and a changed definition or a revoked right goes unnoticed.
+// setPingEnv makes client-go notice within 10 seconds, and not 45, that an HTTP/2 connection is half-open. Until then, the
+// feeds on such a connection hear nothing: lists are forwarded, and a changed definition or a revoked right goes unnoticed.
 //
-// It must be called before the first connection is made. Connections for callers' requests have settings of their own.
+// client-go can be configured only by the environment: the time without a frame after which it sends a ping, and the time
+// for which it waits for the answer. setPingEnv sets both to 5 seconds unless the environment has them. It must be called
+// before the first connection is made. Connections for callers' requests have settings of their own.
 func setPingEnv() {
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if os.Getenv(name) == "" {

@@ -22,10 +22,9 @@ type File struct {
 	Lines int64 `json:"lines"`
 	// Bad is the number of lines without an audit event.
 	Bad int64 `json:"bad,omitempty"`
-	// Others is the number of audit events that say nothing of a list or watch, see [auditEvent.isRelevant].
+	// Others is the number of audit events that stand for no list or watch (see [auditEvent.isRelevant]).
 	Others int64 `json:"others"`
-	// Problem says why the file could not be read to its end, or that it has no list and no watch. It is empty
-	// otherwise.
+	// Problem says why the file could not be read to its end, or that it has no list and no watch. Otherwise it is empty.
 	Problem string `json:"problem,omitempty"`
 
 	relevant int64 // the number of all other audit events
@@ -33,11 +32,11 @@ type File struct {
 
 // newAnalyzer returns an analyzer for a listproxy with the policy p.
 func newAnalyzer(p *policy.Config) *analyzer {
-	return &analyzer{predictor: newPredictor(p), tally: newTally()}
+	return &analyzer{predictor: newPredictor(p), tally: &tally{counters: map[counterKey]*counter{}}}
 }
 
-// readLog reads a log to its end. It returns an error if reading fails, or if the log has no list and no watch. Events
-// before a failure are in the report, and so is the error, as the Problem of the File.
+// readLog reads a log to its end. It returns an error if reading fails, or if the log has no list and no watch. The report
+// has the events before the failure, and the error as the Problem of the File.
 func (a *analyzer) readLog(name string, log io.Reader) error {
 	f := File{Name: name}
 	err := eachLine(log, func(line []byte) { a.readLine(&f, line) })
@@ -54,16 +53,17 @@ func (a *analyzer) readLog(name string, log io.Reader) error {
 // readLine counts the line in f, and the requests of its events in the tally.
 func (a *analyzer) readLine(f *File, line []byte) {
 	f.Lines++
-	found := eachEvent(line, func(e *auditEvent) {
+	events := eventsIn(line, 0)
+	if len(events) == 0 {
+		f.Bad++
+	}
+	for _, e := range events {
 		if !e.isRelevant() {
 			f.Others++
-			return
+			continue
 		}
 		f.relevant++
 		a.tally.add(e, a.predictor.predict(e))
-	})
-	if !found {
-		f.Bad++
 	}
 }
 

@@ -57,9 +57,9 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 			readErr := readFiles(a, files, cmd.InOrStdin())
 			report := a.report()
 			if report.Totals.Lists.Count+report.Totals.Watches.Count == 0 {
-				return readErr // there is nothing to report, and a file without a list and a watch is an error
+				return readErr // not nil, since a file without a list and a watch is an error
 			}
-			// The logs that could be read are reported, even if others have failed.
+			// Logs that could be read are reported, even if others have failed.
 			if err := writeReport(cmd.OutOrStdout(), report, output, maxRows); err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ func readFiles(a *analyzer, files []string, stdin io.Reader) error {
 	return errors.Join(errs...)
 }
 
-// readFile reads one file, or stdin if the file is "-". The error does not name the file.
+// readFile reads one file, or stdin if file is "-". The error does not name the file.
 func readFile(a *analyzer, file string, stdin io.Reader) error {
 	if file == "-" {
 		return a.readLog("standard input", stdin)

@@ -38,8 +38,8 @@ type auditEvent struct {
 // responseObject is the answer in an event.
 type responseObject struct{ isTable bool }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large: it searches the first
-// bytes, where the kind stands.
+// UnmarshalJSON implements [json.Unmarshaler]. It does not decode the object, which can be large, but searches its first
+// bytes for the kind.
 func (o *responseObject) UnmarshalJSON(data []byte) error {
 	const headBytes = 256
 	o.isTable = bytes.Contains(data[:min(len(data), headBytes)], []byte(`"Table"`))
@@ -52,12 +52,11 @@ func (e *auditEvent) isEvent() bool {
 		e.RequestURI != "" && e.Stage != ""
 }
 
-// isRelevant reports whether the event stands for a request that could have come through listproxy: a list or watch that
-// was answered, or is being answered (the stages ResponseComplete and ResponseStarted). A list has one such event:
-// kube-apiserver writes it at the end, with the stage ResponseComplete, and listproxy at the start. A watch may have two,
-// see [counter].
+// isRelevant reports whether the event stands for a list or watch that could have come through listproxy, and was answered
+// or is being answered. A list has one such event: kube-apiserver writes it at the end (ResponseComplete), and listproxy at
+// the start (ResponseStarted). A watch may have two (see [counter]).
 //
-// Requests of kube-apiserver to itself and of listproxy for itself are not relevant: they never come through listproxy.
+// Requests of kube-apiserver to itself and of listproxy for itself never come through listproxy.
 func (e *auditEvent) isRelevant() bool {
 	if e.User.Username == user.APIServerUser || strings.HasPrefix(e.UserAgent, "listproxy/") {
 		return false
@@ -67,8 +66,8 @@ func (e *auditEvent) isRelevant() bool {
 	return hasStage && hasVerb
 }
 
-// receivedAt returns when the request was received, or false if the event has no time that can be right. A wrong year
-// would stretch the period of the report, and one over 9999 could not be encoded as JSON.
+// receivedAt returns when the request was received, or false if the event has no plausible time. A wrong year would stretch
+// the period of the report, and one above 9999 cannot be encoded as JSON.
 func (e *auditEvent) receivedAt() (time.Time, bool) {
 	year := e.Received.UTC().Year()
 	return e.Received, year >= 1970 && year <= 2200
@@ -83,15 +82,17 @@ const (
 )
 
 // httpRequest returns the request of the event, or false if its URI is malformed. The only header in an event is the
-// User-Agent. The request is assumed to ask for JSON, or for a table if kubectl get seems to have sent it.
+// User-Agent, so the request is assumed to ask for JSON unless wantsTable.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {
 		return nil, false
 	}
 	r := &http.Request{
-		Method: http.MethodGet, URL: u, RequestURI: e.RequestURI,
-		Header: http.Header{"User-Agent": {e.UserAgent}},
+		Method:     http.MethodGet,
+		URL:        u,
+		RequestURI: e.RequestURI,
+		Header:     http.Header{"User-Agent": {e.UserAgent}},
 	}
 	if e.wantsTable() {
 		r.Header["Accept"] = []string{acceptTable}
@@ -99,14 +100,11 @@ func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	return r, true
 }
 
-// wantsTable reports whether the request asked for a table: whether its answer is one or, if the event has no answer,
-// whether kubectl get seems to have sent the request.
+// wantsTable reports whether the request asked for a table. If the event has no answer that tells, kubectl get is assumed to
+// have asked for one.
 func (e *auditEvent) wantsTable() bool {
 	if e.ResponseObject != nil {
 		return e.ResponseObject.isTable
 	}
 	return strings.HasPrefix(e.UserAgent, "kubectl") && strings.Contains(e.RequestURI, kubectlLimit)
 }
-
-// isAnonymous reports whether the client sent no credentials.
-func (e *auditEvent) isAnonymous() bool { return e.User.Username == user.Anonymous }

@@ -12,7 +12,7 @@ const (
 	// maxLine is the length in bytes of the longest line that can be read. An audit event has about a kilobyte, but one
 	// of the level RequestResponse contains the whole list.
 	maxLine = 256 << 20
-	// lineBuffer is the length in bytes up to which lines are read without allocating memory.
+	// lineBuffer is the length in bytes of the lines that are read without allocating more memory.
 	lineBuffer = 1 << 20
 )
 
@@ -20,8 +20,8 @@ const (
 var gzipMagic = []byte{0x1f, 0x8b}
 
 // eachLine calls visit for every line of a log that is not blank, without its line break. The line is valid until visit
-// returns. The log may be compressed with gzip. If reading fails, or at a line longer than maxLine, it returns an error
-// after the visits of all lines before.
+// returns. The log may be compressed with gzip. If reading fails, or a line is longer than maxLine, eachLine returns an error
+// after it has visited all lines before.
 func eachLine(log io.Reader, visit func(line []byte)) error {
 	buffered := bufio.NewReader(log)
 	text := io.Reader(buffered)

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -44,8 +46,8 @@ const (
 	byAPIServer answerer = "kube-apiserver"
 )
 
-// reasonRefused is a reason that package reason does not have: kube-apiserver answered the request with an error. It would
-// do so again, since listproxy makes up no errors: it forwards such requests.
+// reasonRefused means that kube-apiserver answered the request with an error. It would do so again, since listproxy makes up
+// no errors: it forwards such requests. Package reason does not have this reason.
 const reasonRefused reason.Reason = "refused"
 
 // prediction is what listproxy would do with a request.
@@ -74,7 +76,7 @@ func (p *predictor) predict(e *auditEvent) prediction {
 		return prediction{verb: e.Verb, form: formUnknown, answeredBy: byAPIServer, reason: reason.NotCanonical}
 	}
 	credentials := policy.PlainToken
-	if e.isAnonymous() {
+	if e.User.Username == user.Anonymous {
 		credentials = policy.NoToken
 	}
 	request, parseReason := policy.Parse(httpRequest, kubehttp.Parse(httpRequest).Info, credentials)
@@ -85,8 +87,8 @@ func (p *predictor) predict(e *auditEvent) prediction {
 	return result
 }
 
-// succeeded reports whether code is the status of a successful list or watch. If the log has no status, code is 0, and
-// success is assumed.
+// succeeded reports whether code is the status of a successful list or watch. A code of 0, in a log without a status, counts
+// as success.
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }
 
 // whoAnswers returns who answers a request, and why kube-apiserver does. parseReason is the reason of [policy.Parse] to
@@ -111,10 +113,10 @@ func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reaso
 	return byMemoryIfConsistentLists, reason.None
 }
 
-// whyForwarded returns the reason why a request is forwarded under a policy, or None. Without a cluster nobody knows
-// whether the resource is namespaced, so a request counts as answered if listproxy would answer it in one of the two
-// cases. Nor is it known whether the resource is custom. This does not matter: the requests ask for JSON or a table
-// (see auditEvent.httpRequest), and custom resources have both.
+// whyForwarded returns the reason why a request is forwarded under a policy, or None. Without a cluster, it is not known
+// whether the resource is namespaced, so a request counts as answered if listproxy would answer it in one of the two cases.
+// Whether the resource is custom is not known either, and does not matter: the requests ask for JSON or a table (see
+// [auditEvent.httpRequest]), which custom resources have, too.
 func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 	const namespaced, clusterScoped = true, false // the values of the parameter namespaced of Representation
 	const custom = false
@@ -138,7 +140,7 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// The form does not depend on the policy, but Decide returns it only for requests that it does not forward. With these
+	// The form does not depend on the policy, but Decide has it only for requests that it does not forward. With these
 	// settings it forwards the fewest.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
@@ -152,8 +154,8 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	return form(decision.Semantics)
 }
 
-// isAggregated reports whether the resource of a request surely belongs to an aggregated API server. Logs do not have this
-// fact, but kube-apiserver itself never serves the metrics APIs.
+// isAggregated reports whether the resource of a request surely belongs to an aggregated API server. A log does not say so,
+// but kube-apiserver itself never serves the metrics APIs.
 func isAggregated(request *policy.Request) bool {
 	return request.Group == "metrics.k8s.io" || strings.HasSuffix(request.Group, ".metrics.k8s.io")
 }

@@ -18,12 +18,12 @@ type counterKey struct {
 	prediction prediction
 }
 
-// counter counts the events of the requests with one key.
+// counter counts the events of the requests with one key. A list has one event. A watch has an event at its start, one at its
+// end, or both, as the audit policy says.
 type counter struct {
-	// opened is the number of events at the start of a watch, and completed that of all other events. A list has one
-	// event. For a watch, a log has both events or one of them, as the audit policy says.
-	opened, completed int64
-	duration          time.Duration // the total duration of lists
+	opened    int64         // events at the start of a watch
+	completed int64         // all other events
+	duration  time.Duration // the total duration of lists
 }
 
 // requests returns the number of requests.
@@ -34,8 +34,6 @@ type tally struct {
 	counters    map[counterKey]*counter
 	first, last time.Time // when the first and the last request were received; zero if no event says when
 }
-
-func newTally() *tally { return &tally{counters: map[counterKey]*counter{}} }
 
 // add counts an event whose request has the prediction p.
 func (t *tally) add(e *auditEvent, p prediction) {

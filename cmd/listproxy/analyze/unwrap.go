@@ -12,44 +12,39 @@ import (
 // maxDepth bounds how deeply an event may be wrapped: in this many objects, lists and strings in all.
 const maxDepth = 8
 
-// eachEvent calls visit for every event in a line, in any order, and reports whether there is any. Exporters of logs wrap
-// an event in objects, in lists, or in a string that holds JSON. Words without { and [, such as a time, may stand before
-// the JSON, and more JSON may follow.
-func eachEvent(line []byte, visit func(*auditEvent)) bool { return eachEventInText(line, 0, visit) }
-
-// eachEventInText is [eachEvent] for a text that is wrapped in depth objects, lists and strings.
-func eachEventInText(text []byte, depth int, visit func(*auditEvent)) (found bool) {
+// eventsIn returns the events in a text, in any order. Exporters of logs wrap an event in objects, in lists, or in a string
+// that holds JSON. Words without { and [, such as a time, may stand before the JSON, and more JSON may follow. The text
+// itself is wrapped in depth objects, lists and strings: a line in none.
+func eventsIn(text []byte, depth int) []*auditEvent {
 	start := bytes.IndexAny(text, "{[")
 	if start < 0 || depth > maxDepth || !mayHaveEvent(text) {
-		return false
+		return nil
 	}
 	// Nearly every line is one plain event. The decoder below would read it twice.
-	if visitEvent(text[start:], visit) {
-		return true
+	if e := parseEvent(text[start:]); e != nil {
+		return []*auditEvent{e}
 	}
+	var events []*auditEvent
 	values := json.NewDecoder(bytes.NewReader(text[start:]))
 	for {
 		var value json.RawMessage
 		if values.Decode(&value) != nil { // the end, or something that is not JSON
-			return found
+			return events
 		}
-		if eachEventInValue(value, depth, visit) {
-			found = true
-		}
+		events = append(events, eventsInValue(value, depth)...)
 	}
 }
 
-// eachEventInValue is [eachEvent] for a JSON value that is wrapped in depth objects, lists and strings. It ignores errors
-// of json.Unmarshal, since the decoder has already checked that the value is JSON.
-func eachEventInValue(value json.RawMessage, depth int, visit func(*auditEvent)) (found bool) {
+// eventsInValue is [eventsIn] for a JSON value. It ignores errors of json.Unmarshal, since the value was decoded as JSON.
+func eventsInValue(value json.RawMessage, depth int) []*auditEvent {
 	if depth > maxDepth || !mayHaveEvent(value) {
-		return false
+		return nil
 	}
 	var elements []json.RawMessage
 	switch value[0] {
 	case '{':
-		if visitEvent(value, visit) {
-			return true
+		if e := parseEvent(value); e != nil {
+			return []*auditEvent{e}
 		}
 		var members map[string]json.RawMessage
 		_ = json.Unmarshal(value, &members)
@@ -59,26 +54,23 @@ func eachEventInValue(value json.RawMessage, depth int, visit func(*auditEvent))
 	case '"':
 		var text string
 		_ = json.Unmarshal(value, &text)
-		return eachEventInText([]byte(text), depth+1, visit)
+		return eventsIn([]byte(text), depth+1)
 	}
+	var events []*auditEvent
 	for _, element := range elements {
-		if eachEventInValue(element, depth+1, visit) {
-			found = true
-		}
+		events = append(events, eventsInValue(element, depth+1)...)
 	}
-	return found
+	return events
 }
 
-// visitEvent calls visit if the value is an event, and reports whether it is.
-func visitEvent(value []byte, visit func(*auditEvent)) bool {
+// parseEvent returns the event that a JSON value is, or nil if it is none.
+func parseEvent(value []byte) *auditEvent {
 	var e auditEvent
 	if json.Unmarshal(value, &e) != nil || !e.isEvent() {
-		return false
+		return nil
 	}
-	visit(&e)
-	return true
+	return &e
 }
 
-// mayHaveEvent is a quick test before anything is parsed. It reports false if text lacks the API group that each event
-// names.
+// mayHaveEvent is a quick test before anything is parsed: each event names its API group.
 func mayHaveEvent(text []byte) bool { return bytes.Contains(text, []byte(auditv1.GroupName)) }

@@ -18,12 +18,11 @@ const (
 	viaProxyURL = "proxy-url"
 )
 
-// proxyRoute is how a client reaches the proxy: as its server, or through its proxy-url. The URL that does not belong to
-// via has no effect.
+// proxyRoute is how a client reaches the proxy: as its server, or through its proxy-url.
 type proxyRoute struct {
 	via      string // viaServer or viaProxyURL
-	server   string // the proxy's URL with viaServer
-	proxyURL string // the proxy's URL with viaProxyURL
+	server   string // the proxy's URL, used with viaServer
+	proxyURL string // the proxy's URL, used with viaProxyURL
 }
 
 // NewKubeconfigCommand returns the command that prints a kubeconfig for clients of the proxy. defaultCA is the file of
@@ -58,7 +57,7 @@ The kubeconfig has your credentials in it, so let nobody else read it:
 			return route.check()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := kubeconfigLoader(kubeconfig, "").RawConfig() // of all contexts: pointAtProxy chooses
+			cfg, err := kubeconfigLoader(kubeconfig, "").RawConfig() // with all contexts
 			if err != nil {
 				return fmt.Errorf("the kubeconfig to take the context from (--kubeconfig, or %s): %w", usualKubeconfig, err)
 			}
@@ -144,8 +143,8 @@ func pointAtProxy(cfg *api.Config, contextName string, route proxyRoute, ca []by
 		}
 		cluster.ProxyURL = route.proxyURL
 	}
-	// Go's clients have one set of TLS settings for an https proxy and for the server behind it. So the settings for the API
-	// server's certificate give way to those for the proxy's.
+	// Go's clients have one set of TLS settings for an https proxy and for the server behind it. So these settings are for the
+	// proxy's certificate, and no longer for the API server's.
 	cluster.CertificateAuthorityData = ca
 	cluster.InsecureSkipTLSVerify = false
 	cluster.TLSServerName = ""
@@ -160,8 +159,8 @@ func checkURL(name, s string) error {
 	return fmt.Errorf("%s %q is not a URL that begins with https:// and names a host", name, s)
 }
 
-// warnOfCertificate writes a warning if the user of the current context has a client certificate. The proxy terminates
-// TLS, so kube-apiserver does not see the certificate, and listproxy accepts it only with --client-ca-file.
+// warnOfCertificate writes a warning if the user of the current context has a client certificate. The proxy terminates TLS,
+// so kube-apiserver does not see it.
 func warnOfCertificate(w io.Writer, cfg *api.Config) {
 	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
 	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {

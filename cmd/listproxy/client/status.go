@@ -103,8 +103,8 @@ func fetchStatus(ctx context.Context, statusURL string) (admin.Status, error) {
 	return status, nil
 }
 
-// writeStatus writes a status for people. It drops control characters: the status came over the network, and must not
-// command the terminal.
+// writeStatus writes a status for people, without control characters: the status came over the network, and must not command
+// the terminal.
 func writeStatus(w io.Writer, status admin.Status) error {
 	text := &strings.Builder{}
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
@@ -187,8 +187,7 @@ func writeChanges(table *tabwriter.Writer, changes []admin.Change) {
 	}
 }
 
-// dropControl is a mapping for [strings.Map]. It drops control characters, which could command a terminal, but keeps line
-// breaks.
+// dropControl is a mapping for [strings.Map] that drops control characters except line breaks.
 func dropControl(r rune) rune {
 	if r != '\n' && unicode.IsControl(r) {
 		return -1

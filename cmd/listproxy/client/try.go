@@ -22,8 +22,8 @@ const (
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
 	// retryInterval is the pause between two requests.
 	retryInterval = 500 * time.Millisecond
-	// answerTimeout is the time after --wait in which the last request must be answered: it may begin just before --wait
-	// is over, and listproxy itself may have to wait for kube-apiserver.
+	// answerTimeout is how long after --wait the last request may be answered. It may begin just before --wait is over, and
+	// listproxy itself may have to wait for kube-apiserver.
 	answerTimeout = time.Minute
 )
 
@@ -31,7 +31,7 @@ const (
 // User-Agent of the requests.
 func NewTryCommand(userAgent string) *cobra.Command {
 	var kubeconfig, contextName string
-	path := defaultPath // PreRunE replaces it by the argument, if there is one
+	path := defaultPath // PreRunE replaces it with the argument, if any
 	var wait time.Duration
 	var allowForwarded bool
 	cmd := &cobra.Command{
@@ -162,9 +162,9 @@ func (p *poller) request(ctx context.Context) (answer, error) {
 	return a, err
 }
 
-// whyForwarded returns the reason why the list was forwarded, or reason.None if it came from memory. It returns an
-// error if the answer is not a list, or did not come through a listproxy. The status of an answer from memory does not
-// matter, since listproxy answers from memory with lists only, never with errors.
+// whyForwarded returns the reason why the list was forwarded, or reason.None if it came from memory. It returns an error if
+// the answer is not a list, or did not come through a listproxy. It ignores the status of an answer from memory, since that is
+// always a list.
 func (a answer) whyForwarded() (reason.Reason, error) {
 	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
 	switch {
@@ -174,7 +174,7 @@ func (a answer) whyForwarded() (reason.Reason, error) {
 		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's credentials are not accepted", a.code)
 	case a.code == http.StatusForbidden:
 		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's user may not list this", a.code)
-	case a.code >= http.StatusBadRequest && !reason.Reason(detail).IsTransient(): // else run asks again
+	case a.code >= http.StatusBadRequest && !reason.Reason(detail).IsTransient(): // otherwise, run asks again
 		return reason.None, a.failure()
 	case detail == "": // the answer has no Cache-Status, or one of another cache
 		return reason.None, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +
@@ -191,8 +191,7 @@ func (a answer) failure() error {
 	return nil
 }
 
-// print prints where the answer came from, and why it was forwarded. It prints nothing if it would repeat the text that
-// it printed last.
+// print prints where the answer came from, and why it was forwarded, unless it would repeat the last text.
 func (p *poller) print(a answer, why reason.Reason) {
 	var text string
 	if why == reason.None {

@@ -86,17 +86,24 @@ func TestMentionedFlags(t *testing.T) {
 	for _, cmd := range commands(newCommand()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
 	}
-	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
+	expectKnown(t, "`--([a-z][a-z-]*[a-z])", known)
+}
+
+// expectKnown fails the test for each name in the pages that known lacks, except in records. pattern finds the names, as its
+// first group.
+func expectKnown(t *testing.T, pattern string, known map[string]bool) {
+	t.Helper()
+	mention := regexp.MustCompile(pattern)
 	mentions := 0
 	for _, p := range readPages(t) {
 		for _, match := range mention.FindAllStringSubmatch(p.text, -1) {
 			mentions++
 			if name := match[1]; !known[name] && !p.isRecord {
-				t.Errorf("%s mentions --%s, which is not a flag of any command", p.path, name)
+				t.Errorf("%s mentions %s, which does not exist", p.path, name)
 			}
 		}
 	}
-	expectMatches(t, "flags", mentions)
+	expectMatches(t, "mentions", mentions)
 }
 
 // TestMentionedTests: every test that a page names exists. Records may name tests that are gone.
@@ -116,17 +123,7 @@ func TestMentionedTests(t *testing.T) {
 		}
 		return nil
 	}))
-	mention := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
-	mentions := 0
-	for _, p := range readPages(t) {
-		for _, match := range mention.FindAllStringSubmatch(p.text, -1) {
-			mentions++
-			if name := match[1]; !known[name] && !p.isRecord {
-				t.Errorf("%s names the test %s, which does not exist", p.path, name)
-			}
-		}
-	}
-	expectMatches(t, "tests", mentions)
+	expectKnown(t, "`((?:Test|Fuzz)[A-Z]\\w+)`", known)
 }
 
 // TestLinksInPages: every link to a file of this repository leads to a file that exists and, if it names a heading, to one that

@@ -176,7 +176,7 @@ func TestPluralNames(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: the memory limit follows from --cache-bytes, as docs/operate.md says. Without a bound there is none.
+// TestMemoryLimit: the memory limit follows from --cache-bytes, as docs/operate.md says. Without a bound there is no limit.
 func TestMemoryLimit(t *testing.T) {
 	const gibibyte, none = 1 << 30, math.MaxInt64
 	for cacheBytes, want := range map[int64]struct{ min, max int64 }{

@@ -130,12 +130,10 @@ func TestKubeconfigRefuses(t *testing.T) {
 		from + " --certificate-authority=" + missing:       "name its file in --certificate-authority",
 		from + " --certificate-authority=" + source:        "there is no certificate",
 	} {
-		out, _, err := clitest.Execute(t, NewKubeconfigCommand(defaultCA), strings.Fields(args)...)
-		if err == nil || !strings.Contains(err.Error(), wantSays) {
-			t.Errorf("%q: got error %v, want one with %q", args, err, wantSays)
-		}
-		if out != "" {
-			t.Errorf("%q: got the output %q, want none", args, out)
-		}
+		t.Run(args, func(t *testing.T) {
+			out, _, err := clitest.Execute(t, NewKubeconfigCommand(defaultCA), strings.Fields(args)...)
+			clitest.Refused(t, err, wantSays)
+			expect.Same(t, "", out)
+		})
 	}
 }

@@ -36,7 +36,7 @@ func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.Tree.Page(s.Envelope, q, buf)
 }
 
-// listState returns the snapshot in the form that a [source.PageComparer] compares with the upstream's list.
+// listState returns the snapshot in the form that [source.Source.ComparePage] compares with the upstream's list.
 func (s Snapshot) listState() source.ListState {
 	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.Tree}
 }

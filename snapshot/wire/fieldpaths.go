@@ -12,8 +12,8 @@ import (
 //
 // For example, the JSON paths of the fields 0, spec.nodeName, and 1, spec.restartPolicy, are this tree:
 //
-//	root ── "spec" ┬─ "nodeName", which ends field 0
-//	               └─ "restartPolicy", which ends field 1
+//	root ── "spec" ┬─ "nodeName", the end of field 0
+//	               └─ "restartPolicy", the end of field 1
 type FieldPaths struct {
 	fields   []Field
 	json     *pathNode[string]

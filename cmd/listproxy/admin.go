@@ -35,8 +35,7 @@ func (o *adminOptions) Validate() error {
 	return nil
 }
 
-// newAdminConfig returns the configuration of the admin port. The port serves the metrics of the registry, to which
-// newAdminConfig adds its Source as a collector.
+// newAdminConfig returns the configuration of the admin port. It registers the port's Source as a collector of metrics.
 func (o *options) newAdminConfig(a *app, requestLimits *limits.Limits, metrics *prometheus.Registry) admin.Config {
 	upstream := a.api.transports.URL()
 	source := &admin.Source{
@@ -81,9 +80,8 @@ func (o *options) flagsInForce() []string {
 	return flags
 }
 
-// allowedHosts returns the hosts that the admin port accepts in the header Host, besides those that it always accepts: this
-// machine's name, and the API server. A request through the API server's proxy (kubectl get --raw
-// …/pods/NAME:8081/proxy/statusz) keeps the API server as its Host.
+// allowedHosts returns names that the admin port accepts in the header Host: the API server's, which requests through its
+// proxy have (kubectl get --raw …/pods/NAME:8081/proxy/statusz), and this machine's.
 func allowedHosts(upstream *url.URL) []string {
 	hosts := []string{upstream.Hostname()}
 	if machine, err := os.Hostname(); err == nil {

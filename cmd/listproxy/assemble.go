@@ -124,8 +124,8 @@ func (o *options) newRights(api apiServer, observer *observe.Observer, log *slog
 	}
 	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
-		// A caller with a client certificate has no credentials that can be sent on, so listproxy impersonates the caller.
-		// Whether listproxy may do that is asked with its own account.
+		// Callers with a client certificate are impersonated: there are no credentials of theirs to send on. Whether listproxy
+		// may impersonate them is asked with its own account.
 		var err error
 		if send, err = auth.WithOwnAccount(send, api.ownConfig); err != nil {
 			return rights{}, err
@@ -192,7 +192,7 @@ func (o *options) newFeeds(api apiServer, observer *observe.Observer, log *slog.
 	clusterConfig := cluster.Config{
 		Invalidate: collections.Invalidate,
 		Verify:     collections.Verify,
-		// The cluster's knowledge comes from watches. After an outage they must be opened again, which takes seconds.
+		// What the cluster knows comes from watches, which are open again only seconds after an outage.
 		AsOf: func(now time.Time) time.Time {
 			return api.health.Outage().AsOfWithoutStream(now, o.cache.stalenessBound)
 		},

@@ -158,15 +158,16 @@ func parseEagerName(name string) (proxy.EagerCollection, error) {
 	return collection, nil
 }
 
-// lacksVersion reports whether a parsed name has no version, so that the group's first part was taken for it:
-// ingresses.networking.k8s.io is parsed as version "networking" of group "k8s.io". The groups of custom resources have a dot.
+// lacksVersion reports whether a name was parsed that has no version. The first part of its group has become the version:
+// "networking" of the group "k8s.io" for ingresses.networking.k8s.io.
 func lacksVersion(gvr schema.GroupVersionResource) bool {
 	isBuiltIn := scheme.Scheme.IsGroupRegistered
-	return isBuiltIn(gvr.Version+"."+gvr.Group) || !strings.Contains(gvr.Group, ".") && !isBuiltIn(gvr.Group)
+	canBeGroup := isBuiltIn(gvr.Group) || strings.Contains(gvr.Group, ".") // groups of custom resources have a dot
+	return !canBeGroup || isBuiltIn(gvr.Version+"."+gvr.Group)
 }
 
-// checkEager returns an error if there can be no collection c, or if the policy keeps it out of memory. name is c as written
-// in --eager.
+// checkEager returns an error if the collection c cannot exist, or if the policy keeps it out of memory. name is the value of
+// --eager.
 func checkEager(p *policy.Config, name string, c proxy.EagerCollection) error {
 	if c.Resource == "" {
 		return fmt.Errorf("%q names no resource", name)

@@ -39,6 +39,6 @@ func (o *limitOptions) newLimits() *limits.Limits {
 		Short:       int(o.requests),
 		LongRunning: int(o.longRunning),
 		Bytes:       o.bytes.Value(),
-		Wait:        5 * time.Second,
+		Wait:        5 * time.Second, // that a request or a large answer waits for its turn
 	})
 }

@@ -13,13 +13,13 @@ const (
 	gcPercent = 50
 	// otherMemory is the number of bytes for everything but stored objects: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// compressedDivisor is the bound on stored objects divided by the bound on compressed lists, which do not count as stored
-	// objects.
+	// compressedDivisor divides the bound on stored objects: the result is the bound on compressed lists, which are kept in
+	// addition.
 	compressedDivisor = 8
 	// defaultCompressedBound is the bound on compressed lists, in bytes, if stored objects have no bound.
 	defaultCompressedBound = 256 << 20
-	// bytesPerConnection is the memory limit of the process divided by the number of connections that clients may have. A
-	// connection needs up to an eighth of these bytes.
+	// bytesPerConnection bounds the connections of clients: one for each so many bytes of the memory limit. A connection needs
+	// at most an eighth of these bytes.
 	bytesPerConnection             = 1 << 20
 	minConnections, maxConnections = 256, 20_000
 	// noMemoryLimit is the limit by which the Go runtime means that there is none.

@@ -78,8 +78,7 @@ func (o *servingOptions) Validate() error {
 	)
 }
 
-// listen opens --secure-port, or another port that listproxy serves on --bind-address. If port is 0, the system chooses
-// one.
+// listen opens a port on --bind-address. If port is 0, the system chooses one.
 func (o *servingOptions) listen(port uint16) (net.Listener, error) {
 	return net.ListenTCP("tcp", &net.TCPAddr{IP: o.bindAddress, Port: int(port)})
 }

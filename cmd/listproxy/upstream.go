@@ -51,15 +51,15 @@ func forbidPrompts(cfg *rest.Config) {
 	}
 }
 
-// apiServer is what listproxy reaches the API server with.
+// apiServer has the ways to the API server, and its health.
 type apiServer struct {
-	ownConfig  *rest.Config         // for listproxy's own requests, with its credentials; health observes the answers
-	transports *upstream.Transports // for requests with callers' credentials
-	health     *upstream.Health     // what the answers to both tell of the API server
+	ownConfig  *rest.Config         // for listproxy's own requests
+	transports *upstream.Transports // for callers' requests
+	health     *upstream.Health     // observes the answers to both
 }
 
-// newAPIServer returns the apiServer for config, which has listproxy's own credentials. With --client-ca-file, they also
-// serve to impersonate the callers that have client certificates.
+// newAPIServer returns the apiServer for config, which has listproxy's own credentials. With --client-ca-file, listproxy also
+// uses these credentials to impersonate callers who have client certificates.
 func (o *options) newAPIServer(config *rest.Config, log *slog.Logger) (apiServer, error) {
 	transports, err := upstream.New(config)
 	if err != nil {

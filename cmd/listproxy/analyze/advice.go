@@ -9,8 +9,8 @@ import (
 
 // Advice says what to change so that more requests are answered from memory.
 type Advice struct {
-	// What is the reason why kube-apiserver answers or, if only a switch of listproxy is missing, the [answerer] that the
-	// switch would bring.
+	// What is the reason why kube-apiserver answers. If listproxy would answer with one more switch, What is the [answerer]
+	// with this switch.
 	What string `json:"what"`
 	// Lists and Watches are the numbers of requests that the advice is about.
 	Lists   int64 `json:"lists,omitempty"`

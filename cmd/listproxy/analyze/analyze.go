@@ -24,10 +24,10 @@ type File struct {
 	Bad int64 `json:"bad,omitempty"`
 	// Others is the number of audit events that stand for no list or watch (see [auditEvent.isRelevant]).
 	Others int64 `json:"others"`
-	// Problem says why the file could not be read to its end, or that it has no list and no watch. Otherwise it is empty.
+	// Problem says why the file could not be read to its end, or that it has no list and no watch. It is empty if all is well.
 	Problem string `json:"problem,omitempty"`
 
-	relevant int64 // the number of all other audit events
+	relevant int64 // the number of audit events that stand for a list or watch
 }
 
 // newAnalyzer returns an analyzer for a listproxy with the policy p.

@@ -7,14 +7,14 @@
 //
 // # Design
 //
-// A log is read line by line (lines.go). A line has events (unwrap.go, event.go) of clients (client.go). Each event gets a
-// prediction (prediction.go), and predictions are counted (tally.go). A [Report] is made from the counts (report.go,
-// advice.go) and written as text (text.go) or JSON.
+// A log is read line by line (lines.go), and each line is searched for events (unwrap.go, event.go). For each event it is
+// predicted who would answer the request (prediction.go). The predictions are counted by client and resource (client.go,
+// tally.go). A [Report] is made from the counts (report.go, advice.go) and written as text (text.go) or JSON.
 //
 // # Invariants
 //
 //   - Package policy parses the requests of events, as it does for the proxy. There is no second parser.
-//   - Memory grows with the number of clients and resources, not with the length of the log. Lines and names are bounded.
-//   - A line without an event is counted, and is no error. A log without a list or watch is an error, which says what to do.
+//   - Memory grows with the number of clients and resources, not with the length of the log. The length of a line is bounded.
+//   - A line without an event is counted, and is no error. A log without a list or watch is an error that says what to do.
 //   - Names that clients choose for themselves are bounded and masked before they are kept.
 package analyze

@@ -52,11 +52,10 @@ func (e *auditEvent) isEvent() bool {
 		e.RequestURI != "" && e.Stage != ""
 }
 
-// isRelevant reports whether the event stands for a list or watch that could have come through listproxy, and was answered
-// or is being answered. A list has one such event: kube-apiserver writes it at the end (ResponseComplete), and listproxy at
-// the start (ResponseStarted). A watch may have two (see [counter]).
+// isRelevant reports whether the event stands for an answered list or watch. A list has one such event: kube-apiserver
+// writes it at the end (ResponseComplete), and listproxy at the start (ResponseStarted). A watch may have two (see [counter]).
 //
-// Requests of kube-apiserver to itself and of listproxy for itself never come through listproxy.
+// Requests of kube-apiserver to itself and of listproxy for itself are not relevant: they never come through listproxy.
 func (e *auditEvent) isRelevant() bool {
 	if e.User.Username == user.APIServerUser || strings.HasPrefix(e.UserAgent, "listproxy/") {
 		return false
@@ -81,8 +80,8 @@ const (
 	kubectlLimit = "limit=500"
 )
 
-// httpRequest returns the request of the event, or false if its URI is malformed. The only header in an event is the
-// User-Agent, so the request is assumed to ask for JSON unless wantsTable.
+// httpRequest returns the request of the event, or false if its URI is malformed. An event lacks the Accept
+// header: the request is assumed to ask for JSON unless wantsTable.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {

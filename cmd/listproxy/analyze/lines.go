@@ -19,9 +19,9 @@ const (
 // gzipMagic are the first bytes of every gzip file.
 var gzipMagic = []byte{0x1f, 0x8b}
 
-// eachLine calls visit for every line of a log that is not blank, without its line break. The line is valid until visit
-// returns. The log may be compressed with gzip. If reading fails, or a line is longer than maxLine, eachLine returns an error
-// after it has visited all lines before.
+// eachLine calls visit for each line of a log, without the line break, and skips blank lines. visit must not keep the line.
+// The log may be compressed with gzip. If reading fails, or a line is longer than maxLine, eachLine returns an error after it
+// has visited the lines before.
 func eachLine(log io.Reader, visit func(line []byte)) error {
 	buffered := bufio.NewReader(log)
 	text := io.Reader(buffered)

@@ -46,8 +46,8 @@ const (
 	byAPIServer answerer = "kube-apiserver"
 )
 
-// reasonRefused means that kube-apiserver answered the request with an error. It would do so again, since listproxy makes up
-// no errors: it forwards such requests. Package reason does not have this reason.
+// reasonRefused means that kube-apiserver answered the request with an error. It would do so behind listproxy, too, since
+// listproxy forwards such requests. Package reason does not have this reason.
 const reasonRefused reason.Reason = "refused"
 
 // prediction is what listproxy would do with a request.
@@ -113,10 +113,10 @@ func (p *predictor) whoAnswers(request *policy.Request, parseReason reason.Reaso
 	return byMemoryIfConsistentLists, reason.None
 }
 
-// whyForwarded returns the reason why a request is forwarded under a policy, or None. Without a cluster, it is not known
-// whether the resource is namespaced, so a request counts as answered if listproxy would answer it in one of the two cases.
-// Whether the resource is custom is not known either, and does not matter: the requests ask for JSON or a table (see
-// [auditEvent.httpRequest]), which custom resources have, too.
+// whyForwarded returns the reason why a request is forwarded under a policy, or None.
+//
+// A log does not say whether the resource is namespaced: the request counts as answered if it is answered in either case.
+// Whether the resource is custom makes no difference for JSON and tables (see [auditEvent.httpRequest]).
 func whyForwarded(p *policy.Config, request *policy.Request) reason.Reason {
 	const namespaced, clusterScoped = true, false // the values of the parameter namespaced of Representation
 	const custom = false
@@ -140,8 +140,7 @@ func formOf(request *policy.Request, parseReason reason.Reason) form {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // Parse did not read the query
 	}
-	// The form does not depend on the policy, but Decide has it only for requests that it does not forward. With these
-	// settings it forwards the fewest.
+	// Decide knows the form only of requests that it does not forward. With these settings it forwards the fewest.
 	decision := request.Decide(policy.LimitIgnored, policy.ConsistentAll)
 	switch {
 	case decision.Semantics == "":

@@ -26,7 +26,7 @@ type counter struct {
 	duration  time.Duration // the total duration of lists
 }
 
-// requests returns the number of requests.
+// requests returns the number of requests. A watch with two events is among the opened and among the completed.
 func (c *counter) requests() int64 { return max(c.opened, c.completed) }
 
 // tally counts requests. Its size grows with the number of clients, resources and predictions.

@@ -111,7 +111,7 @@ func share(part, whole int64) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
 }
 
-// clientName returns a name of a client for people. A service account is NAMESPACE/NAME, without its usual prefix.
+// clientName formats a client for people. The user of a service account is NAMESPACE/NAME, without the usual prefix.
 func clientName(userAgent, user string) string {
 	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 		user = strings.Replace(account, ":", "/", 1)

@@ -13,8 +13,8 @@ import (
 const maxDepth = 8
 
 // eventsIn returns the events in a text, in any order. Exporters of logs wrap an event in objects, in lists, or in a string
-// that holds JSON. Words without { and [, such as a time, may stand before the JSON, and more JSON may follow. The text
-// itself is wrapped in depth objects, lists and strings: a line in none.
+// that holds JSON. Words without { and [, such as a time, may stand before the JSON, and more JSON may follow. depth is
+// the number of objects, lists and strings around the text: 0 for a line.
 func eventsIn(text []byte, depth int) []*auditEvent {
 	start := bytes.IndexAny(text, "{[")
 	if start < 0 || depth > maxDepth || !mayHaveEvent(text) {
@@ -63,7 +63,7 @@ func eventsInValue(value json.RawMessage, depth int) []*auditEvent {
 	return events
 }
 
-// parseEvent returns the event that a JSON value is, or nil if it is none.
+// parseEvent parses a JSON value as an event. It returns nil if the value is something else.
 func parseEvent(value []byte) *auditEvent {
 	var e auditEvent
 	if json.Unmarshal(value, &e) != nil || !e.isEvent() {

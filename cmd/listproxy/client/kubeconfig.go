@@ -160,7 +160,7 @@ func checkURL(name, s string) error {
 }
 
 // warnOfCertificate writes a warning if the user of the current context has a client certificate. The proxy terminates TLS,
-// so kube-apiserver does not see it.
+// so kube-apiserver does not see the certificate.
 func warnOfCertificate(w io.Writer, cfg *api.Config) {
 	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
 	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {

@@ -163,18 +163,17 @@ func (p *poller) request(ctx context.Context) (answer, error) {
 }
 
 // whyForwarded returns the reason why the list was forwarded, or reason.None if it came from memory. It returns an error if
-// the answer is not a list, or did not come through a listproxy. It ignores the status of an answer from memory, since that is
-// always a list.
+// the answer is not a list, or did not come through a listproxy.
 func (a answer) whyForwarded() (reason.Reason, error) {
 	fromMemory, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
 	switch {
-	case fromMemory:
+	case fromMemory: // always a list
 		return reason.None, nil
 	case a.code == http.StatusUnauthorized:
 		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's credentials are not accepted", a.code)
 	case a.code == http.StatusForbidden:
 		return reason.None, fmt.Errorf("the answer is %d: the kubeconfig's user may not list this", a.code)
-	case a.code >= http.StatusBadRequest && !reason.Reason(detail).IsTransient(): // otherwise, run asks again
+	case a.code >= http.StatusBadRequest && !reason.Reason(detail).IsTransient(): // for a transient reason, run asks again
 		return reason.None, a.failure()
 	case detail == "": // the answer has no Cache-Status, or one of another cache
 		return reason.None, errors.New("the answer has no Cache-Status of listproxy's: the kubeconfig does not lead to " +

@@ -38,7 +38,7 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			f.SetStatus(http.StatusServiceUnavailable, appsPath)
 			restart(f)
 			time.Sleep(discoveryRetryInterval / 2)
-			f.SetStatus(0, appsPath)
+			f.SetStatus(usualAnswers, appsPath)
 			time.Sleep(discoveryRetryInterval)
 		}, wantReadAgain: true},
 		"time passes": {change: func(*proxytest.FakeAPI) { time.Sleep(discoveryInterval * 6 / 5) }}, // with its jitter
@@ -111,7 +111,7 @@ func TestDiscoveryFails(t *testing.T) {
 			if got, most := f.CountRequests(appsPath)-before, int(10*time.Minute/discoveryRetryInterval); got > most {
 				t.Errorf("discovery was read %d times in ten minutes, want at most %d", got, most)
 			}
-			f.SetStatus(0, appsPath)
+			f.SetStatus(usualAnswers, appsPath)
 			time.Sleep(2 * discoveryInterval)
 			expectLookup(t, c, "apps v1 deployments", foundNamespaced)
 			f.SetStatus(tt.status, appsPath)

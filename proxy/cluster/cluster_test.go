@@ -20,6 +20,9 @@ import (
 
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 
+// usualAnswers, as the status of a FakeAPI, ends its refusals.
+const usualAnswers = 0
+
 const someService = `{"namespace":"kube-system","name":"metrics-server","port":443}`
 
 // discoveryOf returns the discovery document of a group and version, which lists resources.
@@ -119,7 +122,7 @@ func notFound(why reason.Reason) found { return found{Reason: why} }
 var (
 	foundNamespaced    = found{Entry: Entry{Namespaced: true}}
 	foundClusterScoped = found{Entry: Entry{Namespaced: false}}
-	foundWidgets       = found{Entry: Entry{Namespaced: true, Custom: true}}
+	foundCustom        = found{Entry: Entry{Namespaced: true, Custom: true}}
 )
 
 // TestLookup: resources that can be listed and watched are found, with their scope, and no others.
@@ -130,7 +133,7 @@ func TestLookup(t *testing.T) {
 			"core v1 pods":           foundNamespaced,
 			"core v1 nodes":          foundClusterScoped,
 			"apps v1 deployments":    foundNamespaced,
-			"example.com v1 widgets": foundWidgets,
+			"example.com v1 widgets": foundCustom,
 		} {
 			expectLookup(t, c, resource, want)
 		}
@@ -156,7 +159,7 @@ func TestIsCurrentAndServes(t *testing.T) {
 		c := runCluster(t, newFakeCluster(t), Config{})
 		deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 		expect.Same(t, true, c.IsCurrent(deployments, foundNamespaced.Entry))
-		expect.Same(t, false, c.IsCurrent(deployments, foundWidgets.Entry))
+		expect.Same(t, false, c.IsCurrent(deployments, foundCustom.Entry))
 		expect.Same(t, true, c.Serves("apps", "v1", "deployments"))
 		expect.Same(t, false, c.Serves("apps", "v1", "none"))
 	})

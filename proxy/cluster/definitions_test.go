@@ -20,7 +20,7 @@ import (
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// crd returns a definition of a.x.io of a generation, which serves one version, with a part of its metadata and status.
+// crd returns the definition of the custom resource a.x.io, which serves one version. The metadata and status are JSON members.
 func crd(generation int, served, metadata, status string) string {
 	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.x.io","uid":"1",`+
 		`"resourceVersion":"1","generation":%d%s},"spec":{"group":"x.io","scope":"Namespaced",`+
@@ -43,8 +43,8 @@ func newFakeClusterWith(t *testing.T, definition string) *proxytest.FakeAPI {
 	return f
 }
 
-// TestDefinitionsThatChange: a change of a definition invalidates its resource if it may change answers. The invalidation says what
-// has changed.
+// TestDefinitionsThatChange: a definition's change that may change answers invalidates the resource. The invalidation says what has
+// changed.
 func TestDefinitionsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", established))
@@ -78,8 +78,8 @@ func TestDefinitionsThatChange(t *testing.T) {
 	})
 }
 
-// TestCustomResources: a custom resource is found only while the watch of definitions runs. Otherwise its fields are not known
-// either. A resource that APIServices call built in and that has a definition is not found.
+// TestCustomResources: a custom resource is found, and its fields are known, only while the watch of definitions runs, and for
+// snapshot.Skew after it. A built-in resource that also has a definition is not found.
 func TestCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", established))
@@ -109,10 +109,10 @@ func TestCustomResources(t *testing.T) {
 			},
 			{
 				name: "listed", do: func() {
-					f.SetStatus(0, list)
+					f.SetStatus(usualAnswers, list)
 					time.Sleep(2 * maxRefusedPause)
 				},
-				wantReady: true, wantCustom: foundWidgets, wantBuiltin: foundNamespaced, wantFields: true,
+				wantReady: true, wantCustom: foundCustom, wantBuiltin: foundNamespaced, wantFields: true,
 				wantOthers: map[string]found{
 					"apps v1 deployments": notFound(reason.Upstream), // built in, and defined
 					"x.io v1 b":           notFound(reason.UnknownResource),
@@ -124,7 +124,7 @@ func TestCustomResources(t *testing.T) {
 					f.Cut(definitionsPath)
 					time.Sleep(snapshot.Skew)
 				},
-				wantReady: true, wantCustom: foundWidgets, wantBuiltin: foundNamespaced, wantFields: true,
+				wantReady: true, wantCustom: foundCustom, wantBuiltin: foundNamespaced, wantFields: true,
 			},
 			{
 				name: "no watch", do: func() { time.Sleep(time.Second) },
@@ -152,14 +152,14 @@ func TestCustomResources(t *testing.T) {
 }
 
 // TestUnusualDefinitions: a resource is not found while its definition is not established, or in a version that is not served.
-// Its scope is that of the definition.
+// A resource has the scope that its definition gives.
 func TestUnusualDefinitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeClusterWith(t, crd(1, "v1", "", ""))
 		c := runCluster(t, f, Config{})
 		expectLookup(t, c, "x.io v1 a", notFound(reason.UnknownResource))
 		f.Event(definitionsPath, "MODIFIED", crd(1, "v1", "", established))
-		expectLookup(t, c, "x.io v1 a", foundWidgets)
+		expectLookup(t, c, "x.io v1 a", foundCustom)
 		f.Event(definitionsPath, "MODIFIED", strings.Replace(crd(2, "v1", `,"uid":"2"`, established), "Namespaced", "Cluster", 1))
 		expectLookup(t, c, "x.io v1 a", found{Entry: Entry{Custom: true}})
 		f.Event(definitionsPath, "MODIFIED", crd(3, "v2", "", established))

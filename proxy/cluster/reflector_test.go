@@ -47,7 +47,7 @@ func (r *recorder) record(what string) {
 
 func (r *recorder) recordInvalidation(i snapshot.Invalidation) { r.record(describe(i)) }
 
-// expect requires that just this was recorded since the last time, in any order.
+// expect requires that exactly want was recorded since the last call, in any order.
 func (r *recorder) expect(t *testing.T, when string, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -61,13 +61,12 @@ func (r *recorder) expect(t *testing.T, when string, want ...string) {
 	r.all = nil
 }
 
-// expectNothing requires that nothing was recorded since the last time.
 func (r *recorder) expectNothing(t *testing.T, when string) {
 	t.Helper()
 	r.expect(t, when)
 }
 
-// runThings runs a reflector of things in the bubble, which records each change as "NAME BEFORE to AFTER".
+// runThings runs a reflector of things in the bubble. The recorder gets each change as "NAME BEFORE to AFTER".
 func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...string) (*reflector[string], *recorder) {
 	t.Helper()
 	f.Collections[thingsPath] = &proxytest.FakeCollection{Kind: "ThingList", Objects: objects}
@@ -97,15 +96,14 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...
 	return r, recorded
 }
 
-// isCurrent reports whether the reflector is current.
 func (r *reflector[V]) isCurrent() bool {
 	synctest.Wait()
 	_, _, current := r.get("")
 	return current
 }
 
-// TestReflectorChanges: a reflector calls onChange for each object if the part that it reads has changed, by an event of the
-// watch or by the list after a gap.
+// TestReflectorChanges: a reflector calls onChange for an object if the part that it reads has changed, whether an event of the
+// watch says so or the list after a gap.
 func TestReflectorChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
@@ -233,7 +231,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 			expectCurrent("without a bookmark for an hour", true)
 		}
 		bookmark()
-		f.Stall(thingsPath) // the list in place of the silent watch is not answered either
+		f.Stall(thingsPath) // nor is the list answered that follows a silent watch
 		time.Sleep(maxSilence + pageTimeout - time.Nanosecond)
 		expectCurrent("silent for a while", true)
 		time.Sleep(time.Second)
@@ -252,7 +250,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 		if got := f.CountRequests("list " + thingsPath); got > 2000 { // one in two seconds
 			t.Errorf("listed %d times in an hour, want at most 2000", got)
 		}
-		f.SetStatus(0, "list "+thingsPath, "watch "+thingsPath)
+		f.SetStatus(usualAnswers, "list "+thingsPath, "watch "+thingsPath)
 		time.Sleep(reopenTime)
 		expectCurrent("back", true)
 	})
@@ -276,41 +274,42 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 		}
 		expect.Same(t, 1, strings.Count(logged.String(), "\n"))
 		expect.Says(t, logged.String(), "level=WARN", r.needs)
-		f.SetStatus(0, "watch "+thingsPath)
+		f.SetStatus(usualAnswers, "watch "+thingsPath)
 		time.Sleep(2 * maxRefusedPause)
 		expect.Same(t, state{Current: true, Ready: true}, stateOf())
 	})
 }
 
-// TestReflectorWarns: a failure that lasts is logged once each time. One that ends soon is not: an API server that restarts ends
-// streams, and refuses everybody until it has read its roles.
+// TestReflectorWarns: a failure is logged once if it lasts. A failure that ends soon is not logged: an API server that restarts
+// ends streams, and refuses everybody until it has read its roles.
 func TestReflectorWarns(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status   int
 		lasts    time.Duration
-		wantText string // of a line for each of two failures; "": none is logged
+		wantText string // in the line of each failure; "": nothing is logged
 	}{
 		"a watch ends early":         {},
 		"not permitted for a moment": {status: http.StatusForbidden, lasts: 30 * time.Second},
 		"not permitted":              {status: http.StatusForbidden, lasts: 3 * time.Minute, wantText: "grant="},
 		"another answer":             {status: http.StatusBadRequest, lasts: 3 * time.Minute, wantText: "could not be followed"},
-		"nobody answers":             {status: http.StatusTooManyRequests, lasts: time.Hour}, // upstream.Health tells of that
+		"nobody answers":             {status: http.StatusTooManyRequests, lasts: time.Hour}, // upstream.Health reports that
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()
 			var logged logbuffer.Buffer
 			runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
-			for range 2 { // failures
+			const failures = 2
+			for range failures {
 				time.Sleep(time.Hour)
 				f.SetStatus(tt.status, "list "+thingsPath, "watch "+thingsPath)
 				f.End(thingsPath)
 				time.Sleep(tt.lasts)
-				f.SetStatus(0, "list "+thingsPath, "watch "+thingsPath)
+				f.SetStatus(usualAnswers, "list "+thingsPath, "watch "+thingsPath)
 			}
 			time.Sleep(time.Hour)
 			wantLines := 0
 			if tt.wantText != "" {
-				wantLines = 2
+				wantLines = failures
 			}
 			expect.Same(t, wantLines, strings.Count(logged.String(), "\n"))
 			expect.Says(t, logged.String(), tt.wantText)
@@ -326,7 +325,7 @@ func TestReflectorGoesOn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lasts       time.Duration // of the first watch, which has sent a bookmark of revision 8
 		end         func(f *proxytest.FakeAPI, path string)
-		refused     string // the verb that is refused for a moment then
+		refused     string // the verb that fails for a moment after the end
 		wantLists   int
 		wantWatches []string // the revision from which each begins
 	}{
@@ -344,7 +343,7 @@ func TestReflectorGoesOn(t *testing.T) {
 			f.SetStatus(http.StatusServiceUnavailable, tt.refused+" "+thingsPath)
 			tt.end(f, thingsPath)
 			time.Sleep(time.Second)
-			f.SetStatus(0, tt.refused+" "+thingsPath)
+			f.SetStatus(usualAnswers, tt.refused+" "+thingsPath)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			expect.Same(t, tt.wantLists, f.CountRequests("list "+thingsPath))

@@ -17,14 +17,14 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWithoutRoutes: only the core group is found if listproxy may not list or watch APIServices. Nothing is found while that is
-// unknown (503).
+// TestWithoutRoutes: only the core group is found if listproxy may not list or watch APIServices. Nothing is found while
+// kube-apiserver is unavailable (503).
 func TestWithoutRoutes(t *testing.T) {
 	list, watch := "list "+apiServicesPath, "watch "+apiServicesPath
 	unknown, warming := notFound(reason.UnknownResource), notFound(reason.Warming)
 	for name, tt := range map[string]struct {
 		status               int
-		refused              []string // requests, with the status
+		refused              []string // the requests that get this status
 		wantReady            bool
 		wantCore, wantOthers found
 	}{
@@ -42,7 +42,7 @@ func TestWithoutRoutes(t *testing.T) {
 			for _, resource := range []string{"core v1 none", "core v2 pods", "apps v1 deployments", "none.example.com v1 x", "metrics.k8s.io v1beta1 pods"} {
 				expectLookup(t, c, resource, tt.wantOthers)
 			}
-			f.SetStatus(0, list, watch)
+			f.SetStatus(usualAnswers, list, watch)
 			time.Sleep(2 * maxRefusedPause)
 			expectLookup(t, c, "apps v1 deployments", foundNamespaced)
 			expectLookup(t, c, "core v1 pods", foundNamespaced)
@@ -50,8 +50,8 @@ func TestWithoutRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesChange: the objects of a group/version are invalidated when another server, or none, answers for it. Its resources
-// are found while kube-apiserver answers.
+// TestRoutesChange: the objects of a group/version are invalidated when another server, or none, answers for it. The resources of
+// a group/version are found only while kube-apiserver itself answers.
 func TestRoutesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -106,9 +106,8 @@ func TestRoutesChange(t *testing.T) {
 	})
 }
 
-// TestRoutesWithoutTheirWatch: after the watch of APIServices ends, routes are used for snapshot.Skew, and then nothing is found
-// (Warming), but for the core group, which is kube-apiserver's in any case. When the watch is back, a route that changed
-// meanwhile counts.
+// TestRoutesWithoutTheirWatch: after the watch of APIServices ends, routes are used for snapshot.Skew. From then on, only the
+// core group is found, which is kube-apiserver's in any case. When the watch is back, a route that changed meanwhile counts.
 func TestRoutesWithoutTheirWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const list, watch = "list " + apiServicesPath, "watch " + apiServicesPath
@@ -124,14 +123,14 @@ func TestRoutesWithoutTheirWatch(t *testing.T) {
 		expectLookup(t, c, "core v1 pods", foundNamespaced)
 
 		f.SetObjects(apiServicesPath, proxytest.APIService("v1", "", "", 1), proxytest.APIService("v1", "apps", someService, 1))
-		f.SetStatus(0, list, watch)
+		f.SetStatus(usualAnswers, list, watch)
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "apps v1 deployments", notFound(reason.UnknownResource))
 	})
 }
 
-// TestReadAPIService: readAPIService takes a group/version for built in or custom by the label automanaged, if kube-apiserver
-// serves it. All others are aggregated.
+// TestReadAPIService: readAPIService tells built-in from custom groups by the label automanaged. A group without a known label, or
+// with a service that answers for it, is aggregated.
 func TestReadAPIService(t *testing.T) {
 	for name, tt := range map[string]struct {
 		label, spec string

@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// split reads the parts of a stream one after the other. It returns the whole events or members, and the rest.
+// split reads the parts of a stream one after the other. It returns the complete events (or gzip members), and what follows them.
 func split(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
 	t.Helper()
 	f := framingOf(header)
@@ -40,18 +40,18 @@ func split(t *testing.T, header http.Header, parts ...string) (whole []string, r
 	return whole, rest
 }
 
-// TestEventFraming: wherever a stream is divided into parts, next finds the end of each event, or of each gzip member. In other
-// media types and encodings it finds none.
+// TestEventFraming: wherever a stream is divided, next finds the end of each event, or of each gzip member. In other media types
+// and encodings, next finds no ends.
 func TestEventFraming(t *testing.T) {
 	lines := []string{`{"type":"ADDED"}` + "\n", "\n", `{"a":1}` + "\n"}
-	var frames []string // a length, and an event of protobuf
+	var frames []string // each is a length and a protobuf event
 	for _, event := range []string{"one", "", strings.Repeat("x", 300)} {
 		var frame bytes.Buffer
 		_, err := protobuf.LengthDelimitedFramer.NewFrameWriter(&frame).Write([]byte(event))
 		expect.NoError(t, err)
 		frames = append(frames, frame.String())
 	}
-	const unendedFrame = "\x00\x00\x00\x02a" // one byte of two
+	const unendedFrame = "\x00\x00\x00\x02a" // a length of two, and one byte
 	var members []string
 	for _, events := range []string{strings.Repeat(`{"type":"ADDED"}`+"\n", 1000), "one\ntwo\n", "", memberEnd} {
 		members = append(members, proxytest.GzipMember(events))
@@ -63,7 +63,7 @@ func TestEventFraming(t *testing.T) {
 		mediaType, encoding string
 		findsEnds           bool
 		whole               []string // the events or members of the stream
-		rest                string   // and what follows them
+		rest                string   // what follows them
 	}{
 		"JSON":             {mediaType: "application/json", findsEnds: true, whole: lines, rest: `{"b"`},
 		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", findsEnds: true, whole: lines},

@@ -31,16 +31,16 @@ type unansweredCase struct {
 	header     http.Header
 	bodyLength int
 	chunked    bool // nothing says how long the body is
-	noRoom     bool // to keep the body
+	noRoom     bool // there is no room to keep the body
 
 	// The upstream.
 	down    bool  // no connection can be opened
-	goAways int32 // the first so many connections end with a GOAWAY, after a part of the body
-	aborts  int32 // the first so many requests that arrive get no answer
+	goAways int32 // the number of first connections that end with a GOAWAY, after a part of the body
+	aborts  int32 // the number of first requests that arrive and get no answer
 
 	wantCode       int
 	wantRetryAfter string
-	wantMessage    string // a part of the Status
+	wantMessage    string // a part of the Status's message
 	wantHeard      int32  // the number of times that the upstream reads the request
 }
 
@@ -53,8 +53,8 @@ const (
 )
 
 // TestUnanswered: a request without an answer is sent again if it only reads, or if GOAWAY says that kube-apiserver has not looked
-// at it. If there still is no answer, the client gets a 503 or 429, with Retry-After if nothing can have been carried out, and
-// without secrets. A warning is logged.
+// at it. If there still is no answer, the client gets a 503 or 429 without secrets. It has Retry-After if nothing can have been
+// carried out. A warning is logged.
 func TestUnanswered(t *testing.T) {
 	for name, tt := range map[string]unansweredCase{
 		"down, a POST": {
@@ -119,7 +119,7 @@ func (tt unansweredCase) test(t *testing.T) {
 	expect.Same(t, tt.wantCode, res.StatusCode)
 	expect.Same(t, tt.wantRetryAfter, res.Header.Get("Retry-After"))
 	expect.Same(t, tt.wantHeard, upstream.heard.Load())
-	// net/http also dials where it then takes another connection.
+	// There may be more dials than attempts: net/http also dials for a request that then takes another connection.
 	if n := upstream.dialed.Load(); n > 2*maxAttempts {
 		t.Errorf("the request opened %d connections, want at most %d", n, 2*maxAttempts)
 	}
@@ -137,7 +137,7 @@ func (tt unansweredCase) test(t *testing.T) {
 	}
 }
 
-// flakyUpstream is an API server that fails as an unansweredCase says.
+// flakyUpstream is an API server that fails as its unansweredCase says.
 type flakyUpstream struct {
 	config *rest.Config
 	heard  atomic.Int32 // the number of requests that arrived
@@ -171,8 +171,8 @@ func (tt unansweredCase) startFlakyUpstream(t *testing.T, wantBody []byte) *flak
 	return f
 }
 
-// startGoAways starts a server that ends each HTTP/2 connection with a GOAWAY when a part of a body comes. The GOAWAY says that it
-// has looked at no request.
+// startGoAways starts a server that ends each HTTP/2 connection with a GOAWAY when a part of a body comes. The GOAWAY says that the
+// server has looked at no request.
 func startGoAways(t *testing.T, certificates []tls.Certificate) (address string) {
 	t.Helper()
 	serve := func(_ *http.Server, conn *tls.Conn, _ http.Handler) {
@@ -274,8 +274,8 @@ func TestTooManyRequestsPasses(t *testing.T) {
 	expect.Same(t, 1, heard)
 }
 
-// TestWritesAreSentOnce: listproxy does not repeat a write whose connection ends before its answer. With an Idempotency-Key, over
-// HTTP/1.1, net/http would repeat it. The upstream gets that key all the same.
+// TestWritesAreSentOnce: a write whose connection ends before the answer is not repeated, even with an Idempotency-Key, for which
+// net/http would repeat it over HTTP/1.1. The upstream still gets the key.
 func TestWritesAreSentOnce(t *testing.T) {
 	var keys []string // of each write
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP1, func(_ http.ResponseWriter, r *http.Request) {
@@ -284,7 +284,7 @@ func TestWritesAreSentOnce(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}).Config())
-	// The connection is used before: net/http sends again only then.
+	// net/http repeats a request only on a connection that was used before.
 	forwarder.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil))
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces/a/pods", strings.NewReader("{}"))

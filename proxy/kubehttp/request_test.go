@@ -15,8 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestWhole: the answers about resources of Kubernetes' own groups may be buffered until they are complete, except those
-// of long-running requests.
+// TestWhole: Bufferable is true for requests to resources of Kubernetes' own groups, except long-running ones.
 func TestWhole(t *testing.T) {
 	const pod, lease = "/api/v1/namespaces/a/pods/b", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
 	for want, requests := range map[bool][]string{
@@ -112,7 +111,7 @@ func TestParseLogsNothing(t *testing.T) {
 	}
 }
 
-// FuzzLongRunning: LongRunning, which reads only a part of the query, agrees with what policy.RequestInfo says of the whole.
+// FuzzLongRunning: LongRunning depends on a part of the query only, and agrees with policy.RequestInfo, which reads all of it.
 func FuzzLongRunning(f *testing.F) {
 	state := klog.CaptureState()
 	f.Cleanup(state.Restore)
@@ -128,7 +127,7 @@ func FuzzLongRunning(f *testing.F) {
 	})
 }
 
-// TestWithRequest: later code gets what the first filter has read, even if the request has been changed since.
+// TestWithRequest: behind WithRequest, RequestOf returns what was first read, even if the request has been changed since.
 func TestWithRequest(t *testing.T) {
 	called := false
 	changesURL := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -85,8 +85,8 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// TestResourceLabel: a resource that is not in the catalog gets a label of its own with the first GET that succeeds.
-// (Record.resourceLabel)
+// TestResourceLabel: a resource is counted under its own name if it is in the catalog, or once a GET of it has succeeded. All others
+// are counted as "other".
 func TestResourceLabel(t *testing.T) {
 	const deployments = "/apis/apps/v1/deployments"
 	for _, tt := range []struct {

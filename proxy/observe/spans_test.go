@@ -26,7 +26,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// newTracedObserver returns an Observer with a sampler, and a function that returns the spans that have ended.
+// newTracedObserver returns an Observer with a sampler, and a function for the spans that have ended.
 func newTracedObserver(sampler sdktrace.Sampler) (*observe.Observer, func() tracetest.SpanStubs) {
 	spans := tracetest.NewInMemoryExporter()
 	o, _ := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
@@ -130,7 +130,7 @@ func TestCallersDoNotSample(t *testing.T) {
 	}
 }
 
-// TestCodesOfSpans: a span has the status code that the client got, and is an error without one.
+// TestCodesOfSpans: a span has the status code that the client got. A span without a code is an error.
 // (TestRequestsAreCounted has more ways to a code.)
 func TestCodesOfSpans(t *testing.T) {
 	for name, tt := range map[string]struct {

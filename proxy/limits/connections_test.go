@@ -29,7 +29,7 @@ func (l pipeListener) Accept() (net.Conn, error) {
 func (pipeListener) Close() error   { return nil }
 func (pipeListener) Addr() net.Addr { return nil }
 
-// connFrom is a connection from an address.
+// connFrom is a connection from the address remote.
 type connFrom struct {
 	net.Conn
 	remote string
@@ -46,9 +46,9 @@ func TestConnections(t *testing.T) {
 	const maxOpen = 3
 	for name, tt := range map[string]struct {
 		// steps are 400 ms apart. "10.0.0.1" is a new connection from that address. "2 active" sets the state of the third
-		// connection. "2 asked" is a request over HTTP/2 on it. "wait" only lets time pass.
+		// connection. "2 asked" is an HTTP/2 request on the third connection. "wait" only lets time pass.
 		steps    string
-		wantOpen string // the numbers of the connections that are open in the end: "023" are the first, third and fourth
+		wantOpen string // the connections that are open in the end: "023" are the first, third and fourth
 	}{
 		// Which connection is replaced.
 		"the one that has waited longest goes":      {steps: "10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", wantOpen: "123"},

@@ -115,8 +115,8 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	expect.Same(t, "Identity(hidden)", fmt.Sprint(id))
 }
 
-// TestFlowOf: all accepted requests of a user have one flow (FlowOf), and all other requests of an address, or of a network of IPv6,
-// have one (FlowOfAddress).
+// TestFlowOf: the accepted requests of a user are one flow (FlowOf). All other requests of an IPv4 address, or of an IPv6 network,
+// are one flow, too (FlowOfAddress).
 func TestFlowOf(t *testing.T) {
 	const (
 		claims    = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`

@@ -97,7 +97,7 @@ func (g grants) review(r *http.Request) (*http.Response, error) {
 // caller.
 func TestImpersonation(t *testing.T) {
 	const authentication = "authentication.k8s.io"
-	// onReview and onList return rights to impersonate for certain requests only (KEP-5284).
+	// onReview and onList return the rights to impersonate in reviews, or in the list below, only (KEP-5284).
 	onReview := func(kind string) grant {
 		return grant{
 			verb: "impersonate-on:" + kind + ":create", group: "authorization.k8s.io", resource: "selfsubjectaccessreviews",
@@ -108,7 +108,7 @@ func TestImpersonation(t *testing.T) {
 			verb: "impersonate-on:" + kind + ":list", group: "apps", resource: "deployments", namespace: "team-a", labels: "a=b",
 		}
 	}
-	const users, serviceAccount = "user-info", "serviceaccount" // kinds, in the names of verbs
+	const users, serviceAccount = "user-info", "serviceaccount" // kinds of users, as verbs name them
 	otherNamespace, otherSelector, watch := onList(users), onList(users), onList(users)
 	otherNamespace.namespace = "team-b"
 	otherSelector.labels = "a=c"
@@ -144,7 +144,7 @@ func TestImpersonation(t *testing.T) {
 	plus := func(g grants, more ...grant) grants { return slices.Concat(g, more) }
 	type impersonation struct {
 		user           user.DefaultInfo
-		grants         grants // of the impersonator
+		grants         grants // the impersonator's
 		upstreamAllows bool   // kube-apiserver's filter lets the list pass
 		stricter       bool   // Review says no all the same
 	}
@@ -235,8 +235,8 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestImpersonationEnds: a right is valid for no longer than the right to impersonate. If that cannot be reviewed, Review returns
-// an error.
+// TestImpersonationEnds: a right is valid for no longer than the right to impersonate. Review returns an error if the right to
+// impersonate cannot be reviewed.
 func TestImpersonationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = time.Minute
@@ -263,7 +263,7 @@ func TestImpersonationEnds(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		failing = true
 		if right, err := review("b"); err == nil || right.Decision() == Yes {
-			t.Errorf("got decision %d and error %v, want no yes and an error", right.Decision(), err)
+			t.Errorf("got decision %d and error %v, want an error and no yes", right.Decision(), err)
 		}
 	})
 }

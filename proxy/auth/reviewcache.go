@@ -230,7 +230,7 @@ func (c *reviewCache[V]) remember(key string, a answer[V]) {
 }
 
 // validFor returns the time for which an answer is still valid, or 0 if it is not valid. If rights in its scope were revoked
-// after the question, or less than authorizerLag before, its TTL is at most revokedTTL. In an outage the TTL is doubled, and
+// after the question, or at most authorizerLag before, its TTL is at most revokedTTL. In an outage the TTL is doubled, and
 // the answer does not age.
 func (c *reviewCache[V]) validFor(a *answer[V], now time.Time) time.Duration {
 	ttl := a.ttl

@@ -29,8 +29,8 @@ type reviewRig struct {
 	callers *Authenticator
 
 	// The upstream.
-	requests atomic.Int32  // the number of reviews that came
-	denies   atomic.Bool   // whether it answers no
+	requests atomic.Int32  // the number of reviews received
+	denies   atomic.Bool   // whether the upstream answers no
 	delay    time.Duration // from a review to its answer
 }
 
@@ -64,7 +64,7 @@ func (u *reviewRig) callerInFlow(name any, flow byte) *Caller {
 	return &Caller{Identity: u.caller(name), Accepted: true, Flow: limits.Flow{flow}}
 }
 
-// wantYes asks for a right of the caller name, and requires a yes.
+// wantYes asks whether the caller name has a right, and requires a yes.
 func (u *reviewRig) wantYes(t *testing.T, name any, a *Attributes) {
 	t.Helper()
 	if yes, err := u.allowed(t.Context(), u.caller(name), a); err != nil || !yes {
@@ -121,7 +121,7 @@ func TestReviewTTL(t *testing.T) {
 }
 
 // TestReviewsInAnOutage: in an outage, an answer stays valid up to MaxOutage if its question was sent within twice the TTL
-// before the outage. An older answer becomes invalid with the outage.
+// before the outage. An older answer is invalid from the beginning of the outage.
 func TestReviewsInAnOutage(t *testing.T) {
 	const ttl, bound = 10 * time.Second, 90 * time.Second
 	var outage clock.Outage
@@ -216,7 +216,7 @@ func TestRevocations(t *testing.T) {
 				before := u.requests.Load()
 				_, err = u.Review(t.Context(), tt.caller(u), pods(tt.asked))
 				expect.NoError(t, err)
-				u.wantRequests(t, 2*before) // all is asked again
+				u.wantRequests(t, 2*before) // each question is asked again
 			})
 		})
 	}
@@ -232,7 +232,7 @@ func (u *reviewRig) revokeAllTheTime(t *testing.T) {
 	})
 }
 
-// TestRevokedAllDay: while rights of its namespace are revoked all the time, an answer is used for revokedTTL, so at most one
+// TestRevokedAllDay: while rights in its namespace are revoked all the time, an answer is used for revokedTTL. So at most one
 // question a second is sent.
 func TestRevokedAllDay(t *testing.T) {
 	const runs = 20 * time.Second
@@ -247,8 +247,8 @@ func TestRevokedAllDay(t *testing.T) {
 	})
 }
 
-// TestRevokedBeforeTheAnswer: while rights of its namespace are revoked all the time, an answer that comes within revokedTTL is
-// used, with a TTL or without. A later answer is errOutdated.
+// TestRevokedBeforeTheAnswer: while rights in its namespace are revoked all the time, an answer that comes within revokedTTL is
+// used, with a TTL or without. If each answer comes later, the error is errOutdated.
 func TestRevokedBeforeTheAnswer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		delay   time.Duration // of the answer
@@ -290,8 +290,8 @@ func TestReviewFlights(t *testing.T) {
 	}
 }
 
-// TestReviewOutlivesTheRequestThatSentIt: if the first of two requests with the same question leaves, it does not wait, and the
-// other still gets the answer.
+// TestReviewOutlivesTheRequestThatSentIt: a request that leaves does not wait for its review, and another request with the same
+// question still gets the answer.
 func TestReviewOutlivesTheRequestThatSentIt(t *testing.T) {
 	const delay, leavesAfter = 5 * time.Second, time.Second
 	withUpstream(t, delay, ReviewConfig{TTL: time.Minute}, func(t *testing.T, u *reviewRig) {
@@ -424,8 +424,8 @@ func TestNewcomers(t *testing.T) {
 	}
 }
 
-// TestLearned: after Learn, the caller, as that user, has the right for the TTL, counted from when the request was sent. No
-// other caller, user or question has it, and it replaces no answer to a later question.
+// TestLearned: Learn gives a caller the right to repeat a request for the TTL, counted from when the request was sent. No other
+// caller, impersonated user or question has the right, and Learn replaces no answer to a later question.
 func TestLearned(t *testing.T) {
 	const ttl = 10 * time.Second
 	token := func(u *reviewRig, name string) Identity { return u.caller(name) }
@@ -472,7 +472,8 @@ func TestLearned(t *testing.T) {
 	}
 }
 
-// TestRightEnds: a yes is valid for the TTL from its question, and for the request that asked at least for ownAnswerTTL.
+// TestRightEnds: a yes is valid for the TTL from its question. For the request that asked, it is valid for at least ownAnswerTTL
+// from the answer.
 func TestRightEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ttl          time.Duration
@@ -505,7 +506,8 @@ func TestLongQuestionsAreNotRemembered(t *testing.T) {
 	})
 }
 
-// TestDecisionKeys: no two questions have one key, however their words are divided among the attributes, nor have two callers.
+// TestDecisionKeys: no two questions have the same key, however their words are divided among the attributes, and no two callers
+// have the same key for a question.
 func TestDecisionKeys(t *testing.T) {
 	var asked []Attributes
 	fields := reflect.TypeFor[Attributes]().NumField()

@@ -20,15 +20,15 @@ const (
 var verdictNames = map[Verdict]string{Unjudged: "Unjudged", Accepted: "Accepted", Refused: "Refused", NoToken: "NoToken"}
 
 // wantVerdict requires the verdict on a caller.
-func wantVerdict(t *testing.T, tokens *Verdicts, id Identity, want Verdict) {
+func wantVerdict(t *testing.T, verdicts *Verdicts, id Identity, want Verdict) {
 	t.Helper()
-	if got, _ := tokens.VerdictOn(id, remoteAddr); got != want {
+	if got, _ := verdicts.VerdictOn(id, remoteAddr); got != want {
 		t.Errorf("got the verdict %s, want %s", verdictNames[got], verdictNames[want])
 	}
 }
 
 // TestAnswered: an answer that only authenticated callers get makes the verdict Accepted, and a 401 makes it Refused. The answer
-// to an upgrade changes nothing. An accepted token has the flow of its user, any other that of its address.
+// to an upgrade changes nothing. A caller is in the flow of its user if its token is accepted, and in that of its address if not.
 func TestAnswered(t *testing.T) {
 	token := proxytest.Identify(NewAuthenticator(nil), "Bearer a")
 	for name, tt := range map[string]struct {
@@ -55,16 +55,16 @@ func TestAnswered(t *testing.T) {
 		"upgrade, anonymous":            {anonymous: true, upgrade: true, code: http.StatusSwitchingProtocols, want: NoToken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tokens, id := NewVerdicts(), token
+			verdicts, id := NewVerdicts(), token
 			if tt.anonymous {
 				id = Identity{}
 			}
 			if tt.accepted {
-				tokens.RecordAnswer(id, notUpgraded, http.MethodGet, http.StatusOK)
+				verdicts.RecordAnswer(id, notUpgraded, http.MethodGet, http.StatusOK)
 			}
-			tokens.RecordAnswer(id, tt.upgrade, cmp.Or(tt.method, http.MethodGet), tt.code)
-			wantVerdict(t, tokens, id, tt.want)
-			_, flow := tokens.VerdictOn(id, remoteAddr)
+			verdicts.RecordAnswer(id, tt.upgrade, cmp.Or(tt.method, http.MethodGet), tt.code)
+			wantVerdict(t, verdicts, id, tt.want)
+			_, flow := verdicts.VerdictOn(id, remoteAddr)
 			wantFlow := FlowOfAddress(sameAddress)
 			if tt.want == Accepted {
 				wantFlow = FlowOf(id)
@@ -76,29 +76,29 @@ func TestAnswered(t *testing.T) {
 
 // TestAcceptedWhoeverIsImpersonated: a token that was accepted as one user is accepted as any other.
 func TestAcceptedWhoeverIsImpersonated(t *testing.T) {
-	callers, tokens := NewAuthenticator(nil), NewVerdicts()
+	callers, verdicts := NewAuthenticator(nil), NewVerdicts()
 	impersonating := func(user string) Identity {
 		return proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {user}})
 	}
-	tokens.RecordAnswer(impersonating("alice"), notUpgraded, http.MethodGet, http.StatusForbidden)
-	wantVerdict(t, tokens, impersonating("bob"), Accepted)
+	verdicts.RecordAnswer(impersonating("alice"), notUpgraded, http.MethodGet, http.StatusForbidden)
+	wantVerdict(t, verdicts, impersonating("bob"), Accepted)
 }
 
 // TestRefusedIsForgotten: the verdict Refused ends after refusedTTL, or with an answer that only authenticated callers get.
 func TestRefusedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tokens := NewVerdicts()
+		verdicts := NewVerdicts()
 		token := proxytest.Identify(NewAuthenticator(nil), "Bearer a")
-		answer := func(code int) { tokens.RecordAnswer(token, notUpgraded, http.MethodGet, code) }
+		answer := func(code int) { verdicts.RecordAnswer(token, notUpgraded, http.MethodGet, code) }
 		answer(http.StatusUnauthorized)
 		time.Sleep(refusedTTL)
-		wantVerdict(t, tokens, token, Refused)
+		wantVerdict(t, verdicts, token, Refused)
 		time.Sleep(time.Nanosecond)
-		wantVerdict(t, tokens, token, Unjudged)
+		wantVerdict(t, verdicts, token, Unjudged)
 		answer(http.StatusUnauthorized)
 		answer(http.StatusOK)
-		wantVerdict(t, tokens, token, Accepted)
+		wantVerdict(t, verdicts, token, Accepted)
 		answer(http.StatusUnauthorized)
-		wantVerdict(t, tokens, token, Refused)
+		wantVerdict(t, verdicts, token, Refused)
 	})
 }

@@ -37,7 +37,7 @@ func newPair(t *testing.T, hosts ...string) CertificatesConfig {
 	return CertificatesConfig{CertFile: certPath, KeyFile: keyPath}
 }
 
-// newCA makes a file with a CA for clients, and loads it.
+// newCA makes a file with a CA for clients, and loads that CA.
 func newCA(t *testing.T) (path string, ca *ClientCA) {
 	t.Helper()
 	path = newPair(t).CertFile
@@ -46,7 +46,6 @@ func newCA(t *testing.T) (path string, ca *ClientCA) {
 	return path, ca
 }
 
-// copyFile copies the content of from to the file to.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
@@ -54,7 +53,7 @@ func copyFile(t *testing.T, from, to string) {
 	expect.NoError(t, os.WriteFile(to, data, 0o600))
 }
 
-// configForClient returns the settings for a client that has sent its ClientHello.
+// configForClient returns the settings that a client gets after its ClientHello.
 func configForClient(t *testing.T, settings *tls.Config) *tls.Config {
 	t.Helper()
 	client, server := net.Pipe()
@@ -147,8 +146,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestPairsThatCannotBeUsed: NewCertificates and LoadClientCA return an error for files that they cannot use. It names the
-// files, says what to do, and has nothing of their content.
+// TestPairsThatCannotBeUsed: NewCertificates and LoadClientCA return an error for files that they cannot use. The error
+// names the files, says what to do, and quotes nothing of their content.
 func TestPairsThatCannotBeUsed(t *testing.T) {
 	pair := newPair(t)
 	for _, keyFile := range []string{"/no/such.key", newPair(t).KeyFile} {
@@ -165,8 +164,8 @@ func TestPairsThatCannotBeUsed(t *testing.T) {
 }
 
 // TestTLSSettings: the main port asks clients for a certificate if there are CAs, and does not verify it yet. The port for CONNECT
-// never asks: clients are asked inside its tunnels ([test/e2e/attacks]). The lowest version of TLS is MinVersion, or 1.2, at
-// both ports. Only the main port offers HTTP/2.
+// never asks: clients are asked inside its tunnels ([test/e2e/attacks]). At both ports, the lowest version of TLS is MinVersion,
+// or 1.2 by default. Only the main port offers HTTP/2.
 func TestTLSSettings(t *testing.T) {
 	pair := newPair(t)
 	_, ca := newCA(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestSpreadByGoaway: SpreadByGoaway closes the connection of a request over HTTP/2 with the given chance, and never one
-// over HTTP/1.1, whose clients make new connections anyway.
+// TestSpreadByGoaway: SpreadByGoaway closes the connection of an HTTP/2 request with the given chance. It never closes that of an
+// HTTP/1.1 request, since such clients make new connections anyway.
 func TestSpreadByGoaway(t *testing.T) {
 	const requests = 1000
 	for _, tt := range []struct {
@@ -30,7 +30,7 @@ func TestSpreadByGoaway(t *testing.T) {
 			r.ProtoMajor = tt.major
 			handler.ServeHTTP(w, r)
 			expect.Same(t, http.StatusTeapot, w.Code)
-			if w.Header().Get("Connection") == "close" {
+			if w.Header().Get("Connection") == "close" { // net/http turns it into a GOAWAY
 				closed++
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// mustTargets returns the targets of an upstream, and of further hosts.
+// mustTargets returns the targets for an upstream and further hosts.
 func mustTargets(t testing.TB, upstream string, more ...string) Targets {
 	t.Helper()
 	u, err := url.Parse(upstream)
@@ -20,7 +20,7 @@ func mustTargets(t testing.TB, upstream string, more ...string) Targets {
 	return targets
 }
 
-// reading is how a text is read as the target of a CONNECT, and as a Host; "": it is refused.
+// reading is what a text is read as, in a CONNECT and as a Host. "" means that the text is refused.
 type reading struct{ Target, Host string }
 
 func read(text string) (r reading) {
@@ -40,7 +40,7 @@ func TestParseTarget(t *testing.T) {
 		"[0:0:0:0:0:0:0:1]:443": "[::1]:443",
 		"[FD00::A]:443":         "[fd00::a]:443",
 		"[::ffff:10.0.0.1]:443": "[::ffff:10.0.0.1]:443", // not 10.0.0.1
-		"0xa.0.0.1:443":         "0xa.0.0.1:443",         // a name, as good as any other
+		"0xa.0.0.1:443":         "0xa.0.0.1:443",         // a name, as the next two
 		"012.0.0.1:443":         "012.0.0.1:443",
 		"167772161:443":         "167772161:443",
 	} {
@@ -73,12 +73,11 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// TestTargets: CONNECT is allowed to the upstream and to the further targets, each at its own port (443 if none is given), and
-// nowhere else.
+// TestTargets: CONNECT is allowed only to the upstream and to the further targets, each at its own port (443 if none is given).
 func TestTargets(t *testing.T) {
 	targets := mustTargets(t, "https://API.example:6443/prefix",
 		"kubernetes.default.svc", "api.example", "fd00::a", "10.0.0.1:6443",
-		"KUBERNETES.default.svc:443", // again
+		"KUBERNETES.default.svc:443", // a duplicate
 	)
 	expect.Same(t, "api.example:6443, kubernetes.default.svc:443, api.example:443, [fd00::a]:443, 10.0.0.1:6443", targets.String())
 	expect.Same(t, []string{"api.example", "kubernetes.default.svc", "fd00::a", "10.0.0.1"}, targets.Hosts())
@@ -112,7 +111,8 @@ func TestTargets(t *testing.T) {
 func FuzzConnectTarget(f *testing.F) {
 	for _, seed := range []string{
 		"api.example:6443", "API.EXAMPLE:6443", "[fd00::a]:443", "[FD00:0:0::A]:443", "10.0.0.1:443", "10.0.0.1:443@evil",
-		"api.example.:6443", "api.example:06443", "0x0a.0.0.1:443", "[::ffff:10.0.0.1]:443", "[fd00::a%1]:443", "a:b@api.example:6443", "//api.example:6443",
+		"api.example.:6443", "api.example:06443", "0x0a.0.0.1:443", "[::ffff:10.0.0.1]:443", "[fd00::a%1]:443", "a:b@api.example:6443",
+		"//api.example:6443",
 	} {
 		f.Add(seed)
 	}

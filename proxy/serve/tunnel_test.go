@@ -25,39 +25,39 @@ import (
 
 // ports has the port for CONNECT, without TLS of its own, and the server that serves its tunnels.
 type ports struct {
-	connect string // the address of the port for CONNECT
-	drain   *Drain // of the server
-	records *proxytest.Recorder
-	ca      *x509.CertPool
+	connect string              // the address of the port for CONNECT
+	drain   *Drain              // the server's
+	records *proxytest.Recorder // the log
+	ca      *x509.CertPool      // trusts the certificate in tunnels
 }
 
 // upstreamName is the host and port of the upstream, to which tunnels lead by name.
 const upstreamName = "api.example:6443"
 
-// openPorts serves handler in tunnels, as the command does.
+// openPorts serves handler in tunnels, as the listproxy command does.
 func openPorts(t *testing.T, handler http.Handler) *ports {
 	t.Helper()
-	d := &ports{records: &proxytest.Recorder{}}
-	log := slog.New(d.records)
+	p := &ports{records: &proxytest.Recorder{}}
+	log := slog.New(p.records)
 	targets := mustTargets(t, "https://"+upstreamName)
 	pair := newPair(t, targets.Hosts()...)
 	certificates := mustLoad(t, pair, log)
 	var err error
-	d.ca, err = cert.NewPool(pair.CertFile)
+	p.ca, err = cert.NewPool(pair.CertFile)
 	expect.NoError(t, err)
 
 	tunnels := NewTunnels(targets, certificates.TLS())
 	server := New(OnlyPaths(handler), certificates.TLS(), log)
-	d.drain = NewDrain(server, func(time.Duration) {})
+	p.drain = NewDrain(server, func(time.Duration) {})
 	connect, listener := NewConnectServer(tunnels, nil, observetest.Unread(), log), proxytest.Listen(t)
-	d.connect = listener.Addr().String()
+	p.connect = listener.Addr().String()
 	go func() { _ = server.Serve(tunnels) }()
 	go func() { _ = connect.Serve(listener) }()
 	t.Cleanup(func() {
 		_ = connect.Close()
 		_ = server.Close()
 	})
-	return d
+	return p
 }
 
 // TestRefusedAtTheDoors: the port for CONNECT accepts only a CONNECT to the API server, and a tunnel only HTTP over TLS. Nothing is
@@ -69,13 +69,13 @@ func TestRefusedAtTheDoors(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy"} {
 		t.Setenv(name, "http://"+target)
 	}
-	d := openPorts(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	p := openPorts(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request came through")
 	}))
 	doors := map[string]func(t *testing.T) net.Conn{
-		"connect": func(t *testing.T) net.Conn { return dial(t, d.connect) },              // the port for CONNECT
-		"tunnel":  func(t *testing.T) net.Conn { return d.startTLS(d.openTunnel(t, "")) }, // inside a tunnel, over TLS
-		"bare":    func(t *testing.T) net.Conn { return d.openTunnel(t, "") },             // inside a tunnel
+		"connect": func(t *testing.T) net.Conn { return dial(t, p.connect) },              // the port for CONNECT
+		"tunnel":  func(t *testing.T) net.Conn { return p.startTLS(p.openTunnel(t, "")) }, // inside a tunnel, over TLS
+		"bare":    func(t *testing.T) net.Conn { return p.openTunnel(t, "") },             // inside a tunnel
 	}
 	const (
 		bad        = metav1.StatusReasonBadRequest
@@ -124,7 +124,7 @@ func TestRefusedAtTheDoors(t *testing.T) {
 			}
 		})
 	}
-	for _, text := range d.records.Above(slog.LevelDebug - 1) {
+	for _, text := range p.records.Above(slog.LevelDebug - 1) {
 		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
 		proxytest.AssertNotContains(t, text, "password")
 	}
@@ -144,15 +144,15 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// startTLS begins TLS with the API server over a connection.
-func (d *ports) startTLS(over net.Conn) net.Conn {
-	return tls.Client(over, &tls.Config{RootCAs: d.ca, ServerName: "api.example", MinVersion: tls.VersionTLS12})
+// startTLS begins TLS over a connection, with the API server's name.
+func (p *ports) startTLS(over net.Conn) net.Conn {
+	return tls.Client(over, &tls.Config{RootCAs: p.ca, ServerName: "api.example", MinVersion: tls.VersionTLS12})
 }
 
 // openTunnel opens a tunnel, and sends early bytes with its CONNECT.
-func (d *ports) openTunnel(t *testing.T, early string) net.Conn {
+func (p *ports) openTunnel(t *testing.T, early string) net.Conn {
 	t.Helper()
-	conn := dial(t, d.connect)
+	conn := dial(t, p.connect)
 	_, err := io.WriteString(conn, "CONNECT "+upstreamName+" HTTP/1.1\r\nHost: "+upstreamName+"\r\n\r\n"+early)
 	expect.NoError(t, err)
 	answer := make([]byte, len(tunnelGranted))
@@ -236,18 +236,18 @@ func (e *earlyConn) Write(p []byte) (int, error) {
 }
 
 // TestTunnels: a client may begin its TLS before it has read the answer to its CONNECT. At shutdown, an idle tunnel is
-// closed without a wait, and so is one that is opened afterwards.
+// closed without a wait, and so is a tunnel that is opened afterwards.
 func TestTunnels(t *testing.T) {
-	d := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s%s by %s", r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
 	}))
-	idle := d.startTLS(&earlyConn{open: func(early string) net.Conn { return d.openTunnel(t, early) }})
+	idle := p.startTLS(&earlyConn{open: func(early string) net.Conn { return p.openTunnel(t, early) }})
 	res := exchange(t, idle, "GET /early HTTP/1.1\r\nHost: "+upstreamName)
 	expect.Same(t, "GET "+upstreamName+"/early by tunnel", proxytest.ReadAll(t, res.Body))
-	cut, clean := d.drain.Shutdown(24 * time.Hour) // longer than a test may last
+	cut, clean := p.drain.Shutdown(24 * time.Hour) // longer than a test may last
 	expect.Same(t, int64(0), cut)
 	expect.Same(t, true, clean)
-	for name, conn := range map[string]net.Conn{"an idle tunnel": idle, "a tunnel after the end": d.openTunnel(t, "")} {
+	for name, conn := range map[string]net.Conn{"an idle tunnel": idle, "a tunnel after the end": p.openTunnel(t, "")} {
 		if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 			t.Errorf("%s: read %q, %v, want its end", name, rest, err)
 		}

@@ -43,25 +43,25 @@ func TestWarmup(t *testing.T) {
 func TestWarmupOfRefused(t *testing.T) {
 	for refusal, advice := range refusalAdvice {
 		var logged logbuffer.Buffer
-		warmup := NewWarmup([]EagerCollection{{}}, nil, nil, slog.New(slog.NewTextHandler(&logged, nil))) // record needs no cluster
+		warmup := NewWarmup([]EagerCollection{{}}, nil, nil, slog.New(slog.NewTextHandler(&logged, nil))) // record uses no cluster
 		begun := time.Now()
 		warming := string(reason.Warming)
 		for _, step := range []struct {
-			at         time.Duration
-			why        string // it is not loaded
+			at         time.Duration // after the first step
+			why        string        // why the collection is not loaded; "": it is loaded
 			wantReady  bool
 			wantLogged bool
 		}{
 			{why: refusal, wantLogged: true},
 			{at: 30 * time.Second, why: warming, wantLogged: true},
 			{at: 31 * time.Second, why: refusal, wantLogged: true},
-			{at: 90 * time.Second, why: refusal}, // for a second less than a minute
+			{at: 90 * time.Second, why: refusal}, // a second less than a minute after the refusal began
 			{at: 91 * time.Second, why: refusal, wantReady: true, wantLogged: true},
 			{at: time.Hour, why: refusal, wantReady: true},
 			{at: 2 * time.Hour, why: warming, wantReady: true},
 			{at: 3 * time.Hour, wantReady: true},
-			{at: 4 * time.Hour, why: refusal, wantReady: true},                   // not for a minute yet
-			{at: 5 * time.Hour, why: refusal, wantReady: true, wantLogged: true}, // for more than a minute
+			{at: 4 * time.Hour, why: refusal, wantReady: true},                   // a new refusal
+			{at: 5 * time.Hour, why: refusal, wantReady: true, wantLogged: true}, // it has lasted more than a minute
 		} {
 			before := strings.Count(logged.String(), "\n")
 			warmup.record(&warmup.states[0], step.why, begun.Add(step.at))

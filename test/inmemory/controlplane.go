@@ -16,28 +16,28 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ControlPlane is an etcd and the API servers before it, behind one address.
+// ControlPlane is an etcd and the API servers in front of it, behind one address.
 type ControlPlane struct {
 	*Etcd
-	// certificate has the certificate of all servers. It is closed, and serves nothing.
+	// certificate is a closed server, which serves nothing. All servers use its TLS certificate.
 	certificate *httptest.Server
 
 	mu          sync.Mutex // guards the following fields, and those of the servers
 	servers     []*Server
 	connections int        // the number of connections so far
-	generation  int        // of the newest definition of widgets
+	generation  int        // the generation of the newest definition of widgets
 	forms       []usedForm // all forms that servers have ever written
 	rights      []right    // all changes of rights, in order
 	requests    int        // the number of requests so far, for Audit-Id
 }
 
-// usedForm is a form that servers may have written between two times. A zero until means that they still may.
+// usedForm is a form in which some server has written from since to until. If until is zero, a server still writes in it.
 type usedForm struct {
 	Form
 	since, until time.Time
 }
 
-// right says whether a user may list all widgets from a time on.
+// right allows or forbids a user to list all widgets, from a time on.
 type right struct {
 	user    string
 	allowed bool
@@ -61,7 +61,7 @@ func New(t testing.TB) *ControlPlane {
 	return c
 }
 
-// Config returns Own's configuration for the servers.
+// Config returns a client's configuration, with the token of Own.
 func (c *ControlPlane) Config() *rest.Config {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.certificate.Certificate().Raw})
 	return &rest.Config{
@@ -101,7 +101,7 @@ func (c *ControlPlane) Up() int {
 // maxLag is the longest time until a server learns of a changed definition.
 const maxLag = 8 * time.Second
 
-// definitionOfWidgets is the definition without its metadata.
+// definitionOfWidgets is the definition of widgets without its metadata.
 const definitionOfWidgets = `,"spec":{"group":"example.com","names":{"kind":"Widget","plural":"widgets"},"scope":"Namespaced",` +
 	`"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]},` +
 	`"status":{"acceptedNames":{"kind":"Widget","plural":"widgets"},"conditions":[{"type":"Established","status":"True"}],` +
@@ -122,7 +122,7 @@ func (c *ControlPlane) Define() {
 	}
 }
 
-// updateForms records which forms no server writes any more, and which some server writes from now on.
+// updateForms records which forms have come into use, and which are no longer in use by any server that is up.
 func (c *ControlPlane) updateForms() {
 	now, written := time.Now(), map[Form]bool{}
 	for _, s := range c.Servers() {
@@ -134,9 +134,9 @@ func (c *ControlPlane) updateForms() {
 	defer c.mu.Unlock()
 	for i, f := range c.forms {
 		switch {
-		case !f.until.IsZero(): // it ended before
+		case !f.until.IsZero(): // ended earlier
 		case written[f.Form]:
-			delete(written, f.Form) // it goes on
+			delete(written, f.Form) // recorded already
 		default:
 			c.forms[i].until = now
 		}
@@ -146,8 +146,8 @@ func (c *ControlPlane) updateForms() {
 	}
 }
 
-// MayWrite reports whether an answer may have the form f: some server has written by f's definition after definitionSince, and
-// some server was of f's release after releaseSince.
+// MayWrite reports whether an answer may have the form f: f's definition was in use after definitionSince, and f's release
+// after releaseSince.
 func (c *ControlPlane) MayWrite(f Form, definitionSince, releaseSince time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +170,7 @@ func (c *ControlPlane) Allow(user string, allowed bool) {
 // Allowed reports whether a user may list all widgets.
 func (c *ControlPlane) Allowed(user string) bool { return c.AllowedSince(user, time.Now()) }
 
-// AllowedSince reports whether a user was allowed to list all widgets at the time since, or at any time after it.
+// AllowedSince reports whether a user was allowed to list all widgets at the time since or later.
 func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	if user == Own {
 		return true
@@ -181,9 +181,9 @@ func (c *ControlPlane) AllowedSince(user string, since time.Time) bool {
 	for _, r := range c.rights {
 		switch {
 		case r.user != user:
-		case !r.since.After(since): // the last of these changes counts
+		case !r.since.After(since): // of the changes up to since, the last one counts
 			allowed = r.allowed
-		default: // a change after that time
+		default: // a later change
 			allowed = allowed || r.allowed
 		}
 	}

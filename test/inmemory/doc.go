@@ -1,8 +1,8 @@
 // Package inmemory is a control plane in memory: an etcd, and kube-apiservers in front of it that lag, hang, stop, start again
 // and are replaced. It is for tests in a bubble of testing/synctest, without sockets, in the bubble's time.
 //
-// It does for one custom resource what list-contract and watch-contract say of kube-apiserver. It has no protobuf, no tables
-// and no writes over HTTP, which are tested with a real kube-apiserver.
+// It answers lists and watches of one custom resource as kube-apiserver does. It has no protobuf, no tables and no writes over
+// HTTP, which are tested with a real kube-apiserver.
 //
 // [Etcd] keeps its whole history, so that [Etcd.List] and [Etcd.Events] can say what the right answer was at any time.
 package inmemory

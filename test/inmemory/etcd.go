@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Kind is a kind of objects, by the path of its lists.
+// Kind is a kind of objects, which servers list at Path.
 type Kind struct {
 	Path, APIVersion, Kind string
 	Namespaced             bool
@@ -32,10 +32,10 @@ var (
 // Object is an object as etcd has it, without the fields that servers add.
 type Object struct {
 	Namespace, Name string
-	Color           string // of the label "color"; "": no such label
+	Color           string // the value of the label "color"; "": no label
 	Revision        int64
-	Value           int    // of a widget; each write has another one
-	more            string // JSON after the metadata, of other kinds than widgets
+	Value           int    // in the spec of a widget; each write sets another value
+	more            string // JSON after the metadata; widgets have their spec instead
 	moreMeta        string // JSON at the beginning of the metadata
 }
 
@@ -72,7 +72,7 @@ func (k Kind) write(o Object, revision int64, f Form) string {
 		k.APIVersion, k.Kind, o.moreMeta, labels, o.Name, namespace, revision, more)
 }
 
-// Change is a change of an object. Old is nil if the object was created, and New if it was deleted.
+// Change is a change of an object. Old is nil for a creation, New for a deletion.
 type Change struct {
 	Revision int64
 	At       time.Time
@@ -84,7 +84,7 @@ type Change struct {
 type Etcd struct {
 	mu       sync.Mutex // guards the following fields
 	revision int64
-	// timelines has all changes of each timeline. A restore begins a new one, which is the last.
+	// timelines has all changes of each timeline. The last timeline is the current one; Restore appends another.
 	timelines [][]Change
 	written   chan struct{} // closed at the next change
 	values    int           // the number of writes so far, for Object.Value
@@ -243,7 +243,7 @@ func (s Select) event(ch Change) (_ Event, ok bool) {
 	return Event{}, false
 }
 
-// Events returns the events of a watch from the revision after on, up to upTo.
+// Events returns the events that a watch has for the changes after the revision after, up to the revision upTo.
 func (e *Etcd) Events(timeline int, k Kind, after, upTo int64, s Select) (found []Event) {
 	for _, ch := range e.changes(timeline) {
 		if ch.path != k.Path || ch.Revision <= after || ch.Revision > upTo {
@@ -261,8 +261,8 @@ func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 	return slices.Equal(e.Events(a, k, 0, revision, Select{}), e.Events(b, k, 0, revision, Select{}))
 }
 
-// Leads reports whether a client that goes on from one timeline to another ends with the right objects, by key and revision. The
-// client has the objects of the timeline from at a revision, and gets all changes of the timeline to after that revision.
+// Leads reports whether a client ends with the right objects, by key and revision, after a change of timelines: the client has
+// the state of the timeline from at a revision, and then gets all changes of the timeline to after that revision.
 func (e *Etcd) Leads(k Kind, from, to int, revision int64, s Select) bool {
 	has := revisionsOf(e.List(from, k, revision, s))
 	for _, ch := range e.changes(to) {

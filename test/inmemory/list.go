@@ -12,20 +12,20 @@ import (
 	"github.com/listproxy/listproxy/test/differential/body"
 )
 
-// compaction is the age at which etcd forgets older states.
+// compaction is how long etcd keeps older states.
 const compaction = 5 * time.Minute
 
-// query is a list or a watch.
+// query is what a list or a watch asks for.
 type query struct {
 	List
-	revision int64  // -1 without resourceVersion
+	revision int64  // the resourceVersion; -1: none
 	match    string // resourceVersionMatch: Exact, NotOlderThan or ""
 }
 
 // List selects the objects of a page.
 type List struct {
 	Select
-	Limit int    // 0: none
+	Limit int    // 0: no limit
 	Start string // the key at which the page begins
 }
 
@@ -100,7 +100,7 @@ func (e *Etcd) WriteList(timeline int, k Kind, revision int64, l List, form func
 	return e.write(timeline, k, revision, l, false, form)
 }
 
-// write is WriteList. If onlyMetadata, the items have only their metadata.
+// write is WriteList. With onlyMetadata, items have nothing but their metadata.
 func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata bool, form func(i int) Form) string {
 	within := e.List(timeline, k, revision, Select{Namespace: l.Namespace})
 	for len(within) > 0 && within[0].key() < l.Start {
@@ -116,7 +116,7 @@ func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata 
 		if l.has(&o) {
 			items = append(items, written.write(o, o.Revision, form(len(items))))
 		}
-		left := len(within) - i - 1 // whether they are selected or not
+		left := len(within) - i - 1 // all later objects, selected or not
 		if isPageEnd := l.Limit > 0 && len(items) == l.Limit && left > 0; isPageEnd {
 			start := o.key() + "\x00"
 			if l.Namespace != "" {
@@ -133,8 +133,8 @@ func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata 
 		written.APIVersion, strings.Join(items, ","), written.Kind+"List", next, remaining, revision)
 }
 
-// Start returns the key at which the page of a continue token begins, or "" if it is no token. The key has no namespace if the
-// list is of one.
+// Start returns the key at which the page of a continue token begins; "" if token is none. For a list of one namespace, the key
+// has no namespace.
 func Start(token string) string {
 	t, err := body.DecodeToken(token)
 	if err != nil {

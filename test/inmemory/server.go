@@ -30,10 +30,10 @@ type Server struct {
 
 // serverState is the state of a server at one time.
 type serverState struct {
-	began    int64         // the revision at which the watch cache began
-	revision int64         // of the watch cache
+	began    int64         // the watch cache's first revision
+	revision int64         // the watch cache's revision
 	frozen   bool          // the watch cache stays at its revision
-	form     Form          // in which the server writes widgets
+	form     Form          // the form in which the server writes widgets
 	changed  chan struct{} // closed at the next change of the state
 }
 
@@ -108,7 +108,7 @@ func (s *Server) Stop() {
 	s.plane.updateForms()
 }
 
-// change ends Hang, calls do, which may change the state, and wakes watches.
+// change ends Hang, lets do change the server's fields, and wakes watches.
 func (s *Server) change(do func()) {
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 const (
 	// bookmarkInterval is the time between two bookmarks.
 	bookmarkInterval = time.Minute
-	// lastBookmark is the time before the end of a watch at which it has its last bookmark.
+	// lastBookmark is how long before its end a watch has its last bookmark.
 	lastBookmark = 2 * time.Second
-	// maxOldForm is the longest time for which a watch goes on in its old form after the definition has changed.
+	// maxOldForm is how long a watch may go on in its old form after the definition has changed.
 	maxOldForm = time.Minute
 )
 
@@ -120,7 +120,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 // bookmarkSchedule has the times at which a watch has bookmarks: one after each bookmarkInterval, and one before its end.
 type bookmarkSchedule struct {
 	next time.Time
-	last time.Time // of the bookmark before the end; zero after it
+	last time.Time // of the bookmark before the end; zero once that bookmark is sent
 }
 
 // take reports whether a bookmark is due, and plans the next one.

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// minKept is the number of last writes that a ledger keeps at least, of each kind and of all.
+	// minKept is how many of the last writes a ledger keeps at least, of each kind and of all kinds together.
 	minKept = 8192
-	// recent is the number of last writes among which Recent chooses.
+	// recent is the number of last writes from which Recent chooses.
 	recent = 150
 )
 
@@ -26,14 +26,14 @@ type Ledger[Kind comparable] struct {
 	pickFrom time.Time
 }
 
-// write is a write that the API server had confirmed by a time. Writes are in the order of confirmation, which may not be
-// that of revisions.
+// write is a write, and the time by which the API server had confirmed it. Writes are kept in the order of confirmation, not
+// always that of revisions.
 type write struct {
 	revision uint64
 	at       time.Time
 }
 
-// Confirm adds a write that the API server has just confirmed. It ignores the revision 0.
+// Confirm adds a write that the API server has just confirmed. A revision of 0 is ignored.
 func (l *Ledger[Kind]) Confirm(kind Kind, revision uint64) {
 	if revision == 0 {
 		return
@@ -107,17 +107,17 @@ func highest(writes []write, at time.Time) (revision uint64) {
 	return revision
 }
 
-// PickFromNow lets Pick choose no write from before now, since memory may not have kept older states. Lists and watches must have
-// older writes all the same.
+// PickFromNow limits Pick to writes from now on, since memory may not have kept the states before. Lists and watches must still
+// have the earlier writes.
 func (l *Ledger[Kind]) PickFromNow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pickFrom = time.Now()
 }
 
-// Pick returns the revision of a random write that is not older than age and the last PickFromNow. One in four times, the write
-// may be of another kind, since lists may ask for any revision. One in five times, it is one of the last three. ok is false if
-// there is none.
+// Pick returns the revision of a random write that was confirmed within the last age and since the last PickFromNow. One in
+// four times, the write may be of another kind, since lists may ask for any revision. One in five times, it is one of the last
+// three. ok is false if there is no write to choose.
 func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (_ uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,8 +151,8 @@ func (l *Ledger[Kind]) Recent() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// OldestRecent returns the lowest revision of the last 2*recent writes, or 0. Recent has returned none below it since the last
-// recent writes began.
+// OldestRecent returns the lowest revision of the last 2*recent writes, or 0. Recent has returned no lower revision while the
+// last half of these writes was confirmed.
 func (l *Ledger[Kind]) OldestRecent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestList: List.Judge requires that a list has every write that was confirmed in time, in whatever order writes were confirmed,
-// and that its revision is List.Revision, or not older.
+// TestList: List.Judge requires that a list has every write that was confirmed by List.Holds, in whatever order writes were
+// confirmed, and that its revision is at least List.Revision, or with Exactly that one.
 func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 6 * time.Second

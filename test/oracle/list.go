@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// Tolerance is added to the bound on a state's age. A correct listproxy does not need it. It overestimates the age of its
-// state, which it counts from before its request for the revision to its answer. A judge underestimates the age, which it counts
-// from the confirmation of a write to the client's request.
+// Tolerance is added to the bound on a state's age. A correct listproxy does not need it: listproxy counts the age from before
+// its request for the revision to its answer, a judge only from the confirmation of a write to the client's request.
 const Tolerance = time.Second
 
 // List is what is required of a list.
 type List struct {
-	// Revision is the lowest revision that the list may have, or 0. If Exactly is true, it is the only one.
+	// Revision is the lowest revision that the list may have, or 0. With Exactly, the list must have this revision.
 	Revision uint64
 	Exactly  bool
 	// Holds is a time: the list must have every write that was confirmed by then. The zero time requires none.
@@ -22,7 +21,7 @@ type List struct {
 // Within returns the List.Holds of a request at the time asked whose answer may be as old as bound.
 func Within(bound time.Duration, asked time.Time) time.Time { return asked.Add(-bound - Tolerance) }
 
-// Judge returns an error if a list may not have a revision. newest returns the highest revision confirmed by a time.
+// Judge returns an error if the list must not be of this revision. newest returns the highest revision confirmed by a time.
 func (l List) Judge(revision uint64, newest func(time.Time) uint64) error {
 	if revision < l.Revision || l.Exactly && revision != l.Revision {
 		return fmt.Errorf("the list is of revision %d, want %d (exactly: %t)", revision, l.Revision, l.Exactly)

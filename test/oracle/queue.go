@@ -18,7 +18,7 @@ const pollInterval = 20 * time.Millisecond
 type Queue[T any] struct {
 	mu      sync.Mutex
 	waiting []*T
-	undone  map[*T]bool // waiting, or being done
+	undone  map[*T]bool // the jobs that wait, or are being done
 }
 
 // Add appends a job.
@@ -32,7 +32,7 @@ func (q *Queue[T]) Add(job T) {
 	q.undone[&job] = true
 }
 
-// Work calls do for each job, by so many workers, until ctx ends. It returns when the last worker has ended.
+// Work lets a number of workers call do for each job, until ctx ends. It returns when the last worker has ended.
 func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Context, T)) {
 	var all sync.WaitGroup
 	for range workers {

@@ -54,7 +54,7 @@ type Watch struct {
 	Bookmarks bool
 	// Revision is the watch's resourceVersion, or 0.
 	Revision uint64
-	// MinRevision and MaxRevision bound the revision of the initial state, or that of FromNow.
+	// MinRevision and MaxRevision bound the revision of the initial state, or that after which a watch FromNow begins.
 	MinRevision, MaxRevision uint64
 	// UpTo is the revision up to which the watch must have every event. With 0 it may lack the last events.
 	UpTo uint64
@@ -65,8 +65,8 @@ type Watch struct {
 	Events []Event
 }
 
-// Judge returns an error if the events got are wrong. A watch that has ended may lack the last events; another must have all
-// events up to UpTo.
+// Judge returns an error if the watch must not have these events. A watch that has ended may lack the last events; a watch that
+// goes on must have all events up to UpTo.
 func (w Watch) Judge(got []Event, ended bool) error {
 	if ended {
 		w.UpTo = 0
@@ -137,10 +137,10 @@ func (w Watch) continues(got []Event, revision uint64) error {
 	return nil
 }
 
-// fitsAnywhere requires that fits returns no error for some revision between MinRevision and MaxRevision, with the initial
-// events of the state there.
+// fitsAnywhere requires that fits returns no error for some revision from MinRevision to MaxRevision. With FromState, fits gets
+// the initial events of the state at that revision, too.
 func (w Watch) fitsAnywhere(got []Event, fits func(revision uint64, state []Event) error) error {
-	var closest error
+	var last error
 	state := w.stateAt(w.From)
 	values := map[string][]byte{}
 	for _, e := range state {
@@ -165,12 +165,12 @@ func (w Watch) fitsAnywhere(got []Event, fits func(revision uint64, state []Even
 		if err == nil {
 			return nil
 		}
-		closest = err
+		last = err
 	}
-	if closest == nil {
-		closest = fmt.Errorf("there is none from %d to %d", w.MinRevision, w.MaxRevision)
+	if last == nil {
+		last = fmt.Errorf("there is none from %d to %d", w.MinRevision, w.MaxRevision)
 	}
-	return fmt.Errorf("%d events fit no revision: %w", len(got), closest)
+	return fmt.Errorf("%d events fit no revision: %w", len(got), last)
 }
 
 // after returns what happened after a revision.
@@ -194,8 +194,8 @@ func (w Watch) stateAt(revision uint64) []Event {
 	return initial(values)
 }
 
-// withoutBookmarks checks the bookmarks, except for their bytes. It returns the other events, and the revision of the last
-// bookmark: it promises that every event up to there was sent.
+// withoutBookmarks checks the bookmarks, except for their bytes. It returns the other events, and in promised the revision of
+// the last bookmark: the watch must have every event up to there.
 func (w Watch) withoutBookmarks(got []Event) (changes []Event, promised uint64, _ error) {
 	ends := 0 // bookmarks with EndsInitial
 	for i, e := range got {
@@ -233,7 +233,7 @@ func (w Watch) withoutBookmarks(got []Event) (changes []Event, promised uint64, 
 	return changes, promised, nil
 }
 
-// sameEvents returns how the first wrong event of got differs from want, which must be as long.
+// sameEvents returns how the first wrong event of got differs from want. Both must have the same length.
 func sameEvents(got, want []Event) error {
 	for i := range got {
 		if !got[i].Equal(want[i]) {

@@ -34,7 +34,7 @@ func truth(begins Beginning) Watch {
 }
 
 // TestJudge: Watch.Judge accepts a stream of true events, and refuses one with a missing, doubled, early, late or wrong event.
-// (That it accepts whatever kube-apiserver sends is shown by the suites that compare listproxy with one.)
+// (The suites with a real kube-apiserver show that Judge accepts whatever it sends.)
 func TestJudge(t *testing.T) {
 	one := func(eventType watch.EventType, key string, revision uint64) []Event {
 		return []Event{event(eventType, key, revision)}

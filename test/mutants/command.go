@@ -29,11 +29,11 @@ type result struct {
 	why     string
 }
 
-// timeout bounds a run of a command. It is longer than the tests of any command take.
+// timeout bounds a run of a command. The tests of every command take less.
 const timeout = "3m"
 
-// run runs the command on the code, with an overlay unless that is "". The overlay is in GOFLAGS, so that programs that tests
-// build get it, too.
+// run runs the command in root. overlay is the path of a file for go's -overlay, or "". It is passed in GOFLAGS, so that
+// programs that tests build get the overlay, too.
 func (c command) run(ctx context.Context, root, overlay string) result {
 	args := append([]string{"test", "-json", "-count", "1", "-failfast", "-vet", "off", "-timeout", timeout}, strings.Fields(string(c))...)
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- of a file of this repository
@@ -46,7 +46,7 @@ func (c command) run(ctx context.Context, root, overlay string) result {
 	return judge(out, err)
 }
 
-// judge classifies the output of go test -json, and its error.
+// judge classifies a run of go test -json by its output and its error.
 func judge(out []byte, err error) result {
 	var output strings.Builder
 	var failures []string

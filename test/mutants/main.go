@@ -1,4 +1,4 @@
-// Command mutants (make mutants) breaks the code in one place at a time. A test must fail for each.
+// Command mutants (make mutants) breaks the code in one place at a time: by a mutant. For each mutant, a test must fail.
 package main
 
 import (

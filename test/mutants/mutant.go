@@ -20,7 +20,7 @@ const folder = "test/mutants"
 // mutant is a change of the code that breaks a rule. Its file looks like this:
 //
 //	A caller whose right has expired while the answer waited is answered from memory.
-//	breaks: law 1
+//	breaks: promise: who may not see it
 //	run: ./proxy
 //
 //	-- proxy/lastcheck.go --
@@ -28,8 +28,8 @@ const folder = "test/mutants"
 //	-- mutant --
 //		if false {
 //
-// The text before "-- mutant --" must be in the changed file exactly once. The line "breaks:" names the laws, rules or lines
-// of the promise, for readers only.
+// The text before "-- mutant --" must be in the changed file exactly once. The line "breaks:" names the broken rule, for
+// readers only.
 type mutant struct {
 	name     string
 	sentence string  // what the mutant does wrong
@@ -39,7 +39,7 @@ type mutant struct {
 	before, after []byte // after replaces before
 }
 
-// readAll returns the mutants whose names match, or an error that names each one that cannot be read.
+// readAll returns the mutants whose names match, or an error that names each file that cannot be read as a mutant.
 func readAll(root string, names *regexp.Regexp) ([]mutant, error) {
 	var all []mutant
 	var parseErrs []error
@@ -82,7 +82,7 @@ func parse(text string) (mutant, error) {
 	}, nil
 }
 
-// changedFile returns the content of the mutant's file after the change. It fails if the text to replace is not there exactly once.
+// changedFile returns the content of the mutant's file after the change. The file must have the text to replace exactly once.
 func (m mutant) changedFile(root string) ([]byte, error) {
 	original, err := os.ReadFile(filepath.Join(root, m.file)) // #nosec G304 -- a file of this repository
 	if err != nil {
@@ -94,7 +94,7 @@ func (m mutant) changedFile(root string) ([]byte, error) {
 	return bytes.Replace(original, m.before, m.after, 1), nil
 }
 
-// overlay writes the changed file, and a file for the go command's -overlay, into dir, and returns the path of the latter.
+// overlay writes the changed file into dir, with an overlay file that names it, and returns the path for go's -overlay.
 func (m mutant) overlay(root, dir string) (string, error) {
 	mutated, err := m.changedFile(root)
 	if err != nil {
@@ -109,8 +109,8 @@ func (m mutant) overlay(root, dir string) (string, error) {
 	return path + ".json", err
 }
 
-// groupByCommand returns closed channels with groups of mutants that have the same command: those of suites, whose tests run
-// listproxy as a process, and those of unit tests.
+// groupByCommand groups mutants that have the same command. It returns two closed channels with groups: those for suites, whose
+// tests run listproxy as a process, and those for unit tests.
 func groupByCommand(mutants []mutant) (suites, unitTests <-chan []mutant) {
 	groups := map[command][]mutant{}
 	for _, m := range mutants {

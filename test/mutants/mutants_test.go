@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestMutantsApply: the code has the text that a mutant replaces exactly once. Whether tests fail then, make mutants finds out.
+// TestMutantsApply: the code has the text that a mutant replaces exactly once. (make mutants finds out whether a test fails.)
 func TestMutantsApply(t *testing.T) {
 	const root = "../.."
 	mutants, err := readAll(root, regexp.MustCompile(""))

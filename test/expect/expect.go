@@ -24,7 +24,7 @@ func Same(t testing.TB, want, got any, options ...cmp.Option) {
 	}
 }
 
-// Says fails the test for each of parts that text lacks.
+// Says fails the test for each part that is not in text.
 func Says(t testing.TB, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {

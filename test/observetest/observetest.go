@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// New returns an Observer that knows pods and namespaces, and the registry of its metrics. A nil traces means no spans.
+// New returns an Observer that knows pods and namespaces, and the registry of its metrics. With nil traces it makes no spans.
 func New(traces *sdktrace.TracerProvider) (*observe.Observer, *prometheus.Registry) {
 	metrics := prometheus.NewPedanticRegistry()
 	o := observe.New(traces, metrics)
@@ -31,13 +31,13 @@ type Seen struct {
 	Request *http.Request
 }
 
-// Request has o observe a request, which then handles. then may panic with [http.ErrAbortHandler] to break its answer off.
-func Request(o *observe.Observer, r *http.Request, then func(Seen)) {
-	Logged(o, proxytest.DiscardLog(), r, then)
+// Request lets o observe r while handle answers it. handle may panic with [http.ErrAbortHandler] to break off its answer.
+func Request(o *observe.Observer, r *http.Request, handle func(Seen)) {
+	Logged(o, proxytest.DiscardLog(), r, handle)
 }
 
 // Logged is [Request] with an access log.
-func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, then func(Seen)) {
+func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, handle func(Seen)) {
 	defer func() {
 		end := recover()
 		if err, ok := end.(error); end != nil && (!ok || !errors.Is(err, http.ErrAbortHandler)) {
@@ -45,7 +45,7 @@ func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, then func(Se
 		}
 	}()
 	o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		then(Seen{observe.RecordOf(r.Context()), w, r})
+		handle(Seen{observe.RecordOf(r.Context()), w, r})
 	}), log).ServeHTTP(httptest.NewRecorder(), r)
 }
 

@@ -49,14 +49,14 @@ func newCA(t testing.TB, name string, by *CA) *CA {
 	return ca
 }
 
-// Issue returns a client certificate with the CA's key. with, if not nil, changes it before it is signed.
+// Issue returns a client certificate for the CA's own key. with, if not nil, changes the certificate before it is signed.
 func (ca *CA) Issue(t testing.TB, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	return ca.sign(t, ca.Key, subject, with)
 }
 
-// sign returns a client certificate of key. with, if not nil, changes it before it is signed. If ca has no certificate, the new
-// one is self-signed.
+// sign returns a client certificate for key. with, if not nil, changes the certificate before it is signed. If ca has no
+// certificate yet, the new certificate is self-signed.
 func (ca *CA) sign(t testing.TB, key *ecdsa.PrivateKey, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// The tests of package auth use this package, so it cannot import auth. The following is generic in auth's types instead.
+// This package cannot import auth, whose tests use it. So what follows is generic in auth's types.
 
 // Authenticator is an auth.Authenticator.
 type Authenticator[Identity, Refusal any] interface {

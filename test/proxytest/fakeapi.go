@@ -22,7 +22,7 @@ import (
 // truthfully, see [inmemory.ControlPlane].) It is a RoundTripper, so that it works in a synctest bubble.
 type FakeAPI struct {
 	Collections map[string]*FakeCollection // by path; set before the first request
-	Requests    map[string]int             // counts, by "verb path"
+	Requests    map[string]int             // how many there were, by "verb path"
 
 	mu        sync.Mutex
 	documents map[string]string        // what discovery reads, by path
@@ -40,7 +40,7 @@ type FakeCollection struct {
 	Custom  bool     // lists have the field order of custom resources
 	Watched []string // the resourceVersions of all watches
 	watches []*io.PipeWriter
-	silent  bool // watches have no bookmarks, except for those sent by Send
+	silent  bool // watches have no bookmarks but those that a test sends
 }
 
 // NewFakeAPI returns an API server without collections.
@@ -99,7 +99,7 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return Refusal(r, http.StatusNotFound), nil
 }
 
-// collection returns the collection at path, also if path is within a namespace; nil if there is none.
+// collection returns the collection at path. For a path within a namespace, that is the one of all namespaces. nil: none.
 func (f *FakeAPI) collection(path string) *FakeCollection {
 	if c := f.Collections[path]; c != nil {
 		return c
@@ -122,7 +122,7 @@ func (c *FakeCollection) current(r *http.Request) (revision int, objects []strin
 	return revision, objects
 }
 
-// list answers a list. Its continue token is the number of the next object.
+// list answers a list. A continue token is the index of the next object.
 func (c *FakeCollection) list(r *http.Request) *http.Response {
 	revision, items := c.current(r)
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
@@ -187,7 +187,7 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 			if silent {
 				continue
 			}
-			// Revision 1 is never too new: c may not have reached the revision of Now.
+			// Revision 1 is always true. The watch may not have sent the changes up to the revision of Now.
 			if _, err := io.WriteString(events, c.bookmark(1, false)); err != nil {
 				return
 			}
@@ -222,7 +222,7 @@ func (f *FakeAPI) Send(path, eventType, object string) {
 	}
 }
 
-// Cut breaks the watches of path off.
+// Cut breaks off the watches of path.
 func (f *FakeAPI) Cut(path string) { f.endWatches(path, io.ErrUnexpectedEOF) }
 
 // End ends the watches of path in order, as at their timeout.

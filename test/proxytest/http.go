@@ -84,7 +84,7 @@ func AssertNotContains(t *testing.T, text, secret string) {
 	}
 }
 
-// AssertStatus fails the test unless res is a Failure with this code and reason, and some message.
+// AssertStatus fails the test unless res is a Status of a failure with this code and reason, and any message.
 func AssertStatus(t *testing.T, res *http.Response, code int, reason metav1.StatusReason) {
 	t.Helper()
 	var got metav1.Status
@@ -130,8 +130,8 @@ func WebToken(claims, signature string) string {
 	return "Bearer e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + signature
 }
 
-// StartInPipes starts a TLS server in a synctest bubble, until the test ends. Its Client and the returned listener's Dial
-// reach it.
+// StartInPipes runs server with TLS in a synctest bubble, until the test ends. The server's Client and the returned listener's
+// Dial connect to it.
 func StartInPipes(t *testing.T, server *httptest.Server) *inmemory.Listener {
 	t.Helper()
 	listener := inmemory.NewListener()
@@ -146,7 +146,7 @@ func StartInPipes(t *testing.T, server *httptest.Server) *inmemory.Listener {
 }
 
 // Serve runs server with TLS until the test ends. The Client of the returned server trusts its certificate, speaks HTTP/2 if
-// http2, and neither follows redirects nor decompresses answers.
+// http2 is true, and leaves redirects and compressed answers as they are.
 func Serve(t testing.TB, server *http.Server, http2 bool) *httptest.Server {
 	t.Helper()
 	front := httptest.NewUnstartedServer(nil)
@@ -204,8 +204,8 @@ func ServeInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
 	return listener
 }
 
-// ServePipe serves handler over pipes without TLS until the test ends. It returns a client and a function that opens a
-// connection. The client's windows of HTTP/2 are the smallest possible.
+// ServePipe serves handler over pipes without TLS until the test ends. It returns a client with the smallest possible HTTP/2
+// windows, and a function that opens a connection.
 func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
 	t.Helper()
 	var protocols http.Protocols
@@ -224,7 +224,7 @@ func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 	}
 }
 
-// StuckUpload is the header of a request, without its body.
+// StuckUpload is a request that lacks its body.
 const StuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
 // GzipMember returns events as kube-apiserver sends them in one flush of a compressed stream.

@@ -8,8 +8,8 @@ import (
 // VersionOf returns the answer to /version of an API server.
 func VersionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}`, gitVersion) }
 
-// APIService returns the APIService of a group and version. Its automanaged label is "onstart", as of built-in groups, or
-// "true", as of custom resources, if the group ends in example.com. service is JSON, or "" for no service.
+// APIService returns the APIService of a group and version. Its automanaged label is "true", as for custom resources, if the
+// group ends in example.com, else "onstart", as for built-in groups. service is JSON; "" means no service.
 func APIService(version, group, service string, revision int) string {
 	if service != "" {
 		service = `,"service":` + service

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// CallersTrace is a traceparent that is sampled, with the ID of its span.
+// CallersTrace is the traceparent of a caller that samples. CallersSpanID is the ID of its span.
 const (
 	CallersSpanID = "b7ad6b7169203331"
 	CallersTrace  = "00-0af7651916cd43dd8448eb211c80319c-" + CallersSpanID + "-01"

@@ -1,5 +1,5 @@
-// Package reference checks that docs/reference.md agrees with the code. A test of the package that a part is about makes the
-// text of the part. make reference writes the page.
+// Package reference checks that docs/reference.md agrees with the code. For each part of the page, a test of the package that it
+// describes makes the text. make reference writes the texts into the page.
 package reference
 
 import (
@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("reference.update", false, "write docs/reference.md")
 
-// Check fails the test unless a part of the page at path is text. With -reference.update it writes the part instead.
+// Check fails the test unless text is what the page at path has in a part. With -reference.update, it writes text there.
 func Check(t *testing.T, path, part, text string) {
 	t.Helper()
 	page, err := os.ReadFile(path) // #nosec G304 -- of this repository
@@ -38,10 +38,10 @@ func Check(t *testing.T, path, part, text string) {
 	}
 }
 
-// flags matches flags in a text.
+// flags matches command-line flags.
 var flags = regexp.MustCompile(`--[a-z][a-z-]*[a-z](=\w+)?`)
 
-// Row returns a line of a table. In a cell without code, flags become code.
+// Row returns a line of a Markdown table. In cells without backquotes, command-line flags get them.
 func Row(cells ...string) string {
 	var line strings.Builder
 	line.WriteString("|")
@@ -58,5 +58,5 @@ func Row(cells ...string) string {
 	return line.String() + "\n"
 }
 
-// Head returns the first two lines of a table.
+// Head returns the first two lines of a Markdown table: its titles, and the line below them.
 func Head(cells ...string) string { return Row(cells...) + strings.Repeat("|---", len(cells)) + "|\n" }

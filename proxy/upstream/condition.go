@@ -54,12 +54,11 @@ func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 // OK needs no second probe. A new failure does, since it may be momentary: a load balancer may have changed API servers, or
 // an API server that has just started refuses everybody until it has read the roles.
 //
-//	known        previous     last
-//	any          any          ok           confirmed
-//	ok           ok           unreachable  not confirmed
-//	ok           unreachable  unreachable  confirmed: the same failure twice
-//	ok           unreachable  forbidden    confirmed: two failures in a row
-//	unreachable  unreachable  forbidden    not confirmed: a known failure changes only after two
+//	known ok, two probes: ok, then unreachable                   not confirmed
+//	known ok, two probes: unreachable, and so again              confirmed
+//	known ok, two probes: unreachable, then forbidden            confirmed: two failures
+//	known unreachable, two probes: unreachable, then forbidden   not confirmed until forbidden is found twice
+//	whatever is known, the last probe: ok                        confirmed
 func isConfirmed(known, previous, last Condition) bool {
 	if last == ConditionOK || last == previous {
 		return true

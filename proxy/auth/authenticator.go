@@ -16,14 +16,14 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// Authenticator identifies the caller of a request.
+// Authenticator identifies the caller of a request, by the first of these that applies:
 //
-//   - A verified certificate identifies the same user as at kube-apiserver. A token in the same request is ignored:
-//     kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
-//   - A caller with a certificate that is not accepted is refused, unless the request has a token.
-//   - Otherwise the Authorization header identifies the caller, if there is exactly one ([policy.ReadAuthorization]). If
-//     its value is a plain token, the caller may impersonate a user.
-//   - Otherwise the caller is nobody ([Identity]).
+//   - A verified certificate. The caller is the user whom kube-apiserver would find in it. A token in the same request is
+//     ignored, since kube-apiserver tries certificates first, too (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
+//   - A certificate that is not accepted, in a request without a token: the request is refused.
+//   - Exactly one Authorization header, neither empty nor ambiguous ([policy.ReadAuthorization]). With a plain token, the
+//     caller may impersonate a user.
+//   - Anything else: the caller is nobody ([Identity]).
 //
 // An Authenticator is safe for concurrent use.
 type Authenticator struct {
@@ -51,8 +51,8 @@ type Refusal struct {
 	Message string
 }
 
-// Write answers r with the refusal. For a discovery request the answer is plain text, which client-go shows to its user. It
-// does not decode a Status there, and would show "unknown".
+// Write answers r with the refusal. The answer to a discovery request is plain text: client-go does not decode a Status
+// there, and would show its user only "unknown".
 func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
 		w.Header().Set("Connection", "close") // as package forward does after a 401 of the API server
@@ -120,9 +120,9 @@ func hasToken(r *http.Request) bool {
 	return found
 }
 
-// verifyCertificate returns the user whom the client's certificate names. It returns nil if there is no certificate to verify,
-// and rejected is true if the client has shown one that is not accepted. As at kube-apiserver, the certificate is verified for
-// every request, so a connection does not outlive the trust in its CA.
+// verifyCertificate returns the user whom the client's certificate names, or nil if there is no accepted certificate.
+// rejected reports that the client has shown a certificate, but it is not accepted. As at kube-apiserver, the certificate is
+// verified for every request, so a connection does not outlive the trust in its CA.
 func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, rejected bool) {
 	if a.certificates == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false
@@ -131,8 +131,8 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 		return nil, true
 	}
 	response, hasName, err := a.certificates.AuthenticateRequest(r)
-	// A certificate without a common name (!hasName) is also refused by a kube-apiserver that knows front proxies, as nearly
-	// every one does: its authenticator of front proxies returns an error for any other certificate.
+	// A certificate without a common name (!hasName) is refused by nearly every kube-apiserver, too: its authenticator of
+	// front proxies, which nearly every one has, returns an error for any other certificate.
 	if err != nil || !hasName {
 		return nil, true
 	}
@@ -143,10 +143,10 @@ func (a *Authenticator) verifyCertificate(r *http.Request) (verified user.Info, 
 // message of unverifiedRefusal has the number, too.
 const maxCertificates = 5
 
-// isCheapToVerify reports whether there are at most maxCertificates, each with another subject. A certificate names its signer
-// by the signer's subject. So each certificate has at most one possible signer among the others, and crypto/x509 checks few
-// signatures. If all had one subject, each could be the signer of each other, and anybody who connects could make crypto/x509
-// check a hundred signatures.
+// isCheapToVerify reports whether there are at most maxCertificates, all with different subjects. A certificate names its
+// signer by the signer's subject, so each then has at most one possible signer among the others, and crypto/x509 checks few
+// signatures. If all had the same subject, each could be the signer of any other, and anybody who connects could make
+// crypto/x509 check a hundred signatures.
 func isCheapToVerify(shown []*x509.Certificate) bool {
 	subjects := map[string]bool{}
 	for _, c := range shown {

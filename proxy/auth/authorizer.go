@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxDecisions is the number of answers to reviews that are remembered.
+	// maxDecisions bounds the answers to reviews that are remembered.
 	maxDecisions = 16 << 10
 
 	// maxReviewBody bounds the body of the answer to a review, in bytes. The body repeats the question with its selectors.
@@ -27,20 +27,20 @@ const (
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
-// SendAs sends a request of listproxy's own as the caller id, and returns the upstream's response. r must have no credentials.
-// SendAs adds those of the caller; or listproxy's own, with headers that impersonate exactly this caller. It follows no
-// redirects. Its errors contain no credential.
+// SendAs sends a request of listproxy's own as the caller id, and returns the upstream's response. r must have no
+// credentials: SendAs adds the caller's, or listproxy's own together with headers that impersonate exactly this caller. It
+// follows no redirects. Its errors contain no credential.
 type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
 
-// Authorizer asks the upstream whether a caller may do something. It sends a SelfSubjectAccessReview as the caller:
-// with the caller's own Authorization and Impersonate-* headers, or as the user whom listproxy impersonates.
-// kube-apiserver authenticates the review like any request of the caller, and asks the same authorizer. Every
-// authenticated user may create such reviews (the ClusterRole system:basic-user).
+// Authorizer asks the upstream whether a caller may do something. It sends a SelfSubjectAccessReview as the caller: with the
+// caller's own Authorization and Impersonate-* headers, or as the user whom listproxy impersonates. kube-apiserver
+// authenticates the review like any request of the caller, and asks the same authorizer. Every authenticated user may create
+// such reviews (the ClusterRole system:basic-user).
 //
 // Decisions are remembered for [ReviewConfig].TTL. So a right can outlive its revocation by this time, unless
 // RecordRevocation ends it sooner. A new right counts at once: after a No, requests are forwarded, and the upstream decides.
 //
-// It is safe for concurrent use.
+// An Authorizer is safe for concurrent use.
 type Authorizer struct {
 	send     SendAs
 	endpoint string
@@ -132,8 +132,8 @@ func (a *Authorizer) ask(ctx context.Context, who *Caller, attrs *Attributes) (a
 	})
 }
 
-// Remembers reports whether a valid answer about the caller's right is remembered. If a user is impersonated, that is the
-// answer about the user. [Authorizer.Review] may then still have to ask about the right to impersonate.
+// Remembers reports whether a valid answer about the caller's right is remembered. For an impersonated user, this is the
+// answer about the user, so [Authorizer.Review] may still have to ask about the right to impersonate.
 func (a *Authorizer) Remembers(id Identity, attrs *Attributes) bool {
 	_, ok := a.reviews.remembered(decisionKey(id, attrs), time.Now())
 	return ok

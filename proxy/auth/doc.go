@@ -1,10 +1,10 @@
 // Package auth identifies callers, and asks the API server what they may do.
 //
-//   - authenticator.go identifies the caller of a request by a client certificate or a token
+//   - authenticator.go: who the caller of a request is, by a client certificate or a token
 //   - identity.go, impersonateheaders.go: the headers that show the API server who the caller is
 //   - flow.go: the flows of callers, each of which has its share of the limits
 //   - tokens.go: the API server's verdicts on tokens
 //   - authorizer.go, impersonation.go: reviews of what callers may do, and of whom they may impersonate
 //   - whoami.go: reviews of who a caller is
-//   - reviewcache.go remembers the answers to reviews for a short time
+//   - reviewcache.go: the answers to reviews, which are remembered for a short time
 package auth

@@ -22,16 +22,16 @@ import (
 //     Impersonate-* headers. A forwarded request has these headers already.
 //   - a user whom listproxy has verified. Requests are sent with listproxy's credentials, and with Impersonate-* headers
 //     that name this user.
-//   - nobody, which is the zero Identity: the request has no Authorization header, or ambiguous ones. The decision of an
-//     Authorizer is No, and requests are forwarded unchanged.
+//   - nobody: the request has no Authorization header, or ambiguous ones. The zero Identity is nobody, too. The decision of
+//     an Authorizer is No, and requests are forwarded unchanged.
 //   - listproxy's own account (see [Identity.IsOwn]).
 //
-// Whatever is remembered about a caller is stored under a [Key]. So no credential is kept longer than its request.
+// What is remembered about a caller is stored under a [Key], so no credential is kept longer than its request.
 //
 // An Identity is immutable. fmt and slog print neither its credential nor its user.
 type Identity struct {
-	// The first four fields are pointers since fmt does not call Format if the Identity is an unexported field of a struct. It
-	// then prints only the address of a pointer, but would print the content of a string.
+	// The first four fields are pointers, to hide their contents: fmt does not call Format for an Identity in an unexported
+	// field of a struct. It then prints only the address of a pointer, but would print a string.
 
 	// authorization is the Authorization header; nil if there is not exactly one.
 	authorization *string
@@ -63,8 +63,8 @@ const (
 	prefixImpersonating = 'i' // a token, and the user whom its caller impersonates
 )
 
-// Key returns the key of the caller together with the impersonated user, if any. It is zero for listproxy's own account. It is
-// zero for nobody, too, but never used, since the upstream is not asked about nobody.
+// Key returns the key of the caller together with the impersonated user, if any. It is zero for listproxy's own account. It
+// is also zero for nobody, but then not used, since the upstream is not asked about nobody.
 func (id Identity) Key() Key { return id.key }
 
 // VerifiedUser returns the user whom listproxy has verified, or nil. listproxy sends this user's requests with its own

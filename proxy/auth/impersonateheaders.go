@@ -24,9 +24,9 @@ func hasImpersonation(h http.Header) bool {
 	return false
 }
 
-// readImpersonation returns the user whom the Impersonate-* headers in h name. It reads the user, writes headers for this user,
-// and compares them with those in h. If they differ, ok is false. That rules out headers that kube-apiserver would refuse or
-// ignore, such as a second Impersonate-User, and two spellings of one extra's key.
+// readImpersonation returns the user whom the Impersonate-* headers in h name. ok is true only if these headers are exactly
+// those that [writeImpersonation] writes for this user. That rules out headers that kube-apiserver would refuse or ignore,
+// such as a second Impersonate-User, or two spellings of one extra's key.
 func readImpersonation(h http.Header) (impersonated *user.DefaultInfo, ok bool) {
 	if !hasImpersonation(h) {
 		return nil, false
@@ -101,7 +101,8 @@ func headersCanName(u *user.DefaultInfo) bool {
 	return u.Name != user.Anonymous && !slices.ContainsFunc(values, arrivesChanged)
 }
 
-// arrivesChanged reports whether kube-apiserver does not read a header's value as it was sent. It ignores an empty value.
+// arrivesChanged reports whether kube-apiserver would not get a header's value as it is: empty values are ignored, spaces
+// around a value are removed, and control characters are refused.
 func arrivesChanged(value string) bool {
 	return value == "" || strings.TrimSpace(value) != value || !httpguts.ValidHeaderFieldValue(value)
 }

@@ -14,23 +14,25 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// maxImpersonationQuestions bounds the questions about one impersonated user. A user with so many groups that more would have to
-// be asked counts as not permitted.
+// maxImpersonationQuestions bounds the questions about one impersonated user. If more are needed, since the user has very
+// many groups, the right to impersonate counts as not proven.
 const maxImpersonationQuestions = 64
 
-// proveImpersonation returns the answers that prove that the impersonator (the caller, or listproxy's own account) may do
-// what attrs describe as the impersonated user. proven is false if the impersonator lacks this right. The yes to the review
-// that was sent as the user does not prove it: with constrained impersonation (KEP-5284), an impersonator may be allowed to
-// create reviews as jane, but not to list as her.
+// proveImpersonation asks whether the impersonator (the caller, or listproxy's own account) may act as the impersonated user
+// in the request that attrs describe. It returns the answers that prove this right. proven is false if the impersonator
+// lacks it.
+//
+// The review of the user's own right was sent as the user, but does not prove the right to impersonate: with constrained
+// impersonation (KEP-5284), an impersonator may be allowed to create reviews as jane, but not to list as her.
 //
 // kube-apiserver (k8s.io/apiserver/pkg/endpoints/filters/impersonation) allows impersonation by one of two rights:
 //
 //   - the right to "impersonate" the name, each group, the uid and each value of an extra;
 //   - the right to "impersonate:user-info" for all of these, together with "impersonate-on:user-info:VERB" for the request.
-//     Only the second of them is asked for: the review could not have been sent as the user without the first.
+//     Only "impersonate-on" is asked for: without the other, the review could not have been sent as the user.
 //
-// For nodes and service accounts, kube-apiserver has other modes of constrained impersonation. listproxy does not ask for the
-// rights of these modes. So it forwards requests as nodes and service accounts, unless the impersonator may "impersonate".
+// For nodes and service accounts, kube-apiserver has further modes of constrained impersonation. listproxy does not ask for
+// their rights, and forwards requests as nodes and service accounts unless the impersonator may "impersonate".
 func (a *Authorizer) proveImpersonation(
 	ctx context.Context, who *Caller, attrs *Attributes,
 ) (proof []answer[Decision], proven bool, err error) {

@@ -17,17 +17,16 @@ import (
 
 const (
 	defaultTimeout = 10 * time.Second
-	// maxKey is the length, in bytes, of the longest key under which an answer is remembered. The key of a question with a
+	// maxKey bounds the length, in bytes, of a key under which an answer is remembered. Only the key of a question with a
 	// very long selector is longer.
 	maxKey = 4 << 10
 	// maxAttempts is the number of times that a request asks. It asks again if an answer is no longer valid when it comes.
 	maxAttempts = 3
-	// ownAnswerTTL is the time for which an answer is valid, even beyond the TTL, for the requests that came before the
-	// question was sent. It counts from the answer's arrival. Otherwise a TTL of 0, or a slow upstream, would leave no time
-	// to use the answer.
+	// ownAnswerTTL is the time for which an answer is valid at least, from its arrival, for the requests that came before
+	// the question was sent. Otherwise a TTL of 0, or a slow upstream, would leave no time to use the answer.
 	ownAnswerTTL = time.Second
-	// revokedTTL replaces a longer TTL, also ownAnswerTTL, if rights on which the answer may depend were revoked. So under a
-	// stream of revocations a question is asked once a second.
+	// revokedTTL bounds the TTL of an answer, even the one by ownAnswerTTL, if rights on which the answer may depend were
+	// revoked. So under a stream of revocations a question is asked once a second.
 	revokedTTL = time.Second
 	// maxRevoked bounds the namespaces with remembered revocations. etcd cannot write as many while answers are valid.
 	maxRevoked = 256 << 10
@@ -59,12 +58,12 @@ type ReviewConfig struct {
 	TTL time.Duration
 	// Timeout bounds the time for one question, including the wait for a seat. Zero means ten seconds.
 	Timeout time.Duration
-	// AsOf returns the time at which the age of answers is measured. It returns now, but during an outage the time at which
-	// the upstream last answered, or now minus MaxOutage if that is later: so answers do not age for up to MaxOutage. If AsOf
-	// is nil, answers always age.
+	// AsOf returns the time at which the age of answers is measured: now, if the upstream answers. In an outage it is the
+	// time at which the upstream last answered, but at the earliest now minus MaxOutage: so answers do not age for up to
+	// MaxOutage. If AsOf is nil, answers always age.
 	//
-	// In an outage, answers are valid for twice the TTL. Otherwise a caller who comes regularly would have none if the
-	// answer had just expired when the outage began.
+	// In an outage, answers are valid for twice the TTL. Otherwise a caller who comes regularly would have no answer if the
+	// last one had just expired when the outage began.
 	AsOf func(now time.Time) time.Time
 	// MaxOutage is the longest time for which answers do not age, see AsOf.
 	MaxOutage time.Duration
@@ -99,7 +98,8 @@ type question[V any] struct {
 }
 
 // reviewCache asks the upstream, and remembers the answers. Requests of one flow that ask the same question at the same time
-// wait for one answer, which comes even if the first of them is over. A reviewCache is safe for concurrent use.
+// share one question to the upstream, which goes on even if the request that began it is over. A reviewCache is safe for
+// concurrent use.
 type reviewCache[V any] struct {
 	ReviewConfig
 	// revoked has the time.Time of the last revocation by namespace; "" stands for all namespaces.
@@ -107,8 +107,8 @@ type reviewCache[V any] struct {
 	// answers has each answer[V] by its key.
 	answers *cache.LRUExpireCache
 	flights singleflight.Group
-	// accepted and newcomers have the seats. A question keeps its seat until the answer comes, even if no request waits for it
-	// any more. Otherwise callers who come and go could have any number of questions in flight.
+	// accepted and newcomers have the seats. A question keeps its seat until its answer comes, even if no request waits for
+	// the answer any more. Otherwise callers who come and go could have any number of questions in flight.
 	accepted, newcomers *limits.Limiter
 	hits, misses        atomic.Uint64
 }

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxAcceptedTokens bounds the accepted tokens that are remembered. The least recently used token is forgotten first, and
-	// is then reviewed like a new one.
+	// maxAcceptedTokens bounds the accepted tokens that are remembered. The least recently used token is forgotten first.
+	// Its next request is reviewed like that of a new token.
 	maxAcceptedTokens = 64 << 10
 	// acceptedTTL is the time for which an accepted token is remembered.
 	acceptedTTL = time.Hour
@@ -30,7 +30,7 @@ const (
 	Unjudged Verdict = iota
 	// Accepted means that the API server has accepted the token, or that listproxy has verified the caller itself.
 	Accepted
-	// Refused means that the API server has answered 401 to the token within refusedTTL.
+	// Refused means that the API server has answered 401 to the token in the last refusedTTL.
 	Refused
 	// NoToken means that there is nothing to judge: the caller has no token, and listproxy has not verified the caller.
 	NoToken
@@ -68,7 +68,7 @@ func (v *Verdicts) VerdictOn(id Identity, remoteAddr string) (Verdict, limits.Fl
 	return Unjudged, flow
 }
 
-// AcceptedFlow returns the flow of a caller whose credentials are accepted. accepted is false if the verdict on them is another.
+// AcceptedFlow returns the flow of a caller whose credentials are accepted. If they are not, or not yet, accepted is false.
 func (v *Verdicts) AcceptedFlow(id Identity) (flow limits.Flow, accepted bool) {
 	if id.VerifiedUser() != nil {
 		return FlowOf(id), true
@@ -98,9 +98,9 @@ func (v *Verdicts) RecordAnswer(id Identity, upgrade bool, method string, status
 }
 
 // provesAuthentication reports whether kube-apiserver gives an answer with this status only to callers whom it has
-// authenticated. That holds for a 2xx and a 403, except for OPTIONS, since a CORS preflight is answered before authentication.
-// So are requests with a malformed timeout (400), and requests while kube-apiserver is overloaded or shuts down (429, 5xx). See
-// DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server.
+// authenticated. That holds for a 2xx and a 403, except for OPTIONS: a CORS preflight is answered before authentication. A
+// 400 (a malformed timeout) and a 429 or 5xx (kube-apiserver is overloaded or shuts down) may come before authentication,
+// too. See DefaultBuildHandlerChain in k8s.io/apiserver/pkg/server.
 func provesAuthentication(method string, status int) bool {
 	isSuccess := status >= http.StatusOK && status < http.StatusMultipleChoices
 	return method != http.MethodOptions && (isSuccess || status == http.StatusForbidden)

@@ -28,8 +28,8 @@ var (
 )
 
 // WhoAmI asks the upstream which user a caller is, for the audit log only. It sends a SelfSubjectReview
-// (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller, which every authenticated user may create (the
-// ClusterRole system:basic-user). It remembers the answers for the TTL, and is safe for concurrent use.
+// (authentication.k8s.io/v1, since Kubernetes 1.28) as the caller. Every authenticated user may create such a review (the
+// ClusterRole system:basic-user). The answers are remembered for the TTL. A WhoAmI is safe for concurrent use.
 type WhoAmI struct {
 	send     SendAs
 	endpoint string
@@ -46,7 +46,8 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 }
 
 // User returns the user as whom the upstream authenticates the caller. The user is shared, and must not be changed. An error
-// means that the caller is nobody, or that the upstream gave no usable answer. It contains neither the credential nor the user.
+// means that the caller is nobody, or that the upstream gave no usable answer. The error contains neither the credential nor
+// the user.
 func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.HasCredentials() {
 		return nil, errNoIdentity

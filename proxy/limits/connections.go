@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// Connections bounds the number of open connections. At the bound, a new connection replaces an idle one, which has no request:
-// the one that has been idle for longest in the network with the most idle connections. The new connection counts as idle in
-// its network, so a client that only opens connections replaces its own. If all connections have a request, Accept waits, as
-// at kube-apiserver when it has no file descriptors left. Connections is safe for concurrent use.
+// Connections bounds the number of open connections. At the bound, a new connection replaces an idle one, that is, one
+// without a request. The network ([NetworkOf]) with the most idle connections loses the one that has been idle for longest.
+// The new connection counts as idle in its own network, so a client that only opens connections replaces its own. If no
+// connection is idle, Accept waits, as at kube-apiserver when it has no file descriptors left. Connections is safe for
+// concurrent use.
 type Connections struct {
 	limit int64
 
@@ -119,11 +120,12 @@ type connection struct {
 	all     *Connections
 	network string
 
-	// element is the connection's element in all.idle, or nil if the connection has a request or has lost its place. all.mu
-	// guards it, idleSince and generation.
+	// all.mu guards the fields of this group.
+
+	// element is the connection's element in all.idle, or nil if the connection has a request or has lost its place.
 	element   *list.Element
 	idleSince time.Time
-	// generation increases with each change of state, so that the timer of setIdleLaterLocked notices the next one.
+	// generation increases with each change of state, so that the timer of setIdleLaterLocked notices a later change.
 	generation int
 
 	// The last two fields are atomic, so that a request does not lock all.mu.
@@ -150,7 +152,7 @@ func (c *connection) setIdleLocked() {
 	c.all.room.Broadcast()
 }
 
-// setBusyLocked takes the connection out of the idle ones, if it is there.
+// setBusyLocked removes the connection from all.idle, if it is there.
 func (c *connection) setBusyLocked() {
 	if c.element == nil {
 		return

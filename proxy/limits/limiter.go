@@ -58,17 +58,17 @@ type Stats struct {
 // Limiter bounds the units that requests hold, and shares them fairly between flows.
 //
 // Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units that
-// become free go to the waiting flow that holds the fewest (max-min fairness). If two flows hold as many, the flow whose
-// oldest request came first gets them. Within a flow, requests are granted in the order in which they came. No cheaper
+// become free go to the waiting flow that holds the fewest (max-min fairness). Of flows that hold equally many, the one
+// whose oldest request came first gets them. Within a flow, requests are granted in the order in which they came. No cheaper
 // request overtakes the request whose turn it is: units stay free until there are enough for it. A flow that holds as many
 // units as it can waits for its own requests to end, and holds up no other flow.
 //
-// For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A for
-// longer. The first unit that C releases goes to A, the second to B.
+// For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A
+// for longer. The first unit that C releases goes to A, the second to B.
 //
-// A request that costs more than one flow can hold counts as costing that much.
+// A request that costs more than one flow can hold is charged only what one flow can hold.
 //
-// Limiter is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
+// A Limiter is safe for concurrent use. A flow that neither holds nor waits for anything takes no memory.
 type Limiter struct {
 	config     LimiterConfig
 	flowUnits  int64 // the number of units that one flow can hold
@@ -101,13 +101,13 @@ func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolin
 // claim is a waiting request.
 type claim struct {
 	flow    *flow
-	element *list.Element // in flow.queue; nil once it is granted
+	element *list.Element // in flow.queue; nil once the claim is granted or taken back
 	cost    int64
 	arrival uint64
-	granted chan struct{} // closed when it is granted
+	granted chan struct{} // closed when the claim is granted
 }
 
-// waitingFlowsDegree is the degree of a small tree whose items come and go.
+// waitingFlowsDegree is the degree of a B-tree that is mostly small, and whose items come and go.
 const waitingFlowsDegree = 8
 
 // NewLimiter returns a Limiter in which nothing is held. No bound may be negative.
@@ -238,8 +238,8 @@ func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
 	return granted, nil
 }
 
-// TryAcquire acquires cost units for a request that can do without them. Without waiting, it returns false if less than half of
-// the capacity would stay free, or if [Limiter.Acquire] would have to wait. It counts no refusal.
+// TryAcquire acquires cost units for a request that can do without them. It does not wait, but returns false if less than
+// half of the capacity would stay free, or if [Limiter.Acquire] would have to wait. It counts no refusal.
 func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,7 +252,8 @@ func (l *Limiter) TryAcquire(key Flow, cost int64) (Grant, bool) {
 // boundedCost returns cost, but at least 1 and at most the units that one flow can hold.
 func (l *Limiter) boundedCost(cost int64) int64 { return min(max(cost, 1), l.flowUnits) }
 
-// tryLocked grants free units. It returns false if there are too few, if the flow cannot hold as many more, or if requests wait.
+// tryLocked grants free units. It returns false if requests wait, if too few units are free, or if the flow would hold too
+// many.
 func (l *Limiter) tryLocked(key Flow, cost int64) (Grant, bool) {
 	if l.waitingFlows.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false

@@ -40,12 +40,12 @@ type Config struct {
 
 const (
 	// placesPerRequest is the number of requests that may wait (for their turn or for memory) for each request that may be
-	// in flight. With the default of --max-requests-inflight there are 16,000 places. One account can have an eighth of
-	// them: enough for the pods of a DaemonSet on 2,000 nodes.
+	// in flight. The default of --max-requests-inflight gives 16,000 places. One account can have an eighth of them, which
+	// is enough for the pods of a DaemonSet on 2,000 nodes.
 	placesPerRequest = 16
 	// answerPlaces is the number of large answers that may wait to be written.
 	answerPlaces = 4096
-	// smallDivisor divides Config.Bytes: an answer or body is small up to the quotient.
+	// smallDivisor says which answers and bodies are small, and so not counted: those of up to Config.Bytes / smallDivisor.
 	smallDivisor = 1024
 )
 
@@ -73,7 +73,7 @@ func (l *Limits) AcquireAnswer(ctx context.Context, flow Flow, size int) (Grant,
 }
 
 // TryAcquireBody returns a grant to keep a request's body of size bytes until the request is answered. Small bodies need no
-// room. TryAcquireBody returns false if there is no room.
+// room. If there is no room, TryAcquireBody returns false.
 func (l *Limits) TryAcquireBody(flow Flow, size int64) (Grant, bool) {
 	if size <= l.small {
 		return Grant{}, true

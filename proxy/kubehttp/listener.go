@@ -10,8 +10,8 @@ func WithTunnel(ctx context.Context) context.Context {
 	return context.WithValue(ctx, tunnelKey{}, true)
 }
 
-// ListenerOf returns the name, for logs and traces, of the listener that accepted the request with this context: "tunnel"
-// for the one that a kubeconfig names as its proxy-url, "server" for the one that it names as its server.
+// ListenerOf returns the name, for logs and traces, of the listener that accepted the request with this context: "server"
+// for the one that kubeconfigs name as their server, "tunnel" for the one that they name as their proxy-url.
 func ListenerOf(ctx context.Context) string {
 	if ctx.Value(tunnelKey{}) != nil {
 		return "tunnel"

@@ -18,8 +18,8 @@ const masked = "?"
 
 // LoggedTarget returns the target of a request in words of the API, for the log, like "list pods v1". Any part of a request
 // may have a credential, and the query of an exec has a command. So LoggedTarget leaves out the query and the names of
-// objects. If the path is not that of a resource, it returns the first segment if that is well-known, like "/healthz",
-// otherwise "other".
+// objects. For a path that is not a resource's, it returns the first segment if that is well-known, like "/healthz", or else
+// "other".
 func LoggedTarget(r *http.Request) string {
 	info := RequestOf(r).Info
 	if !info.IsResourceRequest {

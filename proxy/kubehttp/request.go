@@ -19,7 +19,7 @@ import (
 //
 //	if kubehttp.RequestOf(r).LongRunning { … }
 //
-// They are read from the method, the path, the watch parameter and the headers Connection and Upgrade only. A Request must not
+// The facts depend on the method, the path, the watch parameter and the headers Connection and Upgrade only. A Request must not
 // be changed.
 type Request struct {
 	// Info is kube-apiserver's RequestInfo for the method and the path alone (see [policy.RequestInfo]), so the verb of a watch
@@ -55,7 +55,7 @@ func RequestOf(r *http.Request) *Request {
 	return Parse(r)
 }
 
-// Parse parses r, even if r's context has its Request.
+// Parse parses r, even if r's context has a Request already.
 func Parse(r *http.Request) *Request {
 	parsed := &Request{Info: &request.RequestInfo{}, Upgrade: UpgradeProtocol(r.Header)}
 	parsed.LongRunning = parsed.Upgrade != ""
@@ -71,15 +71,15 @@ func Parse(r *http.Request) *Request {
 	return parsed
 }
 
-// Bufferable reports whether the answer may be buffered until it is complete, since no client can use a part of it. That
-// holds for the resources of Kubernetes' own groups, except in long-running requests. Other groups may belong to an
+// Bufferable reports whether the answer may be buffered until it is complete. It may be for the resources of Kubernetes' own
+// groups, except in long-running requests, since no client can use a part of such an answer. Other groups may belong to an
 // aggregated API server that streams its answers.
 func (r *Request) Bufferable() bool {
 	isKubernetesGroup := !strings.Contains(r.Info.APIGroup, ".") || strings.HasSuffix(r.Info.APIGroup, ".k8s.io")
 	return r.Info.IsResourceRequest && !r.LongRunning && isKubernetesGroup
 }
 
-// asksToWatch reports whether kube-apiserver takes a query for that of a watch. As there, the first watch parameter counts, even
+// asksToWatch reports whether a query makes kube-apiserver treat a list as a watch. The first watch parameter counts, even
 // if another part of the query cannot be parsed.
 func asksToWatch(rawQuery string) bool {
 	if !strings.Contains(rawQuery, "watch") && !strings.Contains(rawQuery, "%") {

@@ -15,13 +15,13 @@ const hostRefused = "listproxy's admin port is not known by the name in this add
 
 // guard returns handler with two protections.
 //
-// The first is against DNS rebinding, by which a web page reads this port through the browser of somebody inside, since the
-// port asks for no credentials. The attacker makes the name of the page resolve to this machine, and the browser sends this
-// name as the Host. So guard accepts only hosts, and names that cannot be rebound (cannotBeRebound).
+// The first is against DNS rebinding: a web page, open in the browser of somebody inside, reads this port, which asks for no
+// credentials. For this the attacker makes the name of the page resolve to this machine. The browser sends this name as the
+// Host, so guard accepts only hosts, and names that cannot be rebound (cannotBeRebound).
 //
 // The second is against slow clients: a client that has not read the answer within timeout loses its connection.
 func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Handler {
-	allowed := []string{"", "localhost"} // A request without a Host is HTTP/1.0, which no browser speaks.
+	var allowed []string
 	for _, host := range hosts {
 		allowed = append(allowed, hostName(host))
 	}
@@ -41,7 +41,8 @@ func guard(hosts []string, timeout time.Duration, handler http.Handler) http.Han
 // for
 //
 //   - an IP address, as probes and Prometheus use, since it is not resolved;
-//   - a name without a dot, such as the name of a machine, or of a Service in the same namespace;
+//   - a name without a dot, such as localhost, the name of a machine, or of a Service in the same namespace;
+//   - no name: a request without a Host is HTTP/1.0, which no browser speaks;
 //   - a name below localhost (RFC 6761);
 //   - the name of a Service with its namespace and .svc or .svc.cluster.local.
 func cannotBeRebound(name string) bool {

@@ -20,12 +20,10 @@ type metric struct {
 	valueType prometheus.ValueType
 }
 
-// newGauge returns a metric that is a gauge.
 func newGauge(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
 }
 
-// newCounter returns a metric that is a counter.
 func newCounter(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
 }
@@ -98,8 +96,8 @@ var (
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
 )
 
-// Describe implements [prometheus.Collector]. It sends no descriptions, which makes this an unchecked collector: the registry
-// checks the metrics at each scrape, and not when s is registered. So there is no list of all metrics to keep up to date.
+// Describe implements [prometheus.Collector]. It sends no descriptions, so Source is an unchecked collector: the registry
+// checks the metrics at each scrape instead of at registration, and no list of all metrics has to be kept up to date.
 func (s *Source) Describe(chan<- *prometheus.Desc) {}
 
 // send sends a metric with a value and the values of its labels.
@@ -141,7 +139,7 @@ func (s *Source) sendCollections(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	exists := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections.Stats() {
-		// Collections that are not eager have an EagerCollection, too: it has the values of the labels.
+		// An EagerCollection names any collection here, since it has the values of the labels.
 		id := proxy.EagerCollection{GroupVersionResource: c.Key.GroupVersionResource, Representation: c.Key.Representation}
 		sendCollection(ch, id, c, now)
 		exists[id] = true
@@ -194,7 +192,6 @@ func (s *Source) sendLoad(ch chan<- prometheus.Metric) {
 	}
 }
 
-// oneIf returns 1 if condition is true, otherwise 0.
 func oneIf(condition bool) int {
 	if condition {
 		return 1

@@ -67,8 +67,8 @@ func (s *Source) Checks() []Check {
 	return s.checks(health, !health.NeverOK)
 }
 
-// checks returns the checks. upstreamOK is the result of the check of the API server. Even if it is true, the check has health's
-// failure as its message.
+// checks returns the checks. upstreamOK is the result of the check of the API server. The message of this check is health's
+// failure, even if upstreamOK is true.
 func (s *Source) checks(health upstream.Diagnosis, upstreamOK bool) []Check {
 	const remedy = ": see whether the API server can be reached, and the log"
 	checks := []Check{

@@ -21,7 +21,7 @@ import (
 )
 
 // Source reads the state of listproxy's parts: for /readyz ([Source.Checks]), the status page ([Source.ReadStatus]) and
-// metrics ([Source.Collect]). It is safe for concurrent use if the functions in its fields are. These must not block.
+// metrics ([Source.Collect]). It is safe for concurrent use if the functions in its fields are. They must not block.
 type Source struct {
 	Version string
 	// Address is the URL of the API server, without a path.
@@ -100,7 +100,7 @@ func (s *Source) ReadStatus() Status {
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
 	status.readMetrics(s.Metrics)
 
-	// Unlike for readiness, a failure of the API server that begins later counts, too (see Checks).
+	// Unlike for readiness, the API server must be OK now, and not only once (see Checks).
 	status.Checks = append(s.checks(health, health.Condition == upstream.ConditionOK), checkFeeds(status.Collections))
 	status.Healthy = allOK(status.Checks)
 	status.sort()
@@ -156,8 +156,8 @@ func newCollection(c snapshot.CollectionStats, now time.Time) Collection {
 	return collection
 }
 
-// checkFeeds returns the check that no collection is stale. One that is unavailable for another reason does not count, since its
-// feed has no fault: it is being loaded, for example.
+// checkFeeds returns the check that no collection is stale. A collection that is unavailable for another reason, for example
+// since it is being loaded, does not count: its feed has no fault.
 func checkFeeds(collections []Collection) Check {
 	stale := 0
 	for _, c := range collections {

@@ -7,8 +7,8 @@ import (
 )
 
 // Status is the content of the status page, and of its JSON. Later versions keep the names and meanings of the JSON's
-// members, and may add members. Requests are counted since the process began, when they end. Durations are in seconds, sizes in
-// bytes.
+// members, and may add members. Requests are counted when they end, since the start of the process. Durations are in
+// seconds, sizes in bytes.
 type Status struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
@@ -76,7 +76,7 @@ type CollectionName struct {
 	Representation string `json:"representation"`
 }
 
-// compare returns the order of two names in a sorted list, as [cmp.Compare] does.
+// compare compares two names, as [cmp.Compare] does.
 func (n CollectionName) compare(other CollectionName) int {
 	return cmp.Or(
 		cmp.Compare(n.Resource, other.Resource),
@@ -114,7 +114,7 @@ type Change struct {
 	// Object is what changed: a resource, a group and version, or "all".
 	Object string `json:"of"`
 	Cause  string `json:"cause"` // as in listproxy_feed_restarts_total
-	// Description says how it changed; absent if that is not known.
+	// Description says how the object changed; absent if that is not known.
 	Description string  `json:"what,omitempty"`
 	Age         float64 `json:"ageSeconds"`
 }

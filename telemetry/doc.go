@@ -3,9 +3,9 @@
 //
 // # Invariants
 //
-//   - No credential reaches the log. No code logs a credential. In case of a mistake, and for error texts of libraries, this
-//     package masks attributes whose keys name a credential, and in each finished line text in the form of a credential.
-//     It also masks some harmless words in such a form.
+//   - No credential reaches the log. No code logs one on purpose. Against mistakes, and error texts of libraries, this
+//     package masks attributes whose keys name a credential, and any text in a finished line that looks like one. Some
+//     harmless words look like one, and are masked, too.
 //   - A record is one line and one Write, so that the lines of concurrent requests do not mix.
 //   - The name that a client gives itself ([UserAgent]) is bounded in length and characters.
 package telemetry

@@ -15,7 +15,7 @@ import (
 // and is written as ACCESS.
 const LevelAccess = slog.LevelInfo - 2
 
-// ParseLevel returns the level with a name, in any case.
+// ParseLevel returns the level with this name, in upper or lower case.
 func ParseLevel(name string) (slog.Level, error) {
 	if strings.EqualFold(name, "access") {
 		return LevelAccess, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// NewMetrics returns a registry with the metrics of the Go runtime and the process (go_*, process_*), and with
-// target_info, which has the version as OpenTelemetry's specification puts it for Prometheus.
+// NewMetrics returns a registry with the metrics of the Go runtime and the process (go_*, process_*), and with target_info,
+// in which OpenTelemetry's specification for Prometheus puts the version.
 func NewMetrics(version string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	target := prometheus.NewGauge(prometheus.GaugeOpts{

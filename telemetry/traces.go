@@ -44,13 +44,12 @@ const (
 // NewTraces returns the tracer provider that the environment configures, or nil, nil if the environment wants no traces. The
 // variables have the meanings of OpenTelemetry's specification
 // (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables). One default differs: traces are sent
-// only if the environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. By the specification they would otherwise go to a
-// collector on localhost, which nobody has set up. An error names the variable. It quotes no headers, since these may have
+// only if the environment has an endpoint or OTEL_TRACES_EXPORTER=otlp. The specification would send them to a collector on
+// localhost, which nobody may have set up. An error names the variable. It quotes no headers, since these may have
 // credentials.
 //
-// With a provider, NewTraces also sets the process's handler of errors of OpenTelemetry's libraries. It logs at most one
-// error a minute, for example that spans cannot be sent. Another one is an unknown sampler, in place of which the libraries
-// use the default.
+// With a provider, NewTraces also sets OpenTelemetry's process-wide error handler, which logs at most one error a minute.
+// Such errors are, for example, that spans cannot be sent, or that a sampler is unknown and the default is used instead.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {

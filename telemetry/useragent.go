@@ -8,7 +8,7 @@ import (
 var (
 	// productPattern matches a program's name and version: up to 64 characters of a token (RFC 9110, 5.6.2) and slashes.
 	productPattern = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~/-]{1,64}$")
-	// longRuns matches runs of the characters of credentials that are too long for a word.
+	// longRuns matches runs of the characters of credentials, if they are too long for a word.
 	longRuns = regexp.MustCompile(`[A-Za-z0-9_+=]{20,}`)
 )
 

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// An indented list may be maxIndentGrowth times as long as without indentation, or minIndentLimit bytes if that is more.
+	// An indented list may be maxIndentGrowth times as long as without indentation, or minIndentLimit bytes, whichever is more.
 	// Lists of pods become twice as long, but somebody could make an object of 1 MiB that grows to gigabytes.
 	maxIndentGrowth = 16
 	minIndentLimit  = 1 << 20
@@ -26,7 +26,7 @@ const (
 // defaultGzipThresholdBytes).
 const gzipAbove = 128 * 1024
 
-// itemHeadSize is enough for the bytes before an item: a comma in JSON, or a tag and a length in protobuf.
+// itemHeadSize bounds the bytes before an item: a comma in JSON, or a tag and a length in protobuf.
 const itemHeadSize = 16
 
 // bodies keeps bodies for reuse, with their slices of objects.
@@ -51,7 +51,7 @@ type body struct {
 	indented bool
 }
 
-// newBody returns the body of a list or a watch, which must be released. It returns an error if the list should be indented,
+// newBody returns the body of a list or a watch, which must be released. It fails only for a list that should be indented,
 // but would become too long, or is nested too deeply for a [wire.Indenter].
 func newBody(d *decision, auditID string) (*body, error) {
 	b := bodies.Get().(*body)
@@ -126,8 +126,7 @@ func (b *body) parts(yield func(part []byte) bool) {
 	yield(b.tail)
 }
 
-// indent makes a list an indented one. It indents the list once, without keeping the result, to see whether that succeeds and
-// how many bytes it gives.
+// indent marks a list as indented, and sets its size. To find the size, it indents the list once and drops the result.
 func (b *body) indent() error {
 	counter := &limitedCounter{limit: max(minIndentLimit, maxIndentGrowth*b.size)}
 	out := bufio.NewWriter(counter)
@@ -154,7 +153,7 @@ func (c *limitedCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// release gives the room back, and the body to later answers.
+// release gives back the room, and returns the body to the pool.
 func (b *body) release() {
 	b.room.Release()
 	clear(b.objects) // so that the pool keeps no objects in memory
@@ -184,7 +183,8 @@ func (h *Handler) writeList(w http.ResponseWriter, acceptsGzip bool, b *body) {
 	default:
 		err = writeParts(out, b)
 	}
-	// Only the connection can fail here, since the same list was indented before. Then no client is left to learn of it.
+	// An error is one of the connection, so no client is left to learn of it. An indented list was indented once before,
+	// without an error.
 	if err == nil {
 		_ = out.Flush()
 	}
@@ -212,7 +212,7 @@ func writeIndented(out *bufio.Writer, b *body) error {
 }
 
 // compressIndented writes the list as indented JSON, compressed with gzip. After an error it does not close the gzip stream:
-// the connection has failed, and there is nothing that Close would free.
+// the connection has failed, and Close would free nothing.
 func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	stream := h.Compressor.NewStream(out)
 	buffer := h.writers.get(stream, b.size)

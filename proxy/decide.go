@@ -22,8 +22,8 @@ import (
 // decide decides in stages whether a request can be answered from memory. It returns the reason to forward the request, or
 // None. Who may learn the reason depends on the stage that finds it:
 //
-//   - Everybody may learn a reason that follows from the request and the rule's switches.
-//   - Callers whom kube-apiserver accepts may also learn a reason of the policy or the cluster.
+//   - Everybody may learn a reason that follows from the request and from the resource's rule, except from the rule's Cache.
+//   - Callers whom kube-apiserver accepts may also learn a reason that depends on Cache or on the cluster.
 //   - Callers who may list the resource may also learn a reason that depends on memory.
 //
 // What one stage finds may change while a later stage waits, so [lastCheck] checks everything again at the end.
@@ -66,7 +66,7 @@ type decision struct {
 	// Evaluation follows from asked and the policy: the semantics, for example.
 	policy.Evaluation
 
-	// attributes are the attributes of the review, and ruling is its last result.
+	// attributes are what the review asks about, and ruling is the result of the last review.
 	attributes auth.Attributes
 	ruling     auth.Ruling
 
@@ -115,7 +115,8 @@ func attributesFor(asked *policy.Request) auth.Attributes {
 	return attributes
 }
 
-// checkAccepted returns None if kube-apiserver accepts the caller's credentials. If that is not known yet, a review tells.
+// checkAccepted returns None if kube-apiserver accepts the caller. If it has not judged the credentials yet, a review is
+// sent.
 func (h *Handler) checkAccepted(ctx context.Context, d *decision) reason.Reason {
 	switch d.caller.verdict {
 	case auth.Refused, auth.NoToken:
@@ -157,7 +158,7 @@ func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) ind
 		Labels: asked.Labels,
 		Fields: asked.Fields,
 		Shards: asked.Shards,
-		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
+		// Any is not among them: a page at resourceVersion=0 looks like a page at exactly the state's revision.
 		UsesIndex: d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
 		Indented:  asked.Indented(entry.Custom),
 	}
@@ -168,9 +169,10 @@ func queryFor(asked *policy.Request, d policy.Decision, entry cluster.Entry) ind
 	return q
 }
 
-// forwardUnreviewed returns the reason to forward a list without a review, or None if a review must follow. If no answer about
-// the caller's right is remembered, and the list would be forwarded even after a yes, then forwarding it costs kube-apiserver
-// no more than a review. Its answer also shows whether the caller may know the reason ([forwardedList]).
+// forwardUnreviewed returns the reason to forward a list without a review, or None if a review must follow. A list skips the
+// review if no answer about the caller's right is remembered, and if the list would be forwarded even after a yes.
+// Forwarding it costs kube-apiserver no more than the review, and the answer also shows whether the caller may know the
+// reason ([forwardedList]).
 func (h *Handler) forwardUnreviewed(d *decision) reason.Reason {
 	if d.asked.Watch {
 		return reason.None

@@ -12,13 +12,13 @@
 //     list exactly this ([auth.Authorizer]). Only a yes counts.
 //   - A token that the upstream has not accepted yet is reviewed first. Before that, neither the cluster's resources nor
 //     memory are looked up.
-//   - After the last wait, lastCheck checks that everything that was found is still true.
+//   - After the last wait, lastCheck checks once more everything on which the answer depends.
 //   - The review and the lookup use one parsed value (policy.Request). A request that could be read in two ways is
 //     forwarded.
 //   - A forwarded request carries the caller's credentials and none of listproxy's. The transports for it
 //     ([upstream.Transports]) hold no credentials, which is checked at the start. The only exception is the transport for
-//     impersonated users, which sends no request that does not name the user. listproxy's own credentials are used only
-//     for its own requests: those of package snapshot's feeds, of packages cluster and upstream, and of
+//     impersonated users, and every request that it sends names the user. Apart from that, listproxy's own credentials
+//     are used only for its own requests: those of package snapshot's feeds, of packages cluster and upstream, and of
 //     [auth.WithOwnAccount].
 //   - No answer about an object is made up: no 403, 404, 410, 422. listproxy itself refuses only requests that are
 //     malformed, beyond its bounds, not for this API server, or by a caller whose certificate it does not accept.

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxListWait is the longest time for which a list waits until its resource is loaded. If thousands of lists came at
-	// the same moment and were forwarded, the upstream would have to encode the whole state for each.
+	// maxListWait is the longest time for which a list waits until its resource is loaded. If thousands of lists that come
+	// at the same moment were forwarded, the upstream would have to encode the whole state for each.
 	maxListWait = 10 * time.Second
 	// maxWatchWait is the longest time for which a watch waits for the load and the proof together. kube-apiserver lets a
 	// streaming list wait as long for its watch cache.
@@ -136,9 +136,9 @@ func (h *Handler) whyForwardAfterYes(d *decision) reason.Reason {
 	return collection.WhyNoStateNotOlderThan(d.Revision)
 }
 
-// whyForwardNow returns the reason to forward a request at once, or None. There are two reasons: memory cannot prove the newest
-// state within proofWait, or the request costs kube-apiserver so little that a wait for memory would be slower. In the second
-// case it sets d.afterForward.
+// whyForwardNow returns the reason to forward a request at once, or None. A request is forwarded at once if memory cannot
+// prove the newest state within proofWait, or if the request costs kube-apiserver so little that a wait for memory would be
+// slower. In the second case, whyForwardNow sets d.afterForward.
 func whyForwardNow(d *decision, collection *snapshot.Collection, proofWait time.Duration) reason.Reason {
 	switch d.Semantics {
 	case policy.Consistent:
@@ -189,7 +189,7 @@ func (d *decision) loadWait(collection *snapshot.Collection) time.Duration {
 	return collection.LoadTimeLeft(d.maxWait(), d.awaitedLoads())
 }
 
-// awaitedLoads returns the kind of loads for which the request waits.
+// awaitedLoads returns the kind of loads for which the request waits: a list of the newest state waits for reloads, too.
 func (d *decision) awaitedLoads() snapshot.LoadKind {
 	if d.Semantics == policy.Consistent {
 		return snapshot.AnyLoad

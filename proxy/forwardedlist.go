@@ -27,13 +27,13 @@ func (w *forwardedList) WriteHeader(code int) {
 // Unwrap lets [http.ResponseController] find the other methods of the writer.
 func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// onListAnswer returns the onAnswer of a [forwardedList]. It must be called right before the list is sent: a right that the
-// answer proves counts from that moment.
+// onListAnswer returns the onAnswer of a [forwardedList]. It must be called right before the list is sent, since a right
+// that the answer proves counts from that moment.
 //
-// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 to the
-// caller's credentials means that the caller may list, and is remembered like the answer to a review. Only a 200 with a
-// Warning to a caller with a token is not: the warning may be about the token, and answers from memory would lack it, so the
-// next request is reviewed ([auth.Warned]).
+// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200 to
+// the caller's credentials means that the caller may list, and is remembered like the answer to a review. The exception is a
+// 200 with a Warning to a caller with a token: the warning may be about the token, and answers from memory would lack it.
+// Then nothing is remembered, and the next request is reviewed ([auth.Warned]).
 func (h *Handler) onListAnswer(r *http.Request, d *decision) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
@@ -61,8 +61,8 @@ func hideReason(r *http.Request, d *decision, header http.Header, code int) {
 	if code == http.StatusUnauthorized {
 		why = reason.UnknownCaller
 	}
-	// The last value is listproxy's, and the others are those of caches before the upstream. There is none if listproxy itself
-	// refused the request.
+	// The last value is listproxy's, and the others are those of caches before the upstream. If listproxy itself refused the
+	// request, there is no value.
 	if values := header[kubehttp.CacheStatusHeader]; len(values) > 0 {
 		values[len(values)-1] = kubehttp.CacheForwarded(why)
 		observe.RecordOf(r.Context()).SetDecision(d.asked, d.Semantics, why)

@@ -22,8 +22,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// Handler has the parts that handle a request, in the order of [Handler.Chain]. Fields must be set, unless their comments say
-// that they may be nil.
+// Handler has the parts that handle a request, in the order of [Handler.Chain]. A field must be set unless its comment says
+// that it may be nil.
 type Handler struct {
 	// Draining reports whether the process is about to end.
 	Draining func() bool
@@ -37,7 +37,7 @@ type Handler struct {
 	Policy     *policy.Config
 	Cluster    *cluster.Cluster
 	Authorizer *auth.Authorizer
-	// Collections has the memory.
+	// Collections has the resources that are kept in memory.
 	Collections *snapshot.Collections
 	// ConsistentWait is the longest time for which a list of the newest state waits for the proof that memory has this state.
 	ConsistentWait time.Duration
@@ -46,9 +46,9 @@ type Handler struct {
 	// Unreachable reports whether no API server answers.
 	Unreachable func() bool
 
-	// AuditLog records the answers from memory. It is nil if there is no audit log.
+	// AuditLog records the answers from memory. It may be nil: then there is no audit log.
 	AuditLog *observe.AuditLog
-	// WhoAmI finds out the names of callers for the audit log. It is nil if there is none.
+	// WhoAmI finds out the names of callers for the audit log. It may be nil if AuditLog is nil.
 	WhoAmI   *auth.WhoAmI
 	Observer *observe.Observer
 	Log      *slog.Logger
@@ -149,7 +149,7 @@ func (h *Handler) takeSeat(w http.ResponseWriter, r *http.Request, who *caller) 
 	return err == nil
 }
 
-// refuse answers a request for which no seat was free, or no room in --max-inflight-bytes. err says which.
+// refuse answers a request that got no seat, or no room in --max-inflight-bytes. err says which.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	label := observe.OtherLabel
 	if overload, ok := errors.AsType[limits.Overload](err); ok {

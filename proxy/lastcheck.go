@@ -8,10 +8,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// conditions has everything on which an answer from memory depends, as it is at the time now.
+// conditions has everything on which an answer from memory depends, at one moment.
 type conditions struct {
 	now time.Time
-	// entry is the cluster's entry of the resource, and whyNoEntry the reason why there is none, or None.
+	// entry is the cluster's entry of the resource. If there is none, whyNoEntry says why.
 	entry      cluster.Entry
 	whyNoEntry reason.Reason
 	// memory says which states of the collection are valid.

@@ -21,7 +21,7 @@ const stallTime = time.Minute
 
 // respond is the last handler of the chain. It answers a request from memory or forwards it.
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
-	// A watch is served here, where the stack for the decision is free again.
+	// A watch may run for hours. It is served here, after handle has returned and its stack is free.
 	if watch := h.handle(w, r); watch != nil {
 		watch.serve()
 	}
@@ -67,9 +67,9 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, d *decision, w
 	h.Forward.ServeAs(w, r, d.caller.Identity, h.bodyRoom(r, d.caller))
 }
 
-// bodyRoom returns a function that reserves room for the body of a request. The body is kept to send the request again if its
-// connection ends. bodyRoom returns nil if the body must not be kept. The body of a long-running request may never end.
-// Requests of callers who are not accepted go over HTTP/1.1, where no other request ends their connection.
+// bodyRoom returns a function that reserves room for the body of a request, so that the body can be kept and sent again if
+// the connection ends. It returns nil if the body must not be kept: the body of a long-running request may never end, and a
+// request of a caller who is not accepted goes over HTTP/1.1, where no other request ends its connection.
 func (h *Handler) bodyRoom(r *http.Request, who *caller) forward.Reserve {
 	if !who.Accepted || kubehttp.RequestOf(r).LongRunning {
 		return nil
@@ -130,8 +130,8 @@ func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, d *decision,
 	record.SetMemoryAnswer(observe.MemoryAnswer{
 		Representation: d.key.Representation, Revision: d.snapshot.Revision, Items: len(b.objects), Bytes: b.size,
 	})
-	// The client may take minutes to read the answer. Meanwhile only the objects of the body stay in memory, which
-	// --max-inflight-bytes bounds.
+	// The client may take minutes to read the answer. Meanwhile only the body's objects stay in memory, and
+	// --max-inflight-bytes bounds them.
 	d.dropState()
 	kubehttp.SetCacheHit(w.Header(), d.Semantics, h.Unreachable())
 	defer w.Finish()

@@ -31,10 +31,12 @@ const (
 	maxRefusal = time.Minute
 )
 
-// Warmup loads the eager collections before the first request, and reports whether they are loaded. A replica that got
-// traffic earlier would send all of it upstream. Warmup waits for maxRefusal for a resource that kube-apiserver refuses, since
-// otherwise no replica would ever be ready. A collection that was ready once stays ready. If it is lost later, its lists are
-// forwarded, and Warmup starts it again as soon as possible, without waiting for a request.
+// Warmup loads the eager collections before the first request, and reports whether they are ready. A replica that got
+// traffic earlier would send all of it upstream.
+//
+// A collection is ready once it was loaded. A collection that kube-apiserver refuses is ready after maxRefusal, since
+// otherwise no replica would ever be. A ready collection stays ready: if it is lost later, its lists are forwarded, and
+// Warmup starts it again as soon as possible, without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
@@ -56,7 +58,7 @@ type EagerStats struct {
 // eagerState is what a Warmup remembers of an eager collection between two attempts to start it.
 type eagerState struct {
 	EagerStats
-	// refusedSince is the time since which kube-apiserver refuses the collection; zero if it does not.
+	// refusedSince is the time since which kube-apiserver has refused the collection; zero if it does not refuse it.
 	refusedSince time.Time
 	// refusalLogged reports that the current refusal was logged.
 	refusalLogged bool
@@ -108,7 +110,7 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) (whyNot string) {
 	if why != reason.None {
 		return string(why)
 	}
-	if entry.Custom && e.Representation == media.Protobuf { // custom resources do not have it
+	if entry.Custom && e.Representation == media.Protobuf { // custom resources have no protobuf
 		return string(reason.Representation)
 	}
 	collection, why := w.collections.Keep(snapshot.CollectionKey{

@@ -58,8 +58,8 @@ type watchStream struct {
 }
 
 const (
-	// minWatchTimeout is the shortest duration of a watch whose client names no timeout. The longest is twice that. It is the
-	// default of kube-apiserver's --min-request-timeout.
+	// minWatchTimeout is the shortest duration of a watch whose client names no timeout: the default of kube-apiserver's
+	// --min-request-timeout. The longest is twice that.
 	minWatchTimeout = 30 * time.Minute
 	// revisionWait is the longest time for which a watch waits for its revision. kube-apiserver's cache waits as long
 	// (storage/cacher, blockTimeout).
@@ -84,8 +84,8 @@ func (h *Handler) whyNotWatch(d *decision) reason.Reason {
 	return reason.None
 }
 
-// beginWatch begins to answer a watch from memory. It returns a stream, which must be served and then releases state. Or it
-// returns the reason to forward the watch, and has written nothing.
+// beginWatch begins to answer a watch from memory. The stream that it returns must be served, and then releases state. If it
+// returns a reason to forward the watch instead, it has written nothing.
 func (h *Handler) beginWatch(
 	w *serve.AnswerWriter, r *http.Request, d *decision, state *body,
 ) (*watchStream, reason.Reason) {
@@ -182,8 +182,8 @@ func (s *watchStream) serveInitial() {
 
 // writeInitial writes the state as events, and the bookmark at its end if the client wants bookmarks.
 //
-// A client may read slowly, and the state must be valid whenever objects are written. Once it is invalid, writeInitial sets
-// the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's does.
+// The state must be valid whenever objects are written, and a client may read slowly. Once the state is invalid,
+// writeInitial sets the ending. The answer, and the gzip member, then ends between two events, as kube-apiserver's does.
 func (s *watchStream) writeInitial() {
 	out := s.handler.writers.get(&s.CountingWriter, s.state.size)
 	defer s.handler.writers.put(out)
@@ -209,7 +209,7 @@ func (s *watchStream) writeInitial() {
 // compressInitial writes the objects of the state as events, and then lastEvent, with gzip. Clients that get the same objects
 // share the compressed segments.
 func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
-	// WriteEvents asks before each segment whether to go on. The segments before are flushed first, so that after a no only
+	// WriteEvents calls goesOn before each segment. goesOn flushes the segments before, so that once it returns false, only
 	// the end of the gzip member follows.
 	isFirst := true
 	goesOn := func() bool {
@@ -228,8 +228,8 @@ func (s *watchStream) compressInitial(out *bufio.Writer, lastEvent []byte) {
 	}
 }
 
-// copyInitial writes the objects of the state as events, and then lastEvent, without gzip. It checks whether the watch goes on
-// each time before bytes go to the connection. If the watch does not go on, the events in the buffer are dropped.
+// copyInitial writes the objects of the state as events, and then lastEvent, without gzip. Each time before bytes go to the
+// connection, it checks whether the watch goes on. If not, it drops the events in the buffer.
 func (s *watchStream) copyInitial(out *bufio.Writer, lastEvent []byte) {
 	var head []byte
 	for i, o := range s.state.objects {

@@ -14,9 +14,8 @@ var bufferSizes = [...]int{4 << 10, 16 << 10, 64 << 10}
 // writerPool keeps buffered writers of each size for reuse. It is safe for concurrent use.
 type writerPool [len(bufferSizes)]sync.Pool
 
-// get returns a writer to w for an answer of length bytes, which must be put back. Its buffer is the smallest that holds the
-// answer, since --max-inflight-bytes counts the bytes of the answer and not those of the buffer. If none holds it, the buffer
-// is the largest.
+// get returns a writer to w for an answer of length bytes. The writer must be put back. Its buffer is the smallest that
+// holds the answer, or else the largest: --max-inflight-bytes counts the bytes of the answer, and not those of the buffer.
 func (p *writerPool) get(w io.Writer, length int) *bufio.Writer {
 	i := 0
 	for i < len(p)-1 && bufferSizes[i] < length {

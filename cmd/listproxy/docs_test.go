@@ -21,7 +21,7 @@ type page struct {
 	isRecord bool
 }
 
-// minMatches is the least number of things that a test must find in the pages. If there are fewer, its pattern is wrong.
+// minMatches is the least number of things that a test must find in the pages. A pattern that finds fewer is wrong.
 const minMatches = 10
 
 // expectMatches fails the test if it has found too few things in the pages.
@@ -74,8 +74,8 @@ var foreignFlags = map[string][]string{
 	"kubectl": {"as", "force-conflicts", "watch"},
 }
 
-// TestMentionedFlags: every flag that a page mentions is a flag of some command of listproxy, or one of foreignFlags. Records may
-// mention flags that are gone.
+// TestMentionedFlags: every flag that a page mentions is one of listproxy's (or its subcommands'), or one of foreignFlags.
+// Records may mention flags that are gone.
 func TestMentionedFlags(t *testing.T) {
 	known := map[string]bool{}
 	for _, names := range foreignFlags {
@@ -126,12 +126,12 @@ func TestMentionedTests(t *testing.T) {
 	expectKnown(t, "`((?:Test|Fuzz)[A-Z]\\w+)`", known)
 }
 
-// TestLinksInPages: every link to a file of this repository leads to a file that exists and, if it names a heading, to one that
-// the file has.
+// TestLinksInPages: every link to a file of this repository leads to an existing file and, if it has an anchor, to a heading of
+// this file.
 func TestLinksInPages(t *testing.T) {
 	codeBlock := regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	pages := readPages(t)
-	anchors := map[string]bool{} // the keys are written as path#anchor
+	anchors := map[string]bool{} // by path#anchor
 	for i, p := range pages {
 		pages[i].text = codeBlock.ReplaceAllString(p.text, "")
 		for _, anchor := range anchorsOf(pages[i].text) {

@@ -67,12 +67,12 @@ func TestWrongCommandLines(t *testing.T) {
 func TestCommandLinesThatOnlyPrint(t *testing.T) {
 	for _, line := range []string{"help", "help policy check", "policy", "policy --help", "--version"} {
 		if out, err := execute(t, strings.Fields(line)...); err != nil || out == "" {
-			t.Errorf("listproxy %s: got the text %q and error %v, want a text and none", line, out, err)
+			t.Errorf("listproxy %s: got the text %q and error %v, want a text and no error", line, out, err)
 		}
 	}
 }
 
-// TestUserAgent: a listproxy that is tried out does not mask the User-Agent of listproxy try in its access log.
+// TestUserAgent: the access log has the User-Agent of listproxy try as it is, not masked.
 func TestUserAgent(t *testing.T) {
 	if telemetry.UserAgent(userAgent("listproxy-try")) == telemetry.Masked {
 		t.Errorf("the User-Agent %q is masked", userAgent("listproxy-try"))

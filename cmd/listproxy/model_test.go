@@ -29,11 +29,11 @@ const (
 	// modelMaxAge bounds the age of a list at resourceVersion=0: the default of --staleness-bound, and the time for the
 	// answer.
 	modelMaxAge = 90*time.Second + 5*time.Second
-	// modelDefinitionLag bounds the time for which objects may be written by an old definition. API servers themselves
-	// learn of a changed definition after some seconds, and so does listproxy.
+	// modelDefinitionLag bounds the time for which objects may have the form of an old definition. API servers, and then
+	// listproxy, learn of a changed definition after some seconds.
 	modelDefinitionLag = 30 * time.Second
-	// modelReleaseLag bounds the time for which objects may be written as by a release that is gone. Until then
-	// listproxy verifies what it keeps.
+	// modelReleaseLag bounds the time for which objects may have the form of a release that is gone. Until then listproxy
+	// verifies what it keeps.
 	modelReleaseLag = 12 * time.Minute
 	// modelListRevocation bounds the time for which a user may list after the right was revoked.
 	modelListRevocation = 10*time.Second + 2*time.Second
@@ -55,7 +55,7 @@ type model struct {
 	plane  *inmemory.ControlPlane
 	front  *inmemory.Listener // on which listproxy serves clients
 	client *http.Client       // of listproxy
-	// isOutage reports whether no API server has answered listproxy since an outage began.
+	// isOutage reports whether listproxy is in an outage: no API server answers it.
 	isOutage func() bool
 	releases int // the number of new releases so far; only faults use it
 
@@ -280,7 +280,7 @@ func (m *model) checkRecovery() {
 	time.Sleep(recoveryTime)
 	for _, semantics := range []string{"Any", "Consistent"} {
 		before := m.countOf(semantics)
-		m.list(context.Background(), listRequest{user: "alice", semantics: semantics}, "")
+		m.list(context.Background(), listRequest{user: "alice", semantics: semantics}, firstPage)
 		if m.countOf(semantics) == before {
 			m.failf("%v after the last fault, lists with the semantics %s are still forwarded", recoveryTime, semantics)
 		}
@@ -308,7 +308,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 			})
 		})
 		time.Sleep(15 * time.Minute)
-		m.list(t.Context(), listRequest{user: "alice", semantics: "Any"}, "")
+		m.list(t.Context(), listRequest{user: "alice", semantics: "Any"}, firstPage)
 		time.Sleep(time.Minute)
 		const rbac = "/apis/rbac.authorization.k8s.io/v1/"
 		for _, path := range []string{

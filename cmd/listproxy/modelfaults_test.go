@@ -108,7 +108,7 @@ func (m *model) writeBurst() {
 	var lists sync.WaitGroup
 	for range 50 {
 		m.writeWidget()
-		lists.Go(func() { m.list(m.t.Context(), listRequest{user: "alice", semantics: "Consistent"}, "") })
+		lists.Go(func() { m.list(m.t.Context(), listRequest{user: "alice", semantics: "Consistent"}, firstPage) })
 		pause(500 * time.Millisecond)
 	}
 	lists.Wait()
@@ -153,7 +153,7 @@ func (m *model) endRestore() {
 	m.restoredAt = time.Now()
 }
 
-// countOnTheWay adds to the number of answers on their way to listproxy whose requests were sent in a timeline.
+// countOnTheWay adds to the number of answers on their way to listproxy. timeline is the one in which they were requested.
 func (m *model) countOnTheWay(timeline, added int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,8 +204,8 @@ func (u unreliableTransport) delay(ctx context.Context) bool {
 // RoundTrip implements http.RoundTripper.
 func (u unreliableTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	token := r.Header.Get("Authorization")
-	isCallers := token == "Bearer alice" || token == "Bearer carol"
-	if isCallers || !strings.HasSuffix(r.URL.Path, "/widgets") {
+	isOfCaller := token == "Bearer alice" || token == "Bearer carol"
+	if isOfCaller || !strings.HasSuffix(r.URL.Path, "/widgets") {
 		return u.RoundTripper.RoundTrip(r)
 	}
 	ctx := r.Context()
@@ -241,7 +241,7 @@ func (u unreliableTransport) copyLines(ctx context.Context, to *io.PipeWriter, f
 		line, err := lines.ReadString('\n')
 		if line != "" {
 			u.delay(ctx)
-			_, _ = io.WriteString(to, line) // it fails if the reader is gone; then from ends, too
+			_, _ = io.WriteString(to, line) // fails if the reader is gone; then from ends, too
 		}
 		if err == nil && u.fails(breakOdds) {
 			err = io.ErrUnexpectedEOF

@@ -29,17 +29,17 @@ type listRequest struct {
 	inmemory.List
 	user      string
 	semantics string // "Any", "NotOlderThan", "Exact", "Consistent" or "Continue"
-	revision  int64  // for all semantics but Any and Consistent
+	revision  int64  // for NotOlderThan, Exact and Continue
 	// hasShard adds a shardSelector for the namespace "two". These API servers ignore the parameter, so listproxy must, too.
 	hasShard bool
 }
 
-// sentList is a list that a client has requested, and what was so at that time.
+// sentList is a list that a client has requested, with what was true when it was sent.
 type sentList struct {
 	listRequest
 	at                  time.Time
 	head                int64 // etcd's revision
-	timelines           int   // the number of etcd's timelines
+	timelines           int   // the number of etcd's timelines: each restore of etcd begins one
 	isOutage            bool  // no API server answered listproxy
 	isOldAnswerOnTheWay bool  // an answer of an earlier timeline was still on its way to listproxy
 }
@@ -69,8 +69,11 @@ func (q listRequest) query(token string) url.Values {
 	return values
 }
 
-// list requests a list, and checks it if it is from memory. It returns the revision and the continue token of the list;
-// the revision is 0 if there was none.
+// firstPage is the continue token of a request for a list's first page.
+const firstPage = ""
+
+// list requests a list, and checks it if it is from memory. It returns the list's revision and continue token, or 0 if there
+// was no list.
 func (m *model) list(ctx context.Context, q listRequest, token string) (revision int64, next string) {
 	sent := sentList{
 		listRequest: q, at: time.Now(), head: m.plane.Revision(), timelines: m.plane.Timelines(),
@@ -175,7 +178,7 @@ func (q sentList) expected(now time.Time, timelines int) (want oracle.List) {
 	case "Any":
 		want.Holds = now.Add(-modelMaxAge)
 	case "Consistent":
-		if q.timelines == timelines { // else the head was a revision of another timeline
+		if q.timelines == timelines { // q.head is a revision of the current timeline
 			want.Revision = unsigned(q.head)
 		}
 	case "NotOlderThan":
@@ -226,7 +229,7 @@ func (m *model) runLister(ctx context.Context, user string) {
 	for ctx.Err() == nil {
 		pause(20 * time.Second)
 		q := randomListRequest(user, lastRevision)
-		revision, token := m.list(ctx, q, "")
+		revision, token := m.list(ctx, q, firstPage)
 		if revision > 0 {
 			lastRevision = revision
 		}

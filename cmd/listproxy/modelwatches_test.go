@@ -35,7 +35,7 @@ func (m *model) runWatcher(ctx context.Context, user string) {
 			continue
 		}
 		q := listRequest{user: user, List: inmemory.List{Select: s}, semantics: oneOf("Any", "Consistent")}
-		revision, _ := m.list(ctx, q, "")
+		revision, _ := m.list(ctx, q, firstPage)
 		for revision > 0 && ctx.Err() == nil {
 			pause(3 * time.Second)
 			revision = m.watch(ctx, user, s, revision)
@@ -43,9 +43,8 @@ func (m *model) runWatcher(ctx context.Context, user string) {
 	}
 }
 
-// watch watches from a revision on, or with the state at the start if revision is 0, until the watch ends. It checks
-// each event if the watch is from memory. It returns the revision from which the client can watch again, or 0 if it
-// must list.
+// watch watches from a revision until the watch ends. If revision is 0, the watch begins with the state. If it is from memory,
+// each event is checked. watch returns the revision from which the client can watch again, or 0 if the client must list.
 func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revision int64) int64 {
 	f := &follower{m: m, user: user, Select: s, hasBookmarks: !oneIn(4), from: revision, revision: revision}
 	timelines := m.plane.Timelines()
@@ -65,7 +64,7 @@ func (m *model) watch(ctx context.Context, user string, s inmemory.Select, revis
 	}
 	f.timeline = m.currentTimeline()
 	if m.plane.Timelines() != timelines {
-		f.head = 0 // it was a revision of another timeline
+		f.head = 0 // a revision of another timeline
 	}
 	m.count(f.kind())
 	lines := bufio.NewReader(resp.Body)
@@ -91,9 +90,9 @@ type follower struct {
 	hasBookmarks bool  // the client asked for bookmarks
 	fromMemory   bool  // the watch is from memory
 	head         int64 // etcd's revision when the watch was requested
-	timeline     int   // the timeline of the last event
-	// mayBeOld reports that listproxy could not know the current timeline when the watch was requested (no API server
-	// answered, or an answer of an earlier timeline was still on its way), and that the events so far fit several timelines.
+	timeline     int   // the timeline of the last event: each restore of etcd begins one
+	// mayBeOld reports that the watch can be of any timeline that its events so far fit: when it was requested, listproxy could
+	// not know the current one (no API server answered, or an answer of an earlier timeline was still on its way).
 	mayBeOld bool
 	from     int64 // the revision at which the watch started; 0 until the initial events are complete
 	revision int64 // of the last event
@@ -157,7 +156,7 @@ func (f *follower) receive(line string) bool {
 		f.m.failf("%v: got the bookmark %s, want %s", f, line, inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial))
 	}
 	if f.from == 0 && !isBookmark {
-		if f.hasBookmarks { // otherwise the end of the initial events cannot be seen
+		if f.hasBookmarks { // without bookmarks, nothing marks the end of the initial events
 			f.initial = append(f.initial, e)
 		}
 		return true
@@ -181,7 +180,7 @@ func (f *follower) checkEvents(events []oracle.Event, line string) bool {
 	last := events[len(events)-1]
 	possible := f.possibleTimelines(int64(last.Revision)) // #nosec G115 -- etcd's revisions fit
 	fitting := slices.DeleteFunc(slices.Clone(possible), func(timeline int) bool {
-		return f.check(timeline, events) != nil
+		return f.judge(timeline, events) != nil
 	})
 	f.mayBeOld = f.mayBeOld && len(fitting) > 1
 	if len(fitting) > 0 {
@@ -193,7 +192,7 @@ func (f *follower) checkEvents(events []oracle.Event, line string) bool {
 		f.m.count("crossed")
 		return false
 	}
-	f.m.failf("%v: got %s: %v", f, line, f.check(f.timeline, events))
+	f.m.failf("%v: got %s: %v", f, line, f.judge(f.timeline, events))
 	return false
 }
 
@@ -210,8 +209,8 @@ func eventOf(line string) oracle.Event {
 	}
 }
 
-// check returns an error unless a timeline has the events that have arrived since f.revision, or all initial events.
-func (f *follower) check(timeline int, events []oracle.Event) error {
+// judge returns an error unless a timeline has the events that have arrived since f.revision, or all initial events.
+func (f *follower) judge(timeline int, events []oracle.Event) error {
 	last := events[len(events)-1].Revision
 	upTo := int64(last) // #nosec G115 -- etcd's revisions fit
 	const ended = true
@@ -236,38 +235,35 @@ func (f *follower) check(timeline int, events []oracle.Event) error {
 	return want.Judge(events, ended)
 }
 
-// possibleTimelines returns the timelines that an event at a revision may belong to, the likeliest first:
-//
-//   - the watch's own timeline alone, if the current one does not have every event so far;
-//   - else the current one, and, until listproxy must know that etcd was restored, also the one before, up to its end, if that
-//     has every event so far. A streaming list whose initial events are not complete is of the current one.
-//
-// A watch that may be old counts as one that has every event so far, in either timeline.
+// possibleTimelines returns the timelines that an event at a revision may belong to, the likeliest first.
 func (f *follower) possibleTimelines(revision int64) []int {
 	plane := f.m.plane
 	current := f.m.currentTimeline()
 	previous := current - 1
-	hasAllEvents := func(timeline int) bool {
+	// agrees reports whether a timeline is the same as the current one up to the last event.
+	agrees := func(timeline int) bool {
 		return f.mayBeOld || plane.SameUpTo(inmemory.Widgets, timeline, current, f.revision)
 	}
-	if !hasAllEvents(f.timeline) {
+	if !agrees(f.timeline) { // the watch is on a timeline that has ended
 		return []int{f.timeline}
 	}
-	if f.from == 0 || previous < 0 || revision > plane.Head(previous) {
+	isInitial := f.from == 0
+	if isInitial || previous < 0 || revision > plane.Head(previous) {
 		return []int{current}
 	}
+	// For some time listproxy may not know that etcd was restored.
 	restoredAt := f.m.lastRestore()
 	mustKnow := !restoredAt.IsZero() && time.Since(restoredAt) >= modelMaxAge
-	if mustKnow || !hasAllEvents(previous) {
+	if mustKnow || !agrees(previous) {
 		return []int{current}
 	}
 	return []int{current, previous}
 }
 
-// mayCross reports whether a watch of an earlier timeline may send an event of the current one. A kube-apiserver would
-// accept a new watch from the client's revision, too. So the watch may send the event if it is one of the current
-// timeline, and if all later changes leave the client with the current objects. The type of the event is not checked:
-// an object that is new to this client may not be new in the timeline. The client leaves the watch after this event.
+// mayCross reports whether a watch of an earlier timeline may go on with the event e of the current one, as a new watch from
+// the client's revision would. It may if the current timeline has e, and if the changes after the client's revision leave the
+// client with the right objects. The type of e is not checked: an object that is new to this client may not be new in the
+// timeline. The client leaves the watch after e.
 func (f *follower) mayCross(e oracle.Event) bool {
 	plane := f.m.plane
 	current := f.m.currentTimeline()

@@ -90,11 +90,11 @@ func TestSelfSignedHosts(t *testing.T) {
 	}
 }
 
-// TestWrongOptions: Validate refuses a value that cannot be right. The error names the flag, and says what is right.
+// TestWrongOptions: a value that cannot be right is refused. The error names the flag, and says what is right.
 func TestWrongOptions(t *testing.T) {
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
 	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
-	config := policyFile(t, "resources:\n- {group: '', resource: nodes, cache: never}\n")
+	neverNodes := policyFile(t, "resources:\n- {group: '', resource: nodes, cache: never}\n")
 	singular := policyFile(t, "resources:\n- {group: '', resource: pod}\n"+
 		"- {group: apps, resource: deployment, cache: never}\n")
 	for _, tt := range []struct {
@@ -119,20 +119,17 @@ func TestWrongOptions(t *testing.T) {
 		{args: "--eager secrets", wantSays: []string{"--eager", "secrets", "never"}},
 		{args: "--log-level loud", wantSays: []string{"--log-level", "debug, access, info, warn or error"}},
 		{args: "--log-format xml", wantSays: []string{"--log-format", "text or json"}},
-
 		{args: "--client-ca-file " + noPEM, wantSays: []string{"--client-ca-file", noPEM, "PEM"}},
 		{args: "--self-check-interval 10ms", wantSays: []string{"--self-check-interval 10ms", "or 0"}},
-
 		{
-			args:     "--config " + config + " --eager nodes",
-			wantSays: []string{"--eager", `"nodes" is never kept`, config + ": resources[0]"},
+			args:     "--config " + neverNodes + " --eager nodes",
+			wantSays: []string{"--eager", `"nodes" is never kept`, neverNodes + ": resources[0]"},
 		},
 		{args: "--eager pods/yaml", wantSays: []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
 		{args: "--eager pods,pods/json", wantSays: []string{"--eager", `"pods/json" is named twice`}},
 		{args: "--eager /json", wantSays: []string{"--eager", "names no resource"}},
-		{args: "--config " + config + ".not", wantSays: []string{"--config", "no such file"}},
+		{args: "--config no-such-file", wantSays: []string{"--config", "no such file"}},
 		{args: "--config " + policyFile(t, "x: y\n"), wantSays: []string{"--config", `policy.yaml: unknown field "x"`}},
-
 		{args: "--eager pod", wantSays: []string{"--eager", `"pod" is not a plural name: write "pods"`}},
 		{
 			args: "--config " + singular,
@@ -220,7 +217,7 @@ func TestWrongKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestForbidPrompts: after forbidPrompts, an exec plugin of listproxy's own account cannot read from standard input.
+// TestForbidPrompts: the exec plugin of listproxy's own account cannot read from standard input.
 func TestForbidPrompts(t *testing.T) {
 	cfg := &rest.Config{ExecProvider: &api.ExecConfig{InteractiveMode: api.IfAvailableExecInteractiveMode}}
 	forbidPrompts(cfg)
@@ -242,10 +239,10 @@ func TestSetPingEnv(t *testing.T) {
 func TestFlagsInForce(t *testing.T) {
 	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
 	expect.NoError(t, err)
-	got := o.flagsInForce()
+	flags := o.flagsInForce()
 	for _, want := range []string{"secure-port=1234", "eager=[pods,nodes]", "history-window=2m30s", "watches=false"} {
-		if !slices.Contains(got, want) {
-			t.Errorf("got the flags %q, want %s among them", got, want)
+		if !slices.Contains(flags, want) {
+			t.Errorf("got the flags %q, want %s among them", flags, want)
 		}
 	}
 }

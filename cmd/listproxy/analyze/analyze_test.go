@@ -30,8 +30,8 @@ const (
 )
 
 // event returns a line of kube-apiserver's audit log: alice's program has listed pods (or watched them, if "watch" is in the
-// URI), which took 0.25 s. change, unless it is nil, changes the event before it is written.
-func event(uri string, change func(*auditv1.Event)) string {
+// URI), which took 0.25 s. The changes, unless they are nil, are made to the event before it is written.
+func event(uri string, changes ...func(*auditv1.Event)) string {
 	received := metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
 	e := auditv1.Event{
 		TypeMeta:                 metav1.TypeMeta{Kind: "Event", APIVersion: "audit.k8s.io/v1"},
@@ -50,8 +50,10 @@ func event(uri string, change func(*auditv1.Event)) string {
 	if strings.Contains(uri, "watch") {
 		e.Verb = "watch"
 	}
-	if change != nil {
-		change(&e)
+	for _, change := range changes {
+		if change != nil {
+			change(&e)
+		}
 	}
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -171,10 +173,10 @@ func checkCounts(t *testing.T, cases []logCase) {
 	}
 }
 
-// TestCounts: each request of a log counts once, with its duration, whatever stages the log has. Each line that is not blank and
-// has no event counts as Bad.
+// TestCounts: each request of a log counts once, with its duration, whatever stages the log has. Each line without an event
+// counts as Bad, and a blank line does not count.
 func TestCounts(t *testing.T) {
-	list, watch := event(listURI, nil), event(watchURI, nil)
+	list, watch := event(listURI), event(watchURI)
 	atStage := func(uri string, stage auditv1.Stage) string {
 		return event(uri, func(e *auditv1.Event) { e.Stage = stage })
 	}
@@ -259,7 +261,7 @@ func (endless) Read(p []byte) (int, error) {
 // TestTooLongLine: readLog returns an error at a line that is too long. The lines before it count.
 func TestTooLongLine(t *testing.T) {
 	a := newAnalyzer(policy.DefaultConfig())
-	err := a.readLog("log", io.MultiReader(strings.NewReader(event(listURI, nil)), endless{}))
+	err := a.readLog("log", io.MultiReader(strings.NewReader(event(listURI)), endless{}))
 	if !errors.Is(err, bufio.ErrTooLong) {
 		t.Errorf("got error %v, want %v", err, bufio.ErrTooLong)
 	}
@@ -271,7 +273,7 @@ func TestTooLongLine(t *testing.T) {
 // TestExports: readLog finds the events inside the records that exporters of logs write: after words, in objects, in lists, and
 // in strings that hold JSON.
 func TestExports(t *testing.T) {
-	list, watch := strings.TrimSuffix(event(listURI, nil), "\n"), strings.TrimSuffix(event(watchURI, nil), "\n")
+	list, watch := strings.TrimSuffix(event(listURI), "\n"), strings.TrimSuffix(event(watchURI), "\n")
 	quote := func(s string) string {
 		b, err := json.Marshal(s)
 		expect.NoError(t, err)
@@ -336,8 +338,8 @@ func TestExports(t *testing.T) {
 	})
 }
 
-// TestPolicy: a rule of the policy for a resource counts, and not the defaults. Secrets, pods and configmaps have a rule by which
-// their lists come from memory, and nodes one by which they are forwarded.
+// TestPolicy: the policy's rule for a resource decides, not the defaults. Here, lists of secrets, pods and configmaps come from
+// memory by their rules, and lists of nodes are forwarded by theirs.
 func TestPolicy(t *testing.T) {
 	p, err := policy.ParseConfig("p", []byte(`apiVersion: listproxy.io/v1alpha1
 kind: Policy
@@ -348,15 +350,15 @@ resources:
 - {group: "", resource: configmaps, consistentLists: always}
 `))
 	expect.NoError(t, err)
-	r := analyze(t, p, event("/api/v1/secrets?resourceVersion=0", nil)+event("/api/v1/pods", nil)+
-		event("/api/v1/configmaps", nil)+event("/api/v1/nodes", nil))
+	r := analyze(t, p, event("/api/v1/secrets?resourceVersion=0")+event("/api/v1/pods")+
+		event("/api/v1/configmaps")+event("/api/v1/nodes"))
 	expect.Same(t, RequestCounts{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists)
 }
 
-// TestOrderOfForms: compareForms gives the forms of a row one order, also if they differ only in their verbs.
+// TestOrderOfForms: the forms of a row have the same order in each report, also if they differ only in their verbs.
 func TestOrderOfForms(t *testing.T) {
 	const doubleSlash = "//api/v1/pods" // not canonical, so the form is unknown
-	log := event(doubleSlash+"?watch=1", nil) + event(doubleSlash, nil)
+	log := event(doubleSlash+"?watch=1") + event(doubleSlash)
 	for range 20 { // the order of Go's maps is random
 		forms := analyze(t, policy.DefaultConfig(), log).Rows[0].Forms
 		if len(forms) != 2 || forms[0].Verb != verbList || forms[1].Verb != verbWatch {
@@ -417,11 +419,11 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestAdvice: a report has advice for each reason to forward, the most frequent reason first, with an explanation, a remedy and
-// the senders of the most requests.
+// TestAdvice: a report has advice for each reason to forward, the most frequent reason first. Each advice has an explanation, a
+// remedy, and the senders of the most requests.
 func TestAdvice(t *testing.T) {
-	newestPods, newestSecrets := event("/api/v1/pods", nil), event("/api/v1/secrets", nil)
-	log := strings.Repeat(newestPods, 3) + strings.Repeat(event(watchURI, nil), 2) + newestSecrets
+	newestPods, newestSecrets := event("/api/v1/pods"), event("/api/v1/secrets")
+	log := strings.Repeat(newestPods, 3) + strings.Repeat(event(watchURI), 2) + newestSecrets
 	log += strings.Repeat(event("/api/v1/pods", func(e *auditv1.Event) { e.User.Username = "bob" }), 4)
 	r := analyze(t, policy.DefaultConfig(), log)
 	var got []string

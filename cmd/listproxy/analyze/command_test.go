@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestAnalyzeCommand: the command reports, as text or as JSON, on every log that it can read. It fails if it cannot read one to
-// its end, or if one has no event.
+// TestAnalyzeCommand: the command reports, as text or as JSON, on every log that it can read. It fails if a log cannot be read
+// to its end, or has no event.
 func TestAnalyzeCommand(t *testing.T) {
 	dir := t.TempDir()
 	writeFile := func(name, text string) string {
@@ -22,7 +22,7 @@ func TestAnalyzeCommand(t *testing.T) {
 		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	line := event(listURI, nil)
+	line := event(listURI)
 	log := writeFile("audit.log", line+line+"not an event\n")
 	empty := writeFile("empty.log", "")
 	truncated := writeFile("truncated.log.gz", "\x1f\x8b\x08\x00") // the beginning of gzip's header

@@ -52,7 +52,7 @@ func TestKubeconfig(t *testing.T) {
 	const unusedDefaultCA = "" // --certificate-authority is given
 	for _, test := range []struct {
 		name        string
-		args        string // the arguments, divided by spaces; the test adds --kubeconfig and --certificate-authority
+		args        string // divided by spaces, without --kubeconfig and --certificate-authority
 		wantContext string
 		wantCluster api.Cluster
 		wantWarning string

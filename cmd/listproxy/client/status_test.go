@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// servePage starts an admin port whose status page is body, and returns its URL.
+// servePage starts an admin port whose status page answers code and body, and returns the port's URL.
 func servePage(t *testing.T, code int, body string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +26,7 @@ func servePage(t *testing.T, code int, body string) string {
 	return server.URL
 }
 
-// serveStatus starts an admin port whose status has one of everything, and returns its URL.
+// serveStatus starts an admin port whose status has one of everything, and returns the port's URL.
 func serveStatus(t *testing.T, healthy bool) string {
 	t.Helper()
 	body, err := json.Marshal(admin.Status{
@@ -50,7 +50,8 @@ func serveStatus(t *testing.T, healthy bool) string {
 // TestStatusCommand: listproxy status prints what the status page says. It fails if listproxy is not healthy or does not answer.
 // Its output and its error have no control characters and no password.
 func TestStatusCommand(t *testing.T) {
-	healthy := serveStatus(t, true)
+	const isHealthy = true
+	healthy := serveStatus(t, isHealthy)
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	for _, test := range []struct {
@@ -60,8 +61,7 @@ func TestStatusCommand(t *testing.T) {
 		wantSays  []string // in the output or the error
 	}{
 		{
-			name:    "healthy",
-			address: healthy,
+			name: "healthy", address: healthy,
 			wantSays: []string{
 				"listproxy v1.2.3 is healthy", "75.0 % from memory (3, and 1 forwarded)", "pods", "12", "3-9", "5.0 MiB",
 				"a watch", "widgets.example.com", "nodes[2J",
@@ -72,7 +72,7 @@ func TestStatusCommand(t *testing.T) {
 			wantSays: []string{"v1.2.3"},
 		},
 		{
-			name: "not healthy", address: serveStatus(t, false), wantError: true,
+			name: "not healthy", address: serveStatus(t, !isHealthy), wantError: true,
 			wantSays: []string{"NOT HEALTHY", "[-]feeds not ready: a reason", "not healthy"},
 		},
 		{

@@ -26,8 +26,9 @@ type choice struct {
 	pretty bool
 }
 
-// maxAcceptClauses bounds the clauses of a header. The API server sorts clauses by an order that is not transitive, so the
-// result depends on the algorithm. For up to 12 elements, this is insertion sort, both there and here.
+// maxAcceptClauses is the largest number of clauses in a header that is not ambiguous. The API server sorts clauses by an
+// order that is not transitive, so the result depends on the algorithm: up to 12 clauses, it is insertion sort, there and
+// here.
 const maxAcceptClauses = 12
 
 // representation returns the representation in which the API server would write the list, or the reason to forward the
@@ -51,8 +52,8 @@ func (a Accept) choiceFor(custom bool) choice {
 	return a.builtin
 }
 
-// reasonForAnyResource returns the reason to forward a request with this header for any resource, or None if there are
-// resources, built-in or custom, for which it can be answered.
+// reasonForAnyResource returns None if a request with this header can be answered for custom or for built-in resources. If
+// it can be answered for neither, it returns the reason.
 func (a Accept) reasonForAnyResource() reason.Reason {
 	if _, why := a.representation(true); why == reason.None {
 		return reason.None
@@ -82,7 +83,7 @@ func parseAccept(values []string, watch bool) Accept {
 
 // isRouted reports whether the API server's router accepts the header for built-in resources. go-restful compares each
 // clause, without its parameters, with the media types of the route (Route.matchesAccept). So "application/*" or "*" alone
-// gets a 406. Custom resources have no such routes: there both mean JSON.
+// gets a 406. Custom resources have no such routes: for them, both mean JSON.
 //
 // The route of a list has the media types of its serializer (k8s.io/apiserver, endpoints/installer.go). It also has those
 // of streams, but these have a parameter, so no clause equals them. application/cbor depends on a feature gate, so it is
@@ -98,8 +99,8 @@ func isRouted(accept string) bool {
 	return false
 }
 
-// negotiate returns the choice for the first clause, as the API server does, even if its quality is 0. It skips a clause
-// only if no API server can answer it. A clause that listproxy does not know has the zero choice, since the upstream may
+// negotiate returns the choice for the first clause, even if its quality is 0, as the API server does. It skips only a
+// clause that no API server can answer. A clause that listproxy does not know has the zero choice, since the upstream may
 // know it.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) choice {
 	for _, clause := range clauses {
@@ -142,7 +143,7 @@ func represent(clause goautoneg.Accept, watch bool) choice {
 		unread -= 3 // as, g and v
 	}
 	if unread > 0 {
-		// A parameter is not known, or asks for another transformation. (A list as PartialObjectMetadata gets a 406.)
+		// A parameter is unknown, or asks for another form, such as a table. (A list as PartialObjectMetadata gets a 406.)
 		return choice{}
 	}
 	return result

@@ -26,7 +26,7 @@ func DefaultConfig() *Config {
 	return &Config{defaults: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: builtIn}}
 }
 
-// Switches are the flags that decide for a resource if its rule does not have the setting.
+// Switches are the flags that decide for a resource if its rule lacks the setting.
 type Switches struct {
 	// ConsistentLists is --consistent-lists.
 	ConsistentLists ConsistentLists
@@ -34,7 +34,7 @@ type Switches struct {
 	Watches bool
 }
 
-// WithSwitches returns a copy of the policy in which every rule has both settings: its own, or else the switch.
+// WithSwitches returns a copy of the policy in which every rule has both settings: a rule without one gets the switch.
 func (c *Config) WithSwitches(s Switches) *Config {
 	fill := func(r Rule) Rule {
 		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.ConsistentLists)
@@ -61,7 +61,7 @@ func (c *Config) RuleFor(group, resource string) Rule {
 	}
 	if isKeptByOwnRuleOnly(group, resource) && rule.Cache != CacheNever {
 		rule.Cache = CacheNever
-		rule.Source = builtIn // but if the file itself says never, Source names the place in the file
+		rule.Source = builtIn // a rule in the file that says never itself keeps its Source
 	}
 	return rule
 }
@@ -89,15 +89,15 @@ func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
 	return Evaluation{Decision: req.Decide(rule.LimitAtZero, rule.ConsistentLists), Rule: rule}
 }
 
-// isKeptByOwnRuleOnly reports whether a resource is never kept by the rule for its group or by the defaults: Secrets, since
-// listproxy's memory then needs as much protection as etcd, and Events, which not even a rule of their own may keep.
+// isKeptByOwnRuleOnly reports whether the rule for its group and the defaults cannot keep a resource: Secrets, since
+// listproxy's memory then needs as much protection as etcd, and Events, which even a rule of their own may not keep.
 func isKeptByOwnRuleOnly(group, resource string) bool {
 	return (group == "" && resource == "secrets") || isEvents(group, resource)
 }
 
-// isEvents reports whether a resource is Events, which are never kept: ParseConfig refuses a rule that would keep them.
-// The upstream has no watch cache of Events, so their watches get no bookmarks, and a quiet feed cannot prove how current
-// it is. Besides, several Events can change in one revision.
+// isEvents reports whether a resource is Events, which are never kept: ParseConfig refuses a rule that would keep them. The
+// upstream has no watch cache of Events, so their watches get no bookmarks, and a quiet feed could not prove how current it
+// is. Besides, several Events can change in one revision.
 func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }

@@ -13,11 +13,11 @@ func EncodeContinue(revision uint64, start string) string {
 }
 
 // DecodeContinue parses a continue token. It returns the start key relative to the scope, without a leading slash, and the
-// revision. It is never 0, and negative for the newest state.
+// revision. The revision is never 0; a negative one stands for the newest state.
 //
-// ok is false unless encoding the result again gives the same bytes, since JSON and base64 have many spellings for one value.
-// kube-apiserver writes the key in two ways: its cache with a leading slash, its reads of etcd without. ok is also false if
-// the key has a segment "..", "." or "", which could lead out of the scope.
+// ok is true only if encoding the result gives the same token again, since JSON and base64 have many spellings for one
+// value. kube-apiserver writes the key in two ways: its cache with a leading slash, its reads of etcd without. ok is false
+// if the key has a segment "..", "." or "", which could lead out of the scope.
 func DecodeContinue(token string) (start string, revision int64, ok bool) {
 	start, revision, err := storage.DecodeContinue(token, "")
 	if err != nil || start == "" {
@@ -31,7 +31,7 @@ func DecodeContinue(token string) (start string, revision int64, ok bool) {
 
 // encodeToken returns the token with the start key exactly as given.
 func encodeToken(revision int64, start string) string {
-	const prefix = "/" // EncodeContinue demands one, and removes it from the key
+	const prefix = "/" // storage.EncodeContinue needs a prefix, and removes it from the key
 	token, _ := storage.EncodeContinue(prefix+start, prefix, revision)
 	return token
 }

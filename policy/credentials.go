@@ -11,7 +11,7 @@ type CredentialKind int
 const (
 	// NoToken means that kube-apiserver sees no token, and treats the caller as anonymous.
 	NoToken CredentialKind = iota
-	// AmbiguousToken means several Authorization headers, or a token in a spelling that parsers may read differently.
+	// AmbiguousToken means several Authorization headers, or a token in a spelling that two parsers may read differently.
 	AmbiguousToken
 	// PlainToken means one token, in the spelling that every parser reads alike.
 	PlainToken

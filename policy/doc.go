@@ -16,13 +16,13 @@
 // Forwarding is always right, so in doubt the result is a [reason.Reason], never an error. Requests that the API server would
 // refuse (400, 422, 406) are forwarded, and it refuses them.
 //
-// A request can be read in one way only. [Parse] accepts only the exact canonical form of a list's URL: the path must equal
-// the one rebuilt from its parts, and each query parameter must be known, occur once, and have the one spelling of its value.
-// So two parsers of the same URL cannot disagree: the list that is reviewed, the list that is looked up and the list that the
+// A request can be read in one way only. [Parse] accepts only a canonical URL: the path matches one strict pattern, without
+// escapes, and each query parameter is known, occurs once, and has a value in a spelling that every parser reads alike. So
+// two parsers of the same URL cannot disagree: the list that is reviewed, the list that is looked up and the list that the
 // upstream would have served are the same.
 //
-// The API server's own code reads the path (RequestInfoFactory), the Accept header and the selectors. It never sees the
-// query: of the query, packages kubehttp and observe only read whether the request is a watch or a streaming list.
+// The API server's own code reads the path (RequestInfoFactory), the Accept header and the selectors. This package alone
+// reads the query, except that packages kubehttp and observe read whether the request is a watch or a streaming list.
 //
 // # Which reason, if several apply
 //
@@ -32,7 +32,8 @@
 //  2. the rest of the query, the body, and the headers Connection, Upgrade and Origin: not-canonical
 //  3. the caller's credentials: credentials
 //  4. the selectors: not-canonical
-//  5. the Accept header: not-canonical if there are several, or representation if no kind of resource fits it
+//  5. the Accept header: not-canonical if there are several or it has too many clauses, or else representation if no kind of
+//     resource fits it
 //
 // The order never changes whether a request is forwarded.
 package policy

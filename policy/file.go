@@ -87,7 +87,7 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	return d.config(name), nil
 }
 
-// read decodes the only document in data into d. It returns the syntax errors, and the unknown and repeated fields.
+// read decodes the only document in data into d. Its errors are those of the syntax, and unknown or repeated fields.
 func (d *document) read(data []byte) []error {
 	text, err := onlyDocument(data)
 	if err != nil {
@@ -100,8 +100,8 @@ func (d *document) read(data []byte) []error {
 	return errs
 }
 
-// onlyDocument returns the YAML document in data as JSON. It returns an error unless there is exactly one document, without
-// those that have nothing but comments.
+// onlyDocument returns the YAML document in data as JSON. It returns an error if there is none or a second one. Documents
+// that have nothing but comments do not count.
 func onlyDocument(data []byte) (text []byte, err error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
@@ -206,7 +206,7 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 }
 
 // window returns the history window, or 0 if it is not given or not a duration. HistoryWindow has the type any so that the
-// decoder accepts a number, which validate refuses with a better error.
+// decoder accepts a number: validate then refuses it with a better error.
 func (s settings) window() time.Duration {
 	text, _ := s.HistoryWindow.(string)
 	window, _ := time.ParseDuration(text)
@@ -222,7 +222,8 @@ func (s settings) consistentLists() ConsistentLists {
 	return ConsistentLists(fmt.Sprint(s.ConsistentLists))
 }
 
-// target returns the resource that the rule is for. Without a group, which validate refuses, it is one of the core group.
+// target returns the resource that the rule is for. A rule without a group, which validate refuses, is taken for one of the
+// core group.
 func (w writtenRule) target() schema.GroupResource {
 	target := schema.GroupResource{Resource: w.Resource}
 	if w.Group != nil {

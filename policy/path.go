@@ -9,7 +9,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// dnsLabel matches a DNS label of any length. The parts of API groups' names, versions, resources and namespaces have this
+// dnsLabel matches a DNS label of any length. Versions, resources, namespaces and the parts of an API group's name have this
 // form.
 const dnsLabel = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?`
 

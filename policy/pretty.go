@@ -13,8 +13,8 @@ func (r *Request) Indented(custom bool) bool {
 	return isJSON && (r.Pretty || chosen.pretty)
 }
 
-// parsePretty reads the parameter as the API server does (k8s.io/apiserver, endpoints/handlers/negotiation,
-// isPrettyPrint): an empty value means the default, and a value that is not a boolean means false.
+// parsePretty reads the parameter pretty as the API server does (k8s.io/apiserver, endpoints/handlers/negotiation,
+// isPrettyPrint): an empty value means the default, and a value that is no boolean means false.
 func parsePretty(value string, defaultPretty bool) bool {
 	if value == "" {
 		return defaultPretty

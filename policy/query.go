@@ -41,10 +41,10 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	return reason.None
 }
 
-// setListParameter checks one query parameter of a list, and sets the field for it, if any. It returns false if the
-// parameter is unknown, or kube-apiserver may refuse its value or read it differently: the request must be forwarded.
+// setListParameter checks one query parameter of a list, and sets its field, if it has one. It returns false if the request
+// must be forwarded: the parameter is unknown, or kube-apiserver may refuse the value or read it differently.
 //
-// Empty strings are accepted and empty numbers are not, as by the API server.
+// Like the API server, it accepts empty strings, but not empty numbers.
 func (r *Request) setListParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
@@ -92,8 +92,8 @@ func (r *Request) setListParameter(name, value string) bool {
 	return true
 }
 
-// parseBool returns the boolean that the API server reads from a parameter: true, except for "0" and for "false" in any
-// case. usual reports whether the value has a spelling that clients use. (The Python client capitalizes.)
+// parseBool returns the boolean that the API server reads from a parameter: false for "0" and for "false" in any case, true
+// for anything else. usual reports whether the value has a spelling that clients use. (The Python client capitalizes.)
 func parseBool(value string) (yes, usual bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":

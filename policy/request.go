@@ -41,7 +41,7 @@ type Request struct {
 	// From the headers:
 
 	Accept Accept
-	// Gzip reports whether the API server would compress a large answer.
+	// Gzip reports whether the API server would compress a large answer for the Accept-Encoding header.
 	Gzip bool
 	// Pretty reports whether the parameter pretty, or without it the User-Agent, asks for indented JSON. The Accept header
 	// may ask for it, too (see [Request.Indented]).
@@ -62,8 +62,8 @@ func (r *Request) Verb() string {
 // understood all of it. Only such a request may be answered from memory. With any other reason, the Request has only what was
 // read before that reason was found, for logs and metrics.
 //
-// What depends on whether the resource is custom or has namespaces is decided later, by [Rule.Representation] and
-// [Request.Indented].
+// Parse does not know whether the resource is custom or has namespaces. [Rule.Representation] and [Request.Indented] decide
+// what depends on that.
 //
 // Header names must be canonical, as net/http's server makes them. Parse neither changes r nor reads its body.
 func Parse(r *http.Request, info *request.RequestInfo, credentials CredentialKind) (*Request, reason.Reason) {

@@ -57,8 +57,8 @@ type ConsistentLists string
 const (
 	// ConsistentNone forwards all these lists.
 	ConsistentNone ConsistentLists = "false"
-	// ConsistentLarge answers large lists from memory. It forwards a few small lists at a time, since kube-apiserver answers
-	// them sooner than memory can be proven to have the newest state, and answers the other small ones from memory.
+	// ConsistentLarge answers large lists from memory, and forwards a few small lists at a time, since kube-apiserver
+	// answers these sooner than memory can be proven to have the newest state. Further small lists are answered from memory.
 	ConsistentLarge ConsistentLists = "true"
 	// ConsistentAll answers all these lists from memory.
 	ConsistentAll ConsistentLists = "always"
@@ -79,6 +79,6 @@ func (r Rule) Representation(req *Request, namespaced, custom bool) (media.Repre
 	return representation, req.checkSelectors(namespaced, r.LimitAtZero)
 }
 
-// AnswersWatches reports whether watches are answered from memory. It returns false if Watches is nil: call
-// [Config.WithSwitches] before.
+// AnswersWatches reports whether watches are answered from memory. [Config.WithSwitches] must have set Watches before; nil
+// means false.
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }

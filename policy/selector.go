@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// The bounds of each selector. Every object is matched with every requirement, and with every value in "key in (…)".
+// The bounds of each selector, since every object is matched with every requirement and with every value in "key in (…)".
 const (
 	maxSelectorLength = 4096 // in bytes
 	maxRequirements   = 64
@@ -34,7 +34,7 @@ func parseSelectors(req *Request) bool {
 	}
 	name, isNamed := fieldSelector.RequiresExactMatch(nameField)
 	if isNamed && (name == "" || len(content.IsPathSegmentName(name)) > 0) {
-		return false // no object can have this name: the API server authorizes the list without it, and reads the whole range
+		return false // no object has such a name: the API server authorizes the list without a name, and reads the whole range
 	}
 	req.Labels = labelSelector
 	req.Fields = fieldSelector
@@ -81,10 +81,11 @@ func fitsReview(raw string) bool {
 }
 
 // Single returns the namespace and name of the object if the API server reads a single object for the list. ok is false if
-// it reads a range (k8s.io/apiserver, registry.Store.ListPredicate). namespaced says whether the resource has namespaces.
+// the API server reads a range (k8s.io/apiserver, registry.Store.ListPredicate). namespaced says whether the resource has
+// namespaces.
 //
-// The API server reads a single object if the field selector has its name, and the path or the field selector has its
-// namespace. For a continuation it always reads a range.
+// The API server reads a single object if the field selector has the name, and the path or the field selector has the
+// namespace, if the resource has any. For a continuation it always reads a range.
 //
 // The object is in the answer only if it matches both selectors. The answer has neither a continue token nor a remaining
 // count, whatever the limit is.
@@ -93,7 +94,7 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 		return "", "", false
 	}
 	if !namespaced {
-		return "", r.Name, r.Namespace == "" // the path of such a resource has no namespace
+		return "", r.Name, r.Namespace == "" // a path with a namespace does not fit such a resource
 	}
 	namespace = r.Namespace
 	if namespace == "" {
@@ -106,9 +107,9 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// checkSelectors returns the reason to forward a request that kube-apiserver does not answer by simply matching its
-// selectors with the objects in its scope (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3). Otherwise it
-// returns None. namespaced says whether the resource has namespaces. checkSelectors does not know the resource's fields.
+// checkSelectors returns None if kube-apiserver answers the request with exactly the objects in its scope that match its
+// selectors (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3), and the reason to forward it if not.
+// namespaced says whether the resource has namespaces. checkSelectors does not know the resource's fields.
 func (r *Request) checkSelectors(namespaced bool, limitAtZero LimitAtZero) reason.Reason {
 	// Resources without namespaces either refuse metadata.namespace or do not know its value.
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {

@@ -40,17 +40,17 @@ type ListOptions struct {
 
 // Decision says what to do with a list or watch: answer it from memory, or forward it.
 type Decision struct {
-	// Reason is the reason to forward the request, or None if it may be answered from memory. If it is not None, the other
-	// fields are zero, but Consistent also has its Semantics, for metrics and the access log.
+	// Reason is the reason to forward the request, or None if it may be answered from memory. With any reason but None the
+	// other fields are zero. Only reason.Consistent has its Semantics as well, for metrics and the access log.
 	Reason    reason.Reason
 	Semantics Semantics
 	// Revision is set for NotOlderThan, Exact, Continue and After.
 	Revision uint64
-	// Limit is the number of objects that the page may have; 0 means no limit. For Any it is 0 unless the rule has
-	// LimitHonoured, since kube-apiserver ignores the client's limit there.
+	// Limit is the number of objects that the page may have; 0 means no limit. For Any it is 0, since kube-apiserver ignores
+	// the client's limit there, except if the rule has LimitHonoured.
 	Limit int64
-	// Start is the first key of a continuation, relative to the scope of the request and without a leading slash. The client
-	// has chosen it: the key need not exist, but never leads out of the scope (see [DecodeContinue]).
+	// Start is the key at which a continuation begins, relative to the scope of the request and without a leading slash. The
+	// client has chosen the key: it need not exist, but never leads out of the scope (see [DecodeContinue]).
 	Start string
 	// Initial reports whether a watch begins with the state.
 	Initial bool
@@ -72,7 +72,7 @@ func decideList(o ListOptions, limitAtZero LimitAtZero, consistentLists Consiste
 	case isRefused(o):
 		return forward(reason.NotCanonical)
 	case o.Continue != "" && o.ResourceVersion == "0":
-		// kube-apiserver accepts it, but its cache and its storage disagree about the limit.
+		// kube-apiserver accepts the two together, but its cache and its storage disagree about the limit.
 		return forward(reason.NotCanonical)
 	case o.Continue != "":
 		return decideContinue(o)

@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 )
 
-// shardRange matches one range of a shardSelector (KEP-5866), as clients write it. Its end may be 2^64, one more than the
-// largest hash. kube-apiserver parses CEL, which allows other spellings of the same range: these are forwarded.
+// shardRange matches one range of a shardSelector (KEP-5866), as clients write it. The range's end may be 2^64, one more
+// than the largest hash. kube-apiserver parses CEL, which allows other spellings of the same range. Requests with those are
+// forwarded.
 var shardRange = regexp.MustCompile(
 	`^ *shardRange\((object\.metadata\.(?:uid|namespace)), *'(0x[0-9a-f]{16})', *'(0x[0-9a-f]{16}|0x10000000000000000)'\) *$`)
 

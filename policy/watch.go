@@ -15,12 +15,12 @@ type WatchOptions struct {
 	SendInitialEvents string
 	// Bookmarks reports whether the client wants bookmarks.
 	Bookmarks bool
-	// Timeout is the time after which the watch should end; if it is 0, the server chooses.
+	// Timeout is the time after which the watch should end; 0 means that the server chooses.
 	Timeout time.Duration
 }
 
-// readWatchParameter reads the parameter watch. For a watch, usual reports whether the parameter is given once, in a spelling
-// that clients use. For a list, usual is true, since setListParameter checks the spelling.
+// readWatchParameter reads the parameter watch, which makes a list request a watch. For a watch, usual reports whether the
+// parameter is given once, in a spelling that clients use. For a list, usual is true: setListParameter checks the spelling.
 func readWatchParameter(query url.Values) (watch, usual bool) {
 	values, found := query["watch"]
 	if !found {
@@ -47,7 +47,7 @@ func (r *Request) setWatchParameter(name, value string) bool {
 		r.WatchOptions.SendInitialEvents = strconv.FormatBool(send)
 		return usual
 	case "timeoutSeconds":
-		const maxTimeout = 24 * time.Hour // of a watch from memory
+		const maxTimeout = 24 * time.Hour // a longer watch is forwarded
 		seconds, ok := parseDecimal(value)
 		if !ok || seconds > uint64(maxTimeout/time.Second) {
 			return false
@@ -55,7 +55,7 @@ func (r *Request) setWatchParameter(name, value string) bool {
 		r.WatchOptions.Timeout = time.Duration(seconds) * time.Second // #nosec G115 -- bounded
 		return true
 	case "continue":
-		return false // kube-apiserver refuses it or not, depending on the other parameters
+		return false // whether kube-apiserver refuses it depends on the other parameters
 	}
 	return r.setListParameter(name, value)
 }

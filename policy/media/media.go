@@ -36,10 +36,11 @@ func (r Representation) IsMetadata() bool { return r == MetadataJSON || r == Met
 // AcceptList returns the Accept header that asks for a list in this representation.
 func (r Representation) AcceptList() string { return r.accept("PartialObjectMetadataList") }
 
-// AcceptWatch returns the Accept header that asks for a watch, whose events hold single objects.
+// AcceptWatch returns the Accept header that asks for a watch in this representation. The events of a watch hold single
+// objects.
 func (r Representation) AcceptWatch() string { return r.accept("PartialObjectMetadata") }
 
-// accept returns the Accept header, which names metadataKind if objects are only metadata.
+// accept returns the Accept header. metadataKind is the kind to ask for if objects are only metadata.
 func (r Representation) accept(metadataKind string) string {
 	accept := JSONType
 	if r.IsProtobuf() {

@@ -1,9 +1,10 @@
 // Package reason has all reasons why listproxy forwards a request instead of answering it from memory, and why it lost a
-// state in memory. Each is the same word in the Cache-Status header, metrics, traces, logs and the documentation.
+// state in memory. Each reason is one word, the same in the Cache-Status header, metrics, traces, logs and the
+// documentation.
 package reason
 
-// Reason is a word that says why a request is forwarded, or why a state was lost. [Form], [Memory], [NotPermitted] and
-// [Upstream] can say either.
+// Reason says in one word why a request is forwarded, or why a state was lost. [NotPermitted], [Form], [Memory] and
+// [Upstream] are used for both.
 type Reason string
 
 // None means that there is no reason: the request is answered from memory.
@@ -41,9 +42,9 @@ const (
 	NotProven    Reason = "not-proven"
 )
 
-// The reasons why a state was lost that are no reasons to forward a request.
+// The reasons that only say why a state was lost, never why a request is forwarded.
 const (
-	// Expired means that a watch could not be resumed: the upstream no longer has the changes after its revision (410).
+	// Expired means that a watch could not be resumed: the upstream has forgotten the changes after its revision (410).
 	Expired Reason = "expired"
 	// NotFound means that the upstream no longer serves the resource.
 	NotFound Reason = "not-found"
@@ -63,7 +64,8 @@ const (
 	Other Reason = "other"
 )
 
-// forwarding has the reasons to forward a request, in the order of docs/reference.md, with the results of [Reason.Explain].
+// forwarding has the reasons to forward a request, and what [Reason.Explain] returns for each, in the order of
+// docs/reference.md.
 var forwarding = []struct {
 	reason           Reason
 	sentence, remedy string
@@ -227,8 +229,8 @@ func (r Reason) Explain() (sentence, remedy string) {
 	return "", ""
 }
 
-// IsTransient reports whether the reason may soon pass by itself, so that the same request is answered from memory if the
-// client sends it again.
+// IsTransient reports whether the reason may soon pass by itself: if the client then sends the request again, it is answered
+// from memory.
 func (r Reason) IsTransient() bool {
 	switch r {
 	case UnknownCaller, // perhaps too many new tokens came at once

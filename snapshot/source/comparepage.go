@@ -25,7 +25,8 @@ type ListState struct {
 type MismatchError struct {
 	// Difference describes the first difference. It may name an object, but has none of the object's content.
 	Difference string
-	// SameObjects reports whether both have the same objects at the same revisions. Then they differ only in bytes or headers.
+	// SameObjects reports whether both states have the same objects at the same revisions, and differ only in bytes or
+	// headers.
 	SameObjects bool
 }
 
@@ -48,7 +49,7 @@ func (s *Source) ComparePage(
 ) (next string, err error) {
 	ours := state.Tree.Page(state.Envelope, index.Query{Start: start, Limit: limit}, nil)
 	query := s.PageQuery(state.Revision, start, limit)
-	if state.Envelope.Sharded { // An API server that no longer supports shards leaves the selector out of its list.
+	if state.Envelope.Sharded { // The list shows whether the upstream still supports shards: if so, it has the selector.
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := list(ctx, "", query)
@@ -120,8 +121,8 @@ func (s ListState) isUncounted(theirs ListResponse) bool {
 	return s.Envelope.Sharded && theirs.Meta.Remaining == 0
 }
 
-// isWrittenAs reports whether listproxy would answer a page of s with the bytes, the content type and the headers of theirs.
-// headers are the headers of theirs that every caller gets. The objects of both must have the same bytes.
+// isWrittenAs reports whether listproxy would answer the page of s with the bytes and the content type of theirs, and with
+// headers: those of theirs that every caller gets. The objects of both must have the same bytes.
 func (s ListState) isWrittenAs(page index.Page, theirs ListResponse, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision}
 	if !s.isUncounted(theirs) {

@@ -34,8 +34,8 @@ func RetryPause(pause time.Duration, err error) time.Duration {
 }
 
 // IsBusy reports whether the API server itself answered that it is overloaded or cannot answer now: a 429, or any 5xx with a
-// Status. Then it is alive, and its watches may work. A 5xx without a Status comes from a load balancer, which may have lost
-// the API server and still hold its watches open.
+// Status. An API server that answers so is alive, and its watches may work. A 5xx without a Status comes from a load
+// balancer, which may have lost the API server and still hold its watches open.
 func IsBusy(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
 	if !ok {
@@ -45,8 +45,8 @@ func IsBusy(err error) bool {
 	return answer.Code == http.StatusTooManyRequests || (answer.Code >= http.StatusInternalServerError && hasStatus)
 }
 
-// IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, and not of the request.
-// A 401 counts: the credentials are listproxy's own, so the upstream cannot check them now.
+// IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, and not of the request. A
+// 401 counts as one: it means that the upstream cannot check listproxy's own credentials now.
 func IsUpstreamFailure(err error) bool {
 	return isNetworkFailure(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }
@@ -58,7 +58,7 @@ func isNetworkFailure(err error) bool {
 	return isNetError || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// Backoff returns the pauses between tries: 0.1 to 10 seconds, and up to half of that in addition at random.
+// Backoff returns the pauses between tries: from 0.1 to 10 seconds, each up to half longer at random.
 func Backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 }

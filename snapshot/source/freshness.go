@@ -27,9 +27,10 @@ import (
 // Events do not prove how new the state is: later ones may be on their way. A probe has a second effect: it makes the
 // upstream's watch cache ask etcd for the current revision, and the next bookmark then has that revision.
 //
-// If a probe gets no answer, the feed keeps the stream: the pings of its connection end the stream if the connection is dead.
-// But the server that answers later may have another timeline, for example after etcd was restored from a backup. So a
-// progress watch proves something only if the stream has sent something since. Otherwise the feed leaves the stream.
+// If a probe gets no answer, the feed keeps the stream: the pings of its connection end the stream if the connection is
+// dead. But the server that answers later may have another timeline, for example after etcd was restored from a backup. So a
+// progress watch proves nothing until the stream has sent something again. If one is due before that, the feed leaves the
+// stream.
 type Freshness struct {
 	schedule probeSchedule
 	// probe is the last probe that was sent.
@@ -69,7 +70,7 @@ type streamState struct {
 
 	// firstUnreached is the oldest answer whose revision the state has not reached; zero if there is none.
 	firstUnreached probeAnswer
-	// lastUnreached is the newest such answer. Those between the two are not kept.
+	// lastUnreached is the newest answer whose revision the state has not reached. Answers between the two are not kept.
 	lastUnreached probeAnswer
 	// stateAwaited reports whether a request waits until the state reaches the revision of an answer.
 	stateAwaited bool
@@ -256,7 +257,7 @@ func (f *Freshness) ProbeRefused(now time.Time, pause time.Duration) {
 // EndProbePause ends the pause after a probe that was refused.
 func (f *Freshness) EndProbePause(now time.Time) { f.noProbeBefore = earlier(f.noProbeBefore, now) }
 
-// longestWait is the longest time after awaitedAt that a request waits.
+// longestWait is the longest time for which a request waits, counted from awaitedAt.
 const longestWait = time.Minute
 
 // ProbeUnanswered records that a probe got no answer. If a request waits for the answer, another probe follows after
@@ -274,7 +275,8 @@ func (f *Freshness) StreamOpened(now time.Time) { f.streamState = streamState{se
 // StreamSent records that the stream has sent something.
 func (f *Freshness) StreamSent(at time.Time) { f.sentAt = at }
 
-// StreamBookmark records that the stream has sent a bookmark. So the upstream sends bookmarks, and the noBookmarksPause ends.
+// StreamBookmark records that the stream has sent a bookmark. If the upstream seemed to send none, the noBookmarksPause
+// ends.
 func (f *Freshness) StreamBookmark(now time.Time) {
 	if f.NoBookmarks() {
 		f.withoutBookmark = 0
@@ -295,8 +297,8 @@ func (f *Freshness) StateReached(to uint64) {
 	}
 }
 
-// StreamClosed records that the stream is no longer read. With it end an unanswered probe and an open progress watch. If a
-// request still waits for one of them, another probe becomes due.
+// StreamClosed records that the stream is no longer read. An unanswered probe and an open progress watch end with it. If a
+// request still waits for one of the two, another probe becomes due.
 func (f *Freshness) StreamClosed() {
 	isAnswerAwaited := f.probing && f.answerAwaited
 	if isAnswerAwaited || f.stateAwaited {
@@ -330,11 +332,11 @@ func (f *Freshness) ProgressFailed(now time.Time, retryAfter time.Duration) {
 	f.noProgressBefore = now.Add(max(retryAfter, f.failurePause))
 }
 
-// noBookmarksPause is the pause in probes and progress watches after a progress watch without a bookmark, if the upstream
-// sends none.
+// noBookmarksPause is the pause in probes and progress watches while the upstream seems to send no bookmarks. After the
+// pause, one more progress watch tries.
 const noBookmarksPause = time.Minute
 
-// ProgressWithoutBookmark records that the progress watch has lasted until its timeout, and had no bookmark.
+// ProgressWithoutBookmark records that the progress watch has reached its timeout without a bookmark.
 func (f *Freshness) ProgressWithoutBookmark(now time.Time) {
 	f.ProgressFailed(now, 0)
 	f.withoutBookmark++
@@ -343,7 +345,7 @@ func (f *Freshness) ProgressWithoutBookmark(now time.Time) {
 	}
 }
 
-// earlier returns the earlier of two times. A zero time never comes, so it is the later one.
+// earlier returns the earlier of two times. A zero time never comes, so any other time is earlier.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
 		return b

@@ -14,9 +14,9 @@ import (
 // resource is deprecated.
 var listHeaders = []string{"Cache-Control", "Strict-Transport-Security", "Warning"}
 
-// Headers returns the listHeaders of a list, without those that are for listproxy alone: kube-apiserver also warns a caller
-// about the caller's credentials, for example about a token from a Secret. Here the caller is listproxy. So if the list has
-// warnings, Headers sends one request to learn the warnings about listproxy's credentials, and leaves them out.
+// Headers returns the listHeaders of a list, without warnings that are for listproxy alone: kube-apiserver also warns each
+// caller about its credentials, for example about a token from a Secret. So if the list has warnings, Headers sends one
+// request to learn the warnings about listproxy's own credentials, and leaves these out.
 func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, error) {
 	kept := http.Header{}
 	for _, name := range listHeaders {
@@ -39,7 +39,7 @@ func (s *Source) Headers(ctx context.Context, list ListResponse) (http.Header, e
 }
 
 // credentialWarnings returns the warnings about listproxy's own credentials. It reads them from an answer to GET /version,
-// which has no others: /version is no resource that could be deprecated. kube-apiserver gives these warnings when it
+// which has no other warnings: /version is no resource that could be deprecated. kube-apiserver gives these warnings when it
 // authenticates a request, so a 403 or a 404 has them as well. A 401 may lack them, and a 429 or 5xx may come from a load
 // balancer: these are errors.
 func (s *Source) credentialWarnings(ctx context.Context) ([]string, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Learned is the form in which the upstream writes a resource, and an estimate of the resource's size.
+// Learned says in which form the upstream writes a resource, and about how large the resource is.
 type Learned struct {
 	Envelope *wire.Envelope
 	// Count is an estimate of the number of objects.
@@ -25,7 +25,7 @@ type Learned struct {
 }
 
 const (
-	// sampleSize is the number of objects that are read to estimate the size of all.
+	// sampleSize is the number of objects that are read to estimate the mean size.
 	sampleSize = 20
 	// learnTries is the number of tries of [Source.Learn] to see an object in a list and in a watch at the same revision.
 	learnTries = 5
@@ -49,7 +49,7 @@ func (s *Source) Learn(ctx context.Context, fields func(context.Context) ([]wire
 }
 
 // learnSample learns from one list of a few objects. empty is the envelope of an empty list. found is false if the first
-// object has changed before a watch sent it.
+// object changed before a watch sent it.
 func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned Learned, found bool, err error) {
 	sample, sharded, err := s.sample(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool,
 	return sample, sharded, err
 }
 
-// EnvelopeOf returns the envelope of a list with objects. What such a list does not show, as the fields for selectors, is
+// EnvelopeOf returns the envelope of a list with objects. What such a list does not show, like the fields for selectors, is
 // copied from known, the envelope of another list of the same collection.
 func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.Envelope) (*wire.Envelope, error) {
 	envelope, err := wire.LearnEnvelope(s.Encoding(), list.Body, list.Header.Get("Content-Type"), known.EmptyItems)
@@ -110,8 +110,8 @@ func (s *Source) EnvelopeOf(ctx context.Context, list ListResponse, known *wire.
 	return envelope, err
 }
 
-// learnEmptyList returns the envelope of an empty list, without content type and headers. It has the fields that the upstream
-// accepts in a selector: older API servers accept fewer.
+// learnEmptyList returns the envelope of an empty list, without content type and headers, but with the fields that the
+// upstream accepts in a selector: older API servers accept fewer.
 func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context) ([]wire.Field, error)) (*wire.Envelope, error) {
 	all := []wire.Field{{Name: wire.NamespaceField}}
 	if !s.Resource.Representation.IsMetadata() {
@@ -127,7 +127,7 @@ func (s *Source) learnEmptyList(ctx context.Context, fields func(context.Context
 	}
 	ctx = WithPurpose(ctx, ForLearn)
 	accepted := all
-	emptyList, _, err := s.Probe(ctx, names...) // A probe reads an empty list. This one also tries all fields.
+	emptyList, _, err := s.Probe(ctx, names...) // A probe reads an empty list. This probe also tries all fields.
 	if Answered(err, http.StatusBadRequest) {
 		// The upstream does not accept one of the fields. They are few, so each is tried by itself.
 		accepted, err = s.acceptedFields(ctx, all)
@@ -163,8 +163,8 @@ func (s *Source) acceptedFields(ctx context.Context, fields []wire.Field) (accep
 	return accepted, nil
 }
 
-// findInWatch returns the watch event that has an item of a list at the same revision. found is false if no watch sends the
-// item at that revision.
+// findInWatch finds an item of a list in a watch: it returns the event with the same object at the same revision. found is
+// false if no watch sends such an event.
 func (s *Source) findInWatch(ctx context.Context, item []byte) (ev wire.Event, found bool, err error) {
 	ctx, cancel := context.WithTimeout(WithPurpose(ctx, ForLearn), AnswerTimeout)
 	defer cancel()

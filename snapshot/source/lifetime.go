@@ -13,13 +13,11 @@ type lifetime struct {
 	timeout time.Duration
 }
 
-// maxEarlyEnd is the longest time by which a watch may seem to end before its timeout, because the upstream's clock runs
-// faster than the clock here.
+// maxEarlyEnd is how long before its timeout a watch may seem to end, because the upstream's clock runs faster than ours.
 const maxEarlyEnd = time.Second
 
-// LatestEnd returns the latest time at which a watch can have ended if its end is noticed now. That is the end of the
-// timeout if it has passed: this process or the machine may have stood still, and noticed the end late. Otherwise that is
-// now.
+// LatestEnd returns the latest time at which a watch can have ended if its end is noticed now: now, or the end of the
+// timeout if that has passed, since this process or the machine may have stood still and noticed the end late.
 func (l lifetime) LatestEnd(now time.Time) time.Time {
 	timedOut := l.answeredAt.Add(l.timeout)
 	// The monotonic clock stands still while the machine sleeps (see clock.Age), and the wall clock may be set back. So the

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Probe is one request of listproxy for the upstream's current revision, or for its newest state. The answer shows that a
-// state has everything from before the probe was sent.
+// Probe is one request of listproxy for the upstream's current revision, or for its newest state. A state that has reached
+// the answer's revision has everything from before the probe was sent.
 type Probe struct {
 	// Number is the probe's number from [ProbeCounter].
 	Number uint64
@@ -15,8 +15,8 @@ type Probe struct {
 }
 
 // ProbeCounter numbers the probes of all collections of one upstream. The numbers order probes and callers' requests without
-// a clock: every probe with a higher number than Last had when a request came was sent after that. The zero value is ready
-// for use. It is safe for concurrent use.
+// a clock: if a request came when Last was n, every probe with a number above n was sent after the request came. A
+// ProbeCounter is safe for concurrent use. The zero value is ready for use.
 type ProbeCounter struct{ count atomic.Uint64 }
 
 // beforeFirst is the value of Last before the first probe. It is not 0, since 0 stands for a request without a number.

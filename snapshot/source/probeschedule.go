@@ -15,9 +15,9 @@ type probeSchedule struct {
 func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 	shorten := func(d time.Duration) time.Duration { return d - time.Duration(spread*float64(d/5)) }
 	s := probeSchedule{pause: shorten(bound / 5), progressAge: bound / 2}
-	// The next bookmark of the stream proves as much as a progress watch, costs the upstream nothing, and comes BookmarkEvery
-	// after the last probe at the latest. So if the bound leaves time for that bookmark, the feed waits for it until only two
-	// short watches fit before the bound.
+	// The next bookmark of the stream proves as much as a progress watch, costs the upstream nothing, and comes
+	// BookmarkEvery after the last probe at the latest. So if the bound leaves time for that bookmark, the feed waits for
+	// it, until only two short watches fit before the bound.
 	if latest := bound - 2*ShortWatch; latest > BookmarkEvery+s.pause {
 		s.progressAge = latest
 	}
@@ -25,8 +25,8 @@ func newProbeSchedule(bound time.Duration, spread float64) probeSchedule {
 }
 
 // next returns the time at which to send the next probe. The last probe was sent at sent, and the state was current at
-// currentAt. The next probe is due after the pause, or earlier if the state reaches progressAge before. It is not earlier if
-// the state had reached progressAge already when the last probe was sent.
+// currentAt. The next probe is due after the pause, or when the state reaches progressAge, if that is earlier. A state that
+// had reached progressAge before the last probe was sent waits for the pause.
 func (s probeSchedule) next(sent, currentAt time.Time) time.Time {
 	at := sent.Add(s.pause)
 	if oldAt := currentAt.Add(s.progressAge); sent.Before(oldAt) {

@@ -11,7 +11,7 @@ const (
 	ForLoad     Purpose = "load"     // loads a state by a streaming list, which goes on as a watch
 	ForWatch    Purpose = "watch"    // reads changes from a revision on
 	ForProbe    Purpose = "probe"    // reads the upstream's current revision
-	ForProgress Purpose = "progress" // a short watch in addition to the feed's stream, for its bookmark
+	ForProgress Purpose = "progress" // reads the bookmark of a short watch beside the feed's stream
 	ForLearn    Purpose = "learn"    // learns the form of objects and bookmarks in a watch, and the fields of selectors
 )
 
@@ -31,8 +31,8 @@ func WithCollection(ctx context.Context, key CollectionKey) context.Context {
 	return context.WithValue(ctx, collectionContextKey{}, key)
 }
 
-// Describe returns the purpose of a request with the context ctx, and the collection that it reads. All are empty for a
-// request that reads no collection.
+// Describe returns the purpose of a request with the context ctx, and the collection that the request reads. All results are
+// empty for a request that reads no collection.
 func Describe(ctx context.Context) (purpose, resource, version, representation string) {
 	key, ok := ctx.Value(collectionContextKey{}).(CollectionKey)
 	if !ok {

@@ -31,11 +31,11 @@ type Source struct {
 }
 
 const (
-	// AnswerTimeout bounds a list with its whole answer, and a watch until its answer begins.
+	// AnswerTimeout is the longest time that a list takes with its whole answer, and a watch until its answer begins.
 	AnswerTimeout = 60 * time.Second
 	// maxListBytes is the largest size of the body of one list or page.
 	maxListBytes = 1 << 30
-	// probeNamespace and probeName are the key of an object that cannot exist: names have no '~'.
+	// probeNamespace and probeName are the namespace and name of an object that cannot exist: names have no '~'.
 	probeNamespace = "default"
 	probeName      = "~listproxy-probe"
 )
@@ -64,14 +64,14 @@ func (s *Source) get(ctx context.Context, namespace, accept string, query url.Va
 	return nil, wire.ReadAnswerError(resp)
 }
 
-// ListResponse is a list, or a page of one, as the upstream has answered it: its parts, its body and its headers.
+// ListResponse is the upstream's answer to a request for a list or for one page of it: parsed, as bytes, and its headers.
 type ListResponse struct {
 	wire.List
 	Body   []byte
 	Header http.Header
 }
 
-// List reads a list, or one page of it. It lists all namespaces if namespace is empty.
+// List reads a list, or one page of it. An empty namespace stands for all namespaces.
 func (s *Source) List(ctx context.Context, namespace string, query url.Values) (list ListResponse, err error) {
 	ctx, cancel := context.WithTimeout(withDefaultPurpose(ctx, ForList), AnswerTimeout)
 	defer cancel()
@@ -96,8 +96,8 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 // maxListTries is the number of tries of [Source.ListRetrying].
 const maxListTries = 6
 
-// ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for lists whose
-// failure would cost the upstream more than another try, because a whole load would fail with them.
+// ListRetrying is like [Source.List], but tries again after a pause if the upstream is busy ([IsBusy]). It is for lists
+// without which the whole collection would be loaded again: that costs the upstream more than another try.
 func (s *Source) ListRetrying(ctx context.Context, namespace string, query url.Values) (ListResponse, error) {
 	pause := Backoff()
 	for try := 1; ; try++ {
@@ -116,12 +116,12 @@ func (s *Source) NonexistentKey() (namespace, fieldSelector string) {
 	return namespace, wire.NameField + "=" + probeName
 }
 
-// Probe returns the upstream's current revision, and the body of the empty list that has it: a list of a single name that
-// cannot exist. A probe costs the upstream the lookup of one key, and makes the watch cache ask etcd for the current
+// Probe lists an object that cannot exist. It returns the revision of the empty list, which is the upstream's current one,
+// and the body. A probe costs the upstream the lookup of one key, and makes the watch cache ask etcd for the current
 // revision. (A list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that come after the
 // page.)
 //
-// The field selector also names fieldNames. If the upstream does not accept one of these fields, it answers 400.
+// The field selector also names the fields in fieldNames. If the upstream does not accept one of them, it answers 400.
 func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
 	namespace, nothing := s.NonexistentKey()
 	var selector strings.Builder
@@ -139,8 +139,8 @@ func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, 
 	return list.Body, list.Meta.Revision, nil
 }
 
-// Watch begins a watch, which goes on until ctx ends, the upstream ends the watch, or the caller stops the stream. The caller
-// must stop the stream. The timeout is truncated to seconds. Watch adds watch and timeoutSeconds to query.
+// Watch begins a watch, and adds watch and timeoutSeconds to query. The watch goes on until ctx ends, the upstream ends it,
+// or the caller stops the stream, which the caller must do in any case. The timeout is truncated to seconds.
 func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*Stream, error) {
 	query.Set("watch", "true")
 	// Without a timeout, the upstream would choose how long the watch lasts.
@@ -190,7 +190,7 @@ func ExactQuery(revision uint64) url.Values {
 	}
 }
 
-// Key returns the key of an object, by which the API server orders objects. The error is a [wire.InconsistencyError] if the
+// Key returns an object's key: the API server orders objects by their keys. The error is a [wire.InconsistencyError] if the
 // object has no name, or if it has a namespace in a cluster-scoped resource or none in a namespaced one. The error is
 // [wire.ErrForm] if the name or the namespace is not UTF-8.
 func (s *Source) Key(m wire.ObjectMeta) (string, error) {

@@ -12,7 +12,7 @@ import (
 
 // Stream is a watch that is being read. It is for one goroutine.
 type Stream struct {
-	// Events has the events of the watch. It is closed when the stream has ended.
+	// Events yields the events of the watch. It is closed when the stream has ended.
 	Events <-chan wire.Event
 	// Err is the error with which the stream ended. It may be read when Events is closed.
 	Err error
@@ -40,8 +40,8 @@ func (s *Stream) start(ctx context.Context, encoding wire.Encoding, body io.Read
 	}()
 }
 
-// EndedAtTimeout reports whether a stream whose end is noticed now has ended at its timeout, and between two events. After
-// any other end, even without an error, the upstream may have restarted, or another one may answer.
+// EndedAtTimeout reports whether the stream has ended at its timeout and between two events. now is the time at which the
+// end was noticed. After any other end, even without an error, the upstream may have restarted, or another one may answer.
 func (s *Stream) EndedAtTimeout(now time.Time) bool {
 	return s.reachedTimeout(now) && errors.Is(s.Err, wire.ErrEnded) && errors.Is(s.Err, io.EOF)
 }
@@ -53,7 +53,8 @@ func (s *Stream) Stop() {
 	}
 }
 
-// decodeEvents sends the events in body until body ends or ctx does, and returns the error with which it ended.
+// decodeEvents decodes the events in body and sends them to events, until body or ctx ends, and returns the error that says
+// why.
 func decodeEvents(ctx context.Context, encoding wire.Encoding, body io.Reader, events chan<- wire.Event) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	var record []byte // Its memory is used again: ParseEvent copies what it keeps.

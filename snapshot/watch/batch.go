@@ -14,14 +14,14 @@ type Batch struct {
 	Events int
 	// More reports whether the next Take returns more events, or an ending, without a Wait before it.
 	More bool
-	// parts has the first bytes of the events, and copied[flushed:] the rest. The bytes of a part are immutable. Other clients
-	// and the history may share them.
+	// The bytes of the events are those of parts, and then copied[flushed:]. The bytes of a part are immutable, since other
+	// clients and the history may share them.
 	parts   [][]byte
 	copied  []byte
 	flushed int
 }
 
-// batchSize is about the number of bytes of events that a [Batch] copies.
+// batchSize is the number of bytes up to which a [Batch] copies objects. The few bytes around the objects may exceed it.
 const batchSize = 16 << 10
 
 // Reset makes the batch empty, and keeps its memory for the next events.
@@ -58,16 +58,17 @@ type event struct {
 	revision  uint64
 }
 
-// encodedEvent is an event that was encoded once for all clients for which the change at the revision is an event of this
-// type. It is immutable.
+// encodedEvent has the bytes of an event, for all clients that get the change at revision as an event of this type. It is
+// immutable.
 type encodedEvent struct {
 	eventType string
 	revision  uint64
 	bytes     []byte
 }
 
-// addNewest adds the newest event to an empty batch. Usually many clients get that event at the same time. So if it is small,
-// the first client encodes it for all others. A client for which the same change is an event of another type encodes its own.
+// addNewest adds the newest event to an empty batch. Usually many clients get the newest event at the same time. So if the
+// event is small, the first client encodes it for all. A client that gets the same change as an event of another type
+// encodes its own.
 func (b *Broadcaster) addNewest(batch *Batch, f *Form, e event) error {
 	encoded := b.newestEncoded.Load()
 	isCached := encoded != nil && encoded.revision == e.revision

@@ -62,13 +62,13 @@ func (b *Broadcaster) Publish(span Span) {
 	b.wakeDispatcher()
 }
 
-// Renew replaces the span by another one, which begins at the end of the old one or later, and the form of events. A watcher
-// that has not delivered all of the old span ends as [EndBehind]. The others go on.
+// Renew replaces the form of events, and the span by one that begins at the end of the old span or later. A watcher that has
+// not delivered all of the old span ends as [EndBehind]. The others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
 	b.updateForm(func(f *Form) {
 		learned := f.PlainBookmark
 		*f = form
-		if f.PlainBookmark == nil { // A load does not learn it, so the old one is written until the stream sends another.
+		if f.PlainBookmark == nil { // A load does not learn it: the old one serves until the stream sends another.
 			f.PlainBookmark = learned
 		}
 	})
@@ -96,7 +96,7 @@ func (b *Broadcaster) confirm(revision uint64, defined func() bool) bool {
 	if !defined() {
 		return false
 	}
-	b.confirmed.Store(revision) // If this lowers it, because of another watcher, Defined is only called once more.
+	b.confirmed.Store(revision) // This may lower it, after another watcher's call: then Defined is only called once more.
 	return true
 }
 
@@ -165,10 +165,11 @@ func (b *Broadcaster) handleTimer(w *Watcher) {
 	w.wakeUp()
 }
 
-// deliveryPollInterval is the time between two checks of AwaitDelivered.
+// deliveryPollInterval is the time from one check of AwaitDelivered to the next.
 const deliveryPollInterval = 10 * time.Millisecond
 
-// AwaitDelivered blocks until all watchers have delivered all published changes, or until atMost is over.
+// AwaitDelivered blocks until all watchers have delivered all published changes, but no longer than atMost, or until ctx
+// ends.
 func (b *Broadcaster) AwaitDelivered(ctx context.Context, atMost time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()

@@ -26,11 +26,11 @@ func (c *Counts) addEnd(why Ending) {
 	c.ended[why]++
 }
 
-// Stats has the values of [Counts], maybe of slightly different moments.
+// Stats has the values of a [Counts]. They may be of slightly different moments.
 type Stats struct {
 	// Open is the number of open watches.
 	Open int64
-	// Delivered is the number of events that clients got. An event that several clients got counts for each.
+	// Delivered is the number of events that clients got. An event counts once for each client that got it.
 	Delivered uint64
 	// Ended is the number of watches that have ended, by reason.
 	Ended map[Ending]uint64

@@ -12,13 +12,13 @@
 //
 //   - A watcher delivers every change after its beginning that its filter selects, once, in the order of revisions, and
 //     nothing else.
-//   - A bookmark's revision is at most the newest that the broadcaster knows. The client has all changes up to that
-//     revision that its filter selects.
-//   - A watcher goes on in a span that begins anew only if it has delivered all of the span before, and if a watch of the
-//     upstream has shown all changes that led to the new one.
+//   - A bookmark's revision is at most the newest that the broadcaster knows. Up to that revision, the client has all
+//     changes that its filter selects.
+//   - When the span is replaced ([Broadcaster.Renew]), a watcher goes on only if it has delivered all of the old span, and
+//     if the old span has all changes that led to the new one.
 //   - When the state is lost, all watchers of its broadcaster end. Their ends are spread over some seconds, together with
 //     those of all broadcasters that have the same [Pacer].
 //   - A change is delivered only after [Options].Defined has returned true since the change was published. Usually one
-//     watcher asks for all. While the result is false, each watcher with something to deliver asks again.
+//     watcher calls it for all. While it returns false, each watcher with something to deliver calls it again.
 //   - If the history has forgotten the next change of a watcher, the watcher ends. It never skips a change.
 package watch

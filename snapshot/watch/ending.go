@@ -13,7 +13,7 @@ type Ending string
 
 // The reasons why watchers end. A watch always ends between two events.
 const (
-	// EndTimeout means that the timeout for which the client had asked is over.
+	// EndTimeout means that the time for which the client asked is over.
 	EndTimeout Ending = "timeout"
 	// EndLost means that the feed has lost the state, or that the state may be wrong.
 	EndLost Ending = "lost"
@@ -41,10 +41,10 @@ const (
 // drainTimeout is the longest time for which a watcher still delivers changes after its deadline.
 const drainTimeout = 10 * time.Second
 
-// End ends all watchers because the state was lost, over maxEndSpread (see EndWithin).
+// End ends all watchers within maxEndSpread, because the state was lost.
 func (b *Broadcaster) End() { b.EndWithin(maxEndSpread, EndLost) }
 
-// Abort is like End, but for published states that may be wrong: watchers deliver nothing more.
+// Abort is like End, but is for published states that may be wrong: the watchers deliver nothing more.
 func (b *Broadcaster) Abort() {
 	b.aborted.Store(true)
 	b.End()
@@ -52,8 +52,8 @@ func (b *Broadcaster) Abort() {
 	b.published.Store(&Span{From: to, To: to}) // The old span's memory is free before the last watcher ends.
 }
 
-// EndWithin gives each watcher a deadline of its own within a time. Until its deadline, a watcher goes on as before. No watcher
-// can begin any more.
+// EndWithin gives each watcher a deadline of its own, within a time from now. Until its deadline, a watcher goes on as
+// before. No new watcher can begin.
 func (b *Broadcaster) EndWithin(within time.Duration, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,7 +77,8 @@ func (b *Broadcaster) planEnd(w *Watcher, why Ending) {
 	}
 }
 
-// planEndsLocked gives each watcher a deadline of its own within a time. An earlier deadline stays.
+// planEndsLocked gives each watcher a deadline of its own, within a time from now. A watcher with an earlier deadline keeps
+// it.
 func (b *Broadcaster) planEndsLocked(watchers []*Watcher, within time.Duration, why Ending) {
 	now := time.Now()
 	delay, spread := b.pacer.Plan(now, len(watchers), within)
@@ -99,9 +100,9 @@ func (b *Broadcaster) planEndsLocked(watchers []*Watcher, within time.Duration, 
 	}
 }
 
-// AwaitEnd is called for a watcher that must end, and blocks until it may. Nothing is delivered meanwhile. It returns why, or
-// the reason of an earlier deadline. It does not block if the reason is a timeout, or if the client has gone. Otherwise each
-// watcher ends at a moment of its own, and not before minWatchLife is over.
+// AwaitEnd is called for a watcher that must end because of why, and blocks until the watcher may. Nothing is delivered
+// meanwhile. AwaitEnd returns why, or the reason of an earlier deadline. For EndTimeout and EndGone it returns at once. For
+// any other reason each watcher ends at a moment of its own, and not before minWatchLife is over.
 func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why
@@ -116,7 +117,7 @@ func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	return why
 }
 
-// dueEnding returns the planned ending once the deadline has passed, or EndGone if ctx is done; otherwise "".
+// dueEnding returns EndGone if ctx is done, the planned ending if the deadline has passed, and "" before.
 func (w *Watcher) dueEnding(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
@@ -129,8 +130,8 @@ func (w *Watcher) dueEnding(ctx context.Context) Ending {
 	return w.plannedEnding
 }
 
-// immediateEnding returns the ending if nothing may be delivered any more, not even the changes that are left; otherwise "".
-// Like kube-apiserver, it leaves no time for such changes after the client's timeout.
+// immediateEnding returns the ending if nothing may be delivered any more, not even the changes that are left, and "" if
+// something may. Like kube-apiserver, it leaves no time for those changes after the client's timeout.
 func (w *Watcher) immediateEnding(ctx context.Context) Ending {
 	isDrained := w.phase.Load() == phaseDrained
 	if end := w.dueEnding(ctx); isDrained || end == EndGone || end == EndTimeout {

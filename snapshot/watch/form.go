@@ -11,20 +11,20 @@ type Form struct {
 	Compressed bool
 	// InitialEndBookmark is the bookmark that ends the initial events; nil if the upstream has none, or it was not learned.
 	InitialEndBookmark *wire.Bookmark
-	// PlainBookmark is any other bookmark; nil until one was learned.
+	// PlainBookmark is a bookmark that does not end the initial events; nil until one was learned.
 	PlainBookmark *wire.Bookmark
 }
 
 // Form returns the form in which the broadcaster's watchers write events.
 func (b *Broadcaster) Form() *Form { return b.form.Load() }
 
-// SetPlainBookmark sets the bookmark of the form that does not end the initial events.
+// SetPlainBookmark sets the form's PlainBookmark.
 func (b *Broadcaster) SetPlainBookmark(bookmark *wire.Bookmark) {
 	b.updateForm(func(f *Form) { f.PlainBookmark = bookmark })
 }
 
-// SetEnvelope replaces the envelope, which did not know the form of items, by one that knows it. No event of an object may
-// have been written before.
+// SetEnvelope replaces an envelope that did not know the form of items by one that knows it. No event of an object may have
+// been written before.
 func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
 	b.updateForm(func(f *Form) { f.Envelope = envelope })
 }

@@ -8,9 +8,9 @@ type Span struct {
 	From, To uint64
 }
 
-// RetainedAfter returns the lowest revision after which all changes are known. It depends on the version that is the state at
-// From. If that version was loaded, all changes after it are known. If a change made it, that change is known as well, and so
-// all changes after the version before it. Two examples for From 25:
+// RetainedAfter returns the lowest revision after which all changes are known. If the state at From was loaded, that is the
+// revision of the loaded version. If a change made the state at From, that change is known, too, so RetainedAfter returns
+// the revision of the version before. Two examples for From 25:
 //
 //	versions                                                  RetainedAfter
 //	loaded at 20, changed at 30                               20

@@ -49,8 +49,8 @@ type Watcher struct {
 	// startedAt without mu.
 	bucket        index.Bucket
 	position      int         // The watcher has this index in the bucket.
-	startedAt     time.Time   // The watch began then, or the client had all of the initial state.
-	deadline      time.Time   // The phase is no longer open after it.
+	startedAt     time.Time   // When the watch began, or later: when the client had all of the initial state.
+	deadline      time.Time   // The phase is open until then.
 	plannedEnding Ending      // This is the ending at the deadline.
 	bookmarkAt    time.Time   // The next bookmark is due then. It is zero if there will be none.
 	wakeAt        time.Time   // The timer is set for this time.
@@ -101,15 +101,15 @@ func (b *Broadcaster) Watch(o Options) *Watcher {
 
 const (
 	// definedTimeout is the time after which a watcher ends if it holds events back because [Options].Defined returns false.
-	// Its result is learned from an API server, and a busy API server keeps requests in its queue for less than this.
+	// The result comes from an API server, which keeps a request in its queue for a shorter time even if it is busy.
 	definedTimeout = 30 * time.Second
-	// initialDefinedTimeout is the same for the initial state. It is shorter, since the bytes of that state are held in memory.
+	// initialDefinedTimeout is the definedTimeout before the end of the initial state. It is shorter, since the bytes of
+	// that state are held in memory meanwhile.
 	initialDefinedTimeout = 3 * time.Second
 	// definedPollInterval is the time between two calls of Defined while it returns false.
 	definedPollInterval = 100 * time.Millisecond
 	// initialStateTimeout is the time that a client has to read the initial state if the history forgets the next changes
-	// meanwhile. A client that has the whole state can resume elsewhere; but a client that reads slowly keeps the state in
-	// memory.
+	// meanwhile. With the whole state, a client can resume elsewhere. But while it reads slowly, the state stays in memory.
 	initialStateTimeout = 30 * time.Second
 )
 
@@ -165,8 +165,8 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 		return end
 	}
 	isDraining := w.phase.Load() != phaseOpen
-	// The order matters: dispatched is read before due, and due before published. So if a change up to dispatched is for this
-	// client, it was delivered, or it is in the span at first or later.
+	// The order matters: dispatched is read before due, and due before published. So each change up to dispatched that is
+	// for this client was delivered before, or is in the span at first or later.
 	dispatched := w.broadcaster.dispatched.Load()
 	first := w.due.Swap(0)
 	span := w.broadcaster.published.Load()

@@ -6,6 +6,6 @@
 // jsonshape.go and protobufshape.go write. event.go has events and bookmarks, indent.go indents.
 //
 // [Envelope] is everything in a list except its objects. It is learned from a real list, and accepted only if that list,
-// written with the envelope, has the same bytes. Package wire refuses bytes that it does not completely understand: with
-// an error that callers report as [ErrForm], or, in a watch, with an [InconsistencyError].
+// written with the envelope, has the same bytes. Package wire refuses bytes that it does not completely understand. Callers
+// report the error as [ErrForm]; in a watch it is an [InconsistencyError].
 package wire

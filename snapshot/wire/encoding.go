@@ -10,7 +10,7 @@ import (
 )
 
 // Encoding splits lists and events of the upstream into their parts, and says how to write them. The bytes of objects are
-// never decoded and encoded again. Bytes that an encoding does not completely understand are an error: errShape or an
+// never decoded and encoded again. Bytes that an Encoding does not completely understand are an error: errShape or an
 // [InconsistencyError].
 type Encoding interface {
 	// ParseList splits a whole list. The items are parts of body.
@@ -50,7 +50,7 @@ func EncodingOf(r media.Representation) Encoding {
 // few times as many bytes.
 const maxEvent = 64 << 20
 
-// ErrEnded means that a watch ended at its timeout, or that the connection failed.
+// ErrEnded means that a watch ended: at its timeout, or because the connection failed.
 var ErrEnded = errors.New("the watch ended")
 
 // ObjectMeta has the fields of an object that a feed reads.
@@ -83,7 +83,8 @@ type ListMeta struct {
 	Shards string
 }
 
-// initialEventsEndAnnotation is metav1.InitialEventsAnnotationKey. The bookmark that ends the initial events has it.
+// initialEventsEndAnnotation is the annotation of the bookmark that ends the initial events
+// (metav1.InitialEventsAnnotationKey).
 const initialEventsEndAnnotation = "k8s.io/initial-events-end"
 
 // parseRevision parses a resourceVersion. An empty one is 0.

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// The fields that a field selector may name for every resource, except that some resources have no namespace field.
+// The fields that a field selector may name for nearly every resource. Some resources have no namespace field.
 const (
 	NameField      = "metadata.name"
 	NamespaceField = "metadata.namespace"
 )
 
-// UIDField is the name of the UID in a shard selector, which chooses objects by the hash of their UID or namespace. A field
-// selector cannot name the UID.
+// UIDField names the UID in a shard selector, which selects objects by the hash of their UID or namespace. Field selectors
+// cannot name the UID.
 const UIDField = "object.metadata.uid"
 
 // AllShards is the shard selector that selects all objects.
@@ -39,7 +39,7 @@ type Envelope struct {
 	APIVersion string
 	// EmptyItems is the JSON that the upstream writes for no items: "[]" or "null".
 	EmptyItems string
-	// Item is the form of items. It is known once an object was seen in a list and in a watch.
+	// Item is the form of items. It is unknown until an object was seen in a list and in a watch.
 	Item ItemForm
 	// HasNamespaceField reports whether the upstream accepts metadata.namespace in field selectors of this resource.
 	HasNamespaceField bool
@@ -74,11 +74,11 @@ type ItemForm struct {
 	lead string
 }
 
-// ErrForm means that lists or events have an unknown form. Then the collection is not cached.
+// ErrForm means that lists or events have an unknown form, so that the collection cannot be kept in memory.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope returns the envelope of a list that the upstream wrote. It returns [ErrForm] if the envelope writes the list
-// with other bytes. emptyItems is the EmptyItems that an empty list has shown, or "" if that is unknown.
+// LearnEnvelope returns the envelope of a list that the upstream wrote. It returns [ErrForm] if no envelope writes the list
+// with the same bytes. emptyItems is the EmptyItems that an empty list has shown; "" if none was seen.
 func LearnEnvelope(encoding Encoding, body []byte, contentType, emptyItems string) (*Envelope, error) {
 	l, err := encoding.ParseList(body)
 	if err != nil {
@@ -141,7 +141,7 @@ func (e *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	return e.AppendTail(dst, meta, len(items))
 }
 
-// CanSelect reports whether the upstream accepts a field selector, so that the values of its fields are kept with the
+// CanSelect reports whether the upstream accepts a field selector. If so, the values of its fields are kept with the
 // objects.
 func (e *Envelope) CanSelect(selector fields.Selector) bool {
 	for _, term := range selector.Requirements() {

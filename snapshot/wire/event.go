@@ -27,8 +27,8 @@ type Event struct {
 	Reproducible bool
 }
 
-// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. For an ERROR event, the
-// error is an [AnswerError]; for any other record that is not an event, an [InconsistencyError].
+// ParseEvent parses a record of [Encoding.ReadRecord]. The event does not use the record's memory. The error is an
+// [AnswerError] for an ERROR event, and an [InconsistencyError] for a record that is no event.
 func ParseEvent(encoding Encoding, record []byte) (Event, error) {
 	ev, err := encoding.parseEvent(record)
 	if err != nil {
@@ -56,8 +56,9 @@ func (e *Envelope) AppendEvent(dst []byte, eventType string, item []byte) []byte
 	return append(dst, e.EventEnd()...)
 }
 
-// AppendEventHead appends the bytes before an item of size bytes in an event. They include the first skip bytes of the item,
-// which the caller must leave out. With [Envelope.EventEnd], a caller can write an event without copying the item.
+// AppendEventHead appends the bytes before an item of size bytes in an event. These include the first skip bytes of the item
+// itself, which the caller must then leave out. With [Envelope.EventEnd], a caller can write an event without copying the
+// item.
 func (e *Envelope) AppendEventHead(dst []byte, eventType string, size int) (out []byte, skip int) {
 	return e.Encoding.appendEventHead(dst, eventType, e.Item, size)
 }

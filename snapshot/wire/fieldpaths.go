@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// FieldPaths finds the values of fields in an object, in one pass over the object. It is immutable. The indexed field is the
-// first one, if there is one.
+// FieldPaths finds the values of fields in an object, in one pass over the object. It is immutable. If one of the fields is
+// indexed, it is the first.
 //
 // For example, the JSON paths of the fields 0, spec.nodeName, and 1, spec.restartPolicy, are this tree:
 //
@@ -28,7 +28,7 @@ type pathNode[K comparable] struct {
 	children map[K]*pathNode[K]
 }
 
-// NewFieldPaths returns the paths to fields. It keeps their order, except that the indexed field becomes the first one.
+// NewFieldPaths returns the paths to fields. It keeps their order, except that it moves an indexed field to the front.
 func NewFieldPaths(fields []Field) *FieldPaths {
 	ordered := slices.Clone(fields)
 	if i := slices.IndexFunc(fields, func(f Field) bool { return f.Indexed }); i > 0 {
@@ -65,7 +65,7 @@ func (p *FieldPaths) HasIndexed() bool {
 	return len(p.fields) > 0 && p.fields[0].Indexed
 }
 
-// IsIndexed reports whether field i is the indexed field, or another name for its value. If i is -1, it is not.
+// IsIndexed reports whether field i is the indexed field, or another name for its value. It returns false if i is -1.
 func (p *FieldPaths) IsIndexed(i int) bool {
 	return p.HasIndexed() && i >= 0 && slices.Equal(p.fields[i].JSON, p.fields[0].JSON)
 }
@@ -86,7 +86,7 @@ func (p *FieldPaths) WithUID() *FieldPaths {
 	return NewFieldPaths(append(slices.Clone(p.fields), uid))
 }
 
-// ReadValues reads the values of the fields from a list's item, in the order of the paths. An absent field has its zero
+// ReadValues reads the values of the fields from a list's item, in the order of the fields. An absent field has its zero
 // value.
 func (p *FieldPaths) ReadValues(encoding Encoding, item []byte) ([]string, error) {
 	if len(p.fields) == 0 {
@@ -99,5 +99,5 @@ func (p *FieldPaths) ReadValues(encoding Encoding, item []byte) ([]string, error
 	return values, encoding.readValues(p, item, values)
 }
 
-// intern returns a copy of a value that all objects with the value share.
+// intern returns a copy of a value. All objects with the same value share the copy.
 func intern(value string) string { return unique.Make(value).Value() }

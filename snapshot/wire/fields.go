@@ -12,12 +12,12 @@ import (
 type Field struct {
 	// Name is the field as a selector writes it: "spec.nodeName".
 	Name string
-	// JSON is the path to the value in JSON: a string, a number or a boolean.
+	// JSON is the path to the value in JSON. The value is a string, a boolean or a number.
 	JSON []string
-	// Protobuf is the path to the value in protobuf: the numbers of the fields in the object, without the wrapper. It is
-	// nil for custom resources, which have no protobuf. Zero shows the type of the value: string, boolean or int32.
+	// Protobuf is the path to the value in protobuf: the numbers of the fields in the object, without the wrapper. It is nil
+	// for custom resources, which have no protobuf. Zero shows the type of the value there: string, boolean or integer.
 	Protobuf []protowire.Number
-	// Indexed reports whether kube-apiserver has an index by the field. Then a collection has one, too (see
+	// Indexed reports whether kube-apiserver has an index by the field. If so, a collection has one, too (see
 	// index.Query.UsesIndex).
 	Indexed bool
 	// Zero is the value for an object that lacks the field: "", "false" or "0".
@@ -28,9 +28,9 @@ type Field struct {
 // metadata.name and metadata.namespace. The slice is the caller's.
 //
 // A field is listed if kube-apiserver accepts it in a selector of the type's version (kubernetes, pkg/apis,
-// AddFieldLabelConversionFunc), gives it a value (pkg/registry, the GetAttrs of the type), and always sends the value in
-// the object. So status.podIPs of pods is left out: it has no value upstream. status.replicas of replicasets and
-// spec.leaseName of leasecandidates are left out: they are not accepted. Events are never kept, so they have no fields here.
+// AddFieldLabelConversionFunc), gives it a value (pkg/registry, the GetAttrs of the type), and always sends the value in the
+// object. So three are left out: status.podIPs of pods, which has no value upstream, and status.replicas of replicasets and
+// spec.leaseName of leasecandidates, which are not accepted. Events are never kept, so they have no fields here.
 //
 // Another version of kube-apiserver may have other fields. Nodes, namespaces, resourceslices and all types of
 // certificates.k8s.io refuse metadata.namespace.
@@ -44,7 +44,7 @@ func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 			builtin("spec.restartPolicy", 2, 3),
 			builtin("spec.schedulerName", 2, 19),
 			builtin("spec.serviceAccountName", 2, 8),
-			// kube-apiserver's internal type has hostNetwork in the security context; in requests and answers it is here.
+			// Only kube-apiserver's internal type has hostNetwork in the security context.
 			builtin("spec.hostNetwork", 2, 11).withZero("false"),
 			builtin("status.phase", 3, 1),
 			// kube-apiserver selects by the first of podIPs, which is also the value of podIP.
@@ -92,13 +92,12 @@ func (f Field) withZero(zero string) Field {
 	return f
 }
 
-// withIndex returns the field as an indexed one.
+// withIndex returns the field with Indexed set.
 func (f Field) withIndex() Field {
 	f.Indexed = true
 	return f
 }
 
-// equal reports whether both fields are the same, with the same paths.
 func (f Field) equal(other Field) bool {
 	return f.Name == other.Name && f.Zero == other.Zero && f.Indexed == other.Indexed &&
 		slices.Equal(f.JSON, other.JSON) && slices.Equal(f.Protobuf, other.Protobuf)

@@ -3,7 +3,7 @@ package wire
 import "fmt"
 
 // InconsistencyError says that the upstream's lists or events contradict each other, or have an unknown form. The state that
-// they have made must be dropped.
+// was made from them must be dropped.
 type InconsistencyError struct{ message string }
 
 func (e InconsistencyError) Error() string { return "the feed contradicts itself: " + e.message }

@@ -12,7 +12,7 @@ import (
 //
 // A bufio.Writer keeps its first error, so some errors of writes are not checked.
 type Indenter struct {
-	// depth is the number of objects and arrays around the position.
+	// depth is the number of objects and arrays that are open.
 	depth int
 	// afterOpening reports whether the last token was { or [.
 	afterOpening bool
@@ -27,7 +27,7 @@ var errIndentDepth = errors.New("JSON that is nested too deeply to be indented")
 // runtime/serializer/json).
 const indentStep = 2
 
-// someSpaces is enough for most lines. Others need it several times.
+// someSpaces indents most lines in one write. Deeper lines need several.
 var someSpaces = strings.Repeat(" ", indentStep*64)
 
 // Indent writes the next piece of the text, indented. Pieces may end anywhere but within a string. It returns an error

@@ -60,7 +60,7 @@ func (s *jsonScanner) listMeta() (ListMeta, error) {
 		case "remainingItemCount":
 			m.Remaining, err = s.integer()
 		case "shardInfo":
-			// The only member is "selector". Its key is not checked, since no envelope could write a list with another one.
+			// The only member is "selector". Its key is not checked, since no envelope could write a list with another key.
 			err = s.object(func([]byte) (err error) {
 				m.Shards, err = s.stringOrNull()
 				return err
@@ -190,7 +190,7 @@ func (s *jsonScanner) metadataInto(m *ObjectMeta) error {
 	})
 }
 
-// seenKeys are the keys of a JSON object that were read, and must not be repeated.
+// seenKeys are those keys of a JSON object that were read and must not come again.
 type seenKeys [][]byte
 
 // add adds a key. It returns an error if the key was added before: some clients read the first value, and others the last.
@@ -276,8 +276,8 @@ func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
 	})
 }
 
-// scalar reads a string, a boolean or a number, and returns its value as field selectors compare it. A number is as it is
-// written.
+// scalar reads a string, a boolean or a number, and returns the text with which field selectors compare it: for a boolean or
+// a number, the JSON itself.
 func (s *jsonScanner) scalar() (string, error) {
 	switch s.skipSpace() {
 	case '"':

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// jsonScanner splits and validates one JSON text (RFC 8259) in a single pass, in a quarter of the time in which encoding/json
-// only validates it. Each method reads what is at the position, and moves the position behind it. The text is valid if all
-// methods succeed, and end is the last one. The values that were read must not be used before.
+// jsonScanner splits and validates one JSON text (RFC 8259) in a single pass, in a quarter of the time in which
+// encoding/json only validates it. Each method reads what is at the position, and moves the position behind it. The text is
+// valid if all methods succeed, and end is called last. Until then, the values that were read must not be used.
 type jsonScanner struct {
 	text []byte
 	// at is the position: the index in text of the next byte to read.
@@ -35,7 +35,7 @@ func (s *jsonScanner) end() error {
 	return nil
 }
 
-// object reads an object. It calls member for each member of the object, after the key. member must read the value.
+// object reads an object. It reads the key of each member, and calls member, which must read the value.
 func (s *jsonScanner) object(member func(key []byte) error) error {
 	return s.entries('{', '}', func() error {
 		key, err := s.key()
@@ -46,10 +46,10 @@ func (s *jsonScanner) object(member func(key []byte) error) error {
 	})
 }
 
-// array reads an array. It calls element for each element. element must read it.
+// array reads an array. It calls element for each element, which element must read.
 func (s *jsonScanner) array(element func() error) error { return s.entries('[', ']', element) }
 
-// entries reads an object or an array, with its brackets. It calls entry for each member or element. entry must read it.
+// entries reads an object or an array, with its brackets. It calls entry for each member or element, which entry must read.
 func (s *jsonScanner) entries(opening, closing byte, entry func() error) error {
 	if s.skipSpace() != opening || s.depth == maxDepth {
 		return errShape
@@ -92,7 +92,7 @@ func (s *jsonScanner) stringOrNull() (string, error) {
 	return string(text), err
 }
 
-// bytesOrNull reads a string, or null as nil. The result may be a part of the text, as with quoted.
+// bytesOrNull reads a string as quoted does, or null as nil.
 func (s *jsonScanner) bytesOrNull() ([]byte, error) {
 	if s.skipNull() {
 		return nil, nil
@@ -100,7 +100,8 @@ func (s *jsonScanner) bytesOrNull() ([]byte, error) {
 	return s.quoted()
 }
 
-// quoted reads a string. The result is a part of the text if the string is plain (see skipString); otherwise it is decoded.
+// quoted reads a string. The result is a part of the text if the string is plain (see skipString), and a decoded copy if
+// not.
 func (s *jsonScanner) quoted() ([]byte, error) {
 	s.skipSpace()
 	begin := s.at
@@ -127,7 +128,7 @@ func (s *jsonScanner) skipNull() bool {
 	return true
 }
 
-// value reads any value, and returns the part of the text that has it.
+// value reads any value, and returns it as a part of the text.
 func (s *jsonScanner) value() ([]byte, error) {
 	s.skipSpace()
 	begin := s.at
@@ -170,8 +171,8 @@ func (s *jsonScanner) skipColon() error {
 	return nil
 }
 
-// skipSpace reads white space, and returns the byte at the position behind it. At the end of the text it returns 0, which
-// is not valid JSON.
+// skipSpace reads white space, and returns the byte that follows. At the end of the text it returns 0, which is not valid
+// JSON.
 func (s *jsonScanner) skipSpace() (next byte) {
 	for ; s.at < len(s.text); s.at++ {
 		switch c := s.text[s.at]; c {

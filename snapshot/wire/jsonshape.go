@@ -12,7 +12,7 @@ import (
 //	sortedShape, for custom resources  {"apiVersion":"x/v1","items":[…],"kind":"XList","metadata":{"continue":"",…}}
 //
 // strconv.AppendQuote quotes printable ASCII as kube-apiserver does, except for <, > and &. If a kind, version, token or
-// selector has other characters, the bytes differ, and LearnEnvelope refuses the list.
+// selector has one of these or any other character, the bytes differ, and LearnEnvelope refuses the list.
 type (
 	structShape struct{ jsonItems }
 	sortedShape struct{ jsonItems }

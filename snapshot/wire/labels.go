@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels is a set of labels in one interned string, since many objects have the same labels. Two sets are equal (==) if they
-// have the same labels. The zero value has none.
+// Labels is a set of labels, kept in one interned string, since many objects have the same labels. Two sets with the same
+// labels are equal (==). The zero value is the empty set.
 type Labels struct {
 	// handle is the handle of text; zero for no labels.
 	handle unique.Handle[string]
@@ -19,7 +19,7 @@ type Labels struct {
 
 var _ labels.Labels = Labels{}
 
-// MakeLabels returns a set of labels. pairs has key, value, key, value and so on. Its memory is not kept. A key that appears
+// MakeLabels returns a set of labels. pairs has key, value, key, value and so on; its memory is not kept. A key that appears
 // twice is an error.
 func MakeLabels(pairs [][]byte) (Labels, error) {
 	if len(pairs) == 0 {
@@ -33,7 +33,7 @@ func MakeLabels(pairs [][]byte) (Labels, error) {
 		size += len(s) + 1
 	}
 
-	order := make([]int, 0, len(pairs)/2) // It has the indexes of the keys in pairs, in the order of the keys.
+	order := make([]int, 0, len(pairs)/2) // The indexes of the keys in pairs, sorted by key.
 	for i := 0; i < len(pairs); i += 2 {
 		order = append(order, i)
 	}
@@ -51,7 +51,7 @@ func MakeLabels(pairs [][]byte) (Labels, error) {
 	return Labels{handle: unique.Make(string(text))}, nil
 }
 
-// maxSharedLabels is the size, in bytes, up to which a set of labels is assumed to be shared between objects.
+// maxSharedLabels is the size, in bytes, up to which other objects are assumed to share a set of labels.
 const maxSharedLabels = 256
 
 // UnsharedSize returns the number of bytes of memory that the set takes, or 0 if other objects probably share it.

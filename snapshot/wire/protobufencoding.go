@@ -23,7 +23,7 @@ var _ Encoding = protobufEncoding{}
 // protobufMagic is the magic number before every wrapper.
 const protobufMagic = "k8s\x00"
 
-// The numbers of fields in the generated.proto files of apimachinery. The prefix of a name is the message with the field.
+// The numbers of fields in the generated.proto files of apimachinery. The prefix of a name stands for the field's message.
 const (
 	metadataField  = 1 // All objects and lists have it.
 	listItemsField = 2 // All lists have it.
@@ -57,8 +57,8 @@ type wireField struct {
 	begin, end int // The field is message[begin:end], with its tag.
 	number     protowire.Number
 	wireType   protowire.Type
-	content    []byte // It is the value if wireType is BytesType, and not nil then.
-	varint     uint64 // It is the value if wireType is VarintType.
+	content    []byte // The value if wireType is BytesType, never nil then.
+	varint     uint64 // The value if wireType is VarintType.
 }
 
 // walkFields calls visit with each field of a message, in order. It stops at the first error of visit, and returns it.
@@ -92,8 +92,8 @@ func walkFields(message []byte, visit func(wireField) error) error {
 }
 
 // splitMessage sets *contents[0] to the content of field 1 of a message, *contents[1] to the content of field 2, and so on.
-// The content of an absent field stays nil. Other fields are an error, and so are repeated ones, since a client could read
-// either value. name is the name of the message in the error.
+// The content of an absent field stays nil. A field with a higher number is an error, and so is a repeated field, since a
+// client could read either value. name is the name of the message in the error.
 func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	return walkFields(message, func(f wireField) error {
 		if int(f.number) > len(contents) {
@@ -103,8 +103,8 @@ func splitMessage(message []byte, name string, contents ...*[]byte) error {
 	})
 }
 
-// singularField returns the field of an object or of its metadata that has a number; its content is nil if there is none. A
-// repeated field is an error.
+// singularField returns the field with a number in an object or in its metadata. The content is nil if there is no such
+// field. A repeated field is an error.
 func singularField(message []byte, number protowire.Number) (only wireField, err error) {
 	err = walkFields(message, func(f wireField) error {
 		switch {
@@ -134,7 +134,7 @@ func (f wireField) isBytesField(number protowire.Number) bool {
 	return f.number == number && f.wireType == protowire.BytesType
 }
 
-// unexpected returns the error for a field that a message must not have, or not once more.
+// unexpected returns the error for a field that a message must not have, or not twice, or not with this type.
 func (f wireField) unexpected(message string) error {
 	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, message, f.number, f.wireType)
 }
@@ -207,7 +207,7 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	return m, err
 }
 
-// ReadRecord implements Encoding. The length of an event comes before the event, in four bytes, big endian.
+// ReadRecord implements Encoding. Each event comes after its length, which has four bytes, big endian.
 func (protobufEncoding) ReadRecord(in *bufio.Reader, buf []byte) ([]byte, error) {
 	var length [lengthPrefix]byte
 	if _, err := io.ReadFull(in, length[:]); err != nil {
@@ -270,7 +270,7 @@ func (protobufEncoding) ParseItem(item []byte) (ObjectMeta, error) {
 // parseProtobufMeta parses a metav1.ObjectMeta.
 func parseProtobufMeta(metadata []byte) (m ObjectMeta, err error) {
 	var name, namespace, revision []byte
-	var labels [][]byte // The labels are key, value, key, value.
+	var labels [][]byte // They are key, value, key, value and so on.
 	err = walkFields(metadata, func(f wireField) error {
 		switch f.number {
 		case metaNameField:

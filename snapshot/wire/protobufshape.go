@@ -55,8 +55,7 @@ func (protobufShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, _ int) []by
 // wrapperEnd has the last fields of a wrapper: contentEncoding and contentType, both empty.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
-// tagSize is the size of a field's tag in bytes. The number of each field that is written here is below 16, so one byte is
-// enough.
+// tagSize is the size, in bytes, of the tag of every field that is written here: their numbers are below 16.
 const tagSize = 1
 
 // lengthPrefix is the size, in bytes, of the length that comes before each event.
@@ -99,8 +98,8 @@ func (e protobufEncoding) isReproducible(record []byte, eventType string, w wrap
 }
 
 // Revise implements Encoding. A revision of another length changes the length of the metadata, which comes before the
-// metadata. So the middle part begins with the tag and the length of the metadata, and ends with the revision. Between them
-// are few bytes: the name, the namespace and the like.
+// metadata. So the middle part goes from the tag and the length of the metadata to the revision. Few bytes are between the
+// two: the name, the namespace and the like.
 func (protobufEncoding) Revise(item []byte, revision uint64) (before, revised, after []byte, err error) {
 	metadata, err := requiredField(item, metadataField)
 	if err != nil {
@@ -134,7 +133,7 @@ func appendWireBytes(dst []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }
 
-// appendWireLength appends the tag and the length of a field, whose content must follow.
+// appendWireLength appends the tag and the length of a field. The caller must append the content.
 func appendWireLength(dst []byte, number protowire.Number, length int) []byte {
 	dst = protowire.AppendTag(dst, number, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(length)) // #nosec G115 -- a length

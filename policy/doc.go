@@ -22,7 +22,7 @@
 // upstream would have served are the same.
 //
 // The API server's own code reads the path (RequestInfoFactory), the Accept header and the selectors. This package alone
-// reads the query, except that packages kubehttp and observe read whether the request is a watch or a streaming list.
+// reads the query, except that package kubehttp reads whether the request is a watch.
 //
 // # Which reason, if several apply
 //

@@ -88,7 +88,7 @@ func startWatch(t *testing.T, up *Transports, watcher auth.Identity) <-chan erro
 // API server may only stand still for a moment.
 func TestHalfOpenConnections(t *testing.T) {
 	const (
-		readIdleTimeout = 30 * time.Second // client-go's: only then does it ping a silent connection
+		readIdleTimeout = 30 * time.Second // client-go pings a connection that has been silent for so long
 		// The settings of leader elections that most controllers have: they renew their lock each retryPeriod, and lose it if
 		// that fails for renewDeadline.
 		retryPeriod   = 2 * time.Second
@@ -111,7 +111,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		var ids []auth.Identity
 		for i := range callers {
 			id := proxytest.Identify(auth.NewAuthenticator(nil), fmt.Sprint("Bearer ", i))
-			up.RecordAnswer(id, notUpgraded, http.MethodGet, http.StatusOK) // so that it shares connections
+			up.RecordAnswer(id, notUpgraded, http.MethodGet, http.StatusOK) // so that the caller shares connections
 			expect.NoError(t, renew(id))
 			ids = append(ids, id)
 		}

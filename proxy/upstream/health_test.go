@@ -133,8 +133,8 @@ func (rig *healthRig) get(t *testing.T, path string) io.ReadCloser {
 // maxDelay bounds the time after which a failure, or its end, is known.
 const maxDelay = 20 * time.Second
 
-// TestHealthTellsEachFailureOnce: each failure is known within maxDelay, and logged once, however long it lasts, with advice. So
-// is its end. Meanwhile there are no more probes than usual, and a replica that was OK before stays ready.
+// TestHealthTellsEachFailureOnce: each failure is known within maxDelay, and logged once with advice, however long it lasts.
+// Its end is logged, too. Probes do not become more frequent, and NeverOK is not set, so the replica stays ready.
 func TestHealthTellsEachFailureOnce(t *testing.T) {
 	unready := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed\nreadyz check failed"
 	for name, tt := range map[string]struct {
@@ -226,7 +226,7 @@ func TestHealthOfAMoment(t *testing.T) {
 	}
 }
 
-// TestHealthFromTheStart: a failure from the start on is known and logged, too. NeverOK is then set: the fault may be in this
+// TestHealthFromTheStart: a failure from the start on is known and logged, too. It sets NeverOK: the fault may be in this
 // replica's configuration, and not in the upstream.
 func TestHealthFromTheStart(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -269,7 +269,7 @@ func TestHealthOfTheBusy(t *testing.T) {
 		got := rig.Diagnosis()
 		expect.Same(t, ConditionOK, got.Condition)
 		if time.Since(got.Answered) > 2*time.Second {
-			t.Errorf("the upstream was answered %v ago, want at most 2s", time.Since(got.Answered))
+			t.Errorf("the upstream answered %v ago, want at most 2s", time.Since(got.Answered))
 		}
 		expect.NoError(t, body.Close())
 		// A probe during which the last byte came counts as answered.
@@ -386,8 +386,9 @@ func TestOutageBegins(t *testing.T) {
 	}
 }
 
-// TestOutageEnds: any answer ends an outage, but refusals and errors do only after startupTime: an API server that has just started
-// gives them. An event of an open watch does not end it: a kube-apiserver that is shutting down keeps its watches to the last.
+// TestOutageEnds: any answer ends an outage. Refusals and errors end it only after startupTime, since an API server that has
+// just started gives them. An event of an open watch does not, since a kube-apiserver that is shutting down keeps its watches
+// to the last.
 func TestOutageEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wantOngoing bool
@@ -405,7 +406,7 @@ func TestOutageEnds(t *testing.T) {
 		}},
 		"refusals go on after startupTime": {do: func(_ *testing.T, rig *healthRig, _ *io.PipeWriter) {
 			rig.answerAllBy(answering(http.StatusForbidden, ""))
-			time.Sleep(startupTime + 2*probeInterval) // the first of them comes with the next probe
+			time.Sleep(startupTime + 2*probeInterval) // the first refusal comes with the next probe
 		}},
 		"an answer": {do: func(t *testing.T, rig *healthRig, _ *io.PipeWriter) {
 			rig.answerAllBy(healthy)

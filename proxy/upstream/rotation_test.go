@@ -44,12 +44,13 @@ type rotating struct {
 	first, second *x509.Certificate // client certificates of listproxy
 
 	// The server.
-	serving    atomic.Pointer[tls.Certificate]  // its certificate
-	accepted   atomic.Pointer[x509.Certificate] // it answers 401 to any other client certificate
-	sendEvents chan struct{}                    // watches have no event until it is closed
+	serving    atomic.Pointer[tls.Certificate]  // the server's certificate
+	accepted   atomic.Pointer[x509.Certificate] // any other client certificate gets a 401
+	sendEvents chan struct{}                    // closed when watches may send events
 }
 
-// startRotating starts a server with a certificate that ca has signed, and connects to it. The server accepts first.
+// startRotating starts a server with a certificate that ca has signed, and connects to it. The server accepts the first
+// client certificate.
 func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	t.Helper()
 	r := &rotating{
@@ -154,7 +155,7 @@ func request(t *testing.T, up *Transports, id auth.Identity, path string) *http.
 	return request
 }
 
-// get sends a request by a transport, and returns an error if the answer is not a 200.
+// get sends a request by a transport. Any answer but a 200 is an error.
 func get(t *testing.T, up *Transports, by http.RoundTripper, id auth.Identity, path string) error {
 	t.Helper()
 	res, err := by.RoundTrip(request(t, up, id, path))
@@ -187,7 +188,7 @@ func write(t *testing.T, file string, content []byte) {
 
 // TestRotatedFiles: after a change of the CA's file, all callers' requests trust the new CA only. After a change of the
 // files of listproxy's own client certificate, no request of an impersonated user uses a connection that was opened with
-// the former one. Open watches go on.
+// the old certificate. Open watches go on.
 func TestRotatedFiles(t *testing.T) {
 	old, fresh := proxytest.NewCA(t), proxytest.NewCA(t)
 	r := startRotating(t, old)

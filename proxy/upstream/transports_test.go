@@ -27,7 +27,7 @@ import (
 // TestAddress: New reads the upstream's address as client-go does, and refuses one without TLS or with credentials.
 func TestAddress(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, proxytest.HTTP2, func(http.ResponseWriter, *http.Request) {})
-	const refused = "" // by New
+	const refused = "" // New returns an error
 	for host, wantURL := range map[string]string{
 		"https://api:6443":                  "https://api:6443",
 		"https://api:6443/":                 "https://api:6443",
@@ -83,7 +83,7 @@ func impersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
 // connection for reviews than accepted callers.
 func TestSentAsTheCaller(t *testing.T) {
 	var header http.Header // of the last request that arrived
-	var connection string  // on which it came
+	var connection string  // on which the last request came
 	api := proxytest.StartUpstream(t, proxytest.HTTP2, func(_ http.ResponseWriter, r *http.Request) {
 		header, connection = r.Header.Clone(), r.RemoteAddr
 	})
@@ -124,7 +124,7 @@ func TestSentAsTheCaller(t *testing.T) {
 	}
 }
 
-// TestCallersAreSpread: all requests of a caller use one connection, and different callers mostly different ones.
+// TestCallersAreSpread: all requests of a caller use one connection. Different callers mostly use different connections.
 func TestCallersAreSpread(t *testing.T) {
 	const callers = 64 // with so many, more than half of the lanes are used
 	var connections sync.Map
@@ -220,8 +220,8 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 	}
 }
 
-// TestImpersonatedOnly: impersonatedOnly sends no request with listproxy's credentials that does not name one user and a
-// group, or that has a caller's credentials.
+// TestImpersonatedOnly: impersonatedOnly sends a request with listproxy's credentials only if the request names one user and a
+// group, and has no credentials of a caller.
 func TestImpersonatedOnly(t *testing.T) {
 	sent := 0
 	transport := impersonatedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {

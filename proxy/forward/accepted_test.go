@@ -12,8 +12,8 @@ import (
 )
 
 // TestUnacceptedShareNoHTTP2Connection: only callers whom the API server has accepted share HTTP/2 connections to it, which it
-// closes after a 401. The others have HTTP/1.1 connections, which are kept, so that not every request needs a handshake. The
-// answer to a caller who is unknown or refused ends the caller's HTTP/2 connection, as at kube-apiserver.
+// closes after a 401. The others have HTTP/1.1 connections, which are kept, so that not every request needs a handshake. If a
+// caller has no token, or the API server refuses it, the answer ends the caller's HTTP/2 connection, as at kube-apiserver.
 func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, proxytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -74,7 +74,7 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		}
 		connections[w.Body.String()] = true
 	}
-	// Two are needed. net/http may find a connection not idle yet when the next request comes.
+	// Two connections are needed. There may be more, since a connection may not be idle yet when the next request comes.
 	if len(connections) > 4 {
 		t.Errorf("%d connections were used, want at most 4: %v", len(connections), connections)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestWatchEndsAreSpread: endAll ends the open watches evenly over the planned time, and watches that begin later over maxLateWatch.
-// Only the first call makes a plan.
+// TestWatchEndsAreSpread: endAll ends the open watches evenly over the planned time, and spreads the ends of later watches
+// over maxLateWatch. Only the first call makes a plan.
 func TestWatchEndsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count, plannedDelay, plannedSpread = 1000, 5 * time.Second, 10 * time.Second
@@ -127,8 +127,8 @@ func TestWatchEndsAfterItsCurrentEvent(t *testing.T) {
 	}
 }
 
-// TestRefusedWatchIsLeftAlone: an answer without events ends by itself. If the watch was ended before its answer, setResponse
-// returns an error, since the answer may be incomplete.
+// TestRefusedWatchIsLeftAlone: endAfterEvent leaves an answer without events alone, since it ends by itself. For an answer that
+// comes after endAfterEvent, setResponse returns an error, since the answer may be incomplete.
 func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	refusal := func() *http.Response {
 		return &http.Response{StatusCode: http.StatusForbidden, ContentLength: 2, Body: io.NopCloser(strings.NewReader("no"))}

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestTargetIsForwardedByteForByte: kube-apiserver gets the request target byte for byte as the client sent it, over HTTP/1.1 and
-// HTTP/2, except for a space, which is escaped. ([FuzzForward] has more targets for HTTP/1.1.)
+// TestTargetIsForwardedByteForByte: kube-apiserver gets the request target byte for byte as the client sent it, over HTTP/1.1
+// and HTTP/2. The two exceptions are the last cases. ([FuzzForward] has more targets for HTTP/1.1.)
 func TestTargetIsForwardedByteForByte(t *testing.T) {
 	const host = "HOST" // the upstream's address
 	for _, http2 := range []bool{proxytest.HTTP1, proxytest.HTTP2} {
@@ -30,9 +30,9 @@ func TestTargetIsForwardedByteForByte(t *testing.T) {
 			{target: "/a\"b<c>"},
 			{target: "/\xfc?\xfc"},
 			{target: "/x#y"},
-			// HTTP/2 can have a space in a target, which would cut it in two over HTTP/1.1.
+			// A space, which HTTP/2 allows in a target, is escaped: it would cut the target in two over HTTP/1.1.
 			{target: "/a HTTP/1.1?b c", want: "/a%20HTTP/1.1?b%20c"},
-			// Two slashes at the beginning, and a byte that has to be escaped: HTTP/1.1 can only say that with a whole URL.
+			// Two slashes at the beginning, and a byte that has to be escaped: over HTTP/1.1, only a whole URL can say that.
 			{target: "//a\"b?c", wantHTTP1: "https://" + host + "//a\"b?c"},
 		} {
 			want := cmp.Or(tt.want, tt.target)

@@ -51,7 +51,7 @@ func (a *acquiring) start(t *testing.T, call func(context.Context)) {
 	synctest.Wait()
 }
 
-// The states of a request. That of a refused one is its error.
+// The states of a request. The state of a refused request is its error.
 const (
 	waits    = "waits"
 	holds    = "holds"
@@ -86,7 +86,7 @@ type model struct {
 type modelRequest struct {
 	flow  byte
 	cost  int64
-	until time.Time // the end of its wait
+	until time.Time // the end of the wait
 	state string
 }
 
@@ -114,7 +114,8 @@ func (m *model) held(flow byte) (sum int64) {
 // perFlow returns the most that a flow may hold.
 func (m *model) perFlow() int64 { return (m.config.Capacity + 1) / 2 }
 
-// next returns the request that is granted next: the oldest one of the flow that holds least, if the flow may hold it.
+// next returns the request that is granted next: the oldest request of the flow that holds least, among the flows that may hold
+// their oldest request.
 func (m *model) next() (next *modelRequest) {
 	for _, r := range m.inState(waits, anyFlow) {
 		oldest := r == m.inState(waits, r.flow)[0]
@@ -125,7 +126,7 @@ func (m *model) next() (next *modelRequest) {
 	return next
 }
 
-// setState sets the state of a request, and grants what can be granted then.
+// setState sets the state of a request, and then grants all that can be granted.
 func (m *model) setState(r *modelRequest, state string) {
 	r.state = state
 	for next := m.next(); next != nil && m.held(anyFlow)+next.cost <= m.config.Capacity; next = m.next() {
@@ -239,7 +240,7 @@ func playAgainstModel(t *testing.T, seed uint64) {
 		a.grant.Release() // only the first counts
 	}
 	for i := range 80 {
-		time.Sleep(time.Millisecond) // no two deadlines are passed at once, so their order is known
+		time.Sleep(time.Millisecond) // so that no two waits end at once
 		m.expire()
 		synctest.Wait()
 		modelHolding, holding := randomIn(holds)
@@ -252,13 +253,13 @@ func playAgainstModel(t *testing.T, seed uint64) {
 			all = append(all, acquire(t, l, flow, cost))
 		case n < 8 && holding != nil:
 			release(modelHolding, holding)
-		case n < 9 && waiting != nil: // its caller leaves
+		case n < 9 && waiting != nil: // a caller leaves
 			m.setState(modelWaiting, context.Canceled.Error())
 			waiting.leave()
 		case n < 11 && holding != nil:
 			m.pause(modelHolding)
 			holding.grant.Pause()
-		case n < 13 && pausing != nil: // it resumes, and is the last one now
+		case n < 13 && pausing != nil: // a paused request resumes, as the last to wait
 			at := slices.Index(m.all, modelPaused)
 			m.all = append(slices.Delete(m.all, at, at+1), modelPaused)
 			all = append(slices.Delete(all, at, at+1), pausing)
@@ -315,7 +316,7 @@ func TestLongRunningRequestsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestLimiterRace: no more than the capacity is held when all happens at once. (Run it with the race detector.)
+// TestLimiterRace: concurrent callers never hold more than the capacity. (Run it with the race detector.)
 func TestLimiterRace(t *testing.T) {
 	const capacity = 3
 	l := NewLimiter(LimiterConfig{Capacity: capacity, MaxWaiting: 100, MaxWait: time.Millisecond})

@@ -59,7 +59,7 @@ func gatherAll(t *testing.T) map[string]*dto.MetricFamily {
 	return proxytest.Gather(t, metrics)
 }
 
-// newFullSource returns a Source with a series of every metric of state.
+// newFullSource returns a Source whose metrics all have at least one series.
 func newFullSource(t *testing.T) *Source {
 	t.Helper()
 	s, _, collections := newObservedSource(t)
@@ -98,8 +98,8 @@ func TestReference(t *testing.T) {
 	reference.Check(t, "../../docs/reference.md", "metrics", table)
 }
 
-// TestSeries: listproxy_collection_live has a series for each collection, and for each eager collection that does not
-// exist. A certificate that cannot be read has no series.
+// TestSeries: listproxy_collection_live has a series for each collection, and for each eager resource without a collection. A
+// certificate that cannot be read has no series.
 func TestSeries(t *testing.T) {
 	families := gatherAll(t)
 	expect.Same(t, []string{

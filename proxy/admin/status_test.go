@@ -95,7 +95,7 @@ func newHealthySource(t *testing.T) *Source {
 	return s
 }
 
-// newObservedSource is newHealthySource with the Observer that counts in its metrics, and the collections that it reads.
+// newObservedSource is newHealthySource, and also returns the Observer and the collections of the Source.
 func newObservedSource(t *testing.T) (*Source, *observe.Observer, *fakeCollections) {
 	t.Helper()
 	o, metrics := observetest.New(nil)
@@ -190,8 +190,8 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestChecks: one failed check makes a replica unhealthy (Source.ReadStatus). It is unready (/readyz) only if another replica may
-// serve clients better. A failure of the API server does not count there, since all replicas have it.
+// TestChecks: a replica with a failed check is unhealthy (Source.ReadStatus). It is unready (/readyz) only if another replica
+// may serve clients better. So a failure of the API server, which all replicas see, makes no replica unready.
 func TestChecks(t *testing.T) {
 	no := func() bool { return false }
 	unauthorized := upstream.Diagnosis{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it"}
@@ -299,7 +299,7 @@ func TestReadyVerbose(t *testing.T) {
 	}, "\n"), w.Body.String())
 }
 
-// Values of Accept, and the type of a page.
+// browserAccept is the Accept header of a browser, and htmlType the type of the page that it gets.
 const (
 	browserAccept = "text/html,application/xhtml+xml,application/json;q=0.9,*/*;q=0.8"
 	htmlType      = "text/html; charset=utf-8"

@@ -32,8 +32,8 @@ func describe(id Identity, refusal *Refusal) string {
 	return "nobody"
 }
 
-// TestAuthenticate: Authenticate identifies a caller by certificate or by token, as the table says. X-Remote-* headers never
-// count.
+// TestAuthenticate: Authenticate identifies a caller by the certificate, if there is one, or by the token. X-Remote-* headers
+// never count.
 func TestAuthenticate(t *testing.T) {
 	const (
 		token            = "Authorization: Bearer t"
@@ -52,7 +52,7 @@ func TestAuthenticate(t *testing.T) {
 	alice := issue(clientCA, "alice", "team-a", "team-b")
 	for name, tt := range map[string]struct {
 		certificate *x509.Certificate
-		headers     string // lines
+		headers     string // one a line
 		want        string // see describe
 	}{
 		// Without a certificate.
@@ -117,9 +117,9 @@ func TestAuthenticate(t *testing.T) {
 	expect.Same(t, "nobody", describe(withoutCA.Authenticate(proxytest.RequestBy(alice))))
 }
 
-// TestShownCertificates: Authenticate accepts a chain of certificates that leads to the client CA, in any order, if it has no
-// more than five and no two with one subject (others cost too much to verify). A token counts beside a chain that is not
-// accepted.
+// TestShownCertificates: Authenticate accepts a chain of certificates that leads to the client CA, in any order. The chain
+// may have at most five certificates, no two with one subject (other chains cost too much to verify). A token counts beside a
+// chain that is not accepted.
 func TestShownCertificates(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	authenticator := NewAuthenticator(ca.Options)

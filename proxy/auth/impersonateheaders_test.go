@@ -40,8 +40,8 @@ func describeUser(u user.Info) map[string][]string {
 	return all
 }
 
-// FuzzImpersonate: kube-apiserver reads the same user from the headers that impersonate writes for a user from
-// userToImpersonate, and system:authenticated as a group. The caller's own identity headers are removed.
+// FuzzImpersonate: from the headers that writeImpersonation writes for a verified user, kube-apiserver reads the same user,
+// as a member of system:authenticated. The caller's own identity headers are removed.
 func FuzzImpersonate(f *testing.F) {
 	f.Add("alice", "uid", "g", "h", "key", "value") // every property
 	f.Add("alice", "", "", "", "", "")
@@ -87,7 +87,7 @@ func FuzzImpersonate(f *testing.F) {
 	})
 }
 
-// impersonationHeaders are lines of headers, each with whether they can be read in one way only.
+// impersonationHeaders are the headers of requests, and whether readImpersonation accepts them.
 var impersonationHeaders = map[string]bool{
 	// Letters of either case, several values, percent-encoded keys.
 	"Impersonate-User: alice": true,
@@ -122,8 +122,8 @@ var impersonationHeaders = map[string]bool{
 	"X-Remote-User: a":        false,
 }
 
-// FuzzReadImpersonation: kube-apiserver reads the same user as readImpersonation, from the caller's headers and from those that
-// impersonate writes for the user.
+// FuzzReadImpersonation: kube-apiserver reads the same user as readImpersonation, both from the caller's headers and from the
+// headers that writeImpersonation writes for this user.
 func FuzzReadImpersonation(f *testing.F) {
 	for lines, want := range impersonationHeaders {
 		if got := checkImpersonation(f, lines); got != want {

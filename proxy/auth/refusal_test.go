@@ -10,8 +10,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestRefusal: Refusal.Write writes a Status, or plain text for discovery, where client-go does not decode a Status. It has
-// the Audit-Id of the request. A 401 over HTTP/2 has "Connection: close", which closes the connection, as kube-apiserver does.
+// TestRefusal: Refusal.Write writes a Status, or plain text for discovery, where client-go does not decode a Status. The
+// answer has the Audit-Id of the request. A 401 over HTTP/2 has "Connection: close", which closes the connection, as
+// kube-apiserver does.
 func TestRefusal(t *testing.T) {
 	const plainText, asStatus = "text/plain; charset=utf-8", "application/json"
 	for name, tt := range map[string]struct {

@@ -56,7 +56,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 				}
 				proxytest.AssertNotContains(t, err.Error(), secret)
 			}
-			expect.Same(t, 2, *requests) // none is remembered
+			expect.Same(t, 2, *requests) // no error is remembered
 		})
 	}
 }

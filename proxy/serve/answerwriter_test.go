@@ -22,14 +22,14 @@ import (
 // stallLimit is the time within which a client must read more of an answer.
 const stallLimit = 10 * time.Second
 
-// overBothPipes runs test in a synctest bubble for each protocol.
+// overBothPipes runs test over HTTP/1.1 and over HTTP/2, each in a synctest bubble.
 func overBothPipes(t *testing.T, test func(t *testing.T, http2 bool)) {
-	for _, http2 := range []bool{false, true} {
+	for _, http2 := range []bool{proxytest.HTTP1, proxytest.HTTP2} {
 		proxytest.Bubble(t, fmt.Sprintf("http2=%t", http2), func(t *testing.T) { test(t, http2) })
 	}
 }
 
-// stallGuard lets an [AnswerWriter] with a limit write answers, and keeps its log.
+// stallGuard writes answers through an [AnswerWriter] with a limit, and keeps the log.
 type stallGuard struct {
 	limit time.Duration
 	log   proxytest.Recorder
@@ -44,10 +44,11 @@ func (g *stallGuard) wrap(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// endedAnswers returns a line of the log for each answer that was ended.
+// endedAnswers returns the lines of the log: one for each answer that was ended at the limit.
 func (g *stallGuard) endedAnswers() []string { return g.log.Above(slog.LevelDebug - 1) }
 
-// writeUntilError returns a handler that writes until an error, and then sends that and the error of another write.
+// writeUntilError returns a handler that writes until an error. It sends that error to errs, joined with the error of one
+// more write.
 func writeUntilError(errs chan<- error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for {
@@ -97,7 +98,7 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		}
 		proxytest.AssertNotContains(t, strings.Join(ended, "\n"), "hunter2")
 		if _, err := io.Copy(io.Discard, res.Body); err == nil {
-			t.Error("the client reads an answer without an error, want one that breaks off")
+			t.Error("the client reads the whole answer, want it broken off")
 		}
 		close(goOn)
 		expect.Same(t, "fine", proxytest.ReadAll(t, other.Body))
@@ -186,8 +187,8 @@ type deafConn struct {
 	left chan struct{} // closed when the client leaves
 }
 
-func (u deafConn) Read([]byte) (int, error) {
-	<-u.left
+func (c deafConn) Read([]byte) (int, error) {
+	<-c.left
 	return 0, io.EOF
 }
 

@@ -16,9 +16,8 @@ import (
 // bodyLimit is the time within which the body of a short request must come.
 const bodyLimit = 10 * time.Second
 
-// TestBodyTimeout: a body that has not come within bodyLimit is read no further, and its connection ends. The limit holds for the
-// body alone: not for the answer, nor for the next request on the connection, nor for a long-running request, which sends a
-// stream.
+// TestBodyTimeout: a body that has not come within bodyLimit is read no further, and its connection ends. The limit does not
+// hold for the answer, for the next request on the connection, or for a long-running request, which sends a stream.
 func TestBodyTimeout(t *testing.T) {
 	const stream = "POST /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 	const body = "0123456789"

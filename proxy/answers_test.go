@@ -62,7 +62,7 @@ func (fullDisk) Close() error              { return nil }
 const anyState = "resourceVersion=0"
 
 // TestWhoAnswers: Cache-Status says who answered and why memory did not. Whatever memory may not or cannot answer is forwarded,
-// never refused. A caller whom the upstream has refused, or who is anonymous, gets only "unknown-caller". A caller with an
+// never refused. A caller whom the upstream has refused, or who is anonymous, learns only "unknown-caller". A caller with an
 // unknown token is reviewed, and then answered from memory.
 func TestWhoAnswers(t *testing.T) {
 	const upstreamBody = "of the upstream"
@@ -147,8 +147,8 @@ func TestPageToComeIsForwardedAtOnce(t *testing.T) {
 	})
 }
 
-// TestForwardedInPlaceOfAReview: a list that is forwarded in any case is not reviewed. Its reason reveals nothing about memory
-// unless the upstream's answer proves the right to list. A 200 counts as a yes to a review that was sent with the list, so
+// TestForwardedInPlaceOfAReview: a list that is forwarded in any case is not reviewed. Its Cache-Status tells about memory
+// only if the upstream's answer proves the right to list. A 200 counts as a yes to a review that was sent with the list, so
 // the next list from memory needs no review.
 func TestForwardedInPlaceOfAReview(t *testing.T) {
 	const (
@@ -156,7 +156,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		history    = "fwd=miss; detail=history"
 		notAllowed = "fwd=bypass; detail=not-allowed"
 		unknown    = "fwd=bypass; detail=unknown-caller"
-		newest     = "" // of a small collection, so it is forwarded
+		newest     = "" // lists the newest state, and is forwarded for a small collection
 		tooOld     = "resourceVersionMatch=Exact&resourceVersion=3"
 		rightTTL   = 10 * time.Second
 	)
@@ -338,8 +338,8 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			t.Helper()
 			w.loadsFail = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
-			const morePlaces = 100 // than there are for lists that are forwarded at once
-			for range morePlaces {
+			const allSlots = 100 // more than there are for lists that are forwarded at once
+			for range allSlots {
 				collection.TakeForwardSlot()
 			}
 			time.AfterFunc(delay, func() { w.changeAndCutFeeds(func() { w.loadsFail = false }) })
@@ -377,7 +377,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			waiting := limits.Stats{Waiting: 2, Refused: map[limits.Overload]uint64{}}
 			expect.Same(t, waiting, h.Limits.Short.Stats())
 
-			// Another caller, with a queue of its own, is answered meanwhile.
+			// Another caller has a queue of its own, and is answered meanwhile.
 			other := w.newCaller(t)
 			other.Flow = limits.Flow{1}
 			answer := httptest.NewRecorder()
@@ -424,8 +424,8 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 	})
 }
 
-// TestNoAnswerToWhoLeft: refuse panics with ErrAbortHandler if the caller has closed its half of the connection. Otherwise
-// net/http would send it an empty 200.
+// TestNoAnswerToWhoLeft: refuse panics with ErrAbortHandler if the caller has closed its half of the connection. If refuse
+// returned, net/http would send an empty 200.
 func TestNoAnswerToWhoLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()

@@ -18,11 +18,11 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// client has sent a request, and records the answer.
+// client is the sender of one request, and records its answer.
 type client struct {
 	*httptest.ResponseRecorder
-	encoding  string        // its Accept-Encoding
-	readDelay time.Duration // the time until it reads the first bytes
+	encoding  string        // the request's Accept-Encoding
+	readDelay time.Duration // until the client reads the first bytes
 
 	world *modelWorld
 	begun time.Time
@@ -83,7 +83,7 @@ func (w *modelWorld) open(t *testing.T, query string) *client {
 	return c
 }
 
-// openAs sends a request of c, which may have an encoding and a readDelay.
+// openAs sends a request of c, whose encoding and readDelay may be set.
 func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -114,8 +114,8 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	synctest.Wait()
 }
 
-// end waits for the end of the watch, for at most until after the request. It returns the ending that was counted; "" if
-// the watch has not ended.
+// end waits for the end of the watch, for at most until (counted from the request). It returns the ending that was counted,
+// or "" if the watch has not ended.
 func (c *client) end(t *testing.T, until time.Duration) watch.Ending {
 	t.Helper()
 	select {

@@ -29,7 +29,7 @@ func TestLastCheck(t *testing.T) {
 		want   reason.Reason
 	}{
 		"nothing changed": {change: func(*conditions) {}, want: reason.None},
-		"zero conditions": {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming}, // no entry, without a reason
+		"zero conditions": {change: func(c *conditions) { *c = conditions{} }, want: reason.Warming}, // no entry, and no reason why
 		"the definitions may be out of date": {
 			change: func(c *conditions) { c.whyNoEntry = reason.Upstream },
 			want:   reason.Upstream,
@@ -86,7 +86,7 @@ func TestLastCheck(t *testing.T) {
 }
 
 // TestChangeWhileWaitingForRoom: if the state, the definition or the route changes while an answer waits for room, the
-// request is forwarded. Then nothing was written, no room is held, the audit log has no answer, and no watch counts as
+// request is forwarded. In that case, nothing is written, no room is held, the audit log has no event, and no watch counts as
 // ended.
 func TestChangeWhileWaitingForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -130,7 +130,7 @@ func TestChangeWhileWaitingForRoom(t *testing.T) {
 }
 
 // checkChangeWhileWaiting makes the change while the answer to query waits for room, and requires that the request is then
-// forwarded for that reason, or answered if it is None.
+// forwarded for the reason want, or answered if want is None.
 func checkChangeWhileWaiting(t *testing.T, query string, audited bool, change func(*modelWorld), want reason.Reason) {
 	t.Helper()
 	w := newModelWorld(t)

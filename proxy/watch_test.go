@@ -15,6 +15,7 @@ import (
 // TestCompressedWatch: a watch is compressed exactly if the upstream would compress it: the upstream compresses streaming
 // lists, and the client accepts gzip and asks for the state and for bookmarks. The events are the same with gzip and without.
 func TestCompressedWatch(t *testing.T) {
+	const streamingList = newestStreamingList + "&resourceVersion=0"
 	const withoutBookmarks = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
 	for name, tt := range map[string]struct {
 		compresses   bool   // the upstream compresses streaming lists
@@ -23,16 +24,16 @@ func TestCompressedWatch(t *testing.T) {
 		wantGzip     bool
 		wantBookmark bool // at the end of the state
 	}{
-		"streaming list": {compresses: true, encoding: "gzip", query: newestStreamingList + "&resourceVersion=0", wantGzip: true, wantBookmark: true},
+		"streaming list": {compresses: true, encoding: "gzip", query: streamingList, wantGzip: true, wantBookmark: true},
 		"streaming list by default": {
 			compresses: true, encoding: "br, gzip", query: "watch=true&resourceVersion=0&allowWatchBookmarks=true", wantGzip: true, wantBookmark: true,
 		},
-		"older upstream":    {encoding: "gzip", query: newestStreamingList + "&resourceVersion=0", wantBookmark: true},
+		"older upstream":    {encoding: "gzip", query: streamingList, wantBookmark: true},
 		"without bookmarks": {compresses: true, encoding: "gzip", query: withoutBookmarks},
 		"without the state": {
 			compresses: true, encoding: "gzip", query: "watch=true&resourceVersion=" + newestRevision + "&allowWatchBookmarks=true",
 		},
-		"gzip not accepted": {compresses: true, encoding: "identity", query: newestStreamingList + "&resourceVersion=0", wantBookmark: true},
+		"gzip not accepted": {compresses: true, encoding: "identity", query: streamingList, wantBookmark: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -97,13 +98,13 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 	const anyStreamingList, never = newestStreamingList + "&resourceVersion=0", time.Hour
 	for name, tt := range map[string]struct {
 		query      string
-		feedsFail  bool          // so the resource cannot be loaded
+		feedsFail  bool          // the resource cannot be loaded
 		probeDelay time.Duration // from a probe to its answer
 		lostFor    time.Duration // if set, the state was lost before the request, and loads fail for this time
 		losesAfter time.Duration // if set, the state is lost for a second, at this time after the request
 		leaveAfter time.Duration // if set, the client leaves at this time after the request
 		wantAfter  time.Duration // from the request until the whole state has come, or until it is forwarded
-		wantWhy    reason.Reason // to forward it
+		wantWhy    reason.Reason // why the request is forwarded
 	}{
 		"any state":           {query: anyStreamingList, wantAfter: 2 * time.Second},
 		"newest state":        {query: newestStreamingList, wantAfter: 4 * time.Second},
@@ -171,10 +172,10 @@ func TestCrowdAtAColdResource(t *testing.T) {
 	const crowd = 20
 	for name, tt := range map[string]struct {
 		query     string
-		feedsFail bool // so the resource cannot be loaded
+		feedsFail bool // the resource cannot be loaded
 		lost      bool // the state was just lost, and cannot be loaded
 		wantWait  bool
-		wantWhy   reason.Reason // to forward it after the wait
+		wantWhy   reason.Reason // why a list is forwarded after the wait
 	}{
 		"any state":                 {query: anyState, wantWait: true},
 		"not older than a revision": {query: "resourceVersion=" + newestRevision, wantWait: true},
@@ -223,7 +224,7 @@ func TestCrowdAtAColdResource(t *testing.T) {
 				expect.Same(t, crowd, atOnce)
 				return
 			}
-			expect.Same(t, 4, atOnce) // forwardSlotsPerLoad of package snapshot
+			expect.Same(t, 4, atOnce) // forwardSlotsPerLoad in package snapshot
 			if waited := <-late.done; waited >= maxListWait {
 				t.Errorf("a later list waited for %v, want less than %v", waited, maxListWait)
 			}
@@ -232,8 +233,8 @@ func TestCrowdAtAColdResource(t *testing.T) {
 	}
 }
 
-// TestReviewedAgain: if the right expires while the answer waits for its proof or for room, it is reviewed again. If the
-// second review says no, the request is forwarded.
+// TestReviewedAgain: a right that expires while the answer waits for its proof or for room is reviewed again. If the second
+// review says no, the request is forwarded.
 func TestReviewedAgain(t *testing.T) {
 	const (
 		room    = 1 << 20             // bytes, in all

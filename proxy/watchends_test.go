@@ -133,13 +133,14 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 }
 
 const (
+	// ample is enough memory, or room, for everything.
 	ample = 100 << 20
 	// tight is so little memory that the history of an object of 600 KiB is shortened at each change.
 	tight = 1_900_000
 )
 
-// TestStateWhereHistoryIsShort: a client that reads its state slowly gets all of it, even if the history after it is forgotten
-// meanwhile. Then the watch ends, but not at once, since client-go would list instead of watching.
+// TestStateWhereHistoryIsShort: a client that reads its state slowly gets all of the state, even if the history after it is
+// forgotten meanwhile. In that case the watch ends, but not at once, since client-go would list instead of watching.
 func TestStateWhereHistoryIsShort(t *testing.T) {
 	const readDelay = 2 * time.Second
 	for name, tt := range map[string]struct {
@@ -173,12 +174,12 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 	}
 }
 
-// TestStreamingListThatWaitsForRoom: a streaming list that has waited for room continues after its state. If the history after
-// its state is forgotten meanwhile, it is forwarded.
+// TestStreamingListThatWaitsForRoom: a streaming list that has waited for room continues after its state. It is forwarded if
+// the history after its state is forgotten meanwhile.
 func TestStreamingListThatWaitsForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		memory  int64
-		wantWhy reason.Reason // why it is forwarded
+		wantWhy reason.Reason // why the list is forwarded
 	}{
 		"ample memory":             {memory: ample, wantWhy: reason.None},
 		"the history is forgotten": {memory: tight, wantWhy: reason.History},

@@ -102,7 +102,7 @@ func (c *fakeCluster) object(namespace, name, app, node string, revision uint64)
 	return o
 }
 
-// randomObject returns a random pod at a revision. A few are so large that a batch shares a part of their bytes.
+// randomObject returns a random pod at a revision. A few are so large that a batch does not copy all their bytes.
 func (c *fakeCluster) randomObject(revision uint64) *index.Object {
 	oneOf := func(n int, prefix string) string { return fmt.Sprint(prefix, c.random.IntN(n)) }
 	o := c.object(oneOf(3, "n"), oneOf(4, "p"), oneOf(3, ""), oneOf(3, "node"), revision)
@@ -161,7 +161,7 @@ func (c *fakeCluster) trim(keep int) {
 	}
 }
 
-// renew replaces the history by the newest state, as a load does that sees it some revisions later.
+// renew replaces the history by the newest state at a later revision, as a load does.
 func (c *fakeCluster) renew() {
 	const later = 10
 	revision := c.span.To + later
@@ -170,8 +170,8 @@ func (c *fakeCluster) renew() {
 	c.broadcaster.Renew(*c.broadcaster.Form(), c.span)
 }
 
-// queries returns queries with all kinds of selectors, and with all properties by which a broadcaster puts watchers into
-// buckets.
+// queries returns queries with all kinds of selectors, and with all properties by which a broadcaster groups watchers (its
+// buckets).
 func queries(t testing.TB) map[string]index.Query {
 	t.Helper()
 	selector := func(text string) labels.Selector {
@@ -201,8 +201,8 @@ type wantEvent struct {
 	text     string
 }
 
-// wantEvents returns the events that a watch after a revision must get for the changes in log. For each change it looks at
-// the object before and after it, and so does not use [index.Filter].
+// wantEvents returns the events that a watch after a revision must get for the changes in log. It looks at the object before
+// and after each change, and does not use [index.Filter].
 func wantEvents(log []logged, q index.Query, after uint64) (events []wantEvent) {
 	for _, l := range log {
 		if l.revision <= after {
@@ -247,21 +247,21 @@ func inBubble(t *testing.T, test func(t *testing.T, c *fakeCluster)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newCluster(t, 1)) })
 }
 
-// bookmark is a bookmark at a revision that a client got after a number of events.
+// bookmark is a bookmark at a revision, and the number of events that the client got before it.
 type bookmark struct {
 	revision uint64
 	events   int
 }
 
-// watchClient is a client with a watcher, and the events that it has received. It is closed at the end of the test, if not
-// before.
+// watchClient is a client with a watcher, and the events that it has received. The end of the test closes the watcher, if
+// nobody has before.
 type watchClient struct {
 	*Watcher
 	closing   sync.Once
 	query     index.Query
 	after     uint64     // after is the revision after which the watch begins.
-	events    []string   // events are all but bookmarks, each as its type and its object.
-	bookmarks []bookmark // bookmarks are the others.
+	events    []string   // events are the received events except for bookmarks, each as its type and its object.
+	bookmarks []bookmark // bookmarks are the received bookmarks.
 	end       Ending     // end is how the watch ended; "": it goes on.
 }
 
@@ -335,7 +335,7 @@ func (w *watchClient) receiveAll(ctx context.Context) {
 	}
 }
 
-// follow receives events in a goroutine until the watch ends. Then it sends the time of the end.
+// follow receives events in a goroutine until the watch ends, and then sends the time of the end.
 func (w *watchClient) follow(t *testing.T, ended chan<- time.Time) {
 	t.Helper()
 	go func() {

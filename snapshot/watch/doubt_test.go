@@ -60,7 +60,7 @@ func TestDefinedCalls(t *testing.T) {
 	})
 }
 
-// TestNothingPinned: an object that is no longer in the history is freed, though a client whose watch goes on has got it.
+// TestNothingPinned: an object that is no longer in the history is freed, though a watch that goes on has sent it.
 func TestNothingPinned(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *fakeCluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To})

@@ -12,9 +12,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestModel: whatever happens to a broadcaster, each client gets the events after its revision that its query selects, in order.
-// It gets nothing new while Defined is false, and everything soon after. It gets the bookmarks that it asked for, and each event
-// up to the revision of a bookmark before that bookmark. Its watch ends only for a reason that the model knows.
+// TestModel: whatever happens to a broadcaster, each client gets the events after its revision that its query selects, in
+// order. It gets nothing new while Defined is false, and everything soon after. It gets the bookmarks that it asked for, each
+// after all events up to the bookmark's revision. Its watch ends only for a reason that the model knows.
 func TestModel(t *testing.T) {
 	const seeds, steps = 24, 150
 	for seed := range uint64(seeds) {
@@ -39,7 +39,7 @@ type model struct {
 	// doubtBegan is the time at which Defined became false, and confirmed the cluster's revision then.
 	doubtBegan time.Time
 	confirmed  uint64
-	// doubtEndsAll is the last time at which Defined had been false for so long that watches end.
+	// doubtEndsAll is the last time at which Defined was known to have been false for so long that watches end.
 	doubtEndsAll time.Time
 	// retainedAfter is the revision after which no change is forgotten.
 	retainedAfter uint64
@@ -59,8 +59,8 @@ type follower struct {
 	asleep  bool // it has taken everything, and only a wake lets it take more
 	// extraBookmarks is the number of bookmarks that came before their time.
 	extraBookmarks int
-	// undispatchedTo is the newest revision when the client last took changes before they were dispatched. These changes wake
-	// the client again.
+	// undispatchedTo is the newest revision when the client last took changes before they were dispatched. Dispatching these
+	// changes wakes the client again.
 	undispatchedTo uint64
 	// checked has the numbers of events and bookmarks that check has compared.
 	checked struct{ events, bookmarks int }
@@ -191,7 +191,7 @@ func (m *model) begin() {
 	m.followers = append(m.followers, &follower{watchClient: m.watch(all[name], o), name: name, options: o, begunAt: time.Now()})
 }
 
-// forget forgets the history before the newest version, which is the state at all revisions since.
+// forget forgets the history before the newest version.
 func (m *model) forget() {
 	m.span.To += m.random.Uint64N(10)
 	m.span.From = m.span.To
@@ -222,7 +222,7 @@ func (m *model) deliverableTo() uint64 {
 	return m.span.To
 }
 
-// writeAndCut publishes some changes together with a history that has forgotten all but the last of them.
+// writeAndCut publishes several changes at once, in a history that has forgotten all but the last of them.
 func (m *model) writeAndCut() {
 	synctest.Wait()
 	if len(m.open()) == 0 {
@@ -242,10 +242,10 @@ func (m *model) writeAndCut() {
 // readUndispatched lets clients read, some because of a bookmark, while the broadcaster cannot dispatch a change.
 func (m *model) readUndispatched() {
 	synctest.Wait()
-	if len(m.open()) == 0 { // nothing is dispatched then
+	if len(m.open()) == 0 { // without clients, nothing is dispatched
 		return
 	}
-	m.broadcaster.mu.Lock() // dispatching needs it
+	m.broadcaster.mu.Lock() // dispatching needs the lock
 	defer m.broadcaster.mu.Unlock()
 	m.write()
 	for _, w := range m.open() {
@@ -262,8 +262,8 @@ func (m *model) readUndispatched() {
 	}
 }
 
-// read lets clients take events at the same time, each a number of times. A client that got nothing the last time takes
-// only if it was woken since.
+// read lets clients take events at the same time, each a number of times. A client that got nothing the last time takes no
+// events until it is woken.
 func (m *model) read(times int, some ...*follower) {
 	var reading sync.WaitGroup
 	for _, w := range some {
@@ -304,9 +304,9 @@ func (m *model) check(w *follower) {
 	}
 	for _, b := range w.bookmarks[w.checked.bookmarks:] {
 		isWanted := w.options.Bookmarks && !m.aborted && b.revision > w.after && b.revision <= m.deliverableTo()
-		isTooLate := b.events < len(w.want) && w.want[b.events].revision <= b.revision
-		isTooEarly := b.events > 0 && w.want[b.events-1].revision > b.revision
-		if !isWanted || isTooLate || isTooEarly {
+		isTooEarly := b.events < len(w.want) && w.want[b.events].revision <= b.revision // an event should come before it
+		isTooLate := b.events > 0 && w.want[b.events-1].revision > b.revision
+		if !isWanted || isTooEarly || isTooLate {
 			fail("a bookmark at %d after %d events of %v", b.revision, b.events, w.want)
 		}
 	}
@@ -359,7 +359,7 @@ func (m *model) isForgotten(w *follower) bool {
 	})
 }
 
-// readAll lets all clients read all events. Then no event up to the revision to may be missing.
+// readAll lets all clients read all events, after which no event up to the revision to may be missing.
 func (m *model) readAll(to uint64) {
 	const enough = 1000
 	all := m.open()
@@ -372,9 +372,9 @@ func (m *model) readAll(to uint64) {
 	m.closeEnded()
 }
 
-// settle ends all doubt. Soon after, though more changes come, all clients must have all events. If after is long enough, all
-// clients that want bookmarks must have one at the newest revision then.
-func (m *model) settle(after time.Duration) {
+// settle ends all doubt. Soon all clients must have all events, though more changes come. If rest, the time that passes then,
+// is longer than bookmarkInterval, all clients that want bookmarks must have one at the newest revision after it.
+func (m *model) settle(rest time.Duration) {
 	m.setDoubtful(false)
 	m.readAll(0)
 	to := m.span.To
@@ -388,14 +388,14 @@ func (m *model) settle(after time.Duration) {
 		synctest.Wait()
 	}
 	m.readAll(to)
-	time.Sleep(after)
+	time.Sleep(rest)
 	synctest.Wait()
 	m.readAll(m.span.To)
 	for _, w := range m.open() {
 		if late := time.Since(w.begunAt) - w.options.Timeout; late > 0 {
 			m.t.Fatalf("a watch goes on %v after its timeout", late)
 		}
-		isDue := after > bookmarkInterval && w.options.Bookmarks && m.span.To > w.after
+		isDue := rest > bookmarkInterval && w.options.Bookmarks && m.span.To > w.after
 		if isDue && (len(w.bookmarks) == bookmarks[w] || !w.hasBookmarkAt(m.span.To)) {
 			m.t.Fatalf("a watch of %s after %d got the bookmarks %v, want one at %d", w.name, w.after, w.bookmarks, m.span.To)
 		}
@@ -408,8 +408,8 @@ func (w *follower) hasBookmarkAt(revision uint64) bool {
 	return n > 0 && w.bookmarks[n-1].revision == revision
 }
 
-// finish ends all watches in a random way. Unless they are aborted, clients must get all events and a last bookmark before,
-// also if the process ends meanwhile.
+// finish ends all watches in a random way. Unless they are aborted, clients must first get all events and a last bookmark, even
+// if the process ends meanwhile.
 func (m *model) finish() {
 	for range 5 {
 		m.begin() // a watch must not end within a second

@@ -47,8 +47,8 @@ func TestNewestIsEncodedOnce(t *testing.T) {
 	}
 }
 
-// TestEndsAreSpread: if many watches of several broadcasters must end, they end for the right reason, spread over a time. No
-// watch ends within minWatchLife after its client got the state, since client-go would list anew then.
+// TestEndsAreSpread: if many watches of several broadcasters must end, they end for the right reason, and not all at once. No
+// watch ends within minWatchLife after its client got the state, or client-go would list anew.
 func TestEndsAreSpread(t *testing.T) {
 	const broadcasters, watchesEach = 20, 90
 	const watches = broadcasters * watchesEach
@@ -61,11 +61,11 @@ func TestEndsAreSpread(t *testing.T) {
 	)
 	for name, tt := range map[string]struct {
 		cause         func(*fakeCluster)
-		stateTime     time.Duration // for which each client reads its state
+		stateTime     time.Duration // how long each client reads its state
 		want          Ending        // "": EndLost or EndShutdown, whichever comes first
 		wantFirst     time.Duration // no watch ends earlier
 		wantLast      time.Duration // no watch ends later
-		wantPerSecond int           // at most so many watches end in a second
+		wantPerSecond int           // the most watches that may end in one second
 		wantIdleGoOn  bool          // watches that have all changes go on; false: they may end
 	}{
 		"the history forgets the next change": {
@@ -160,7 +160,7 @@ type watchEnd struct {
 	after time.Duration
 }
 
-// endAll lets clients that have just got their state read until their watches end, and returns the ends.
+// endAll lets clients read until their watches end, and returns the ends. The clients have just got their states.
 func endAll(t *testing.T, all []*watchClient) []watchEnd {
 	t.Helper()
 	begunAt := time.Now()
@@ -184,8 +184,8 @@ func endAll(t *testing.T, all []*watchClient) []watchEnd {
 	return collected
 }
 
-// TestSlowState: a client that still reads its state when the history forgets later changes may go on reading for
-// initialStateTimeout. If the state may be wrong, it must stop at once.
+// TestSlowState: a client that still reads its state when the history forgets later changes may read on for
+// initialStateTimeout. If the state may be wrong, the client must stop at once.
 func TestSlowState(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cause            func(*fakeCluster)

@@ -59,11 +59,11 @@ func (l *life) checkNewest(v *View) error {
 		return fmt.Errorf("it is at revision %d, want %d", s.Revision, l.applied.To)
 	}
 	hasTimeline := l.hasTimeline(now.at)
-	for minRevision, want := range map[uint64]bool{
+	for minRevision, wantState := range map[uint64]bool{
 		0: true, l.applied.To - 1: hasTimeline, l.applied.To: hasTimeline, l.applied.To + 1: false,
 	} {
 		wantReason := reason.NotProven
-		if want {
+		if wantState {
 			wantReason = reason.None
 		}
 		if _, got := v.notOlder(now, minRevision); got != wantReason {
@@ -73,30 +73,30 @@ func (l *life) checkNewest(v *View) error {
 	return l.checkObjects(s, l.stateAt(l.applied.To))
 }
 
-// checkRetained checks that watches get all changes after the span's RetainedAfter. That is at least the revision of the load,
-// and at most that of the last write before the view begins. A watch may begin there, and not one revision earlier.
+// checkRetained checks that watches get all changes after RetainedAfter of the span. RetainedAfter is at least the revision of
+// the load, and at most that of the last write before the view begins. A watch may begin there, and not one revision earlier.
 func (l *life) checkRetained(v *View) error {
 	span := v.span()
-	retainedAfter := span.RetainedAfter()
-	maxRetainedAfter := l.applied.From
-	var want, got []uint64
+	retainedAfter, maxRetainedAfter := span.RetainedAfter(), l.applied.From
+	const gapless = true
+	var wantAt, gotAt []uint64 // the revisions of the changes
 	for _, w := range l.writes {
 		if w.revision <= span.From {
 			maxRetainedAfter = max(maxRetainedAfter, w.revision)
 		}
 		if retainedAfter < w.revision && w.revision <= span.To {
-			want = append(want, w.revision)
+			wantAt = append(wantAt, w.revision)
 		}
 	}
 	for i := span.Versions.FirstAfter(retainedAfter); i < span.Versions.Len(); i++ {
 		version := span.Versions.At(i)
-		got = append(got, version.Revision)
+		gotAt = append(gotAt, version.Revision)
 		if version.Change == (index.Change{}) {
 			return fmt.Errorf("the change at %d, after %d, is not known", version.Revision, retainedAfter)
 		}
 	}
-	if !slices.Equal(want, got) {
-		return fmt.Errorf("after %d, changes are retained at %d, want %d", retainedAfter, got, want)
+	if !slices.Equal(wantAt, gotAt) {
+		return fmt.Errorf("after %d, changes are retained at %d, want %d", retainedAfter, gotAt, wantAt)
 	}
 	if retainedAfter < l.applied.From || retainedAfter > maxRetainedAfter {
 		return fmt.Errorf("changes are retained after %d, want after %d to %d", retainedAfter, l.applied.From, maxRetainedAfter)
@@ -106,7 +106,7 @@ func (l *life) checkRetained(v *View) error {
 		return nil
 	}
 	for after, want := range map[uint64]reason.Reason{retainedAfter - 1: reason.History, retainedAfter: reason.None} {
-		if _, why := v.follow(now, after, true); why != want {
+		if _, why := v.follow(now, after, gapless); why != want {
 			return fmt.Errorf("a watch after %d: got reason %q, want %q; changes are retained after %d", after, why, want, retainedAfter)
 		}
 	}
@@ -136,7 +136,7 @@ func (l *life) checkExact(v *View, revision uint64) error {
 	return nil
 }
 
-// wantUsedBytes returns the number of bytes that must be counted: those of the objects at the view's beginning, and those of
+// wantUsedBytes returns the number of bytes that must be counted: those of the objects in the view's first state, and those of
 // each later version.
 func (l *life) wantUsedBytes(v *View) int64 {
 	size, state := int64(0), l.stateAt(v.From)

@@ -45,8 +45,8 @@ func probeSentAt(c *Collection, at time.Time) source.Probe {
 func TestRecordRevision(t *testing.T) {
 	const unixNanos = 1_764_000_000_000_000_000 // some storages use the time as the revision
 	for name, tt := range map[string]struct {
-		revision  uint64 // that is read; the highest one from before is 10
-		reached   uint64 // by the stream during the read
+		revision  uint64 // the revision that is read; the highest one seen before is 10
+		reached   uint64 // the revision that the stream reaches during the read
 		wantError bool
 	}{
 		"below the highest revision":             {revision: 9, reached: 10, wantError: true},
@@ -65,8 +65,8 @@ func TestRecordRevision(t *testing.T) {
 	}
 }
 
-// TestPendingProbesAreBounded: recordProbe keeps at most maxPendingProbes probes, however long a stream lags. The state is
-// about as new as the last probe that it has reached.
+// TestPendingProbesAreBounded: recordProbe keeps at most maxPendingProbes probes, however long a stream lags. Even so, the
+// state counts as about as new as the last probe that it has reached.
 func TestPendingProbesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = time.Minute
@@ -92,7 +92,7 @@ func TestPendingProbesAreBounded(t *testing.T) {
 // TestWaitsAreBounded: NotOlderThan, Exact and Follow of a revision that the feed has not reached wait for Limits.Wait, and
 // request a probe.
 func TestWaitsAreBounded(t *testing.T) {
-	const wait, moment = time.Second, 50 * time.Millisecond
+	const wait, moment, gapless = time.Second, 50 * time.Millisecond, true
 	for name, tt := range map[string]struct {
 		revision        uint64
 		afterAMoment    func(c *Collection, leave func()) // nil: nothing happens
@@ -117,7 +117,7 @@ func TestWaitsAreBounded(t *testing.T) {
 			"NotOlderThan": (*Collection).NotOlderThan,
 			"Exact":        (*Collection).Exact,
 			"Follow": func(c *Collection, ctx context.Context, revision uint64) (Snapshot, reason.Reason) {
-				return c.Follow(ctx, revision, true, wait)
+				return c.Follow(ctx, revision, gapless, wait)
 			},
 		} {
 			proxytest.Bubble(t, name+", "+kind, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	}
 }
 
-// TestValidity: WhyNot returns why the collection would no longer answer with a Snapshot that was taken earlier; None if it would.
+// TestValidity: WhyNot returns the reason why a Snapshot that was taken earlier must no longer be answered; None if it may be.
 func TestValidity(t *testing.T) {
 	newer := stateChange{kind: wire.Modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
 	for name, tt := range map[string]struct {
@@ -195,7 +195,8 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// TestNewestWaitsForALoadBeside: while a state is loaded beside the known one, AwaitLoad waits for AnyLoad, and not for FirstLoad.
+// TestNewestWaitsForALoadBeside: while a state is loaded beside the known one, AwaitLoad waits for AnyLoad but not for
+// FirstLoad.
 func TestNewestWaitsForALoadBeside(t *testing.T) {
 	for name, endLoad := range map[string]func(*Collection){
 		"the load succeeds": func(c *Collection) { loadState(c, index.NewTree(withoutIndex), 20) },

@@ -25,7 +25,7 @@ func TestStartsAreBounded(t *testing.T) {
 				switch unavailable {
 				case reason.None:
 					started++
-				case reason.Warming: // another one must be started first
+				case reason.Warming: // too many were started shortly before
 				default:
 					t.Fatalf("got reason %q, want none or %q", unavailable, reason.Warming)
 				}

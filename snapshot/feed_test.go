@@ -13,14 +13,14 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// bounds are the least and the most that a number may be. With the zero value it may be any.
+// bounds are the least and the most that a number may be. The zero value allows any number.
 type bounds struct{ least, most int }
 
 func (b bounds) contain(n int) bool { return b == bounds{} || b.least <= n && n <= b.most }
 
 // feedCase is an upstream, and what is expected of a feed that runs on it for a time.
 type feedCase struct {
-	upstream        *upstream     // check sets its revision, and lets its watches send bookmarks if nothing else is set
+	upstream        *upstream     // check sets its revision, and its watch if that is nil: all watches send a bookmark
 	duration        time.Duration // 0: a minute
 	wantUnavailable reason.Reason // why there is no newest state at the end; None: there is one
 	wantRevision    uint64        // of the newest state, at least
@@ -56,8 +56,8 @@ func (tt feedCase) check(t *testing.T) {
 	}
 }
 
-// TestFeed: a feed loads a state and keeps it, though objects change, watches end at their timeouts, a load is silent, or probes
-// are refused. It keeps no state that the upstream writes in two ways, and none of pages of two revisions.
+// TestFeed: a feed loads a state and keeps it, though objects change, watches end at their timeouts, a load is silent, or
+// probes are refused. It accepts no state whose pages are of two revisions, or that the upstream writes in two ways.
 func TestFeed(t *testing.T) {
 	// The first object has another revision in the list than in the watch that follows it.
 	alwaysChanged := func(r *http.Request, kind requestKind) (time.Duration, *http.Response) {
@@ -113,8 +113,8 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// TestFeedOfBrokenStreams: a feed whose streams end at once opens them again after growing pauses. The pauses do not grow
-// while streams send events: otherwise the feed of a resource that changes often would be ever further behind.
+// TestFeedOfBrokenStreams: a feed whose streams end at once opens another after each, with growing pauses. The pauses do not
+// grow if streams send events first, or the feed of a resource that changes often would fall ever further behind.
 func TestFeedOfBrokenStreams(t *testing.T) {
 	allWatchesSend := func(line string) *upstream {
 		return &upstream{changes: true, watch: func(int, uint64) []string { return []string{line} }}
@@ -156,7 +156,7 @@ func TestContradictingEvents(t *testing.T) {
 }
 
 // TestRevisionGoesBack: a feed drops its state if the upstream's revision has gone back: etcd was restored from a backup. A
-// lower bookmark, or a lower revision over one connection, does not show this: a single API server may lag.
+// lower bookmark, or a lower revision over one connection, is no proof: a single API server may lag.
 func TestRevisionGoesBack(t *testing.T) {
 	for name, tt := range map[string]feedCase{
 		"a bookmark is below the load's revision":    {upstream: &upstream{watch: firstWatchSends(bookmark(8, ""))}},
@@ -217,7 +217,7 @@ func TestFeedsObeyRetryAfter(t *testing.T) {
 	tooMany := refuseFor(retryAfter, http.StatusTooManyRequests)
 	for name, tt := range map[string]struct {
 		intercept       interceptor
-		firstWatch      string // the line that it sends
+		firstWatch      string // the line that the first watch sends
 		wantUnavailable reason.Reason
 	}{
 		"learning": {intercept: answerKind(kindProbe, tooMany), wantUnavailable: reason.Warming},

@@ -26,11 +26,11 @@ func collectionOfMany() *Collection {
 	return c
 }
 
-// TestTryForwardSmall: TryForwardSmall lets a list of the newest state be forwarded if the work for it is at most maxSmallWork
-// and if no probe that was sent after the list came has proven the state yet.
+// TestTryForwardSmall: TryForwardSmall lets a list of the newest state be forwarded if the work for it is at most maxSmallWork.
+// It forwards no list whose state is proven already, by a probe that was sent after the list came.
 func TestTryForwardSmall(t *testing.T) {
 	c := collectionOfMany()
-	waiting, proven := afterProbes(c)
+	waiting, proven := afterProbes(c) // the state is not proven, or proven
 	for name, tt := range map[string]struct {
 		query       index.Query
 		afterProbe  uint64
@@ -85,8 +85,8 @@ func TestTryForwardSmallIsBounded(t *testing.T) {
 	}
 }
 
-// TestTryForwardPage: TryForwardPage lets a small page of a list be forwarded if memory has not reached the list's revision. Then
-// it requests a probe, so that memory reaches the revision.
+// TestTryForwardPage: if memory has not reached a list's revision, TryForwardPage lets a small page of the list be forwarded,
+// and requests a probe, so that memory reaches the revision.
 func TestTryForwardPage(t *testing.T) {
 	const reached, notReached = manyAt, manyAt + 1
 	small, large := index.Query{Limit: 1, Start: "n/0001"}, index.Query{Start: "n/0001"}

@@ -59,7 +59,7 @@ func checkHistories(t *testing.T, first, end int) {
 
 // randomSteps returns the steps of the history with a seed. The first one is a load.
 func randomSteps(seed uint64) []step {
-	const stream = 6 // any number; another one gives other histories
+	const stream = 6 // any number; with another, the histories differ
 	random := rand.New(rand.NewPCG(seed, stream))
 	total := 0
 	for _, kind := range stepKinds {
@@ -105,8 +105,8 @@ func runSteps(steps []step) (failed int, err error) {
 	return last, l.check(all)
 }
 
-// anyRevision returns a revision from one before the first to two after the newest. The i-th step determines it, so that a run
-// can be repeated.
+// anyRevision returns a revision from one before the first to two after the newest. It is derived from the i-th step, s, so
+// that a run can be repeated.
 func (l *life) anyRevision(i int, s step) uint64 {
 	number := uint64(i)<<16 | uint64(s.choice)<<8 | uint64(s.amount) // #nosec G115 -- an index
 	return modelStart - 1 + number%(l.upstream-modelStart+4)
@@ -118,7 +118,7 @@ type step struct {
 	choice, amount byte
 }
 
-// oneIn reports, by choice, whether one of n equally likely cases holds.
+// oneIn returns true in one of n cases, by choice.
 func (s step) oneIn(n byte) bool { return s.choice%n == 0 }
 
 // String returns the step as a failed test shows it.
@@ -202,7 +202,7 @@ func newLife() *life {
 	return l
 }
 
-// load replaces what is known by the upstream's state. Reading it may take minutes.
+// load replaces what is known by the upstream's state, which may take minutes to read.
 func (l *life) load(s step) error {
 	if err := l.collection.recordRevision(l.upstream, l.collection.highestSeenRevision()); err != nil {
 		return err

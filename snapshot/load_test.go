@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestStreamingListsThatFail: if streaming lists fail, a feed loads the state page by page. If the one of a name that cannot
-// exist fails, too, clients' streaming lists are forwarded.
+// TestStreamingListsThatFail: if streaming lists fail, a feed loads the state page by page. If even the streaming list of a
+// name that cannot exist fails, clients' streaming lists are forwarded.
 func TestStreamingListsThatFail(t *testing.T) {
 	for name, tt := range map[string]struct {
 		intercept     interceptor
@@ -36,8 +36,8 @@ func TestStreamingListsThatFail(t *testing.T) {
 	}
 }
 
-// expectForwardedStreamingLists checks that a collection has a newest state, and whether clients' streaming lists of it are
-// forwarded, because the feed does not know how they end.
+// expectForwardedStreamingLists checks that a collection has a newest state. It also checks whether clients' streaming lists
+// are forwarded, because the feed does not know how they end.
 func expectForwardedStreamingLists(t *testing.T, c *Collection, want bool) {
 	t.Helper()
 	snap, unavailable := c.NotOlderThan(t.Context(), 0)
@@ -59,14 +59,14 @@ func TestForbiddenStreamingLists(t *testing.T) {
 }
 
 // TestStreamingListsWithoutEnd: after a streaming list that did not end with its bookmark, a feed loads states in pages for
-// noStreamingFor, since each such list costs the upstream a whole one. If the one of a name that cannot exist does not end
-// either, the feed asks for no whole one at all, and clients' streaming lists are forwarded.
+// noStreamingFor, since each attempt costs the upstream a whole list. If even the streaming list of a name that cannot exist
+// does not end, the feed asks for no whole streaming list, and clients' streaming lists are forwarded.
 func TestStreamingListsWithoutEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		emptyEnds bool   // the list of a name that cannot exist ends
 		repeats   string // the line that a list without an end sends every second; "": none
-		// wantWhole is the number of whole streaming lists within noStreamingFor, with three reloads. wantWholeLater is the
-		// number after one more reload, later.
+		// wantWhole is the number of whole streaming lists within noStreamingFor, in which there are three reloads.
+		// wantWholeLater is the number after a fourth reload, when noStreamingFor is over.
 		wantWhole, wantWholeLater int
 		wantForwarded             bool
 	}{

@@ -9,9 +9,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// The model is the trivial truth about one resource upstream: the list of all writes. Replaying that list gives the state at a
-// revision. The model also knows what the feed has applied to the collection, and when: one interval of revisions (see
-// doc.go). A life (life_test.go) changes collection and model step by step. checks_test.go compares what the two know.
+// The model is the simplest truth about one resource upstream: the list of all writes. Replaying them gives the state at any
+// revision. The model also knows which interval of revisions the feed has applied to the collection, and when (see doc.go).
+// A life (life_test.go) changes collection and model step by step. checks_test.go compares the two.
 
 const (
 	modelHistory   = 256 * time.Second // 256 checkpoints are kept at most: one for each second
@@ -37,7 +37,7 @@ type modelState [len(modelKeys)]*index.Object
 type advance struct {
 	revision uint64
 	at       time.Time
-	// first reports whether it was the first at that time, so that history may be trimmed there.
+	// first is true if no earlier advance has the same time, so that history may be trimmed there.
 	first bool
 }
 
@@ -47,11 +47,11 @@ type model struct {
 	upstream uint64 // the upstream's newest revision
 	// upstreamTimes are all revisions that the upstream has had, with the times at which it reached them.
 	upstreamTimes []checkpoint
-	// outage is the last time in which nobody answered upstream.
+	// outage is the last period in which nobody answered upstream.
 	outage clock.Outage
 
 	known    bool     // there is a state
-	applied  Interval // that the feed has applied
+	applied  Interval // what the feed has applied
 	advances []advance
 	// currentAt is the time of the last probe, or of the request for the state, whose revision was reached.
 	currentAt time.Time

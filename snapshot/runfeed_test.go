@@ -53,7 +53,7 @@ func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config))
 // noOutage is [Config.Outage] of an upstream that answers.
 func noOutage() clock.Outage { return clock.Outage{} }
 
-// elsewhere sets Close in requests, by which a test sees that they went over connections of their own.
+// elsewhere is the transport of Config.Elsewhere. It sets Close in requests, so that a test can tell them from all others.
 type elsewhere struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -88,7 +88,7 @@ func runFeedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Se
 	return c
 }
 
-// expectNewest checks why a collection has no newest state. None: it must have one.
+// expectNewest checks the reason why a collection has no newest state. None: it must have one.
 func expectNewest(t *testing.T, c *Collection, wantUnavailable reason.Reason) {
 	t.Helper()
 	if _, unavailable := c.NotOlderThan(t.Context(), 0); unavailable != wantUnavailable {
@@ -96,7 +96,7 @@ func expectNewest(t *testing.T, c *Collection, wantUnavailable reason.Reason) {
 	}
 }
 
-// expectLoss checks that a collection has lost its state once, for a cause. None: it must not have lost it.
+// expectLoss checks that a collection has lost its state once, for this cause. None: it must never have lost a state.
 func expectLoss(t *testing.T, c *Collection, want reason.Reason) {
 	t.Helper()
 	wantLosses := map[reason.Reason]uint64{}

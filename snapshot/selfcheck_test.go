@@ -142,8 +142,8 @@ func TestUnansweredPageHidesNothing(t *testing.T) {
 	})
 }
 
-// TestRepeatedMismatchIsNotKept: a collection that differs is loaded anew at once. If it differs again within mismatchWindow,
-// it is forwarded for mismatchBan each time, and loaded after that.
+// TestRepeatedMismatchIsNotKept: a collection that differs is loaded anew at once. Each time it differs again within
+// mismatchWindow, its requests are forwarded for mismatchBan before it is loaded.
 func TestRepeatedMismatchIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCheckedWidgets(t, 10, checkEvery)

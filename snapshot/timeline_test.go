@@ -12,9 +12,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestAnotherTimelineIsLoaded: after a probe that a balancer has refused, another API server may answer, so a feed opens its
-// stream again, before the newest change: of b at 8. It loads the state anew, unless the stream sends that change as it was, and
-// nothing else up to 9.
+// TestAnotherTimelineIsLoaded: after a balancer has refused a probe, another API server may answer. So a feed opens its stream
+// again from before the newest change, which is of b at 8. The feed keeps its state only if the stream sends that change with
+// the same bytes, and no other change up to 9.
 func TestAnotherTimelineIsLoaded(t *testing.T) {
 	change, later := itemEvent("MODIFIED", itemBAt(8)), itemEvent("MODIFIED", itemBAt(12))
 	otherBytes := strings.Replace(change, `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)
@@ -51,14 +51,14 @@ func TestAnotherTimelineIsLoaded(t *testing.T) {
 	}
 }
 
-// TestSameServersSameTimeline: after its stream has ended, a feed without a change since its load keeps the state and the
-// history if Config.SameTimeline says that an API server that ran before still runs. That may be known only after the server
-// has renewed its Lease, so the feed asks a few times. Otherwise it loads the state anew.
+// TestSameServersSameTimeline: when the stream of a feed ends without a change since the load, the feed calls
+// Config.SameTimeline. If an API server that ran before still runs, the feed keeps the state and the history, else it loads
+// the state anew. An answer may take until the server has renewed its Lease, so the feed asks a few times.
 func TestSameServersSameTimeline(t *testing.T) {
 	const never = 100 // more calls than there are
 	for name, tt := range map[string]struct {
-		unprovenCalls int  // the number of first calls that do not say it
-		soon          bool // they say that it may be known soon
+		unprovenCalls int  // how many calls return false before one returns true
+		soon          bool // these calls return that it may be known soon
 		wantLoads     int
 	}{
 		"the servers are the same":                   {wantLoads: 1},

@@ -17,10 +17,10 @@ import (
 // sampleLimit is the limit of the list from which a feed learns the form of lists (source.sampleSize).
 const sampleLimit = "20"
 
-// upstream is an API server in memory with two config maps, a and b. It does what a real one cannot be made to do. A test says
-// what its watches send.
+// upstream is an API server in memory with two config maps, a and b. Tests make it do what a real API server cannot be made to
+// do: they say what watches send, and intercept requests.
 type upstream struct {
-	// revision is the newest revision: mostly 9, above those of the objects. Once a feed runs it is guarded by mu.
+	// revision is the newest revision: mostly 9, above those of the objects. Once a feed runs, mu guards it.
 	revision uint64
 	// watch returns the lines that the n-th watch, from a revision, sends; nil: none. The watches of loads count, too. A
 	// watch lasts until its timeout, unless its last line is cut, or is no whole line.

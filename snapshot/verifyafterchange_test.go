@@ -175,15 +175,16 @@ func TestVerifyAfterMaxLag(t *testing.T) {
 			t.Errorf("while API servers may not know the change: got the compared pages %q, want none", compared)
 		}
 		time.Sleep(10 * time.Minute)
-		expect.Same(t, []string{page1, page2, page3, page3}, w.compared()) // a page that differs is compared once more
-		const wantLoads = 3                                                // at first, after the change, and since the page differs
+		const wantLoads = 3 // at first, after the change, and since the page differs
+		// A page that differs is compared once more.
+		expect.Same(t, []string{page1, page2, page3, page3}, w.compared())
 		w.expectLoads(t, wantLoads)
 		w.expectRight(t)
 	})
 }
 
-// TestVerifiedInOrder: nextToVerify returns eager collections first. It does not return a collection that is being compared. If
-// another comparison of it is required meanwhile, nextToVerify returns it again after verifyEvery.
+// TestVerifiedInOrder: nextToVerify returns eager collections first, and none that is being compared. A collection for which
+// another comparison is required meanwhile is returned again after verifyEvery.
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eager := resourceNamed("eager")

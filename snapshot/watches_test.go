@@ -115,16 +115,16 @@ func TestWatchesOverALoad(t *testing.T) {
 // longestEnding is more time than watches take to get what is left and to end, after their state was lost.
 const longestEnding = 25 * time.Second
 
-// TestWatchesOutliveALoad: when a feed that knows a state up to revision 9 loads another one at 12, clients' watches go on if a
-// short watch from 9 has all changes that led to that state, and they get these changes. Otherwise the watches end. (Both
-// states have the same objects, so an object that was added in between must have been deleted.)
+// TestWatchesOutliveALoad: a feed that knows a state up to revision 9 loads another one at 12. If a short watch from 9 has all
+// changes that led to the loaded state, clients' watches get these changes and go on. If not, they end. (Both states have the
+// same objects, so an object that was added in between must have been deleted.)
 func TestWatchesOutliveALoad(t *testing.T) {
 	itemCAt := func(revision string) string { return strings.Replace(itemC, `"12"`, `"`+revision+`"`, 1) }
 	added, deleted := itemEvent("ADDED", itemCAt("10")), itemEvent("DELETED", itemCAt("11"))
 	addedWithSpace := strings.Replace(added, `"ADDED",`, `"ADDED", `, 1)
 	for name, tt := range map[string]struct {
-		shortWatch []string // its lines
-		wantEvents int      // of a client's watch
+		shortWatch []string // the lines of the short watch
+		wantEvents int      // that a client's watch gets
 		wantEnd    watch.Ending
 	}{
 		"no change":                      {shortWatch: []string{bookmark(12, "")}},
@@ -185,9 +185,9 @@ func TestWatchesOutliveALoad(t *testing.T) {
 	}
 }
 
-// TestFormsAreLearned: a feed learns the form of bookmarks from a short watch soon after the load, so that a watch that ends
-// then gets a last bookmark. It learns none from a bookmark that ends initial events. After an event that API servers write
-// with other bytes, no form is known, and watches are forwarded.
+// TestFormsAreLearned: soon after the load, a feed learns the form of bookmarks from a short watch, so that even a watch that
+// ends early gets a last bookmark. A bookmark that ends initial events has another form, and teaches nothing. After an event
+// that API servers write with other bytes, no form is known, and watches are forwarded.
 func TestFormsAreLearned(t *testing.T) {
 	event := itemEvent("MODIFIED", itemBAt(13))
 	for name, tt := range map[string]struct {

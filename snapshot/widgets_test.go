@@ -59,8 +59,8 @@ const (
 // Comparisons read threePages widgets in three pages of at most pageObjects.
 const (
 	threePages = 1200
-	// page1, page2 and page3 are the keys with which the pages begin. After the first page, that is the last key of the page
-	// before and a zero byte.
+	// page1, page2 and page3 are the keys with which the pages begin. page2 and page3 are the last key of the page before,
+	// and a zero byte.
 	page1, page2, page3 = "", "n/0499\x00", "n/0999\x00"
 	keyOnPage3          = "n/1100"
 )
@@ -110,7 +110,7 @@ func (w *checkedWidgets) intercept(r *http.Request) *http.Response {
 	if query.Has("sendInitialEvents") {
 		w.loads++
 	}
-	// A comparison reads an exact revision page by page. So does the sample after a load, but with limit 2.
+	// A comparison reads an exact revision page by page. The sample after a load does so, too, but with limit 2.
 	isFirstPage := query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2"
 	isComparison := isFirstPage || query.Has("continue")
 	if !isComparison {

@@ -22,8 +22,8 @@ import (
 //     Impersonate-* headers. A forwarded request has these headers already.
 //   - a user whom listproxy has verified. Requests are sent with listproxy's credentials, and with Impersonate-* headers
 //     that name this user.
-//   - nobody: the request has no Authorization header, or ambiguous ones. The zero Identity is nobody, too. The decision of
-//     an Authorizer is No, and requests are forwarded unchanged.
+//   - nobody: the Authorization header is missing, empty or ambiguous. The zero Identity is nobody, too. The decision of an
+//     Authorizer is No, and requests are forwarded unchanged.
 //   - listproxy's own account (see [Identity.IsOwn]).
 //
 // What is remembered about a caller is stored under a [Key], so no credential is kept longer than its request.
@@ -71,8 +71,8 @@ func (id Identity) Key() Key { return id.key }
 // credentials, and impersonates the user.
 func (id Identity) VerifiedUser() *user.DefaultInfo { return id.verified }
 
-// ImpersonatedUser returns the user whom requests to the upstream name in Impersonate-* headers, or nil if they have no such
-// headers. That is the verified user, for whom listproxy writes the headers, or the user whom the caller's own headers name.
+// ImpersonatedUser returns the user whom requests to the upstream name in Impersonate-* headers: the verified user, for whom
+// listproxy writes the headers, or the user whom the caller's own headers name. It returns nil if there are no such headers.
 func (id Identity) ImpersonatedUser() *user.DefaultInfo {
 	if id.verified != nil {
 		return id.verified
@@ -108,8 +108,8 @@ func (id Identity) SetHeaders(h http.Header) {
 	}
 }
 
-// HasCredentials reports whether requests can be sent as id: with the caller's one Authorization header, or with listproxy's
-// own credentials, for a verified user and for listproxy's own account. Only nobody has no credentials.
+// HasCredentials reports whether requests can be sent as id. They are sent with the caller's one Authorization header, or,
+// for a verified user and for listproxy's own account, with listproxy's own credentials. Only nobody has no credentials.
 func (id Identity) HasCredentials() bool {
 	return id.authorization != nil || id.verified != nil || id.own
 }
@@ -134,8 +134,8 @@ var _ fmt.Formatter = Identity{}
 // which writes no unexported fields.
 func (Identity) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "Identity(hidden)") }
 
-// identitySecret is the random secret of the HMACs in keys. Without it, nobody who finds a Key in a dump can check guesses of a
-// token against the Key, or compare it with keys of another process.
+// identitySecret is the random secret of the HMACs in keys. Somebody who finds a Key in a dump, but does not have the
+// secret, can neither check guesses of a token against the Key, nor compare it with keys of another process.
 type identitySecret [sha256.Size]byte
 
 // newIdentity returns the identity of a caller who sends this Authorization header. kind and token are the results of

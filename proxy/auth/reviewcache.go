@@ -20,13 +20,13 @@ const (
 	// maxKey bounds the length, in bytes, of a key under which an answer is remembered. Only the key of a question with a
 	// very long selector is longer.
 	maxKey = 4 << 10
-	// maxAttempts is the number of times that a request asks. It asks again if an answer is no longer valid when it comes.
+	// maxAttempts bounds how often a request asks until it gets an answer that is still valid.
 	maxAttempts = 3
 	// ownAnswerTTL is the time for which an answer is valid at least, from its arrival, for the requests that came before
 	// the question was sent. Otherwise a TTL of 0, or a slow upstream, would leave no time to use the answer.
 	ownAnswerTTL = time.Second
-	// revokedTTL bounds the TTL of an answer, even the one by ownAnswerTTL, if rights on which the answer may depend were
-	// revoked. So under a stream of revocations a question is asked once a second.
+	// revokedTTL bounds the TTL of an answer, and ownAnswerTTL, if rights on which the answer may depend were revoked. So
+	// under a stream of revocations a question is asked once a second.
 	revokedTTL = time.Second
 	// maxRevoked bounds the namespaces with remembered revocations. etcd cannot write as many while answers are valid.
 	maxRevoked = 256 << 10
@@ -79,7 +79,7 @@ type Caller struct {
 	Flow limits.Flow
 }
 
-// answer is an answer of the upstream. It is valid for ttl, counted from asked, with the exceptions in validFor.
+// answer is an answer of the upstream. It is valid for ttl from the time asked, with the exceptions in validFor.
 type answer[V any] struct {
 	value V
 	scope scope
@@ -135,7 +135,7 @@ func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], err
 	}
 	c.misses.Add(1)
 	for range maxAttempts {
-		got, err := c.await(ctx, q)
+		fresh, err := c.await(ctx, q)
 		now := time.Now()
 		if err != nil {
 			// Perhaps an outage has begun, in which remembered answers are valid for longer.
@@ -144,11 +144,11 @@ func (c *reviewCache[V]) get(ctx context.Context, q question[V]) (answer[V], err
 			}
 			return answer[V]{}, err
 		}
-		if !got.asked.Before(began) { // the question was sent after this request came
-			got.ttl = max(got.ttl, clock.Age(got.asked, now)+ownAnswerTTL)
+		if !fresh.asked.Before(began) { // the question was sent after this request came
+			fresh.ttl = max(fresh.ttl, clock.Age(fresh.asked, now)+ownAnswerTTL)
 		}
-		if c.validFor(&got, now) > 0 {
-			return got, nil
+		if c.validFor(&fresh, now) > 0 {
+			return fresh, nil
 		}
 	}
 	return answer[V]{}, errOutdated
@@ -164,8 +164,8 @@ func (c *reviewCache[V]) await(ctx context.Context, q question[V]) (answer[V], e
 	case <-ctx.Done():
 		return answer[V]{}, fmt.Errorf("the caller left before the upstream had answered: %w", ctx.Err())
 	case result := <-flight:
-		got, _ := result.Val.(answer[V])
-		return got, result.Err
+		fresh, _ := result.Val.(answer[V])
+		return fresh, result.Err
 	}
 }
 

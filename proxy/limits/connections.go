@@ -54,20 +54,20 @@ func (cs *Connections) Listen(l net.Listener) net.Listener {
 
 // replaceableLocked returns the connection that a new one from a network replaces, or nil if no connection is idle.
 func (cs *Connections) replaceableLocked(network string) *connection {
-	var found *connection
-	most := 0 // the number of idle connections in found's network
+	var replaced *connection
+	most := 0 // the number of idle connections in replaced's network
 	for name, idle := range cs.idle {
 		count := idle.Len()
 		if name == network {
 			count++ // the new connection counts as idle
 		}
-		longest := idle.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
-		if count > most || (count == most && longest.idleSince.Before(found.idleSince)) {
+		candidate := idle.Front().Value.(*connection) //nolint:forcetypeassert // the lists have nothing else
+		if count > most || (count == most && candidate.idleSince.Before(replaced.idleSince)) {
 			most = count
-			found = longest
+			replaced = candidate
 		}
 	}
-	return found
+	return replaced
 }
 
 // listener is what [Connections.Listen] returns.
@@ -114,7 +114,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// connection is a connection of a listener.
+// connection is a connection that a listener has accepted.
 type connection struct {
 	net.Conn
 	all     *Connections

@@ -14,7 +14,7 @@ import (
 
 // LimiterConfig configures a [Limiter]. Its units are requests, or bytes.
 type LimiterConfig struct {
-	// Capacity is the number of units that can be held at a time; 0 means no bound. One flow can hold half of them.
+	// Capacity is the number of units that can be held at a time, half of them (rounded up) by one flow; 0 means no bound.
 	Capacity int64
 	// MaxWaiting is the number of requests that can wait or be paused. One flow can have an eighth of them.
 	MaxWaiting int
@@ -22,7 +22,7 @@ type LimiterConfig struct {
 	MaxWait time.Duration
 }
 
-// flowsToFillQueue is the number of flows that can have LimiterConfig.MaxWaiting requests together.
+// flowsToFillQueue is the number of flows that it takes to fill LimiterConfig.MaxWaiting: one flow can have an eighth of it.
 const flowsToFillQueue = 8
 
 // Overload is the reason for which a [Limiter] refuses a request, which is answered with 429.
@@ -59,9 +59,9 @@ type Stats struct {
 //
 // Free units are granted at once, up to half of the capacity for one flow. If there are too few, requests wait. Units that
 // become free go to the waiting flow that holds the fewest (max-min fairness). Of flows that hold equally many, the one
-// whose oldest request came first gets them. Within a flow, requests are granted in the order in which they came. No cheaper
-// request overtakes the request whose turn it is: units stay free until there are enough for it. A flow that holds as many
-// units as it can waits for its own requests to end, and holds up no other flow.
+// whose oldest request came first gets them. Within a flow, requests are granted in the order in which they came. A cheaper
+// request does not overtake the one whose turn it is: units stay free until there are enough for that one. A flow that holds
+// as many units as it can waits for its own requests to end, and holds up no other flow.
 //
 // For example, flows A and B hold four units each and flow C holds two, of a capacity of ten. A and B wait for one more, A
 // for longer. The first unit that C releases goes to A, the second to B.
@@ -174,8 +174,8 @@ func (g *Grant) Pause() {
 	}
 }
 
-// Resume acquires the units again that Pause has given back. It may wait for them at the end of its flow's queue, as a new
-// request does. Its errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
+// Resume acquires the units again that Pause has given back. It may wait for them, like a new request, at the end of its
+// flow's queue. Its errors are those of [Limiter.Acquire]. After an error the Grant holds nothing.
 func (g *Grant) Resume(ctx context.Context) error {
 	if !g.paused {
 		return nil

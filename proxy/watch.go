@@ -32,7 +32,8 @@ type watchStream struct {
 	// finish ends the answer after the last write.
 	finish func()
 	span   trace.Span
-	form   *watch.Form
+	// form says how kube-apiserver writes the events.
+	form *watch.Form
 	// state has the objects with which the watch begins. It is nil after they were written.
 	state *body
 	// watcher has the events after the state.
@@ -49,7 +50,7 @@ type watchStream struct {
 	events int
 	// uncompressed is the number of bytes of these events before compression.
 	uncompressed int
-	// served describes the answer for the request's record.
+	// served is what the request's record says about the answer.
 	served observe.MemoryAnswer
 	// err is the first error of a write: the client has left, or does not read.
 	err error

@@ -76,7 +76,8 @@ func serveLimit(ctx context.Context, args []string) error {
 	return nil
 }
 
-// limit answers lists that name a revision or a token with the bytes that kube-apiserver sent the first time.
+// limit is the handler of [serveLimit]. It answers lists that name a revision or a token with the bytes that kube-apiserver
+// sent the first time.
 type limit struct {
 	upstream *httputil.ReverseProxy
 	stored   sync.Map // limitKey → *recorder
@@ -141,29 +142,29 @@ type recorder struct {
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (a *recorder) WriteHeader(code int) {
-	a.code = code
-	a.ResponseWriter.WriteHeader(code)
+func (r *recorder) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements [http.ResponseWriter].
-func (a *recorder) Write(p []byte) (int, error) {
-	a.body.Write(p)
-	return a.ResponseWriter.Write(p)
+func (r *recorder) Write(p []byte) (int, error) {
+	r.body.Write(p)
+	return r.ResponseWriter.Write(p)
 }
 
 // Unwrap lets [http.ResponseController] flush.
-func (a *recorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // chunkBytes are written at a time, as by listproxy.
 const chunkBytes = 64 << 10
 
 // replay writes the copy.
-func (a *recorder) replay(w http.ResponseWriter) {
-	maps.Copy(w.Header(), a.header)
+func (r *recorder) replay(w http.ResponseWriter) {
+	maps.Copy(w.Header(), r.header)
 	w.Header().Del("Content-Length") // listproxy sends none either
 	w.Header().Set("Cache-Status", "listproxy; hit; detail=any")
-	for chunk := range slices.Chunk(a.body.Bytes(), chunkBytes) {
+	for chunk := range slices.Chunk(r.body.Bytes(), chunkBytes) {
 		if _, err := w.Write(chunk); err != nil {
 			return // the client is gone
 		}

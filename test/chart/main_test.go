@@ -24,7 +24,7 @@ const patience = 2 * time.Minute
 
 var (
 	update = flag.Bool("update", false, "write golden files")
-	// helmBinary is the path of Helm.
+	// helmBinary is the path of Helm, and chart that of the chart.
 	helmBinary string
 	chart      = "../../charts/listproxy"
 )
@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// applyOverlay returns the path of the chart. If a mutant changes a file of the chart, by the go command's -overlay, which
-// Helm does not know, it returns dir, with a changed copy.
+// applyOverlay returns the path of the chart to test. Mutants change files by the go command's -overlay, which Helm does not
+// know. If one changes a file of the chart, dir gets a changed copy of the chart, and is returned.
 func applyOverlay(chart, dir string) (string, error) {
 	_, path, mutated := strings.Cut(os.Getenv("GOFLAGS"), "-overlay=")
 	if !mutated {
@@ -74,8 +74,8 @@ func applyOverlay(chart, dir string) (string, error) {
 	return chart, nil
 }
 
-// helm runs Helm, without the user's repositories, plugins and clusters, and returns its standard output. The error has its standard
-// error.
+// helm runs Helm, without the user's repositories, plugins and clusters, and returns its standard output. An error contains
+// all output.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), helmBinary, args...) // #nosec G204 -- the program under test

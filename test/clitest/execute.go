@@ -10,8 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// Execute runs a command with its arguments, and returns what it wrote to standard output and to standard error, and
-// its error.
+// Execute runs a command with its arguments, and returns its standard output, its standard error, and its error.
 func Execute(t *testing.T, cmd *cobra.Command, args ...string) (out, errs string, err error) {
 	t.Helper()
 	var stdout, stderr strings.Builder
@@ -23,8 +22,8 @@ func Execute(t *testing.T, cmd *cobra.Command, args ...string) (out, errs string
 	return stdout.String(), stderr.String(), err
 }
 
-// Run executes a command and returns all that it wrote, with the text of its error. It fails the test if the command returns no
-// error though wantErr, or one though not.
+// Run executes a command and returns all that it wrote, with the text of its error. It fails the test if the command returns
+// an error without wantErr, or none with it.
 func Run(t *testing.T, wantErr bool, cmd *cobra.Command, args ...string) string {
 	t.Helper()
 	out, errs, err := Execute(t, cmd, args...)

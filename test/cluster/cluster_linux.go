@@ -121,8 +121,8 @@ func mountOwn() error {
 	return nil
 }
 
-// overlayVarLib mounts an overlay that takes what programs write to /var/lib, and goes with the namespace. dir is mounted over
-// the overlay, so that its files stay visible outside.
+// overlayVarLib mounts an overlay over /var/lib. It takes what programs write there, and goes with the namespace. dir is
+// mounted over the overlay, so that its files stay visible outside.
 func overlayVarLib() error {
 	for _, folder := range []string{"/run/keep", "/run/upper", "/run/work"} {
 		if err := os.Mkdir(folder, 0o755); err != nil { // #nosec G301 -- as /var/lib is
@@ -145,7 +145,7 @@ func overlayVarLib() error {
 	return nil
 }
 
-// copySettings gives kubelet copies of the settings of the whole machine that it writes.
+// copySettings mounts copies over the kernel settings that kubelet writes: they are those of the whole machine.
 func copySettings() error {
 	for _, setting := range []string{
 		"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
@@ -303,8 +303,8 @@ var Dialer = net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx c
 	return (&net.Dialer{}).DialContext(ctx, network, dnsAddress)
 }}}
 
-// Forward forwards connections at the nth inherited port, which [Enter] opened outside, from 0 on, to a Service, as
-// "name.namespace:80". It returns the address outside.
+// Forward forwards connections to a Service, as "name.namespace:80", and returns the address at which they arrive. The port
+// is the nth, from 0 on, of those that [Enter] opened outside and this process inherited.
 func Forward(n int, service string) (string, error) {
 	const firstInherited = 3                                                  // file descriptor of exec.Cmd.ExtraFiles[0]
 	l, err := net.FileListener(os.NewFile(uintptr(firstInherited+n), "port")) // #nosec G115 -- a small number

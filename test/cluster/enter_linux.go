@@ -62,8 +62,9 @@ func Missing() (descriptions []string) {
 	return descriptions
 }
 
-// Enter runs this program again with the same arguments, inside the cluster's namespaces, and returns its exit code. If ctx ends,
-// it stops the program and returns 0. It opens so many ports outside for [Forward]. Before it returns, it removes the cluster.
+// Enter runs this program again with the same arguments, inside the cluster's namespaces, and returns its exit code. If ctx
+// ends, it stops the program and returns 0. Before it returns, it removes the cluster. ports is the number of ports that it
+// opens outside for [Forward].
 func Enter(ctx context.Context, log func(string), ports int) (code int, err error) {
 	lock, err := net.Listen("unix", lockSocket)
 	if err != nil {

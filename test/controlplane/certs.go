@@ -50,9 +50,9 @@ func (a *Authority) PEM() []byte { return certPEM(a.cert.Raw) }
 // Name returns the common name of the CA.
 func (a *Authority) Name() string { return a.cert.Subject.CommonName }
 
-// Issue issues a client certificate and its key, both in PEM. kube-apiserver reads the user's name from
-// the common name, and groups from the organizations. modify, which may be nil, changes the certificate before it is signed:
-// one that has expired, say.
+// Issue issues a client certificate and its key, both in PEM. kube-apiserver reads the user's name from the common name, and
+// groups from the organizations. modify, which may be nil, changes the certificate before it is signed, for example to an
+// expired one.
 func (a *Authority) Issue(subject pkix.Name, modify func(*x509.Certificate)) (cert, key []byte, err error) {
 	private, err := newKey()
 	if err != nil {

@@ -34,7 +34,7 @@ func (cp *ControlPlane) CA() []byte { return cp.credentials.issuer.PEM() }
 // CAPath returns the path of a file with [ControlPlane.CA].
 func (cp *ControlPlane) CAPath() string { return filepath.Join(cp.dir, caFile) }
 
-// ClientAuthority is the CA whose certificates the API server knows users by.
+// ClientAuthority returns the CA whose client certificates the API server accepts.
 func (cp *ControlPlane) ClientAuthority() *Authority { return cp.credentials.issuer }
 
 // Token returns the bearer token of a user, or "" for one who has none.
@@ -57,8 +57,8 @@ func (cp *ControlPlane) CertConfig(user string) *rest.Config {
 	return config
 }
 
-// IssueCert issues a client certificate for a user with groups, and its
-// key, both in PEM. The user need not be one of [Users].
+// IssueCert issues a client certificate for a user with groups, and its key, both in PEM. The user need not be one of
+// [Users].
 func (cp *ControlPlane) IssueCert(user string, groups ...string) (cert, key []byte, err error) {
 	return cp.credentials.issuer.Issue(pkix.Name{CommonName: user, Organization: groups}, nil)
 }

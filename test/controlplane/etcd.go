@@ -80,10 +80,9 @@ func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
 	return decoded.Header.Revision, err
 }
 
-// CompactEtcdAt compacts etcd at a revision, as an API server does: it also
-// writes the revision to [compactRevisionKey], which takes one revision more.
-// kube-apiserver reads the key every 15 seconds; until then its watch cache may answer lists at older exact
-// revisions. After a restart it no longer does.
+// CompactEtcdAt compacts etcd at a revision, as an API server does: it also writes the revision to [compactRevisionKey],
+// which takes one revision more. kube-apiserver reads the key every 15 seconds. Until it has read the key or has restarted,
+// its watch cache may answer lists at older exact revisions.
 func (cp *ControlPlane) CompactEtcdAt(ctx context.Context, revision int64) error {
 	at := strconv.FormatInt(revision, 10)
 	announcement := map[string]any{"key": []byte(compactRevisionKey), "value": []byte(at)}
@@ -109,8 +108,7 @@ type EtcdSnapshot struct {
 	dir string
 }
 
-// SnapshotEtcd stops the first API server and etcd in order, copies etcd's data, and starts both
-// again.
+// SnapshotEtcd stops the first API server and etcd in order, copies etcd's data, and starts both again.
 func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (snapshot EtcdSnapshot, err error) {
 	err = cp.whileRunning(ctx, func(ctx context.Context) (err error) {
 		cp.snapshots++
@@ -128,7 +126,7 @@ func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (snapshot EtcdSnapshot
 	return snapshot, err
 }
 
-// RestoreEtcd stops both, restores the data of a snapshot, and starts both again: everything that
+// RestoreEtcd stops the first API server and etcd, restores the data of a snapshot, and starts both again: everything that
 // was written since is gone, and revisions are given a second time.
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) error {
 	return cp.whileRunning(ctx, func(ctx context.Context) error {
@@ -143,8 +141,8 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) 
 	})
 }
 
-// RestoreEtcdBumped is RestoreEtcd with etcdutl: revisions go on above those that may have been given. History before is
-// compacted, which etcdutl requires for that.
+// RestoreEtcdBumped is RestoreEtcd with etcdutl, which raises the revision by bump: no revision is given a second time.
+// etcdutl can do so only if it marks the history before as compacted.
 func (cp *ControlPlane) RestoreEtcdBumped(ctx context.Context, etcdutl string, snapshot EtcdSnapshot, bump int64) error {
 	return cp.whileRunning(ctx, func(ctx context.Context) error {
 		_ = cp.First.Stop() // if it runs

@@ -28,9 +28,8 @@ const (
 	identityTimeout = 30 * time.Second
 )
 
-// await waits until the API server is ready and has renewed its Lease. The Lease comes later, in a new
-// cluster by seconds: a listproxy that starts in between would see the API server come. The
-// caller holds s.mu.
+// await waits until the API server is ready and has renewed its Lease. That may come seconds later, in a new cluster. A
+// listproxy that starts in between would see a new API server come. The caller holds s.mu.
 func (s *APIServer) await(ctx context.Context) error {
 	config := s.cp.RESTConfig(Admin)
 	config.Host = s.URL()
@@ -66,8 +65,8 @@ func (s *APIServer) await(ctx context.Context) error {
 	return err
 }
 
-// hasRenewed reports whether a Lease was renewed since the process started. (Its holder says nothing: older versions keep the
-// one before.)
+// hasRenewed reports whether a Lease was renewed since the process started. (The holder in it does not tell: older versions
+// keep the name of the process before.)
 func (s *APIServer) hasRenewed(l coordinationv1.Lease) bool {
 	return strings.HasPrefix(l.Name, identityPrefix) && l.Spec.RenewTime != nil && !l.Spec.RenewTime.Time.Before(s.process.started)
 }

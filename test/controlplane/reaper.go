@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// runningFile exists in the directory as long as processes may start there. A starting process
-// first writes its pid, and then checks for the file; the reaper first removes the file, and then reads
-// the pids. So a process that is just starting is either found or does not start.
+// runningFile exists in the control plane's directory as long as processes may start. A starting process first writes its
+// pid, and then checks for the file. The reaper first removes the file, and then reads the pids. So it finds a process that
+// is just starting, or that process does not start.
 const runningFile = "running"
 
-// reaperScript waits for the end of its standard input, then kills the processes of the
-// directory $1 and removes it. It tries again, for ten seconds, while dying processes still write there.
+// reaperScript waits for the end of its standard input, kills the processes whose pids are in the directory $1, and removes
+// the directory. Dying processes may still write there, so it tries again for ten seconds.
 const reaperScript = `
 trap '' HUP INT TERM
 while read -r _; do :; done

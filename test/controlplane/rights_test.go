@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestImpersonationManifest: docs/rbac-impersonation.yaml grants what Impersonation grants, but only for certain names. These are
-// placeholders that an operator must replace, and system:authenticated. Rules for extras have no names.
+// TestImpersonationManifest: docs/rbac-impersonation.yaml has the rules of Impersonation, each only for placeholders that an
+// operator must replace, and for system:authenticated. Only rules for extras have no names.
 func TestImpersonationManifest(t *testing.T) {
 	text, err := os.ReadFile("../../docs/rbac-impersonation.yaml")
 	expect.NoError(t, err)

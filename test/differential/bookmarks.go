@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// templates are the bytes of the bookmarks that both sides have sent, with masked revisions. The zero templates are empty.
-// Safe for concurrent use.
+// templates has the bytes of the bookmarks that either side has sent, with masked revisions. Its zero value is empty. Safe
+// for concurrent use.
 type templates struct {
 	mu     sync.Mutex
 	seen   map[template]string
@@ -35,8 +35,8 @@ func templateOf(w watchRequest, e oracle.Event) (template, string) {
 	return template{w.Resource.GroupVersionResource.String(), w.eventsIn(), e.EndsInitial, len(revision)}, string(masked)
 }
 
-// compare adds the bookmarks among the events that kube-apiserver served and listproxy proxied. It returns how one differs
-// from an earlier one of its sort, of either side.
+// compare adds the bookmarks among the events that kube-apiserver served and listproxy proxied. If one of them differs from
+// an earlier bookmark of its sort, from either side, compare returns the difference.
 func (t *templates) compare(w watchRequest, served, proxied []oracle.Event) *difference {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -21,7 +21,7 @@ type card struct {
 const (
 	// maxTries bounds how often a card that cannot be compared is dealt in a round.
 	maxTries = 24
-	// returnDistance is the number of cards that are dealt before a returned card.
+	// returnDistance is the number of cards that are dealt before a card that was put back.
 	returnDistance = 50
 )
 
@@ -62,7 +62,7 @@ func (d *deck) deal() card {
 	return next
 }
 
-// putBack puts a card back into the deck that could not be compared, because there was no next page, say.
+// putBack puts back a card that could not be compared, for example because there was no next page.
 func (d *deck) putBack(c card) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

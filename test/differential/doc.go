@@ -3,27 +3,27 @@
 //
 // # What a list is compared with
 //
-// Some requests have the same answer at any time: an exact revision, a continuation, and what is refused. They are sent to
-// both sides. The answers to others (any, not-older-than, consistent) change with time. These are sent to listproxy, whose
-// answer names a revision, and kube-apiserver is asked for the same list at exactly that revision. The revision must not be
-// too old: a not-older-than has at least the revision that it names, a consistent every write that was confirmed before the
-// request, and an any from memory every write that was confirmed [bound] before, as --staleness-bound promises. A forwarded
-// any may be of any age.
+// Some requests have the same answer at any time: exact revisions, continuations, and requests that are refused. They are
+// sent to both sides. The answers to others (any, not-older-than, consistent) change with time. These requests are sent to
+// listproxy, whose answer names a revision, and kube-apiserver is asked for the same list at exactly that revision. The
+// revision must not be too old. The answer to a not-older-than has at least the revision that the request names. A
+// consistent answer has every write that was confirmed before the request, and an any from memory every write that was
+// confirmed [bound] before, as --staleness-bound promises. A forwarded any may be of any age.
 //
-// kube-apiserver reads two kinds of requests in a special way. A list of a single key (metadata.name= in one namespace) with
-// a revision and a limit is read from etcd as it is now, though the revision would mean Exact for other lists. It is compared
-// as a consistent. And a first page of pods with spec.nodeName= that is not exact comes from an index, and has no token if no
-// more pods of the node follow, while the exact list has a token if any pods follow. Such a page may lack the token if
-// everything else is equal, and kube-apiserver says that no pods of the node follow.
+// kube-apiserver reads two kinds of requests in a special way. It reads a list of a single key (metadata.name= in one
+// namespace) with a revision and a limit from etcd as it is now, though other lists would be Exact. Such a list is compared
+// as a consistent. And it reads a first page of pods with spec.nodeName= from an index, unless the page is exact. A page
+// from the index has no token if no more pods of the node follow, while an exact one has a token if any pods follow. So the
+// page may lack the token if everything else is equal, and kube-apiserver says that no pods of the node follow.
 //
 // # What a watch is compared with
 //
-// Two watches are never answered at the same part, so their events are not compared with each other. Each is compared with
-// a [track]: a state that kube-apiserver lists at an exact revision, and the events that it sends from there, with the same
-// selectors and in the same representation. The initial events of a watch must be the state at one revision, in the order
-// of keys, and if a bookmark ends them, at the revision of that bookmark. After them, each later event must come once and
-// in order, up to what had been written before the comparison. kube-apiserver's own watch is checked in the same way. If it
-// fails the check, this package demands something wrong ([wrongReference]).
+// At any moment, two watches have received different parts of the same events, so they are not compared with each other.
+// Each is compared with a [track]: a state that kube-apiserver lists at an exact revision, and the events that it sends from
+// there, with the same selectors and in the same representation. The initial events of a watch must be the state at one
+// revision, in the order of keys, and if a bookmark ends them, at the revision of that bookmark. After them, each later
+// event must come once and in order, up to what had been written before the comparison. kube-apiserver's own watch is
+// checked in the same way. If it fails, the check itself is wrong ([wrongReference]).
 //
 // Bookmarks must have the same bytes as kube-apiserver's, except for the revision. They come only if the request allows them.
 // Their revision is never below the one that the request names, and never above that of a later event.

@@ -18,8 +18,8 @@ const recent = 45 * time.Second
 type generator struct {
 	rng       *rand.Rand
 	cluster   *cluster.Cluster
-	watchList bool
-	hasShards bool
+	watchList bool // kube-apiserver has streaming lists
+	hasShards bool // kube-apiserver has sharded lists and watches
 }
 
 // oneIn reports true once in n times.
@@ -199,7 +199,7 @@ func (g *generator) forged() (_ question, ok bool) {
 		"/~", "/a\u2028<&>", "/\U0010ffff",
 	)}
 	q.Semantics = continued
-	switch g.rng.IntN(12) { // mostly nothing
+	switch g.rng.IntN(12) { // from 4 on, these fields stay
 	case 0: // goes on at the newest state
 		token.Revision = -1
 		q.Semantics = mostRecent
@@ -212,7 +212,7 @@ func (g *generator) forged() (_ question, ok bool) {
 		q.Semantics = mostRecent
 	}
 	text := token.Encode()
-	switch g.rng.IntN(12) { // mostly nothing
+	switch g.rng.IntN(12) { // from 2 on, the text stays
 	case 0:
 		text += "="
 	case 1:

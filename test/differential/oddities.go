@@ -91,7 +91,8 @@ func (g *generator) setUnusualParameter(q *question) {
 		{"unknown", "1"},
 		{"includeUninitialized", "true"},
 		{"shardSelector", "x"},
-		{"shardSelector", "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"}, // ignored by a kube-apiserver without shards
+		// A kube-apiserver without shards ignores it.
+		{"shardSelector", "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"},
 		{"continue", "AAAA"},
 		{"fieldManager", "x"},
 	}...)

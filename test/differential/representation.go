@@ -80,7 +80,7 @@ func (g *generator) represent(q *question, representation representation) {
 	}
 }
 
-// indent makes a question one for indented JSON, in one of the ways of clients.
+// indent makes a question one for indented JSON, in one of the ways in which clients ask for it.
 func (g *generator) indent(q *question) {
 	switch g.rng.IntN(4) {
 	case 0:

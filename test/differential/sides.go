@@ -40,7 +40,7 @@ func newSide(name, base string, ca []byte) *side {
 	return &side{name: name, base: base, roots: roots, clients: map[clientKey]*http.Client{}}
 }
 
-// client returns the client of a key, one for each.
+// client returns the one client of a key.
 func (s *side) client(key clientKey) *http.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,8 +35,9 @@ func TestCompareEvents(t *testing.T) {
 	goneLater := newEvent(watch.Error, 7, "expired (%d)")
 	right := []oracle.Event{change, bookmark}
 	for name, tt := range map[string]struct {
-		served, proxied, reference *stream
-		wantKind                   differenceKind // "": no difference
+		served, proxied *stream
+		reference       *stream        // of the track; nil: the change, and no end
+		wantKind        differenceKind // "": no difference
 	}{
 		"equal streams":              {served: open(right...), proxied: open(right...)},
 		"no bookmark in listproxy's": {served: open(right...), proxied: open(change)},

@@ -20,9 +20,9 @@ import (
 
 const (
 	mib = 1 << 20
-	// perConnection is the memory of a connection that listproxy and the chart assume.
+	// perConnection is the memory that listproxy and the chart assume for a connection.
 	perConnection = 128 << 10
-	// perAnswer is the memory of a forwarded answer that the client stops reading, as they assume it.
+	// perAnswer is the memory that both assume for a forwarded answer that the client stops reading.
 	perAnswer = 320 << 10
 	// perWatch is four times the memory of a forwarded watch.
 	perWatch = 256 << 10

@@ -43,11 +43,10 @@ type tool struct {
 	cgo    bool
 }
 
-// ControlPlane makes sure that etcd, kube-apiserver and kubectl are in bin/ of the repository that holds the
-// working directory, as the module in tools/ pins them, and returns their paths. With a version, as
-// "1.32.13", kube-apiserver is that one, which a module beside tools/ must pin. It returns the version
-// that the paths have. It builds what is missing or was built from another go.mod or go.sum, which takes
-// minutes and is logged. Callers in several processes wait for one build.
+// ControlPlane returns the paths of etcd, kube-apiserver and kubectl, as the module in tools/ pins them, and the version of
+// kube-apiserver. A version, as "1.32.13", chooses another kube-apiserver, which a module beside tools/ must pin. The
+// binaries are in bin/ of the repository that holds the working directory. What is missing there or was built from another
+// recipe is built, which takes minutes and is logged. Callers in several processes wait for one build.
 func ControlPlane(ctx context.Context, log func(string), version string) (Paths, string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -99,9 +98,8 @@ func ControllerRuntimeTests(of string) (name, pkg string) {
 	return "controller-runtime-" + of + ".test", controllerRuntime + "/pkg/" + of
 }
 
-// Tool makes sure that a tool for tests, a release or a cluster, or another project's tests or programs, is in
-// bin/, as its module pins it, and returns its path. It builds as [ControlPlane] does, and only what is
-// asked for.
+// Tool returns the path in bin/ of a tool for tests, a release or a cluster, or of another project's tests or program, as
+// its module pins it. It builds that tool if [ControlPlane] would.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -161,7 +159,7 @@ func testsOf(of string) tool {
 
 var pin = regexp.MustCompile(regexp.QuoteMeta(kubernetes) + ` v(\S+)`)
 
-// choose returns the module that pins a version of Kubernetes; "": toolsDir, with the version that it pins.
+// choose returns the module that pins a version of Kubernetes, and that version. "" chooses toolsDir.
 func choose(root, version string) (module, pinned string, err error) {
 	modules, err := filepath.Glob(filepath.Join(root, otherTools))
 	if err != nil {
@@ -187,15 +185,13 @@ func choose(root, version string) (module, pinned string, err error) {
 		version, strings.Join(known, ", "), toolsDir)
 }
 
-// provide makes sure that tools that a module pins are in bin/, and builds those that are missing or
-// were built from another recipe.
+// provide builds those tools of a module that are not in bin/, or were built from another recipe.
 func provide(ctx context.Context, log func(string), root, module string, tools ...tool) error {
 	module, bin := filepath.Join(root, module), filepath.Join(root, "bin")
 	want, err := recipeHash(module)
 	if err != nil {
 		return err
 	}
-	// Called again with the lock held: another process may have built the tool meanwhile.
 	isBuilt := func(t tool) bool {
 		_, err := os.Stat(filepath.Join(bin, t.name))
 		stamp, _ := os.ReadFile(stampFile(bin, t))
@@ -214,7 +210,7 @@ func provide(ctx context.Context, log func(string), root, module string, tools .
 		if err != nil {
 			return err
 		}
-		if !isBuilt(t) {
+		if !isBuilt(t) { // by another process meanwhile
 			if err = build(ctx, log, module, bin, t); err == nil {
 				err = os.WriteFile(stampFile(bin, t), []byte(want), 0o600)
 			}
@@ -247,7 +243,7 @@ func RepoRoot() (string, error) {
 	}
 }
 
-// stampFile returns the path of the file with the recipe from which a binary was built.
+// stampFile returns the path of the file with the hash of the recipe from which a binary was built.
 func stampFile(bin string, t tool) string { return filepath.Join(bin, "."+t.name+".stamp") }
 
 // recipeHash returns a hash of everything that a build depends on: the pinned modules, their sources and the flags.

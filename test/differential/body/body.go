@@ -62,7 +62,7 @@ func SameButToken(a, b []byte) bool {
 	return ok && ta != "" && sameToken(ta, tb)
 }
 
-// OnlyTokenMissing returns the token of the list b. It is ok if a has no token and is equal to b otherwise.
+// OnlyTokenMissing returns the token of the list b. ok reports whether a lacks that token, and is equal to b otherwise.
 func OnlyTokenMissing(a, b []byte) (token string, ok bool) {
 	ta, tb, ok := tokensOfSame(a, b)
 	return tb, ok && ta == "" && tb != ""
@@ -91,7 +91,7 @@ type list struct {
 	meta metav1.ListMeta
 	// envelope is the envelope of protobuf, without the list in it.
 	envelope runtime.Unknown
-	// rest is the rest: in JSON the text without the token, in protobuf the list without the metadata.
+	// rest is the text without the token in JSON, and the list without the metadata in protobuf.
 	rest []byte
 }
 
@@ -113,7 +113,7 @@ func read(body []byte) (list, error) {
 	if meta.Continue == "" {
 		return l, nil
 	}
-	// A list of a built-in type has no continue without a token, and one of a custom type an empty one.
+	// A last page of a built-in type has no field continue, and one of a custom type has an empty one.
 	for _, text := range []string{`,"continue":"` + meta.Continue + `"`, ",\n    \"continue\": \"" + meta.Continue + `"`} {
 		l.rest = bytes.Replace(body, []byte(text), nil, 1)
 		if len(l.rest) < len(body) {

@@ -13,9 +13,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// Churn creates, updates, patches and deletes objects of all resources until ctx ends, about perSecond times a second if the
-// API server is fast enough, but not of the resources spared. It also deletes objects by finalizers and with namespaces.
-// Errors are ignored: another worker may have been faster, or the API server may be down.
+// Churn creates, replaces, patches and deletes objects of all resources but the spared ones until ctx ends, about perSecond
+// times a second if the API server is fast enough. In addition, it deletes objects with finalizers, and with their
+// namespaces. Errors are ignored: another worker may have been faster, or the API server may be down.
 func (c *Cluster) Churn(ctx context.Context, seed uint64, perSecond int, spared ...string) {
 	const workers = 4
 	resources := slices.DeleteFunc(c.writable(), func(r Resource) bool { return slices.Contains(spared, r.Resource) })

@@ -93,8 +93,8 @@ func (c *Cluster) WriteThrough(admin *rest.Config) error {
 	return nil
 }
 
-// At returns this cluster as it is seen through another server. Its revisions may be others there, so its ledger is new, and
-// has one write of each resource that was made through that server. It has no users with certificates, since TLS ends there.
+// At returns this cluster as it is seen through another server. Revisions may be others there, so the ledger is new, and has
+// one write of each resource, made through that server. There are no users with certificates, since TLS ends at the server.
 func (c *Cluster) At(ctx context.Context, admin *rest.Config, resources []Resource) (*Cluster, error) {
 	at := &Cluster{
 		Plane: c.Plane, Resources: resources, Namespaces: c.Namespaces, Ledger: new(Ledger),
@@ -111,8 +111,8 @@ func (c *Cluster) At(ctx context.Context, admin *rest.Config, resources []Resour
 	return at, nil
 }
 
-// ForgetWrites empties the ledger and returns the newest revision of each resource in it, so that no test asks for states
-// from before: a listproxy that starts now does not have them.
+// ForgetWrites empties the ledger and returns the newest revision of each resource in it. A listproxy that starts now lacks
+// the states before, so tests must not ask it for them.
 func (c *Cluster) ForgetWrites() (newest map[schema.GroupResource]uint64) {
 	newest = map[schema.GroupResource]uint64{}
 	for _, r := range c.Resources {

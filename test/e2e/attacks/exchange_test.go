@@ -49,10 +49,10 @@ func (o outcome) hit() bool { return o.first().hit() }
 
 func (a answer) hit() bool { return strings.HasPrefix(a.Header.Get("Cache-Status"), "listproxy; hit") }
 
-// followerArrived reports whether kube-apiserver must have seen the follower. It has not if listproxy answered the follower
-// from memory or refused its certificate, which is the attack's. Without an answer to the follower it is true.
+// followerArrived reports whether kube-apiserver must have seen the follower, the request after the attack. It has not if
+// listproxy answered the follower from memory, or refused the certificate of the connection.
 func (o outcome) followerArrived() bool {
-	if len(o.Answers) < 2 {
+	if len(o.Answers) < 2 { // no answer to the follower
 		return true
 	}
 	last := o.Answers[len(o.Answers)-1]

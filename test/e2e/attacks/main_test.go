@@ -61,7 +61,7 @@ func setUp(s *harness.Suite) error {
 	}
 	cp, err = s.ControlPlane(controlplane.Options{
 		APIServerArgs: append(audit.flags(),
-			// Else kube-apiserver ends a connection after a request without credentials, at a random moment.
+			// With this feature kube-apiserver ends a connection after a request without credentials, at a random moment.
 			"--feature-gates=UnauthenticatedHTTP2DOSMitigation=false",
 			"--strict-transport-security-directives=max-age=3600",
 			"--requestheader-client-ca-file="+frontCA, "--requestheader-username-headers=X-Remote-User",
@@ -110,7 +110,7 @@ func furnish(ctx context.Context) error {
 		logins[user] = login{token: cp.Token(user), all: user == admin}
 	}
 	logins[stranger] = login{token: "of-a-stranger"}
-	// listproxy must emit neither.
+	// listproxy must emit neither this token nor the marker.
 	secrets.Suite.Add("the token of "+stranger, logins[stranger].token)
 	secrets.Suite.Add("the content of an object", marker)
 	for _, account := range []string{named, deputy, reviewer} {

@@ -78,8 +78,8 @@ resources:
 	})
 }
 
-// awaitSource waits for an answer whose Cache-Status ends with source. Until then the resource may be loading. An answer from
-// memory, or not-cached, is final.
+// awaitSource waits for an answer whose Cache-Status ends with source, since the resource may still be loading. Any other
+// answer from memory, or not-cached, ends the test.
 func awaitSource(t *testing.T, via *ask.Client, source, target string) ask.Answer {
 	t.Helper()
 	return getUntil(t, target+": "+source, via, target, func(a ask.Answer) bool {

@@ -18,9 +18,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestReadmeWalk: the commands by which the README has people try listproxy work, and so does the curl of docs/operate.md that
-// asks /readyz. They leave nothing behind, and files with tokens are for their owner only, in a shell whose files anybody may
-// read. Only ports are replaced, and listproxy is built already.
+// TestReadmeWalk: the README's commands to try listproxy work, and so does the curl of docs/operate.md that asks /readyz.
+// They leave nothing behind, and files with tokens are readable by their owner only, though the umask lets anybody read
+// files. shell says what is replaced in the commands. The first block, which builds listproxy, is not run.
 func TestReadmeWalk(t *testing.T) {
 	t.Parallel()
 	w := newWalk(t)
@@ -109,7 +109,7 @@ func blocksOf(t *testing.T, section string) (blocks []string) {
 	return blocks
 }
 
-// shell returns bash with commands of the README, at ports of this test.
+// shell returns bash with commands of the README, at ports of this test, and without a wait that would not end.
 func (w *walk) shell(t *testing.T, commands string) *exec.Cmd {
 	t.Helper()
 	for from, to := range map[string]string{

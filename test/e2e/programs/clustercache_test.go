@@ -32,7 +32,7 @@ type clusterCache struct {
 	stop func()
 }
 
-// startCache starts a cluster cache of a cluster. The caller calls stop.
+// startCache starts Argo CD's cache of a cluster. The caller calls stop.
 func startCache(t *testing.T, name, binary string, cluster *rest.Config) *clusterCache {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary) // #nosec G204 -- the tests' own words
@@ -95,7 +95,7 @@ func (k *clusterCache) awaitEqual(t *testing.T, compare func() string) {
 }
 
 // TestClusterCache: while a cluster changes, Argo CD's cluster cache has the same through listproxy as directly, with both
-// switches off and on.
+// switches (--consistent-lists and --watches) off and on.
 func TestClusterCache(t *testing.T) {
 	if !*enabled {
 		t.Skip("make programs runs it")

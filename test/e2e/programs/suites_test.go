@@ -30,8 +30,8 @@ func TestControllerRuntime(t *testing.T) {
 	}
 }
 
-// kubernetesTests selects Kubernetes' end-to-end tests of lists, watches, definitions and other features of kube-apiserver that
-// need neither nodes nor a controller manager. One of them waits until a continue token is too old.
+// kubernetesTests selects Kubernetes' end-to-end tests of lists, watches, definitions and other features of kube-apiserver
+// that need neither nodes nor a controller manager.
 var kubernetesTests = strings.Join([]string{
 	"API chunking", "Table transformation", "Watchers", "API Streaming", "WatchList", "CustomResourceDefinition Watch",
 	"CustomResourceDefinition resources", "ServerSideApply", "Discovery", "FieldValidation", "Generated clientset.*cronjobs",
@@ -43,7 +43,8 @@ var kubernetesTests = strings.Join([]string{
 func TestKubernetes(t *testing.T) {
 	const minPassed = 60
 	compare(t, suite{
-		binary:     binaries.KubernetesTests,
+		binary: binaries.KubernetesTests,
+		// A test waits until a continue token is too old.
 		serverArgs: []string{"--etcd-compaction-interval=20s"}, proxyArgs: []string{"--history-window=30s"},
 		args: []string{
 			// No controller creates service accounts or empties namespaces.

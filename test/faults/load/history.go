@@ -32,8 +32,8 @@ type state struct {
 	objects  []ask.Identity
 }
 
-// RecordHistory reads the state of each kind at every revision, beginning with from; 0 is the newest one only. Nobody may write
-// objects of these kinds from now until the history is lost. etcdRevision returns etcd's current revision.
+// RecordHistory reads the state of each kind at every revision since from, or only the newest state if from is 0. Nobody may
+// write objects of these kinds from now until the history is lost. etcdRevision returns etcd's current revision.
 func RecordHistory(
 	ctx context.Context, direct *ask.Client, all []kinds.Kind, from uint64, etcdReplaced bool,
 	etcdRevision func(context.Context) (int64, error),

@@ -30,12 +30,13 @@ func Until(t testing.TB, patience time.Duration, what string, done func() bool) 
 // Await waits until done reports true, and reports false if that takes longer than patience.
 func Await(t testing.TB, patience time.Duration, done func() bool) bool {
 	t.Helper()
-	return nil == Try(t.Context(), patience, interval, "it has come", func() error {
+	err := Try(t.Context(), patience, interval, "it has come", func() error {
 		if !done() {
 			return errors.New("not yet")
 		}
 		return nil
 	})
+	return err == nil
 }
 
 // Wrong is an error that does not pass with time. It, or an error that wraps it, ends a [Try] at once.
@@ -96,17 +97,16 @@ func Ticks(ctx context.Context, interval time.Duration) iter.Seq[int] {
 	}
 }
 
-// ReviewFailed is the Cache-Status of a list that was forwarded because the review of its caller failed, which is not
-// remembered.
+// ReviewFailed is the Cache-Status of a list that was forwarded because the review of its caller failed. A failure is not
+// remembered: the next list is reviewed again.
 const ReviewFailed = "listproxy; fwd=bypass; detail=" + string(reason.ReviewFailed)
 
 // UnknownCaller is the Cache-Status of a list that was forwarded because kube-apiserver had not yet accepted its caller's
 // token. After the answer to that list, listproxy knows the caller.
 const UnknownCaller = "listproxy; fwd=bypass; detail=" + string(reason.UnknownCaller)
 
-// UntilReviewed calls send, which sends a request to listproxy, again while it returns [ReviewFailed] or [UnknownCaller], or a
-// text with one of these, since such answers say nothing of what is in memory. It returns after another answer, or at the
-// end of patience or ctx.
+// UntilReviewed calls send, which sends a request to listproxy, until its result contains neither [ReviewFailed] nor
+// [UnknownCaller]: such answers say nothing of what is in memory. It gives up at the end of patience or ctx.
 func UntilReviewed(ctx context.Context, patience time.Duration, send func() (cacheStatus string)) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -42,7 +42,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run shows the cluster, inside, or enters it. It returns the exit code of the program inside.
+// run shows the cluster if this process is inside its namespaces, or else enters them. It returns the exit code of the
+// program inside.
 func run(ctx context.Context) (code int, err error) {
 	if cluster.Inside() {
 		return 0, show(ctx)

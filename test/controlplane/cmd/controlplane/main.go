@@ -1,6 +1,5 @@
-// Command controlplane runs etcd and kube-apiserver on loopback until it is told to stop, and
-// prints the kubeconfigs to use them with. It is the command for people around the package
-// test/controlplane, and takes no arguments.
+// Command controlplane runs etcd and kube-apiserver on loopback until it is told to stop, and prints the kubeconfigs to use
+// them with. It takes no arguments. Tests use package test/controlplane directly.
 package main
 
 import (

@@ -36,9 +36,9 @@ const catchUpTime = 10 * time.Minute
 // headStart is the time for which pollers list before the restart, so that listproxy knows their right to list.
 const headStart = 2 * time.Second
 
-// restarts measures restarts of kube-apiserver, alone and as one of two behind a TCP balancer, while no pods are written and
-// while they are: the whole lists that reach it, and whether lists come from memory. It fails if an informer does not reach
-// the true state.
+// restarts measures how many whole lists reach a kube-apiserver that restarts, and how many lists come from memory. It does
+// so with one kube-apiserver and with two behind a TCP balancer, without and with writes of pods. It fails if an informer
+// does not reach the true state.
 func restarts(ctx context.Context, b *bench) error {
 	if err := b.fillPods(ctx); err != nil {
 		return err

@@ -60,7 +60,7 @@ func (r rendering) checkInvariants(t *testing.T) {
 	r.checkMemory(t)
 }
 
-// checkRights: listproxy's account may read exactly the resources that the policy keeps, and alwaysNeeded.
+// checkRights: listproxy's account may list and watch exactly the resources that the policy keeps, and alwaysNeeded.
 func (r rendering) checkRights(t *testing.T) {
 	t.Helper()
 	for _, role := range ofType[*rbacv1.ClusterRole](r.objects) {
@@ -109,8 +109,8 @@ func (r rendering) checkMemory(t *testing.T) {
 	if needed > goLimit || goLimit > limit*9/10 {
 		t.Errorf("%d MiB are needed, GOMEMLIMIT is %d, and the pod's limit %d", needed, goLimit, limit)
 	}
-	// The maximum that connections (128 KiB each), incomplete headers, requests in flight and watches (61 KiB each) hold
-	// besides what is stored, by TestHeldMemory in test/faults.
+	// The most that connections (128 KiB each), incomplete headers, requests in flight and watches (61 KiB each) hold
+	// besides what is stored. TestHeldMemory in test/faults measures it.
 	const headers, inFlight = 128, 320
 	connections := min(goLimit, 20_000)
 	watches, err := strconv.ParseInt(flags["--max-long-running-requests"], 10, 64)

@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
-// documentedCommands returns the command lines that run a program, each once. It finds them in code blocks of the pages, and in the
-// notes that Helm prints after an installation.
+// documentedCommands returns the command lines that run a program, each once, in code blocks of the pages and in the notes
+// that Helm prints after an installation.
 func documentedCommands(t *testing.T, program string) []string {
 	t.Helper()
 	files, err := filepath.Glob(repoRoot + "/docs/*.md")
@@ -62,7 +62,7 @@ func TestHelmInPages(t *testing.T) {
 		case slices.Contains(args, "install"):
 			args = append(args, "--dry-run=client")
 		case slices.Contains(args, "test"), slices.Contains(args, "uninstall"):
-			args = append(args, "--help") // unknown flags before it are errors
+			args = append(args, "--help") // Helm still parses the flags before it
 		case !slices.Contains(args, "template"):
 			t.Errorf("this test does not know %q", line)
 			continue
@@ -84,7 +84,7 @@ func TestTrialBesideTheChart(t *testing.T) {
 	taken := pages.Matches(names, render(t, allParts, "--namespace", "listproxy").text)
 	for _, file := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
 		for _, name := range pages.Matches(names, pages.Read(t, "docs/"+file)) {
-			if slices.Contains(taken, name) && name != "kube-system" { // which exists anyway
+			if slices.Contains(taken, name) && name != "kube-system" { // neither creates nor deletes kube-system
 				t.Errorf("docs/%s: the chart has the name %q, too", file, name)
 			}
 		}

@@ -35,8 +35,8 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Install creates the namespace, installs the chart with values (as --set takes them), or upgrades it, and waits until all
-// replicas are ready. It returns the notes that Helm prints.
+// Install creates the namespace, installs or upgrades the chart with values (as --set takes them), and waits until all
+// replicas are ready. It returns the notes that Helm prints. Every installation sends traces to Jaeger.
 func (c *Cluster) Install(ctx context.Context, values ...string) (notes string, err error) {
 	const namespaceManifest = "{apiVersion: v1, kind: Namespace, metadata: {name: " + Namespace +
 		", labels: {pod-security.kubernetes.io/enforce: restricted}}}"
@@ -45,7 +45,7 @@ func (c *Cluster) Install(ctx context.Context, values ...string) (notes string, 
 	}
 	args := []string{
 		"upgrade", "--install", Namespace, c.Chart, "--wait", "--timeout=5m",
-		"--set=service.clusterIP=" + ClusterIP + ",tracing.endpoint=http://jaeger.tracing:" + otlpPort, // so that every installation has traces
+		"--set=service.clusterIP=" + ClusterIP + ",tracing.endpoint=http://jaeger.tracing:" + otlpPort,
 	}
 	for _, value := range values {
 		args = append(args, "--set="+value)

@@ -27,12 +27,13 @@ type trace struct {
 	Processes map[string]struct{ ServiceName string }
 }
 
-// wantSpan is a span whose service and name begin with prefix, below one named parent; "": below any or none.
+// wantSpan is a span whose service and name begin with prefix. parent is the service and name of the span above it; ""
+// allows any parent, or none.
 type wantSpan struct{ prefix, parent string }
 
 // hasSpan reports whether the trace has a span.
 func (t trace) hasSpan(want wantSpan) bool {
-	names := map[string]string{} // with the service, by ID
+	names := map[string]string{} // service and name, by ID
 	for _, s := range t.Spans {
 		names[s.SpanID] = t.Processes[s.ProcessID].ServiceName + " " + s.OperationName
 	}

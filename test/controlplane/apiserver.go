@@ -42,8 +42,8 @@ func (cp *ControlPlane) newAPIServer() (*APIServer, error) {
 	return s, nil
 }
 
-// AddAPIServer starts one more API server, with the same certificates, tokens and keys, and returns when it is ready. Without a
-// version and args it is like the first one. Otherwise they are those of [APIServer.Use].
+// AddAPIServer starts one more API server, with the same certificates, tokens and keys, and returns when it is ready.
+// version and args are those of [APIServer.Use]; without either, the API server is like the first one.
 func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args ...string) (*APIServer, error) {
 	cp.mu.Lock()
 	if cp.stopped {
@@ -66,8 +66,8 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args .
 // URL returns the address at which the API server listens: https, host and port.
 func (s *APIServer) URL() string { return "https://" + s.port.address() }
 
-// Use sets the version, as "1.32.13", and the arguments of the next start. "" is the version that tools/ pins, and a module beside
-// tools/ must pin any other. args replace those of [Options].
+// Use sets the version, as "1.32.13", and the arguments of the next start. "" is the version that tools/ pins; a module
+// beside tools/ must pin any other. args replace those of [Options].
 func (s *APIServer) Use(ctx context.Context, version string, args ...string) error {
 	paths, _, err := binaries.ControlPlane(ctx, s.cp.options.Log, version)
 	if err != nil {

@@ -40,8 +40,8 @@ type User struct {
 	cert   bool
 }
 
-// Users returns all users, with what each may do. The kubeconfig of a user holds the token
-// if there is one, else the client certificate, else nothing.
+// Users returns all users, with what each may do. The kubeconfig of a user holds the token if there is one, or else the
+// client certificate if there is one.
 func Users() []User {
 	return []User{
 		{

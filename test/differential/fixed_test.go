@@ -20,7 +20,7 @@ func touch(t *testing.T, r cluster.Resource) uint64 {
 	return revision
 }
 
-// accepting returns the question with these Accept headers. It is odd, so that an answer from memory is not required.
+// accepting returns the question with these Accept headers, marked as odd: it need not be answered from memory.
 func (q question) accepting(accept ...string) question {
 	q.Header = maps.Clone(q.Header)
 	q.Header["Accept"] = accept
@@ -74,8 +74,8 @@ func TestGzipThreshold(t *testing.T) {
 	finish(t, c.report, anyShare)
 }
 
-// TestIndexEnd: if the last pod of a node fills a page, and pods of other nodes follow, listproxy gives a token exactly if
-// kube-apiserver does. kube-apiserver gives none if it takes the page from its index of pods by node.
+// TestIndexEnd: if the last pod of a node fills a page, and pods of other nodes follow, listproxy gives a token if and only
+// if kube-apiserver does. kube-apiserver gives none if it takes the page from its index of pods by node.
 func TestIndexEnd(t *testing.T) {
 	c := newComparator(t)
 	pods := resource(t, "pods")

@@ -113,7 +113,7 @@ func newComparatorOf(
 	return c
 }
 
-// churn changes objects until the test ends, about perSecond times a second, but not of the resources spared.
+// churn runs [cluster.Cluster.Churn] until the test ends.
 func churn(t *testing.T, c *cluster.Cluster, perSecond int, spared ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,8 +128,8 @@ func churn(t *testing.T, c *cluster.Cluster, perSecond int, spared ...string) {
 	})
 }
 
-// untilEnough returns a context that ends once both the time after is over and c has made minComparisons. The test fails if
-// patience ends before.
+// untilEnough returns a context that ends when the time after is over and c has made minComparisons, whichever is later. The
+// test fails if it takes longer than patience.
 func untilEnough(t *testing.T, c *comparator, after time.Duration, minComparisons int) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

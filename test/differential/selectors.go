@@ -99,7 +99,8 @@ func (g *generator) typeTerm(r cluster.Resource) string {
 	return f.Name + pick(g, "=", "==", "!=", "!=") + fields.EscapeValue(pick(g, f.Values...))
 }
 
-// shardSelectors choose by the hash of a field: a half, a half written as two ranges, and everything.
+// shardSelectors choose by the hash of a field: a half by UID, a half written as two ranges, a half by namespace, and
+// everything.
 var shardSelectors = []string{
 	"shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')",
 	"shardRange(object.metadata.uid, '0x8000000000000000', '0xc000000000000000') || " +

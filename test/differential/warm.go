@@ -11,7 +11,7 @@ import (
 )
 
 // warmUp asks for every resource in every representation until it comes from memory, since a representation is loaded at its
-// first use. From then on, tests pick no revisions from before (Ledger.Begin): memory has no states of then.
+// first use. Afterwards tests pick only revisions from now on: memory has no older states.
 func (c *comparator) warmUp(ctx context.Context) error {
 	var all []question
 	for _, representation := range representations {
@@ -30,8 +30,8 @@ func (c *comparator) warmUp(ctx context.Context) error {
 	return err
 }
 
-// awaitCaughtUp waits until memory has every resource at the revision of the last write of any resource: it may be behind for a
-// while only. The last write must be recent, since memory does not keep old revisions.
+// awaitCaughtUp waits until memory has every resource at the revision of the last write of any resource, since memory may be
+// behind for a while only. The last write must be recent: memory does not keep old revisions.
 func (c *comparator) awaitCaughtUp(ctx context.Context) error {
 	revision := c.cluster.Ledger.NewestOfAll()
 	admin := c.cluster.Users[0]

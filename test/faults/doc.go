@@ -1,51 +1,49 @@
-// Package faults breaks everything around listproxy that can break, while clients go on asking, and
-// counts wrong answers. There must be none.
+// Package faults breaks everything around listproxy that can break, while clients go on asking, and counts wrong answers.
+// There must be none.
 //
 //	clients, informers, watchers ─► balancer ─► listproxy ─► hop ─► kube-apiserver ─► etcd
 //	writers, verifier ──────────────────────────────────────────────────┘
 //
-// listproxy, kube-apiserver and etcd are processes. The balancer (plain TCP) and the hop, which cuts, delays,
-// refuses, falsifies and drops what passes (package test/harness/hop), run in the test. Writers and the verifier reach
-// kube-apiserver directly. In some cases (pairCases) a second balancer replaces the hop, before
-// two more kube-apiservers; nothing happens to the first one, which writers and the verifier use.
+// listproxy, kube-apiserver and etcd are processes. The balancer (plain TCP) and the hop, which cuts, delays, refuses,
+// falsifies and drops what passes (package test/harness/hop), run in the test. Writers and the verifier reach kube-apiserver
+// directly. In some cases (pairCases) a second balancer and two more kube-apiservers replace the hop; nothing happens to the
+// first kube-apiserver, which writers and the verifier use.
 //
 // # A case
 //
 //	go test ./test/faults -faults.all -run TestFaults/apiserver_killed -v
 //
-// A case is an entry of a table ([faultCase]): a fault, and what may happen while it lasts. Without
-// -faults.all only one of each kind runs.
+// A case is an entry of a table ([faultCase]): a fault, and what may happen while it lasts. Without -faults.all only one of
+// each kind runs.
 //
-// Each case has its own listproxy. The case begins when answers come from memory, causes its fault,
-// ends it, waits until listproxy answers from memory again, and then until all followers have the
-// true state. At least one answer from memory must be compared during the fault, unless the case says why there is
-// none. Deadlines only end a wait for something that must come; no case passes because of a time.
+// Each case has its own listproxy. When answers come from memory, the case causes its fault and ends it. Then it waits until
+// listproxy answers from memory again, and all followers have the true state. At least one answer from memory must be
+// compared during the fault, unless the case says why there is none. Deadlines only end a wait for something that must come;
+// no case passes because of a time.
 //
-// Here is what only real processes show. A slow, lying or restored upstream is the matter of TestModel in cmd/listproxy and
-// of the tests of package snapshot, which also have a suspended machine and a wall clock that is set.
+// The cases are those that need real processes. TestModel in cmd/listproxy and the tests of package snapshot have a slow,
+// lying or restored upstream, a suspended machine, and a wall clock that is set.
 //
 // # What is right
 //
 // Clients ask for any version, for one not older than the newest write, for exact revisions, and for consistent lists;
 // whole, of one namespace, or page by page; in JSON, protobuf and as metadata. An answer from memory is
 //
-//   - compared, byte for byte, with kube-apiserver's at the same revision. With API
-//     servers of two versions there is an undisturbed one of each, and an answer must be, as a whole, what
-//     one of them says;
-//   - compared with a record if kube-apiserver has lost that revision (etcd was compacted or
-//     replaced): the objects, by UID and revision, in their order. The record has
-//     lists at every revision, read directly while writers pause, just before the loss;
-//   - not older than the request allows. A list that asks for neither an
-//     exact revision nor the next page must hold everything that was written up to
-//     --staleness-bound and a second before the request. The ledger knows when revisions were written;
-//   - not of an old timeline after an answer of the same collection was of the new one. (Between
-//     the return of a replaced etcd and the moment when a feed learns of it, an answer may be of either.)
+//   - compared, byte for byte, with kube-apiserver's at the same revision. With API servers of two versions there is an
+//     undisturbed one of each, and an answer must be, as a whole, what one of them says;
+//   - compared with a record if kube-apiserver has lost that revision (etcd was compacted or replaced): the objects, by UID
+//     and revision, in their order. The record has lists at every revision, read directly while writers pause, just before
+//     the loss;
+//   - not older than the request allows. Unless a list asks for an exact revision or the next page, it must hold everything
+//     that was written up to --staleness-bound and a second before the request. The ledger knows when revisions were
+//     written;
+//   - not of an old timeline after an answer of the same collection was of the new one. (Between the return of a replaced
+//     etcd and the moment when a feed learns of it, an answer may be of either.)
 //
-// Followers, which list and then watch through listproxy, must reach the true state: informers of
-// client-go, streaming and paginated, with selectors whose choice changes, and strict watchers, which also check that
-// events fit their state, and that every write has its event. If etcd was replaced, this
-// is required only of followers that start after that: kube-apiserver itself sends nothing to a watch from
-// a revision that it has not reached.
+// Followers, which list and then watch through listproxy, must reach the true state. They are informers of client-go,
+// streaming and paginated, with selectors whose choice changes, and strict watchers, which also check that events fit their
+// state, and that every write has its event. If etcd was replaced, only followers that start after that must reach the true
+// state: kube-apiserver itself sends nothing to a watch from a revision that it has not reached.
 //
 // listproxy's self-checks run all the time, and must find no mismatch, unless etcd was replaced.
 package faults

@@ -30,7 +30,7 @@ func streamCases() []faultCase {
 				return time.Now()
 			},
 		},
-		// The fault ends when listproxy notices it, so recovery is measured from its beginning.
+		// The fault ends when listproxy notices it, so recovery is measured from the beginning of the fault.
 		{name: "connections_half_open", inSoak: true, fault: func(s *scene) time.Time {
 			s.pauseWrites.Lock() // no write is half done when connections stop
 			s.hop.SwallowAll()
@@ -100,8 +100,8 @@ func streamCases() []faultCase {
 	return cases
 }
 
-// endWatchesWith replaces the next event of each watch by an ERROR event with a code, as kube-apiserver writes it, and
-// ends the watch. Feeds in JSON and in protobuf must have got one.
+// endWatchesWith replaces the next event of each watch by an ERROR event with a code, as kube-apiserver writes it, and ends
+// the watch. The case fails unless feeds in JSON and feeds in protobuf got such events.
 func (s *scene) endWatchesWith(code int) time.Time {
 	s.Helper()
 	var inJSON, inProtobuf atomic.Int32

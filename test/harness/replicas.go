@@ -26,7 +26,7 @@ type Replicas struct {
 	running []*Proxy
 }
 
-// NewReplicas starts the balancer, until the test ends, without listproxies.
+// NewReplicas returns a balancer without listproxies, which runs until the test ends.
 func NewReplicas(t testing.TB) *Replicas {
 	t.Helper()
 	balancer, err := hop.StartBalancer()

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// build builds one tool into bin. The binary appears by a rename, so that an interrupted build
-// leaves no half-written binary, and a running one is not disturbed.
+// build builds one tool into bin. The binary appears by a rename, so that an interrupted build leaves no half-written
+// binary, and a running one is not disturbed.
 func build(ctx context.Context, log func(string), module, bin string, t tool) error {
 	version, err := goCommand(ctx, module, false, "list", "-m", "-f", "{{.Version}}", t.module)
 	if err != nil {
@@ -38,8 +38,8 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 	return nil
 }
 
-// buildFlags returns arguments of go build. They stamp the version of Kubernetes as its own
-// build scripts do: discovery, /version and compatibility versions are derived from it.
+// buildFlags returns arguments of go build. They stamp the version of Kubernetes as its own build scripts do: discovery,
+// /version and compatibility versions are derived from it.
 func buildFlags(version, output string) []string {
 	const pkg = "k8s.io/component-base/version"
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")

@@ -47,7 +47,7 @@ func (c *Cluster) write(ctx context.Context, r Resource, w request) (ask.Answer,
 	return a, err
 }
 
-// metadataNamed returns metadata with a name. If metadata is nil, it has a label that the tests select by.
+// metadataNamed returns a copy of metadata with a name. If metadata is nil, the copy has a label that the tests select by.
 func metadataNamed(metadata any, name string) object {
 	all, _ := metadata.(object)
 	all = maps.Clone(all)
@@ -56,7 +56,8 @@ func metadataNamed(metadata any, name string) object {
 	}
 	if set, ok := all["labels"].(object); ok {
 		set = maps.Clone(set)
-		maps.DeleteFunc(set, func(_ string, value any) bool { return value == nil }) // only a patch may have a nil, which deletes the label
+		// Only a patch may have a nil, which deletes the label.
+		maps.DeleteFunc(set, func(_ string, value any) bool { return value == nil })
 		all["labels"] = set
 	}
 	all["name"] = name

@@ -40,8 +40,8 @@ type account struct {
 	ID        string // the part of the Audit-Id after the attack's number
 	URI, Verb string
 	Code      int32
-	// User sent the request, and As is whom User impersonates. A user of a certificate, whom listproxy impersonates, is the
-	// User.
+	// User sent the request, and As is whom User impersonates. If listproxy impersonates the user of a certificate, that
+	// user is User.
 	User, As authenticationv1.UserInfo
 	Object   auditv1.ObjectReference
 }
@@ -52,7 +52,7 @@ type accounts struct {
 	addresses []string // the clients' addresses that kube-apiserver assumed
 }
 
-// read returns the accounts of all attacks, by the part of the Audit-Id before the first full stop.
+// read returns the accounts of all attacks, by the attack's number: the part of the Audit-Id before the first full stop.
 func (a *auditLog) read() (map[string]accounts, error) {
 	content, err := os.ReadFile(a.path)
 	if err != nil {

@@ -115,9 +115,9 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 	}
 }
 
-// TestRightsFollowRBAC: when carol's right is revoked, her lists are forwarded. Their review is remembered for longer than
-// the test waits, so only the watch of RBAC objects can end it. Bindings in another namespace end nothing: her lists still
-// come from memory, without another review.
+// TestRightsFollowRBAC: when carol's right is revoked, her lists are forwarded. A review is remembered for longer than the
+// test waits, so only the watch of RBAC objects can have ended it. Bindings in another namespace do not end it: her lists
+// still come from memory, without another review.
 func TestRightsFollowRBAC(t *testing.T) {
 	own := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", longTTL, "--eager", "pods"},

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// turns is the number of turns of the load.
+	// turns is the number of times for which the load changes.
 	turns = 4
 	// objectsPerKind is the number of objects of each kind in a namespace.
 	objectsPerKind = 7
 	// namePrefix is the beginning of all names.
 	namePrefix = "followed-"
 
-	// workload is the rest of a Deployment or a ReplicaSet.
+	// workload is a Deployment or a ReplicaSet without its metadata.
 	workload = `{"spec":{"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":` + containers + `}}}`
 	// containers is the spec of a pod.
 	containers = `{"containers":[{"name":"main","image":"example.com/main"}]}`

@@ -51,8 +51,9 @@ func ReadList(body []byte) (List, error) {
 	return l, nil
 }
 
-// Decode reads an object or a list, in JSON or in protobuf. Metadata can be read of any kind: in protobuf they are the first
-// field of every object and list, and items are the second field of a list.
+// Decode reads an object or a list, in JSON or in protobuf. The metadata of any kind can be read into a
+// PartialObjectMetadata or its list: in protobuf they are the first field of every object and list, and items are the second
+// field of a list.
 func Decode(body []byte, into interface{ Unmarshal(b []byte) error }) error {
 	inner, packed := bytes.CutPrefix(body, []byte("k8s\x00"))
 	if !packed {

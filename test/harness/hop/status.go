@@ -58,7 +58,7 @@ func failure(code int) metav1.Status {
 	}
 }
 
-// must panics if an error occurs that cannot occur: encoding an object of this package.
+// must panics on an error: an object of this package can always be encoded.
 func must(err error) {
 	if err != nil {
 		panic(err)

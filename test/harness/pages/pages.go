@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// Read reads a file of this repository.
+// Read reads a file, by its path in this repository.
 func Read(t testing.TB, name string) string {
 	t.Helper()
 	root, err := binaries.RepoRoot()
@@ -30,7 +30,7 @@ func Matches(expression, text string) (found []string) {
 	return found
 }
 
-// Block returns the first block of code in the page name of docs/ that begins with the expression begins and has words.
+// Block returns the first block of code in the page docs/NAME that begins with the expression begins and contains words.
 func Block(t testing.TB, name, begins, words string) string {
 	t.Helper()
 	for _, text := range Matches("(?s)\n```(?:yaml)?\n("+begins+".*?)```", Read(t, "docs/"+name)) {

@@ -3,7 +3,7 @@ package process
 
 import "time"
 
-// Used returns the CPU time that each of some processes uses while do runs.
+// Used returns the CPU time that each process uses while do runs.
 func Used(do func() error, pids ...int) ([]time.Duration, error) {
 	used := make([]time.Duration, len(pids))
 	for i, pid := range pids {

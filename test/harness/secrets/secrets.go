@@ -42,8 +42,8 @@ type form struct {
 	identity bool
 }
 
-// Suite has the secrets of this test process. It is a variable, since many packages make secrets, and all are searched for at
-// the end of each listproxy.
+// Suite has the secrets of this test process. Many packages add secrets, and all are searched for at the end of each
+// listproxy.
 var Suite Registry
 
 // Add adds a credential, a token or a password, with its name for errors. An empty value is ignored.
@@ -142,12 +142,12 @@ type Leak struct {
 	Line   string // with all secrets masked
 }
 
-// Error implements error.
+// Error implements [error].
 func (l Leak) Error() string {
 	return fmt.Sprintf("%s was emitted in %s: %s", l.Secret, l.Where, l.Line)
 }
 
-// Search returns a leak for each secret in text. where is what the text is, for errors.
+// Search returns a leak for each secret in text. where names the text in errors.
 func (r *Registry) Search(where, text string) []Leak {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,7 +198,7 @@ func occurrences(text string, values ...string) iter.Seq2[int, string] {
 	}
 }
 
-// isWord reports whether neither neighbour of a part of text can be a character of the same name.
+// isWord reports whether the size bytes of text from at are a name of their own, and not a part of a longer one.
 func isWord(text string, at, size int) bool {
 	isPart := func(i int) bool {
 		if i < 0 || i >= len(text) {

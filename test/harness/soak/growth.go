@@ -20,8 +20,8 @@ type Measure struct {
 func Measures() []Measure {
 	const mib = 1 << 20
 	return []Measure{
-		// Beside the heap this has the pages of the program, which are loaded at their first use. Memory that the runtime
-		// keeps for later does not count: it depends on when the runtime last returned some.
+		// Besides the heap, this includes the program's pages, which are loaded at their first use. Memory that the runtime
+		// keeps for later does not count: how much that is depends on when the runtime last returned some.
 		{Name: "MiB of resident memory in use", Of: func(s Sample) float64 { return (s.RSS - s.Free) / mib }, Slack: 8},
 		{Name: "MiB of heap", Of: func(s Sample) float64 { return s.Heap / mib }, Slack: 3},
 		{Name: "goroutines", Of: func(s Sample) float64 { return s.Goroutines }, Slack: 5},
@@ -31,7 +31,7 @@ func Measures() []Measure {
 }
 
 const (
-	// settledAfter is the time from the first rest to the last from which on the slack of a [Measure] is enough. In a
+	// settledAfter is the least time between the first rest and the last for which the slack of a [Measure] is enough. In a
 	// shorter run the first rest comes before everything has settled.
 	settledAfter = 6 * time.Minute
 	// shortRunFactor multiplies the slack of a shorter run.
@@ -72,7 +72,8 @@ func Growths(samples []Sample) ([]Growth, error) {
 	return all, nil
 }
 
-// floor returns the least value of a measure in a rest. Even at rest there is a request now and then, which raises others.
+// floor returns the least value of a measure in a rest. Even at rest there is a request now and then, which raises other
+// values.
 func floor(samples []Sample, rest int, m Measure) float64 {
 	least := math.Inf(1)
 	for _, s := range samples {

@@ -11,14 +11,14 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// delimited is the form of metrics that needs no parser of its own.
+// delimited is the content type of metrics in protobuf, which need no parser of our own.
 const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 
 // Sample is what a process uses at one time.
 type Sample struct {
 	At time.Time
-	// Rest is the number of the rest of the run, from 1 on. At a rest there are no faults, and memory of what has ended is
-	// free. The caller sets it.
+	// Rest is the number of a rest of the run, from 1 on; the caller sets it. At a rest there are no faults, and memory of
+	// what has ended is free.
 	Rest int
 	// RSS is the resident memory, Free the part of it that the runtime keeps for later, and Heap the heap after a garbage
 	// collection, in bytes.

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
-// Sum returns the sum of the series of a metric that have these labels, and their number, which is 0 if nothing was counted
-// yet. The value of a histogram is its number of observations.
+// Sum returns the sum of the series of a metric that have these labels, and the number of these series: 0 if nothing was
+// counted yet. The value of a histogram is its number of observations.
 func Sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64, series int, err error) {
 	err = families(ctx, client, url, func(family *dto.MetricFamily) {
 		if family.GetName() != name {
@@ -25,7 +25,7 @@ func Sum(ctx context.Context, client *http.Client, url, name string, labels map[
 				matches = matches && label(metric, name) == value
 			}
 			if matches {
-				// A series has one of the three.
+				// A series has one of the three; the others are 0.
 				sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
 				series++
 			}

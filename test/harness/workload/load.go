@@ -133,7 +133,7 @@ func (p Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
 	return made
 }
 
-// Store writes directly into etcd, so that kube-apiserver only has to watch. Safe for concurrent use.
+// Store writes directly into etcd, so that the writes cost kube-apiserver nothing but its watch. Safe for concurrent use.
 type Store struct {
 	url    string
 	client *http.Client

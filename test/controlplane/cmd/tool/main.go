@@ -1,6 +1,5 @@
-// Command tool makes sure that tools are in bin/, and prints their paths:
-// kube-apiserver with etcd and kubectl, a tool of binaries.Tool such as helm, or another kube-apiserver, as
-// kube-apiserver-1.35.4.
+// Command tool builds the named tools into bin/, unless they are there, and prints their paths. A tool is kube-apiserver
+// (with etcd and kubectl), one of binaries.Tool, such as helm, or another kube-apiserver, such as kube-apiserver-1.35.4.
 package main
 
 import (

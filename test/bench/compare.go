@@ -75,8 +75,8 @@ func (b *bench) measure(ctx context.Context, at side, idle cpu[float64], q reque
 	return nil
 }
 
-// megabytesPerRound bounds the answers of a request in a round, but at least three are sent. settings.requests bounds their
-// number.
+// megabytesPerRound bounds the size of all answers to a request in a round. At least three are sent, and at most
+// settings.requests.
 const megabytesPerRound = 100
 
 // repetitions returns how often a request is sent in a round if its answer has so many bytes.

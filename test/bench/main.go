@@ -41,7 +41,7 @@ const usage = `Usage: bench MEASUREMENT [options]
 
 `
 
-// minPods is the smallest number of pods with which every label and namespace in a request has some.
+// minPods is the smallest number of pods with which every label and namespace in a request has pods.
 const minPods = 200
 
 // settings are the flags of the command line, under the flags' names unless a comment says otherwise.

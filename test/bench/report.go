@@ -22,8 +22,8 @@ type result struct {
 	memory                  int64           // resident bytes of the process that the caption names
 	storedBytes             int64           // of the objects that it has in memory
 
-	// The rows of the same request at other sides, which [table.add] sets. first is the one at kube-apiserver, and may be this
-	// row. limit and before, at the commit before, are nil if they were not measured.
+	// The rows of the same request at other sides, which [table.add] sets. first is at kube-apiserver, and may be this row.
+	// limit is at the limit, and before at the program of --before; either is nil if it was not measured.
 	first, limit, before *result
 }
 

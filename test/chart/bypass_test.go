@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestBypass: with bypass the Service leads to the API servers, and back without it, also where another tool than Helm
-// applies the rendered manifests. Without known API servers the chart refuses bypass.
+// TestBypass: with bypass the Service leads to the API servers, and without it back to listproxy, even if a tool other than
+// Helm applies the rendered manifests. If no API servers are known, the chart refuses bypass.
 func TestBypass(t *testing.T) {
 	c := newCluster(t)
 	r := c.newRelease(t, "listproxy")

@@ -19,7 +19,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
-// cluster is a control plane, in which the tests install the chart. Nobody runs the pods.
+// cluster is a control plane in which tests install the chart. There is no kubelet, so pods do not run.
 type cluster struct {
 	cp    *controlplane.ControlPlane
 	admin kubernetes.Interface
@@ -150,8 +150,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// checkRestricted: the namespace accepts a pod like the chart's, and refuses it without its security context, which is not
-// restricted.
+// checkRestricted: the namespace, which enforces the restricted Pod Security Standard, accepts a pod like the chart's. It
+// refuses the same pod without a security context.
 func checkRestricted(t *testing.T, r *release) {
 	t.Helper()
 	create := func(name string, spec corev1.PodSpec) error {

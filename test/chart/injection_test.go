@@ -16,8 +16,8 @@ import (
 // team is the namespace of client pods.
 const team = "team-pods"
 
-// TestInjection: the chart's admission policy changes pods with the label, and no others; and none without its binding. An
-// upgrade without clients.inject removes the policy.
+// TestInjection: the chart's admission policy changes pods with the label, unless something of their own is in the way.
+// Without its binding it changes none. An upgrade without clients.inject removes the policy.
 func TestInjection(t *testing.T) {
 	c := newCluster(t)
 	c.createNamespace(t, team, "privileged")

@@ -106,7 +106,7 @@ func (c *comparator) compareCard(ctx context.Context, g *generator, d *deck) {
 	}
 }
 
-// compareRandom compares a random list, and of a first page now and then all pages.
+// compareRandom compares a random list. If that is a first page, it now and then compares all pages.
 func (c *comparator) compareRandom(ctx context.Context, g *generator) {
 	q, ok := g.randomList()
 	switch {

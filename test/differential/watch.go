@@ -20,7 +20,7 @@ const (
 	fromFuture  start = "future"  // a revision of the near future
 	fromDistant start = "distant" // a revision of the far future
 	fromOld     start = "old"     // 1
-	fromZeros   start = "00"      // means 0, but kube-apiserver sets no defaults of 0 for the other parameters
+	fromZeros   start = "00"      // means 0, but without the defaults that "0" gives other parameters
 )
 
 // choice is the value of a boolean parameter, which may be absent.
@@ -43,7 +43,7 @@ type watchRequest struct {
 	bookmarks bool   // allowWatchBookmarks
 	// seconds is a short timeoutSeconds, after which the watch may end while its events are compared; 0 if there is none.
 	seconds int
-	// unusual marks a request as no client writes it.
+	// unusual marks a request that no client would write.
 	unusual bool
 }
 
@@ -137,7 +137,7 @@ func (g *generator) watch() (watchRequest, bool) {
 	return w, true
 }
 
-// beginUsually makes a watch begin as clients send it, in most cases the admin.
+// beginUsually makes a watch begin as clients begin it. Most of these watches are the admin's.
 func (g *generator) beginUsually(w *watchRequest) {
 	if !g.oneIn(8) {
 		w.User = w.admin

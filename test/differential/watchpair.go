@@ -93,7 +93,7 @@ type watchPair struct {
 	readTime time.Duration // before the comparison
 
 	served, proxied *stream      // by kube-apiserver, and by listproxy
-	reference       *track       // what there is to tell; nil if kube-apiserver no longer has the revision
+	reference       *track       // the true state and events; nil if kube-apiserver no longer has the revision
 	expected        oracle.Watch // what both streams must be
 }
 

@@ -148,7 +148,7 @@ func (s *scene) sendHalfWrite() {
 const (
 	slowClients  = 10
 	stuckClients = 20
-	// pipelined is the number of lists that each of them asks for at once: more than the buffers on the way hold.
+	// pipelined is the number of lists that each of these clients asks for at once: more than the buffers on the way hold.
 	pipelined = 200
 )
 

@@ -40,9 +40,9 @@ type scene struct {
 	viaConfig   *rest.Config
 
 	namespaces []string
-	// firstRevision is etcd's before the first listproxy started: none knows anything older.
+	// firstRevision is etcd's revision before the first listproxy started: no listproxy knows an older one.
 	firstRevision uint64
-	// compactedRevision is the one at which etcd was last compacted.
+	// compactedRevision is the revision at which etcd was last compacted.
 	compactedRevision uint64
 	faultWindow       load.Window // of the last fault
 	writesFleeting    atomic.Bool // fleeting objects are written

@@ -32,8 +32,8 @@ var processes struct {
 	found   []error // emitted secrets, for [Verdict]
 }
 
-// Verdict ends the listproxies that were left running. It returns the exit code of a program whose code would be code: at least 1
-// if there were any, or if one has ever emitted a secret. [Main] calls it for tests.
+// Verdict kills the listproxies that were left running, and returns the exit code for this process: code, but at least 1 if
+// any was left running or has ever emitted a secret. [Main] calls it for tests.
 func Verdict(code int) int { return verdict(code, os.Stderr) }
 
 // verdict is [Verdict], and writes its complaints to out.

@@ -32,7 +32,7 @@ func trickyText(r *rand.Rand) string {
 	})
 }
 
-// trickyTexts returns a map of such strings, and one that may be long.
+// trickyTexts returns a map of tricky texts, and a text that may be long.
 func trickyTexts(r *rand.Rand) object {
 	m := object{"size": strings.Repeat("x<>", r.IntN(3)*r.IntN(200))} // a third are empty
 	for i := range r.IntN(4) {
@@ -122,7 +122,7 @@ func patchPod(r *rand.Rand) patch {
 	return patch{body: object{"status": status}, subresource: "status"}
 }
 
-// containers are those of pods that others than pods describe.
+// containers are those of pod templates.
 var containers = []any{object{"name": "c", "image": "registry.test/app:1"}}
 
 func buildController(r *rand.Rand) object {

@@ -37,7 +37,7 @@ const (
 //	{token:USER}     another user's token
 //	{bearer:USER}    another user's token as a subprotocol of WebSocket
 type attack struct {
-	name string // title returns what is sent, if it is ""
+	name string // "": title describes what is sent
 
 	method string // "" is GET
 	target string

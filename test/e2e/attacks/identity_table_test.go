@@ -48,7 +48,7 @@ const as = "Impersonate-User: "
 
 // impersonations are headers of which kube-apiserver obeys some, refuses some and ignores the others.
 var impersonations = []string{
-	// A user, in different letters, none, or two.
+	// A user in different spellings, no user, or two.
 	as + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", as + "alice",
 	"IMPERSONATE-user: alice", "Impersonate-User:", as + " ", as + "alice\n" + as + "admin", "Impersonate-User:\n" + as + "admin",
 	"impersonate-user: alice\nIMPERSONATE-USER: admin", as + "alice\n" + as + "alice",

@@ -53,10 +53,10 @@ func methodAttacks() []attack {
 	return withUsers(podReaders, out...)
 }
 
-// headerAttacks have headers of neither an identity nor the connection.
+// headerAttacks have headers that concern neither identity nor connection.
 func headerAttacks() []attack {
 	var out []attack
-	// A condition that claims a cached copy must not tell who may not list whether the list has changed.
+	// The answer to a condition must not tell users who may not list whether the list has changed.
 	for _, header := range conditions {
 		out = append(out, attack{target: pods, header: header, users: []string{admin, reader, named, anonymous}})
 	}
@@ -93,7 +93,7 @@ var headersOfNoMeaning = []string{
 	"Traceparent: 00-11111111111111111111111111111111-2222222222222222-01",
 }
 
-// headersToForward have listproxy forward a list.
+// headersToForward make listproxy forward a list.
 var headersToForward = []string{
 	"Origin: https://example.com", "Origin: null", "Origin: https://example.com\nAccess-Control-Request-Method: GET",
 	"Accept: text/html",

@@ -49,7 +49,7 @@ func Collections(all ...kinds.Kind) (collections []Collection) {
 	return collections
 }
 
-// GenerationLabel is a label whose value never changes. The names of its objects begin with this value.
+// GenerationLabel is a label whose value never changes. The names of objects with this label begin with its value.
 const GenerationLabel = "generation"
 
 // Question is a request for a list.

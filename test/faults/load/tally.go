@@ -89,7 +89,7 @@ func (t *Tally) Add(add func(*Counts)) {
 	add(&t.sums)
 }
 
-// Counts are those of a tally.
+// Counts are what a [Tally] has counted.
 type Counts struct {
 	// Answers are lists that could come from memory. Hits of them did, Compared of these are right, and Recorded of these
 	// were compared with a [LostHistory], the others with kube-apiserver, byte for byte.

@@ -21,7 +21,7 @@ import (
 // Odd has the unusual but legal behaviours that a hop gives its upstream, as API servers of other control planes have them.
 // The zero Odd changes nothing.
 type Odd struct {
-	// Of answers to all requests.
+	// These change answers to all requests.
 
 	// ClockRevisions makes revisions nanoseconds, of nineteen digits, about a quarter of an hour apart.
 	ClockRevisions bool
@@ -30,7 +30,7 @@ type Odd struct {
 	// JSONOnly refuses protobuf.
 	JSONOnly bool
 
-	// Of answers to listproxy's [Own] requests, since they concern only a client that keeps a state.
+	// These change answers to listproxy's [Own] requests: they concern only a client that keeps a state.
 
 	// LateBookmarks loses every other bookmark. One in four comes three seconds late, and so do the events after it.
 	LateBookmarks bool
@@ -41,7 +41,7 @@ type Odd struct {
 	// AlwaysGzip compresses all answers except watches, whatever Accept-Encoding says.
 	AlwaysGzip bool
 
-	// Of connections.
+	// These change connections.
 
 	// HTTP1 turns HTTP/2 off.
 	HTTP1 bool
@@ -51,7 +51,7 @@ type Odd struct {
 	IdleTimeout time.Duration
 }
 
-// OfCallers returns o with the behaviours alone that callers notice in answers.
+// OfCallers returns o with only those behaviours that callers notice in answers.
 func (o Odd) OfCallers() Odd {
 	return Odd{ClockRevisions: o.ClockRevisions, UnknownFields: o.UnknownFields, JSONOnly: o.JSONOnly}
 }

@@ -151,7 +151,7 @@ func TestInstall(t *testing.T) {
 }
 
 // checkRestricted: the namespace, which enforces the restricted Pod Security Standard, accepts a pod like the chart's. It
-// refuses the same pod without a security context.
+// refuses the same pod without the pod's security context.
 func checkRestricted(t *testing.T, r *release) {
 	t.Helper()
 	create := func(name string, spec corev1.PodSpec) error {

@@ -16,7 +16,8 @@ import (
 const (
 	// revisionBump is added to the revisions of a restored etcd, as Kubernetes' documentation recommends.
 	revisionBump = 1_000_000_000
-	// minPause is the shortest time for which an API server is paused: longer than the bound.
+	// minPause is the shortest time for which an API server is paused. It is longer than the --staleness-bound of these
+	// cases.
 	minPause = 20 * time.Second
 )
 

@@ -26,9 +26,8 @@ type choice struct {
 	pretty bool
 }
 
-// maxAcceptClauses is the largest number of clauses in a header that is not ambiguous. The API server sorts clauses by an
-// order that is not transitive, so the result depends on the algorithm: up to 12 clauses, it is insertion sort, there and
-// here.
+// maxAcceptClauses is the largest number of clauses that listproxy sorts as the API server does. The order of clauses is not
+// transitive, so the result depends on the algorithm. For up to 12 elements, Go's sort is insertion sort, there and here.
 const maxAcceptClauses = 12
 
 // representation returns the representation in which the API server would write the list, or the reason to forward the

@@ -102,10 +102,10 @@ func isRefused(o ListOptions) bool {
 	match := o.ResourceVersionMatch
 	rv := o.ResourceVersion
 	continues := o.Continue != ""
-	return match != "" && match != matchNotOlderThan && match != matchExact ||
-		match != "" && (rv == "" || continues) ||
-		match == matchExact && rv == "0" ||
-		continues && rv != "" && rv != "0"
+	return match != "" && match != matchNotOlderThan && match != matchExact || // an unknown match
+		match != "" && (rv == "" || continues) || // a match without a revision, or with a token, which has one
+		match == matchExact && rv == "0" || // exactly any state
+		continues && rv != "" && rv != "0" // a revision beside the token's
 }
 
 // decideContinue decides about a continuation by the revision in its token.

@@ -104,7 +104,7 @@ func NewFreshness(bound time.Duration, spread float64) Freshness {
 	return Freshness{schedule: newProbeSchedule(bound, spread)}
 }
 
-// Step is something that the feed can do for a Freshness.
+// Step is the kind of an [Action].
 type Step int
 
 // The steps. Wait means that there is nothing to do now.
@@ -166,10 +166,11 @@ const (
 	progressKept = 3 * time.Second
 )
 
-// nextProgress returns the time at which to open a progress watch; zero if none is needed. It is due
+// nextProgress returns the time at which to open a progress watch; zero if none is needed or one is open. It waits for the
+// end of a pause. Apart from that, a progress watch is due
 //
-//   - at once, while requests for the newest state keep coming and the last progress watch helped;
-//   - progressDelay after an answer that the state has not reached, if a request waits for that;
+//   - at once, while requests for the newest state keep coming, if the last progress watch helped and the timeline is certain;
+//   - progressDelay after an answer that the state has not reached, if a request waits until the state reaches it;
 //   - at the progressAge of the schedule, if the state has not reached an answer and no request waits.
 func (f *Freshness) nextProgress(now, currentAt time.Time) time.Time {
 	switch {

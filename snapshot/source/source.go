@@ -33,7 +33,7 @@ type Source struct {
 const (
 	// AnswerTimeout is the longest time that a list takes with its whole answer, and a watch until its answer begins.
 	AnswerTimeout = 60 * time.Second
-	// maxListBytes is the largest size of the body of one list or page.
+	// maxListBytes is the largest size, in bytes, of the body of one list or page: the body is held in memory.
 	maxListBytes = 1 << 30
 	// probeNamespace and probeName are the namespace and name of an object that cannot exist: names have no '~'.
 	probeNamespace = "default"

@@ -36,7 +36,7 @@ type Broadcaster struct {
 	mu       sync.Mutex
 	running  bool // The goroutine of run exists.
 	ended    bool // No watcher may begin any more.
-	watchers int  // The number of watchers in buckets.
+	watchers int  // The number of watchers in all buckets.
 	buckets  map[index.Bucket][]*Watcher
 }
 

@@ -30,31 +30,31 @@ type Watcher struct {
 	filter      index.Filter
 	after       uint64      // The client began with the state at this revision.
 	bookmarks   bool        // The client wants bookmarks.
-	defined     func() bool // This is [Options].Defined.
+	defined     func() bool // [Options].Defined
 	// delivered is the revision up to which the client has every change that its filter selects.
 	delivered uint64
-	// heldSince is the time since which Take holds events back because defined returns false. It is zero if Take holds none.
+	// heldSince is the time since which Take holds events back because defined returns false; zero if Take holds none back.
 	heldSince time.Time
-	// ended is the ending once Take has returned the last events. It is empty before.
+	// ended is the ending, once Take has returned the last events; "" before.
 	ended Ending
 
-	// due is a lower bound of the revisions of the changes that are left to deliver. It is 0 if none is left.
+	// due is a lower bound of the revisions of the changes that are left to deliver; 0 if none is left.
 	due atomic.Uint64
 	// bookmarkDue reports whether a bookmark is left to deliver.
 	bookmarkDue atomic.Bool
-	phase       atomic.Int32  // This is phaseOpen, phaseDraining or phaseDrained.
+	phase       atomic.Int32  // phaseOpen, phaseDraining or phaseDrained
 	wake        chan struct{} // A value ends Wait.
 
 	// The broadcaster's mu guards the fields below. Only the watch's own goroutine writes startedAt, so that goroutine may read
 	// startedAt without mu.
 	bucket        index.Bucket
-	position      int         // The watcher has this index in the bucket.
+	position      int         // The index of the watcher in its bucket.
 	startedAt     time.Time   // When the watch began, or later: when the client had all of the initial state.
 	deadline      time.Time   // The phase is open until then.
-	plannedEnding Ending      // This is the ending at the deadline.
-	bookmarkAt    time.Time   // The next bookmark is due then. It is zero if there will be none.
-	wakeAt        time.Time   // The timer is set for this time.
-	timer         *time.Timer // It wakes the watcher for its next phase or a bookmark. It is nil once the watcher was removed.
+	plannedEnding Ending      // The reason for the end at the deadline.
+	bookmarkAt    time.Time   // The time of the next bookmark; zero if there will be none.
+	wakeAt        time.Time   // The time for which the timer is set.
+	timer         *time.Timer // Wakes the watcher at wakeAt; nil once the watcher was removed.
 }
 
 // Options say what a client asks for.
@@ -224,9 +224,9 @@ func (w *Watcher) hold(ctx context.Context, due uint64) Ending {
 	return ""
 }
 
-// replay adds events for the changes that the client does not have, from the revision first on, as many as fit into the batch.
-// more reports whether some are left. failure is the ending if the history has forgotten one of the changes, or if one cannot
-// be written; otherwise "".
+// replay adds events for the changes that the client does not have, from the revision first on, as many as fit into the
+// batch. more reports whether some are left. failure is the ending if the history has forgotten a change or an event cannot
+// be written, and "" if all is well.
 func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure Ending) {
 	form := w.broadcaster.Form()
 	versions := &span.Versions
@@ -259,8 +259,7 @@ func (w *Watcher) replay(b *Batch, span *Span, first uint64) (more bool, failure
 	return false, ""
 }
 
-// addBookmark adds a bookmark to a batch. It adds none if the form of bookmarks is unknown, or if the client began at the
-// revision.
+// addBookmark adds a bookmark to a batch, unless the form of bookmarks is unknown or the client began at the revision.
 func (w *Watcher) addBookmark(b *Batch, revision uint64) {
 	if bookmark := w.broadcaster.Form().PlainBookmark; bookmark != nil && revision > w.after {
 		b.copied = bookmark.AppendTo(b.copied, revision)
@@ -268,7 +267,7 @@ func (w *Watcher) addBookmark(b *Batch, revision uint64) {
 	}
 }
 
-// Close removes the watcher, and counts its ending. If why is "", nothing was delivered and the ending is not counted.
+// Close removes the watcher, and counts its ending. A why of "" means that nothing was delivered: no ending is counted.
 func (w *Watcher) Close(why Ending) {
 	w.broadcaster.remove(w)
 	if why != "" {

@@ -48,8 +48,8 @@ type Envelope struct {
 	// Paths has the paths of the other fields that the upstream accepts in a selector.
 	Paths *FieldPaths
 
-	kind  string // It is the kind of lists.
-	shape shape  // It is one of Encoding.shapes.
+	kind  string // The kind of lists, like PodList.
+	shape shape  // One of Encoding.shapes.
 }
 
 // shape is a way to write a list.

@@ -16,8 +16,8 @@ func isPlainRequest(r *http.Request) bool {
 	return !hasBody && !asksForUpgrade && !isFromOtherOrigin && isPlainConnection(r.Header["Connection"])
 }
 
-// isPlainConnection reports whether Connection headers have no options but keep-alive and close. Any other option is the
-// name of a header that a proxy must remove (RFC 9110, 7.6.1).
+// isPlainConnection reports whether all options of the Connection headers are keep-alive or close. Any other option names a
+// header that a proxy must remove (RFC 9110, 7.6.1).
 func isPlainConnection(values []string) bool {
 	for _, value := range values {
 		for option := range strings.SplitSeq(value, ",") {

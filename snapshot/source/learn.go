@@ -80,8 +80,8 @@ func (s *Source) learnSample(ctx context.Context, empty *wire.Envelope) (learned
 	}, true, err
 }
 
-// sample lists the first few objects. sharded reports whether the upstream supports shard selectors: then it repeats the
-// selector in the list. Other API servers ignore the selector.
+// sample lists the first few objects. sharded reports whether the upstream supports shard selectors: an API server with this
+// support repeats the selector in the list, and any other ignores it.
 func (s *Source) sample(ctx context.Context) (sample ListResponse, sharded bool, err error) {
 	limit := strconv.Itoa(sampleSize)
 	sample, err = s.List(ctx, "", url.Values{"limit": {limit}, "shardSelector": {wire.AllShards}})

@@ -67,13 +67,13 @@ type Options struct {
 	Bookmarks bool
 	// Timeout is the longest duration of the watch.
 	Timeout time.Duration
-	// Defined reports whether the resource is still served and defined as it was when the client came. It must return the same
-	// for all clients of a broadcaster, and must not block. The watcher keeps it until it is closed.
+	// Defined reports whether the resource is still served and defined as it was when the client came. It must return the
+	// same for all clients of a broadcaster, and must not block. The watcher keeps the function until it is closed.
 	Defined func() bool
 }
 
-// Watch returns a watcher, which must be closed. It returns nil if the broadcaster has ended, if the span lacks changes after
-// o.After, or if the span ends before o.After.
+// Watch returns a watcher, which must be closed. It returns nil if the span lacks changes after o.After, if the span ends
+// before o.After, or if the broadcaster has ended.
 func (b *Broadcaster) Watch(o Options) *Watcher {
 	now := time.Now()
 	w := &Watcher{
@@ -119,7 +119,7 @@ const (
 func (w *Watcher) InitialEnding(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
 		defined := w.defined()
-		end := w.immediateEnding(ctx) // defined may have taken long, so the ending is read after it.
+		end := w.immediateEnding(ctx) // It is read after defined, and so the newer of the two.
 		switch {
 		case end != "":
 			return end

@@ -78,8 +78,8 @@ func ReviseItem(encoding Encoding, item []byte, revision uint64) ([]byte, error)
 // Bookmark writes the bookmarks of one collection as the upstream does: each has an object with only the collection's
 // type and a revision. The bookmark that ends the initial events also has an annotation. A Bookmark is immutable.
 type Bookmark struct {
-	envelope Envelope // with only the encoding and the form of the object
-	item     []byte   // the object of the learned bookmark, as a list would hold it
+	envelope Envelope // Only the encoding and the form of the object are set.
+	item     []byte   // The object of the learned bookmark, as a list would hold it.
 }
 
 // LearnBookmark returns a Bookmark that writes bookmarks like one that the upstream has sent. It returns an error if the

@@ -7,7 +7,7 @@ import (
 )
 
 // Freshness decides how a feed that reads a stream proves that its state is new. It reads no clock and does nothing by
-// itself: the feed records what happens, and Next returns what to do. There are two means:
+// itself: the feed records what happens, and Next returns what to do. A feed has two means:
 //
 //   - A probe asks the upstream for its current revision. Once the state has reached that revision, the state has every
 //     change from before the probe was sent.
@@ -22,7 +22,7 @@ import (
 //	10 ms   ProbeAnswered(30, not reached)   Wait until progressDelay is over
 //	110 ms                                   OpenProgressWatch
 //	110 ms  ProgressOpened                   Wait until the schedule's next probe
-//	900 ms  StateReached(30), ProgressEnded  OpenProgressWatch: while lists keep coming, the next one needs it soon
+//	900 ms  StateReached(30), ProgressEnded  OpenProgressWatch: while lists keep coming, the next list needs a bookmark soon
 //
 // Events do not prove how new the state is: later ones may be on their way. A probe has a second effect: it makes the
 // upstream's watch cache ask etcd for the current revision, and the next bookmark then has that revision.
@@ -35,8 +35,8 @@ type Freshness struct {
 	schedule probeSchedule
 	// probe is the last probe that was sent.
 	probe Probe
-	// awaitedProbe is the highest number of a probe for which a request waits. A probe is due until one with this number or a
-	// higher one was sent.
+	// awaitedProbe is the highest number of a probe for which a request waits. A probe is due until a probe with this number
+	// or a higher number was sent.
 	awaitedProbe uint64
 	// awaitedAt is the time at which awaitedProbe last rose.
 	awaitedAt time.Time
@@ -46,7 +46,7 @@ type Freshness struct {
 	noProbeBefore time.Time
 	// noProgressBefore is the end of the pause after a progress watch that failed.
 	noProgressBefore time.Time
-	// failurePause is the length of the pause after the last progress watch; 0 if that one did not fail.
+	// failurePause is the length of the pause after the last progress watch; 0 if that watch did not fail.
 	failurePause time.Duration
 	// withoutBookmark is the number of progress watches in a row that ended at their timeout without a bookmark.
 	withoutBookmark int
@@ -213,7 +213,7 @@ func (f *Freshness) StreamSentAt() time.Time { return f.sentAt }
 // RefusalPause returns the shortest pause after a probe that was refused.
 func (f *Freshness) RefusalPause() time.Duration { return f.schedule.pause / 2 }
 
-// ProbeAwaited records that a request for the newest state waits for the probe with a number, or for a later one.
+// ProbeAwaited records that a request for the newest state waits for the probe with this number, or for a later probe.
 func (f *Freshness) ProbeAwaited(now time.Time, number uint64) {
 	if number > f.awaitedProbe {
 		f.awaitedProbe = number
@@ -236,7 +236,8 @@ func (f *Freshness) ProbeSent(sent Probe) {
 	f.askAgain = false
 }
 
-// ProbeAnswered records the revision with which the upstream answered the probe, and whether the state has reached it.
+// ProbeAnswered records the revision with which the upstream answered the probe, and whether the state has reached the
+// revision.
 func (f *Freshness) ProbeAnswered(now time.Time, revision uint64, reached bool) {
 	f.probing = false
 	if reached {

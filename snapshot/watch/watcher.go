@@ -155,10 +155,9 @@ func (w *Watcher) Wait(ctx context.Context) {
 	}
 }
 
-// Take replaces the events in b with the events that the client must get now. If there are no events and no ending, there is
-// nothing to deliver before [Watcher.Wait] returns. Take never returns events and an ending together: the ending comes with
-// the next Take, and b.More says so. After an ending the client must get nothing more. If ctx is done, the ending is
-// [EndGone].
+// Take replaces the events in b with those that the client must get now, or returns an ending, after which the client must
+// get nothing more. If Take does neither, nothing is due before [Watcher.Wait] returns. Events and an ending never come
+// together: the ending comes with the next Take, and b.More says so. If ctx is done, the ending is [EndGone].
 func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	b.Reset()
 	if end := cmp.Or(w.ended, w.immediateEnding(ctx)); end != "" {
@@ -206,8 +205,8 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) Ending {
 	return ""
 }
 
-// hold leaves the change that is due, if there is one, to a later Take, since the resource may be defined differently now. It
-// returns an ending if it is too late for another Take.
+// hold leaves the change that is due, if there is one, to a later Take, since the resource may be defined differently now.
+// If it is too late for another Take, hold returns an ending.
 func (w *Watcher) hold(ctx context.Context, due uint64) Ending {
 	if due != 0 {
 		w.keepDue(due)

@@ -27,8 +27,8 @@ const (
 	asEventMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"     // for the object in an event of a watch
 )
 
-// TestAccept: for headers that TestAcceptCombinations does not build, a representation is found, or the wanted reason to
-// forward.
+// TestAccept: a list with one of these headers has a representation, or the wanted reason to forward. (TestAcceptCombinations
+// builds many other headers.)
 func TestAccept(t *testing.T) {
 	for _, group := range []struct {
 		wantBuiltin, wantCustom reason.Reason // for built-in and for custom resources
@@ -64,13 +64,14 @@ func TestAccept(t *testing.T) {
 	} {
 		for name, values := range group.headers {
 			t.Run(name, func(t *testing.T) {
-				accept := parseAccept(values, false)
-				_, builtin := accept.representation(false)
-				_, custom := accept.representation(true)
-				if builtin != group.wantBuiltin || custom != group.wantCustom {
-					t.Errorf("got reasons %q (built-in) and %q (custom), want %q and %q", builtin, custom, group.wantBuiltin, group.wantCustom)
+				const watch = false
+				accept := parseAccept(values, watch)
+				for custom, want := range map[bool]reason.Reason{false: group.wantBuiltin, true: group.wantCustom} {
+					if _, got := accept.representation(custom); got != want {
+						t.Errorf("custom %t: got reason %q, want %q", custom, got, want)
+					}
 				}
-				checkAccept(t, values, false)
+				checkAccept(t, values, watch)
 			})
 		}
 	}
@@ -92,28 +93,28 @@ func newScope(types []runtime.SerializerInfo, custom bool) *handlers.RequestScop
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{}),
 	}
-	if custom { // protobuf only of metadata, which these serializers do not write
+	if custom { // only metadata is written as protobuf, and not by these serializers
 		isProtobuf := func(i runtime.SerializerInfo) bool { return i.MediaType == protobufType }
 		scope.StandardSerializers = slices.DeleteFunc(slices.Clone(types), isProtobuf)
 	}
 	return scope
 }
 
-// upstream is an API server with or without the feature CBORServingAndStorage.
+// upstream is an API server. It negotiates among the same types for all resources. The scope of a custom resource then refuses
+// protobuf.
 type upstream struct {
 	types  []runtime.SerializerInfo
 	routes *restful.Container
 }
 
-func newUpstream(cbor bool) upstream {
-	// The API server negotiates among the same types for all resources. The scope of a custom one then refuses protobuf.
-	types := slices.Clone(scheme.Codecs.SupportedMediaTypes())
-	if cbor {
-		types = append(types, runtime.SerializerInfo{
-			MediaType: "application/cbor", MediaTypeType: "application", MediaTypeSubType: "cbor",
-			StreamSerializer: &runtime.StreamSerializerInfo{},
-		})
-	}
+// cbor is one more type of an API server with the feature CBORServingAndStorage.
+var cbor = runtime.SerializerInfo{
+	MediaType: "application/cbor", MediaTypeType: "application", MediaTypeSubType: "cbor",
+	StreamSerializer: &runtime.StreamSerializerInfo{},
+}
+
+func newUpstream(moreTypes ...runtime.SerializerInfo) upstream {
+	types := slices.Concat(scheme.Codecs.SupportedMediaTypes(), moreTypes)
 	var produced []string
 	for _, info := range types {
 		produced = append(produced, info.MediaType)
@@ -141,11 +142,11 @@ func (u upstream) routed(accept string) bool {
 }
 
 // upstreams are the API servers with which parseAccept must agree.
-var upstreams = []upstream{newUpstream(false), newUpstream(true)}
+var upstreams = []upstream{newUpstream(), newUpstream(cbor)}
 
 // acceptCase is a list or a watch, with an Accept header, of a built-in or a custom resource.
 type acceptCase struct {
-	header  string // the first Accept header, which alone is read
+	header  string // the first Accept header; the API server ignores others
 	request *Request
 	watch   bool
 	custom  bool
@@ -155,7 +156,8 @@ type acceptCase struct {
 // there is a representation for a built-in and for a custom resource.
 func checkAccept(t *testing.T, values []string, watch bool) (builtin, custom bool) {
 	t.Helper()
-	c := acceptCase{header: http.Header{"Accept": values}.Get("Accept"), request: &Request{Accept: parseAccept(values, watch)}, watch: watch}
+	header := http.Header{"Accept": values}.Get("Accept")
+	c := acceptCase{header: header, request: &Request{Accept: parseAccept(values, watch)}, watch: watch}
 	builtin = c.check(t)
 	c.custom = true
 	return builtin, c.check(t)
@@ -167,7 +169,8 @@ func (c acceptCase) check(t *testing.T) (hasRepresentation bool) {
 	representation, why := c.request.Accept.representation(c.custom)
 	if why != reason.None {
 		if representation != "" || !slices.Contains(reason.Forwarding(), why) {
-			t.Errorf("Accept %q, custom %t: got representation %q and reason %q, want a reason alone", c.header, c.custom, representation, why)
+			t.Errorf("Accept %q, custom %t: got representation %q and reason %q, want a reason alone",
+				c.header, c.custom, representation, why)
 		}
 		return false
 	}
@@ -288,7 +291,7 @@ func TestAcceptCombinations(t *testing.T) {
 	}
 	for watch, maxLength := range map[bool]int{
 		false: 3,
-		true:  2, // A watch orders its clauses as a list does; its own are parameters of a single clause.
+		true:  2, // clauses of a watch are ordered like those of a list, and its own parameters stand in one clause
 	} {
 		for length := 1; length <= maxLength; length++ {
 			for _, sequence := range sequences(clausesOf(watch), length) {
@@ -313,8 +316,9 @@ func FuzzAccept(f *testing.F) {
 		f.Add(accept)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {
-		checkAccept(t, []string{accept}, false)
-		checkAccept(t, []string{accept}, true)
+		for _, watch := range []bool{false, true} {
+			checkAccept(t, []string{accept}, watch)
+		}
 	})
 }
 

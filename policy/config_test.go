@@ -16,7 +16,7 @@ import (
 
 const head = "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"
 
-// mustParse returns the Config of a file with this text after its head.
+// mustParse returns the Config of a policy file with this body after the head.
 func mustParse(t testing.TB, body string) *Config {
 	t.Helper()
 	c, err := ParseConfig("p", []byte(head+body))
@@ -64,8 +64,9 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// TestRuleFor: each setting comes from the most specific rule that has it, in any order of the file, else from the built-in
-// policy. Only a rule that names Secrets keeps them, and no rule keeps Events. Source names the rule that decided Cache.
+// TestRuleFor: each setting comes from the most specific rule that has it, wherever the rule stands in the file. A setting that
+// no rule has comes from the built-in policy. Only a rule that names Secrets keeps them, and no rule keeps Events. Source names
+// the rule that decided Cache.
 func TestRuleFor(t *testing.T) {
 	const rules = `resources:
 - {group: apps, resource: deployments, historyWindow: 3s}
@@ -123,10 +124,10 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 	}
 }
 
-// TestTargets: Targets returns what the rules are about, in their order, wildcards included.
+// TestTargets: Targets returns the resources of the rules in their order, wildcards included.
 func TestTargets(t *testing.T) {
-	c := mustParse(t, "resources: [{group: apps, resource: deployments, cache: never}, {group: '', resource: '*', cache: never}]\n")
-	expect.Same(t, []schema.GroupResource{{Group: "apps", Resource: "deployments"}, {Resource: "*"}}, c.Targets())
+	c := mustParse(t, "resources: [{group: batch, resource: jobs, cache: never}, {group: '', resource: '*', cache: never}]\n")
+	expect.Same(t, []schema.GroupResource{{Group: "batch", Resource: "jobs"}, {Resource: "*"}}, c.Targets())
 }
 
 // TestWrongConfig: each error names the file and the field, and says what is wrong and what to write instead.

@@ -62,7 +62,7 @@ func FuzzDecodeContinue(f *testing.F) {
 		`{"v":"meta.k8s.io/v1","rv":20956,"start":"/ns-00/name\u0000"}`, // the cache's form
 		`{"v":"meta.k8s.io/v1","rv":20956,"start":"ns-00/name\u0000"}`,  // etcd's
 		`{"v":"meta.k8s.io/v1","rv":-1,"start":"/name\u0000"}`,          // the newest state
-		from(`/a\u003cb\u2028`),
+		from(`/a\u003cb\u2028`), // escaped as encoding/json does
 		`{"v":"meta.k8s.io/v1","rv":0,"start":"/../x"}`,
 		// Other spellings.
 		`{"v":"meta.k8s.io/v1", "rv":1,"start":"/n"}`, at("1") + " ", `{"rv":1,"v":"meta.k8s.io/v1","start":"/n"}`,
@@ -89,21 +89,20 @@ func FuzzDecodeContinue(f *testing.F) {
 	})
 }
 
-// FuzzEncodeContinue: EncodeContinue writes the upstream's bytes, and DecodeContinue reads the same key from them.
+// FuzzEncodeContinue: EncodeContinue writes the upstream's bytes, and DecodeContinue reads the revision and the start back.
 func FuzzEncodeContinue(f *testing.F) {
 	for _, start := range []string{"name\x00", "ns-00/name\x00", "system:node<1>&c\x00", "ns/n\u00e4me\u2028\x00", "ns", "../x"} {
 		f.Add(uint64(math.MaxInt64), start)
 	}
 	f.Fuzz(func(t *testing.T, revision uint64, start string) {
 		token := EncodeContinue(revision, start)
-		gotStart, got, ok := DecodeContinue(token)
-		// Other starts are no keys of etcd, and greater revisions do not occur.
+		gotStart, gotRevision, ok := DecodeContinue(token)
 		isKey := start != "" && utf8.ValidString(start) && path.Clean("/"+start) == "/"+start
-		if !isKey || revision > math.MaxInt64 {
+		if !isKey || revision > math.MaxInt64 { // neither occurs in etcd
 			return
 		}
-		if !ok || uint64(got) != revision || gotStart != start {
-			t.Errorf("got (%d, %q, %t), want (%d, %q)", got, gotStart, ok, revision, start)
+		if !ok || uint64(gotRevision) != revision || gotStart != start {
+			t.Errorf("got (%d, %q, %t), want (%d, %q)", gotRevision, gotStart, ok, revision, start)
 		}
 		if want := upstreamToken(t, start, int64(revision)); token != want {
 			t.Errorf("got the token %s, want the upstream's %s", token, want)

@@ -31,12 +31,12 @@ func TestReference(t *testing.T) {
 	} {
 		for _, field := range structs[part.structName].Fields.List {
 			if field.Tag == nil {
-				continue // what is embedded
+				continue // an embedded struct
 			}
 			name := reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json")
 			_, meaning, ok := strings.Cut(strings.TrimSpace(field.Doc.Text()), " is ")
 			if !ok {
-				t.Errorf("the comment of %s does not begin with its name and is", name)
+				t.Errorf("the comment of %s does not begin with its name and \"is\"", name)
 			}
 			table += reference.Row("`"+part.prefix+name+"`", meaning)
 		}

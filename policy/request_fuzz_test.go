@@ -36,11 +36,11 @@ func listPath(group, version, namespace, resource string) string {
 	return prefix + "/" + resource
 }
 
-// checkParse requires that the API server reads a request that Parse accepts in the same way, including the query.
+// checkParse requires that the API server reads a request in the same way, including the query, if Parse accepts it.
 func checkParse(t *testing.T, r *http.Request) {
 	t.Helper()
 	got, why := parse(r)
-	if why != "" {
+	if why != reason.None {
 		if !slices.Contains(reason.Forwarding(), why) {
 			t.Errorf("got the unknown reason %q", why)
 		}
@@ -57,9 +57,11 @@ func checkParse(t *testing.T, r *http.Request) {
 	}
 	info, err := RequestInfo(r.Method, r.URL)
 	expect.NoError(t, err)
-	if !info.IsResourceRequest || info.Verb != got.Verb() || info.Name != got.Name || info.Subresource != "" ||
-		info.APIGroup != got.Group || info.APIVersion != got.Version || info.Resource != got.Resource || info.Namespace != got.Namespace ||
-		info.LabelSelector != got.LabelSelector || info.FieldSelector != got.FieldSelector {
+	sameResource := info.IsResourceRequest && info.APIGroup == got.Group && info.APIVersion == got.Version &&
+		info.Resource == got.Resource && info.Subresource == ""
+	sameObjects := info.Namespace == got.Namespace && info.Name == got.Name &&
+		info.LabelSelector == got.LabelSelector && info.FieldSelector == got.FieldSelector
+	if !sameResource || !sameObjects || info.Verb != got.Verb() {
 		t.Errorf("got %+v, but the upstream reads %+v", got, info)
 	}
 
@@ -89,7 +91,8 @@ func checkParse(t *testing.T, r *http.Request) {
 		options.FieldSelector = fields.Everything()
 	}
 	if got.Labels.String() != options.LabelSelector.String() || got.Fields.String() != options.FieldSelector.String() {
-		t.Errorf("got the selectors %q and %q, the upstream reads %q and %q", got.Labels, got.Fields, options.LabelSelector, options.FieldSelector)
+		t.Errorf("got the selectors %q and %q, the upstream reads %q and %q",
+			got.Labels, got.Fields, options.LabelSelector, options.FieldSelector)
 	}
 
 	checkAccept(t, r.Header["Accept"], got.Watch)
@@ -101,11 +104,11 @@ func checkParse(t *testing.T, r *http.Request) {
 	checkList(t, got.Options)
 }
 
-// FuzzParse: the API server reads a request that Parse accepts in the same way. The target and the headers are mutated
-// separately, since most mutations of a whole request cannot be parsed.
+// FuzzParse: if Parse accepts a request, the API server reads it in the same way (checkParse). The target and the headers are
+// mutated separately, since most mutations of a whole request cannot be parsed.
 func FuzzParse(f *testing.F) {
 	for name, text := range understood {
-		if _, why := parse(read(f, text)); why != "" {
+		if _, why := parse(read(f, text)); why != reason.None {
 			f.Errorf("%s is forwarded: %s", name, why)
 		}
 		target, headers, _ := strings.Cut(strings.TrimPrefix(text, "GET "), " HTTP/1.1\r\nHost: listproxy\r\n")
@@ -123,7 +126,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization: a caller with a plain token has the same token for the API server.
+// FuzzAuthorization: the plain token of a caller is the token that the API server reads.
 func FuzzAuthorization(f *testing.F) {
 	for _, value := range []string{
 		"Bearer token", "bearer  token", "BEARER token more", " Bearer\ttoken", "Bearer ", "Bearer", "Basic dXNlcjpwYXNz",
@@ -133,23 +136,22 @@ func FuzzAuthorization(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		if strings.ContainsAny(value, "\r\n\x00") {
-			return // no header has that
+			return // no header has these bytes
 		}
 		h := http.Header{"Authorization": {value}}
-		authenticated, seen := false, ""
-		upstream := bearertoken.New(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-			authenticated = token != ""
+		var seen string // the token that the upstream reads, or ""
+		readToken := func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 			seen = token
 			return nil, false, nil
-		}))
-		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
+		}
+		_, _, _ = bearertoken.New(authenticator.TokenFunc(readToken)).AuthenticateRequest(&http.Request{Header: h.Clone()})
 		credentials, token := ReadAuthorization(h["Authorization"])
 		accepted := identifiesCaller(h, credentials)
 		if accepted != (credentials == PlainToken) {
 			t.Errorf("%q: accepted %t, want %t", value, accepted, credentials == PlainToken)
 		}
-		if accepted && (!authenticated || token != seen) {
-			t.Errorf("%q: got the token %q, but the upstream sees %q", value, token, seen)
+		if accepted && (token == "" || token != seen) {
+			t.Errorf("%q: got the token %q, but the upstream reads %q", value, token, seen)
 		}
 	})
 }
@@ -158,10 +160,11 @@ func FuzzAuthorization(f *testing.F) {
 func checkPretty(t *testing.T, r *http.Request, req *Request) {
 	t.Helper()
 	for _, custom := range []bool{false, true} {
-		if _, why := req.Accept.representation(custom); why != "" {
+		if _, why := req.Accept.representation(custom); why != reason.None {
 			continue
 		}
-		_, info, err := negotiation.NegotiateOutputMediaType(r, scheme.Codecs, newScope(scheme.Codecs.SupportedMediaTypes(), custom))
+		scope := newScope(scheme.Codecs.SupportedMediaTypes(), custom)
+		_, info, err := negotiation.NegotiateOutputMediaType(r, scheme.Codecs, scope)
 		if err != nil {
 			t.Errorf("custom %t: the upstream does not accept the header: %v", custom, err)
 			continue
@@ -177,15 +180,16 @@ func checkPretty(t *testing.T, r *http.Request, req *Request) {
 // (checkPretty).
 func TestPretty(t *testing.T) {
 	for _, query := range []string{
-		"", "pretty=1", "pretty=t", "pretty=True", "pretty=%54", "pretty=yes", "pretty=tRUE", "pretty=0", "pretty=false", "pretty", "pretty=",
-		"labelSelector=pretty", "pretty&limit=5", "pr%65tty=true",
+		"", "pretty=1", "pretty=t", "pretty=True", "pretty=%54", "pretty=yes", "pretty=tRUE", "pretty=0", "pretty=false", "pretty",
+		"pretty=", "labelSelector=pretty", "pretty&limit=5", "pr%65tty=true",
 	} {
 		for _, userAgent := range []string{
 			"", "x", "curl", "curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11)", "Mozilla/4.0", "Curl/8.5.0", "libcurl/8.5.0",
 		} {
 			for _, accept := range []string{
-				"", "application/json", "application/json;pretty=1", "application/json" + asMetadata, protobufType, protobufType + asMetadata,
-				protobufType + ",application/json", protobufType + ",*/*;pretty=1", "application/json;pretty=1;q=0.5,application/yaml",
+				"", "application/json", "application/json;pretty=1", "application/json;pretty=1;q=0.5,application/yaml",
+				"application/json" + asMetadata, protobufType, protobufType + asMetadata, protobufType + ",application/json",
+				protobufType + ",*/*;pretty=1",
 			} {
 				checkParse(t, read(t, get("/api/v1/pods?"+query, alice, "User-Agent: "+userAgent+"\r\n", "Accept: "+accept+"\r\n")))
 			}

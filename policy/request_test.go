@@ -99,8 +99,8 @@ var understood = map[string]string{
 	"kubectl":                                get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"),
 }
 
-// TestParseForwards: Parse returns these reasons to forward; of several, the first in the order of the package's
-// documentation.
+// TestParseForwards: Parse returns the reason to forward for each of these requests. If a request has several, it is the first
+// in the order of the package's documentation.
 func TestParseForwards(t *testing.T) {
 	const (
 		html       = "Accept: text/html\r\n"

@@ -71,18 +71,19 @@ func TestCheckSelectors(t *testing.T) {
 	token := "continue=" + EncodeContinue(5, "ns/x\x00")
 	for path, namespaced := range map[string]bool{
 		"/api/v1/pods": true, "/api/v1/namespaces/ns/pods": true, "/api/v1/nodes": false,
-		// The upstream refuses metadata.namespace for these, and not for a resource of this name in another group.
+		// The upstream refuses metadata.namespace for the first, and not for the resource of another group.
 		"/apis/certificates.k8s.io/v1beta1/podcertificaterequests": true, "/apis/example.com/v1/podcertificaterequests": true,
 	} {
 		for _, selector := range []string{
-			"", "spec.nodeName=n", "metadata.name=x", "metadata.name!=x", "metadata.name=x,spec.nodeName=n", "metadata.name=x,metadata.name=y",
-			"metadata.namespace=ns", "metadata.namespace=other", "metadata.namespace=NS", "metadata.namespace=", "metadata.namespace!=ns",
-			"metadata.name=x,metadata.namespace=ns", "metadata.name=x,metadata.namespace=other", "metadata.name=x,metadata.namespace=NS",
-			"metadata.name=x,metadata.namespace=", "metadata.name=x,metadata.namespace!=ns",
-			"metadata.name=x,metadata.namespace=n1,metadata.namespace=n2",
+			"", "spec.nodeName=n", "metadata.name=x", "metadata.name!=x", "metadata.name=x,spec.nodeName=n",
+			"metadata.name=x,metadata.name=y", "metadata.namespace=ns", "metadata.namespace=other", "metadata.namespace=NS",
+			"metadata.namespace=", "metadata.namespace!=ns", "metadata.name=x,metadata.namespace=ns",
+			"metadata.name=x,metadata.namespace=other", "metadata.name=x,metadata.namespace=NS", "metadata.name=x,metadata.namespace=",
+			"metadata.name=x,metadata.namespace!=ns", "metadata.name=x,metadata.namespace=n1,metadata.namespace=n2",
 		} {
 			for _, options := range []string{
-				"", "limit=5", token, "limit=5&" + token, "resourceVersion=5", "limit=1&resourceVersion=5", "limit=5&resourceVersion=0", "resourceVersion=0",
+				"", "limit=5", token, "limit=5&" + token, "resourceVersion=0", "limit=5&resourceVersion=0",
+				"resourceVersion=5", "limit=1&resourceVersion=5",
 				"limit=1&resourceVersion=5&resourceVersionMatch=Exact", "limit=1&resourceVersion=5&resourceVersionMatch=NotOlderThan",
 			} {
 				r, why := parse(read(t, getSelected(path, "", selector, options)))
@@ -95,7 +96,7 @@ func TestCheckSelectors(t *testing.T) {
 	}
 }
 
-// scope is what the API server reads for a list: the single object of a name, or all objects of a namespace ("": of all).
+// scope is what the API server reads for a list: a single object by its name, or all objects of a namespace ("": of all).
 type scope struct {
 	namespace, name string
 	single          bool
@@ -122,8 +123,9 @@ func upstreamScope(r *Request, namespaced bool) scope {
 // the API server reads another scope or another revision.
 func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
-	if r.Watch || !namespaced && r.Namespace != "" {
-		return // the upstream matches every event of a watch with its selectors, and has no such path
+	hasNoPath := !namespaced && r.Namespace != ""
+	if r.Watch || hasNoPath { // for a watch, the upstream reads no objects, but matches each event with the selectors
+		return
 	}
 	want := upstreamScope(r, namespaced)
 	checkSingle(t, r, namespaced, want)
@@ -149,12 +151,12 @@ func checkSingle(t *testing.T, r *Request, namespaced bool, want scope) {
 	}
 }
 
-// checkForwarded requires that checkSelectors forwards a list that is served otherwise if the upstream refuses the selector, or
-// reads another scope (want) or revision.
+// checkForwarded requires that checkSelectors forwards the list r if the upstream refuses its selector, or reads another scope
+// or revision than listproxy. want is the scope that the upstream reads, and decision says how listproxy would serve the list.
 func checkForwarded(t *testing.T, r *Request, namespaced bool, atZero LimitAtZero, want scope, decision Decision) {
 	t.Helper()
-	// The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests (of this group, the
-	// only resource that the tests have).
+	// The upstream refuses metadata.namespace for resources of the cluster, and for PodCertificateRequests, the only resource
+	// of their group in these tests.
 	isRefused := r.selectsNamespace() && (!namespaced || r.Group == "certificates.k8s.io")
 	isPaged := decision.Limit > 0 || decision.Semantics == Continue
 	pagesDiffer := !want.single && want.namespace != r.Namespace && isPaged // the first page has another scope than later ones
@@ -168,14 +170,14 @@ func checkForwarded(t *testing.T, r *Request, namespaced bool, atZero LimitAtZer
 	wantsExact := decision.Semantics == Exact || decision.Semantics == Continue
 	otherRevision := err != nil || wantsExact != (revision != 0)
 	mustForward := isRefused || pagesDiffer || otherRevision
-	// checkSelectors may forward more: it does not see whether the first page was narrowed, or a name is valid.
+	// checkSelectors may forward more, since it does not know whether the first page was of one namespace, or a name is valid.
 	_, selectsNamespace := r.Fields.RequiresExactMatch("metadata.namespace")
 	mayForward := selectsNamespace && isPaged && r.Namespace == ""
 	why := r.checkSelectors(namespaced, atZero)
 	switch {
 	case mustForward && why == reason.None:
-		t.Errorf("%+v, limit at 0 %s: is served, but the upstream refuses the selector: %t, has pages that differ: %t, reads another revision: %t",
-			r, atZero, isRefused, pagesDiffer, otherRevision)
+		t.Errorf("%+v, limit at 0 %s: is served, but the upstream refuses the selector: %t, has pages that differ: %t, "+
+			"reads another revision: %t", r, atZero, isRefused, pagesDiffer, otherRevision)
 	case !mustForward && !mayForward && why != reason.None:
 		t.Errorf("%+v, limit at 0 %s: is forwarded as %s, though the upstream reads the same", r, atZero, why)
 	}
@@ -213,8 +215,9 @@ func FuzzSelectors(f *testing.F) {
 			if why != reason.None {
 				continue
 			}
-			checkScope(t, r, true)
-			checkScope(t, r, false)
+			for _, namespaced := range []bool{false, true} {
+				checkScope(t, r, namespaced)
+			}
 		}
 	})
 }

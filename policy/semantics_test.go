@@ -37,18 +37,19 @@ func TestDecideListAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// checkList requires that decideList serves a list exactly if the API server's two validations accept it (that of its
-// handlers, 422, and that of its storage, 400), it is spelled canonically, and it names a revision. (ConsistentNone forwards
-// the others.) Revision, start and semantics must be those that the storage reads. LimitHonoured differs only at
-// resourceVersion=0, where it keeps the limit.
+// checkList requires that decideList serves a list if and only if the API server accepts it, its options are spelled
+// canonically, and it names a revision (ConsistentNone forwards the others). The API server validates options twice: in its
+// handlers (422), and in its storage (400). Revision, start and semantics must be those that the storage reads. LimitHonoured
+// differs from LimitIgnored only at resourceVersion=0, where it keeps the limit.
 func checkList(t *testing.T, o ListOptions) {
 	t.Helper()
+	const watchList = true // the feature
 	refused := len(validation.ValidateListOptions(&internalversion.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
 		Continue:             o.Continue,
 		Limit:                o.Limit,
-	}, true)) > 0
+	}, watchList)) > 0
 	readRevision, startKey, storageErr := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
@@ -58,7 +59,7 @@ func checkList(t *testing.T, o ListOptions) {
 	revision, canonical := parseDecimal(o.ResourceVersion)
 	badVersion := o.ResourceVersion != "" && !canonical
 	bothGiven := o.ResourceVersion != "" && o.Continue != ""
-	_, tokenRevision, validToken := DecodeContinue(o.Continue) // -1 in a token that continues at the newest state
+	_, tokenRevision, validToken := DecodeContinue(o.Continue) // tokenRevision is -1 for the newest state
 	badToken := o.Continue != "" && !validToken
 	want := Decision{Revision: uint64(readRevision), Limit: o.Limit}
 	// A list without a revision is forwarded as consistent before the storage's validation.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/expect"
@@ -15,24 +16,25 @@ const (
 // TestParseShards: parseShards reads the spellings of clients as kube-apiserver does, and no others.
 func TestParseShards(t *testing.T) {
 	const uid, namespace = "shardRange(object.metadata.uid, ", "shardRange(object.metadata.namespace, "
-	for raw, want := range map[string]string{ // "" is not read
+	lowerHalf, upperHalf := namespace+lower+")", namespace+upper+")"
+	for raw, want := range map[string]string{ // "" if raw is not read
 		uid + lower + ")": uid + lower + ")",
-		"  shardRange(object.metadata.namespace,'0x0000000000000000','0x8000000000000000')||" + namespace + upper + ") ": namespace + lower + ") || " + namespace + upper + ")",
+		"  " + strings.ReplaceAll(lowerHalf, " ", "") + "||" + upperHalf + " ": lowerHalf + " || " + upperHalf,
 
-		// No selector of shards, or more than one field.
+		// No selector of shards, another field, or more than one.
 		"":                 "",
 		"x":                "",
 		uid + lower:        "",
 		uid + lower + "))": "",
-		uid + lower + ") && " + uid + upper + ")":       "",
-		uid + lower + ") || " + namespace + upper + ")": "", // ranges of two fields
+		uid + lower + ") && " + uid + upper + ")":         "",
+		uid + lower + ") || " + upperHalf:                 "", // ranges of two fields
+		"shardRange(object.metadata.name, " + lower + ")": "",
+		"\u00a0" + uid + lower + ")":                      "",
 		// Numbers that are not 16 digits, ranges that are empty or too large.
 		uid + "'0x8', '0x9')":                                "",
 		uid + "'0x800000000000000G', '0x9000000000000000')":  "",
 		uid + "'0x8000000000000000', '0x8000000000000000')":  "", // an empty range
 		uid + "'0x8000000000000000', '0x20000000000000000')": "",
-		"shardRange(object.metadata.name, " + lower + ")":    "",
-		"\u00a0" + uid + lower + ")":                         "",
 	} {
 		got, ok := parseShards(raw)
 		if ok != (want != "") {

@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// TestDecideWatchAgreesWithUpstream: for every combination of revision, match and initial events, decideWatch agrees with the API
-// server's own code.
+// TestDecideWatchAgreesWithUpstream: for every combination of revision, match and initial events, decideWatch agrees with the
+// API server's own code.
 func TestDecideWatchAgreesWithUpstream(t *testing.T) {
 	for _, version := range testedVersions {
 		for _, match := range testedMatches {
@@ -22,26 +22,26 @@ func TestDecideWatchAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// checkWatch requires that decideWatch serves a watch exactly if kube-apiserver accepts the options, and the revision has its
-// canonical spelling. The semantics must be those of the options after kube-apiserver has set their defaults (which turn initial
-// events on for resourceVersion="" and "0").
+// checkWatch requires that decideWatch serves a watch if and only if kube-apiserver accepts the options, and the revision is
+// spelled canonically. The semantics must be those of the options with kube-apiserver's defaults, which turn initial events on
+// for resourceVersion="" and "0".
 func checkWatch(t *testing.T, list ListOptions, watch WatchOptions) {
 	t.Helper()
-	upstream := internalversion.ListOptions{
-		Watch: true, ResourceVersion: list.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatch(list.ResourceVersionMatch),
-	}
+	const watchList = true // the feature
+	upstream := internalversion.ListOptions{Watch: true, ResourceVersion: list.ResourceVersion}
+	upstream.ResourceVersionMatch = metav1.ResourceVersionMatch(list.ResourceVersionMatch)
 	if watch.SendInitialEvents != "" {
 		upstream.SendInitialEvents = new(watch.SendInitialEvents == "true")
 	}
-	internalversion.SetListOptionsDefaults(&upstream, true)
-	refused := len(validation.ValidateListOptions(&upstream, true)) > 0
+	internalversion.SetListOptionsDefaults(&upstream, watchList)
+	refused := len(validation.ValidateListOptions(&upstream, watchList)) > 0
 	revision, canonical := parseDecimal(list.ResourceVersion)
 	got := decideWatch(list, watch)
-	served := got.Reason == reason.None
-	if wantServed := !refused && (list.ResourceVersion == "" || canonical); served != wantServed || !wantServed {
-		if served != wantServed {
-			t.Errorf("%+v, %+v: got %+v, want it served: %t", list, watch, got, wantServed)
-		}
+	wantServed := !refused && (list.ResourceVersion == "" || canonical)
+	if served := got.Reason == reason.None; served != wantServed {
+		t.Errorf("%+v, %+v: got %+v, want it served: %t", list, watch, got, wantServed)
+	}
+	if !wantServed {
 		return
 	}
 	initial := upstream.SendInitialEvents != nil && *upstream.SendInitialEvents

@@ -18,7 +18,7 @@ import (
 
 // Cluster knows what the upstream serves, and reports changes. It follows five sources: APIServices say which server answers
 // for a group and version, CustomResourceDefinitions describe custom resources, discovery describes built-in ones, Leases
-// name the API servers, and StorageVersions say whether these write a resource in the same version.
+// name the API servers, and StorageVersions say whether all API servers write a resource in the same version.
 //
 // Cluster is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
@@ -38,11 +38,11 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may use what was
 	// learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Verify is called when the API servers may write the resources in scope with other bytes than before. what describes the
-	// cause for people.
+	// Verify is called when the API servers may write the resources in scope in other bytes than before. what tells people
+	// the cause.
 	Verify func(scope snapshot.Scope, what string)
-	// AsOf returns the time at which ages are measured, given the time now. During an outage it returns the time of the API
-	// server's last answer, so that an outage makes nothing older. Nil means the time now.
+	// AsOf turns the time now into the time up to which ages are counted: during an outage, that of the API server's last
+	// answer, so that nothing grows older meanwhile. If AsOf is nil, ages are counted up to now.
 	AsOf func(now time.Time) time.Time
 	Log  *slog.Logger
 }
@@ -148,12 +148,12 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	case isCustom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
 	case isCustom != defined:
-		// The definition and the APIService disagree on whether the resource is custom, so its encoding is not known. Either
-		// the other of the two is still to come, or listproxy may not read definitions.
+		// APIServices and definitions disagree on whether the resource is custom, so its encoding is not known. Either the
+		// event about one of the two is still to come, or listproxy may not read definitions.
 		return Entry{}, reason.Upstream
 	case isCustom && !current: // a change of the definition would go unnoticed
 		return Entry{}, reason.Upstream
-	case c.storageVersionsDiffer(gvr.GroupResource()): // their API servers may write different bytes
+	case c.storageVersionsDiffer(gvr.GroupResource()): // the API servers may write different bytes
 		return Entry{}, reason.Upstream
 	case isCustom:
 		return definition.entry(gvr.Version)

@@ -14,13 +14,13 @@ import (
 
 // WatchRBAC calls revoked when RBAC may have taken a right away: a rule of a role or a subject of a binding was removed.
 // Additions and changes of metadata take no right away, since RBAC never denies
-// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). namespace is that of the Role or RoleBinding, which grants nothing
-// outside of it, or "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC runs
-// until ctx ends. It returns an error only if cfg is wrong.
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). namespace is the namespace of the Role or RoleBinding, which grants
+// nothing elsewhere, or "" for a ClusterRole or ClusterRoleBinding. revoked is called from several goroutines. WatchRBAC
+// runs until ctx ends. It returns an error only if cfg is wrong.
 //
-// WatchRBAC only makes revocations take effect sooner. It misses one if its watch is broken or not permitted, or if another
-// authorizer than RBAC decides. Then the TTL of the remembered decisions bounds the delay. If listproxy may not watch these
-// objects, it logs that once, and tries again every few minutes.
+// WatchRBAC only makes revocations take effect sooner. It sees a revocation late while its watch is broken, and never if the
+// watch is not permitted, or if another authorizer than RBAC decides. Then the TTL of the remembered decisions bounds the
+// delay. If listproxy may not watch these objects, it logs that once, and tries again every few minutes.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
 	from, err := newAPI(cfg)
 	if err != nil {
@@ -65,7 +65,7 @@ func removesGrant(diff change[grants]) bool {
 
 var grantSeed = maphash.MakeSeed()
 
-// readGrants reads a role or a binding.
+// readGrants returns the grants of a role or a binding.
 func readGrants(o *object) (all grants) {
 	for _, grant := range slices.Concat(o.Rules, o.Subjects) {
 		all = append(all, maphash.Bytes(grantSeed, slices.Concat(o.RoleRef, grant)))

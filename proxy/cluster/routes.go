@@ -37,8 +37,8 @@ const (
 // service, and has the label automanaged. kube-apiserver makes such an APIService for each group and version that it serves,
 // also for custom resources. Only the group of the APIServices themselves has none, so requests for it are forwarded.
 //
-// If listproxy may not read APIServices, only the core group counts as served by kube-apiserver. An APIService could redirect
-// the core group, too, but whoever may write that can read all Secrets anyway.
+// If listproxy may not read APIServices, only the core group counts as served by kube-apiserver. An APIService could
+// redirect the core group, too, but whoever may write an APIService can read all Secrets anyway.
 func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	// The name of an APIService is version.group (kube-aggregator validates that). A version has no dots.
 	found, registered, current := c.routes.get(gv.Version + "." + gv.Group)
@@ -57,9 +57,9 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	return found, reason.Warming
 }
 
-// routeChanged invalidates a group and version if another server, or none, answers for it from now on. Each API server learns
-// of the change by itself, and passes requests to the former server until then. So the group and version is not loaded again
-// before [snapshot.Skew] has passed, and is verified then (by Invalidate).
+// routeChanged invalidates a group and version if another server, or none, answers for it from now on. Each API server
+// passes requests to the former server until it has learned of the change by itself. So Invalidate lets nothing of the group
+// and version be loaded again before [snapshot.Skew] has passed, and has it verified later.
 func (c *Cluster) routeChanged(diff change[route]) {
 	if isBuiltin(diff.before) || isBuiltin(diff.after) {
 		c.wakeDiscovery()
@@ -93,8 +93,8 @@ func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	return all
 }
 
-// readAPIService returns the route that an APIService describes. Without a service and without the label it counts as
-// aggregated, since kube-apiserver has not made it.
+// readAPIService returns the route that an APIService describes. An APIService with neither a service nor the label was not
+// made by kube-apiserver, so it counts as aggregated.
 func readAPIService(o *object) route {
 	label := o.Metadata.Labels.Automanaged
 	switch {

@@ -26,7 +26,7 @@ type Upstream interface {
 	URL() *url.URL
 	// RoundTripper returns the transport for a caller's request.
 	RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper
-	// RecordAnswer records the status of the answer to such a request. upgrade means that the request asked for another
+	// RecordAnswer records the status of the answer to a caller's request. upgrade means that the request asked for another
 	// protocol.
 	RecordAnswer(id auth.Identity, upgrade bool, method string, status int)
 }
@@ -43,9 +43,9 @@ type Upstream interface {
 //   - the credentials, if listproxy impersonates the caller. Such a request has listproxy's own credentials, and names the
 //     caller in Impersonate-* headers. All other requests have the caller's credentials only.
 //
-// The answer differs from the API server's only in headers: those that are already set on the ResponseWriter are added. If
-// both have a header, the API server's values come first, since the cache nearest to the user is the last in Cache-Status
-// (RFC 9211).
+// The answer differs from the API server's only in headers about the connection and the length, and in the headers that are
+// already set on the ResponseWriter. These are added. If both have a header, the API server's values come first, since the
+// cache nearest to the user is the last in Cache-Status (RFC 9211).
 //
 // If the API server does not answer:
 //
@@ -55,9 +55,9 @@ type Upstream interface {
 //   - Otherwise the caller gets a 503 with a metav1.Status. If certainly no write was carried out, the 503 has a
 //     Retry-After, which makes clients repeat the request.
 //
-// If either side breaks off after the answer has begun, a panic with [http.ErrAbortHandler] breaks off the other side's
-// connection or stream. Handlers around this one must let this panic pass. So an incomplete answer never looks complete. A
-// watch is complete after any event ([Forwarder.EndWatches]).
+// An incomplete answer never looks complete. If either side breaks off after the answer has begun, a panic with
+// [http.ErrAbortHandler] breaks off the other side's connection or stream. Handlers around this one must let the panic pass.
+// A watch is complete after any event ([Forwarder.EndWatches]).
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server

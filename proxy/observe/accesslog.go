@@ -17,7 +17,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 		return
 	}
 	r := rec.request
-	method, _ := spanMethod(r.Method) // a caller can make up methods
+	method, _ := spanMethod(r.Method) // _OTHER for a method that the caller made up
 	attrs := []slog.Attr{
 		slog.String("method", method),
 		slog.String("target", kubehttp.LoggedTarget(r)),
@@ -31,7 +31,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
 	if kubehttp.RequestOf(r).EndableWatch {
-		attrs = append(attrs, slog.Bool("watch", true)) // the target of ?watch=1 says list
+		attrs = append(attrs, slog.Bool("watch", true)) // the target says "list" if the query asks for the watch
 	}
 	switch rec.labels.decision {
 	case DecisionRefuse:
@@ -43,7 +43,7 @@ func (rec *Record) writeAccessLog(log *slog.Logger) {
 			slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)),
 			slog.Uint64("revision", rec.memory.Revision))
 	}
-	if !rec.handlerReturned {
+	if !rec.handlerReturned { // a panic broke the answer off
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
 	// The line is written even if the client has left.

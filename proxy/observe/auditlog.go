@@ -11,8 +11,9 @@ import (
 	logbackend "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// AuditLog writes an event of audit.k8s.io/v1, a line of JSON, before each answer from memory. It is as strict as
-// kube-apiserver's --audit-log-mode=blocking-strict. It is safe for concurrent use.
+// AuditLog writes the audit events of answers from memory: lines of JSON, in the format of audit.k8s.io/v1. As with
+// kube-apiserver's --audit-log-mode=blocking-strict, no answer is written before its event. AuditLog is safe for concurrent
+// use.
 type AuditLog struct {
 	backend audit.Backend // writes to lines
 
@@ -39,7 +40,7 @@ func (l *AuditLog) Write(event AuditEvent) error {
 	if l.lines.lastErr != nil {
 		return fmt.Errorf("write an audit event: %w", l.lines.lastErr)
 	}
-	return errors.New("an audit event cannot be encoded") // no line has come to lines
+	return errors.New("an audit event cannot be encoded") // the backend has written no line
 }
 
 // Close closes the log. It must be called once, after the last answer. If an event is still being written, Close returns an
@@ -56,7 +57,7 @@ func (l *AuditLog) Close() error {
 type lineWriter struct {
 	out     io.WriteCloser
 	torn    bool  // only a part of the last line was written
-	lastErr error // of the last line; the backend does not return it
+	lastErr error // the error of the last line, which the backend does not return
 }
 
 // Write implements [io.Writer]. The backend calls it with one line at a time.

@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. describe
-// returns what a request with the given context is for (task), and which resource, version and representation it reads. task
-// is empty if the request does not come from a feed. Each request of a feed has a trace of its own, since no caller waits for
-// the answer. Its span lasts until the end of the answer.
+// FeedTransport returns a transport that sends all requests through next, and observes the requests of feeds. describe tells
+// from a request's context what the request is for (task), and which resource, version and representation it reads. An empty
+// task means that no feed has sent the request. Each request of a feed has a trace of its own, since no caller waits for the
+// answer. The request's span lasts until the end of the answer.
 func (o *Observer) FeedTransport(
 	next http.RoundTripper, describe func(context.Context) (task, resource, version, representation string),
 ) http.RoundTripper {
@@ -35,7 +35,7 @@ func (o *Observer) FeedTransport(
 	})
 }
 
-// statusOf returns the status of a response, or 0 if err is not nil, which means that there is no response.
+// statusOf returns the status of res, or 0 if the request has failed with err.
 func statusOf(res *http.Response, err error) int {
 	if err != nil {
 		return 0

@@ -2,9 +2,9 @@
 //
 //   - transports.go, transportsets.go: the connections for callers' requests, without credentials of listproxy
 //   - impersonation.go: the connections for users whom listproxy impersonates
-//   - rotation.go: files of certificates that change
+//   - rotation.go: new connections when the files of certificates have changed
 //   - baseurl.go: the API server's address
 //   - withoutreuse.go: connections for one request each
-//   - health.go: the API server's condition, by probes; traffic.go: by the answers to other requests
-//   - condition.go: the conditions, with advice
+//   - health.go: the API server's condition, found by probes; traffic.go: what other requests tell of it
+//   - condition.go: the conditions, each with its meaning and advice
 package upstream

@@ -20,11 +20,11 @@ import (
 )
 
 // Health knows the condition of the upstream. Every ten seconds it probes the upstream: it sends GET /readyz with
-// listproxy's own credentials. It also observes the answers to listproxy's other requests ([Health.Observe]). An upstream
-// that answers these is not unreachable, and one that refuses them all is of no use. Each change of the [Condition] is one
-// line of the log.
+// listproxy's own credentials. The answers to listproxy's other requests count, too ([Health.Observe]): while answers come,
+// the upstream is reachable, and if all of them are refusals, it is of no use. Each change of the [Condition] is one line of
+// the log.
 //
-// A failure counts when two probes, five seconds apart, have found it. The first good probe ends it. Health is safe for
+// A failure counts when two probes in a row, five seconds apart, have failed. One good probe ends it. Health is safe for
 // concurrent use.
 type Health struct {
 	client  *http.Client
@@ -33,7 +33,7 @@ type Health struct {
 	traffic traffic
 
 	mu        sync.Mutex // guards diagnosis
-	diagnosis Diagnosis  // by the last probes, without Answered; only Run changes it
+	diagnosis Diagnosis  // of the last probes, without Answered; only Run changes it
 }
 
 // Diagnosis is what is known about the condition of the upstream.
@@ -56,7 +56,7 @@ const (
 	probeInterval = 10 * time.Second
 	// confirmInterval is the pause before the probe that confirms a failure.
 	confirmInterval = 5 * time.Second
-	// probeTimeout bounds the time of a probe. So a failure is known within twenty seconds of its beginning.
+	// probeTimeout bounds a probe. With the pauses above, a failure is confirmed within twenty seconds of its beginning.
 	probeTimeout = 2 * time.Second
 )
 
@@ -159,7 +159,7 @@ func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 }
 
 // probe asks the upstream whether it is ready. An upstream that does not answer the probe, but meanwhile sends something to
-// another request, is only busy. That counts as OK.
+// another request, is only busy, which counts as OK.
 func (h *Health) probe(ctx context.Context) (Condition, error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -174,7 +174,8 @@ func (h *Health) probe(ctx context.Context) (Condition, error) {
 	}
 	h.traffic.recordAnswer(status)
 	isRefused := status == http.StatusForbidden || h.traffic.resourceRefused.Load()
-	readsNothing := h.traffic.openAnswers.Load() == 0 // an account that lacks the right to one resource usually watches others
+	// An account that may not read one resource usually watches others.
+	readsNothing := h.traffic.openAnswers.Load() == 0
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)

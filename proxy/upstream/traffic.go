@@ -44,7 +44,7 @@ func (o observedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// isOfResource reports whether a request is about a resource. Such requests need rights that listproxy may lack.
+// isOfResource reports whether a request is about a resource, for which listproxy may lack the right.
 func (o observedTransport) isOfResource(r *http.Request) bool {
 	resourceURL := &url.URL{Path: strings.TrimPrefix(r.URL.Path, o.base.Path)}
 	return kubehttp.Parse(&http.Request{Method: r.Method, URL: resourceURL}).Info.IsResourceRequest
@@ -89,7 +89,7 @@ type traffic struct {
 	// outage is the current outage, or the last one, or nil if there was none. It changes under mu.
 	outage atomic.Pointer[clock.Outage]
 
-	mu            sync.Mutex // guards the times below, each zero if there was none
+	mu            sync.Mutex // guards the times below; zero means never
 	heardAt       time.Time  // when anything last came from the upstream
 	answeredAt    time.Time  // when an answer last began
 	firstAnswerAt time.Time  // when an answer first began in the current outage
@@ -143,8 +143,8 @@ func (t *traffic) recordBytes() {
 	t.heardAt = time.Now()
 }
 
-// recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request was
-// sent, or the answer broke off. It begins an outage unless another answer has begun after since.
+// recordFailure records that a request got no answer, or that an answer broke off. since is the time at which the request
+// was sent, or the answer broke off. If another answer has begun after since, the failure begins no outage.
 func (t *traffic) recordFailure(since time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // listproxy itself gave the request up

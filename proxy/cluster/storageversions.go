@@ -9,7 +9,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// storageVersionsPath is the path of the StorageVersions, which the upstream has with the feature gate StorageVersionAPI
+// storageVersionsPath is the path of the StorageVersions, which an upstream has only with the feature gate StorageVersionAPI
 // (off by default). In a StorageVersion each API server notes the version in which it writes a resource. While these
 // versions differ, lists of the resource are forwarded. A resource without a StorageVersion is not affected. Equal versions
 // do not prove equal bytes, since another release can write the same version in other bytes.

@@ -28,10 +28,10 @@ var errStopped = errors.New("the watch was ended: listproxy is shutting down")
 // are spread, which must be more than 0.
 //
 // Some watches end in another way:
-//   - A compressed watch ends after a gzip member, which kube-apiserver always ends after an event. A member that does not
-//     end lasts until the process ends.
-//   - In media types other than JSON and protobuf the end of an event cannot be found. Such a watch ends at once, possibly
-//     within an event.
+//   - A compressed watch ends after a gzip member, which kube-apiserver always ends after an event. If the member does not
+//     end, the watch lasts until the process ends.
+//   - A watch in another media type than JSON and protobuf ends at once, possibly within an event, since the ends of its
+//     events cannot be found.
 //   - A watch without an answer yet gets a 503 with Retry-After.
 func (f *Forwarder) EndWatches(pace func(watches int) (delay, spread time.Duration)) {
 	f.watches.endAll(pace)
@@ -112,7 +112,7 @@ func (w *openWatch) stopLocked() {
 }
 
 // setResponse makes the watch the body of res if res is a stream of events. Any other answer keeps its body, and ends by
-// itself. If the watch was stopped before, such a body may be incomplete, so setResponse returns errStopped.
+// itself. If the watch was stopped before, this body may be incomplete, so setResponse returns errStopped.
 func (w *openWatch) setResponse(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

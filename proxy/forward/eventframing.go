@@ -42,14 +42,14 @@ const (
 )
 
 const (
-	// memberEnd is the empty block with which compress/flate ends a member. Other compressed bytes equal it about once in a
-	// terabyte. A watch that is ended there looks like a broken connection.
+	// memberEnd is the empty block with which compress/flate ends a member. Other compressed bytes equal memberEnd about
+	// once in a terabyte. A watch that is ended there looks like a broken connection.
 	memberEnd = "\x01\x00\x00\xff\xff"
 	// memberTrailer is the number of bytes of a member after memberEnd: a checksum and the size.
 	memberTrailer = 8
 )
 
-// framingOf returns the framing at the beginning of a watch's answer with this header.
+// framingOf returns the framing of a watch's events, found by the header of its answer.
 func framingOf(h http.Header) eventFraming {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	encoding := h.Get("Content-Encoding")
@@ -107,7 +107,7 @@ func (f *eventFraming) nextByLength(p []byte) (n int, ended bool) {
 		return len(p), false
 	}
 	n += int(f.missing)
-	f.missing, f.lengthRead = 0, 0 // a length follows
+	f.missing, f.lengthRead = 0, 0 // the length of the next event follows
 	return n, true
 }
 
@@ -117,7 +117,7 @@ func (f *eventFraming) nextByMember(p []byte) (n int, ended bool) {
 		switch {
 		case f.missing > 1: // in the trailer
 			f.missing--
-		case f.missing == 1:
+		case f.missing == 1: // at its last byte
 			f.missing = 0
 			return i + 1, true
 		case b != memberEnd[f.endRead]:

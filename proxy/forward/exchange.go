@@ -32,7 +32,7 @@ type exchange struct {
 	ownHeader http.Header // the headers that listproxy's filters have set for the answer
 	watch     *openWatch  // nil if the request is not a watch
 
-	rewritten      bool // rewrite was called
+	rewritten      bool // rewrite was called, so ReverseProxy has found the header well-formed
 	attempts       int  // the number of connections on which the request was sent
 	mayHaveArrived bool // the API server may have read the request
 	switched       bool // the API server has agreed to the upgrade
@@ -54,7 +54,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	x.rewritten = true
 	pr.Out.URL = upstreamURL(x.forwarder.base, pr.In.RequestURI)
 	pr.Out.Host = x.forwarder.base.Host
-	// net/http fills this map when it has read the body. ReverseProxy's copy would stay empty.
+	// net/http fills the caller's map when it has read the body. ReverseProxy's copy would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
 	if x.caller.VerifiedUser() != nil {
 		pr.Out.Trailer = nil // trailers are not checked, and must not go with listproxy's credentials
@@ -72,8 +72,8 @@ const maxAttempts = 8
 
 var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
-// withTrace returns a context through which the transport reports the attempts to send the request. cancel must cancel this
-// context. It is called when the transport makes more than maxAttempts attempts.
+// withTrace returns a context through which the transport reports the attempts to send the request. cancel must cancel that
+// context, and is called when the transport makes more than maxAttempts attempts.
 func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		// The transport looks for a connection: for the first attempt, after an attempt that the API server has not looked
@@ -94,7 +94,8 @@ func (x *exchange) withTrace(ctx context.Context, cancel context.CancelFunc) con
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	transport := x.forwarder.upstream.RoundTripper(x.caller, x.asked)
 	res, err := transport.RoundTrip(r)
-	if err != nil && x.mayHaveArrived && x.isRead() && r.Body == nil && r.Context().Err() == nil {
+	brokeOff := err != nil && x.mayHaveArrived && r.Context().Err() == nil
+	if brokeOff && x.isRead() && r.Body == nil {
 		res, err = transport.RoundTrip(r)
 	}
 	if err != nil && x.attempts > maxAttempts {

@@ -42,9 +42,9 @@ func removeCallerClaims(h http.Header) {
 // read an underscore as a dash.
 func normalizeName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// hideIdempotencyKeys hides two headers from net/http, which would repeat a write with one of them if the connection ends
-// before the answer. kube-apiserver ignores these headers, and may have carried out the write. net/http does not recognize
-// a name in lower case, which means the same to servers.
+// hideIdempotencyKeys hides two headers from net/http: it writes their names in lower case, which mean the same to servers.
+// net/http would repeat a write with one of these headers if the connection ended before the answer. But kube-apiserver
+// ignores the headers, and may have carried out the write.
 func hideIdempotencyKeys(h http.Header) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := h[name]; ok {
@@ -55,7 +55,7 @@ func hideIdempotencyKeys(h http.Header) {
 }
 
 // identityHeaderInConnection returns the name of an identity header that the Connection header lists, or "". Connection must
-// not list a header that is meant for all recipients, so such a request is malformed.
+// not list a header that is meant for all recipients, so the request is malformed.
 //
 // It is dangerous, too. A proxy must remove the headers that Connection lists (RFC 9110, 7.6.1). If a proxy in front of
 // listproxy impersonates its callers, a caller could have the Impersonate-User removed, and act with that proxy's rights.

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// tracerName is the name of the tracer of all spans.
+// tracerName is the instrumentation scope of all spans.
 const tracerName = "github.com/listproxy/listproxy"
 
-// The attributes of spans. Others are those of OpenTelemetry's semantic conventions for HTTP.
+// listproxy's own attributes of spans. The other attributes are those of OpenTelemetry's semantic conventions for HTTP.
 var (
 	attrResource       = attribute.Key("listproxy.resource")
 	attrSemantics      = attribute.Key("listproxy.semantics")
@@ -48,7 +48,7 @@ func WatchEndAttributes(events int, why string) []attribute.KeyValue {
 }
 
 // StartStep begins the span of a step of the request of ctx, and returns the context of the step. The caller must end the
-// span. If the request's span is not recorded, StartStep makes none, which costs nothing.
+// span. If the request's span is not recorded, StartStep makes no span, and costs nothing.
 func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -57,8 +57,8 @@ func StartStep(ctx context.Context, name string) (context.Context, trace.Span) {
 	return span.TracerProvider().Tracer(tracerName).Start(ctx, name)
 }
 
-// spans makes the spans of requests from callers and of requests to the API server. A request's path, query, headers and
-// addresses may have secrets, so a span has nothing of them but the resource.
+// spans makes the spans of requests from callers and of requests to the API server. Of a request's path, query, headers and
+// addresses, which may hold secrets, a span has only the resource.
 type spans struct{ tracer trace.Tracer }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context). It leaves baggage alone:
@@ -68,8 +68,8 @@ var propagator propagation.TraceContext
 // begin begins the span of a caller's request, and returns the request with the span in its context. The span must be
 // ended.
 //
-// Anybody can write a traceparent. So the span begins a new trace with a link to the caller's trace, as at kube-apiserver for
-// ordinary users. The caller does not decide whether it is sampled.
+// Anybody can write a traceparent, so the caller must not decide whether the span is sampled. The span begins a trace of its
+// own, with a link to the caller's, as at kube-apiserver for ordinary users.
 func (s *spans) begin(r *http.Request) *http.Request {
 	method, name := spanMethod(r.Method)
 	scheme := "http"
@@ -102,9 +102,9 @@ func spanMethod(method string) (value, inName string) {
 	return "_OTHER", "HTTP"
 }
 
-// send sends r to the API server with next, in a new client span, whose traceparent it adds. The caller must call endSpan at
-// the end of the answer, and may call it again. After an error the span has ended already. If s is nil, there is no span, and
-// r is sent unchanged.
+// send sends r to the API server through next, in a new client span, and with the span's traceparent in place of r's own.
+// The caller must call endSpan at the end of the answer, and may call it again. After an error the span has ended already. A
+// nil s makes no span, and sends r unchanged.
 func (s *spans) send(
 	name string, next http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
 ) (_ *http.Response, endSpan func(), _ error) {

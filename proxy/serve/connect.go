@@ -41,7 +41,7 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe
 		MaxHeaderBytes: 64 << 10, // with room for a large Proxy-Authorization
 		ErrorLog:       serverErrorLog(log),
 
-		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *
+		DisableGeneralOptionsHandler: true, // the handler refuses OPTIONS *, too
 	})
 }
 
@@ -63,8 +63,8 @@ func newConnectHandler(tunnels *Tunnels) http.Handler {
 	})
 }
 
-// newGoproxy returns a proxy server that opens tunnels, and refuses any other CONNECT. It cannot dial, even if goproxy has a
-// way around this rule.
+// newGoproxy returns a proxy server that opens tunnels, and refuses any other CONNECT. The proxy server cannot dial, even if
+// goproxy has a way around the handler.
 func newGoproxy(tunnels *Tunnels) *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
 	p.Logger = stdlog.New(io.Discard, "", 0) // goproxy logs whole requests, with credentials
@@ -93,7 +93,7 @@ func refuseConnect(r *http.Request, targets Targets) *http.Response {
 		"listproxy opens tunnels to its own API server only, which is "+targets.String()+".")
 	record := observe.RecordOf(r.Context())
 	record.SetRefused(observe.RefusedConnect)
-	record.SetSent(code, int64(len(body))) // goproxy takes the connection over
+	record.SetSent(code, int64(len(body))) // goproxy writes the answer on the hijacked connection
 	res := goproxy.NewResponse(r, "", code, string(body))
 	res.ProtoMajor, res.ProtoMinor, res.Close = 1, 1, true
 	kubehttp.SetStatusHeaders(res.Header, body)

@@ -12,15 +12,15 @@ const (
 	// maxWatchSpread bounds the time over which the ends of watches are spread.
 	maxWatchSpread = 5 * time.Second
 	// lastFlush is the time that the server has to send its last frames after all handlers have returned. Shutdown closes
-	// idle connections, and net/http counts an HTTP/2 connection as idle shortly before it has sent them.
+	// idle connections, and net/http counts an HTTP/2 connection as idle shortly before these frames are sent.
 	lastFlush = 250 * time.Millisecond
-	// cutTime is the time in which cut requests must return, so that metrics and logs record their end.
+	// cutTime bounds the wait for the handlers of the requests that were cut off, so that metrics and logs record their end.
 	cutTime = time.Second
 )
 
 // Drain shuts down a server of [New] gracefully. net/http's Shutdown does not know which requests never end by themselves,
-// and does not wait for upgraded connections. A Drain ends the watches first. It gives all other requests time, also exec
-// and port-forward, and then cuts those that are left. Drain is safe for concurrent use.
+// and does not wait for upgraded connections. A Drain ends the watches first. It gives all other requests time, exec and
+// port-forward included, and then cuts off those that are left. Drain is safe for concurrent use.
 type Drain struct {
 	server     *http.Server
 	endWatches func(spread time.Duration)
@@ -57,9 +57,9 @@ func (d *Drain) countRunning(next http.Handler) http.Handler {
 	})
 }
 
-// Shutdown shuts the server down. At once it accepts no more connections, and begins to end watches. When all requests have
-// ended, or after timeout, it closes all connections. cut is the number of requests that it has cut. clean is false if it has
-// cut a request, or a connection on which a request was still coming in or an answer going out.
+// Shutdown shuts the server down. It stops accepting connections and begins to end the watches at once. When all requests
+// have ended, or after timeout, it closes all connections. cut is the number of requests that were cut off. clean is false
+// if a request was cut off, or a connection on which a request was still coming in or an answer going out.
 func (d *Drain) Shutdown(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cancelAll()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

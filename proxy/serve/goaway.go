@@ -22,7 +22,8 @@ func CloseWhileDraining(next http.Handler, isDraining func() bool) http.Handler 
 
 // SpreadByGoaway returns a handler that answers like next. For each request over HTTP/2, chance is the probability (0 to 1)
 // that net/http sends a GOAWAY. The client then opens another connection, which may lead to another replica, and requests in
-// flight still finish. It is kube-apiserver's WithProbabilisticGoaway, whose package imports all of priority and fairness.
+// flight still finish. kube-apiserver's WithProbabilisticGoaway does the same, but its package imports all of priority and
+// fairness.
 func SpreadByGoaway(next http.Handler, chance float64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && rand.Float64() < chance { // #nosec G404 -- only spreads clients

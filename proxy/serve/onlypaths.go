@@ -11,9 +11,9 @@ import (
 )
 
 // OnlyPaths returns a handler that passes requests for a path on to next, and refuses the other requests that HTTP allows:
-//   - CONNECT with 405. Tunnels have a port of their own (see [NewConnectServer]).
-//   - A request for a whole URL, as to an HTTP proxy, or for *, with 400. net/http itself answers OPTIONS *, as at
-//     kube-apiserver.
+//   - CONNECT, with 405: tunnels have a port of their own (see [NewConnectServer]).
+//   - a request for a whole URL, as to an HTTP proxy, or for *, with 400. Only OPTIONS * is answered by net/http itself, as
+//     at kube-apiserver.
 func OnlyPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -21,17 +21,19 @@ func OnlyPaths(next http.Handler) http.Handler {
 			w.Header().Set("Connection", "close") // what follows a CONNECT is not HTTP
 			observe.RecordOf(r.Context()).SetRefused(observe.RefusedConnect)
 			kubehttp.WriteStatus(w, r, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
-				"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url.")
+				"listproxy does not open tunnels here: use this address as the server in your kubeconfig, "+
+					"and that of --connect-port as proxy-url.")
 		case !strings.HasPrefix(r.RequestURI, "/"):
-			refuseBadRequest(w, r, observe.RefusedTarget, "listproxy forwards to one API server only: ask for a path, not for a whole URL or *.")
+			refuseBadRequest(w, r, observe.RefusedTarget,
+				"listproxy forwards to one API server only: ask for a path, not for a whole URL or *.")
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// refuseBadRequest answers a request with a 400 and a message. It records why the request is refused, which is one of
-// observe's Refused constants.
+// refuseBadRequest answers a request with a 400 and a message, and records why it is refused. why is one of observe's
+// Refused constants.
 func refuseBadRequest(w http.ResponseWriter, r *http.Request, why, message string) {
 	observe.RecordOf(r.Context()).SetRefused(why)
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)

@@ -83,7 +83,8 @@ func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error)
 		return nil, nil, err
 	}
 	begin := now.Add(-time.Hour) // the clocks of clients differ
-	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: fmt.Sprintf("listproxy-ca-%d", now.Unix()), NotBefore: begin}, caKey)
+	caConfig := cert.Config{CommonName: fmt.Sprintf("listproxy-ca-%d", now.Unix()), NotBefore: begin}
+	ca, err := cert.NewSelfSignedCACert(caConfig, caKey)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -115,7 +116,8 @@ var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-
 func isValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
 
 // DefaultDir returns the directory for the self-signed certificate if a person starts listproxy: a folder in the user's
-// cache. It is "" if the user has no home, as in a container. A directory that others can write to is no place for a key.
+// cache. It returns "" if the user has no home, as in a container, since a directory that others can write to is no place
+// for a key.
 func DefaultDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // immutable.
 type Targets struct{ list []string }
 
-// NewTargets returns the target in the API server's URL, and those in more, which has hosts with or without a port.
+// NewTargets returns the target in upstream, the API server's URL, and the targets in more, which has hosts with or without
+// a port.
 func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	first, err := parseTargetOrHost(upstream.Host)
 	if err != nil {
@@ -54,7 +55,7 @@ func (ts Targets) Hosts() []string {
 	return hosts
 }
 
-// String returns the targets for people. That of the API server's URL is the first.
+// String lists the targets for people, that of the API server's URL first.
 func (ts Targets) String() string { return strings.Join(ts.list, ", ") }
 
 // errNotTarget describes the form of a target. Callers add the text that was refused.
@@ -86,8 +87,7 @@ func parseTarget(s string) (string, error) {
 	return net.JoinHostPort(strings.ToLower(host), port), nil
 }
 
-// parseTargetOrHost is parseTarget for flags and the host of a URL, which may have no port. The port is then 443, as for
-// https.
+// parseTargetOrHost is parseTarget for flags and the host of a URL. If s has no port, the port is 443, as for https.
 func parseTargetOrHost(s string) (string, error) {
 	if target, err := parseTarget(s); err == nil {
 		return target, nil

@@ -9,13 +9,13 @@ const (
 	ConditionUnknown Condition = "unknown"
 	// ConditionOK means that the upstream answers, and allows listproxy what it needs.
 	ConditionOK Condition = "ok"
-	// ConditionUnreachable means that no answer comes, or that it comes from a wrong server.
+	// ConditionUnreachable means that no answer comes, or that the server at the address is another one (TLS fails).
 	ConditionUnreachable Condition = "unreachable"
 	// ConditionUnauthorized means that the upstream refuses listproxy's credentials (401).
 	ConditionUnauthorized Condition = "unauthorized"
 	// ConditionForbidden means that the upstream knows the account, and refuses all of its requests (403).
 	ConditionForbidden Condition = "forbidden"
-	// ConditionNotReady means that the upstream answers that it cannot work (5xx).
+	// ConditionNotReady means that the upstream answers that it cannot work (5xx), or as no kube-apiserver does.
 	ConditionNotReady Condition = "not-ready"
 )
 
@@ -48,8 +48,8 @@ var conditionTexts = map[Condition]struct{ meaning, advice string }{
 // Meaning returns the words that complete the sentence "kube-apiserver is …".
 func (c Condition) Meaning() string { return conditionTexts[c].meaning }
 
-// isConfirmed reports whether the result of the last probe replaces the known condition. previous is the result of the probe
-// before.
+// isConfirmed reports whether last, the result of the last probe, replaces the known condition. previous is the result of
+// the probe before it.
 //
 // OK needs no second probe. A new failure does, since it may be momentary: a load balancer may have changed API servers, or
 // an API server that has just started refuses everybody until it has read the roles.

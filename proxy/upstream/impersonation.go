@@ -75,7 +75,7 @@ func (i impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	return i.next.RoundTrip(r)
 }
 
-// refusingTransport sends nothing.
+// refusingTransport refuses every request with errNotImpersonated.
 type refusingTransport struct{}
 
 // RoundTrip implements [http.RoundTripper].

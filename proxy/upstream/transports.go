@@ -22,8 +22,8 @@ const (
 	// that an API server that stands still for a moment ends nobody's watch.
 	longPingAfter   = 30 * time.Second
 	longPingTimeout = 15 * time.Second
-	// shortPingAfter and shortPingTimeout are the same for short requests. Client-go's leader election gives up a lock after
-	// ten seconds. When a dead connection is closed after eight, two of these are left.
+	// shortPingAfter and shortPingTimeout are the same for short requests. client-go's leader election gives up a lock after
+	// ten seconds. A dead connection is closed after eight, which leaves two for a new one.
 	shortPingAfter   = 3 * time.Second
 	shortPingTimeout = 5 * time.Second
 	// maxIdleConns bounds idle connections. There are more than a few only if the API server does not speak HTTP/2, or
@@ -47,9 +47,9 @@ type Transports struct {
 	onAnswer     func(status int) // called for each answer; may be nil
 }
 
-// New returns the Transports to the API server that cfg names. It uses the host with its path prefix, the settings of TLS
-// without a client certificate, the network proxy and the dialer. It uses no credentials, and returns an error if the result
-// would hold any.
+// New returns the Transports to the API server that cfg names. Of cfg it uses the host with its path prefix, the settings of
+// TLS without a client certificate, the network proxy and the dialer. It uses no credentials, and returns an error if a
+// transport would hold any.
 //
 // The host must be reached over TLS, since callers' tokens are sent to it.
 func New(cfg *rest.Config) (*Transports, error) {
@@ -76,7 +76,7 @@ func (t *Transports) RecordAnswer(id auth.Identity, upgrade bool, method string,
 	t.Verdicts.RecordAnswer(id, upgrade, method, status)
 }
 
-// URL returns the API server's base URL. Its path, usually empty, is the prefix of every request's path. It has no trailing
+// URL returns the API server's base URL. Its path is the prefix of every request's path, usually empty, and has no trailing
 // slash.
 func (t *Transports) URL() *url.URL {
 	base := *t.base
@@ -97,11 +97,11 @@ func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Reque
 }
 
 // RoundTripper returns the transport for a caller's request. The transport uses HTTP/2 if the API server speaks it, but
-// HTTP/1.1 for upgrades, and for most requests of callers who are not accepted ([unknownCallers]). It follows no redirects
-// and decompresses nothing. It changes no headers, except that it adds listproxy's credentials for an impersonated user.
+// HTTP/1.1 for upgrades, and for most requests of callers who are not accepted ([unknownCallers]). The transport follows no
+// redirects, decompresses nothing, and changes no headers, but adds listproxy's credentials for an impersonated user.
 func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	transports := t.transportsFor(id)
-	flow, accepted := t.AcceptedFlow(id)
+	flow, accepted := t.AcceptedFlow(id) // flow is a hash of the caller
 	switch {
 	case transports == nil:
 		return refusingTransport{}
